@@ -1,7 +1,6 @@
 package tool
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,8 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -47,12 +46,13 @@ type Spool struct {
 
 // waiting is a raw file that is not imported yet.
 type waiting struct {
-	dir, id string
-	tries   int
-	size    int64
+	dir, id   string
+	namespace string
+	tries     int
+	size      int64
 }
 
-// Run imports until the context ends: what was tried less often first, then smaller files, so that no large one delays all others.
+// Run imports until the context ends, one file at a time; claims take turns.
 func (s Spool) Run(ctx context.Context) error {
 	if err := os.MkdirAll(s.Tries, 0o700); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (s Spool) Run(ctx context.Context) error {
 func (s Spool) clean() error {
 	left, err := filepath.Glob(filepath.Join(s.Profiles, "*", spoolFolder, unfinishedPrefix+"*"))
 	for _, path := range left {
-		if recordedWith(filepath.Dir(filepath.Dir(path))) == s.Version {
+		if readRecorded(filepath.Dir(filepath.Dir(path))).Tool == s.Version {
 			err = errors.Join(err, os.Remove(path))
 		}
 	}
@@ -92,20 +92,26 @@ func (s Spool) clean() error {
 
 // next is the raw file to import now.
 func (s Spool) next(ctx context.Context) (waiting, bool) {
-	claims, err := os.ReadDir(s.Profiles)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	all, err := s.waiting()
+	if err != nil {
 		klog.FromContext(ctx).Error(err, "Spools cannot be read")
-	}
-	var all []waiting
-	for _, claim := range claims {
-		all = append(all, s.of(filepath.Join(s.Profiles, claim.Name()))...)
 	}
 	if len(all) == 0 {
 		return waiting{}, false
 	}
-	return slices.MinFunc(all, func(a, b waiting) int {
-		return cmp.Or(cmp.Compare(a.tries, b.tries), cmp.Compare(a.size, b.size), cmp.Compare(a.id, b.id))
-	}), true
+	return s.turns().first(all), true
+}
+
+// waiting are the raw files of all claims that wait.
+func (s Spool) waiting() (all []waiting, err error) {
+	claims, err := os.ReadDir(s.Profiles)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	for _, claim := range claims {
+		all = append(all, s.of(filepath.Join(s.Profiles, claim.Name()))...)
+	}
+	return all, err
 }
 
 // of are the raw files of a claim that wait.
@@ -129,24 +135,36 @@ func (s Spool) of(claim string) (all []waiting) {
 			all = append(all, waiting{dir: dir, id: id, size: info.Size(), tries: s.tries(id)})
 		}
 	}
-	if len(all) > 0 && recordedWith(claim) != s.Version {
+	if len(all) == 0 {
 		return nil
+	}
+	recorded := readRecorded(claim)
+	if recorded.Tool != s.Version {
+		return nil
+	}
+	for i := range all {
+		all[i].namespace = recorded.Namespace
 	}
 	return all
 }
 
-// recordedWith is the version that a claim's processes were recorded with; empty where that is not known.
-func recordedWith(claim string) string {
+// recorded is what the index of a claim says.
+type recorded struct {
+	// Tool is the version that the claim's processes were recorded with.
+	Tool      string `json:"tool"`
+	Namespace string `json:"namespace"`
+}
+
+// readRecorded reads the index of a claim; without one nothing is known.
+func readRecorded(claim string) recorded {
 	raw, err := os.ReadFile(filepath.Join(claim, indexFile))
 	var index struct {
-		Claim struct {
-			Tool string `json:"tool"`
-		} `json:"claim"`
+		Claim recorded `json:"claim"`
 	}
 	if err != nil || json.Unmarshal(raw, &index) != nil {
-		return ""
+		return recorded{}
 	}
-	return index.Claim.Tool
+	return index.Claim
 }
 
 // one imports a file.
@@ -156,13 +174,13 @@ func (s Spool) one(ctx context.Context, w waiting) {
 		s.keepRaw(ctx, w, fmt.Errorf("importing it ended the container of the importer %d times", w.tries))
 		return
 	}
-	if err := os.WriteFile(s.mark(w.id), make([]byte, w.tries+1), 0o600); err != nil {
+	if err := errors.Join(s.takeTurn(w), os.WriteFile(s.mark(w.id), make([]byte, w.tries+1), 0o600)); err != nil {
 		logger.Error(err, "Raw report is not imported yet")
 		s.keepRaw(ctx, w, err)
 		return
 	}
 	started := time.Now() // it is counted before it is made: a file that ends this process is not tried for ever
-	err := s.Import(ctx, filepath.Join(w.dir, w.id+rawSuffix), filepath.Join(w.dir, w.id+reportSuffix))
+	err := s.importing(ctx, w)
 	switch {
 	case ctx.Err() != nil:
 		s.discard(w.id) // it was not the file
@@ -177,6 +195,16 @@ func (s Spool) one(ctx context.Context, w waiting) {
 		return
 	}
 	s.discard(w.id)
+}
+
+// importing imports a file, and marks those that wait meanwhile.
+func (s Spool) importing(ctx context.Context, w waiting) error {
+	done := make(chan struct{})
+	var marking sync.WaitGroup
+	marking.Go(func() { s.progress(done) })
+	defer marking.Wait()
+	defer close(done)
+	return s.Import(ctx, filepath.Join(w.dir, w.id+rawSuffix), filepath.Join(w.dir, w.id+reportSuffix))
 }
 
 // keepRaw leaves the reason for which a file stays raw.

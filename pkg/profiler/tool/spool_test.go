@@ -1,9 +1,15 @@
 package tool
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -21,4 +27,102 @@ func TestSpool_UnfinishedFiles_RemovedAtStart(t *testing.T) {
 	s.Version = "1"
 	require.NoError(t, s.clean())
 	assert.NoFileExists(t, left)
+}
+
+// put writes the index of a claim and its raw files, each of so many bytes.
+func put(t *testing.T, s Spool, namespace, claim string, files map[string]int) {
+	t.Helper()
+	folder := filepath.Join(s.Profiles, claim, spoolFolder)
+	require.NoError(t, os.MkdirAll(folder, 0o700))
+	index := fmt.Sprintf(`{"claim":{"tool":"1","namespace":%q}}`, namespace)
+	require.NoError(t, os.WriteFile(filepath.Join(s.Profiles, claim, indexFile), []byte(index), 0o600))
+	for id, size := range files {
+		require.NoError(t, os.WriteFile(filepath.Join(folder, id+rawSuffix), make([]byte, size), 0o600))
+	}
+}
+
+// TestSpool_Tenants_TakeTurns: neither many files, many claims nor small files of one tenant delay another's by more than one file.
+func TestSpool_Tenants_TakeTurns(t *testing.T) {
+	t.Parallel()
+	s, _, order := spool(t, nil, func(string) error { return nil })
+	put(t, s, "many", "m1", map[string]int{"m1-a": 1, "m1-b": 2, "m1-c": 3})
+	put(t, s, "many", "m2", map[string]int{"m2-a": 4, "m2-b": 5})
+	put(t, s, "few", "f1", map[string]int{"f1-a": 100, "f1-b": 200})
+	drain(t, s)
+	assert.Equal(t, []string{"m1-a", "f1-a", "m2-a", "f1-b", "m1-b", "m2-b", "m1-c"}, *order)
+}
+
+// TestSpool_OneFileAtATime_NotFirstEachTime: a claim that has nothing waiting keeps its turn.
+func TestSpool_OneFileAtATime_NotFirstEachTime(t *testing.T) {
+	t.Parallel()
+	s, _, order := spool(t, nil, func(string) error { return nil })
+	for _, name := range []string{"f1", "f2"} {
+		put(t, s, name, name, map[string]int{name + "-a": 100, name + "-b": 200})
+	}
+	for i := range 5 {
+		if i != 1 {
+			put(t, s, "one", "o1", map[string]int{fmt.Sprintf("o1-%d", i): 1})
+		}
+		next, found := s.next(t.Context())
+		require.True(t, found)
+		s.one(t.Context(), next)
+	}
+	assert.Equal(t, []string{"o1-0", "f1-a", "f2-a", "o1-2", "f1-b"}, *order)
+}
+
+// TestSpool_FilesEndTheService_OthersNext: the container is started again later each time, and turns outlive it.
+func TestSpool_FilesEndTheService_OthersNext(t *testing.T) {
+	t.Parallel()
+	s, _, order := spool(t, nil, func(id string) error {
+		if strings.HasPrefix(id, "bad") {
+			panic("out of memory")
+		}
+		return nil
+	})
+	put(t, s, "bad", "b1", map[string]int{"bad-1": 1, "bad-2": 1, "bad-3": 1})
+	put(t, s, "good", "g1", map[string]int{"good": 100})
+	for range 2 {
+		next, _ := s.next(t.Context())
+		func() {
+			defer func() { _ = recover() }()
+			s.one(t.Context(), next)
+		}()
+	}
+	assert.Equal(t, []string{"bad-1", "good"}, *order)
+}
+
+// TestTurns_ManyClaims_Bounded: those whose turn is longest ago are forgotten, which are the next ones anyway.
+func TestTurns_ManyClaims_Bounded(t *testing.T) {
+	t.Parallel()
+	known := turns{}
+	for i := range maxTurns + 10 {
+		known.take(waiting{dir: fmt.Sprintf("/%d/spool", i), namespace: "team"})
+	}
+	assert.Len(t, known, maxTurns)
+	assert.NotContains(t, known, "claim/0")
+	assert.Contains(t, known, fmt.Sprintf("claim/%d", maxTurns+9))
+}
+
+// TestSpool_LongImports_OthersMarked: the plugin gives up files that no importer made progress for in half an hour.
+func TestSpool_LongImports_OthersMarked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, _, _ := spool(t, nil, nil)
+		put(t, s, "long", "l1", map[string]int{"long": 1})
+		put(t, s, "other", "o1", map[string]int{"waits": 2})
+		s.Import = func(context.Context, string, string) error {
+			time.Sleep(10 * progressEvery)
+			return errors.New("it hangs")
+		}
+		next, _ := s.next(t.Context())
+		require.Equal(t, "long", next.id)
+		s.one(t.Context(), next)
+		info, err := os.Stat(filepath.Join(s.Profiles, "o1", spoolFolder, "waits"+rawSuffix))
+		require.NoError(t, err)
+		assert.WithinDuration(t, time.Now(), info.ModTime(), progressEvery)
+		time.Sleep(10 * progressEvery)
+		info, err = os.Stat(filepath.Join(s.Profiles, "o1", spoolFolder, "waits"+rawSuffix))
+		require.NoError(t, err)
+		assert.Greater(t, time.Since(info.ModTime()), 9*progressEvery, "nothing is imported")
+	})
 }
