@@ -46,7 +46,7 @@ func withMetrics(extra map[string]any, node *gpu.Node, r *checkpoint.Result) map
 	if extra == nil {
 		extra = map[string]any{}
 	}
-	extra["metrics"] = data
+	extra[metricsKey] = data
 	return extra
 }
 

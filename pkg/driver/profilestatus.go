@@ -9,6 +9,9 @@ import (
 // maxProfileData bounds the profile in the data of a device: the API server stores 10 KiB, with what else there is.
 const maxProfileData = 8 << 10
 
+// Keys in the data of a device beside those of its identity, of which "profile" is that of a MIG device.
+const profilerKey, metricsKey = "profiler", "metrics"
+
 // withProfile adds how processes are profiled to the data of a profiled result: the effective ProfilerConfig, left out where it is too long.
 func withProfile(extra map[string]any, r *checkpoint.Record, result *checkpoint.Result) map[string]any {
 	if !result.Profiled || len(r.Profile) > maxProfileData {
@@ -18,6 +21,6 @@ func withProfile(extra map[string]any, r *checkpoint.Record, result *checkpoint.
 	if extra == nil {
 		extra = map[string]any{}
 	}
-	extra["profile"] = r.Profile
+	extra[profilerKey] = r.Profile
 	return extra
 }

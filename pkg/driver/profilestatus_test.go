@@ -2,6 +2,7 @@ package driver
 
 import (
 	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -9,7 +10,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/kube"
 )
+
+// TestWithProfile_Key_NotOfIdentity: both are in one JSON object.
+func TestWithProfile_Key_NotOfIdentity(t *testing.T) {
+	t.Parallel()
+	identity := reflect.TypeFor[kube.Identity]()
+	for i := range identity.NumField() {
+		key, _, _ := strings.Cut(identity.Field(i).Tag.Get("json"), ",")
+		assert.NotContains(t, []string{profilerKey, metricsKey}, key)
+	}
+}
 
 func TestWithProfile_Data_EffectiveConfigOfProfiledResults(t *testing.T) {
 	t.Parallel()
@@ -18,7 +30,7 @@ func TestWithProfile_Data_EffectiveConfigOfProfiledResults(t *testing.T) {
 	other := map[string]any{"metrics": 1}
 	got, err := json.Marshal(withProfile(other, record, &checkpoint.Result{Profiled: true}))
 	require.NoError(t, err)
-	assert.JSONEq(t, `{"metrics":1,"profile":`+string(profile)+`}`, string(got))
+	assert.JSONEq(t, `{"metrics":1,"profiler":`+string(profile)+`}`, string(got))
 	assert.Len(t, other, 1, "not changed")
 	assert.Nil(t, withProfile(nil, record, &checkpoint.Result{}), "a result that is not profiled")
 	record.Profile = json.RawMessage(`"` + strings.Repeat("a", maxProfileData) + `"`)

@@ -73,7 +73,7 @@ func prepare(t *testing.T, f *check.Facts, profile string, conditions ...metav1.
 	}}
 	status := resourceapi.AllocatedDeviceStatus{Driver: driver, Pool: "n", Device: "gpu-0", Conditions: conditions}
 	if profile != "" {
-		raw, err := json.Marshal(map[string]any{"uuid": "x", "profile": json.RawMessage(opaque(t, profile).Opaque.Parameters.Raw)})
+		raw, err := json.Marshal(map[string]any{"uuid": "x", "profile": "1g.10gb", "profiler": json.RawMessage(opaque(t, profile).Opaque.Parameters.Raw)})
 		require.NoError(t, err)
 		status.Data = &runtime.RawExtension{Raw: raw}
 	}

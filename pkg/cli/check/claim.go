@@ -181,10 +181,10 @@ func (s *deviceStatus) collect(device *resourceapi.AllocatedDeviceStatus) {
 // profileOf is the effective configuration in the data of a device; nil: none that can be read.
 func profileOf(device *resourceapi.AllocatedDeviceStatus) *v1alpha1.ProfilerConfig {
 	var data struct {
-		Profile *v1alpha1.ProfilerConfig `json:"profile"`
+		Profiler *v1alpha1.ProfilerConfig `json:"profiler"`
 	}
 	if device.Data == nil || json.Unmarshal(device.Data.Raw, &data) != nil {
 		return nil
 	}
-	return data.Profile
+	return data.Profiler
 }
