@@ -68,7 +68,7 @@ func run(args []string) error {
 func service(cfg *config.Tool, self string) tool.Service {
 	importer := tool.Importer{
 		Source: tool.Source{Version: cfg.Version, Path: cfg.Path}, Self: self, Work: cfg.WorkDir,
-		Memory: cfg.ImportMemory.Value(), Deadline: cfg.ImportDeadline,
+		Memory: cfg.ImportMemory.Value(), Deadline: cfg.ImportDeadline, Space: cfg.ImportSpace.Value(),
 	}
 	return tool.Service{
 		Prover: tool.Prover{Importer: importer, Programs: filepath.Dir(self), Container: cfg.WorkDir},

@@ -27,6 +27,8 @@ type Tool struct {
 	// ImportMemory is how much address space the importer may take, ImportDeadline how long it may take for a report.
 	ImportMemory   resource.QuantityValue `json:"importMemory"`
 	ImportDeadline time.Duration          `json:"importDeadline"`
+	// ImportSpace is how much of WorkDir an import may take; 0 is no limit.
+	ImportSpace resource.QuantityValue `json:"importSpace"`
 	// LogVerbosity: 0 errors and warnings for operators, 2 decisions, 4 details, 6 traces.
 	LogVerbosity int `json:"logVerbosity"`
 	// LogFormat is "text" or "json".
@@ -70,6 +72,7 @@ func (t *Tool) flags() *pflag.FlagSet {
 	f.StringSliceVar(&t.CDIRoots, "cdi-roots", t.CDIRoots, "directories of CDI specs: what they mount is not removed")
 	f.StringVar(&t.WorkDir, "work-dir", t.WorkDir, "directory of this container alone")
 	f.Var(&t.ImportMemory, "import-memory", "memory of the importer, as a quantity")
+	f.Var(&t.ImportSpace, "import-space", "how much of work-dir importing a report may take, as a quantity; 0: no limit")
 	f.DurationVar(&t.ImportDeadline, "import-deadline", t.ImportDeadline, "how long importing a report may take")
 	f.IntVarP(&t.LogVerbosity, "log-verbosity", "v", t.LogVerbosity, "0 errors and warnings for operators, 2 decisions, 4 details, 6 traces")
 	f.StringVar(&t.LogFormat, "log-format", t.LogFormat, "text or json")
@@ -92,6 +95,9 @@ func (t *Tool) validate() error {
 	}
 	if t.ImportMemory.Sign() <= 0 {
 		bad("import-memory", "must be greater than 0, got %s", t.ImportMemory.String())
+	}
+	if t.ImportSpace.Sign() < 0 {
+		bad("import-space", "must be greater than or equal to 0, got %s", t.ImportSpace.String())
 	}
 	if t.ImportDeadline <= 0 {
 		bad("import-deadline", "must be greater than 0, got %v", t.ImportDeadline)

@@ -12,6 +12,7 @@ func TestLoadTool_InvalidValues_Refused(t *testing.T) {
 		"--version=../1":        `--version: must be a version such as 2025.5.1, got "../1"`,
 		"--path=opt":            `--path: must be an absolute path, got "opt"`,
 		"--work-dir=":           `--work-dir: must be an absolute path, got ""`,
+		"--import-space=-1":     "--import-space: must be greater than or equal to 0, got -1",
 		"--import-memory=0":     "--import-memory: must be greater than 0, got 0",
 		"--import-deadline=-1s": "--import-deadline: must be greater than 0, got -1s",
 		"--log-format=xml":      `--log-format: unsupported value "xml"; supported values: text, json`,

@@ -30,6 +30,8 @@ type Importer struct {
 	// Memory is how many bytes of its own the importer may take; Deadline how long it may take.
 	Memory   int64
 	Deadline time.Duration
+	// Space is how many bytes of Work an import may take; 0 is no limit.
+	Space int64
 }
 
 // ConfineCommand is the argument after which this program is called as Confine.
@@ -109,7 +111,7 @@ func (i Importer) Import(ctx context.Context, raw, report string) error {
 	}
 	defer root.Close()
 	in, out := filepath.Join(dir, "report.qdstrm"), filepath.Join(dir, madeFile)
-	size, err := takeOver(raw, in)
+	size, err := i.takeOver(raw, in)
 	if err != nil {
 		return err
 	}
@@ -117,7 +119,7 @@ func (i Importer) Import(ctx context.Context, raw, report string) error {
 	if err := errors.Join(os.Chown(in, unprivileged, unprivileged), os.Chown(dir, unprivileged, unprivileged)); err != nil {
 		return err
 	}
-	if err := i.run(ctx, dir, limit, filepath.Join(program, importerProgram), "-i", in, "-o", out); err != nil {
+	if err := i.run(ctx, root, limit, filepath.Join(program, importerProgram), "-i", in, "-o", out); err != nil {
 		return err
 	}
 	return handOver(root, report, limit)
@@ -125,9 +127,13 @@ func (i Importer) Import(ctx context.Context, raw, report string) error {
 
 // run runs a program of the image as that user, without network, within limits. It is the first process of a PID namespace: whatever it has
 // started ends with it, in a session of its own as well.
-func (i Importer) run(ctx context.Context, dir string, fileSize int64, program string, args ...string) error {
+func (i Importer) run(ctx context.Context, root *os.Root, fileSize int64, program string, args ...string) error {
 	ctx, stop := context.WithTimeout(ctx, i.Deadline)
 	defer stop()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	go i.watch(ctx, root, end)
+	dir := root.Name()
 	limits := []string{ConfineCommand, strconv.FormatInt(i.Memory, 10), strconv.FormatInt(fileSize, 10), program}
 	command := exec.CommandContext(ctx, i.Self, append(limits, args...)...)
 	command.Dir = dir
@@ -141,6 +147,8 @@ func (i Importer) run(ctx context.Context, dir string, fileSize int64, program s
 	command.WaitDelay = time.Second
 	err := command.Run()
 	switch {
+	case errors.Is(context.Cause(ctx), errSpace):
+		return fmt.Errorf("%s: %w: %d bytes", filepath.Base(program), errSpace, i.Space)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return fmt.Errorf("%s took longer than %v: %s", filepath.Base(program), i.Deadline, tail(output.bytes))
 	case err != nil:
@@ -180,7 +188,7 @@ func Confine(args []string) error {
 }
 
 // takeOver copies a regular file with one name. It is this service's own, of a directory that containers do not reach.
-func takeOver(from, to string) (int64, error) {
+func (i Importer) takeOver(from, to string) (int64, error) {
 	source, err := os.OpenFile(from, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return 0, err
@@ -192,6 +200,9 @@ func takeOver(from, to string) (int64, error) {
 	}
 	if !info.Mode().IsRegular() {
 		return 0, fmt.Errorf("%s is not a regular file", from)
+	}
+	if err := i.fits(info.Size()); err != nil {
+		return 0, err
 	}
 	target, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

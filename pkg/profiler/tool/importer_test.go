@@ -109,3 +109,46 @@ func runs(t *testing.T, mark string) bool {
 	}
 	return false
 }
+
+// TestImport_Space_Bounded: a volume that is larger than its limit has the whole pod evicted.
+func TestImport_Space_Bounded(t *testing.T) {
+	t.Parallel()
+	many := `for i in $(seq 1 60); do head -c 1000000 /dev/zero > "$i"; done; sleep 1000`
+	for name, c := range map[string]struct {
+		script string
+		size   int64
+		want   string
+	}{
+		"fits":               {copies, 8, ""},
+		"raw file too large": {copies, 4 << 20, "profiler.importSpace allows"},
+		"many files":         {many, 8, "QdstrmImporter: the importer wrote more than profiler.importSpace allows"},
+	} {
+		i, raw, report := volume(t, c.script)
+		i.Space = spare + 8<<20
+		if name == "many files" {
+			i.Space = spare/2 + 40<<20
+		}
+		require.NoError(t, os.Truncate(raw, c.size))
+		err := i.Import(t.Context(), raw, report)
+		if c.want == "" {
+			require.NoError(t, err, name)
+		} else {
+			require.ErrorContains(t, err, c.want, name)
+		}
+	}
+}
+
+// TestTaken_ManyFiles_TooMuch: files without bytes take time.
+func TestTaken_ManyFiles_TooMuch(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"a", "b", "c"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+	}
+	require.NoError(t, os.Symlink("/", filepath.Join(dir, "link")))
+	root, err := os.OpenRoot(dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = root.Close() })
+	assert.Less(t, taken(root, maxMade), int64(1<<20), "links are not followed")
+	assert.Greater(t, taken(root, 3), int64(1<<60))
+}

@@ -52,7 +52,7 @@ type waiting struct {
 	size      int64
 }
 
-// Run imports until the context ends, one file at a time; those of claims in rotation.
+// Run imports until the context ends, one file at a time, round-robin by namespace and claim.
 func (s Spool) Run(ctx context.Context) error {
 	if err := os.MkdirAll(s.Tries, 0o700); err != nil {
 		return err
@@ -99,7 +99,7 @@ func (s Spool) next(ctx context.Context) (waiting, bool) {
 	if len(all) == 0 {
 		return waiting{}, false
 	}
-	return s.lastImports().first(all), true
+	return s.rotation().first(all), true
 }
 
 // waiting are the raw files of all claims that wait.
@@ -174,7 +174,7 @@ func (s Spool) one(ctx context.Context, w waiting) {
 		s.keepRaw(ctx, w, fmt.Errorf("importing it ended the container of the importer %d times", w.tries))
 		return
 	}
-	if err := errors.Join(s.noteImport(w), os.WriteFile(s.mark(w.id), make([]byte, w.tries+1), 0o600)); err != nil {
+	if err := errors.Join(s.advance(w), os.WriteFile(s.mark(w.id), make([]byte, w.tries+1), 0o600)); err != nil {
 		logger.Error(err, "Raw report is not imported yet")
 		s.keepRaw(ctx, w, err)
 		return

@@ -41,8 +41,8 @@ func put(t *testing.T, s Spool, namespace, claim string, files map[string]int) {
 	}
 }
 
-// TestSpool_Tenants_InRotation: neither many files, many claims nor small files of one tenant delay another's by more than one file.
-func TestSpool_Tenants_InRotation(t *testing.T) {
+// TestSpool_Tenants_RoundRobin: neither many files, many claims nor small files of one tenant delay another's by more than one file.
+func TestSpool_Tenants_RoundRobin(t *testing.T) {
 	t.Parallel()
 	s, _, order := spool(t, nil, func(string) error { return nil })
 	put(t, s, "many", "m1", map[string]int{"m1-a": 1, "m1-b": 2, "m1-c": 3})
@@ -52,7 +52,7 @@ func TestSpool_Tenants_InRotation(t *testing.T) {
 	assert.Equal(t, []string{"m1-a", "f1-a", "m2-a", "f1-b", "m1-b", "m2-b", "m1-c"}, *order)
 }
 
-// TestSpool_OneFileAtATime_NotFirstEachTime: a claim that has nothing waiting keeps its turn.
+// TestSpool_OneFileAtATime_NotFirstEachTime: a claim that has nothing waiting keeps its place.
 func TestSpool_OneFileAtATime_NotFirstEachTime(t *testing.T) {
 	t.Parallel()
 	s, _, order := spool(t, nil, func(string) error { return nil })
@@ -70,7 +70,7 @@ func TestSpool_OneFileAtATime_NotFirstEachTime(t *testing.T) {
 	assert.Equal(t, []string{"o1-0", "f1-a", "f2-a", "o1-2", "f1-b"}, *order)
 }
 
-// TestSpool_FilesEndTheService_OthersNext: the container is started again later each time, and what was imported last outlives it.
+// TestSpool_FilesEndTheService_OthersNext: the container is started again later each time, and the rotation outlives it.
 func TestSpool_FilesEndTheService_OthersNext(t *testing.T) {
 	t.Parallel()
 	s, _, order := spool(t, nil, func(id string) error {
@@ -91,16 +91,16 @@ func TestSpool_FilesEndTheService_OthersNext(t *testing.T) {
 	assert.Equal(t, []string{"bad-1", "good"}, *order)
 }
 
-// TestLastImports_ManyClaims_Bounded: those whose turn is longest ago are forgotten, which are the next ones anyway.
-func TestLastImports_ManyClaims_Bounded(t *testing.T) {
+// TestRotation_ManyClaims_Bounded: those whose import is longest ago are forgotten, which are the next ones anyway.
+func TestRotation_ManyClaims_Bounded(t *testing.T) {
 	t.Parallel()
-	known := lastImports{}
-	for i := range maxLastImports + 10 {
+	known := rotation{}
+	for i := range maxRotation + 10 {
 		known.take(waiting{dir: fmt.Sprintf("/%d/spool", i), namespace: "team"})
 	}
-	assert.Len(t, known, maxLastImports)
+	assert.Len(t, known, maxRotation)
 	assert.NotContains(t, known, "claim/0")
-	assert.Contains(t, known, fmt.Sprintf("claim/%d", maxLastImports+9))
+	assert.Contains(t, known, fmt.Sprintf("claim/%d", maxRotation+9))
 }
 
 // TestSpool_LongImports_OthersMarked: the plugin gives up files that no importer made progress for in half an hour.

@@ -301,7 +301,7 @@ func TestSpool_OneFails_OthersFirst(t *testing.T) {
 	assert.FileExists(t, filepath.Join(folder, "small.nsys-rep"))
 	left, err := filepath.Glob(filepath.Join(s.Tries, "[^.]*"))
 	require.NoError(t, err)
-	assert.Empty(t, left, "but for what was imported last")
+	assert.Empty(t, left, "but for the rotation")
 }
 
 // TestSpool_FileEndsTheService_NotForEver: each try ends the container, and the next one begins with what it left.

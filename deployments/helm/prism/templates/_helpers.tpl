@@ -273,6 +273,7 @@ app.kubernetes.io/component: profiler
 - {{ printf "--cdi-roots=%s" .root.Values.cdiRoot | quote }}
 - {{ printf "--work-dir=%s" .work | quote }}
 - {{ printf "--import-memory=%s" .root.Values.profiler.importMemory | quote }}
+- {{ printf "--import-space=%s" (toString .root.Values.profiler.importSpace) | quote }}
 - {{ printf "--import-deadline=%s" .root.Values.profiler.importDeadline | quote }}
 - {{ printf "--log-format=%s" .root.Values.logFormat | quote }}
 - {{ printf "-v=%v" .root.Values.logVerbosity | quote }}
