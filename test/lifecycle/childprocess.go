@@ -292,6 +292,9 @@ func (m *Machine) act(ctx context.Context, p *Process, act Act) error {
 		return m.scrape()
 	case "wait":
 		return p.layout.wait(ctx, changeSeconds)
+	case "begin":
+		_, err := m.begin(act.Claim, "state=Recording\n")
+		return err
 	case "record":
 		return m.record(act.Claim)
 	case "import":

@@ -152,19 +152,30 @@ func (m *Machine) hasPlan(r *checkpoint.Record) error {
 	return nil
 }
 
-// record is a process of the claim's container that ran and left its raw file. Without a spec no container is started.
-func (m *Machine) record(uid string) error {
+// begin is a process of the claim's container that runs under Nsight Systems. Without a spec no container is started.
+func (m *Machine) begin(uid, state string) (dir string, err error) {
 	specs, err := m.specs()
 	if err != nil || specs[uid] == "" {
-		return errors.Join(fmt.Errorf("claim %s has no CDI spec", uid), err)
+		return "", errors.Join(fmt.Errorf("claim %s has no CDI spec", uid), err)
 	}
-	dir := filepath.Join(m.settings().ProfilesDir(), uid, "inbox", session)
-	now := time.Now().UnixNano()
-	note := fmt.Sprintf("version=1\npod=train\ncontainer=main\nprocess=python3\npid=42\nstarted=%d\nfile=python3\nstate=Finished\nexited=%d\n", now, now)
-	return errors.Join(
-		os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "report.qdstrm"), []byte(recorded), 0o600),
-		os.WriteFile(filepath.Join(dir, "note"), []byte(note), 0o600),
-	)
+	dir = filepath.Join(m.settings().ProfilesDir(), uid, "inbox", session)
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	note := fmt.Sprintf("version=1\npod=train\ncontainer=main\nprocess=python3\npid=42\nstarted=%d\nfile=python3\n%s", time.Now().UnixNano(), state)
+	return dir, os.WriteFile(filepath.Join(dir, "note"), []byte(note), 0o600)
+}
+
+// record is such a process that exited and left its raw file.
+func (m *Machine) record(uid string) error {
+	dir, err := m.begin(uid, "state=Recording\n")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "report.qdstrm"), []byte(recorded), 0o600)
+	}
+	if err == nil {
+		_, err = m.begin(uid, fmt.Sprintf("state=Finished\nexited=%d\n", time.Now().UnixNano()))
+	}
+	return err
 }
 
 // imports is the importer, which makes reports of the raw files that wait.

@@ -16,6 +16,9 @@ var importsRaw, storesReports = Act{Call: "import"}, Act{Call: "store"}
 // records is a process of the claim that ran under Nsight Systems.
 func records(claim string) Act { return Act{Call: "record", Claim: claim} }
 
+// begins is one that runs.
+func begins(claim string) Act { return Act{Call: "begin", Claim: claim} }
+
 // stores is the background work after a process of the claim ran.
 func stores(claim string) Act { return Act{Call: "store", Claim: claim} }
 
@@ -39,6 +42,18 @@ var profileScenarios = []scenario{
 		acts: []Act{
 			prepares(profiledClaim, 0).profiling(), prepares(otherProfiledClaim, 1).profiling(), unprepares(profiledClaim), storesReports,
 			prepares(profiledClaim, 0).profiling(), unprepares(otherProfiledClaim), unprepares(profiledClaim), storesReports,
+		},
+	},
+	{
+		name: "a profile that is being recorded", profiled: true,
+		acts: []Act{
+			prepares(profiledClaim, 0).profiling(), begins(profiledClaim), storesReports, records(profiledClaim), stores(profiledClaim),
+		},
+	},
+	{
+		name: "a profile whose process was killed", profiled: true,
+		acts: []Act{
+			prepares(profiledClaim, 0).profiling(), begins(profiledClaim), storesReports, unprepares(profiledClaim), storesReports,
 		},
 	},
 	{
@@ -99,6 +114,9 @@ func (m *Machine) hasReport(p *Process, uid string, k *claimState, cut bool) err
 	}
 	if len(found) != 1 {
 		return fmt.Errorf("claim %s has the reports %v, recorded %t, stored %t", uid, found, k.recorded, k.stored)
+	}
+	if !found[0].State.Final() {
+		return fmt.Errorf("claim %s is gone, and its report is still %s", uid, found[0].State)
 	}
 	whole := found[0].State == report.Ready && found[0].Size == int64(len(imported))
 	if k.recorded && !whole && (k.stored || !cut) {
