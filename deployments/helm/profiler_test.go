@@ -2,6 +2,7 @@ package helm
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -55,7 +56,7 @@ func TestChartProfiler_Tools_RulesAsThePluginReadsThem(t *testing.T) {
 	assert.Equal(t, []string{"nodes"}, readable(t, rendered, "prism-kubelet-plugin"), "no default selects by labels")
 	assert.Equal(t, config.Profiler{
 		Enabled: true, Map: "prism-system/prism-profiler", Endpoint: ":8444", Certificate: "/etc/prism/reports",
-		NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")},
+		NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")}, StartTimeout: 10 * time.Second,
 	}, pluginConfig(t, rendered, "prism-kubelet-plugin").Profiler)
 
 	all := parse(t, render(t, "-f", everything))
@@ -69,6 +70,7 @@ func TestChartProfiler_Tools_RulesAsThePluginReadsThem(t *testing.T) {
 
 func TestChartProfiler_InvalidValues_Refused(t *testing.T) {
 	for set, want := range map[string]string{
+		"profiler.startTimeout=500ms":                          "startTimeout",
 		"profiler.policy.args=Maybe":                           "policy/args",
 		"profiler.tools[0].version=latest":                     "tools/0",
 		"profiler.tools[0].image=i":                            "tools/0",

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
@@ -137,7 +138,7 @@ func TestChartPlugin_Environment_EveryVariableRead(t *testing.T) {
 		DriverName: "gpu.example.com", NodeName: "n0", PodUID: "uid", DeviceMetadata: true, MonitorDevices: config.MonitorPerNode, Exporter: true,
 		Profiler: config.Profiler{
 			Enabled: true, Map: "prism-system/prism-everything-profiler", Endpoint: ":8444", Certificate: "/etc/prism/reports",
-			NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")},
+			NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")}, StartTimeout: 30 * time.Second,
 		},
 		KubeAPI: config.Rate{QPS: 50.5, Burst: 100},
 		Paths: config.Paths{

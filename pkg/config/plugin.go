@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -56,6 +57,8 @@ type Profiler struct {
 	Certificate string `json:"certificate,omitempty"`
 	// NodeBytes limits the size of all reports on the node; 0 is no limit.
 	NodeBytes resource.QuantityValue `json:"nodeBytes"`
+	// StartTimeout is how long a process waits until the profiler has started beside it.
+	StartTimeout time.Duration `json:"startTimeout"`
 }
 
 // The values of MonitorDevices.
@@ -148,7 +151,7 @@ func defaults() *Plugin {
 		},
 		Serving:        Serving{HTTPEndpoint: ":8080", LogVerbosity: 2, LogFormat: "text"},
 		MonitorDevices: MonitorNever,
-		Profiler:       Profiler{NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")}},
+		Profiler:       Profiler{NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")}, StartTimeout: 10 * time.Second},
 	}
 }
 
@@ -191,6 +194,8 @@ func (p *Plugin) flags() *pflag.FlagSet {
 	f.StringVar(&p.Profiler.Certificate, "reports-certificate", p.Profiler.Certificate, "directory with tls.crt, tls.key and ca.crt, the authority of "+
 		"controllers, for --reports-endpoint")
 	f.Var(&p.Profiler.NodeBytes, "reports-max-bytes", "limit of the size of all reports on the node, as a quantity; 0: none")
+	f.DurationVar(&p.Profiler.StartTimeout, "profiler-start-timeout", p.Profiler.StartTimeout, "how long a process waits until the profiler has "+
+		"started beside it, in whole seconds; then it runs without, or fails with failurePolicy FailClosed")
 	f.BoolVar(&p.Exporter, "exporter", p.Exporter, "prism-exporter runs on the node: claims may expose their metrics in their containers")
 	return f
 }
@@ -257,6 +262,9 @@ func (p *Plugin) validate() error {
 }
 
 func (p Profiler) validate(bad func(flag, format string, args ...any)) {
+	if t := p.StartTimeout; t < time.Second || t > time.Hour || t%time.Second != 0 {
+		bad("profiler-start-timeout", "must be whole seconds from 1s to 1h, got %v", t)
+	}
 	if !validMap(p.Map) {
 		bad("profiler-config-map", "must be <namespace>/<name>, got %q", p.Map)
 	}

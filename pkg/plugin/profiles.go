@@ -76,25 +76,29 @@ func logIncomplete(logger klog.Logger, r report.Report) {
 	}
 }
 
-// of is how a claim is profiled, with the tool that is installed for it.
-func (p *profiles) of(r *checkpoint.Record) (*v1alpha1.ProfilerConfig, plan.Tool, error) {
-	c, err := plan.Config(r)
-	if err != nil {
-		return nil, plan.Tool{}, err
+// of is how a claim is profiled, with the tool that is installed for it and what the node has for it.
+func (p *profiles) of(r *checkpoint.Record) (c *v1alpha1.ProfilerConfig, tool plan.Tool, host plan.Host, err error) {
+	if c, err = plan.Config(r); err != nil {
+		return nil, tool, host, err
 	}
 	if err := p.hook.profiler.err; err != nil {
-		return nil, plan.Tool{}, err
+		return nil, tool, host, err
 	}
 	installed, err := installedTools(p.tools)
 	if err != nil {
-		return nil, plan.Tool{}, err
+		return nil, tool, host, err
 	}
 	wanted := ""
 	if c.ToolVersion != nil {
 		wanted = *c.ToolVersion
 	}
-	tool, err := chooseTool(installed, wanted)
-	return c, tool, err
+	folders := p.store.Folders(r.Claim.UID)
+	host = plan.Host{
+		Node: p.cfg.NodeName, Programs: filepath.Dir(p.hook.own.Path), Plan: folders.Plan, Inbox: folders.Inbox, Hook: p.hook.createContainer,
+		StartTimeout: p.cfg.Profiler.StartTimeout,
+	}
+	tool, err = chooseTool(installed, wanted)
+	return c, tool, host, err
 }
 
 // edits are those of a record's devices.
@@ -102,15 +106,12 @@ func (p *profiles) edits(r *checkpoint.Record) ([]cdi.DeviceEdits, error) {
 	if p == nil || !plan.Profiled(r) {
 		return nil, nil
 	}
-	c, tool, err := p.of(r)
+	c, tool, host, err := p.of(r)
 	if err != nil {
 		first := slices.IndexFunc(r.Results, func(result checkpoint.Result) bool { return result.Profiled })
 		return nil, &cdi.DeviceError{Device: r.CDI.Devices[first], Edit: true, Err: fmt.Errorf("CDI edits of %s: %w", plan.Source, err)}
 	}
-	folders := p.store.Folders(r.Claim.UID)
-	return plan.Edits(r, c, tool, plan.Host{
-		Node: p.cfg.NodeName, Programs: filepath.Dir(p.hook.own.Path), Plan: folders.Plan, Inbox: folders.Inbox, Hook: p.hook.createContainer,
-	}), nil
+	return plan.Edits(r, c, tool, host), nil
 }
 
 // exists is what reports whether something of the host that is added to devices exists. The folders of a claim are made with its spec.
@@ -131,11 +132,11 @@ func (p *profiles) ensure(r *checkpoint.Record) error {
 	if p == nil || !plan.Profiled(r) {
 		return nil
 	}
-	c, tool, err := p.of(r)
+	c, tool, host, err := p.of(r)
 	if err != nil {
 		return err
 	}
-	files, err := plan.Files(r, c, tool, p.cfg.NodeName, p.patterns)
+	files, err := plan.Files(r, c, tool, host, p.patterns)
 	if err != nil {
 		return err
 	}

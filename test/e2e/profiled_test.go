@@ -33,6 +33,7 @@ const (
 // profilerValues is what the chart is installed with for these tests. Of the defaults there is one for namespaces with a label.
 const profilerValues = `profiler:
   tools: [{version: ` + images.NsysVersion + `, image: "` + images.NsysImage + `", path: /` + images.NsysDirectory + `}]
+  startTimeout: 45s # of a machine that runs other tests beside it
   defaults:
   - namespaceSelector: {matchLabels: {e2e.prism.dev/profiled: "yes"}}
     config: {captureEnvironment: true, trace: [osrt], match: {regex: 'facts\.py by-default'}}

@@ -321,7 +321,7 @@ func TestRun_SupervisorKilled_ProcessKilled(t *testing.T) {
 while [ ! -s /run/work/pids ]; do sleep 0.01; done; read process above </run/work/pids; kill -9 $above; wait $!; echo $?
 while grep -qs '^State:.[^ZX]' /proc/$process/status; do sleep 0.01; done
 while [ ! -e /run/prism/results/s*/report.qdstrm ]; do sleep 0.01; done`)...)
-	assert.Equal(t, "137\n", strings.TrimPrefix(output, "Killed\n"), "dash writes it where the process ends while it waits")
+	assert.Equal(t, "137\n", strings.TrimPrefix(output, "Killed\n"), "dash writes it where it waited already")
 	assert.Zero(t, code, output)
 	assert.Equal(t, "Starting Recording", c.one(t)["state"])
 }

@@ -32,7 +32,7 @@ func TestRun_EnvironmentNotCaptured_ToolLeavesItOut(t *testing.T) {
 		config, err := plan.Config(record)
 		require.NoError(t, err)
 		require.NoError(t, config.Validate())
-		files, err := plan.Files(record, config, tool, "node-a", pattern.NewCache(1))
+		files, err := plan.Files(record, config, tool, plan.Host{Node: "node-a"}, pattern.NewCache(1))
 		require.NoError(t, err)
 		for name, content := range files {
 			require.NoError(t, os.WriteFile(filepath.Join(c.Plan, name), content, 0o644))

@@ -4,6 +4,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"tags.cncf.io/container-device-interface/specs-go"
 
@@ -25,6 +26,8 @@ type Host struct {
 	Plan, Inbox string
 	// Hook is the CDI edit that has the runtime start prism-hook with these arguments once the mounts are there.
 	Hook func(args ...string) *specs.Hook
+	// StartTimeout is how long a process waits until the profiler has started beside it; 0 is the default.
+	StartTimeout time.Duration
 }
 
 // temporary is the source of the container's own file system.

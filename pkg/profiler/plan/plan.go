@@ -55,8 +55,8 @@ func Config(r *checkpoint.Record) (*v1alpha1.ProfilerConfig, error) {
 	return &config, nil
 }
 
-// Files are the plan of a claim, by name.
-func Files(r *checkpoint.Record, config *v1alpha1.ProfilerConfig, tool Tool, node string, patterns Patterns) (map[string][]byte, error) {
+// Files are the plan of a claim on a host, by name.
+func Files(r *checkpoint.Record, config *v1alpha1.ProfilerConfig, tool Tool, host Host, patterns Patterns) (map[string][]byte, error) {
 	fail := func(err error) (map[string][]byte, error) {
 		return nil, fmt.Errorf("making the profile of claim %s/%s: %w", r.Claim.Namespace, r.Claim.Name, err)
 	}
@@ -68,7 +68,7 @@ func Files(r *checkpoint.Record, config *v1alpha1.ProfilerConfig, tool Tool, nod
 	if err != nil {
 		return fail(err)
 	}
-	of, err := runPlan(r, config, tool, node)
+	of, err := runPlan(r, config, tool, host)
 	if err != nil {
 		return fail(err)
 	}
@@ -112,10 +112,10 @@ func rules(m *v1alpha1.ProcessMatch, patterns Patterns) (rules pattern.Rules, er
 }
 
 // runPlan is what prism-run does with a process.
-func runPlan(r *checkpoint.Record, c *v1alpha1.ProfilerConfig, tool Tool, node string) (p runplan.Plan, err error) {
+func runPlan(r *checkpoint.Record, c *v1alpha1.ProfilerConfig, tool Tool, host Host) (p runplan.Plan, err error) {
 	p = runplan.Plan{
-		Claim: r.Claim.UID, Namespace: r.Claim.Namespace, ClaimName: r.Claim.Name, Node: node,
-		Tool: containerTool + "/" + tool.Nsys, File: *c.Output.FileName, MaxSessions: int(*c.Match.MaxSessions),
+		Claim: r.Claim.UID, Namespace: r.Claim.Namespace, ClaimName: r.Claim.Name, Node: host.Node,
+		Tool: containerTool + "/" + tool.Nsys, File: *c.Output.FileName, MaxSessions: int(*c.Match.MaxSessions), Ready: host.StartTimeout,
 		ExecSessions: *c.Match.IncludeExecSessions, FailClosed: *c.FailurePolicy == v1alpha1.FailClosed,
 	}
 	if *c.Output.Type == v1alpha1.OutputContainerPath {
