@@ -292,15 +292,8 @@ func (m *Machine) act(ctx context.Context, p *Process, act Act) error {
 		return m.scrape()
 	case "wait":
 		return p.layout.wait(ctx, changeSeconds)
-	case "begin":
-		_, err := m.begin(act.Claim, "state=Recording\n")
-		return err
-	case "record":
-		return m.record(act.Claim)
-	case "import":
-		return m.imports()
-	case "store":
-		return m.storeReports(ctx, p)
+	case "begin", "record", "import", "store":
+		return m.actProfile(ctx, p, act)
 	default:
 		return m.actMPS(ctx, p, act)
 	}

@@ -152,6 +152,21 @@ func (m *Machine) hasPlan(r *checkpoint.Record) error {
 	return nil
 }
 
+// actProfile is an act of what profiles, beside the plugin.
+func (m *Machine) actProfile(ctx context.Context, p *Process, act Act) error {
+	switch act.Call {
+	case "begin":
+		_, err := m.begin(act.Claim, "state=Recording\n")
+		return err
+	case "record":
+		return m.record(act.Claim)
+	case "import":
+		return m.imports()
+	default:
+		return m.storeReports(ctx, p)
+	}
+}
+
 // begin is a process of the claim's container that runs under Nsight Systems. Without a spec no container is started.
 func (m *Machine) begin(uid, state string) (dir string, err error) {
 	specs, err := m.specs()
