@@ -156,24 +156,37 @@ func (p *profiles) release(claimUID string) {
 // profileSweep is how often reports are deleted whose retention has passed.
 const profileSweep = time.Minute
 
+// storeRetry is when reports are stored that could not be: the node has no inotify instance left, or its disk fails.
+const storeRetry = 30 * time.Second
+
 // run stores reports, and deletes them after their retention, until the context ends. Only one process of the node does.
 func (p *profiles) run(ctx context.Context, records func() ([]*checkpoint.Record, error)) {
 	if p == nil {
 		return
 	}
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		if err := p.lead(ctx, records); err != nil {
+			p.logger.Error(err, "Reports of processes are stored late", "retryAfter", storeRetry)
+		}
+	}, storeRetry)
+}
+
+// lead is run until something fails. It returns when nothing of it runs any more.
+func (p *profiles) lead(ctx context.Context, records func() ([]*checkpoint.Record, error)) error {
 	if err := p.store.Lead(); err != nil {
-		p.logger.Error(err, "Reports of processes are not stored until the plugin is started again")
-		return
+		return err
 	}
 	if prepared, err := records(); err == nil && p.followed != nil {
 		p.followed.recall(prepared)
 	}
+	var sweeps wait.Group
 	sweeping, stop := context.WithCancel(ctx)
+	defer sweeps.Wait()
 	defer stop()
-	go wait.JitterUntilWithContext(sweeping, func(context.Context) { p.sweep(records) }, profileSweep, sweepJitter, true)
-	if err := p.store.Run(ctx); err != nil {
-		p.logger.Error(err, "Reports of processes are not stored until the plugin is started again")
-	}
+	sweeps.StartWithContext(sweeping, func(ctx context.Context) {
+		wait.JitterUntilWithContext(ctx, func(context.Context) { p.sweep(records) }, profileSweep, sweepJitter, true)
+	})
+	return p.store.Run(ctx)
 }
 
 func (p *profiles) sweep(records func() ([]*checkpoint.Record, error)) {

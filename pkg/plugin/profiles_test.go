@@ -1,18 +1,25 @@
 package plugin
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/profiler/report"
+	"github.com/prism-gpu/prism/pkg/profiler/store"
 	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
 )
 
@@ -127,6 +134,39 @@ func TestPrepare_ProgramsMissing_Refused(t *testing.T) {
 	require.ErrorContains(t, prepared(t.Context(), p, rc), "the profiler's programs are not installed on the node")
 	rc.Status.Allocation.Devices.Config = nil
 	require.NoError(t, prepared(t.Context(), p, rc))
+}
+
+// failingDisk is one whose directories cannot be listed a number of times.
+type failingDisk struct {
+	disk.Files
+	failures int
+}
+
+func (d *failingDisk) List(dir string) ([]string, error) {
+	if d.failures--; d.failures >= 0 {
+		return nil, unix.EIO
+	}
+	return d.Files.List(dir)
+}
+
+// TestRun_DiskFailed_StoredLater: a disk that fails for a while keeps reports from being stored for that while.
+func TestRun_DiskFailed_StoredLater(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		failing := &failingDisk{Files: disk.OS{}}
+		s, err := store.Open(store.Options{Dir: dir, Files: failing, Now: time.Now, Follow: true, Changed: func(report.Report) {}})
+		require.NoError(t, err)
+		failing.failures = 2
+		ctx, stop := context.WithCancel(t.Context())
+		began, asked := time.Now(), time.Duration(0)
+		(&profiles{store: s}).run(ctx, func() ([]*checkpoint.Record, error) {
+			asked = time.Since(began)
+			stop()
+			return nil, nil
+		})
+		assert.Equal(t, 2*storeRetry, asked)
+	})
 }
 
 // TestUnprepare_Profile_Released: the folder of a claim without reports goes with the next sweep, not before.

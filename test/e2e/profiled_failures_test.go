@@ -34,20 +34,6 @@ func (ns *namespace) ends(pod string) {
 	assert.Equal(ns.t, map[string]int32{"main": 3}, ns.exits(pod), pod)
 }
 
-// TestProfile_ToolKilled_ProcessGoesOn: what profiles is killed; the process goes on, and its report is lost.
-func TestProfile_ToolKilled_ProcessGoesOn(t *testing.T) {
-	ns := profiled(t, 1)
-	ns.records("tool-killed", `{}`)
-	ns.do("exec", "tool-killed", "--", "bash", "-c", `for process in /proc/[0-9]*; do
-		case $(readlink $process/exe) in /run/prism/tool/*) kill -9 ${process#/proc/} && killed=yes;; esac
-	done; [ "$killed" ]`)
-	r := ns.reportsOf("tool-killed", 1, "Lost")[0]
-	assert.Equal(t, "ReportLost", r.Status.Reason)
-	ns.says("tool-killed", "ReportAvailable", metav1.ConditionFalse, "ReportLost")
-	assert.Zero(t, ns.pod("tool-killed").Status.ContainerStatuses[0].RestartCount)
-	ns.ends("tool-killed")
-}
-
 // TestProfile_ContainerKilled_Lost: a container is killed with all that is in it.
 func TestProfile_ContainerKilled_Lost(t *testing.T) {
 	ns := profiled(t, 1)
@@ -88,14 +74,16 @@ func TestProfile_InboxFilled_Truncated(t *testing.T) {
 	ns.reportsOf("beside", 1, "Ready")
 }
 
-// TestProfile_PluginGone_RecordingGoesOn: while the plugin of a node is restarted, or hangs, processes are recorded, and the list says that the
-// node is silent. The report is found later.
+// TestProfile_PluginGone_RecordingGoesOn: while the plugin of a node is killed, replaced by another one, or hangs, processes are recorded, and
+// the list says that the node is silent. The report is found later.
 func TestProfile_PluginGone_RecordingGoesOn(t *testing.T) {
 	ns := profiledExclusive(t)
 	ns.records("recorded", `{}`)
 	plugin := ns.freshPlugin(t)
 	ns.must(t, ns.onNode("kill", "-KILL", ns.pid(t, plugin))...)
 	eventually(t, startLimit, func() error { return ns.restarted(plugin) })
+	ns.reportsOf("recorded", 1, "Recording")
+	ns.freshPlugin(t)
 	ns.reportsOf("recorded", 1, "Recording")
 
 	hung := ns.pid(t, ns.plugin(t))

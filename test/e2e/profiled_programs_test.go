@@ -92,7 +92,7 @@ func TestProfile_Restricted_RunsAsWithout(t *testing.T) {
 }
 
 // TestProfile_NoLoader_RunsUnprofiled: programs that do not load libraries of the GNU C library run as without a profile, and the claim says
-// why there is no report. A small image without a shell is enough for those that do.
+// why there is no report. So do those in a small image without the libraries that the profiler needs, and their report says it.
 func TestProfile_NoLoader_RunsUnprofiled(t *testing.T) {
 	ns := profiled(t, 3)
 	inMinimal := func(name, program string) corev1.Container {
@@ -112,6 +112,8 @@ func TestProfile_NoLoader_RunsUnprofiled(t *testing.T) {
 	for name := range want {
 		assert.Equal(t, ns.do("logs", without, "--container", name), ns.do("logs", "no-loader", "--container", name), name)
 	}
+	r := ns.reportsOf("no-loader", 1, "Lost")[0]
+	assert.Equal(t, []string{"dynamic", "FellBackUnprofiled"}, []string{r.Spec.Container, r.Status.Reason}, "its image has no libgcc_s.so.1")
 	// A claim has a status as long as its pod runs.
 	shell.Command = []string{"sleep", "3600"}
 	ns.createProfiled("stays", `{"match": {"regex": "."}}`, nil, shell)

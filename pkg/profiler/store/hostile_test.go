@@ -91,6 +91,7 @@ func TestPrepare_FolderOfClaim_RootOnly(t *testing.T) {
 // TestPrepare_DamagedIndex_KeptAside: the claim's container starts, and nothing is written over or removed.
 func TestPrepare_DamagedIndex_KeptAside(t *testing.T) {
 	w := newWorld(t, false)
+	require.NoError(t, w.sync(uid))
 	require.NoError(t, os.WriteFile(filepath.Join(w.dir, uid, reportsDir, id+readySuffix), []byte("content"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(w.dir, uid, indexFile), []byte("{damaged"), 0o600))
 	w.reopen(false, disk.OS{})

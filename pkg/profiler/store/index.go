@@ -157,6 +157,11 @@ func (s *Store) sync(uid string) error {
 
 func (s *Store) write(c *index, durable bool) error {
 	raw, err := json.Marshal(c)
+	for _, dir := range []string{reportsDir, spoolDir} { // most claims never need them
+		if err == nil && durable && !c.durable {
+			err = s.Files.MakeDir(s.path(c.Claim.UID, dir), 0o700)
+		}
+	}
 	if err == nil {
 		err = disk.Replace(s.Files, s.path(c.Claim.UID, indexFile), raw, 0o600, durable)
 	}

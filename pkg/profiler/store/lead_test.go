@@ -26,6 +26,7 @@ func TestFollow_OtherProcessStores_NothingLost(t *testing.T) {
 	first := open(false)
 	claim := Claim{UID: "uid-1", Namespace: "ns", Name: "a", Node: "n0"}
 	require.NoError(t, first.Prepare(claim, nil))
+	require.NoError(t, first.sync(claim.UID))
 	unfinished := filepath.Join(dir, claim.UID, reportsDir, newPrefix+"x")
 	require.NoError(t, os.WriteFile(unfinished, nil, 0o600))
 	second := open(true)

@@ -79,14 +79,14 @@ func (s *Store) release(c *index) error {
 	return s.save(c)
 }
 
-// folders makes those of a claim that are missing or have other permissions. Containers have two of them by mounts; nothing else of the node,
+// folders makes those of a claim that its containers have, where they are missing or have other permissions. Containers have two of them by mounts; nothing else of the node,
 // an importer for example, reaches the inbox, where every user may write.
 func (s *Store) folders(uid string) error {
 	for _, dir := range []struct {
 		name string
 		perm fs.FileMode
 	}{
-		{"", 0o700}, {planDir, 0o755}, {inboxDir, 0o777 | fs.ModeSticky}, {reportsDir, 0o700}, {spoolDir, 0o700},
+		{"", 0o700}, {planDir, 0o755}, {inboxDir, 0o777 | fs.ModeSticky},
 	} {
 		path := s.path(uid, dir.name)
 		info, err := os.Lstat(path)
@@ -103,14 +103,17 @@ func (s *Store) folders(uid string) error {
 	return nil
 }
 
-// renew writes a file that is missing or differs.
+// renew writes a file that is missing or differs. No container reads one before Prepare has returned, and the next Prepare writes one again
+// that was not written to its end: a new one needs no other name first.
 func (s *Store) renew(path string, content []byte) error {
 	there, err := s.Files.Read(path)
-	if err == nil && bytes.Equal(there, content) {
-		return nil
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return s.Files.Write(path, content, 0o644, false)
+	case err != nil:
 		return err
+	case bytes.Equal(there, content):
+		return nil
 	}
 	return disk.Replace(s.Files, path, content, 0o644, false)
 }

@@ -25,10 +25,11 @@ func (s *Store) wake() {
 }
 
 // Run scans until the context ends: soon after an inbox got a session, and regularly. However much a container writes, there is at most one
-// scan in scanEvery.
+// scan in scanEvery. Where inboxes cannot be watched it scans them once.
 func (s *Store) Run(ctx context.Context) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
+		s.Scan(ctx)
 		return fmt.Errorf("watching the inboxes of profiles: %w", err)
 	}
 	defer func() { _ = watcher.Close() }()

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -243,7 +244,7 @@ func BenchmarkPrepare(b *testing.B) {
 	require.NoError(b, err)
 	for i := 0; b.Loop(); i++ {
 		c := claimed
-		c.UID = "c" + time.Duration(i).String()
+		c.UID = "c" + strconv.Itoa(i)
 		require.NoError(b, s.Prepare(c, map[string][]byte{"run": make([]byte, 1024), "match": make([]byte, 16<<10)}))
 	}
 }

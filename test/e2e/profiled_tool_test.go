@@ -1,0 +1,54 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// eachOfTool is a script that sends every process of the profiler in a container a signal, and fails where there is none.
+func eachOfTool(signal string) string {
+	return `for process in /proc/[0-9]*; do
+		case $(readlink $process/exe) in /run/prism/tool/*) kill -` + signal + ` ${process#/proc/} && sent=yes;; esac
+	done; [ "$sent" ]`
+}
+
+// TestProfile_ToolKilled_ProcessGoesOn: what profiles is killed; the process goes on, and its report is lost.
+func TestProfile_ToolKilled_ProcessGoesOn(t *testing.T) {
+	ns := profiled(t, 1)
+	ns.records("tool-killed", `{}`)
+	ns.do("exec", "tool-killed", "--", "bash", "-c", eachOfTool("KILL"))
+	r := ns.reportsOf("tool-killed", 1, "Lost")[0]
+	assert.Equal(t, "ReportLost", r.Status.Reason)
+	ns.says("tool-killed", "ReportAvailable", metav1.ConditionFalse, "ReportLost")
+	assert.Zero(t, ns.pod("tool-killed").Status.ContainerStatuses[0].RestartCount)
+	ns.ends("tool-killed")
+}
+
+// TestProfile_ToolHangs_ProcessExits: what profiles hangs; the process goes on, and its container exits with its code once the profiler's time
+// is over.
+func TestProfile_ToolHangs_ProcessExits(t *testing.T) {
+	ns := profiled(t, 1)
+	ns.records("tool-hangs", `{}`)
+	ns.do("exec", "tool-hangs", "--", "bash", "-c", eachOfTool("STOP"))
+	ns.ends("tool-hangs")
+	assert.Equal(t, "ReportLost", ns.reportsOf("tool-hangs", 1, "Lost")[0].Status.Reason)
+}
+
+// TestProfile_ToolCannotStart_ProcessRunsOnce: the profiler has no /dev/shm in which it can write.
+func TestProfile_ToolCannotStart_ProcessRunsOnce(t *testing.T) {
+	ns := profiled(t, 1)
+	program := untilEnd()
+	program.VolumeMounts = []corev1.VolumeMount{{Name: "memory", MountPath: "/dev/shm", ReadOnly: true}}
+	ns.createProfiled("no-memory", `{}`, func(spec *corev1.PodSpec) {
+		memory := corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}
+		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: "memory", VolumeSource: corev1.VolumeSource{EmptyDir: &memory}})
+	}, program)
+	ns.prints("no-memory", "main", "begins")
+	assert.Equal(t, "FellBackUnprofiled", ns.reportsOf("no-memory", 1, "Lost")[0].Status.Reason)
+	ns.says("no-memory", "Profiling", metav1.ConditionFalse, "FellBackUnprofiled")
+	assert.Equal(t, "begins\n", ns.do("logs", "no-memory"), "it was started once")
+	ns.ends("no-memory")
+}
