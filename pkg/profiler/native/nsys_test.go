@@ -1,6 +1,7 @@
 package native
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -175,6 +176,22 @@ func TestNsys_Duration_ProcessGoesOn(t *testing.T) {
 	// The tool's library in a program that begins while nsys exits may say that it is gone.
 	assert.True(t, strings.HasSuffix(output, "on\n"), output)
 	assert.Equal(t, "Starting Recording Finished", c.one(t)["state"], c.log(t))
+}
+
+// TestNsys_Together_AllProfiled: several processes of a launcher begin at once, and others begin while they exit. What nsys has in /dev/shm is
+// for all processes of a pod, and two of its agents that make it at the same time wait for each other for good.
+func TestNsys_Together_AllProfiled(t *testing.T) {
+	t.Parallel()
+	const together, rounds = 4, 3
+	c := withNsys(t, "bookworm", func(p *runplan.Plan) { p.MaxSessions = together })
+	program := strings.Join(c.python(t, "import sys, time\ntime.sleep(int(sys.argv[1]) / 8)"), " ")
+	script := fmt.Sprintf("for one in $(seq %d); do for round in $(seq %d); do %s $one; done & done; wait", together, rounds, program)
+	require.NoError(t, c.command(t, c.outer(t, script)...).Run())
+	notes := c.notes(t)
+	require.Len(t, notes, together*rounds)
+	for _, n := range notes {
+		assert.Equal(t, finished, n["state"], "%v", n)
+	}
 }
 
 // TestNsys_NoTemporaryFolder_ProcessRuns: nsys needs one.

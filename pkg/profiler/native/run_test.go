@@ -312,6 +312,33 @@ func TestRun_ExecSession_Untouched(t *testing.T) {
 	}
 }
 
+// TestRun_OtherStarts_Waits: while another process of the pod starts its profiler. One that never ends does not keep processes from running.
+func TestRun_OtherStarts_Waits(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("flock"); err != nil {
+		t.Skip("needs flock")
+	}
+	for name, c := range map[string]struct{ held, state, message string }{
+		"for a while":  {`flock /dev/shm sh -c 'echo >/run/work/locked; while [ ! -e /run/prism/results/s*/note ]; do sleep 0.01; done; sleep 0.2'`, finished, ""},
+		"all the time": {`flock /dev/shm sh -c 'echo >/run/work/locked; exec sleep 1000'`, "Starting Failed", "other processes of the pod were starting nsys all the time"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			box := newContainer(t, func(p *runplan.Plan) {
+				if c.message != "" {
+					p.Ready = time.Second
+				}
+			})
+			program := strings.Join(box.script(t, "echo once; exit 4"), " ")
+			code, output := box.run(t, box.outer(t, c.held+" & while [ ! -e /run/work/locked ]; do sleep 0.01; done; "+program)...)
+			assert.Equal(t, 4, code)
+			assert.Equal(t, "once\n", output)
+			n := box.one(t)
+			assert.Equal(t, []string{c.state, c.message}, []string{n["state"], n["message"]})
+		})
+	}
+}
+
 // TestRun_SupervisorKilled_ProcessKilled: as if the process itself had been killed; nsys finishes the recording.
 func TestRun_SupervisorKilled_ProcessKilled(t *testing.T) {
 	t.Parallel()

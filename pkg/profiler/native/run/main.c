@@ -126,6 +126,5 @@ int main(int argc, char **argv)
 	run.executable = argv[1];
 	run.arguments = argv + 2;
 	run.started = wall_clock();
-	run.began = milliseconds();
 	profile(&run);
 }

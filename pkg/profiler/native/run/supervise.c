@@ -4,6 +4,7 @@
 #include "process.h"
 #include "range.h"
 #include "session.h"
+#include "startlock.h"
 #include "tool.h"
 
 #include <errno.h>
@@ -78,6 +79,8 @@ static void copy_output(struct run *run)
 		drop(&run->tool_output);
 }
 
+static const char killed[] = "the process was killed before it was executed";
+
 // await_ready waits until the stand-in has sent its variables, nsys ended or the time is over.
 static const char *await_ready(struct run *run)
 {
@@ -102,18 +105,19 @@ static const char *await_ready(struct run *run)
 		if (read < 0)
 			return "nsys started its program with variables that cannot be read";
 		if (run->process_ended)
-			return "the process was killed before it was executed";
+			return killed;
 		if (!run->tool)
 			return "nsys exited before it started its program; see nsys.log";
 	}
 }
 
-// start starts nsys, and returns why it did not start its program. Its processes name by their ids what they have in /dev/shm, which the
-// containers of a pod share while they number processes alike: where another container has the same, nsys exits, and those of its next start
-// have other ids.
-static const char *start(struct run *run)
+// start_tool starts nsys, and returns why it did not start its program. Its processes name by their ids what they have in /dev/shm, which
+// the containers of a pod share while they number processes alike: where another container has the same, nsys exits, and those of its next
+// start have other ids.
+static const char *start_tool(struct run *run)
 {
 	const char *failed = "starting nsys failed";
+	run->began = milliseconds();
 	for (int starts = 1; tool_start(run) == 0; starts++) {
 		failed = await_ready(run);
 		if (!failed)
@@ -126,6 +130,19 @@ static const char *start(struct run *run)
 		drop(&run->tool_output);
 		variables_forget(run);
 	}
+	return failed;
+}
+
+// start starts nsys when no other process of the pod does.
+static const char *start(struct run *run)
+{
+	int lock;
+	const char *failed = "other processes of the pod were starting nsys all the time";
+	if (start_lock(run, &lock))
+		failed = start_tool(run);
+	else if (run->process_ended)
+		failed = killed;
+	drop(&lock);
 	return failed;
 }
 

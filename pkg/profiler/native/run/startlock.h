@@ -1,0 +1,11 @@
+// The processes of a pod start nsys one after another.
+#ifndef PRISM_RUN_STARTLOCK_H
+#define PRISM_RUN_STARTLOCK_H
+
+#include "run.h"
+
+// start_lock waits until no other process of the pod starts nsys, at most as long as nsys may take to start. A close of the descriptor ends
+// the lock; closed: there is nothing to lock. It returns false where others start all the time, or the process was killed.
+bool start_lock(struct run *run, int *lock);
+
+#endif
