@@ -2,13 +2,10 @@ package plugin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
-	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 	"tags.cncf.io/container-device-interface/specs-go"
 
@@ -17,7 +14,6 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/pattern"
-	"github.com/prism-gpu/prism/pkg/profiler/node"
 	"github.com/prism-gpu/prism/pkg/profiler/plan"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 	"github.com/prism-gpu/prism/pkg/profiler/store"
@@ -151,67 +147,6 @@ func (p *profiles) release(claimUID string) {
 	if err := p.store.Release(claimUID); err != nil {
 		p.logger.Error(err, "The reports of a claim are stored later", "claimUID", claimUID)
 	}
-}
-
-// profileSweep is how often reports are deleted whose retention has passed.
-const profileSweep = time.Minute
-
-// storeRetry is when reports are stored that could not be: the node has no inotify instance left, or its disk fails.
-const storeRetry = 30 * time.Second
-
-// run stores reports, and deletes them after their retention, until the context ends. Only one process of the node does.
-func (p *profiles) run(ctx context.Context, records func() ([]*checkpoint.Record, error)) {
-	if p == nil {
-		return
-	}
-	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		if err := p.lead(ctx, records); err != nil {
-			p.logger.Error(err, "Reports of processes are stored late", "retryAfter", storeRetry)
-		}
-	}, storeRetry)
-}
-
-// lead is run until something fails. It returns when nothing of it runs any more.
-func (p *profiles) lead(ctx context.Context, records func() ([]*checkpoint.Record, error)) error {
-	if err := p.store.Lead(); err != nil {
-		return err
-	}
-	if prepared, err := records(); err == nil && p.followed != nil {
-		p.followed.recall(prepared)
-	}
-	var sweeps wait.Group
-	sweeping, stop := context.WithCancel(ctx)
-	defer sweeps.Wait()
-	defer stop()
-	sweeps.StartWithContext(sweeping, func(ctx context.Context) {
-		wait.JitterUntilWithContext(ctx, func(context.Context) { p.sweep(records) }, profileSweep, sweepJitter, true)
-	})
-	return p.store.Run(ctx)
-}
-
-func (p *profiles) sweep(records func() ([]*checkpoint.Record, error)) {
-	err := p.store.Sweep(func() (map[string]bool, error) {
-		prepared, err := records()
-		uids := map[string]bool{}
-		for _, r := range prepared {
-			uids[r.Claim.UID] = true
-		}
-		return uids, err
-	})
-	if err != nil {
-		p.logger.Error(err, "Old reports stay for now")
-	}
-}
-
-// serve serves reports to controllers until the context ends; nothing where no endpoint is set.
-func (p *profiles) serve(ctx context.Context) error {
-	if p == nil || p.cfg.Profiler.Endpoint == "" {
-		return nil
-	}
-	return node.New(node.Options{
-		Address: p.cfg.Profiler.Endpoint, Certificate: p.cfg.Profiler.Certificate, Store: p.store,
-		Busy: func(err error) bool { return errors.Is(err, store.ErrBusy) || errors.Is(err, store.ErrFollowing) },
-	}).Run(ctx)
 }
 
 // claimFiles are what the kubelet and containers read of claims.

@@ -1,0 +1,77 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/profiler/node"
+	"github.com/prism-gpu/prism/pkg/profiler/store"
+)
+
+// reporting is what a plugin does with reports in the background.
+type reporting struct{ *profiles }
+
+// profileSweep is how often reports are deleted whose retention has passed.
+const profileSweep = time.Minute
+
+// storeRetry is when reports are stored that could not be: the node has no inotify instance left, or its disk fails.
+const storeRetry = 30 * time.Second
+
+// run stores reports, and deletes them after their retention, until the context ends. Only one process of the node does.
+func (r reporting) run(ctx context.Context, records func() ([]*checkpoint.Record, error)) {
+	if r.profiles == nil {
+		return
+	}
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		if err := r.lead(ctx, records); err != nil {
+			r.logger.Error(err, "Reports of processes are stored late", "retryAfter", storeRetry)
+		}
+	}, storeRetry)
+}
+
+// lead is run until something fails. It returns when nothing of it runs any more.
+func (r reporting) lead(ctx context.Context, records func() ([]*checkpoint.Record, error)) error {
+	if err := r.store.Lead(); err != nil {
+		return err
+	}
+	if prepared, err := records(); err == nil && r.followed != nil {
+		r.followed.recall(prepared)
+	}
+	var sweeps wait.Group
+	sweeping, stop := context.WithCancel(ctx)
+	defer sweeps.Wait()
+	defer stop()
+	sweeps.StartWithContext(sweeping, func(ctx context.Context) {
+		wait.JitterUntilWithContext(ctx, func(context.Context) { r.sweep(records) }, profileSweep, sweepJitter, true)
+	})
+	return r.store.Run(ctx)
+}
+
+func (r reporting) sweep(records func() ([]*checkpoint.Record, error)) {
+	err := r.store.Sweep(func() (map[string]bool, error) {
+		prepared, err := records()
+		uids := map[string]bool{}
+		for _, record := range prepared {
+			uids[record.Claim.UID] = true
+		}
+		return uids, err
+	})
+	if err != nil {
+		r.logger.Error(err, "Old reports stay for now")
+	}
+}
+
+// serve serves reports to controllers until the context ends; nothing where no endpoint is set.
+func (r reporting) serve(ctx context.Context) error {
+	if r.profiles == nil || r.cfg.Profiler.Endpoint == "" {
+		return nil
+	}
+	return node.New(node.Options{
+		Address: r.cfg.Profiler.Endpoint, Certificate: r.cfg.Profiler.Certificate, Store: r.store,
+		Busy: func(err error) bool { return errors.Is(err, store.ErrBusy) || errors.Is(err, store.ErrFollowing) },
+	}).Run(ctx)
+}
