@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
+	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
@@ -142,7 +143,13 @@ func (d *countingDisk) SyncDir(dir string) error {
 }
 
 // newNode serves 8 GPUs until the test ends. They are advertised as the node's configuration says.
-func newNode(t *testing.T, config string) *node {
+func newNode(t *testing.T, modes string) *node {
+	t.Helper()
+	return newNodeWith(t, modes, nil)
+}
+
+// newNodeWith changes the plugin's settings.
+func newNodeWith(t *testing.T, modes string, change func(*config.Plugin)) *node {
 	t.Helper()
 	simulated, err := model.New(model.Uniform(testNode, "h100-80", 8))
 	require.NoError(t, err)
@@ -154,7 +161,10 @@ func newNode(t *testing.T, config string) *node {
 		t: t, model: simulated, disk: &countingDisk{byDir: map[string]Files{}}, tool: &countedTool{},
 		cfg: settings(root),
 	}
-	n.configure(config)
+	if change != nil {
+		change(n.cfg)
+	}
+	n.configure(modes)
 	require.NoError(t, os.MkdirAll(n.cfg.Paths.KubeletRegistrar, 0o750))
 	client := n.api()
 	n.reached = plugin.API{Claims: client, Background: client, Cluster: cluster{}, Slices: unpublished{}, Events: noEvents{}}
@@ -205,23 +215,35 @@ func (n *node) serve(process *plugin.Plugin) {
 	}, 10*time.Second, time.Millisecond)
 }
 
-// hook is the hook program of the plugin's image.
-func (n *node) hook() string {
+// nodeHost has the node's files and no others.
+type nodeHost struct {
+	*port.Host
+	port.MinimalHost
+	root string
+}
+
+func (h nodeHost) Locate(root, path string) (string, bool) {
+	_, err := os.Stat(filepath.Join(root, path))
+	return path, err == nil && strings.HasPrefix(path, h.root)
+}
+
+// image is the directory of the plugin's image that has the programs of containers.
+func (n *node) image() string {
 	n.t.Helper()
-	image := filepath.Join(filepath.Dir(n.cfg.Paths.StateDir), "prism-hook")
-	require.NoError(n.t, os.WriteFile(image, []byte("#!/bin/true\n"), 0o600))
+	image := filepath.Dir(n.cfg.Paths.StateDir)
+	for _, program := range []string{cdi.OwnHookName, cdi.ProfilerLibrary, cdi.ProfilerRun} {
+		require.NoError(n.t, os.WriteFile(filepath.Join(image, program), []byte("#!/bin/true\n"), 0o600))
+	}
 	return image
 }
 
 // open builds a process of the plugin on the node's files.
 func (n *node) open() *plugin.Plugin {
 	t := n.t
-	host := port.NewHost(n.model)
+	host, image := port.NewHost(n.model), n.image()
 	process, err := plugin.Build(t.Context(), n.cfg, plugin.Adapters{
-		Version: "test", OwnHookImage: n.hook(), Disk: n.disk, Host: struct {
-			*port.Host
-			port.MinimalHost
-		}{host, port.MinimalHost{Boot: "boot"}},
+		Version: "test", OwnHookImage: filepath.Join(image, cdi.OwnHookName), ProfilerImage: image, Disk: n.disk,
+		Host:   nodeHost{host, port.MinimalHost{Boot: "boot"}, image},
 		Locks:  func(dir string) (plugin.Locks, error) { return checkpoint.OpenLocks(dir) },
 		Driver: func(string) inventory.Opener { return host.Open }, Now: time.Now,
 		Tool: func(*inventory.Inventory) timeslice.Tool { return n.tool }, Transaction: prepare.New,
@@ -327,13 +349,17 @@ func (n *node) claim(name string) *resourceapi.ResourceClaim {
 		profile := &of.MIG.Profiles[i]
 		result.Device = string(gpu.MIGDevice{GPU: of, Profile: profile, Placement: profile.Placements[number%perGPU]}.Name())
 	}
+	uid := "uid-" + name
 	var configs []resourceapi.DeviceAllocationConfiguration
-	if kind == "interval" {
+	switch kind {
+	case "interval":
 		configs = append(configs, longInterval)
+	case "profile":
+		configs, uid = append(configs, aProfile), profileClaim(number).UID
 	}
 	return &resourceapi.ResourceClaim{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaim"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID("uid-" + name)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID(uid)},
 		Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
 			Results: []resourceapi.DeviceRequestAllocationResult{result}, Config: configs,
 		}}},
