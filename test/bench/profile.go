@@ -20,6 +20,7 @@ const (
 	profiledClaims = 24 // a round, and as many that are not profiled
 	countedProfile = 16
 	compilations   = 20
+	folderRounds   = 144
 )
 
 // The budgets of a profiled claim: as many durable writes as another one, and a millisecond more.
@@ -100,11 +101,30 @@ func (b *bencher) profiled(ctx context.Context, s *Second) error {
 		}
 	}
 	costs, err := b.profileCosts(ctx, s, devices)
+	made, failed := folders(filepath.Join(s.Dir, "state", "profiles"))
 	rows := with.rows("prepare a claim with a profile", "unprepare a claim with a profile", without)
 	rows[0].Budget = Within(without.Prepare.P50() + profileBudget)
+	rows = append(rows, Row{Name: "three directories and three files made there, without a driver", Samples: made})
 	b.report.Add(profileTitle, "without", rows...)
 	b.report.Add("done for one claim: with a profile", "", ProfileLimits.rows(1, costs)...)
-	return err
+	return errors.Join(err, failed)
+}
+
+// folders measures what no driver can avoid that gives each claim a directory of its own: how long that takes depends on the file system.
+func folders(dir string) (Samples, error) {
+	number := 0
+	return repeat(folderRounds, 1, func() error {
+		number++
+		folder := filepath.Join(dir, ".bench-"+strconv.Itoa(number))
+		var err error
+		for _, sub := range []string{"", "a", "b"} {
+			err = errors.Join(err, os.Mkdir(filepath.Join(folder, sub), 0o700))
+		}
+		for _, file := range []string{"a/one", "a/two", "three"} {
+			err = errors.Join(err, os.WriteFile(filepath.Join(folder, file), []byte(file), 0o600))
+		}
+		return err
+	})
 }
 
 // profileCosts counts what claims with a profile cost, one at a time.
