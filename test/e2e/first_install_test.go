@@ -49,5 +49,7 @@ func (c *cluster) reinstall(t *testing.T) {
 		c.advertises(t, c.gpus.size, startLimit)
 		c.advertisesMIG(t, startLimit)
 	})
+	// Those of the uninstalled driver stay for a while: a pod that is scheduled with one comes to a node without the driver.
+	c.must(t, c.kubectl("delete", "resourceslices", "--field-selector", "spec.driver="+driverName)...)
 	helm("install", "prism", chart, "--set", "image.tag="+string(tag[:len(tag)-1]))
 }
