@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 )
 
 // TestWholeAPIServerDown: a container ends while there is no API server, and its claim is taken back, by the plugin that was there
@@ -17,8 +18,7 @@ import (
 func TestWholeAPIServerDown(t *testing.T) {
 	ns := exclusive(t)
 	plugin := ns.freshPlugin(t)
-	slices, err := ns.resourceSlices()
-	require.NoError(t, err)
+	slices := ns.settled(t)
 	ns.apply("whole-gpu/pod.yaml")
 	ns.apply("two-gpus/pod.yaml")
 	first, second := ns.ready("whole-gpu"), ns.ready("two-gpus")
@@ -64,6 +64,23 @@ func TestWholeAPIServerDown(t *testing.T) {
 	t.Logf("a new pod had its GPU after %.1f s", time.Since(start).Seconds())
 	ns.sees("two-containers", "first", grants...)
 	require.NoError(t, ns.silence())
+}
+
+// settled returns the slices once no device has a taint: an earlier test may have left some that are about to go.
+func (c *cluster) settled(t *testing.T) (slices []resourceapi.ResourceSlice) {
+	t.Helper()
+	eventually(t, startLimit, func() (err error) {
+		slices, err = c.resourceSlices()
+		for i := range slices {
+			for _, device := range slices[i].Spec.Devices {
+				if len(device.Taints) > 0 {
+					return fmt.Errorf("device %s has the taint %s", device.Name, device.Taints[0].Key)
+				}
+			}
+		}
+		return err
+	})
+	return slices
 }
 
 // withoutAPI does something while the API server is stopped.
