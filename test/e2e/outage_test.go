@@ -18,7 +18,7 @@ import (
 func TestWholeAPIServerDown(t *testing.T) {
 	ns := exclusive(t)
 	plugin := ns.freshPlugin(t)
-	slices := ns.settled(t)
+	slices := ns.untainted(t)
 	ns.apply("whole-gpu/pod.yaml")
 	ns.apply("two-gpus/pod.yaml")
 	first, second := ns.ready("whole-gpu"), ns.ready("two-gpus")
@@ -66,8 +66,8 @@ func TestWholeAPIServerDown(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// settled returns the slices once no device has a taint: an earlier test may have left some that are about to go.
-func (c *cluster) settled(t *testing.T) (slices []resourceapi.ResourceSlice) {
+// untainted returns the ResourceSlices once no device has a taint: an earlier test may have left some for a moment.
+func (c *cluster) untainted(t *testing.T) (slices []resourceapi.ResourceSlice) {
 	t.Helper()
 	eventually(t, startLimit, func() (err error) {
 		slices, err = c.resourceSlices()
