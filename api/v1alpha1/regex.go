@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/dlclark/regexp2/v2"
 )
@@ -12,6 +13,43 @@ const maxPatternBytes = 1024
 // checkPattern refuses patterns that are too long, do not compile, or refer
 // back to what they matched: those have no bound on the time they take.
 func checkPattern(p *problems, path, pattern string, dialect RegexDialect) {
+	if good.has(dialect, pattern) {
+		return
+	}
+	before := len(p.list)
+	compilePattern(p, path, pattern, dialect)
+	if len(p.list) == before {
+		good.add(dialect, pattern)
+	}
+}
+
+// good are patterns without problems: each Prepare checks that of its claim.
+var good = &patterns{known: map[string]bool{}}
+
+// patternsKept bounds their memory, as users write them.
+const patternsKept = 64
+
+type patterns struct {
+	mu    sync.Mutex
+	known map[string]bool
+}
+
+func (g *patterns) has(dialect RegexDialect, pattern string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.known[string(dialect)+":"+pattern]
+}
+
+func (g *patterns) add(dialect RegexDialect, pattern string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.known) >= patternsKept {
+		clear(g.known)
+	}
+	g.known[string(dialect)+":"+pattern] = true
+}
+
+func compilePattern(p *problems, path, pattern string, dialect RegexDialect) {
 	if len(pattern) > maxPatternBytes {
 		p.add(path, "must be at most %d bytes, got %d", maxPatternBytes, len(pattern))
 		return

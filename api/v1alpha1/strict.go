@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,9 +33,26 @@ func checkObject(p *problems, path string, tree object, target reflect.Type) {
 	}
 }
 
+// structs are the fields of the structs of this package by type: each Prepare
+// decodes parameters, and finding the fields takes longer than all else in it.
+var structs sync.Map
+
 // fieldsOf maps the keys of a struct to their types and lists the keys in the
-// order of the fields. Inlined structs are part of it.
+// order of the fields. Inlined structs are part of it. Neither may be changed.
 func fieldsOf(target reflect.Type) (map[string]reflect.Type, []string) {
+	type fieldList struct {
+		types map[string]reflect.Type
+		names []string
+	}
+	if known, ok := structs.Load(target); ok {
+		return known.(fieldList).types, known.(fieldList).names
+	}
+	types, names := readFields(target)
+	structs.Store(target, fieldList{types, names})
+	return types, names
+}
+
+func readFields(target reflect.Type) (map[string]reflect.Type, []string) {
 	fields := map[string]reflect.Type{}
 	var names []string
 	for _, field := range reflect.VisibleFields(target) {
