@@ -27,7 +27,10 @@ type header struct {
 var ErrDamaged = errors.New("record is damaged")
 
 // Encode returns the bytes of a record file. A record that only a newer version may act on is a *NewerError.
-func Encode(r *Record) ([]byte, error) {
+func Encode(r *Record) ([]byte, error) { return padded(r, 0) }
+
+// padded is Encode with spaces behind the record, so that the file has at least so many bytes.
+func padded(r *Record, least int) ([]byte, error) {
 	if form := r.newForm(); form != "" {
 		return nil, fmt.Errorf("encoding record of claim %s: %w", r.Claim.UID, &NewerError{Record: r, form: form})
 	}
@@ -35,6 +38,7 @@ func Encode(r *Record) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encoding record of claim %s: %w", r.Claim.UID, err)
 	}
+	body = append(body, bytes.Repeat([]byte(" "), max(0, least-len(body)))...)
 	head, err := json.Marshal(header{Schema: schema, CRC32C: checksum(schema, body), Len: len(body)})
 	if err != nil {
 		return nil, fmt.Errorf("encoding header of record of claim %s: %w", r.Claim.UID, err)

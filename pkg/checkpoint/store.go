@@ -43,7 +43,9 @@ func Open(d disk.Files, dir string) (*Store, error) {
 	return s, nil
 }
 
-// Put writes the record durably: after a power cut the claim's file holds this record or the one before it.
+// Put writes the record durably: after a power cut the claim's file holds this record or the one before it. On a full disk a record in
+// state Releasing replaces the one before it in place, or undoing would begin while the disk says that the claim is prepared. A power cut
+// that tears it ends the effects, too.
 func (s *Store) Put(r *Record) error {
 	path, err := s.path(r.Claim.UID)
 	if err != nil {
@@ -53,10 +55,27 @@ func (s *Store) Put(r *Record) error {
 	if err != nil {
 		return err
 	}
-	if err := disk.Replace(s.disk, path, data, 0o600, true); err != nil {
+	err = disk.Replace(s.disk, path, data, 0o600, true)
+	if errors.Is(err, syscall.ENOSPC) && r.State == Releasing && s.overwrite(path, r) == nil {
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("storing the record of claim %s/%s: %w", r.Claim.Namespace, r.Claim.Name, err)
 	}
 	return nil
+}
+
+// overwrite writes the record over the one before it, of which nothing is left.
+func (s *Store) overwrite(path string, r *Record) error {
+	before, err := s.disk.Read(path)
+	if err != nil {
+		return err
+	}
+	data, err := padded(r, len(before))
+	if err != nil {
+		return err
+	}
+	return s.disk.Overwrite(path, data)
 }
 
 // Load returns the claim's record; gpu.ErrNotFound when there is none, ErrDamaged when it cannot be read, a *NewerError when

@@ -51,6 +51,30 @@ func (OS) Write(path string, data []byte, perm fs.FileMode, durable bool) error 
 	return err
 }
 
+// Overwrite replaces the first bytes of a file that is there, in place and durably: that needs no room where the filesystem does not copy
+// on write. Data that is shorter leaves the rest as it was. Without room for longer data nothing is written. A power cut may leave a part
+// of both.
+func (OS) Overwrite(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	err = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, int64(len(data)))
+	if err == nil {
+		_, err = f.Write(data)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return fmt.Errorf("overwriting %s: %w", path, err)
+	}
+	return nil
+}
+
 // Create opens an empty file for writing, also where one was there; it follows no link.
 func (OS) Create(path string, perm fs.FileMode) (File, error) {
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, perm)

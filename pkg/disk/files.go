@@ -14,6 +14,8 @@ type Files interface {
 	List(dir string) ([]string, error)
 	// MakeDir makes the directory with its parents; the directory itself gets the requested permissions, also when it was there.
 	MakeDir(dir string, perm fs.FileMode) error
+	// Overwrite replaces the first bytes of a file that is there, durably and without room on the disk; a power cut may tear it.
+	Overwrite(path string, data []byte) error
 	// RemoveDir removes a directory with all that is in it; no error when there is none.
 	RemoveDir(dir string) error
 	// Hold takes a directory for this process, exclusively or shared; it waits for others. TryHold does not wait.

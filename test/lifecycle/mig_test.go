@@ -6,12 +6,14 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
@@ -89,6 +91,44 @@ func TestUnprepare_MIGDriverUnavailable_Ends(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, m.CheckInvariants(t.Context(), "stays"))
 	require.NoError(t, p.Unprepare(t.Context(), "stays"))
+	require.NoError(t, m.CheckEmpty(t.Context()))
+}
+
+// The MIG device is undone halfway on a full disk. The record says so, and the next process completes it: without that the rest of the device
+// would count as an administrator's.
+func TestUnprepare_FullDiskAndInstanceStays_NextProcessCompletes(t *testing.T) {
+	t.Parallel()
+	m, err := modelledMachine(t.TempDir(), mixedNode(0))
+	require.NoError(t, err)
+	rc, full := m.claim(preparesMIG("a", large)), false
+	p, err := m.Start(t.Context(), Wiring{CallTimeout: time.Second, CleanupAfter: time.Minute, FaultPoint: func(site string, effect func() error) error {
+		switch {
+		case full && diskAllocations(site):
+			return syscall.ENOSPC
+		case full && site == "nvml.DestroyInstance":
+			return gpu.ErrInUse
+		}
+		return effect()
+	}})
+	require.NoError(t, err)
+	_, err = p.Prepare(t.Context(), rc)
+	require.NoError(t, err)
+	full = true
+	require.Error(t, p.Unprepare(t.Context(), "a"))
+	require.NoError(t, p.Close())
+
+	records, err := m.Records()
+	require.NoError(t, err)
+	require.Equal(t, checkpoint.Releasing, records["a"].State)
+	p, err = m.Start(t.Context(), Wiring{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, p.Close()) }()
+	require.NoError(t, p.Unprepare(t.Context(), "a"))
+	require.NoError(t, m.CheckEmpty(t.Context()))
+	_, err = p.Prepare(t.Context(), rc)
+	require.NoError(t, err)
+	require.NoError(t, m.CheckInvariants(t.Context(), "a"))
+	require.NoError(t, p.Unprepare(t.Context(), "a"))
 	require.NoError(t, m.CheckEmpty(t.Context()))
 }
 
