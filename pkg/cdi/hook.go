@@ -184,6 +184,20 @@ func (h Hooks) remove(version string, specs *Dir) (gone bool, err error) {
 	return true, h.discard(dir)
 }
 
+// VersionOf returns the version whose programs the claim's spec mounts or starts; empty where there is no such spec.
+func (h Hooks) VersionOf(specs *Dir, claimUID string) string {
+	spec, err := h.Disk.Read(specs.file(claimUID))
+	if err != nil {
+		return ""
+	}
+	_, below, named := bytes.Cut(spec, []byte(`"`+h.Dir+`/`))
+	end := bytes.IndexAny(below, `/"`)
+	if !named || end < 0 {
+		return ""
+	}
+	return string(below[:end])
+}
+
 // discard removes one version's folder. Hold it, or let no process know it yet.
 func (h Hooks) discard(dir string) error {
 	var errs []error

@@ -23,6 +23,8 @@ type ClaimStatus struct {
 	Exporter bool
 	// Profile returns the conditions of a record that is profiled; nil: none.
 	Profile func(r *checkpoint.Record) []kube.Condition
+	// Library returns the digest of the library that containers of a profiled claim load; nil or "": it is not known.
+	Library func(claimUID string) string
 }
 
 // Prepared says of every device which GPU it is.
@@ -41,7 +43,7 @@ func (s ClaimStatus) Prepared(r *checkpoint.Record) {
 		result := &r.Results[i]
 		devices = append(devices, kube.Device{
 			Pool: result.Pool, Name: result.Device, ShareID: types.UID(result.ShareID), Identity: identity(node, result),
-			Extra: withProfile(withMetrics(extra[i], node, result), r, result), Metrics: s.metrics(result),
+			Extra: s.withProfile(withMetrics(extra[i], node, result), r, result), Metrics: s.metrics(result),
 		})
 		if result.Profiled {
 			devices[i].Profile = profile

@@ -10,10 +10,11 @@ import (
 const maxProfileData = 8 << 10
 
 // Keys in the data of a device beside those of its identity, of which "profile" is that of a MIG device.
-const profilerKey, metricsKey = "profiler", "metrics"
+const profilerKey, libraryKey, metricsKey = "profiler", "profilerLibrary", "metrics"
 
-// withProfile adds how processes are profiled to the data of a profiled result: the effective ProfilerConfig, left out where it is too long.
-func withProfile(extra map[string]any, r *checkpoint.Record, result *checkpoint.Result) map[string]any {
+// withProfile adds how processes are profiled to the data of a profiled result: the effective ProfilerConfig, left out where it is too long,
+// and the digest of the library that is loaded into them.
+func (s ClaimStatus) withProfile(extra map[string]any, r *checkpoint.Record, result *checkpoint.Result) map[string]any {
 	if !result.Profiled || len(r.Profile) > maxProfileData {
 		return extra
 	}
@@ -22,5 +23,10 @@ func withProfile(extra map[string]any, r *checkpoint.Record, result *checkpoint.
 		extra = map[string]any{}
 	}
 	extra[profilerKey] = r.Profile
+	if s.Library != nil {
+		if digest := s.Library(r.Claim.UID); digest != "" {
+			extra[libraryKey] = digest
+		}
+	}
 	return extra
 }

@@ -63,7 +63,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	tx := core.Claims
 	reports := driver.ClaimStatus{
 		Statuses: statuses, Node: func() *gpu.Node { return machine.Inventory.Current().Node }, StepData: tx.Steps().StatusData,
-		Exporter: cfg.Exporter, Profile: machine.State.profiles.conditions,
+		Exporter: cfg.Exporter, Profile: machine.State.profiles.conditions, Library: machine.State.profiles.library,
 	}
 	followed, following := machine.State.profiles.follow(reports)
 	metrics := newMetrics(a.Version, cfg, machine, layout, tx, core.Intervals, damaged)

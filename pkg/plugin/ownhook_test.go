@@ -1,6 +1,8 @@
 package plugin
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -70,6 +72,34 @@ func TestFindHook_OwnProgramOfOlderVersion_RemovedOnceUnused(t *testing.T) {
 	hook.sweep(n.ctx)
 	assert.NoDirExists(t, filepath.Dir(before[1].Path))
 	hook.release()
+}
+
+// TestLibrary_Upgrade_ThatOfTheSpec: containers that start again load the library that the spec names, until the claim is prepared again.
+func TestLibraryOf_Upgrade_ThatOfTheSpec(t *testing.T) {
+	t.Parallel()
+	const claim = "00000000-0000-0000-0000-000000000001"
+	n := newHookNode(t)
+	hooks, content := cdi.Hooks{Disk: n.adapters().Disk, Dir: n.cfg.ProgramsDir()}, map[string]string{"older": "one library", testVersion: "another"}
+	var releases []func()
+	for version, library := range content {
+		image := filepath.Join(filepath.Dir(n.image), version)
+		require.NoError(t, os.WriteFile(image, []byte(library), 0o600))
+		installed, err := hooks.Install(version, cdi.Program{Name: cdi.ProfilerLibrary, Image: image})
+		require.NoError(t, err)
+		releases = append(releases, installed.Release)
+	}
+	hook, err := n.find()
+	require.NoError(t, err)
+	for _, version := range []string{"older", testVersion, "older"} {
+		mounts := []*specs.Mount{{HostPath: filepath.Join(n.cfg.ProgramsDir(), version), ContainerPath: "/run/prism/programs"}}
+		require.NoError(t, n.specs.Write(claim, &specs.Spec{
+			Devices: []specs.Device{{Name: "d", ContainerEdits: specs.ContainerEdits{Mounts: mounts}}},
+		}))
+		assert.Equal(t, fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(content[version]))), (&profiles{hook: hook}).library(claim))
+	}
+	for _, release := range append(releases, hook.release) {
+		release()
+	}
 }
 
 // TestInstallOwn_NotInstalled_OnlyItsEditsRefused: the plugin serves, and a spec that names prism-hook is not made.

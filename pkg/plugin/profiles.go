@@ -32,6 +32,8 @@ type profiles struct {
 	patterns *pattern.Cache
 	// tools are the manifests of what is installed.
 	tools *manifest.Cache
+	// libraries are what containers load.
+	libraries libraries
 	// followed reports claims; nil on a machine without an API.
 	followed *followed
 }
@@ -144,6 +146,7 @@ func (p *profiles) release(claimUID string) {
 	if p == nil {
 		return
 	}
+	p.libraries.removed(claimUID)
 	if err := p.store.Release(claimUID); err != nil {
 		p.logger.Error(err, "The reports of a claim are stored later", "claimUID", claimUID)
 	}
@@ -161,7 +164,11 @@ func (f claimFiles) Write(r *checkpoint.Record, spec *specs.Spec) error {
 	if err := f.profiles.ensure(r); err != nil {
 		return err
 	}
-	return f.Files.Write(r.Claim.UID, spec)
+	err := f.Files.Write(r.Claim.UID, spec)
+	if err == nil && f.profiles != nil && plan.Profiled(r) {
+		f.profiles.libraries.wrote(r.Claim.UID)
+	}
+	return err
 }
 
 // Remove removes the claim's spec, and what it mounts besides its reports.

@@ -2,7 +2,9 @@ package plugin
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -59,6 +61,10 @@ func TestPrepare_Profile_PlanAndSpec(t *testing.T) {
 		assert.FileExists(t, filepath.Join(programs, program))
 	}
 	run := filepath.Join(claim, "plan", "run")
+	library, err := os.ReadFile(filepath.Join(programs, cdi.ProfilerLibrary))
+	require.NoError(t, err)
+	assert.Equal(t, fmt.Sprintf("sha256:%x", sha256.Sum256(library)), p.Machine.State.profiles.library(claimUID))
+	assert.Empty(t, p.Machine.State.profiles.library("other"))
 	was, err := os.ReadFile(run)
 	require.NoError(t, err)
 	assert.Contains(t, string(was), "tool=/run/prism/tool/target-linux-x64/nsys\x00")

@@ -192,6 +192,14 @@ func (f *followed) recall(records []*checkpoint.Record) {
 	}
 }
 
+// library is the digest of what the containers of a profiled claim load.
+func (p *profiles) library(claimUID string) string {
+	if p == nil {
+		return ""
+	}
+	return p.libraries.of(p.hook, claimUID)
+}
+
 // conditions are those of a record's profiled devices.
 func (p *profiles) conditions(r *checkpoint.Record) (all []kube.Condition) {
 	if p == nil || !plan.Profiled(r) {

@@ -24,7 +24,10 @@ func (p *Plugin) Statuses() *kube.Statuses { return p.statuses }
 // ends.
 func (p *Plugin) Advertise(ctx context.Context) error {
 	published := make(chan error, 1)
-	go func() { published <- p.layout.Publisher.Run(ctx) }()
+	go func() {
+		defer close(published) // also if Run does not return
+		published <- p.layout.Publisher.Run(ctx)
+	}()
 	err := p.layout.Controller.Run(ctx, p.leader.renew)
 	return errors.Join(err, <-published)
 }
