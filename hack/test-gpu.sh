@@ -14,3 +14,5 @@ if [ -n "${OUT:-}" ]; then
 	export OUT
 fi
 go test -count=1 -v -ldflags=-extldflags=-Wl,-z,lazy ./test/gpu/...
+# Kernels in a report, where the machine has Nsight Systems.
+go test -count=1 -v -run '^TestNsys_GPU_' ./pkg/profiler/native

@@ -14,7 +14,7 @@ x86_64-*) guard=-fcf-protection=full ;;
 aarch64-*) guard=-mbranch-protection=standard ;;
 *) echo "build.sh: unsupported machine $("$CC" -dumpmachine); supported values: x86_64, aarch64" >&2 && exit 1 ;;
 esac
-common="$guard -std=gnu11 -Wall -Wextra -Werror -ffile-prefix-map=$PWD=. -fno-stack-protector -fno-asynchronous-unwind-tables -fno-ident"
+common="$guard -std=gnu11 -Wall -Wextra -Werror -fno-stack-protector -fno-asynchronous-unwind-tables -fno-ident"
 
 # Whatever the compiler's defaults are, nothing may be left for the loader to resolve. Each process maps the file: two segments take less
 # time than five.

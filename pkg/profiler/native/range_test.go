@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -24,7 +25,8 @@ func ranged(t *testing.T, wanted string) (*container, []string) {
 	}
 	c := withNsys(t, "bookworm", func(p *runplan.Plan) {
 		p.Switches = []string{
-			"--trace=nvtx,osrt", "--sample=none", "--cpuctxsw=none", "--kill=none", "--wait=primary", "--capture-range=nvtx", "--nvtx-capture=" + wanted,
+			"--trace=nvtx,osrt", "--sample=none", "--cpuctxsw=none", "--kill=none", "--wait=primary", "--capture-range=nvtx", "--capture-range-end=stop",
+			"--nvtx-capture=" + wanted,
 			"--env-var=NSYS_NVTX_PROFILER_REGISTER_ONLY=0",
 		}
 	})
@@ -56,14 +58,51 @@ func (c *container) state(t *testing.T) (reason, state string) {
 	return "", ""
 }
 
+// rangeAttempts is how often a process is started until nsys has noticed its range: 2022.4.2 did not in 1 of 120 runs on a loaded machine. The
+// process is unharmed then, and its session says RangeNotReached.
+const rangeAttempts = 3
+
 // TestNsys_Range_ReasonUntilReached: the session waits for the range and says so, and the report is there while the process goes on.
 func TestNsys_Range_ReasonUntilReached(t *testing.T) {
 	t.Parallel()
+	for attempt := range rangeAttempts {
+		if reachesRange(t, attempt == rangeAttempts-1) {
+			return
+		}
+	}
+}
+
+// reachesRange runs a process through its range. It returns false if nsys has not noticed that, which fails the test at the last attempt.
+func reachesRange(t *testing.T, last bool) bool {
+	t.Helper()
 	c, program := ranged(t, "step@*")
 	var output bytes.Buffer
+	command := waitsForRange(t, c, program, &output)
+	c.touch(t, "begin")
+	deadline := time.Now().Add(15 * time.Second)
+	until(t, "the report must be there while the process goes on", func() bool {
+		_, state := c.state(t)
+		return state == finished || !last && time.Now().After(deadline)
+	})
+	reason, state := c.state(t)
+	noticed := state == finished
+	if noticed {
+		assert.Equal(t, "RangeNotReached ", reason, "an empty reason follows, which takes it back")
+	} else {
+		t.Logf("nsys has not noticed the range; notes %v, nsys: %s", c.notes(t), c.log(t))
+	}
+	c.touch(t, "end")
+	require.ErrorContains(t, command.Wait(), "exit status 6")
+	assert.Empty(t, output.String())
+	return noticed
+}
+
+// waitsForRange starts a process whose session waits for its range.
+func waitsForRange(t *testing.T, c *container, program []string, output *bytes.Buffer) *exec.Cmd {
+	t.Helper()
 	start := func() *exec.Cmd {
 		command := c.command(t, program...)
-		command.Stdout, command.Stderr = &output, &output
+		command.Stdout, command.Stderr = output, output
 		require.NoError(t, command.Start())
 		return command
 	}
@@ -78,16 +117,7 @@ func TestNsys_Range_ReasonUntilReached(t *testing.T) {
 		reason, state := c.state(t)
 		return reason == "RangeNotReached" && state == "Starting Recording"
 	})
-	c.touch(t, "begin")
-	until(t, "the report must be there while the process goes on", func() bool {
-		_, state := c.state(t)
-		return state == "Starting Recording Finished"
-	})
-	reason, _ := c.state(t)
-	assert.Equal(t, "RangeNotReached ", reason, "an empty reason follows, which takes it back")
-	c.touch(t, "end")
-	require.ErrorContains(t, command.Wait(), "exit status 6")
-	assert.Empty(t, output.String())
+	return command
 }
 
 // TestNsys_Range_NeverReached: the process runs as without, and the session says why there is no report.

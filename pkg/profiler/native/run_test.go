@@ -290,22 +290,29 @@ func TestRun_ExecSession_Untouched(t *testing.T) {
 	if _, err := exec.LookPath("nsenter"); err != nil {
 		t.Skip("needs nsenter")
 	}
-	for name, sessions := range map[string]bool{"left out": false, "profiled": true} {
+	// The kernel writes a process's name into what its parent is read from, as it is.
+	const renamed = `printf 'a) S 1 (b' >/proc/$$/comm; `
+	for name, is := range map[string]struct {
+		sessions     bool
+		before, want string
+	}{
+		"left out": {false, "", "\n"}, "left out below an odd name": {false, renamed, "\n"}, "profiled": {true, "", "by-nsys\n"},
+		"profiled below an odd name": {true, renamed, "by-nsys\n"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newContainer(t, func(p *runplan.Plan) { p.ExecSessions = sessions })
+			c := newContainer(t, func(p *runplan.Plan) { p.ExecSessions = is.sessions })
 			first := c.command(t, "sh", "-c", "echo up >/run/work/up; while [ ! -e /run/work/down ]; do sleep 0.01; done")
-			c.outer(t, `sh -c 'echo "$GIVEN"' profiled; true`)
+			c.outer(t, is.before+`sh -c 'echo "$GIVEN"' profiled; true`)
 			require.NoError(t, first.Start())
 			until(t, "the container is up", func() bool { return exists(c.Work, "up") })
 			output, err := exec.CommandContext(t.Context(), "nsenter", "-t", itoa(first.Process.Pid), "-m", "-p",
 				"sh", "/run/work/outer.sh").CombinedOutput()
 			require.NoError(t, err)
-			want := map[bool]string{true: "by-nsys\n", false: "\n"}[sessions]
-			assert.Equal(t, want, string(output))
+			assert.Equal(t, is.want, string(output))
 			require.NoError(t, os.WriteFile(filepath.Join(c.Work, "down"), nil, 0o600))
 			require.NoError(t, first.Wait())
-			if !sessions {
+			if !is.sessions {
 				assert.Empty(t, c.notes(t))
 			}
 		})

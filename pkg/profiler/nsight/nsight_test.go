@@ -50,8 +50,8 @@ func TestArguments_RealVersions_Switches(t *testing.T) {
 		"graph nodes":        {"cudaGraph: Node", "--trace=cuda,nvtx --cuda-graph-trace=node " + none, false},
 		"graph without cuda": {"cudaGraph: Node\ntrace: [osrt]", "--trace=osrt " + none, false},
 		"NVTX range": {"start: NVTX\nnvtxRange: step@training\ntrace: [osrt]",
-			"--trace=osrt,nvtx --capture-range=nvtx --nvtx-capture=step@training --env-var=NSYS_NVTX_PROFILER_REGISTER_ONLY=0 " + none, false},
-		"CUDA profiler API":   {"start: CUDAProfilerAPI\ntrace: [osrt]", "--trace=osrt,cuda --capture-range=cudaProfilerApi " + none, false},
+			"--trace=osrt,nvtx --capture-range=nvtx --nvtx-capture=step@training --env-var=NSYS_NVTX_PROFILER_REGISTER_ONLY=0 --capture-range-end=stop " + none, false},
+		"CUDA profiler API":   {"start: CUDAProfilerAPI\ntrace: [osrt]", "--trace=osrt,cuda --capture-range=cudaProfilerApi --capture-range-end=stop " + none, false},
 		"delay, duration":     {"delay: 1500ms\nduration: 1m", "--trace=cuda,nvtx --delay=2 --duration=60 " + none, false},
 		"short duration":      {"duration: 1ms", "--trace=cuda,nvtx --duration=1 " + none, false},
 		"CPU samples":         {"cpuSampling: ProcessTree", "--trace=cuda,nvtx --sample=process-tree --cpuctxsw=process-tree", false},
@@ -76,8 +76,8 @@ func TestArguments_LaterVersion_Switches(t *testing.T) {
 			"--trace=cuda-sw,nvtx --sample=none --cpuctxsw=none --discard-environment=true"},
 		"captureEnvironment: true\ntrace: [cuda-sw]": {"--trace=cuda-sw --sample=none --cpuctxsw=none", "--trace=cuda-sw --sample=none --cpuctxsw=none"},
 		"captureEnvironment: true\ntrace: []\nstart: CUDAProfilerAPI": {
-			"--trace=cuda --capture-range=cudaProfilerApi --sample=none --cpuctxsw=none",
-			"--trace=cuda-sw --capture-range=cudaProfilerApi --sample=none --cpuctxsw=none"},
+			"--trace=cuda --capture-range=cudaProfilerApi --capture-range-end=stop --sample=none --cpuctxsw=none",
+			"--trace=cuda-sw --capture-range=cudaProfilerApi --capture-range-end=stop --sample=none --cpuctxsw=none"},
 		"captureEnvironment: true\ntrace: []\ncpuSampling: ProcessTree\nsamplingFrequencyHz: 200": {
 			"--trace=none --sampling-frequency=200 --sample=process-tree --cpuctxsw=process-tree",
 			"--trace=none --sampling-frequency=200 --sample=process-tree --cpuctxsw=process-tree"},

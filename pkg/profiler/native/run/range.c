@@ -9,7 +9,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-static const char option[] = "--capture-range", reached[] = "ange started";
+static const char option[] = "--capture-range", reached[] = "ange started", reported[] = "Generated:";
 
 bool range_wanted(const struct run *run)
 {
@@ -30,19 +30,29 @@ void range_await(struct run *run)
 	note_add(run, "reason", "RangeNotReached");
 }
 
+// words says whether a character ends these words.
+static bool words(struct run *run, const char *text, char next)
+{
+	run->range_matched = next == text[run->range_matched] ? run->range_matched + 1 : next == text[0];
+	if (text[run->range_matched])
+		return false;
+	run->range_matched = 0;
+	return true;
+}
+
 void range_seen(struct run *run, const char *output, size_t size)
 {
-	if (run->range_reached || !range_wanted(run))
+	if (run->range_reported || !range_wanted(run))
 		return;
 	for (size_t i = 0; i < size; i++) {
-		run->range_matched = output[i] == reached[run->range_matched] ? run->range_matched + 1 : output[i] == reached[0];
-		if (reached[run->range_matched])
-			continue;
-		run->range_reached = true;
-		if (run->range_awaited)
-			note_add(run, "reason", run->context.several ? "SeveralProfiles" : "");
-		run->range_awaited = false;
-		return;
+		if (run->range_reached) {
+			run->range_reported = run->range_reported || words(run, reported, output[i]);
+		} else if (words(run, reached, output[i])) {
+			run->range_reached = true;
+			if (run->range_awaited)
+				note_add(run, "reason", run->context.several ? "SeveralProfiles" : "");
+			run->range_awaited = false;
+		}
 	}
 }
 

@@ -39,8 +39,9 @@ struct run {
 	int tool_output, signals, watch;
 	int go; // to the child that waits to execute the process
 
-	// The recording begins with a range: whether that is noted, was reached, and how much of the sentence that says so was read.
-	bool range_awaited, range_reached;
+	// The recording begins with a range: whether that is noted, was reached, whether its report is there, and how much of the words that say so
+	// was read.
+	bool range_awaited, range_reached, range_reported;
 	int range_matched;
 
 	struct strings variables; // that nsys gave the stand-in

@@ -249,7 +249,7 @@ static void advance(struct run *run, struct recording *r)
 		conclude(run, r, NULL);
 		return;
 	}
-	if (r->running && (run->process_ended || stop_wanted() || (r->term && now >= r->term + run->plan.stop * second))) {
+	if (r->running && (run->process_ended || run->range_reported || stop_wanted() || (r->term && now >= r->term + run->plan.stop * second))) {
 		r->running = false;
 		r->ending = now;
 		note_add(run, "state", "Ending");
