@@ -46,8 +46,11 @@ func (s *Store) limit() {
 		share := by[u.namespace]
 		s.failed(u.uid, s.sign(u))
 		switch roomy := !u.crowded && u.own.room() && share.room() && all.room(); {
-		case u.stopped != nil && roomy && s.Now().Sub(*u.stopped) >= 2*grace:
-			s.failed(u.uid, s.resume(u.uid))
+		case u.stopped != nil && roomy:
+			// What the inbox has stays: it may be a report that could not be stored yet.
+			if s.Now().Sub(*u.stopped) >= 2*grace {
+				s.failed(u.uid, s.resume(u.uid))
+			}
 		case u.stopped != nil || u.crowded || u.own.over():
 			s.failed(u.uid, s.stop(u))
 		case share.over():

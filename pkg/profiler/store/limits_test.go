@@ -59,6 +59,23 @@ func TestLimit_ReportDeleted_RecordedAgain(t *testing.T) {
 	assert.False(t, stopped)
 }
 
+// TestLimit_StoppedWithRoom_NotTruncated: a container that has removed what was too much keeps the rest, which may be a report that could not
+// be stored yet.
+func TestLimit_StoppedWithRoom_NotTruncated(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	inbox := filepath.Join(w.dir, uid, inboxDir, "something")
+	require.NoError(t, os.WriteFile(inbox, make([]byte, 2<<20), 0o600))
+	w.Scan()
+	require.Equal(t, []string{uid}, w.stopped(uid))
+	require.NoError(t, os.Truncate(inbox, 1<<10))
+	w.scans()
+	assert.Empty(t, w.stopped(uid))
+	info, err := os.Stat(inbox)
+	require.NoError(t, err)
+	assert.EqualValues(t, 1<<10, info.Size())
+}
+
 // TestLimit_NamespaceTakesHalf_OthersRecorded: however many claims a namespace has.
 func TestLimit_NamespaceTakesHalf_OthersRecorded(t *testing.T) {
 	t.Parallel()
