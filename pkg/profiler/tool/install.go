@@ -193,6 +193,18 @@ func needed(path string) []string {
 	return libraries
 }
 
+// common begin the names of libraries that containers with dynamic programs have: those of the C library and of the compiler.
+var common = []string{"ld-linux", "libc.", "libm.", "libdl.", "libpthread.", "librt.", "libutil.", "libgcc_s.", "libstdc++."}
+
+// foreign are the other libraries that a program names and that are not beside it. NVIDIA's own packages have all; a distribution's may use
+// those of its other packages.
+func foreign(program string) []string {
+	return slices.DeleteFunc(needed(program), func(library string) bool {
+		_, err := os.Stat(filepath.Join(filepath.Dir(program), library))
+		return err == nil || slices.ContainsFunc(common, func(prefix string) bool { return strings.HasPrefix(library, prefix) })
+	})
+}
+
 // executable fails where containers could not execute what is in the directory, which it makes.
 func executable(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -53,6 +53,10 @@ func (s Service) Run(ctx context.Context) error {
 		}
 	}
 	logger.Info("Nsight Systems are installed and proven", "directory", installed.Dir, "switches", len(installed.Switches))
+	if left := foreign(filepath.Join(installed.Dir, installed.Nsys)); len(left) > 0 {
+		logger.Info("Processes run unprofiled in containers without these libraries: in the image, copy them into the directory of nsys",
+			"libraries", left)
+	}
 	for {
 		if err := Sweep(s.Tools, installed, s.Versions, s.Specs); err != nil {
 			logger.Error(err, "Earlier versions stay for now")

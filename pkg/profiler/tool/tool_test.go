@@ -22,6 +22,13 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, Confine(os.Args[2:]))
 		os.Exit(99)
 	}
+	if len(os.Args) > 1 && os.Args[1] == importAll {
+		if err := importWaiting(context.Background(), os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 
@@ -76,6 +83,25 @@ func TestInstall_Image_ManifestAndFiles(t *testing.T) {
 	names, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	assert.Len(t, names, 1, "nothing unfinished is left")
+}
+
+// TestForeign_LibraryOfTheSystem_NamedUnlessBeside: containers may lack what the image has of its distribution.
+func TestForeign_LibraryOfTheSystem_NamedUnlessBeside(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "nsys")
+	content, err := os.ReadFile("/bin/ls")
+	require.NoError(t, err)
+	require.NoError(t, writeProgram(program, content))
+	all := needed(program)
+	assert.Subset(t, all, []string{"libc.so.6"})
+	left := foreign(program)
+	assert.NotContains(t, left, "libc.so.6")
+	assert.Len(t, left, len(all)-1, "of %v", all)
+	for _, library := range left {
+		require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(program), library), nil, 0o600))
+	}
+	assert.Empty(t, foreign(program))
+	assert.Empty(t, foreign("/etc/passwd"), "no program")
 }
 
 // TestInstall_Killed_NextOneFinishes: an installation that did not end is no version, and the next one replaces it.

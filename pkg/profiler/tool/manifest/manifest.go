@@ -3,6 +3,7 @@ package manifest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -97,5 +98,17 @@ func (m Manifest) Write(dir string) error {
 	if err := os.WriteFile(tmp, raw, 0o644); err != nil {
 		return err
 	}
+	if err := synced(tmp); err != nil {
+		return err
+	}
 	return os.Rename(tmp, path)
+}
+
+// synced puts a file on stable storage: after a power cut its new name has all of it.
+func synced(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
