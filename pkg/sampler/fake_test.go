@@ -44,6 +44,8 @@ type fakeGPU struct {
 	hidden    bool
 	err       error
 	hang      bool
+	// pause is how long the next call takes, which succeeds: the machine was suspended.
+	pause time.Duration
 	// lostUntil is the number of the session that finds the GPU again, which is lost before.
 	lostUntil int
 	// sends is what it sends over NVLink, bytes per second since began.
@@ -110,11 +112,13 @@ func (f *fakeLibrary) GPUs(context.Context) ([]metrics.Identity, []gpu.Fault, er
 func (f *fakeLibrary) at(id gpu.UUID) (*fakeGPU, error) {
 	f.mu.Lock()
 	g, open := f.gpus[id], f.open
-	hang, err := g.hang, g.err
+	hang, err, pause := g.hang, g.err, g.pause
+	g.pause = 0
 	if f.opened < g.lostUntil {
 		err = gpu.ErrLost
 	}
 	f.mu.Unlock()
+	time.Sleep(pause)
 	switch {
 	case !open:
 		return g, gpu.ErrDriverNotLoaded

@@ -84,6 +84,21 @@ func TestSampler_GPUHangs_VanishesAndOthersGoOn(t *testing.T) {
 	})
 }
 
+// A machine that was suspended fails no call: a mean over the time in between would be no value of now.
+func TestSampler_MachineSuspended_NewBaseline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1)
+		s := started(t, Options{Library: f})
+		pass(25 * time.Second)
+		require.True(t, has(gpuOf(t, s, "GPU-0"), metrics.FieldSMActive))
+		baselines := f.baselines("GPU-0", WholeGPU)
+		f.change(func() { f.gpus["GPU-0"].pause = 2 * time.Minute })
+		pass(2*time.Minute + 11*time.Second)
+		assert.Equal(t, baselines+1, f.baselines("GPU-0", WholeGPU))
+	})
+}
+
 func TestSampler_GPUNeverAnswers_DownAndAskedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

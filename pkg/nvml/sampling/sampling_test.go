@@ -90,6 +90,26 @@ func TestRound_LoadedGPU_BaseUnits(t *testing.T) {
 	assert.Less(t, p.Memory, float64(3<<30))
 }
 
+// Power has a field value on some boards and a call of its own on others.
+func TestRound_Power_Watts(t *testing.T) {
+	t.Parallel()
+	for board, limit := range map[string]float64{"h100-80": 700, "t4": 70} {
+		c := samplingOn(t, board)
+		script := model.Script{Steps: []model.Step{{Values: map[model.Quantity]float64{model.QuantityPower: limit / 2}}}}
+		require.NoError(t, c.node.Model.SetLoad(c.node.Model.Identities()[0].UUID, script))
+		c.must("open")
+		values := map[metrics.Field]float64{}
+		for range 20 { // some values are read in turn
+			c.pass(time.Second)
+			for field, value := range c.must("round").Values {
+				values[field] = value
+			}
+		}
+		assert.InEpsilon(t, limit, values[metrics.FieldPowerLimit], 0.001, board)
+		assert.InEpsilon(t, limit/2, values[metrics.FieldPowerUsage], 0.001, board)
+	}
+}
+
 func TestProcesses_Idle_ZeroAndNoValueWithoutBeginning(t *testing.T) {
 	t.Parallel()
 	c := samplingOn(t, "t4")
