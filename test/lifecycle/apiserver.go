@@ -69,6 +69,8 @@ func (m *Machine) cluster() (*cluster, error) {
 
 // updateCluster changes the state of the API server.
 func (m *Machine) updateCluster(how func(*cluster)) error {
+	m.clusterMu.Lock()
+	defer m.clusterMu.Unlock()
 	c, err := m.cluster()
 	if err != nil {
 		return err
@@ -78,7 +80,11 @@ func (m *Machine) updateCluster(how func(*cluster)) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(m.clusterFile(), raw, 0o600)
+	next := m.clusterFile() + ".next" // what reads meanwhile finds a whole file
+	if err := os.WriteFile(next, raw, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, m.clusterFile())
 }
 
 // leads records that another process publishes, which does not know the age of taints.

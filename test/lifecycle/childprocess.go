@@ -292,8 +292,11 @@ func (m *Machine) act(ctx context.Context, p *Process, act Act) error {
 		return m.scrape()
 	case "wait":
 		return p.layout.wait(ctx, changeSeconds)
-	case "begin", "record", "import", "store":
+	case "begin", "record", "import", "store", "fill":
 		return m.actProfile(ctx, p, act)
+	case "pass":
+		m.Advance(act.For)
+		return nil
 	default:
 		return m.actMPS(ctx, p, act)
 	}

@@ -63,18 +63,25 @@ func (o *layoutController) Lead() error {
 // wait waits that many seconds of fake time, or until no change is pending.
 func (o *layoutController) wait(ctx context.Context, seconds int) error {
 	ctx, stop := context.WithCancel(ctx)
+	defer stop() // also if the process is killed meanwhile
 	var running sync.WaitGroup
 	var err error
 	running.Go(func() { err = o.plugin.Advertise(ctx) })
+	var watchErr error
+	least := 0
+	if o.machine.parts.mps != nil { // MPS shares are withheld until the service was asked
+		running.Go(func() { watchErr = o.plugin.WatchMPS(ctx) })
+		least = askSeconds
+	}
 	for i := range seconds {
 		time.Sleep(time.Second)
-		if o.client.slices.send() && i > 0 && o.stable() {
+		if o.client.slices.send() && i > least && o.stable() {
 			break
 		}
 	}
 	stop()
 	running.Wait()
-	return err
+	return errors.Join(err, watchErr)
 }
 
 // stable reports whether no change is pending.
@@ -109,6 +116,8 @@ func (o *layoutController) reconfigured(ctx context.Context) error {
 const (
 	// changeSeconds suffices for a change that is not blocked.
 	changeSeconds = 14
+	// askSeconds is how long a process that needed no MPS service may take to ask it.
+	askSeconds = 11
 	// releaseSeconds suffices for a change after the devices are released.
 	releaseSeconds = 60
 )

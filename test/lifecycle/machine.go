@@ -59,6 +59,9 @@ type Machine struct {
 	// reload unloads the driver, which resets the settings of the hardware, and loads it again.
 	reload func() error
 
+	// clusterMu is held while the state of the API server changes.
+	clusterMu sync.Mutex
+
 	mu    sync.Mutex
 	boots int
 	later time.Duration

@@ -97,8 +97,6 @@ func (m *Machine) actMPS(ctx context.Context, p *Process, act Act) error {
 		s.change(func() { s.singleUser = true })
 	case "modesReset":
 		return m.resetModes(ctx)
-	case "pass":
-		m.Advance(act.For)
 	default:
 		return fmt.Errorf("no such call: %s", act.Call)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -157,11 +158,14 @@ func newMPSMachine(t *testing.T) *Machine {
 	return m
 }
 
+// allMPSScenarios are those with one layout and those of layout changes.
+var allMPSScenarios = slices.Concat(mpsScenarios, mpsLayoutScenarios)
+
 // TestMPS_ProcessKilled_Recovers kills a process before and after each fault point of each scenario, and cuts the power there.
 func TestMPS_ProcessKilled_Recovers(t *testing.T) {
 	t.Parallel()
-	for i := range mpsScenarios {
-		s := &mpsScenarios[i]
+	for i := range allMPSScenarios {
+		s := &allMPSScenarios[i]
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			if s.long && !allScenarios() {
@@ -193,14 +197,16 @@ var mpsFaults = []fault{
 	{name: "the answer is lost", err: gpu.ErrMPSUnavailable, of: mpsChanges, late: true},
 	{name: "answers are lost for ever", err: gpu.ErrMPSUnavailable, of: mpsChanges, late: true, forEver: true},
 	{name: "the GPU is lost", err: gpu.ErrLost, of: func(site string) bool { return strings.HasPrefix(site, "nvml.SetComputeMode") }, forEver: true},
+	{name: "disk full", err: syscall.ENOSPC, of: diskAllocations, forEver: true},
+	{name: "read-only disk", err: syscall.EROFS, of: diskChanges, forEver: true},
 }
 
 // Each fault point of the shorter scenarios fails, also after it took effect. Calls may fail; nothing is left when the failures end.
 func TestMPS_EveryFaultPointFails_Recovers(t *testing.T) {
 	t.Parallel()
 	for _, how := range mpsFaults {
-		for i := range mpsScenarios {
-			s := &mpsScenarios[i]
+		for i := range allMPSScenarios {
+			s := &allMPSScenarios[i]
 			if s.long && !allScenarios() {
 				continue
 			}

@@ -35,6 +35,10 @@ const (
 	recorded, imported = "the raw file", "the imported report"
 	// retention is how long reports are kept.
 	retention = time.Hour
+	// maxBytes is how much a claim may store.
+	maxBytes = 1 << 20
+	// limitTime is for how long processes may end their recording once the claim has more.
+	limitTime = 10 * time.Second
 )
 
 // profiling has the processes of the claim profiled. Its UID must be one that the API server would make.
@@ -49,7 +53,7 @@ func withProfile(rc *resourceapi.ResourceClaim, act Act) *resourceapi.ResourceCl
 		return rc
 	}
 	config := resourceapi.DeviceAllocationConfiguration{Source: resourceapi.AllocationConfigSourceClaim}
-	const raw = `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"ProfilerConfig","captureEnvironment":true,"output":{"retention":"1h"}}`
+	const raw = `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"ProfilerConfig","captureEnvironment":true,"output":{"retention":"1h","maxBytes":"1Mi"}}`
 	config.Opaque = &resourceapi.OpaqueDeviceConfiguration{Driver: DriverName, Parameters: runtime.RawExtension{Raw: []byte(raw)}}
 	rc.Status.Allocation.Devices.Config = append(rc.Status.Allocation.Devices.Config, config)
 	return rc
@@ -160,6 +164,8 @@ func (m *Machine) actProfile(ctx context.Context, p *Process, act Act) error {
 		return err
 	case "record":
 		return m.record(act.Claim)
+	case "fill":
+		return m.fill(act.Claim)
 	case "import":
 		return m.imports()
 	default:
@@ -191,6 +197,47 @@ func (m *Machine) record(uid string) error {
 		_, err = m.begin(uid, fmt.Sprintf("state=Finished\nexited=%d\n", time.Now().UnixNano()))
 	}
 	return err
+}
+
+// inbox is where the containers of a claim write.
+func (m *Machine) inbox(uid string) string {
+	return filepath.Join(m.settings().ProfilesDir(), uid, "inbox")
+}
+
+// fill is a container that writes more than its claim may store.
+func (m *Machine) fill(uid string) error {
+	return os.WriteFile(filepath.Join(m.inbox(uid), "core"), make([]byte, 2*maxBytes), 0o600)
+}
+
+// isOver reports whether a claim's inbox has more than the claim may store.
+func (m *Machine) isOver(uid string) bool {
+	info, err := os.Lstat(filepath.Join(m.inbox(uid), "core"))
+	return err == nil && info.Size() > maxBytes
+}
+
+// inboxesAreLimited: while a claim is prepared, its inbox is emptied once it is full, and its processes are recorded again after that.
+func (m *Machine) inboxesAreLimited(ctx context.Context, p *Process) error {
+	records, err := m.Records()
+	if err != nil || !m.profiled {
+		return err
+	}
+	for uid := range records {
+		stop := filepath.Join(m.settings().ProfilesDir(), uid, "plan", "stop")
+		if _, err := os.Lstat(stop); err != nil && !m.isOver(uid) {
+			continue
+		}
+		for range 4 {
+			if err := m.storeReports(ctx, p); err != nil {
+				return err
+			}
+			m.Advance(limitTime)
+			defer m.Advance(-limitTime)
+		}
+		if _, err := os.Lstat(stop); err == nil || m.isOver(uid) {
+			return fmt.Errorf("claim %s: its inbox is full (%t), or recording is stopped for good: %w", uid, m.isOver(uid), err)
+		}
+	}
+	return nil
 }
 
 // imports is the importer, which makes reports of the raw files that wait.

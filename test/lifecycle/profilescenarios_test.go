@@ -22,6 +22,12 @@ func begins(claim string) Act { return Act{Call: "begin", Claim: claim} }
 // stores is the background work after a process of the claim ran.
 func stores(claim string) Act { return Act{Call: "store", Claim: claim} }
 
+// fills is a container of the claim that fills its inbox; the claim may store less.
+func fills(claim string) Act { return Act{Call: "fill", Claim: claim} }
+
+// limited is how long a full inbox may stay full.
+var limited = Act{Call: "pass", For: limitTime}
+
 var profileScenarios = []scenario{
 	{
 		name: "a profile", profiled: true, early: true,
@@ -54,6 +60,13 @@ var profileScenarios = []scenario{
 		name: "a profile whose process was killed", profiled: true,
 		acts: []Act{
 			prepares(profiledClaim, 0).profiling(), begins(profiledClaim), storesReports, unprepares(profiledClaim), storesReports,
+		},
+	},
+	{
+		name: "a container fills its inbox", profiled: true,
+		acts: []Act{
+			prepares(profiledClaim, 0).profiling(), fills(profiledClaim), storesReports, limited, storesReports, records(profiledClaim),
+			stores(profiledClaim), limited, storesReports, unprepares(profiledClaim), storesReports,
 		},
 	},
 	{

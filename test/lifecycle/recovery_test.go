@@ -147,7 +147,7 @@ func (m *Machine) continueAsKubelet(ctx context.Context, p *Process, claims map[
 			return fmt.Errorf("preparing %s again: %w", uid, err)
 		}
 	}
-	if err := m.checkWhileAllocated(ctx, p); err != nil {
+	if err := errors.Join(m.checkWhileAllocated(ctx, p), m.inboxesAreLimited(ctx, p)); err != nil {
 		return err
 	}
 	if err := m.unprepareAll(ctx, p, claims, func(*claimState) bool { return true }); err != nil {
