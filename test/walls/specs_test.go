@@ -1,4 +1,4 @@
-package e2e
+package walls
 
 import (
 	"go/ast"
@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSpecs_EachIsApplied keeps demo/specs honest: a manifest that no test applies is only a hope.
-func TestSpecs_EachIsApplied(t *testing.T) {
+// TestSpecs_Tree_EachIsApplied keeps demo/specs honest: a manifest that no test applies is only a hope.
+func TestSpecs_Tree_EachIsApplied(t *testing.T) {
 	run := applied(t)
 	specs := os.DirFS("../../demo/specs")
 	found := 0
@@ -34,10 +34,10 @@ func TestSpecs_EachIsApplied(t *testing.T) {
 	}
 }
 
-// applied collects the manifests that the tests of this package apply.
+// applied collects the manifests that the tests on a node apply.
 func applied(t *testing.T) map[string]bool {
 	t.Helper()
-	files, err := filepath.Glob("*_test.go")
+	files, err := filepath.Glob("../e2e/*_test.go")
 	require.NoError(t, err)
 	specs := map[string]bool{}
 	for _, name := range files {
