@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,7 +24,12 @@ import (
 // exported lists the processes that a report has calls of, by what NVIDIA's own tool exports.
 func exported(t *testing.T, report string) []string {
 	t.Helper()
-	dir, err := debian.NsightSystems(images.NsysRelease).Unpacked(t.Context(), false)
+	return exportedBy(t, images.NsysRelease, report)
+}
+
+func exportedBy(t *testing.T, release, report string) []string {
+	t.Helper()
+	dir, err := debian.NsightSystems(release).Unpacked(t.Context(), false)
 	require.NoError(t, err)
 	c, database := open(t), filepath.Join(t.TempDir(), "report.sqlite")
 	tool := filepath.Join(dir, images.NsysDirectory)
@@ -63,6 +69,9 @@ func (ns *namespace) kubectlPrism(args ...string) []string {
 	return append([]string{filepath.Join(ns.root, "bin/kubectl-prism"), "--kubeconfig", ns.variable("KUBECONFIG"), "--namespace", ns.name, "profile"}, args...)
 }
 
+// digestOfLibrary prints the SHA-256 of what the processes of a container load.
+const digestOfLibrary = `import hashlib; print(hashlib.sha256(open("/run/prism/programs/libprism-inject.so", "rb").read()).hexdigest())`
+
 // TestProfile_Server_ReportOutlivesPod: a server that gets SIGTERM with its pod ends as it does without a profile; its report is there when
 // pod and claim are gone, has the process, and is downloaded and removed with kubectl prism.
 func TestProfile_Server_ReportOutlivesPod(t *testing.T) {
@@ -80,6 +89,12 @@ func TestProfile_Server_ReportOutlivesPod(t *testing.T) {
 	ns.says("server", "ProfilerReady", metav1.ConditionTrue, "Configured")
 	ns.says("server", "Profiling", metav1.ConditionTrue, "Recording")
 	assert.Contains(t, ns.must(t, ns.kubectlPrism("check", "server")...), "profiled: yes")
+	var data struct {
+		Library string `json:"profilerLibrary"`
+	}
+	require.NoError(t, json.Unmarshal(ns.claim("server").Status.Devices[0].Data.Raw, &data))
+	assert.Contains(t, ns.do("exec", "server", "--", "python3", "-c", digestOfLibrary), strings.TrimPrefix(data.Library, "sha256:"))
+	assert.Len(t, data.Library, len("sha256:")+2*sha256.Size)
 	recording := ns.reportsOf("server", 1, "Recording")[0]
 	_, err := ns.getRaw(contentPath(ns.name, recording.Metadata.Name))
 	assert.True(t, apierrors.IsConflict(err), "the content of a report that is not there yet: %v", err)

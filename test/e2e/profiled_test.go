@@ -32,7 +32,9 @@ const (
 
 // profilerValues is what the chart is installed with for these tests. Of the defaults there is one for namespaces with a label.
 const profilerValues = `profiler:
-  tools: [{version: ` + images.NsysVersion + `, image: "` + images.NsysImage + `", path: /` + images.NsysDirectory + `}]
+  tools:
+  - {version: ` + images.NsysVersion + `, image: "` + images.NsysImage + `", path: /` + images.NsysDirectory + `}
+  - {version: ` + images.LaterNsysVersion + `, image: "` + images.LaterNsysImage + `", path: /` + images.NsysDirectory + `}
   startTimeout: 45s # of a machine that runs other tests beside it
   defaults:
   - namespaceSelector: {matchLabels: {e2e.prism.dev/profiled: "yes"}}
@@ -70,7 +72,7 @@ var profilerInstalled = sync.OnceValue(func() error {
 		return err
 	}
 	var archives []string
-	for _, name := range []string{images.NsysImage, images.ProgramsImage, images.MinimalImage} {
+	for _, name := range []string{images.NsysImage, images.LaterNsysImage, images.ProgramsImage, images.MinimalImage} {
 		archive, err := images.Archive(context.Background(), c.root, name)
 		if err != nil {
 			return err
@@ -96,17 +98,17 @@ var profilerInstalled = sync.OnceValue(func() error {
 	return c.toolProven()
 })
 
-// toolProven waits until the node has a manifest of the profiler.
+// toolProven waits until the node has the manifests of both versions of the profiler.
 func (c *cluster) toolProven() error {
 	limit := time.After(toolLimit)
 	for {
-		manifests, err := filepath.Glob(filepath.Join(c.stateDirectory(), "tools", images.NsysVersion+"-*", "manifest.json"))
-		if err == nil && len(manifests) > 0 {
+		manifests, err := filepath.Glob(filepath.Join(c.stateDirectory(), "tools", "[0-9]*-*", "manifest.json"))
+		if err == nil && len(manifests) == 2 {
 			return nil
 		}
 		select {
 		case <-limit:
-			return fmt.Errorf("after %s no version of the profiler is installed on the node: %w", toolLimit, err)
+			return fmt.Errorf("after %s these versions of the profiler are installed on the node: %v: %w", toolLimit, manifests, err)
 		case <-time.After(interval):
 		}
 	}
@@ -153,6 +155,7 @@ func profileConfig(t *testing.T, fields string) string {
 	t.Helper()
 	config := map[string]any{
 		"apiVersion": "gpu.prism.dev/v1alpha1", "kind": "ProfilerConfig", "captureEnvironment": true, "trace": []string{"osrt"},
+		"toolVersion": images.NsysVersion,
 	}
 	require.NoError(t, json.Unmarshal([]byte(fields), &config))
 	text, err := json.Marshal(config)

@@ -6,6 +6,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/prism-gpu/prism/test/images"
 )
 
 // eachOfTool is a script that sends every process of the profiler in a container a signal, and fails where there is none.
@@ -13,6 +15,28 @@ func eachOfTool(signal string) string {
 	return `for process in /proc/[0-9]*; do
 		case $(readlink $process/exe) in /run/prism/tool/*) kill -` + signal + ` ${process#/proc/} && sent=yes;; esac
 	done; [ "$sent" ]`
+}
+
+// TestProfile_TwoVersions_ClaimChooses: each claim is recorded and imported by the version that it names, or by the highest; a version that
+// is not installed is refused with those that are.
+func TestProfile_TwoVersions_ClaimChooses(t *testing.T) {
+	ns := profiled(t, 3)
+	container := inPrograms("main", "python3", "/opt/facts.py")
+	ns.createProfiled("named", `{}`, nil, container)
+	ns.createProfiled("highest", `{"toolVersion": null}`, nil, container)
+	ns.createProfiled("none", `{"toolVersion": "2021.1.3"}`, nil, container)
+	for pod, by := range map[string][2]string{
+		"named": {images.NsysVersion, images.NsysRelease}, "highest": {images.LaterNsysVersion, images.LaterNsysRelease},
+	} {
+		assert.Equal(t, map[string]int32{"main": 7}, ns.exits(pod))
+		r := ns.reportsOf(pod, 1, "Ready")[0]
+		assert.Equal(t, by[0], r.Spec.Tool)
+		assert.Equal(t, []string{"python3.11"}, exportedBy(t, by[1], ns.downloads(r)))
+	}
+	message := ns.says("none", "ProfilerReady", metav1.ConditionFalse, "ToolNotInstalled")
+	for _, version := range []string{"2021.1.3", images.NsysVersion, images.LaterNsysVersion} {
+		assert.Contains(t, message, version)
+	}
 }
 
 // TestProfile_ToolKilled_ProcessGoesOn: what profiles is killed; the process goes on, and its report is lost.

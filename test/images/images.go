@@ -23,9 +23,16 @@ const NsysVersion = "2022.4.2"
 // NsysRelease is a release of Debian.
 const NsysRelease = "bookworm"
 
+// LaterNsysVersion is that of Nsight Systems in the Debian release LaterNsysRelease.
+const LaterNsysVersion = "2023.4.4"
+
+// LaterNsysRelease is the release after NsysRelease.
+const LaterNsysRelease = "trixie"
+
 // Images of pods that are profiled, and of the profiler.
 const (
-	NsysImage = "localhost/nsys:" + NsysVersion
+	NsysImage      = "localhost/nsys:" + NsysVersion
+	LaterNsysImage = "localhost/nsys:" + LaterNsysVersion
 	// ProgramsImage has interpreters, libraries and the programs of testdata/profile in /opt.
 	ProgramsImage = "localhost/prism-test-programs:1"
 	// MinimalImage has the GNU C library, musl, and one program for each of them, and a static one: no shell.
@@ -39,7 +46,7 @@ const NsysDirectory = "usr/lib/nsight-systems"
 var unneededOfNsys = []string{
 	"host-linux-x64/libQt6*", "host-linux-x64/libNvQtGui.so", "host-linux-x64/libicu*", "host-linux-x64/translations", "host-linux-x64/Plugins",
 	"host-linux-x64/nsys-ui*", "host-linux-x64/CrashReporter", "host-linux-x64/libexec", "host-linux-x64/libTimelineWidget.so", "host-linux-x64/libTimelineUIUtils.so",
-	"host-linux-x64/libQtPropertyBrowser.so", "target-linux-x64/libcupti.so.10.*", "target-linux-x64/libcupti.so.11.[0-7]", "target-linux-x64/CollectX",
+	"host-linux-x64/libQtPropertyBrowser.so", "target-linux-x64/libcupti.so.10.*", "target-linux-x64/libcupti.so.11.*", "target-linux-x64/CollectX",
 }
 
 // Packages that the images are made of, of NsysRelease.
@@ -50,7 +57,8 @@ var (
 			"libcom-err2", "libkeyutils1",
 		},
 	}
-	testPrograms = debian.Package{
+	laterLibraries = debian.Package{Name: "debian-nsys-later-libraries-" + NsysRelease, Package: "libelf1", Release: NsysRelease, Free: true}
+	testPrograms   = debian.Package{
 		Name: "debian-test-programs-1-" + NsysRelease, Package: "python3.11-minimal", Release: NsysRelease, Free: true, With: []string{
 			"libpython3.11-minimal", "libpython3.11-stdlib", "python3-minimal", "libexpat1", "zlib1g", "libssl3", "libffi8", "bash", "libtinfo6",
 			"libjemalloc2", "libgcc-s1", "libstdc++6", "libnvtoolsext1",
@@ -68,7 +76,8 @@ type image struct {
 
 // images are those that can be made, by name.
 var images = map[string]image{
-	NsysImage: {[]debian.Package{debian.NsightSystems(NsysRelease), nsysLibraries}, []string{"libc6"}, trimNsys},
+	NsysImage:      {[]debian.Package{debian.NsightSystems(NsysRelease), nsysLibraries}, []string{"libc6"}, trimNsys},
+	LaterNsysImage: {[]debian.Package{debian.NsightSystems(LaterNsysRelease), nsysLibraries, laterLibraries}, []string{"libc6"}, completeNsys},
 	// With what the importer needs: a container that keeps its reports imports them.
 	ProgramsImage: {[]debian.Package{testPrograms, nsysLibraries}, []string{"libc6", "busybox-static"}, addScripts},
 	MinimalImage:  {[]debian.Package{musl}, []string{"libc6"}, addPrograms},
@@ -97,7 +106,7 @@ type maker struct {
 func Archive(ctx context.Context, root, name string) (string, error) {
 	m, of := maker{ctx, root}, images[name]
 	if of.change == nil {
-		return "", fmt.Errorf("making image %s: there are %s, %s and %s", name, NsysImage, ProgramsImage, MinimalImage)
+		return "", fmt.Errorf("making image %s: there are %s, %s, %s and %s", name, NsysImage, LaterNsysImage, ProgramsImage, MinimalImage)
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -167,12 +176,30 @@ func trimNsys(_ maker, root string) error {
 	for _, pattern := range unneededOfNsys {
 		found, err := filepath.Glob(filepath.Join(root, NsysDirectory, pattern))
 		if err != nil || len(found) == 0 {
-			return fmt.Errorf("package nsight-systems %s has no %s: %w", NsysVersion, pattern, errors.Join(err, fs.ErrNotExist))
+			return fmt.Errorf("package nsight-systems has no %s: %w", pattern, errors.Join(err, fs.ErrNotExist))
 		}
 		for _, path := range found {
 			if err := os.RemoveAll(path); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// completeNsys has what NVIDIA's own packages have: Debian's leave out libraries of which it has packages, and containers may not have these.
+func completeNsys(m maker, root string) error {
+	if err := trimNsys(m, root); err != nil {
+		return err
+	}
+	for _, name := range []string{"libelf.so.1", "libz.so.1"} {
+		found, err := filepath.Glob(filepath.Join(root, "*", "*", name))
+		more, moreErr := filepath.Glob(filepath.Join(root, "usr/lib/*", name))
+		if found = append(found, more...); err != nil || moreErr != nil || len(found) == 0 {
+			return fmt.Errorf("no package has %s: %w", name, errors.Join(err, moreErr, fs.ErrNotExist))
+		}
+		if err := m.run("cp", "--dereference", found[0], filepath.Join(root, NsysDirectory, "target-linux-x64", name)); err != nil {
+			return err
 		}
 	}
 	return nil
