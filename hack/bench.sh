@@ -29,12 +29,23 @@ fi
 
 # A node of an earlier run would not be new. 9>&-: no process that stays may hold the lock.
 "${local[@]}" down >/dev/null 2>&1 9>&- || true
-[ -n "${BENCH_KEEP:-}" ] || trap '"${local[@]}" down >&2' EXIT
+unpacked=$(mktemp -d)
+ended() {
+	rm -rf "$unpacked"
+	[ -n "${BENCH_KEEP:-}" ] || "${local[@]}" down >&2
+}
+trap ended EXIT
 hack/cluster-up.sh >&2 9>&-
 eval "$("${local[@]}" env)"
+# The programs that run without a container are written as a container runtime unpacks an image, 32 KiB at a time: the kernel maps as much
+# of a file at once as was written at once, so that resident memory of one program would differ between its files.
+for program in dist/programs/* "$example"; do
+	dd if="$program" of="$unpacked/${program##*/}" bs=32K status=none
+	chmod 0755 "$unpacked/${program##*/}"
+done
 server=https://$(kubectl get endpointslices kubernetes --output jsonpath='{.endpoints[0].addresses[0]}:{.ports[0].port}')
 "${local[@]}" exec n0 "$PWD/bin/prism-bench" --kubeconfig "$KUBECONFIG" --server "$server" --node-name n0 \
-	--binary "$PWD/dist/programs/prism-kubelet-plugin" --example "$example" \
+	--binary "$unpacked/prism-kubelet-plugin" --example "$unpacked/${example##*/}" \
 	--gpu-load "$(bin/simgpu build)/tool/gpu-load" --parts "${PARTS:-}"
 
 # What needs no cluster: programs in containers of their own, and the servers of 1,000 nodes.

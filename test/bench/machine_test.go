@@ -56,6 +56,7 @@ type node struct {
 	statuses *kube.Statuses
 	plugin   *Plugin
 	tool     *countedTool
+	mps      *countedMPSService
 	cfg      *config.Plugin
 	// inspect reads all GPUs, as the product does when a MIG mode has changed.
 	inspect func(ctx context.Context) error
@@ -159,7 +160,7 @@ func newNodeWith(t *testing.T, modes string, change func(*config.Plugin)) *node 
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(root)) })
 	n := &node{
 		t: t, model: simulated, disk: &countingDisk{byDir: map[string]Files{}}, tool: &countedTool{},
-		cfg: settings(root),
+		mps: &countedMPSService{daemons: map[gpu.MPSDaemonID]gpu.MPSDaemon{}, calls: map[string]int{}}, cfg: settings(root),
 	}
 	if change != nil {
 		change(n.cfg)
@@ -245,7 +246,7 @@ func (n *node) open() *plugin.Plugin {
 		Version: "test", OwnHookImage: filepath.Join(image, cdi.OwnHookName), ProfilerImage: image, Disk: n.disk,
 		Host:   nodeHost{host, port.MinimalHost{Boot: "boot"}, image},
 		Locks:  func(dir string) (plugin.Locks, error) { return checkpoint.OpenLocks(dir) },
-		Driver: func(string) inventory.Opener { return host.Open }, Now: time.Now,
+		Driver: func(string) inventory.Opener { return host.Open }, MPS: n.mps.below, Now: time.Now,
 		Tool: func(*inventory.Inventory) timeslice.Tool { return n.tool }, Transaction: prepare.New,
 		API: func(context.Context) (plugin.API, error) { return n.reached, nil },
 	})
@@ -344,6 +345,8 @@ func (n *node) claim(name string) *resourceapi.ResourceClaim {
 		result.AdminAccess = new(true)
 	case "share":
 		result.Device, result.ShareID = string(gpu.TimeSliced{GPU: of}.Name()), new(types.UID("share-of-"+name))
+	case "mps":
+		result.Device, result.ShareID = string(gpu.MPSShare{GPU: of}.Name()), new(types.UID("share-of-"+name))
 	case "mig":
 		i := slices.Index(of.MIG.ProfileNames(), smallest)
 		profile := &of.MIG.Profiles[i]
