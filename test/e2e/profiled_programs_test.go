@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -17,24 +18,39 @@ import (
 // matchesPrograms selects the programs of testdata/profile by their names, shells too.
 const matchesPrograms = `{"match": {"regex": "/opt/(facts|script|train)|dies$", "useDefaultExcludes": false}}`
 
-// runsAs checks that containers exit and print with a profile of these fields as they do without one, and returns their reports, which
-// are in these states.
-func (ns *namespace) runsAs(pod, fields string, change func(*corev1.PodSpec), reports int, states []string, containers ...corev1.Container) []reportOf {
+// maxRecordings is how often a pod is run for its reports.
+const maxRecordings = 3
+
+// runsAs checks that containers exit and print with a profile of these fields as they do without one, that the claim has this many reports, and
+// that those of the ready containers are Ready. It returns all, which are of one pod. On a busy machine nsys 2022.4.2 at times fails by
+// itself at a process that exits soon: another pod is run then.
+func (ns *namespace) runsAs(pod, fields string, reports int, ready []string, containers ...corev1.Container) []reportOf {
 	ns.t.Helper()
 	without := pod + "-without"
-	ns.createProfiled(without, `{"enabled": false}`, change, containers...)
+	ns.createProfiled(without, `{"enabled": false}`, sameHost, containers...)
 	want := ns.exits(without)
-	ns.createProfiled(pod, fields, change, containers...)
-	got := ns.exits(pod)
-	assert.Equal(ns.t, want, got, "exit codes")
-	for name := range maps.Keys(want) {
-		assert.Equal(ns.t, ns.lines(without, name), ns.lines(pod, name), "what %s prints", name)
+	for i := 1; ; i++ {
+		name := fmt.Sprintf("%s-%d", pod, i)
+		ns.createProfiled(name, fields, sameHost, containers...)
+		assert.Equal(ns.t, want, ns.exits(name), "exit codes")
+		for container := range maps.Keys(want) {
+			assert.Equal(ns.t, ns.lines(without, container), ns.lines(name, container), "what %s prints", container)
+		}
+		its := ns.reportsOf(name, reports, "Ready", "Lost")
+		failed := slices.DeleteFunc(slices.Clone(its), func(r reportOf) bool {
+			return r.Status.State == "Ready" || !slices.Contains(ready, r.Spec.Container)
+		})
+		byNsys := slices.IndexFunc(failed, func(r reportOf) bool { return !strings.HasPrefix(r.Status.Message, "nsys exited") }) < 0
+		if len(failed) > 0 && byNsys && i < maxRecordings {
+			ns.t.Logf("nsys failed by itself: %+v", failed)
+			continue
+		}
+		assert.Empty(ns.t, failed, "reports that are not Ready")
+		none, err := ns.reports("--field-selector", "spec.claim="+without)
+		require.NoError(ns.t, err)
+		assert.Empty(ns.t, none, "reports of a claim without a profile")
+		return its
 	}
-	its := ns.reportsOf(pod, reports, states...)
-	none, err := ns.reports("--field-selector", "spec.claim="+without)
-	require.NoError(ns.t, err)
-	assert.Empty(ns.t, none, "reports of a claim without a profile")
-	return its
 }
 
 // lines is what a container prints. The runtime has two streams of it, whose order is left to chance.
@@ -59,10 +75,12 @@ func TestProfile_Programs_RunAsWithout(t *testing.T) {
 	jemalloc := inPrograms("jemalloc", "python3", "/opt/facts.py")
 	jemalloc.Env = variables(corev1.EnvVar{Name: "LD_PRELOAD", Value: "libjemalloc.so.2"})
 	script := inPrograms("script", "/opt/script.sh", "1", "2 3")
-	reports := ns.runsAs("programs", matchesPrograms, sameHost, 4, []string{"Ready"}, python, terminal, jemalloc, script)
+	ready := []string{"python", "terminal", "jemalloc", "script"}
+	reports := ns.runsAs("programs", matchesPrograms, 4, ready, python, terminal, jemalloc, script)
 	assert.Equal(t, "bash", ns.reportFrom(reports, "script").Spec.Process)
-	assert.Contains(t, ns.do("logs", "programs", "--container", "jemalloc"), "jemalloc True")
-	codes := ns.exits("programs")
+	pod := reports[0].Spec.Pod
+	assert.Contains(t, ns.do("logs", pod, "--container", "jemalloc"), "jemalloc True")
+	codes := ns.exits(pod)
 	assert.Equal(t, map[string]int32{"python": 7, "terminal": 7, "jemalloc": 7, "script": 9}, codes)
 }
 
@@ -83,12 +101,13 @@ func TestProfile_Restricted_RunsAsWithout(t *testing.T) {
 	signals := inPrograms("signals", "/opt/signals.sh")
 	launcher := inPrograms("launcher", "torchrun", "1", "/opt/train.py")
 	fields := `{"match": {"regex": "/opt/(facts|train)|dies$", "useDefaultExcludes": false, "maxSessions": 16}}`
-	reports := ns.runsAs("restricted", fields, sameHost, 4, []string{"Ready", "Lost"}, restricted, signals, launcher)
-	for _, container := range []string{"restricted", "launcher"} {
-		r := ns.reportFrom(reports, container)
-		assert.Equal(t, []string{"python3.11", "Ready"}, []string{r.Spec.Process, r.Status.State}, "nsys may have nothing of a process that dies at once")
+	// nsys may have nothing of a process that dies at once.
+	ready := []string{"restricted", "launcher"}
+	reports := ns.runsAs("restricted", fields, 4, ready, restricted, signals, launcher)
+	for _, container := range ready {
+		assert.Equal(t, "python3.11", ns.reportFrom(reports, container).Spec.Process)
 	}
-	assert.Equal(t, map[string]int32{"restricted": 7, "signals": 4, "launcher": 0}, ns.exits("restricted"))
+	assert.Equal(t, map[string]int32{"restricted": 7, "signals": 4, "launcher": 0}, ns.exits(reports[0].Spec.Pod))
 }
 
 // TestProfile_NoLoader_RunsUnprofiled: programs that do not load libraries of the GNU C library run as without a profile, and the claim says

@@ -215,12 +215,13 @@ type reportOf struct {
 		Tool      string `json:"tool"`
 	} `json:"spec"`
 	Status struct {
-		State  string `json:"state"`
-		Reason string `json:"reason"`
-		File   string `json:"file"`
-		Path   string `json:"path"`
-		Size   int64  `json:"size"`
-		SHA256 string `json:"sha256"`
+		State   string `json:"state"`
+		Reason  string `json:"reason"`
+		Message string `json:"message"`
+		File    string `json:"file"`
+		Path    string `json:"path"`
+		Size    int64  `json:"size"`
+		SHA256  string `json:"sha256"`
 	} `json:"status"`
 }
 

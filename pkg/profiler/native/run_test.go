@@ -69,6 +69,12 @@ func TestRun_NoMatch_Untouched(t *testing.T) {
 	assert.Empty(t, c.notes(t))
 }
 
+// saidByTool are the messages of notes with the end of what nsys wrote: its log is discarded with the session.
+var saidByTool = map[string]string{
+	"tool exits":          "nsys exited before it started its program; its output ends with: umask 0077, files 0 1 2 3 programs 1 no luck",
+	"tool without report": "nsys exited without a report; its output ends with: umask 0077, files 0 1 2 3 programs 1 An error occurred. No report.",
+}
+
 // TestRun_NoProfiler_ProcessRunsOnce: whatever is wrong with the tool, the process runs, once.
 func TestRun_NoProfiler_ProcessRunsOnce(t *testing.T) {
 	t.Parallel()
@@ -101,6 +107,9 @@ func TestRun_NoProfiler_ProcessRunsOnce(t *testing.T) {
 			n := box.one(t)
 			assert.Equal(t, c.state, n["state"])
 			assert.Equal(t, c.reason, n["reason"])
+			if said := saidByTool[name]; said != "" {
+				assert.Equal(t, said, n["message"])
+			}
 			logs, _ := filepath.Glob(filepath.Join(box.Results, "s*", "nsys.log"))
 			for _, log := range logs {
 				info, err := os.Stat(log)

@@ -31,6 +31,8 @@ struct run {
 	char file[256]; // the report's name, without extension
 	char output[4096]; // the report's path, without extension
 	size_t note_size, log_size;
+	char said[192]; // the end of what nsys wrote, without its lines' ends
+	size_t said_size;
 
 	// Descriptors, closed or close-on-exec.
 	int folder, note, log;

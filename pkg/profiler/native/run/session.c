@@ -75,6 +75,21 @@ void note_failure(struct run *run, const char *reason, const char *message, int 
 	note_add(run, "state", "Failed");
 }
 
+void note_tool_failure(struct run *run, const char *reason, const char *message)
+{
+	char buffer[max_value];
+	struct text text = text_of(buffer, sizeof buffer);
+	size_t size = run->said_size;
+	while (size && run->said[size - 1] == ' ')
+		size--;
+	text_add(&text, message);
+	if (size)
+		text_add(&text, "; its output ends with: ");
+	for (size_t i = 0; i < size; i++)
+		text_byte(&text, run->said[i]);
+	note_failure(run, reason, buffer, 0);
+}
+
 void session_path(const struct run *run, const char *file, struct text *to)
 {
 	text_add(to, RESULTS "/");
@@ -203,6 +218,19 @@ int session_prepare(struct run *run)
 	return run->log < 0 || run->up < 0 || run->down < 0 ? -1 : 0;
 }
 
+// said_keep keeps the end of what nsys writes; line ends and what is blank become one blank.
+static void said_keep(struct run *run, const char *output, size_t size)
+{
+	for (size_t i = 0; i < size; i++) {
+		bool blank = (unsigned char)output[i] <= ' ';
+		if (blank && (!run->said_size || run->said[run->said_size - 1] == ' '))
+			continue;
+		if (run->said_size == sizeof run->said)
+			memmove(run->said, run->said + 1, --run->said_size);
+		run->said[run->said_size++] = blank ? ' ' : output[i];
+	}
+}
+
 bool log_copy(struct run *run)
 {
 	char buffer[4096];
@@ -215,6 +243,7 @@ bool log_copy(struct run *run)
 		if (got == 0)
 			return false;
 		range_seen(run, buffer, (size_t)got);
+		said_keep(run, buffer, (size_t)got);
 		size_t keep = (size_t)got;
 		if (keep > max_log - run->log_size)
 			keep = max_log - run->log_size;

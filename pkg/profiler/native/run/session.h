@@ -17,6 +17,9 @@ void note_number(struct run *run, const char *key, int64_t number);
 // note_failure appends why the process runs without the profiler, or the report is lost.
 void note_failure(struct run *run, const char *reason, const char *message, int error);
 
+// note_tool_failure is note_failure with the end of what nsys wrote: its log goes with the folder.
+void note_tool_failure(struct run *run, const char *reason, const char *message);
+
 // log_copy moves what nsys wrote to the log, up to its bound. It returns false at the end.
 bool log_copy(struct run *run);
 

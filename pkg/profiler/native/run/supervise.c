@@ -107,7 +107,7 @@ static const char *await_ready(struct run *run)
 		if (run->process_ended)
 			return killed;
 		if (!run->tool)
-			return "nsys exited before it started its program; see nsys.log";
+			return "nsys exited before it started its program";
 	}
 }
 
@@ -129,6 +129,7 @@ static const char *start_tool(struct run *run)
 			break;
 		drop(&run->tool_output);
 		variables_forget(run);
+		run->said_size = 0;
 	}
 	return failed;
 }
@@ -154,7 +155,7 @@ static int begin(struct run *run)
 	const char *failed = start(run);
 	run->ready = !failed;
 	if (failed) {
-		note_failure(run, "FellBackUnprofiled", failed, 0);
+		note_tool_failure(run, "FellBackUnprofiled", failed);
 		if (run->plan.fail_closed)
 			_exit(125);
 		run->variables = (struct strings){0};
@@ -229,7 +230,7 @@ static void conclude(struct run *run, struct recording *r, const char *lost)
 	if (run->range_awaited)
 		note_failure(run, "RangeNotReached", "the process did not begin the range", 0);
 	else if (lost || !report_note(run))
-		note_failure(run, "ReportLost", lost ? lost : "nsys exited without a report; see nsys.log", 0);
+		note_tool_failure(run, "ReportLost", lost ? lost : "nsys exited without a report");
 	else
 		note_add(run, "state", "Finished");
 }
