@@ -37,11 +37,18 @@ func (OS) List(dir string) ([]string, error) {
 // Write makes or replaces the file in place. With durable set the content, not yet the name, is on stable storage when it
 // returns: follow with Rename and SyncDir.
 func (OS) Write(path string, data []byte, perm fs.FileMode, durable bool) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, perm)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, perm)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(data)
+	// A file that was truncated, also an empty one, is written out by ext4 as it is closed.
+	info, err := f.Stat()
+	if err == nil && info.Size() > 0 {
+		err = f.Truncate(0)
+	}
+	if err == nil {
+		_, err = f.Write(data)
+	}
 	if err == nil && durable {
 		err = f.Sync()
 	}

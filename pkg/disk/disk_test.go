@@ -53,6 +53,19 @@ func TestReplace_Fails_OldContentStays(t *testing.T) {
 	}
 }
 
+func TestWrite_ContentThere_Replaced(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "file")
+	for _, content := range []string{"", "long content", "short", ""} {
+		for _, durable := range []bool{false, true} {
+			require.NoError(t, OS{}.Write(path, []byte(content), 0o600, durable))
+			got, err := OS{}.Read(path)
+			require.NoError(t, err)
+			assert.Equal(t, content, string(got))
+		}
+	}
+}
+
 func TestReplace_Permissions_Set(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file")

@@ -41,13 +41,14 @@ func (r reporting) lead(ctx context.Context, records func() ([]*checkpoint.Recor
 	if prepared, err := records(); err == nil && r.followed != nil {
 		r.followed.recall(prepared)
 	}
-	var sweeps wait.Group
-	sweeping, stop := context.WithCancel(ctx)
-	defer sweeps.Wait()
+	var beside wait.Group
+	besides, stop := context.WithCancel(ctx)
+	defer beside.Wait()
 	defer stop()
-	sweeps.StartWithContext(sweeping, func(ctx context.Context) {
+	beside.StartWithContext(besides, func(ctx context.Context) {
 		wait.JitterUntilWithContext(ctx, func(context.Context) { r.sweep(records) }, profileSweep, sweepJitter, true)
 	})
+	beside.StartWithContext(besides, r.store.KeepSpares)
 	return r.store.Run(ctx)
 }
 

@@ -292,7 +292,7 @@ func (m *Machine) act(ctx context.Context, p *Process, act Act) error {
 		return m.scrape()
 	case "wait":
 		return p.layout.wait(ctx, changeSeconds)
-	case "begin", "record", "import", "store", "fill":
+	case "begin", "record", "import", "store", "fill", "spare":
 		return m.actProfile(ctx, p, act)
 	case "pass":
 		m.Advance(act.For)

@@ -166,6 +166,9 @@ func (m *Machine) actProfile(ctx context.Context, p *Process, act Act) error {
 		return m.record(act.Claim)
 	case "fill":
 		return m.fill(act.Claim)
+	case "spare":
+		_ = p.Machine.State.Reports().FillSpares() // Prepare says why folders cannot be made
+		return nil
 	case "import":
 		return m.imports()
 	default:

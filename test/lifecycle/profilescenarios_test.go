@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
@@ -10,8 +11,8 @@ import (
 
 const profiledClaim, otherProfiledClaim = "7f0c1d2e-0000-4000-8000-00000000000a", "7f0c1d2e-0000-4000-8000-00000000000b"
 
-// Actions beside the plugin's calls: the importer's, and the background work of the plugin that stores reports.
-var importsRaw, storesReports = Act{Call: "import"}, Act{Call: "store"}
+// Actions beside the plugin's calls: the importer's, and the background work of the plugin, which stores reports and makes folders ahead.
+var importsRaw, storesReports, makesSpares = Act{Call: "import"}, Act{Call: "store"}, Act{Call: "spare"}
 
 // records is a process of the claim that ran under Nsight Systems.
 func records(claim string) Act { return Act{Call: "record", Claim: claim} }
@@ -70,6 +71,13 @@ var profileScenarios = []scenario{
 		},
 	},
 	{
+		name: "a profile whose folder was made ahead", profiled: true,
+		acts: []Act{
+			prepares(profiledClaim, 0).profiling(), storesReports, makesSpares, prepares(otherProfiledClaim, 1).profiling(), unprepares(profiledClaim),
+			records(otherProfiledClaim), stores(otherProfiledClaim), importsRaw, storesReports, unprepares(otherProfiledClaim),
+		},
+	},
+	{
 		name: "the folder of a profile cannot be made at first", profiled: true, refuse: map[string]int{"disk.MakeDir profile's inbox": 1},
 		acts: []Act{prepares(profiledClaim, 0).profiling().failing(), prepares(profiledClaim, 0).profiling(), unprepares(profiledClaim)},
 	},
@@ -108,6 +116,8 @@ func (m *Machine) checkReports(ctx context.Context, p *Process, claims map[strin
 		}
 	}
 	left, err := disk.OS{}.List(m.settings().ProfilesDir())
+	// This process may have made folders ahead. Those of another one are gone.
+	left = slices.DeleteFunc(left, p.Machine.State.Reports().IsSpare)
 	if err == nil && len(left) > 0 {
 		return fmt.Errorf("%v is left of profiles", left)
 	}

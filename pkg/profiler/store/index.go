@@ -163,7 +163,7 @@ func (s *Store) write(c *index, durable bool) error {
 		}
 	}
 	if err == nil {
-		err = disk.Replace(s.Files, s.path(c.Claim.UID, indexFile), raw, 0o600, durable)
+		err = disk.Replace(s.Files, s.path(c.Claim.UID, indexFile), raw, indexPerm, durable)
 	}
 	if err == nil && durable && !c.durable {
 		err = s.Files.SyncDir(s.Dir) // Prepare made the folder

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,6 +19,9 @@ func (s *Store) Prepare(claim Claim, plan map[string][]byte) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.spares.use(s, claim.UID, plan) {
+		return s.begin(claim, plan)
+	}
 	if err := s.folders(claim.UID); err != nil {
 		return fmt.Errorf("making the profile of claim %s: %w", claim.UID, err)
 	}
@@ -40,6 +44,27 @@ func (s *Store) Prepare(claim Claim, plan map[string][]byte) error {
 		return err
 	}
 	s.claims[claim.UID] = &next
+	s.wake()
+	return nil
+}
+
+// begin writes the files of a claim that has a spare's folder. No other name comes first: nothing reads them yet, and the next Prepare writes
+// those again that a kill or a power cut has left.
+func (s *Store) begin(claim Claim, plan map[string][]byte) error {
+	c := &index{Schema: schema, Claim: claim, prepares: 1}
+	raw, err := json.Marshal(c)
+	for name, content := range plan {
+		if err == nil {
+			err = s.Files.Write(s.path(claim.UID, planDir, name), content, planPerm, false)
+		}
+	}
+	if err == nil {
+		err = s.Files.Write(s.path(claim.UID, indexFile), raw, indexPerm, false)
+	}
+	if err != nil {
+		return fmt.Errorf("making the profile of claim %s: %w", claim.UID, err)
+	}
+	s.claims[claim.UID] = c
 	s.wake()
 	return nil
 }
@@ -79,15 +104,21 @@ func (s *Store) release(c *index) error {
 	return s.save(c)
 }
 
-// folders makes those of a claim that its containers have, where they are missing or have other permissions. Containers have two of them by mounts; nothing else of the node,
-// an importer for example, reaches the inbox, where every user may write.
+// claimFolders are those of a claim. Containers have two of them by mounts; nothing else of the node, an importer for example, reaches the
+// inbox, where every user may write.
+var claimFolders = []struct {
+	name string
+	perm fs.FileMode
+}{
+	{"", 0o700}, {planDir, 0o755}, {inboxDir, 0o777 | fs.ModeSticky},
+}
+
+// Permissions of the files of a plan and of an index.
+const planPerm, indexPerm fs.FileMode = 0o644, 0o600
+
+// folders makes those of a claim where they are missing or have other permissions.
 func (s *Store) folders(uid string) error {
-	for _, dir := range []struct {
-		name string
-		perm fs.FileMode
-	}{
-		{"", 0o700}, {planDir, 0o755}, {inboxDir, 0o777 | fs.ModeSticky},
-	} {
+	for _, dir := range claimFolders {
 		path := s.path(uid, dir.name)
 		info, err := os.Lstat(path)
 		if err == nil && info.Mode() == dir.perm|fs.ModeDir {
@@ -109,11 +140,11 @@ func (s *Store) renew(path string, content []byte) error {
 	there, err := s.Files.Read(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return s.Files.Write(path, content, 0o644, false)
+		return s.Files.Write(path, content, planPerm, false)
 	case err != nil:
 		return err
 	case bytes.Equal(there, content):
 		return nil
 	}
-	return disk.Replace(s.Files, path, content, 0o644, false)
+	return disk.Replace(s.Files, path, content, planPerm, false)
 }

@@ -68,6 +68,8 @@ type Store struct {
 	breaking sync.Mutex
 	// changed are claims whose inbox may have something new.
 	changed chan struct{}
+	// spares are folders of claims to come.
+	spares spares
 }
 
 // ErrBusy is why a report cannot be deleted: it is not complete yet.
@@ -87,7 +89,7 @@ func Open(o Options) (*Store, error) {
 	if o.Failed == nil {
 		o.Failed = func(string, error) {}
 	}
-	s := &Store{Options: o, claims: map[string]*index{}, changed: make(chan struct{}, 1), following: o.Follow}
+	s := &Store{Options: o, claims: map[string]*index{}, changed: make(chan struct{}, 1), following: o.Follow, spares: newSpares()}
 	return s, s.read()
 }
 

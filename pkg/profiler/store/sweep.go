@@ -45,7 +45,7 @@ func (s *Store) Sweep(prepared func() (map[string]bool, error)) error {
 			err = errors.Join(err, s.removeDir(filepath.Join(s.Dir, name)))
 		}
 	}
-	return err
+	return errors.Join(err, s.removeSpares(folders))
 }
 
 // droppedPrefix begins the names of folders of claims that are being removed.
@@ -91,12 +91,17 @@ func (s *Store) collectGarbage(uid string) error {
 // setAside renames the folder of a claim: nothing waits for its removal, which may take long, and a claim that is prepared meanwhile gets
 // another.
 func (s *Store) setAside(uid string) (dropped string, err error) {
-	dropped = filepath.Join(s.Dir, droppedPrefix+uid+"-"+strconv.FormatInt(s.Now().UnixNano(), 36))
+	dropped = s.droppedName(uid)
 	if err := s.Files.Rename(s.path(uid), dropped); err != nil {
 		return "", fmt.Errorf("removing the profile of claim %s: %w", uid, err)
 	}
 	delete(s.claims, uid)
 	return dropped, nil
+}
+
+// droppedName is another name for a folder, which nothing has.
+func (s *Store) droppedName(of string) string {
+	return filepath.Join(s.Dir, droppedPrefix+of+"-"+strconv.FormatInt(s.Now().UnixNano(), 36))
 }
 
 // removeDropped removes what setAside has renamed, if it has.
