@@ -30,6 +30,7 @@ type profiles struct {
 	logger   klog.Logger
 	store    *store.Store
 	patterns *pattern.Cache
+	configs  plan.Configs
 	// tools are the manifests of what is installed.
 	tools *manifest.Cache
 	// libraries are what containers load.
@@ -76,7 +77,7 @@ func logIncomplete(logger klog.Logger, r report.Report) {
 
 // of is how a claim is profiled, with the tool that is installed for it and what the node has for it.
 func (p *profiles) of(r *checkpoint.Record) (c *v1alpha1.ProfilerConfig, tool plan.Tool, host plan.Host, err error) {
-	if c, err = plan.Config(r); err != nil {
+	if c, err = p.configs.Of(r); err != nil {
 		return nil, tool, host, err
 	}
 	if err := p.hook.profiler.err; err != nil {

@@ -3,9 +3,11 @@
 package plan
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
@@ -53,6 +55,28 @@ func Config(r *checkpoint.Record) (*v1alpha1.ProfilerConfig, error) {
 	}
 	config.Default() // a field that this version has and the writer did not
 	return &config, nil
+}
+
+// Configs decodes a configuration once while the same one is asked for: a Prepare needs it three times, and claims from one template have the
+// same. The zero value is ready. It can be used concurrently.
+type Configs struct {
+	mu     sync.Mutex
+	raw    []byte
+	config *v1alpha1.ProfilerConfig
+}
+
+// Of is Config. No caller may change the result.
+func (c *Configs) Of(r *checkpoint.Record) (*v1alpha1.ProfilerConfig, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.config != nil && bytes.Equal(c.raw, r.Profile) {
+		return c.config, nil
+	}
+	config, err := Config(r)
+	if err == nil {
+		c.raw, c.config = bytes.Clone(r.Profile), config
+	}
+	return config, err
 }
 
 // Files are the plan of a claim on a host, by name.

@@ -148,3 +148,23 @@ func TestConfig_Damaged_NamesClaim(t *testing.T) {
 	_, err := Config(&checkpoint.Record{Claim: checkpoint.Claim{Namespace: "ns", Name: "claim"}, Profile: json.RawMessage("{")})
 	require.ErrorContains(t, err, "reading the profile in the record of claim ns/claim: ")
 }
+
+// TestConfigs_SameAndOther_AsConfig: what was decoded is kept for the same configuration only.
+func TestConfigs_SameAndOther_AsConfig(t *testing.T) {
+	t.Parallel()
+	a, _ := configOf(t, nil)
+	b, _ := configOf(t, func(c *v1alpha1.ProfilerConfig) { c.FailurePolicy = new(v1alpha1.FailClosed) })
+	var configs Configs
+	for _, r := range []*checkpoint.Record{a, a, b, a} {
+		want, err := Config(r)
+		require.NoError(t, err)
+		got, err := configs.Of(r)
+		require.NoError(t, err)
+		assert.Equal(t, want, got)
+		again, err := configs.Of(r)
+		require.NoError(t, err)
+		assert.Same(t, got, again)
+	}
+	_, err := configs.Of(&checkpoint.Record{Profile: json.RawMessage("{")})
+	require.Error(t, err)
+}

@@ -17,7 +17,7 @@ import (
 
 const (
 	// spareFolders is how many folders are made ahead; a burst of more claims makes the rest itself.
-	spareFolders = 8
+	spareFolders = 16
 	// sparePrefix begins their names.
 	sparePrefix = ".spare-"
 	// fillAfter is longer than a pod with several claims takes to be prepared: making folders would slow the next one down.
