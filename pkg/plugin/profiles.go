@@ -25,18 +25,23 @@ const patternsKept = 64
 
 // profiles are the plans and the reports of the node's claims. It is nil where no processes are profiled: such a node adds nothing.
 type profiles struct {
-	cfg      *config.Plugin
-	hook     *hookPrograms
-	logger   klog.Logger
-	store    *store.Store
-	patterns *pattern.Cache
-	configs  plan.Configs
-	// tools are the manifests of what is installed.
-	tools *manifest.Cache
+	cfg     *config.Plugin
+	hook    *hookPrograms
+	logger  klog.Logger
+	store   *store.Store
+	decoded decoded
 	// libraries are what containers load.
 	libraries libraries
 	// followed reports claims; nil on a machine without an API.
 	followed *followed
+}
+
+// decoded is what each Prepare of a claim with a profile needs, and what seldom changes.
+type decoded struct {
+	patterns *pattern.Cache
+	configs  plan.Configs
+	// tools are the manifests of what is installed.
+	tools *manifest.Cache
 }
 
 // openProfiles opens the reports of the node. It changes nothing.
@@ -45,7 +50,8 @@ func openProfiles(ctx context.Context, cfg *config.Plugin, a Adapters, hook *hoo
 		return nil, nil
 	}
 	p := &profiles{
-		cfg: cfg, hook: hook, logger: klog.FromContext(ctx), patterns: pattern.NewCache(patternsKept), tools: manifest.NewCache(cfg.ToolsDir()),
+		cfg: cfg, hook: hook, logger: klog.FromContext(ctx),
+		decoded: decoded{patterns: pattern.NewCache(patternsKept), tools: manifest.NewCache(cfg.ToolsDir())},
 	}
 	if err := a.Disk.MakeDir(cfg.Paths.StateDir, 0o755); err != nil {
 		return nil, fmt.Errorf("making the state directory %s: %w", cfg.Paths.StateDir, err)
@@ -77,13 +83,13 @@ func logIncomplete(logger klog.Logger, r report.Report) {
 
 // of is how a claim is profiled, with the tool that is installed for it and what the node has for it.
 func (p *profiles) of(r *checkpoint.Record) (c *v1alpha1.ProfilerConfig, tool plan.Tool, host plan.Host, err error) {
-	if c, err = p.configs.Of(r); err != nil {
+	if c, err = p.decoded.configs.Of(r); err != nil {
 		return nil, tool, host, err
 	}
 	if err := p.hook.profiler.err; err != nil {
 		return nil, tool, host, err
 	}
-	installed, err := installedTools(p.tools)
+	installed, err := installedTools(p.decoded.tools)
 	if err != nil {
 		return nil, tool, host, err
 	}
@@ -135,7 +141,7 @@ func (p *profiles) ensure(r *checkpoint.Record) error {
 	if err != nil {
 		return err
 	}
-	files, err := plan.Files(r, c, tool, host, p.patterns)
+	files, err := plan.Files(r, c, tool, host, p.decoded.patterns)
 	if err != nil {
 		return err
 	}

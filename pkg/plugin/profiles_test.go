@@ -84,12 +84,12 @@ func TestPrepare_SecondClaim_NoManifestNoPatternAgain(t *testing.T) {
 	n := profilingNode(t, "", "2023.4.4")
 	p := n.build(t)
 	node, reads := p.Machine.State.profiles, 0
-	read := node.tools.Read
-	node.tools.Read = func(dir string) (manifest.Manifest, error) {
+	read := node.decoded.tools.Read
+	node.decoded.tools.Read = func(dir string) (manifest.Manifest, error) {
 		reads++
 		return read(dir)
 	}
-	assert.Same(t, node.patterns, p.profiles.Cache, "what a plan is made of was compiled when it was checked")
+	assert.Same(t, node.decoded.patterns, p.profiles.Cache, "what a plan is made of was compiled when it was checked")
 	rc := n.profiledClaim(t, withEnvironment+`,"match":{"regex":"train"}`)
 	for range 2 {
 		require.NoError(t, prepared(t.Context(), p, rc))

@@ -205,7 +205,7 @@ func (p *profiles) conditions(r *checkpoint.Record) (all []kube.Condition) {
 	if p == nil || !plan.Profiled(r) {
 		return nil
 	}
-	config, err := p.configs.Of(r)
+	config, err := p.decoded.configs.Of(r)
 	if err != nil {
 		p.logger.Error(err, "The conditions of a claim do not say how it is profiled", "claim", klog.KRef(r.Claim.Namespace, r.Claim.Name))
 		return nil

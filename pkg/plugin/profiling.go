@@ -47,7 +47,7 @@ func newProfiling(ctx context.Context, m *Machine, client kubernetes.Interface) 
 		return nil
 	}
 	p := &profiling{
-		Cache: node.patterns, from: m.cfg.Profiler.Map, client: client, node: node, logger: klog.FromContext(ctx),
+		Cache: node.decoded.patterns, from: m.cfg.Profiler.Map, client: client, node: node, logger: klog.FromContext(ctx),
 		paranoid: filepath.Join(m.cfg.Paths.HostRoot, "proc/sys/kernel/perf_event_paranoid"),
 		labels:   &labelCache{read: kube.Labels{Client: client}, now: m.adapters.Now},
 	}
@@ -171,7 +171,7 @@ func (p *profiling) Limit(namespace string, config *v1alpha1.ProfilerConfig) err
 
 // Choose sets the version of the tool, and returns why none can profile so.
 func (p *profiling) Choose(config *v1alpha1.ProfilerConfig, software bool) error {
-	installed, err := installedTools(p.node.tools)
+	installed, err := installedTools(p.node.decoded.tools)
 	if err != nil {
 		return &claim.Refusal{Cause: err.Error(), Transient: true, Err: err}
 	}
