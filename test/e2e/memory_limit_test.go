@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 )
 
@@ -61,7 +62,9 @@ func limitedWithCgroupV2(t *testing.T) {
 	c := open(t)
 	p := c.pluginWithCgroupV2(t)
 	ns := exclusive(t)
-	ns.create(limitedShare("limited", memoryDriver, memoryDriver))
+	limited := limitedShare("limited", memoryDriver, memoryDriver)
+	limited.restart = corev1.RestartPolicyAlways
+	ns.create(limited)
 	if ns.hasCgroupV2() {
 		ns.ready("limited")
 		ns.limitedTo("limited", "main", 4096)

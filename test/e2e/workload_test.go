@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -27,6 +28,8 @@ type workload struct {
 	grace   int64
 	// node is the only one that the pod may run on.
 	node string
+	// restart is the pod's restart policy, instead of Never: the kubelet unprepares the claim of a pod that has failed.
+	restart corev1.RestartPolicy
 	// user is the container's, 0 for the image's, and env its environment.
 	user int64
 	env  map[string]string
@@ -112,7 +115,7 @@ func (w *workload) pod() *corev1.Pod {
 	pod := &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Name: w.name, GenerateName: w.generateName},
-		Spec:       corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: &grace},
+		Spec:       corev1.PodSpec{RestartPolicy: cmp.Or(w.restart, corev1.RestartPolicyNever), TerminationGracePeriodSeconds: &grace},
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.env)) {
 		container.Env = append(container.Env, corev1.EnvVar{Name: name, Value: w.env[name]})
