@@ -2,7 +2,9 @@ package hostfs
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -37,8 +39,12 @@ func parseStat(pid int, raw []byte) (Process, bool) {
 	return Process{PID: pid, Start: start}, err == nil
 }
 
-// ProcessesWith lists the processes whose environment, as it was when they were started, has the entry "NAME=value", by pid. Processes of
-// other PID namespaces than that of this process are left out: every container chooses the environment of its own processes.
+// environmentLimit is how much of a process's environment is searched. The programs that ProcessesWith is for are started with less.
+const environmentLimit = 64 << 10
+
+// ProcessesWith lists the processes whose environment has the entry "NAME=value" in its first 64 KiB, by pid. A process can change what its
+// environment reads as, and how long that is, at any time. So processes of other PID namespaces than that of this process are left out
+// unread, as every container chooses the environment of its own processes, and of the others no more than that is read.
 func (f *FS) ProcessesWith(entry string) ([]Process, error) {
 	seen, err := f.resolve("/proc")
 	if err != nil {
@@ -53,17 +59,17 @@ func (f *FS) ProcessesWith(entry string) ([]Process, error) {
 		return nil, fmt.Errorf("listing processes in %w", hostError("/proc", err))
 	}
 	var found []Process
+	buffer := make([]byte, environmentLimit)
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
 			continue
 		}
-		environment, err := os.ReadFile(fmt.Sprintf("%s/%d/environ", seen, pid))
-		if err != nil || !slices.Contains(strings.Split(string(environment), "\x00"), entry) {
-			continue // it exited meanwhile, or is another
-		}
 		if other, err := os.Stat(fmt.Sprintf("%s/%d/ns/pid", seen, pid)); err != nil || !os.SameFile(namespace, other) {
 			continue
+		}
+		if !hasEntry(fmt.Sprintf("%s/%d/environ", seen, pid), entry, buffer) {
+			continue // it exited meanwhile, or is another
 		}
 		if process, running := f.Process(pid); running {
 			found = append(found, process)
@@ -71,4 +77,19 @@ func (f *FS) ProcessesWith(entry string) ([]Process, error) {
 	}
 	slices.SortFunc(found, func(a, b Process) int { return a.PID - b.PID })
 	return found, nil
+}
+
+// hasEntry reports whether the environment in a file has the entry, as far as it fits into the buffer.
+func hasEntry(file, entry string, buffer []byte) bool {
+	opened, err := os.Open(file)
+	if err != nil {
+		return false
+	}
+	defer opened.Close()
+	read, err := io.ReadFull(opened, buffer)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return false
+	}
+	environment, wanted := buffer[:read], []byte(entry+"\x00")
+	return bytes.HasPrefix(environment, wanted) || bytes.Contains(environment, append([]byte{0}, wanted...))
 }

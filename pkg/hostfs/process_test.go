@@ -3,9 +3,11 @@ package hostfs
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -91,5 +93,45 @@ func TestProcessesWith_OtherPIDNamespace_LeftOut(t *testing.T) {
 		}
 		require.NoError(t, stdin.Close())
 		require.NoError(t, command.Wait())
+	}
+}
+
+// A pod without privileges can make /proc/<pid>/environ of its processes gigabytes long.
+func TestProcessesWith_HugeEnvironment_ReadToTheLimit(t *testing.T) {
+	t.Parallel()
+	const entry = "PRISM_TEST=1"
+	root := tree(t, map[string]string{
+		"proc/7/environ": "OTHER=1\x00" + entry + "\x00",
+		"proc/8/environ": strings.Repeat("\x00", environmentLimit) + entry + "\x00",
+		"proc/9/environ": strings.Repeat("x", environmentLimit-len(entry)-1) + "\x00" + entry + "2\x00",
+	})
+	for _, pid := range []string{"7", "8", "9"} {
+		dir := filepath.Join(root, "proc", pid)
+		stat := pid + " (a) S 1 7 7" + strings.Repeat(" 0", 15) + " 4711 0 0\n"
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "stat"), []byte(stat), 0o600))
+		require.NoError(t, os.Mkdir(filepath.Join(dir, "ns"), 0o700))
+		require.NoError(t, os.Symlink("/proc/self/ns/pid", filepath.Join(dir, "ns", "pid")))
+		require.NoError(t, os.Truncate(filepath.Join(dir, "environ"), 1<<42), "sparse: more than can be read into memory")
+	}
+	found, err := New(root).ProcessesWith(entry)
+	require.NoError(t, err)
+	assert.Equal(t, []Process{{PID: 7, Start: 4711}}, found)
+}
+
+// A named pipe without a writer blocks whatever opens it.
+func TestProcessesWith_OtherPIDNamespace_NotOpened(t *testing.T) {
+	t.Parallel()
+	root := tree(t, map[string]string{"proc/7/ns/pid": ""})
+	require.NoError(t, syscall.Mkfifo(filepath.Join(root, "proc/7/environ"), 0o600))
+	listed := make(chan error, 1)
+	go func() {
+		_, err := New(root).ProcessesWith("PRISM_TEST=1")
+		listed <- err
+	}()
+	select {
+	case err := <-listed:
+		require.NoError(t, err)
+	case <-time.After(10 * time.Second):
+		t.Fatal("the environment of a process in another PID namespace was opened")
 	}
 }
