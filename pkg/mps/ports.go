@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
@@ -35,6 +36,9 @@ type unavailable struct{ err error }
 
 // Error names what the operator has to do, and the cause.
 func (e *unavailable) Error() string {
+	if errors.Is(e.err, fs.ErrNotExist) { // a service that restarts leaves its socket
+		return "no MPS service runs on this node: set the chart value mps.enabled to true, or check the pod of the MPS service on this node"
+	}
 	return fmt.Sprintf("%v; MPS shares need the MPS service on this node, which runs where the chart value mps.enabled is true", e.err)
 }
 

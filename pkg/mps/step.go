@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"time"
 
 	"tags.cncf.io/container-device-interface/specs-go"
 
@@ -36,12 +37,19 @@ const (
 	shmDir  = "/dev/shm"
 )
 
-// Precheck refuses a claim while the MPS service does not answer, before anything is made. It makes no round trip.
-func (s Step) Precheck(context.Context, checkpoint.Step) error {
-	if err := s.Watcher.Unavailable(); err != nil {
-		return explained(err)
+// precheckTime is what the question to a service may take that was not asked yet. The GPU is locked meanwhile.
+const precheckTime = time.Second
+
+// Precheck refuses a claim while the MPS service does not answer, before anything is made. It makes a round trip only on a node that neither
+// has nor advertises MPS shares, where the service is not watched and need not run: the claim is for a whole GPU or a MIG device.
+func (s Step) Precheck(ctx context.Context, _ checkpoint.Step) error {
+	err := s.Watcher.Unavailable()
+	if err == nil && !s.Watcher.asked() {
+		asking, stop := context.WithTimeout(ctx, precheckTime)
+		defer stop()
+		_, _, err = s.Daemons.Daemons(asking, 0)
 	}
-	return nil
+	return explained(err)
 }
 
 // Do has the device shared, and its daemon run. What it makes is in the store.

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -292,12 +294,32 @@ func TestPrecheck_ServiceUnavailable_RefusedWithoutRoundTrip(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	step := w.step()
+	step.Watcher.set(state{answer: Answer{Asked: true}})
 	require.NoError(t, step.Precheck(t.Context(), use(0, 0)))
 	step.Watcher.set(state{answer: Answer{Asked: true, Unavailable: gpu.ErrMPSUnavailable}})
 	err := step.Precheck(t.Context(), use(0, 0))
 	require.EqualError(t, err, "the MPS service does not answer; MPS shares need the MPS service on this node, which runs where the chart value mps.enabled is true")
 	require.ErrorIs(t, err, gpu.ErrTimeout, "it is retried")
 	assert.Empty(t, w.since())
+}
+
+// TestPrecheck_ServiceNotWatched_AskedOnce: a claim for a whole GPU on a node that has no MPS shares may want MPS, and the node no service.
+func TestPrecheck_ServiceNotWatched_AskedOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	require.NoError(t, w.step().Precheck(t.Context(), use(0, 0)))
+	assert.Equal(t, []string{"list"}, w.since())
+	w.down = fs.ErrNotExist
+	err := w.step().Precheck(t.Context(), use(0, 0))
+	require.EqualError(t, err, "no MPS service runs on this node: set the chart value mps.enabled to true, or check the pod of the MPS service on this node")
+	require.ErrorIs(t, err, gpu.ErrTimeout, "it is retried")
+	assert.Equal(t, []string{"list"}, w.since())
+	synctest.Test(t, func(t *testing.T) {
+		step, began := w.step(), time.Now()
+		step.Daemons = hanging{w}
+		require.Error(t, step.Precheck(t.Context(), use(0, 0)))
+		assert.Equal(t, precheckTime, time.Since(began), "the GPU is locked no longer")
+	})
 }
 
 func TestFind_NodeWithoutShares_ServiceNotAsked(t *testing.T) {

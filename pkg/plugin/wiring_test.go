@@ -123,6 +123,28 @@ func TestBuild_OtherComponent_ClaimsWithheld(t *testing.T) {
 	}
 }
 
+// TestBuild_ClaimSharesWithMPSWithoutService_RefusedAtOnce: the node advertises no MPS shares, and the chart's default runs no MPS service. Each
+// attempt ends before anything is made, and the GPU is not locked for longer.
+func TestBuild_ClaimSharesWithMPSWithoutService_RefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	n := newWired(t)
+	n.adapters.MPS = openMPS
+	p, rc := n.build(t), n.claim(t, "a", 0)
+	rc.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw = []byte(
+		`{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUConfig","sharing":{"strategy":"MPS"}}`)
+	ctx, stop := context.WithTimeout(t.Context(), time.Second)
+	defer stop()
+	err := prepared(ctx, p, rc)
+	require.ErrorContains(t, err, "no MPS service runs on this node: set the chart value mps.enabled to true")
+	require.ErrorContains(t, err, "(will be retried)")
+	ctx, stop = context.WithTimeout(t.Context(), time.Second)
+	defer stop()
+	require.NoError(t, unprepared(ctx, p, rc))
+	other := n.claim(t, "b", 0)
+	other.Status.Allocation.Devices.Config = nil
+	require.NoError(t, prepared(ctx, p, other))
+}
+
 // TestBuild_DeviceNotAdvertised_RetriedUntilLeading: as long as another process leads, it may advertise another layout.
 func TestBuild_DeviceNotAdvertised_RetriedUntilLeading(t *testing.T) {
 	t.Parallel()

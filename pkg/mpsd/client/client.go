@@ -1,6 +1,7 @@
 // Package client speaks to the MPS service of a node, prism-mpsd: JSON over HTTP on a unix socket. It runs no programs.
 //
-// Every request may be repeated, so the client repeats those that got no answer while the service restarts. The service and its client may
+// Every request may be repeated, so the client repeats those that got no answer while the service restarts. A service that restarts leaves its
+// socket: where there is none, no service has started since the node has booted, and every request fails at once. The service and its client may
 // be of different versions: both ignore fields that they do not know.
 package client
 
@@ -50,7 +51,7 @@ func New(socket string) *Client {
 	return &Client{http: &http.Client{Transport: transport}, socket: socket, restartTime: restartTime}
 }
 
-// Info returns what the service is. Like Daemons and Limits, it fails at once where no service has started since the node has booted.
+// Info returns what the service is.
 func (c *Client) Info(ctx context.Context) (Info, error) {
 	var info Info
 	err := c.do(ctx, http.MethodGet, "/v1", nil, &info)
@@ -119,8 +120,7 @@ func (c *Client) do(ctx context.Context, method, path string, body, into any) er
 		if answered || err == nil {
 			return err
 		}
-		absent := errors.Is(err, fs.ErrNotExist) && method == http.MethodGet
-		if absent || ctx.Err() != nil || time.Now().Add(pause).After(deadline) {
+		if errors.Is(err, fs.ErrNotExist) || ctx.Err() != nil || time.Now().Add(pause).After(deadline) {
 			return fmt.Errorf("%w at %s: %w", gpu.ErrMPSUnavailable, c.socket, err)
 		}
 		select {

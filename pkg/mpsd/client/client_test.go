@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -27,6 +28,17 @@ func at(t *testing.T) string {
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return filepath.Join(dir, "mpsd.sock")
+}
+
+// stale is the socket of a service that has exited.
+func stale(t *testing.T) string {
+	t.Helper()
+	socket := at(t)
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
+	require.NoError(t, err)
+	listener.SetUnlinkOnClose(false)
+	require.NoError(t, listener.Close())
+	return socket
 }
 
 func serve(t *testing.T, socket string, handler http.HandlerFunc) {
@@ -108,11 +120,7 @@ func TestClient_Failures_TypedErrors(t *testing.T) {
 // The socket of a service that has exited refuses connections, until the next service replaces it.
 func TestClient_ServiceRestarts_RequestRepeated(t *testing.T) {
 	t.Parallel()
-	socket := at(t)
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
-	require.NoError(t, err)
-	listener.SetUnlinkOnClose(false)
-	require.NoError(t, listener.Close())
+	socket := stale(t)
 	done := make(chan error, 1)
 	c := New(socket)
 	go func() {
@@ -142,16 +150,34 @@ func TestClient_ServiceRestarts_RequestRepeated(t *testing.T) {
 	assert.Equal(t, int32(2), requests.Load())
 }
 
-func TestClient_NoService_Unavailable(t *testing.T) {
+// A service that restarts leaves its socket, so a node without one has no service that could answer soon.
+func TestClient_NoSocket_UnavailableAtOnce(t *testing.T) {
 	t.Parallel()
 	c := New(at(t))
-	_, _, err := c.Daemons(t.Context(), 0)
-	require.ErrorIs(t, err, gpu.ErrMPSUnavailable, "at once: no service has started")
+	c.restartTime = time.Hour
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	for name, request := range map[string]func() error{
+		"daemons": func() error { _, _, err := c.Daemons(ctx, 0); return err },
+		"start":   func() error { _, err := c.Start(ctx, "a", gpu.MPSDaemonSpec{}); return err },
+		"ensure":  func() error { _, err := c.Ensure(ctx, "a", gpu.MPSDaemonSpec{}); return err },
+		"stop":    func() error { return c.Stop(ctx, "a") },
+	} {
+		err := request()
+		require.ErrorIs(t, err, gpu.ErrMPSUnavailable, name)
+		require.ErrorIs(t, err, fs.ErrNotExist, name)
+		require.NoError(t, ctx.Err(), name)
+	}
+}
+
+func TestClient_ServiceGone_UnavailableAfterRepeats(t *testing.T) {
+	t.Parallel()
+	c := New(stale(t))
 	c.restartTime = 0
 	require.ErrorIs(t, c.Stop(t.Context(), "a"), gpu.ErrMPSUnavailable)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	c.restartTime = time.Hour
-	_, err = c.Ensure(ctx, "a", gpu.MPSDaemonSpec{})
+	_, err := c.Ensure(ctx, "a", gpu.MPSDaemonSpec{})
 	require.ErrorIs(t, err, gpu.ErrMPSUnavailable)
 }
