@@ -85,7 +85,9 @@ func (d directory) mount(system System, bytes int64, mounted bool) error {
 	if err := unix.Statfs(d.shm(), &stat); err != nil {
 		return &fs.PathError{Op: "statfs", Path: d.shm(), Err: err}
 	}
-	if page := int64(os.Getpagesize()); mounted && int64(stat.Blocks)*stat.Bsize == (bytes+page-1)/page*page { //nolint:gosec // a size
+	page := int64(os.Getpagesize())
+	sized := int64(stat.Blocks)*stat.Bsize == (bytes+page-1)/page*page //nolint:gosec // a size
+	if mounted && sized && int64(stat.Files) == shmFiles(bytes) {      //nolint:gosec // a count
 		return nil
 	}
 	return system.Mount(d.shm(), bytes, mounted)

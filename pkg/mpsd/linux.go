@@ -74,13 +74,20 @@ func (Linux) Remove(path string) error { return os.RemoveAll(path) }
 // shmFlags are the mount flags of the tmpfs that clients have as /dev/shm.
 const shmFlags = unix.MS_NOEXEC | unix.MS_NOSUID | unix.MS_NODEV
 
+// shmFiles is how many files a tmpfs of that size may have. Files without content count to no size, and take about 1 KiB of the kernel's
+// memory each.
+func shmFiles(bytes int64) int64 {
+	const least, bytesPerFile = 4096, 16 << 10
+	return max(least, bytes/bytesPerFile)
+}
+
 // Mount makes a tmpfs that every user may write to.
 func (Linux) Mount(path string, bytes int64, mounted bool) error {
 	flags := uintptr(shmFlags)
 	if mounted {
 		flags |= unix.MS_REMOUNT
 	}
-	if err := unix.Mount("tmpfs", path, "tmpfs", flags, fmt.Sprintf("mode=1777,size=%d", bytes)); err != nil {
+	if err := unix.Mount("tmpfs", path, "tmpfs", flags, fmt.Sprintf("mode=1777,size=%d,nr_inodes=%d", bytes, shmFiles(bytes))); err != nil {
 		return &fs.PathError{Op: "mounting a tmpfs at", Path: path, Err: err}
 	}
 	return nil

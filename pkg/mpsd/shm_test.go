@@ -3,6 +3,7 @@ package mpsd
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -71,6 +72,36 @@ func TestInjectionDirectory_Mounted_NothingCanReplaceIt(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, os.SameFile(before, after))
 	m.stop(s)
+}
+
+// Empty files count to no size: 300,000 of them in a tmpfs of 1 MiB took 300 MB of the kernel's memory.
+func TestMount_EmptyFiles_Limited(t *testing.T) {
+	m := newMachine(t, newDriver)
+	m.ensure(m.service())
+	var err error
+	for i := 0; i <= 4096 && err == nil; i++ {
+		err = os.WriteFile(filepath.Join(m.dir().shm(), strconv.Itoa(i)), nil, 0o600)
+	}
+	require.ErrorIs(t, err, syscall.ENOSPC)
+	m.stop(m.service())
+}
+
+// A service before this one mounted it without a limit, for containers that still run.
+func TestStart_MountedWithoutLimitOfFiles_Limited(t *testing.T) {
+	m := newMachine(t, newDriver)
+	s := m.service()
+	daemon := m.ensure(s)
+	require.NoError(t, unix.Mount("tmpfs", m.dir().shm(), "tmpfs", shmFlags|unix.MS_REMOUNT, "nr_inodes=100000"))
+	require.NoError(t, syscall.Kill(daemon.PID, syscall.SIGKILL))
+	m.eventually(func() bool { return m.ensure(s).PID != daemon.PID })
+	assert.Contains(t, mountOptions(t, os.Getpid(), m.dir().shm()), "nr_inodes=4096")
+	m.stop(s)
+}
+
+func TestShmFiles_Size_OneForEach16KiB(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, int64(4096), shmFiles(1<<20))
+	assert.Equal(t, int64(65536), shmFiles(1<<30))
 }
 
 func TestIsMount_LinkToAnotherFileSystem_False(t *testing.T) {

@@ -34,7 +34,7 @@ func TestEnsure_MultiUserDriver_DaemonAndServer(t *testing.T) {
 	for _, pid := range append(daemon.Servers, daemon.PID) {
 		options := mountOptions(t, pid, "/dev/shm")
 		assert.Equal(t, mountOptions(t, os.Getpid(), dir.shm()), options)
-		for _, option := range []string{"noexec", "nosuid", "nodev", "size=1024k"} {
+		for _, option := range []string{"noexec", "nosuid", "nodev", "size=1024k", "nr_inodes=4096"} {
 			assert.Contains(t, options, option)
 		}
 		assert.NotEqual(t, options, mountOptions(t, os.Getpid(), "/dev/shm"))

@@ -21,7 +21,7 @@ type System interface {
 	Symlink(target, path string) error
 	// Remove removes a file or directory with all that is in it; no error when there is none.
 	Remove(path string) error
-	// Mount mounts a tmpfs; on one that is mounted it changes the size.
+	// Mount mounts a tmpfs; on one that is mounted it changes the size. The size bounds the number of files too.
 	Mount(path string, bytes int64, mounted bool) error
 	// ReplaceByDir makes an empty directory in one in which others make, replace and remove entries too. An entry of that name is
 	// removed, and no link is followed.
