@@ -11,6 +11,9 @@ import (
 
 // Daemons is the MPS service of the node. Where it does not answer its errors are gpu.ErrMPSUnavailable.
 type Daemons interface {
+	// Probe asks once, and repeats no request that gets no answer, as the others do while the service restarts. The problem is why the service
+	// can start no control daemon; empty where it can.
+	Probe(ctx context.Context) (problem string, err error)
 	// Daemons lists the control daemons. With after > 0 it waits until the revision is greater, or half a minute is over.
 	Daemons(ctx context.Context, after int64) (daemons []gpu.MPSDaemon, revision int64, err error)
 	// Start has the control daemon run, without a server if it has none yet.

@@ -51,7 +51,7 @@ const (
 	// grace is how long the service may take to restart before it counts as unavailable. One that has not run since the node has booted, so
 	// that there is no socket, does at once.
 	grace = 10 * time.Second
-	// beginTime is what the first listing may take.
+	// beginTime is what the first probe and listing may take.
 	beginTime = time.Second
 	// pollTime is what a listing that waits for a change may take.
 	pollTime = 45 * time.Second
@@ -83,9 +83,17 @@ func (w *Watcher) Begin(ctx context.Context, of Watched) {
 }
 
 // ask asks the service for the first time since it is needed, and returns the revision of its daemons, 0 without an answer. A service that does
-// not answer counts as unavailable at once: the taint of a service that is only restarting is short.
+// not answer counts as unavailable at once: the taint of a service that is only restarting is short, and a start that waited for it would delay
+// all devices.
 func (w *Watcher) ask(ctx context.Context, of Watched) (revision int64) {
-	daemons, revision, err := w.poll(ctx, 0, beginTime)
+	asking, stop := context.WithTimeout(ctx, beginTime)
+	defer stop()
+	var daemons []gpu.MPSDaemon
+	_, err := w.daemons.Probe(asking)
+	if err == nil {
+		daemons, revision, err = w.daemons.Daemons(asking, 0)
+	}
+	err = asUnavailable(err)
 	if ctx.Err() == nil {
 		w.report(of, state{current: err == nil, daemons: daemons, answer: Answer{Asked: true, Unavailable: err}})
 	}
@@ -108,7 +116,7 @@ func (w *Watcher) Run(ctx context.Context, of Watched) error {
 			continue
 		}
 		asked := time.Now()
-		daemons, revision, err := w.poll(ctx, after, pollTime)
+		daemons, revision, err := w.poll(ctx, after)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -140,14 +148,19 @@ func (w *Watcher) Run(ctx context.Context, of Watched) error {
 }
 
 // poll lists the daemons; every error is a gpu.ErrMPSUnavailable.
-func (w *Watcher) poll(ctx context.Context, after int64, limit time.Duration) ([]gpu.MPSDaemon, int64, error) {
-	ctx, stop := context.WithTimeout(ctx, limit)
+func (w *Watcher) poll(ctx context.Context, after int64) ([]gpu.MPSDaemon, int64, error) {
+	ctx, stop := context.WithTimeout(ctx, pollTime)
 	defer stop()
 	daemons, revision, err := w.daemons.Daemons(ctx, after)
+	return daemons, revision, asUnavailable(err)
+}
+
+// asUnavailable has every error be a gpu.ErrMPSUnavailable.
+func asUnavailable(err error) error {
 	if err != nil && !errors.Is(err, gpu.ErrMPSUnavailable) {
-		err = fmt.Errorf("%w: %w", gpu.ErrMPSUnavailable, err)
+		return fmt.Errorf("%w: %w", gpu.ErrMPSUnavailable, err)
 	}
-	return daemons, revision, err
+	return err
 }
 
 func (w *Watcher) pause(ctx context.Context, d time.Duration) {

@@ -127,8 +127,13 @@ func TestBegin_ServiceDoesNotAnswer_UnavailableAtOnce(t *testing.T) {
 	}
 }
 
-// hanging is a service that does not answer listings.
+// hanging is a service that does not answer.
 type hanging struct{ *world }
+
+func (hanging) Probe(ctx context.Context) (problem string, err error) {
+	<-ctx.Done()
+	return "", ctx.Err()
+}
 
 func (hanging) Daemons(ctx context.Context, _ int64) ([]gpu.MPSDaemon, int64, error) {
 	<-ctx.Done()

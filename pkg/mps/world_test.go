@@ -42,6 +42,8 @@ type world struct {
 	// down is why the service does not answer; mute: it does not answer to a call that it has done.
 	down error
 	mute bool
+	// problem is why the service can start no daemon.
+	problem string
 	// failing are the errors of single calls, of the service and of the driver.
 	failing map[string]error
 	modes   map[string]gpu.ComputeMode
@@ -124,6 +126,16 @@ func (w *world) Daemons(ctx context.Context, after int64) ([]gpu.MPSDaemon, int6
 		case <-ctx.Done():
 		}
 	}
+}
+
+// Probe is not among the calls: the watcher makes it with each listing.
+func (w *world) Probe(ctx context.Context) (problem string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.down != nil {
+		return "", fmt.Errorf("%w: %w", gpu.ErrMPSUnavailable, w.down)
+	}
+	return w.problem, ctx.Err()
 }
 
 func (w *world) Start(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {

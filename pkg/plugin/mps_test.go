@@ -2,11 +2,13 @@ package plugin
 
 import (
 	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,6 +38,23 @@ type askedService struct {
 	down  bool
 	// held keeps answers back while it is open; nil for none.
 	held chan struct{}
+	// problem is why it can start no control daemon.
+	problem string
+}
+
+func (s *askedService) Probe(ctx context.Context) (problem string, err error) {
+	if s.held != nil {
+		select {
+		case <-s.held:
+		case <-ctx.Done():
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return "", gpu.ErrMPSUnavailable
+	}
+	return s.problem, ctx.Err()
 }
 
 func (s *askedService) Daemons(ctx context.Context, after int64) ([]gpu.MPSDaemon, int64, error) {
@@ -215,6 +234,24 @@ func TestMPS_ServiceUnavailableAtStart_FirstPublicationTainted(t *testing.T) {
 	assert.Equal(t, []string{"gpu.prism.dev/mps-unavailable"}, taintsOf(t, server)[device])
 	writtenTainted(t, server, device)
 	assert.Len(t, recorder.all(), 1)
+}
+
+// TestMPS_SocketOfServiceThatExited_StartNotDelayed: it refuses connections, which the service's client repeats for all that is not asked at the
+// start.
+func TestMPS_SocketOfServiceThatExited_StartNotDelayed(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "prism") // the path of a socket is short
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "mpsd.sock")
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
+	require.NoError(t, err)
+	listener.SetUnlinkOnClose(false)
+	require.NoError(t, listener.Close())
+	watcher, began := mps.NewWatcher(openMPS(socket)), time.Now()
+	watcher.Begin(t.Context(), mps.Watched{Needed: func() bool { return true }, Changed: func(mps.Answer, mps.Answer) {}})
+	assert.Less(t, time.Since(began), 500*time.Millisecond)
+	require.ErrorIs(t, watcher.Unavailable(), syscall.ECONNREFUSED)
 }
 
 // writtenTainted asserts that no ResourceSlice was ever written in which the device has no taint.

@@ -9,6 +9,8 @@ import (
 // noDaemons is the MPS service of a machine without one.
 type noDaemons struct{}
 
+func (noDaemons) Probe(context.Context) (string, error) { return "", gpu.ErrMPSUnavailable }
+
 func (noDaemons) Daemons(context.Context, int64) ([]gpu.MPSDaemon, int64, error) {
 	return nil, 0, gpu.ErrMPSUnavailable
 }

@@ -52,6 +52,10 @@ func (s *countedMPSService) since() map[string]int {
 	return calls
 }
 
+func (*countedMPSService) Probe(ctx context.Context) (problem string, err error) {
+	return "", ctx.Err()
+}
+
 func (s *countedMPSService) Daemons(ctx context.Context, after int64) ([]gpu.MPSDaemon, int64, error) {
 	if after > 0 {
 		<-ctx.Done()

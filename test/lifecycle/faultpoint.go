@@ -26,7 +26,7 @@ type FaultPoint func(site string, effect func() error) error
 var readOnlySites = map[string]bool{
 	"lock.Claim": true, "lock.GPUs": true, "api.Config": true, "api.ResourceSlices": true, "api.Claims": true, "nvml.Open": true, "nvml.Driver": true,
 	"nvml.GPUs": true, "nvml.CommonEdits": true, "nvml.MIGMode": true, "nvml.Instances": true, "nvml.Occupied": true, "nvml.Instance": true,
-	"inventory.Refresh": true, "nvml.ComputeMode": true, "mps.Daemons": true, "mps.Limits": true,
+	"inventory.Refresh": true, "nvml.ComputeMode": true, "mps.Probe": true, "mps.Daemons": true, "mps.Limits": true,
 }
 
 // readOnly reports whether a site changes nothing.

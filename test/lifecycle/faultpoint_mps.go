@@ -27,6 +27,11 @@ func (m *Machine) mpsAdapter(faultPoint FaultPoint) func(string) mps.Daemons {
 	return func(string) mps.Daemons { return instrumentedMPS{m.parts.mps, faultPoint} }
 }
 
+func (i instrumentedMPS) Probe(ctx context.Context) (problem string, err error) {
+	err = i.faultPoint("mps.Probe", func() error { problem, err = i.service.Probe(ctx); return err })
+	return problem, err
+}
+
 func (i instrumentedMPS) Daemons(ctx context.Context, after int64) (daemons []gpu.MPSDaemon, revision int64, err error) {
 	err = i.faultPoint("mps.Daemons", func() error { daemons, revision, err = i.service.Daemons(ctx, after); return err })
 	return daemons, revision, err

@@ -88,6 +88,13 @@ func (s *mpsService) answers(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// Probe reports whether it answers.
+func (s *mpsService) Probe(ctx context.Context) (problem string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return "", s.answers(ctx)
+}
+
 // Daemons lists the daemons.
 func (s *mpsService) Daemons(ctx context.Context, after int64) (daemons []gpu.MPSDaemon, revision int64, err error) {
 	deadline := time.After(listingTime)

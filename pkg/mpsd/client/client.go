@@ -58,6 +58,14 @@ func (c *Client) Info(ctx context.Context) (Info, error) {
 	return info, err
 }
 
+// Probe asks for Info once: a request that gets no answer is not repeated. The problem is why the service can start no control daemon, empty
+// where it can.
+func (c *Client) Probe(ctx context.Context) (problem string, err error) {
+	once := Client{http: c.http, socket: c.socket}
+	info, err := once.Info(ctx)
+	return info.Error, err
+}
+
 // Daemons lists the control daemons by id, running or not, and the revision of the list. With after > 0 it waits until the revision is
 // greater, at most 30 s, then answers anyway.
 func (c *Client) Daemons(ctx context.Context, after int64) (daemons []gpu.MPSDaemon, revision int64, err error) {

@@ -175,9 +175,12 @@ func TestClient_ServiceGone_UnavailableAfterRepeats(t *testing.T) {
 	c := New(stale(t))
 	c.restartTime = 0
 	require.ErrorIs(t, c.Stop(t.Context(), "a"), gpu.ErrMPSUnavailable)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	c.restartTime = time.Hour
-	_, err := c.Ensure(ctx, "a", gpu.MPSDaemonSpec{})
+	_, err := c.Probe(ctx)
+	require.ErrorIs(t, err, gpu.ErrMPSUnavailable)
+	require.NoError(t, ctx.Err(), "it is not repeated")
+	cancel()
+	_, err = c.Ensure(ctx, "a", gpu.MPSDaemonSpec{})
 	require.ErrorIs(t, err, gpu.ErrMPSUnavailable)
 }
