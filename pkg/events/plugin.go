@@ -45,7 +45,7 @@ func configuration() []Event {
 // ofMPS are the Events about MPS shares.
 func ofMPS() []Event {
 	return []Event{
-		{MPSAvailable, false, node, "The MPS service of the node answers again.", ""},
+		{MPSAvailable, false, node, "The MPS service of the node answers again, or can start control daemons again.", ""},
 		{
 			MPSDaemonFailed, true, node, "A GPU with MPS shares cannot be used now: its control daemon, compute mode or limits could not be restored.",
 			"Act on the cause in the text; it is retried.",
@@ -67,8 +67,8 @@ func ofMPS() []Event {
 			"Use one user ID in all containers that share the GPU, or install a later driver.",
 		},
 		{
-			MPSUnavailable, true, node, "The MPS service of the node does not answer; no new claim gets an MPS share there.",
-			"Set the chart value mps.enabled to true, or check the pod of the MPS service on the node.",
+			MPSUnavailable, true, node, "The MPS service of the node does not answer, or can start no control daemon; no new claim gets an MPS share there.",
+			"Set the chart value mps.enabled to true, check the pod of the MPS service on the node, or act on the cause in the text.",
 		},
 	}
 }

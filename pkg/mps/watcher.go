@@ -27,7 +27,8 @@ type Watcher struct {
 type Watched struct {
 	// Needed reports whether the node has or advertises MPS shares. It is called often. As long as it has not, the service is not asked.
 	Needed func() bool
-	// Changed is called when the service was asked for the first time, does not answer or answers again, and when it is not needed any more.
+	// Changed is called when the service was asked for the first time, does not answer or answers again, has another problem, and when it is not
+	// needed any more.
 	Changed func(before, now Answer)
 }
 
@@ -37,7 +38,12 @@ type Answer struct {
 	Asked bool
 	// Unavailable is why the service does not answer, longer than its restart takes; nil otherwise.
 	Unavailable error
+	// Problem is why the service, which answers, can start no control daemon; empty otherwise.
+	Problem string
 }
+
+// Usable reports whether the service answers and can start control daemons.
+func (a Answer) Usable() bool { return a.Unavailable == nil && a.Problem == "" }
 
 // state is what a Watcher knows.
 type state struct {
@@ -89,13 +95,13 @@ func (w *Watcher) ask(ctx context.Context, of Watched) (revision int64) {
 	asking, stop := context.WithTimeout(ctx, beginTime)
 	defer stop()
 	var daemons []gpu.MPSDaemon
-	_, err := w.daemons.Probe(asking)
+	problem, err := w.daemons.Probe(asking)
 	if err == nil {
 		daemons, revision, err = w.daemons.Daemons(asking, 0)
 	}
 	err = asUnavailable(err)
 	if ctx.Err() == nil {
-		w.report(of, state{current: err == nil, daemons: daemons, answer: Answer{Asked: true, Unavailable: err}})
+		w.report(of, state{current: err == nil, daemons: daemons, answer: Answer{Asked: true, Unavailable: err, Problem: problem}})
 	}
 	return revision
 }
@@ -116,14 +122,18 @@ func (w *Watcher) Run(ctx context.Context, of Watched) error {
 			continue
 		}
 		asked := time.Now()
-		daemons, revision, err := w.poll(ctx, after)
+		next, revision, err := w.poll(ctx, after)
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err == nil:
 			wait, failing = askFirst, time.Time{}
-			w.report(of, state{current: true, daemons: daemons, answer: Answer{Asked: true}})
-			if after = revision; after <= 0 { // it would answer at once, again and again
+			w.report(of, next)
+			after = revision
+			if next.answer.Problem != "" { // the end of it changes no revision
+				after = 0
+			}
+			if after <= 0 { // it would answer at once, again and again
 				w.pause(ctx, askMost)
 			}
 			continue
@@ -134,12 +144,7 @@ func (w *Watcher) Run(ctx context.Context, of Watched) error {
 		case failing.IsZero():
 			failing = asked
 		}
-		next := Answer{Asked: true, Unavailable: w.Unavailable()}
-		absent := errors.Is(err, fs.ErrNotExist) // a service that restarts leaves its socket
-		if next.Unavailable == nil && (absent || time.Since(failing) >= grace) {
-			next.Unavailable = err
-		}
-		w.report(of, state{answer: next})
+		w.report(of, state{answer: w.without(err, failing)})
 		after = 0 // a service that was restarted counts from the start
 		w.pause(ctx, wait)
 		wait = min(2*wait, askMost)
@@ -147,12 +152,27 @@ func (w *Watcher) Run(ctx context.Context, of Watched) error {
 	return nil
 }
 
-// poll lists the daemons; every error is a gpu.ErrMPSUnavailable.
-func (w *Watcher) poll(ctx context.Context, after int64) ([]gpu.MPSDaemon, int64, error) {
+// without is what holds when the service has not answered since failing: what it answered last, unless that is longer than it takes to restart.
+func (w *Watcher) without(err error, failing time.Time) Answer {
+	w.mu.Lock()
+	last := w.state.answer
+	w.mu.Unlock()
+	absent := errors.Is(err, fs.ErrNotExist) // a service that restarts leaves its socket
+	if last.Unavailable == nil && (absent || time.Since(failing) >= grace) {
+		return Answer{Asked: true, Unavailable: err}
+	}
+	return last
+}
+
+// poll lists the daemons, and asks whether another could be started; every error is a gpu.ErrMPSUnavailable.
+func (w *Watcher) poll(ctx context.Context, after int64) (next state, revision int64, err error) {
 	ctx, stop := context.WithTimeout(ctx, pollTime)
 	defer stop()
-	daemons, revision, err := w.daemons.Daemons(ctx, after)
-	return daemons, revision, asUnavailable(err)
+	next = state{current: true, answer: Answer{Asked: true}}
+	if next.daemons, revision, err = w.daemons.Daemons(ctx, after); err == nil {
+		next.answer.Problem, err = w.daemons.Probe(ctx)
+	}
+	return next, revision, asUnavailable(err)
 }
 
 // asUnavailable has every error be a gpu.ErrMPSUnavailable.
@@ -184,7 +204,8 @@ func (w *Watcher) report(of Watched, next state) {
 func (w *Watcher) set(next state) (Answer, bool) {
 	w.mu.Lock()
 	before := w.state
-	answer := before.answer.Asked != next.answer.Asked || (before.answer.Unavailable == nil) != (next.answer.Unavailable == nil)
+	answer := before.answer.Asked != next.answer.Asked || (before.answer.Unavailable == nil) != (next.answer.Unavailable == nil) ||
+		before.answer.Problem != next.answer.Problem
 	changed := answer || before.current != next.current || !reflect.DeepEqual(before.daemons, next.daemons)
 	w.state = next
 	if changed {

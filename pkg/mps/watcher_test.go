@@ -127,6 +127,42 @@ func TestBegin_ServiceDoesNotAnswer_UnavailableAtOnce(t *testing.T) {
 	}
 }
 
+// TestWatcher_NoControlDaemonCanBeStarted_ProblemReported as long as it is so, and again when it is another one. The daemons are known
+// meanwhile.
+func TestWatcher_NoControlDaemonCanBeStarted_ProblemReported(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, began := newWorld(t), []Answer{}
+		w.problem = "no programs"
+		NewWatcher(w).Begin(t.Context(), Watched{
+			Needed: func() bool { return true }, Changed: func(_, now Answer) { began = append(began, now) },
+		})
+		assert.Equal(t, []Answer{{Asked: true, Problem: "no programs"}}, began)
+
+		n := &watched{needed: true}
+		n.run(t)
+		after(0)
+		problem := func(text string) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.problem = text // which changes no revision
+		}
+		problem("no programs")
+		n.set(func() { n.world.run(daemonA, gpu.MPSDaemonSpec{GPU: uuidA}) })
+		after(0)
+		_, known := n.watcher.Daemon(daemonA)
+		assert.True(t, known)
+		require.NoError(t, n.watcher.Unavailable())
+		problem("no driver")
+		after(askMost)
+		problem("")
+		after(askMost)
+		assert.Equal(t, []Answer{{Asked: true}, {Asked: true, Problem: "no programs"}, {Asked: true, Problem: "no driver"}, {Asked: true}}, n.reported())
+		assert.True(t, n.reported()[3].Usable())
+		assert.False(t, n.reported()[2].Usable())
+	})
+}
+
 // hanging is a service that does not answer.
 type hanging struct{ *world }
 

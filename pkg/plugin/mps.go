@@ -66,16 +66,21 @@ func advertisesMPS(l Advertised) bool {
 	return false
 }
 
-// watched has the layout's shares be tainted while the service does not answer, and not be advertised before it has been asked.
+// watched has the layout's shares be tainted while the service does not answer or can start no control daemon, and not be advertised before it has been asked.
 func (s *mpsService) watched(l *Layout, recorder events.Recorder) mps.Watched {
 	return mps.Watched{
 		Needed: s.needed(l),
 		Changed: func(before, now mps.Answer) {
 			l.mpsAnswer(now)
 			switch unavailable := now.Unavailable; {
+			case now.Problem != "":
+				recorder.Warn(events.MPSUnavailable, events.ActionDetect, "New claims get no MPS share of this node: the MPS service cannot start a control daemon: "+
+					now.Problem)
 			case unavailable != nil:
 				recorder.Warn(events.MPSUnavailable, events.ActionDetect, fmt.Sprintf("New claims get no MPS share of this node, and processes that start "+
 					"now cannot use one: %v; set the chart value mps.enabled to true, or check the pod of the MPS service on this node", unavailable))
+			case now.Asked && before.Problem != "":
+				recorder.Normal(events.MPSAvailable, events.ActionDetect, "The MPS service can start control daemons again")
 			case now.Asked && before.Unavailable != nil:
 				recorder.Normal(events.MPSAvailable, events.ActionDetect, "The MPS service answers again")
 			}

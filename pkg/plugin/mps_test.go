@@ -236,6 +236,31 @@ func TestMPS_ServiceUnavailableAtStart_FirstPublicationTainted(t *testing.T) {
 	assert.Len(t, recorder.all(), 1)
 }
 
+// TestMPS_NoControlDaemonCanBeStarted_SharesTainted: the service answers, and the driver has no programs of MPS. The taint is removed
+// once they are installed.
+func TestMPS_NoControlDaemonCanBeStarted_SharesTainted(t *testing.T) {
+	t.Parallel()
+	service := &askedService{problem: "MPS needs nvidia-cuda-mps-control"}
+	_, server, recorder := mpsNodeOf(t, "[mps]\n  mps: {replicas: 2}", service)
+	const device = "gpu-aaaaaaaa-mps"
+	tainted := func(taints ...string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			return assert.ObjectsAreEqual(append([]string{}, taints...), taintsOf(t, server)[device])
+		}, 20*time.Second, time.Millisecond)
+	}
+	tainted("gpu.prism.dev/mps-unavailable")
+	writtenTainted(t, server, device)
+	service.mu.Lock()
+	service.problem = ""
+	service.mu.Unlock()
+	tainted()
+	assert.Equal(t, []string{
+		"Warning MPSUnavailable: New claims get no MPS share of this node: the MPS service cannot start a control daemon: MPS needs nvidia-cuda-mps-control",
+		"Normal MPSAvailable: The MPS service can start control daemons again",
+	}, recorder.all())
+}
+
 // TestMPS_SocketOfServiceThatExited_StartNotDelayed: it refuses connections, which the service's client repeats for all that is not asked at the
 // start.
 func TestMPS_SocketOfServiceThatExited_StartNotDelayed(t *testing.T) {
