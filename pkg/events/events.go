@@ -15,6 +15,7 @@ const (
 	LayoutStateUnreadable        = "LayoutStateUnreadable"
 	MIGModeMismatch              = "MIGModeMismatch"
 	MPSAvailable                 = "MPSAvailable"
+	MPSClientsLeft               = "MPSClientsLeft"
 	MPSDaemonFailed              = "MPSDaemonFailed"
 	MPSDaemonRestarted           = "MPSDaemonRestarted"
 	MPSLimitsChanged             = "MPSLimitsChanged"

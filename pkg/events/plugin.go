@@ -47,6 +47,11 @@ func ofMPS() []Event {
 	return []Event{
 		{MPSAvailable, false, node, "The MPS service of the node answers again, or can start control daemons again.", ""},
 		{
+			MPSClientsLeft, true, node,
+			"The last MPS share of a GPU is released, and processes are still connected to its control daemon; new claims do not get the GPU.",
+			"Find out why the processes with the named pids have not exited on the node.",
+		},
+		{
 			MPSDaemonFailed, true, node, "A GPU with MPS shares cannot be used now: its control daemon, compute mode or limits could not be restored.",
 			"Act on the cause in the text; it is retried.",
 		},

@@ -71,7 +71,8 @@ func buildLayout(cfg *config.Plugin, m *Machine, ports layoutPorts) *Layout {
 	return l
 }
 
-// mpsAnswer keeps new claims from MPS shares while the MPS service does not answer or can start no control daemon, and advertises none before it has been asked.
+// mpsAnswer keeps new claims from MPS shares while the MPS service does not answer or can start no control daemon, and advertises none before it
+// has been asked.
 func (l *Layout) mpsAnswer(answer mps.Answer) {
 	if !answer.Asked { // first, so that no device is published without its taint
 		l.Publisher.Withhold(gpu.TypeMPS, true)

@@ -132,7 +132,7 @@ func (m *Machine) Ports(advertised Advertised, profiler claim.Profiler, recorder
 			Advertised: advertised.Now, Standby: advertised.Standby, Exporter: m.cfg.Exporter, Profiler: profiler,
 		},
 		Specs:         claimFiles{builder, cdi.Files{Dir: m.State.Specs, Metrics: metrics}, m.State.profiles},
-		Steps:         all.steps(advertised),
+		Steps:         reportingClients(all.steps(advertised), recorder),
 		Preconditions: map[string]prepare.Precondition{claim.PreconditionMIGMode: mode, claim.PreconditionNoMIGMode: mode},
 		Static:        mig.Static{Driver: open},
 	}

@@ -96,14 +96,18 @@ func (s *mpsService) needed(advertised Advertised) func() bool {
 // mpsSteps have claims use their devices as MPS clients.
 func mpsSteps(m *Machine) stepsOf {
 	return func(advertised Advertised) map[string]prepare.Step {
-		return map[string]prepare.Step{claim.StepMPS: mpsStep{mps.Step{
+		return map[string]prepare.Step{claim.StepMPS: mpsStep{Step: mps.Step{
 			Service: m.mps.Service, MIG: m.Inventory.MIGDriver, Dir: m.mps.dir, Needed: m.mps.needed(advertised), Hook: m.hook.createRuntime,
 		}}}
 	}
 }
 
-// mpsStep is the step with its metrics.
-type mpsStep struct{ mps.Step }
+// mpsStep is the step with its metrics and Events.
+type mpsStep struct {
+	mps.Step
+	// left may be nil.
+	left *leftClients
+}
 
 // Metrics are those of this process.
 func (s mpsStep) Metrics() []prepare.Metric {
