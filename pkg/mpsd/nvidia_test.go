@@ -10,22 +10,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/test/debian"
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// nvidiaMPS are the packages with NVIDIA's control daemons, in the cache by their Debian release; test/simgpu fetches them.
+// nvidiaMPS are the drivers of the packages with NVIDIA's control daemons, by their Debian release.
 var nvidiaMPS = map[string]model.DriverVersion{"bookworm": "535.261.03", "trixie": "550.163.01"}
 
 // NVIDIA's own control daemons have the settings of the spec. There is no GPU for their servers.
 func TestNVIDIA_ControlDaemon_SettingsOfTheSpec(t *testing.T) {
-	cache, err := os.UserCacheDir()
-	require.NoError(t, err)
 	for release, driver := range nvidiaMPS {
 		t.Run(release, func(t *testing.T) {
-			program, err := os.ReadFile(filepath.Join(cache, "prism", "debian-nvidia-mps-"+release, "usr/bin", controlProgram))
-			if errors.Is(err, os.ErrNotExist) {
-				t.Skipf("NVIDIA's %s of Debian %s is not in the cache", controlProgram, release)
+			pkg := debian.Package{Name: "debian-nvidia-mps-" + release, Package: "nvidia-cuda-mps", Release: release}
+			unpacked, err := pkg.Unpacked(t.Context(), !testing.Short())
+			if err != nil {
+				t.Skipf("NVIDIA's %s of Debian %s is not available: %v", controlProgram, release, err)
 			}
+			program, err := os.ReadFile(filepath.Join(unpacked, "usr/bin", controlProgram))
 			require.NoError(t, err)
 			m := newMachine(t, driver)
 			control := filepath.Join(m.node.Programs(), controlProgram)
