@@ -27,12 +27,13 @@ type Conflicts struct {
 	// Taints reports whether the API server stores device taints. It is called at the start of a conflict, and again as long as it fails.
 	Taints func(ctx context.Context) (bool, error)
 	// Set is called with the conflict, at every change, and with whether taints keep new claims away. Where they do not, or as long as that
-	// is unknown, no device may be published.
+	// is unknown, no device may be published. The end of a conflict says nothing about taints: they are false then, and true once an API server
+	// has answered that it stores them which had not answered during the conflict.
 	Set    func(with publish.Conflict, taints bool)
 	Events events.Recorder
 
 	last conflict
-	// unanswered: Taints has not answered in this conflict, and is called again when retry is due.
+	// unanswered: Taints has not answered in the last conflict, and is called again when retry is due.
 	unanswered bool
 	retry      backoff.Backoff
 	current    atomic.Value // of a publish.Conflict: what Withheld reports
@@ -94,14 +95,14 @@ func (c *Conflicts) Check(ctx context.Context) {
 		return
 	}
 	before := c.last
-	c.last, c.unanswered = now, false
-	c.retry = backoff.Backoff{First: checkInterval, Max: taintsAskMax}
+	c.last = now
 	c.current.Store(now.with)
 	if now.with == "" {
-		c.Set("", true)
+		c.Set("", false)
 		c.Events.Normal(events.AllocationConflictResolved, events.ActionDetect, fmt.Sprintf("No other component allocates the GPUs any more: %s is gone", before.where))
 		return
 	}
+	c.retry = backoff.Backoff{First: checkInterval, Max: taintsAskMax}
 	stored := c.taints(ctx)
 	c.Set(now.with, stored)
 	note := fmt.Sprintf("New claims get no GPU of this node: %s allocates them too, as %s shows; remove it from the "+

@@ -72,7 +72,7 @@ func TestConflicts_OtherSockets_FoundAndResolved(t *testing.T) {
 					Set: func(with publish.Conflict, taints bool) {
 						mu.Lock()
 						defer mu.Unlock()
-						assert.True(t, taints)
+						assert.Equal(t, with != "", taints, "the end of a conflict says nothing about taints")
 						set = append(set, with)
 					},
 					Taints: func(ctx context.Context) (bool, error) {
@@ -186,7 +186,7 @@ func TestConflicts_TaintsNotStored_DevicesWithdrawn(t *testing.T) {
 
 		s.is(host{kept: true}, 3*checkInterval)
 		s.is(host{there: true, kept: true}, 3*checkInterval)
-		assert.Equal(t, []string{" taints=true withheld=false", "device-plugin taints=true withheld=true"}, s.set[1:])
+		assert.Equal(t, []string{" taints=false withheld=false", "device-plugin taints=true withheld=true"}, s.set[1:])
 		assert.Equal(t, 2, s.asked)
 		<-s.events
 		assert.Equal(t, conflictNote, <-s.events)
@@ -213,7 +213,12 @@ func TestConflicts_TaintsUnknown_WithdrawnUntilAnswered(t *testing.T) {
 		s.is(host{err: errBad}, 3*checkInterval)
 		s.is(host{there: true, err: errBad}, 3*checkInterval)
 		s.is(host{err: errBad}, time.Hour)
-		assert.Equal(t, " taints=true withheld=false", s.set[len(s.set)-1], "nothing is asked without a conflict")
+		assert.Equal(t, " taints=false withheld=false", s.set[len(s.set)-1])
 		assert.NoError(t, s.Withheld())
+		s.is(host{kept: true}, 2*taintsAskMax)
+		assert.Equal(t, " taints=true withheld=false", s.set[len(s.set)-1], "devices may be tainted for another reason")
+		asked = s.asked
+		after(2 * taintsAskMax)
+		assert.Equal(t, asked, s.asked)
 	})
 }

@@ -88,12 +88,12 @@ func (l *Layout) mpsAnswer(answer mps.Answer) {
 }
 
 // conflict keeps new claims from all devices while another component allocates the GPUs: by taints where the API server stores them, else by
-// withdrawing the devices. A conflict begins with what is known of taints then.
+// withdrawing the devices. A conflict begins with what is known of taints then, and its end changes nothing about that: devices that are
+// tainted for another reason must not be published by a server that drops their taints.
 func (l *Layout) conflict(with publish.Conflict, taints bool) {
-	if with == "" { // first, so that no device is published without its taints
-		l.Publisher.SetTaints(layout.Conflict, nil)
+	if with != "" || taints {
+		l.Publisher.TaintsStored(taints)
 	}
-	l.Publisher.TaintsStored(taints)
 	l.Publisher.SetTaints(layout.Conflict, publish.ConflictTaints(with))
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/mps"
+	"github.com/prism-gpu/prism/pkg/publish"
 )
 
 // askedService is an MPS service that counts its listings.
@@ -259,6 +260,46 @@ func TestMPS_NoControlDaemonCanBeStarted_SharesTainted(t *testing.T) {
 		"Warning MPSUnavailable: New claims get no MPS share of this node: the MPS service cannot start a control daemon: MPS needs nvidia-cuda-mps-control",
 		"Normal MPSAvailable: The MPS service can start control daemons again",
 	}, recorder.all())
+}
+
+// TestMPS_ConflictEndsWhereTaintsAreDropped_SharesNotPublished: without a service, and on a server that does not store their taint, shares are
+// withdrawn. The end of a conflict does not publish them.
+func TestMPS_ConflictEndsWhereTaintsAreDropped_SharesNotPublished(t *testing.T) {
+	t.Parallel()
+	server := newTaintless(false)
+	cfg, a := oneGPUNode(t, server)
+	a.Driver = func(string) inventory.Opener {
+		return func(context.Context, hostfs.DriverRoot) (inventory.Session, error) { return h100{}, nil }
+	}
+	cfg.NodeConfig.File = filepath.Join(cfg.Paths.KubeletPlugins, "config.yaml")
+	require.NoError(t, os.WriteFile(cfg.NodeConfig.File,
+		[]byte("apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\ngpus:\n- modes: [whole, mps]\n  mps: {replicas: 2}\n"), 0o600))
+	machine, err := OpenMachine(t.Context(), cfg, a, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, machine.Close()) })
+	require.NoError(t, machine.Inventory.Refresh(t.Context()))
+	api, err := a.API(t.Context())
+	require.NoError(t, err)
+	slices := &recordedSlices{leads: true}
+	api.Slices, api.Cluster = slices, supportive{api.Cluster}
+	source, cfg, read := startConfig(t.Context(), cfg, a, api)
+	l := newLayout(cfg, machine, source, api)
+	l.Begin(t.Context(), read)
+	published := func() []string {
+		l.Publisher.Publish()
+		names := make([]string, 0, 2)
+		for name := range slices.published() {
+			names = append(names, name)
+		}
+		return names
+	}
+	l.mpsAnswer(mps.Answer{Asked: true})
+	require.ElementsMatch(t, []string{"gpu-aaaaaaaa", "gpu-aaaaaaaa-mps"}, published())
+	l.mpsAnswer(mps.Answer{Asked: true, Unavailable: gpu.ErrMPSUnavailable})
+	l.conflict(publish.ConflictDevicePlugin, false)
+	require.Empty(t, published())
+	l.conflict("", false)
+	assert.Equal(t, []string{"gpu-aaaaaaaa"}, published())
 }
 
 // TestMPS_SocketOfServiceThatExited_StartNotDelayed: it refuses connections, which the service's client repeats for all that is not asked at the
