@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -137,9 +136,9 @@ func (mpsShare) Plan(p *Plan, r *Result, options Options, modes gpu.Modes) error
 		return r.refuse(againFix, "GPU %s is not shared with MPS now", r.Device.Parent().UUID)
 	}
 	if !modes.MPS.Allows(p.Namespace) {
-		return r.refuse("create the claim in one of these, or add the namespace to mps.namespaces in the node's configuration",
-			"claims of namespace %q may have no MPS share of GPU %s, only those of: %s", p.Namespace, d.GPU.UUID,
-			strings.Join(modes.MPS.Namespaces, ", "))
+		// The refusal is read by the namespace that it is for, which may be another tenant's than those that are allowed.
+		return r.refuse("request a share of another GPU, or have the node's administrator add the namespace to mps.namespaces in the node's configuration",
+			"claims of namespace %q may have no MPS share of GPU %s", p.Namespace, d.GPU.UUID)
 	}
 	if !volta(d.GPU) {
 		return r.refuse("take mps out of the modes of this GPU in the node's configuration", "%s", tooOldForMPS(d.GPU))

@@ -50,8 +50,8 @@ func TestResolve_MPSShareNotPossible_Refused(t *testing.T) {
 		"a namespace that is not allowed": {
 			change: func(_ *gpu.Node, l gpu.Layout) { l[uuidB].MPS.Namespaces = []string{"team-a", "team-b"} },
 			rc:     allocated(results(anMPSShare("r", poolB, mpsB, "1", "memory", "2Gi"))),
-			want: onB + `claims of namespace "default" may have no MPS share of GPU ` + string(uuidB) + `, only those of: team-a, team-b; ` +
-				`create the claim in one of these, or add the namespace to mps.namespaces in the node's configuration (not retryable)`,
+			want: onB + `claims of namespace "default" may have no MPS share of GPU ` + string(uuidB) + `; ` +
+				`request a share of another GPU, or have the node's administrator add the namespace to mps.namespaces in the node's configuration (not retryable)`,
 		},
 		"a percentage out of range": {
 			rc: allocated(one("memory", "1Gi", "activeThreadPercentage", "101")),
