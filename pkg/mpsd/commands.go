@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
 // command runs commands in one user interface of the control daemon, which is the daemon's own file, also where that was replaced or
@@ -16,14 +18,32 @@ func (d *daemon) command(ctx context.Context, commands ...string) (output string
 	ctx, cancel := context.WithTimeoutCause(ctx, d.service.Times.Ask,
 		fmt.Errorf("%w: control daemon %s or a server of it hangs", gpu.ErrTimeout, d.id))
 	defer cancel()
+	program, err := programOf(d.state.Daemon)
+	if err != nil {
+		return "", fmt.Errorf("%s: opening the program of control daemon %s: %w", strings.Join(commands, ", "), d.id, err)
+	}
+	defer program.Close()
 	output, _, err = d.service.System.Run(ctx, Command{
-		Path: fmt.Sprintf("/proc/%d/exe", d.state.Daemon.PID), Args: []string{controlProgram},
+		Path: fmt.Sprintf("/proc/self/fd/%d", program.Fd()), Args: []string{controlProgram},
 		Env: []string{d.dir.mark(), "LC_ALL=C"}, Input: strings.Join(commands, "\n") + "\n",
 	})
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", strings.Join(commands, ", "), err)
 	}
 	return output, nil
+}
+
+// programOf opens the file that a process was started from. Another process that has the pid by now may be a container's, whose programs must
+// not run as root of the host: the file is that of the process if the process still runs after it was opened.
+func programOf(p hostfs.Process) (*os.File, error) {
+	program, err := os.Open(fmt.Sprintf("/proc/%d/exe", p.PID))
+	if err != nil {
+		return nil, err
+	}
+	if !running(p) {
+		return nil, errors.Join(fmt.Errorf("process %d exited", p.PID), program.Close())
+	}
+	return program, nil
 }
 
 const (

@@ -1,6 +1,7 @@
 package mpsd
 
 import (
+	"fmt"
 	"os/exec"
 	"testing"
 
@@ -14,6 +15,27 @@ func TestLinuxRun_LongOutput_StartRemains(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 3, code)
 	assert.Len(t, output, outputLimit)
+}
+
+// A container chooses the programs of its processes, and they have pids of the host.
+func TestCommand_PIDOfAnotherProcess_NotRun(t *testing.T) {
+	t.Parallel()
+	other := exec.CommandContext(t.Context(), "cat") // it would print the commands
+	stdin, err := other.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, other.Start())
+	p, exists := processes.Process(other.Process.Pid)
+	require.True(t, exists)
+	d := &daemon{id: "a", service: &Service{Options: Options{System: Linux{}, Times: defaultTimes}}}
+	d.state.Daemon = p
+	output, err := d.command(t.Context(), "a", "b")
+	require.NoError(t, err)
+	assert.Equal(t, "a\nb\n", output)
+	d.state.Daemon.Start--
+	_, err = d.command(t.Context(), "a", "b")
+	require.EqualError(t, err, fmt.Sprintf("a, b: opening the program of control daemon a: process %d exited", p.PID))
+	require.NoError(t, stdin.Close())
+	require.NoError(t, other.Wait())
 }
 
 func TestLinuxKill_PIDOfAnotherProcess_NotKilled(t *testing.T) {
