@@ -58,7 +58,7 @@ type Tracker struct {
 	// known is replaced, never changed.
 	known atomic.Pointer[view]
 	// releasing are called outside of mu.
-	releasing []func(mig gpu.UUID, destroyed bool)
+	releasing []func(mig gpu.UUID, claimUID string, destroyed bool)
 
 	mu      sync.Mutex
 	records records
@@ -134,7 +134,7 @@ func (t *Tracker) Wanted(id gpu.UUID) []Want { return t.known.Load().wants[id] }
 
 // OnReleasing has f called whenever a claim is unprepared that has a MIG device, as soon as that begins. A pre-created MIG device is not
 // destroyed. It is for use before Run.
-func (t *Tracker) OnReleasing(f func(mig gpu.UUID, destroyed bool)) {
+func (t *Tracker) OnReleasing(f func(mig gpu.UUID, claimUID string, destroyed bool)) {
 	t.releasing = append(t.releasing, f)
 }
 

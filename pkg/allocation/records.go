@@ -63,9 +63,17 @@ func (r *records) put(uid, bootID string, record *checkpoint.Record, err error) 
 	return before
 }
 
-// released lists the MIG devices that a claim gives back now that its record is now this one, nil for none, and was before that one, and
-// whether each is destroyed.
-func released(before, now *checkpoint.Record) map[gpu.UUID]bool {
+// release is a MIG device that a claim gives back.
+type release struct {
+	mig gpu.UUID
+	// claim is the UID.
+	claim string
+	// destroyed: it is not pre-created.
+	destroyed bool
+}
+
+// released lists the MIG devices that a claim gives back now that its record is now this one, nil for none, and was before that one.
+func released(before, now *checkpoint.Record) (gone []release) {
 	if now != nil && now.State == checkpoint.Done || before != nil && before.State == checkpoint.Releasing || before == nil && now == nil {
 		return nil
 	}
@@ -73,10 +81,9 @@ func released(before, now *checkpoint.Record) map[gpu.UUID]bool {
 	if record == nil {
 		record = before
 	}
-	gone := map[gpu.UUID]bool{}
 	for i := range record.Results {
 		if m := record.Results[i].MIG; m != nil && !record.Results[i].Admin && m.Identity.UUID != "" {
-			gone[gpu.UUID(m.Identity.UUID)] = !m.Static
+			gone = append(gone, release{gpu.UUID(m.Identity.UUID), record.Claim.UID, !m.Static})
 		}
 	}
 	return gone
@@ -84,7 +91,7 @@ func released(before, now *checkpoint.Record) map[gpu.UUID]bool {
 
 // readRecord reads one claim's record again.
 func (t *Tracker) readRecord(uid string, changed chan<- struct{}) {
-	t.takeIn(changed, func() map[gpu.UUID]bool {
+	t.takeIn(changed, func() []release {
 		t.records.listing = nil
 		return t.load(uid)
 	})
@@ -92,30 +99,30 @@ func (t *Tracker) readRecord(uid string, changed chan<- struct{}) {
 
 // readRecords reads all records again.
 func (t *Tracker) readRecords(changed chan<- struct{}) {
-	t.takeIn(changed, func() map[gpu.UUID]bool {
-		gone := map[gpu.UUID]bool{}
+	t.takeIn(changed, func() []release {
+		var gone []release
 		uids, err := checkpoint.Reader{Dir: t.paths.records}.UIDs()
 		if t.records.listing = err; err != nil {
 			return nil // what is known stands
 		}
 		for _, uid := range slices.Concat(uids, slices.Collect(maps.Keys(t.records.found)), slices.Collect(maps.Keys(t.records.unreadable))) {
-			maps.Copy(gone, t.load(uid))
+			gone = append(gone, t.load(uid)...)
 		}
 		return gone
 	})
 }
 
 // takeIn reads records, publishes what changed, and reports which MIG devices claims give back.
-func (t *Tracker) takeIn(changed chan<- struct{}, read func() map[gpu.UUID]bool) {
+func (t *Tracker) takeIn(changed chan<- struct{}, read func() []release) {
 	t.mu.Lock()
 	gone := read()
 	err := t.records.err()
 	t.mu.Unlock()
 	before := t.known.Load()
 	t.renew()
-	for mig, destroyed := range gone {
+	for _, r := range gone {
 		for _, f := range t.releasing {
-			f(mig, destroyed)
+			f(r.mig, r.claim, r.destroyed)
 		}
 	}
 	t.sources.note(SourceRecords, err)
@@ -127,8 +134,8 @@ func (t *Tracker) takeIn(changed chan<- struct{}, read func() map[gpu.UUID]bool)
 	}
 }
 
-// load reads a record and returns the MIG devices that its claim gives back, and whether each is destroyed. The caller holds mu.
-func (t *Tracker) load(uid string) map[gpu.UUID]bool {
+// load reads a record and returns the MIG devices that its claim gives back. The caller holds mu.
+func (t *Tracker) load(uid string) []release {
 	record, err := checkpoint.Reader{Dir: t.paths.records}.Load(uid)
 	before := t.records.put(uid, t.bootID, record, err)
 	now := t.records.found[uid]

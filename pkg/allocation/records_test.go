@@ -84,7 +84,7 @@ func TestAllocations_DamagedRecords_CountedAndNamed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, never)
 	released := 0
-	w.tracker.OnReleasing(func(gpu.UUID, bool) { released++ })
+	w.tracker.OnReleasing(func(gpu.UUID, string, bool) { released++ })
 	w.put(record("a", whole("gpu-0")), record("b", migDevice("mig", "MIG-1")))
 	w.read()
 	require.Len(t, w.list(), 2)
@@ -120,7 +120,8 @@ func TestRun_Releasing_ReportedOnce(t *testing.T) {
 		defer mu.Unlock()
 		return maps.Clone(released)
 	}
-	w.tracker.OnReleasing(func(mig gpu.UUID, destroyed bool) {
+	w.tracker.OnReleasing(func(mig gpu.UUID, claim string, destroyed bool) {
+		assert.Contains(t, []string{"a", "b"}, claim)
 		if assert.Empty(t, w.tracker.Wanted("GPU-0"), "nothing makes a sampler begin again") {
 			mu.Lock()
 			defer mu.Unlock()

@@ -34,6 +34,7 @@ type fakeSampler struct {
 	ended     chan error
 	ran       atomic.Bool
 	released  atomic.Value
+	claim     atomic.Value
 	destroyed atomic.Bool
 	measured  atomic.Pointer[[]metrics.Field]
 	status    sampler.Status
@@ -51,7 +52,8 @@ func (f *fakeSampler) Run(ctx context.Context) error {
 func (f *fakeSampler) Snapshot() *metrics.Snapshot     { return f.snapshot.Load() }
 func (f *fakeSampler) Status() sampler.Status          { return f.status }
 func (f *fakeSampler) Measure(fields ...metrics.Field) { f.measured.Store(&fields) }
-func (f *fakeSampler) Release(mig gpu.UUID, destroyed bool) {
+func (f *fakeSampler) Release(mig gpu.UUID, claim string, destroyed bool) {
+	f.claim.Store(claim)
 	f.released.Store(mig)
 	f.destroyed.Store(destroyed)
 }
@@ -62,7 +64,7 @@ type fakeAllocations struct {
 	list      *metrics.Allocations
 	sources   []allocation.Source
 	exposed   int
-	releasing func(gpu.UUID, bool)
+	releasing func(gpu.UUID, string, bool)
 }
 
 func (*fakeAllocations) Run(ctx context.Context) error {
@@ -75,8 +77,8 @@ func (f *fakeAllocations) Allocations() *metrics.Allocations {
 	defer f.mu.Unlock()
 	return f.list
 }
-func (f *fakeAllocations) Sources() []allocation.Source          { return f.sources }
-func (f *fakeAllocations) OnReleasing(call func(gpu.UUID, bool)) { f.releasing = call }
+func (f *fakeAllocations) Sources() []allocation.Source                  { return f.sources }
+func (f *fakeAllocations) OnReleasing(call func(gpu.UUID, string, bool)) { f.releasing = call }
 
 func (f *fakeAllocations) Exposed(_ string, render func(string) []byte) error {
 	f.mu.Lock()
@@ -179,7 +181,8 @@ func TestOnReleasing_MIGDevice_SamplerLetsGo(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, &config.Exporter{})
 	for _, destroyed := range []bool{true, false} {
-		f.allocations.releasing("MIG-1", destroyed)
+		f.allocations.releasing("MIG-1", "uid-1", destroyed)
+		assert.Equal(t, "uid-1", f.sampler.claim.Load())
 		assert.Equal(t, gpu.UUID("MIG-1"), f.sampler.released.Load())
 		assert.Equal(t, destroyed, f.sampler.destroyed.Load())
 	}

@@ -19,8 +19,8 @@ type Sampler interface {
 	Status() sampler.Status
 	// Measure adds fields to those of the node.
 	Measure(fields ...metrics.Field)
-	// Release lets go of a MIG device at once.
-	Release(mig gpu.UUID, destroyed bool)
+	// Release lets go of a MIG device of a claim at once.
+	Release(mig gpu.UUID, claimUID string, destroyed bool)
 }
 
 // Allocations keeps which containers have which devices up to date; *allocation.Tracker is the real one.
@@ -28,7 +28,7 @@ type Allocations interface {
 	Run(ctx context.Context) error
 	Allocations() *metrics.Allocations
 	Sources() []allocation.Source
-	OnReleasing(released func(mig gpu.UUID, destroyed bool))
+	OnReleasing(released func(mig gpu.UUID, claimUID string, destroyed bool))
 	Exposed(root string, render func(claimUID string) []byte) error
 }
 

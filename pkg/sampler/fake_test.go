@@ -176,7 +176,9 @@ func (f *fakeLibrary) ReleaseSamples(_ context.Context, id gpu.UUID, target int)
 	_, err := f.at(id)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.held, fmt.Sprint(id, target))
+	if err == nil {
+		delete(f.held, fmt.Sprint(id, target))
+	}
 	return err
 }
 

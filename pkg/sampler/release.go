@@ -11,18 +11,22 @@ import (
 const (
 	// releaseTime is how long a MIG device may take to be destroyed once its samples are freed.
 	releaseTime = 2 * time.Second
-	// dropTime is after how long a MIG device that no GPU has is dropped.
+	// dropTime is after how long the release of a MIG device that no round has found is dropped.
 	dropTime = time.Minute
 )
 
 // release is a MIG device whose claim is unprepared.
 type release struct {
+	// at is when that began, and then when the samples were freed.
 	at time.Time
+	// claim is the UID. Another claim that wants the device has a new one, which may have the same UUID.
+	claim string
 	// stays: it is not destroyed.
 	stays bool
-	// handled: its samples are freed. claims are those that still want it.
-	handled bool
-	claims  []string
+	// found: a GPU has it, which may not answer now.
+	found bool
+	// handled: its samples are freed. idle: its claim does not want it any more, so it is prepared again if it does.
+	handled, idle bool
 	// checked: it was inspected again after releaseTime.
 	checked bool
 }
@@ -30,20 +34,24 @@ type release struct {
 // Release frees what is held of a MIG device whose claim is unprepared, and does not wait for it. A device that is destroyed and still there
 // two seconds later, and not of another claim, has the session closed and reopened, once. One that is not destroyed may be held for other
 // claims, and stays held then.
-func (s *Sampler) Release(mig gpu.UUID, destroyed bool) {
+func (s *Sampler) Release(mig gpu.UUID, claim string, destroyed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
-	for id, r := range s.releases {
-		if !r.handled && now.Sub(r.at) > dropTime {
-			delete(s.releases, id)
-		}
-	}
-	s.releases[mig] = &release{at: now, stays: !destroyed, checked: !destroyed}
+	s.dropUnfound()
+	s.releases[mig] = &release{at: time.Now(), claim: claim, stays: !destroyed, checked: !destroyed}
 	for _, w := range s.workers {
 		select {
 		case w.wake <- struct{}{}:
 		default:
+		}
+	}
+}
+
+// dropUnfound drops the releases of MIG devices that came and went between two rounds. The lock is held.
+func (s *Sampler) dropUnfound() {
+	for mig, r := range s.releases {
+		if !r.found && time.Since(r.at) > dropTime {
+			delete(s.releases, mig)
 		}
 	}
 }
@@ -78,6 +86,7 @@ func (w *worker) pending(mig gpu.UUID) (due, overdue bool) {
 	if r == nil {
 		return false, false
 	}
+	r.found = true
 	return !r.handled, !r.checked && time.Since(r.at) >= releaseTime
 }
 
@@ -96,7 +105,7 @@ func (w *worker) held(mig gpu.UUID, instance int) bool {
 	return true
 }
 
-// handled notes that the samples are freed.
+// handled notes that the samples are freed. A device that another claim wants by now is sampled again.
 func (w *worker) handled(mig gpu.UUID) {
 	var claims []string
 	for _, want := range w.crew.s.opts.Wanted(w.id) {
@@ -108,10 +117,10 @@ func (w *worker) handled(mig gpu.UUID) {
 	defer w.crew.s.mu.Unlock()
 	switch r := w.crew.s.releases[mig]; {
 	case r == nil:
-	case r.stays:
+	case r.stays, r.recreated(claims):
 		delete(w.crew.s.releases, mig)
 	default:
-		r.handled, r.claims = true, claims
+		r.handled, r.at = true, time.Now()
 	}
 }
 
@@ -136,11 +145,12 @@ func (w *worker) overdue() time.Time {
 // inspect asks which MIG devices there are. errReopen: one that should be gone is not.
 func (w *worker) inspect() error {
 	plans, _, _ := w.plans()
+	at := time.Now()
 	_, devices, err := w.crew.s.opts.Library.MIGDevices(w.calls(), w.id)
 	if err != nil {
 		return err
 	}
-	w.inspected(devices, plans)
+	w.inspected(at, devices, plans)
 	w.crew.s.mu.Lock()
 	defer w.crew.s.mu.Unlock()
 	var still bool
@@ -157,21 +167,23 @@ func (w *worker) inspect() error {
 	return errReopen
 }
 
-// inspected notes the MIG devices that there are, and forgets releases of those that are gone or of a new claim.
-func (w *worker) inspected(devices []metrics.MIGDevice, plans map[gpu.UUID]*plan) {
+// inspected notes the MIG devices that there are, listed after a time, and forgets releases of those that are gone or of a new claim.
+func (w *worker) inspected(at time.Time, devices []metrics.MIGDevice, plans map[gpu.UUID]*plan) {
 	s := w.crew.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.dropUnfound()
 	now := make(map[gpu.UUID]int, len(devices))
 	for i := range devices {
 		d := &devices[i]
-		claims := w.of(plans, d.UUID).claims
 		now[d.UUID] = d.GPUInstance
-		switch r := s.releases[d.UUID]; {
-		case r == nil || !r.handled:
-		case len(claims) == 0:
-			r.claims = nil // the same claim may be prepared again
-		case recreated(r, claims):
+		r := s.releases[d.UUID]
+		if r == nil {
+			continue
+		}
+		// One that was not there after it was released is another one, of a claim that may be prepared just now.
+		_, before := w.devices[d.UUID]
+		if since := !before && r.at.Before(w.listed); since || r.handled && r.recreated(w.of(plans, d.UUID).claims) {
 			delete(s.releases, d.UUID)
 		}
 	}
@@ -180,7 +192,7 @@ func (w *worker) inspected(devices []metrics.MIGDevice, plans map[gpu.UUID]*plan
 			delete(s.releases, mig)
 		}
 	}
-	w.devices = now
+	w.devices, w.listed = now, at
 }
 
 // abandon frees the samples of GPU instances that are gone.
@@ -197,9 +209,16 @@ func (w *worker) abandon(devices []metrics.MIGDevice) error {
 	return nil
 }
 
-// recreated reports whether a MIG device is of a claim that did not want it any more, or not yet, when it was released.
-func recreated(r *release, claims []string) bool {
-	return slices.ContainsFunc(claims, func(claim string) bool { return !slices.Contains(r.claims, claim) })
+// recreated reports whether a MIG device is of another claim than the one that is unprepared, or of that one again, from the claims that want
+// it now. It notes whether that one does.
+func (r *release) recreated(claims []string) bool {
+	for _, claim := range claims {
+		if claim != r.claim || r.idle {
+			return true
+		}
+	}
+	r.idle = len(claims) == 0
+	return false
 }
 
 // releasing reports whether the samples of one of the MIG devices of a GPU instance are freed, as it may be destroyed: then it is not sampled.

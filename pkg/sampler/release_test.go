@@ -48,7 +48,7 @@ func TestRelease_MIGDevice_SamplesFreedAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, f, w := sliced(t)
-		s.Release(mig, true)
+		s.Release(mig, "a", true)
 		synctest.Wait()
 		assert.False(t, f.holds("GPU-0", 7))
 		assert.True(t, f.holds("GPU-0", WholeGPU), "others stay")
@@ -70,7 +70,7 @@ func TestRelease_StaticMIGDevice_SamplesFreedAtOnce(t *testing.T) {
 		s, f, w := sliced(t)
 		baselines := f.baselines("GPU-0", 7)
 		w.set()
-		s.Release(mig, false)
+		s.Release(mig, "a", false)
 		synctest.Wait()
 		assert.False(t, f.holds("GPU-0", 7))
 		assert.Zero(t, s.pending())
@@ -92,7 +92,7 @@ func TestRelease_StaticMIGDeviceOfAnotherClaim_StillSampled(t *testing.T) {
 		pass(10 * time.Second)
 		baselines := f.baselines("GPU-0", 7)
 		w.set(Want{MIG: mig, Claim: "b"})
-		s.Release(mig, false)
+		s.Release(mig, "a", false)
 		synctest.Wait()
 		assert.True(t, f.holds("GPU-0", 7))
 		assert.Zero(t, s.pending())
@@ -106,7 +106,7 @@ func TestRelease_StillThere_ReopenedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, f, _ := sliced(t)
 		baselines := f.baselines("GPU-1", WholeGPU)
-		s.Release(mig, true)
+		s.Release(mig, "a", true)
 		pass(releaseTime - time.Millisecond)
 		assert.Equal(t, 1, f.opens())
 		pass(time.Second)
@@ -129,7 +129,7 @@ func TestRelease_RecreatedWithSameUUID_NewBaseline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, f, w := sliced(t)
 		baselines := f.baselines("GPU-0", 7)
-		s.Release(mig, true)
+		s.Release(mig, "a", true)
 		synctest.Wait()
 		w.set(Want{MIG: mig, Claim: "b"}) // destroyed and created again before any round
 		pass(10 * time.Second)
@@ -163,7 +163,7 @@ func TestRelease_GPUHangs_NoBusyLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, f, _ := sliced(t)
 		f.change(func() { f.gpus["GPU-0"].hang = true })
-		s.Release(mig, true)
+		s.Release(mig, "a", true)
 		pass(time.Minute)
 		assert.Less(t, s.Status().Errors["GPU-0"], uint64(40))
 		assert.Zero(t, s.Status().Reopened)
@@ -188,11 +188,73 @@ func TestRelease_SameClaimPreparedAgain_Sampled(t *testing.T) {
 		s, f, w := sliced(t)
 		baselines := f.baselines("GPU-0", 7)
 		w.set() // what is unprepared wants nothing any more
-		s.Release(mig, true)
+		s.Release(mig, "a", true)
 		synctest.Wait()
 		w.set(Want{MIG: mig, Claim: "a"})
 		pass(20 * time.Second)
 		assert.Equal(t, baselines+1, f.baselines("GPU-0", 7))
 		assert.True(t, f.holds("GPU-0", 7))
+	})
+}
+
+// TestRelease_ClaimBetweenRounds_NextClaimSampled: no round found the device of claim a, and claim b has another one in its place, with its
+// UUID.
+func TestRelease_ClaimBetweenRounds_NextClaimSampled(t *testing.T) {
+	t.Parallel()
+	for _, gap := range []time.Duration{3 * time.Second, 15 * time.Second, 50 * time.Second, 70 * time.Second} {
+		// The record of claim b may be complete some time after its device was created.
+		for _, prepares := range []time.Duration{0, 12 * time.Second} {
+			synctest.Test(t, func(t *testing.T) {
+				f, w := newFake(1), &wants{}
+				s := started(t, Options{Library: f, Wanted: w.of})
+				pass(25 * time.Second)
+				<-s.Changed()
+				s.Release(mig, "a", true) // just after a round
+				pass(gap)
+				f.change(func() { f.gpus["GPU-0"].devices = []metrics.MIGDevice{{UUID: mig, Profile: "1g.10gb", GPUInstance: 7}} })
+				if gap > DefaultInterval { // a round has seen that the device was gone
+					pass(prepares)
+				}
+				w.set(Want{MIG: mig, Claim: "b"})
+				pass(20 * time.Second)
+				device := gpuOf(t, s, "GPU-0").MIGDevices[0]
+				_, sampled := device.Values.Get(metrics.FieldSMActive)
+				assert.True(t, sampled, "%s later", gap)
+				_, used := device.Values.Get(metrics.FieldMemoryUsed)
+				assert.True(t, used, "%s later", gap)
+				assert.Zero(t, s.Status().Reopened, "%s later", gap)
+				assert.Zero(t, s.pending())
+			})
+		}
+	}
+}
+
+// TestRelease_NoRoundFindsDevice_Dropped: a device with its UUID may be of the same claim again, much later.
+func TestRelease_NoRoundFindsDevice_Dropped(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := started(t, Options{Library: newFake(1)})
+		pass(25 * time.Second)
+		s.Release(mig, "a", true)
+		pass(dropTime - time.Second)
+		assert.Equal(t, 1, s.pending())
+		pass(12 * time.Second)
+		assert.Zero(t, s.pending())
+	})
+}
+
+// TestRelease_GPUHangsForLong_SamplesFreedThen: what is held of a device is not forgotten while its GPU does not answer.
+func TestRelease_GPUHangsForLong_SamplesFreedThen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, f, w := sliced(t)
+		f.change(func() { f.gpus["GPU-0"].hang = true })
+		w.set()
+		s.Release(mig, "a", true)
+		pass(2 * dropTime)
+		require.True(t, f.holds("GPU-0", 7))
+		f.change(func() { f.gpus["GPU-0"].hang = false })
+		pass(callLimit + releaseTime)
+		assert.False(t, f.holds("GPU-0", 7))
 	})
 }

@@ -13,12 +13,13 @@ func (w *worker) round() error {
 	lib, ctx := w.crew.s.opts.Library, w.calls()
 	plans, interval, limited := w.plans()
 	w.interval = interval
+	began := time.Now()
 	identity, devices, err := lib.MIGDevices(ctx, w.id)
 	if err != nil {
 		return w.undone(err)
 	}
 	w.identity = identity
-	w.inspected(devices, plans)
+	w.inspected(began, devices, plans)
 	if err := w.abandon(devices); err != nil {
 		return w.undone(err)
 	}

@@ -28,6 +28,8 @@ type worker struct {
 	// devices are the GPU instances of the MIG devices of the last round, and starts its processes by pid.
 	devices map[gpu.UUID]int
 	starts  map[uint32]uint64
+	// listed is when the MIG devices were last listed.
+	listed time.Time
 	// absent are the processes of the last round that /proc did not have.
 	absent map[uint32]bool
 	// last are the GPU's values of the last round, nil without one; lastAt is when they were read.
