@@ -19,6 +19,8 @@ type records struct {
 	unreadable map[string]error
 	// listing is why the records could not be listed.
 	listing error
+	// read: an attempt to read them all was made, so a claim that is new is prepared now.
+	read bool
 }
 
 func newRecords() records {
@@ -103,11 +105,13 @@ func (t *Tracker) readRecords(changed chan<- struct{}) {
 		var gone []release
 		uids, err := checkpoint.Reader{Dir: t.paths.records}.UIDs()
 		if t.records.listing = err; err != nil {
+			t.records.read = true
 			return nil // what is known stands
 		}
 		for _, uid := range slices.Concat(uids, slices.Collect(maps.Keys(t.records.found)), slices.Collect(maps.Keys(t.records.unreadable))) {
 			gone = append(gone, t.load(uid)...)
 		}
+		t.records.read = true
 		return gone
 	})
 }
@@ -145,7 +149,9 @@ func (t *Tracker) load(uid string) []release {
 	switch _, known := t.since[uid]; {
 	case now == nil:
 		delete(t.since, uid)
-	case !known:
+	case !known && !t.records.read:
+		t.since[uid] = time.Time{} // it was prepared before this process began
+	case !known, before != nil && before.State == checkpoint.Releasing && now.State == checkpoint.Done:
 		t.since[uid] = time.Now()
 	}
 	if before != nil && now == nil {

@@ -19,17 +19,42 @@ import (
 func TestAllocations_Since_FirstRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, never)
+	since := func(i int) time.Time { return w.tracker.Allocations().List[i].Since }
 	w.put(record("a", whole("gpu-0")))
 	w.read()
-	first := w.tracker.Allocations().List[0].Since
+	require.Zero(t, since(0), "it was prepared before this process began, which has samples of no other one")
+	w.put(record("b", whole("gpu-1")))
+	w.read()
+	require.Zero(t, since(0))
+	first := since(1)
 	require.False(t, first.IsZero())
 	w.read()
-	require.Equal(t, first, w.tracker.Allocations().List[0].Since, "a record read again")
-	require.NoError(t, w.records.Delete("a"))
+	require.Equal(t, first, since(1), "a record read again")
+	w.put(in(checkpoint.Releasing, record("b", whole("gpu-1"))))
 	w.read()
+	require.Equal(t, first, since(1), "it is unprepared")
+	w.put(record("b", whole("gpu-1")))
+	w.read()
+	second := since(1)
+	require.True(t, second.After(first), "prepared again")
+	require.NoError(t, w.records.Delete("b"))
+	w.read()
+	w.put(record("b", whole("gpu-1")))
+	w.read()
+	require.True(t, since(1).After(second), "prepared again")
+}
+
+// TestAllocations_FirstReadFails_LaterClaimsAreNew: the plugin may begin after the exporter.
+func TestAllocations_FirstReadFails_LaterClaimsAreNew(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, never)
+	dir := filepath.Join(w.dir, "plugin")
+	require.NoError(t, os.Rename(dir, dir+"-later"))
+	w.read()
+	require.NoError(t, os.Rename(dir+"-later", dir))
 	w.put(record("a", whole("gpu-0")))
 	w.read()
-	require.True(t, w.tracker.Allocations().List[0].Since.After(first), "prepared again")
+	require.False(t, w.tracker.Allocations().List[0].Since.IsZero())
 }
 
 func TestAllocations_Records_PreparedDevices(t *testing.T) {

@@ -29,7 +29,7 @@ type Allocation struct {
 	// Containers are those that have it, sorted by pod and container; several where pods or containers share the claim.
 	Containers []Container
 	Options    Options
-	// Since is when the claim was first known to be prepared; what the GPU reported before concerns others. Zero: always.
+	// Since is when the claim was first known to be prepared; what the GPU reported before concerns others. Zero: before any round.
 	Since time.Time
 }
 

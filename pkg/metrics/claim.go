@@ -86,9 +86,9 @@ func xidsSince(all []XID, since time.Time) []XID {
 	return after
 }
 
-// visibleTo is a device for one claim: as it is where the claim alone has it, else without values.
+// visibleTo is a device for one claim: as it is where the claim alone has it, and had it when its values were read, else without values.
 func (d *device) visibleTo(uid string) *device {
-	if d.ownedBy(uid) {
+	if d.ownedBy(uid) && !d.stale() {
 		return d
 	}
 	masked := *d

@@ -106,11 +106,12 @@ func (j *Joined) dcgmLabels(b *board, d *device, pod Container, chosen *Selectio
 	return appendLabel(to, "container", pod.Name)
 }
 
-// podOf is the container that alone has the devices, or the pod without container where several of one pod have them; else empty.
+// podOf is the container that alone has the devices, or the pod without container where several of one pod have them; else empty, and where
+// the values are of those that had a device before.
 func podOf(devices []*device) Container {
 	var one *Container
 	for _, d := range devices {
-		if slices.ContainsFunc(d.allocations, func(a *Allocation) bool { return len(a.Containers) == 0 }) {
+		if d.stale() || slices.ContainsFunc(d.allocations, func(a *Allocation) bool { return len(a.Containers) == 0 }) {
 			return Container{}
 		}
 		for _, h := range d.holders {

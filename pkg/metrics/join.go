@@ -3,7 +3,7 @@ package metrics
 import (
 	"math"
 	"slices"
-	"strings"
+	"time"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
@@ -197,6 +197,18 @@ func (d *device) exclusive() bool {
 	return d.sole && len(d.holders) == 1 && !slices.ContainsFunc(d.allocations, func(a *Allocation) bool { return !a.Exclusive() })
 }
 
+// ownAfter is how long after a claim was known to be prepared a round begins whose values are the claim's own: the driver's utilization is of
+// the second before it is read.
+const ownAfter = time.Second
+
+// stale says that its values are of a round that began before one of its claims was prepared: other claims may have had it then, or a device
+// with the same UUID.
+func (d *device) stale() bool {
+	return slices.ContainsFunc(d.allocations, func(a *Allocation) bool {
+		return !a.Since.IsZero() && d.gpu.Began.Before(a.Since.Add(ownAfter))
+	})
+}
+
 // complete says that every container that has the device is known to the runtime, so that any other one's process is foreign.
 func (d *device) complete() bool {
 	return !slices.ContainsFunc(d.allocations, func(a *Allocation) bool {
@@ -225,6 +237,8 @@ func (b *board) attribute(devices map[deviceKey]*device, containers map[string]b
 		case p.Start == 0 || p.Unresolved:
 			// A process that had exited when /proc was read, that another pid namespace hides, or whose container is not known yet: a container
 			// that was restarted while the runtime did not answer has the device, and allocations have its old id.
+		case d.stale():
+			// A process of those that had the device before, whose containers no claim has any more.
 		case d.complete() || containers[p.ContainerID]:
 			b.foreign++
 			if !math.IsNaN(p.MemoryBytes) {
@@ -244,150 +258,4 @@ func (b *board) servesMPS(p *Process, containers map[string]bool) bool {
 	return slices.ContainsFunc(b.all, func(d *device) bool {
 		return slices.ContainsFunc(d.allocations, func(a *Allocation) bool { return a.MPS })
 	})
-}
-
-// share fills in what each container uses of the GPU and its MIG devices.
-func (b *board) share() {
-	for _, d := range b.all {
-		d.share()
-		for _, h := range d.holders {
-			if h.perProcess {
-				h.uses = h.commands()
-			}
-		}
-	}
-}
-
-// share fills in what each container uses of the device.
-func (d *device) share() {
-	if !d.gpu.Up {
-		return
-	}
-	used := d.value(FieldMemoryUsed)
-	if d.exclusive() {
-		h := d.holders[0]
-		h.memory, h.utilization, h.total = math.Max(0, used-d.foreign), d.value(FieldUtilization), d.value(FieldMemoryTotal)
-		return
-	}
-	if d.gpu.ProcessesHidden {
-		return
-	}
-	idle := 0.0
-	if d.mig != nil || math.IsNaN(d.value(FieldUtilization)) {
-		idle = math.NaN()
-	}
-	sum := 0.0
-	for _, h := range d.holders {
-		if len(h.ids) == 0 {
-			continue
-		}
-		h.memory, h.utilization = memoryOf(h.processes), utilizationOf(h.processes, idle)
-		if !math.IsNaN(h.memory) {
-			sum += h.memory
-		}
-	}
-	// Memory that processes share counts for each of them: containers are not to use more than the device has in use.
-	if sum > used {
-		for _, h := range d.holders {
-			h.memory = math.Floor(h.memory * used / sum)
-		}
-	}
-}
-
-// memoryOf is the memory of processes, NaN where the driver does not say it for one of them.
-func memoryOf(processes []*Process) float64 {
-	sum := 0.0
-	for _, p := range processes {
-		sum += p.MemoryBytes
-	}
-	return sum
-}
-
-// utilizationOf is the utilization by processes: idle where there is none, NaN where the driver says it for none of them.
-func utilizationOf(processes []*Process, idle float64) float64 {
-	if len(processes) == 0 {
-		return idle
-	}
-	sum, known := 0.0, false
-	for _, p := range processes {
-		if !math.IsNaN(p.SM) {
-			sum, known = sum+p.SM, true
-		}
-	}
-	if !known {
-		return math.NaN()
-	}
-	return math.Min(1, sum)
-}
-
-// unattributed is the memory in use that is no container's, NaN where the memory in use is not known.
-func (b *board) unattributed() float64 {
-	rest := b.whole.value(FieldMemoryUsed)
-	for _, d := range b.all {
-		for _, h := range d.holders {
-			if !math.IsNaN(h.memory) {
-				rest -= h.memory
-			}
-		}
-	}
-	if math.IsNaN(rest) {
-		return rest
-	}
-	return math.Max(0, rest)
-}
-
-// commandUse is what a container's processes with one command use.
-type commandUse struct {
-	command             string
-	memory, utilization float64
-}
-
-// Commands that have series of their own; the others share one.
-const (
-	topCommands   = 8
-	otherCommands = "other"
-)
-
-// commands are what a container's processes use by command: those that use most, and the rest.
-func (h *holder) commands() []commandUse {
-	byCommand := map[string][]*Process{}
-	for _, p := range h.processes {
-		command := bounded(p.Command, maxCommand)
-		byCommand[command] = append(byCommand[command], p)
-	}
-	rest := byCommand[otherCommands]
-	delete(byCommand, otherCommands)
-	uses := make([]commandUse, 0, len(byCommand)+1)
-	for command, processes := range byCommand {
-		uses = append(uses, commandUse{command, memoryOf(processes), utilizationOf(processes, math.NaN())})
-	}
-	slices.SortFunc(uses, func(a, b commandUse) int {
-		if less := compare(b.memory, a.memory); less != 0 {
-			return less
-		}
-		if less := compare(b.utilization, a.utilization); less != 0 {
-			return less
-		}
-		return strings.Compare(a.command, b.command)
-	})
-	for len(uses) > topCommands {
-		last := len(uses) - 1
-		rest = append(rest, byCommand[uses[last].command]...)
-		uses = uses[:last]
-	}
-	if len(rest) > 0 {
-		uses = append(uses, commandUse{otherCommands, memoryOf(rest), utilizationOf(rest, math.NaN())})
-	}
-	return uses
-}
-
-// compare orders numbers, no value first.
-func compare(a, b float64) int {
-	switch {
-	case math.IsNaN(a) && math.IsNaN(b) || a == b:
-		return 0
-	case math.IsNaN(a) || a < b:
-		return -1
-	}
-	return 1
 }

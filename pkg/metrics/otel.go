@@ -78,7 +78,7 @@ func gpuOf(key, value string) []OTelAttribute {
 }
 
 // OTel are the metrics for OpenTelemetry. A device that one container has for itself is that container's; the containers that share a
-// device have their parts of it, and the node has the rest: usage adds up.
+// device have their parts of it, and the node has the rest: usage adds up. Values from before a claim was prepared are the node's.
 func (j *Joined) OTel() []OTelResource {
 	node := newResource("host.name", j.exporter.Node, "k8s.node.name", j.exporter.Node)
 	all := []*resource{node}
@@ -98,7 +98,7 @@ func (j *Joined) OTel() []OTelResource {
 			if !b.Up || !d.first || d.mig == nil && len(b.migs) > 0 {
 				continue
 			}
-			if d.exclusive() {
+			if d.exclusive() && !d.stale() {
 				h := d.holders[0]
 				of(h).device(d, h.memory)
 				of(h).share(d, h.memory)

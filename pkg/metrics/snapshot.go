@@ -39,9 +39,10 @@ type Snapshot struct {
 // GPU is what the last round on one GPU found.
 type GPU struct {
 	Identity Identity
-	// At is the end of the round whose values these are, zero before the first. Interval is the time between rounds.
-	At       time.Time
-	Interval time.Duration
+	// At is the end of the round whose values these are, zero before the first. Interval is the time between rounds. Began is when the round
+	// was begun: what was found of a device is no claim's that was prepared later.
+	At, Began time.Time
+	Interval  time.Duration
 	// Up is false where the GPU has not answered for three intervals; then there are neither values nor MIG devices nor processes.
 	Up     bool
 	Values Values

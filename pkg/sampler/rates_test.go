@@ -84,3 +84,40 @@ func TestSampler_ClockEvents_CountedInWindow(t *testing.T) {
 		assert.Zero(t, full[0])
 	})
 }
+
+// TestSampler_WholeGPUOfAnotherClaim_NothingOfTheFormerOne: neither a mean nor a rate is of two tenants.
+func TestSampler_WholeGPUOfAnotherClaim_NothingOfTheFormerOne(t *testing.T) {
+	t.Parallel()
+	for _, gpm := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			f, w := sending(), &wants{}
+			f.gpus["GPU-0"].identity.GPM = gpm
+			field := metrics.FieldNVLinkTransmitRate
+			if gpm {
+				field = metrics.FieldSMActive
+			}
+			w.set(Want{Claim: "a"})
+			s := started(t, Options{Library: f, Wanted: w.of})
+			pass(25 * time.Second)
+			next := func() bool {
+				began := time.Now()
+				<-s.Changed()
+				assert.False(t, gpuOf(t, s, "GPU-0").Began.Before(began))
+				return has(gpuOf(t, s, "GPU-0"), field)
+			}
+			assert.True(t, next())
+			w.set(Want{Claim: "a"}, Want{Claim: "b"})
+			assert.True(t, next(), "claims that share the GPU come and go")
+			w.set(Want{Claim: "b"})
+			assert.True(t, next())
+			w.set()
+			assert.True(t, next(), "no claim has it")
+			w.set(Want{Claim: "c"})
+			assert.False(t, next())
+			assert.True(t, next())
+			w.set(Want{Claim: "d"})
+			assert.False(t, next())
+			assert.True(t, next())
+		})
+	}
+}

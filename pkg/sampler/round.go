@@ -11,9 +11,9 @@ import (
 // round asks the GPU once and publishes what it answers. After an error nothing of it is published: values of two rounds are never mixed.
 func (w *worker) round() error {
 	lib, ctx := w.crew.s.opts.Library, w.calls()
+	began := time.Now()
 	plans, interval, limited := w.plans()
 	w.interval = interval
-	began := time.Now()
 	identity, devices, err := lib.MIGDevices(ctx, w.id)
 	if err != nil {
 		return w.undone(err)
@@ -23,7 +23,7 @@ func (w *worker) round() error {
 	if err := w.abandon(devices); err != nil {
 		return w.undone(err)
 	}
-	g := &metrics.GPU{Identity: identity, Interval: interval, Up: true}
+	g := &metrics.GPU{Identity: identity, Began: began, Interval: interval, Up: true}
 	if g.Processes, g.ProcessesHidden, err = lib.Processes(ctx, w.id); err != nil {
 		return w.undone(err)
 	}
@@ -32,10 +32,14 @@ func (w *worker) round() error {
 	if err := lib.Values(ctx, w.id, whole.fields, &g.Values); err != nil {
 		return w.undone(err)
 	}
+	baseline := w.baseline(WholeGPU, "", whole.claims)
 	if identity.GPM {
-		if err := lib.Sample(ctx, w.id, WholeGPU, whole.fields, w.baseline(WholeGPU, "", nil), &g.Values); err != nil {
+		if err := lib.Sample(ctx, w.id, WholeGPU, whole.fields, baseline, &g.Values); err != nil {
 			return w.undone(err)
 		}
+	}
+	if baseline {
+		w.last = nil
 	}
 	w.rates(&g.Values, at)
 	if reasons, ok := g.Values.Get(metrics.FieldClockEventReasons); ok {
@@ -61,7 +65,7 @@ func (w *worker) undone(err error) error {
 	return err
 }
 
-// rates sets what counters of the GPU, read at that time, grew by each second since the last round, unless that is too long ago.
+// rates sets what counters of the GPU, read at that time, grew by each second since the last round, unless that is no baseline for it.
 func (w *worker) rates(values *metrics.Values, at time.Time) {
 	if elapsed := at.Sub(w.lastAt); elapsed <= missed*w.interval {
 		values.SetRates(w.last, elapsed)

@@ -153,8 +153,8 @@ func (w *worker) of(plans map[gpu.UUID]*plan, mig gpu.UUID) plan {
 	return plan{fields: w.crew.s.nodeFields()}
 }
 
-// baseline reports whether the next sample of a target begins again: there is none before it, or that one is too old, or of a MIG device
-// of other claims, which has had the same place and UUID.
+// baseline reports whether the next sample of a target begins again: there is none before it, or that one is too old, or of other claims: the
+// GPU's former ones, or those of a MIG device that has had the same place and UUID. Once no claim has the GPU, its values go on.
 func (w *worker) baseline(instance int, devices string, claims []string) bool {
 	now := time.Now()
 	t := w.targets[instance]
@@ -162,7 +162,7 @@ func (w *worker) baseline(instance int, devices string, claims []string) bool {
 	switch {
 	case t == nil, t.devices != devices, now.Sub(t.at) > missed*w.interval:
 		return true
-	case len(t.claims) == 0 && len(claims) == 0:
+	case len(claims) == 0:
 		return false
 	}
 	return !slices.ContainsFunc(claims, func(claim string) bool { return slices.Contains(t.claims, claim) })

@@ -1,0 +1,96 @@
+package metrics
+
+import "math"
+
+// share fills in what each container uses of the GPU and its MIG devices.
+func (b *board) share() {
+	for _, d := range b.all {
+		d.share()
+		for _, h := range d.holders {
+			if h.perProcess {
+				h.uses = h.commands()
+			}
+		}
+	}
+}
+
+// share fills in what each container uses of the device.
+func (d *device) share() {
+	if !d.gpu.Up {
+		return
+	}
+	used := d.value(FieldMemoryUsed)
+	if d.exclusive() {
+		if d.stale() {
+			return
+		}
+		h := d.holders[0]
+		h.memory, h.utilization, h.total = math.Max(0, used-d.foreign), d.value(FieldUtilization), d.value(FieldMemoryTotal)
+		return
+	}
+	if d.gpu.ProcessesHidden {
+		return
+	}
+	idle := 0.0
+	if d.mig != nil || math.IsNaN(d.value(FieldUtilization)) {
+		idle = math.NaN()
+	}
+	sum := 0.0
+	for _, h := range d.holders {
+		if len(h.ids) == 0 {
+			continue
+		}
+		h.memory, h.utilization = memoryOf(h.processes), utilizationOf(h.processes, idle)
+		if !math.IsNaN(h.memory) {
+			sum += h.memory
+		}
+	}
+	// Memory that processes share counts for each of them: containers are not to use more than the device has in use.
+	if sum > used {
+		for _, h := range d.holders {
+			h.memory = math.Floor(h.memory * used / sum)
+		}
+	}
+}
+
+// memoryOf is the memory of processes, NaN where the driver does not say it for one of them.
+func memoryOf(processes []*Process) float64 {
+	sum := 0.0
+	for _, p := range processes {
+		sum += p.MemoryBytes
+	}
+	return sum
+}
+
+// utilizationOf is the utilization by processes: idle where there is none, NaN where the driver says it for none of them.
+func utilizationOf(processes []*Process, idle float64) float64 {
+	if len(processes) == 0 {
+		return idle
+	}
+	sum, known := 0.0, false
+	for _, p := range processes {
+		if !math.IsNaN(p.SM) {
+			sum, known = sum+p.SM, true
+		}
+	}
+	if !known {
+		return math.NaN()
+	}
+	return math.Min(1, sum)
+}
+
+// unattributed is the memory in use that is no container's, NaN where the memory in use is not known.
+func (b *board) unattributed() float64 {
+	rest := b.whole.value(FieldMemoryUsed)
+	for _, d := range b.all {
+		for _, h := range d.holders {
+			if !math.IsNaN(h.memory) {
+				rest -= h.memory
+			}
+		}
+	}
+	if math.IsNaN(rest) {
+		return rest
+	}
+	return math.Max(0, rest)
+}
