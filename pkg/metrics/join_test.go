@@ -196,6 +196,36 @@ func TestJoin_SharedMemoryCountsTwice_ContainersNotAboveUsed(t *testing.T) {
 	assert.Greater(t, value(t, families, usedByContainer, "pod", "one"), value(t, families, usedByContainer, "pod", "two"))
 }
 
+// TestJoin_SharedMemoryOnMIGDevice_ContainersNotAboveItsUsed: the GPU has more in use.
+func TestJoin_SharedMemoryOnMIGDevice_ContainersNotAboveItsUsed(t *testing.T) {
+	g := board(0, "NVIDIA H100 80GB HBM3", metrics.Hopper)
+	g.Identity.MIGMode = true
+	g.MIGDevices = []*metrics.MIGDevice{instance(1, 7, metrics.Hopper, 2*gib)}
+	for i, of := range []string{"one/a", "one/b"} {
+		p := process(uint32(i+1), of, 2*gib, math.NaN())
+		p.MIG = migID(1)
+		g.Processes = append(g.Processes, p)
+	}
+	families := native(t, join(g, allocation("one", g.Identity.UUID, migID(1), "", container("one", "a"), container("one", "b"))))
+	for _, name := range []string{"a", "b"} {
+		assert.InDelta(t, 1*gib, value(t, families, usedByContainer, "container", name), 0)
+	}
+}
+
+// TestJoin_MIGAllocatesWithinRound_ContainersNotAboveUsed: the GPU's memory was read before that of the MIG devices.
+func TestJoin_MIGAllocatesWithinRound_ContainersNotAboveUsed(t *testing.T) {
+	g := board(0, "NVIDIA H100 80GB HBM3", metrics.Hopper)
+	g.Identity.MIGMode = true
+	memory(&g.Values, 80*gib, 4*gib)
+	g.MIGDevices = []*metrics.MIGDevice{instance(1, 7, metrics.Hopper, 2*gib), instance(2, 8, metrics.Hopper, 6*gib)}
+	families := native(t, join(g, allocation("one", g.Identity.UUID, migID(1), "", container("one", "main")),
+		allocation("two", g.Identity.UUID, migID(2), "", container("two", "main"))))
+	assertSums(t, families, g.Identity.UUID)
+	assert.InDelta(t, 1*gib, value(t, families, usedByContainer, "pod", "one"), 0)
+	assert.InDelta(t, 3*gib, value(t, families, usedByContainer, "pod", "two"), 0)
+	assert.InDelta(t, 6*gib, value(t, families, "prism_mig_memory_used_bytes", "mig_uuid", string(migID(2))), 0, "as the driver says")
+}
+
 // assertSums holds containers and what is unattributed against the memory in use.
 func assertSums(t *testing.T, families map[string]*dto.MetricFamily, of gpu.UUID) {
 	t.Helper()

@@ -4,8 +4,14 @@ import "math"
 
 // share fills in what each container uses of the GPU and its MIG devices.
 func (b *board) share() {
+	var holders []*holder
 	for _, d := range b.all {
 		d.share()
+		holders = append(holders, d.holders...)
+	}
+	// The driver is asked for the GPU's memory and for that of each MIG device one after another, while containers allocate and free theirs.
+	limit(holders, b.whole.value(FieldMemoryUsed))
+	for _, d := range b.all {
 		for _, h := range d.holders {
 			if h.perProcess {
 				h.uses = h.commands()
@@ -35,19 +41,24 @@ func (d *device) share() {
 	if d.mig != nil || math.IsNaN(d.value(FieldUtilization)) {
 		idle = math.NaN()
 	}
-	sum := 0.0
 	for _, h := range d.holders {
-		if len(h.ids) == 0 {
-			continue
+		if len(h.ids) > 0 {
+			h.memory, h.utilization = memoryOf(h.processes), utilizationOf(h.processes, idle)
 		}
-		h.memory, h.utilization = memoryOf(h.processes), utilizationOf(h.processes, idle)
+	}
+	limit(d.holders, used) // memory that processes share counts for each of them
+}
+
+// limit lowers the memory of containers, each by the same part, so that together they use no more than is in use.
+func limit(holders []*holder, used float64) {
+	sum := 0.0
+	for _, h := range holders {
 		if !math.IsNaN(h.memory) {
 			sum += h.memory
 		}
 	}
-	// Memory that processes share counts for each of them: containers are not to use more than the device has in use.
 	if sum > used {
-		for _, h := range d.holders {
+		for _, h := range holders {
 			h.memory = math.Floor(h.memory * used / sum)
 		}
 	}
