@@ -28,7 +28,8 @@ type Library interface {
 	MIGDevices(ctx context.Context, id gpu.UUID) (metrics.Identity, []metrics.MIGDevice, error)
 	// MIGValues reads a MIG device's own fields, those of GPM left out. The device is one of the last MIGDevices.
 	MIGValues(ctx context.Context, id gpu.UUID, device *metrics.MIGDevice, fields metrics.FieldSet) error
-	// Sample takes a GPM sample of a target and sets what came out since the one before; a baseline sets nothing.
+	// Sample takes a GPM sample of a target and sets what came out since the one before; a baseline sets nothing. A call that takes none,
+	// which may be no error, makes the next one a baseline: the sample before it is too old.
 	Sample(ctx context.Context, id gpu.UUID, target int, fields metrics.FieldSet, baseline bool, into *metrics.Values) error
 	// ReleaseSamples frees the samples of a target. Nothing of the session is in use there afterwards. One without samples is no error.
 	ReleaseSamples(ctx context.Context, id gpu.UUID, target int) error

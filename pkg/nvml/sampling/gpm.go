@@ -84,7 +84,7 @@ func (g *device) sampleCalls() int {
 }
 
 // Sample takes a sample of a target, the GPU or a GPU instance, and sets what came out since the sample before it, which must be at least
-// 100 ms old. A baseline sets nothing. Two calls; the first time three.
+// 100 ms old. A baseline sets nothing, nor does a sample after a call that took none. Two calls; the first time three.
 func (d *Driver) Sample(ctx context.Context, id gpu.UUID, target int, fields metrics.FieldSet, baseline bool, into *metrics.Values) error {
 	return d.group(ctx, id, func(ctx context.Context, g *device) error { return g.sample(ctx, target, fields, baseline, into) })
 }
@@ -95,6 +95,9 @@ func (g *device) sample(ctx context.Context, target int, fields metrics.FieldSet
 	}
 	count := g.request(target, fields)
 	if count == 0 {
+		if t := g.gpm.targets[target]; t != nil {
+			t.based = false // its sample may be old when fields of GPM are wanted again
+		}
 		return nil
 	}
 	t, err := g.target(ctx, target)
