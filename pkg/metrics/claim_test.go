@@ -136,6 +136,33 @@ func attribute(all []metrics.OTelAttribute, key string) string {
 	return ""
 }
 
+// TestOTel_TwoMIGDevicesOfOneGPUInstance_BothContainers: the instance's memory is once there, whatever MIG device shows it.
+func TestOTel_TwoMIGDevicesOfOneGPUInstance_BothContainers(t *testing.T) {
+	for used, want := range map[float64]map[string]float64{
+		8 * gib: {"": 3 * gib, "one": 1 * gib, "two": 4 * gib},
+		3 * gib: {"": 0, "one": 0.6 * gib, "two": 2.4 * gib}, // processes share some
+	} {
+		g := board(0, "NVIDIA H100 80GB HBM3", metrics.Hopper)
+		g.Identity.MIGMode = true
+		g.MIGDevices = []*metrics.MIGDevice{instance(1, 7, metrics.Hopper, used), instance(2, 7, metrics.Hopper, used)}
+		g.MIGDevices[1].ComputeInstance = 1
+		one, two := process(1, "one/main", gib, math.NaN()), process(2, "two/main", 4*gib, math.NaN())
+		one.MIG, two.MIG = migID(1), migID(2)
+		g.Processes = []metrics.Process{one, two}
+		usage := map[string]float64{}
+		for _, r := range join(g, allocation("one", gpuID(0), migID(1), "", container("one", "main")),
+			allocation("two", gpuID(0), migID(2), "", container("two", "main"))).OTel() {
+			for _, m := range r.Metrics {
+				if m.Name == "hw.gpu.memory.usage" {
+					require.Len(t, m.Points, 1)
+					usage[attribute(r.Attributes, "k8s.pod.name")] = m.Points[0].Value
+				}
+			}
+		}
+		assert.InDeltaMapValues(t, want, usage, 1)
+	}
+}
+
 func TestOTel_Resources_NodeAndEachContainer(t *testing.T) {
 	byContainer := map[string][]string{}
 	for _, r := range metrics.Join(node()).OTel() {

@@ -95,19 +95,21 @@ func (j *Joined) OTel() []OTelResource {
 	for _, b := range j.boards {
 		node.status(b)
 		for _, d := range b.all {
-			if !b.Up || !d.first || d.mig == nil && len(b.migs) > 0 {
+			if !b.Up || d.mig == nil && len(b.migs) > 0 {
 				continue
 			}
 			if d.exclusive() && !d.stale() {
 				h := d.holders[0]
 				of(h).device(d, h.memory)
 				of(h).share(d, h.memory)
-				if rest := d.rest(); rest > 0 {
+				if rest := b.rest(d); rest > 0 {
 					node.usage(d, rest)
 				}
 				continue
 			}
-			node.device(d, d.rest())
+			if d.first { // its values are those of all MIG devices of its GPU instance
+				node.device(d, b.rest(d))
+			}
 			for _, h := range d.holders {
 				of(h).part(d, h)
 			}
@@ -224,10 +226,10 @@ func (r *resource) share(d *device, used float64) {
 	r.add("hw.gpu.memory.utilization", "1", "Memory in use of what there is.", OTelGauge, used/d.value(FieldMemoryTotal), hardware(d))
 }
 
-// rest is a device's memory in use that no container uses.
-func (d *device) rest() float64 {
+// rest is the memory in use of a device, or of its GPU instance, that no container uses.
+func (b *board) rest(d *device) float64 {
 	rest := d.value(FieldMemoryUsed)
-	for _, h := range d.holders {
+	for _, h := range b.holdersOf(d) {
 		if !math.IsNaN(h.memory) {
 			rest -= h.memory
 		}

@@ -9,6 +9,11 @@ func (b *board) share() {
 		d.share()
 		holders = append(holders, d.holders...)
 	}
+	for _, d := range b.all {
+		if d.first {
+			limit(b.holdersOf(d), d.value(FieldMemoryUsed)) // memory that processes share counts for each of them
+		}
+	}
 	// The driver is asked for the GPU's memory and for that of each MIG device one after another, while containers allocate and free theirs.
 	limit(holders, b.whole.value(FieldMemoryUsed))
 	for _, d := range b.all {
@@ -46,7 +51,20 @@ func (d *device) share() {
 			h.memory, h.utilization = memoryOf(h.processes), utilizationOf(h.processes, idle)
 		}
 	}
-	limit(d.holders, used) // memory that processes share counts for each of them
+}
+
+// holdersOf are the containers that have a device, or another MIG device of the same GPU instance: the instance's memory is theirs.
+func (b *board) holdersOf(d *device) []*holder {
+	if d.sole {
+		return d.holders
+	}
+	var all []*holder
+	for _, other := range b.migs {
+		if other.mig.GPUInstance == d.mig.GPUInstance {
+			all = append(all, other.holders...)
+		}
+	}
+	return all
 }
 
 // limit lowers the memory of containers, each by the same part, so that together they use no more than is in use.
