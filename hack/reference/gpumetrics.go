@@ -35,7 +35,9 @@ func gpuMetricsPage(string) (string, error) {
 		"- A process that is in no container that has its device is foreign. Its memory, that of MPS servers and what the driver itself " +
 		"needs is unattributed: containers and `prism_gpu_unattributed_memory_bytes` are together at most what is in use.\n" +
 		"- Several MIG devices in one GPU instance: the values are the instance's, so the first of them has the series.\n" +
-		"- With `perProcess` in its GPUMetricsConfig a claim has series by command: the 8 commands that use most, and `other`.\n" +
+		"- With `perProcess` in its GPUMetricsConfig a claim has series by command: the 8 commands that use most, and `other`,\n" +
+		"  so up to 22 series for each device of a container in place of 4. After 32 names a container's further ones are `other`.\n" +
+		"- A round that began before a claim was prepared, or less than a second after it, gives its containers nothing.\n" +
 		"- A GPU that has not answered for three intervals has `prism_gpu_up` 0 and no values.")
 	out.para("With `exposeInContainer` the container finds its own part of this page in `/run/prism/metrics/<claim UID>/gpu.prom`, in the text " +
 		"format 0.0.4: devices that no other claim has with their values, shares with what its containers use of them.")

@@ -22,6 +22,7 @@ type Exporter struct {
 	otlpErrors atomic.Uint64
 	counters   *counters
 	pages      *pages
+	joiner     metrics.Joiner
 
 	mu   sync.Mutex
 	last *round
@@ -82,7 +83,7 @@ func (e *Exporter) now() *round {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.last == nil || e.last.key != key {
-		e.last = &round{key: key, join: sync.OnceValue(func() *metrics.Joined { return metrics.Join(snapshot, allocations, e.self()) })}
+		e.last = &round{key: key, join: sync.OnceValue(func() *metrics.Joined { return e.joiner.Join(snapshot, allocations, e.self()) })}
 	}
 	return e.last
 }

@@ -58,8 +58,13 @@ type holder struct {
 // deviceKey names a device.
 type deviceKey struct{ gpu, mig gpu.UUID }
 
-// Join finds out which values belong to which containers. Before the first round and the first records, both may be nil.
+// Join is that of a Joiner with nothing before.
 func Join(snapshot *Snapshot, allocations *Allocations, exporter Exporter) *Joined {
+	return new(Joiner).Join(snapshot, allocations, exporter)
+}
+
+// Join finds out which values belong to which containers. Before the first round and the first records, both may be nil.
+func (joiner *Joiner) Join(snapshot *Snapshot, allocations *Allocations, exporter Exporter) *Joined {
 	j := &Joined{exporter: exporter}
 	if snapshot == nil {
 		snapshot = &Snapshot{}
@@ -91,6 +96,7 @@ func Join(snapshot *Snapshot, allocations *Allocations, exporter Exporter) *Join
 	for _, b := range j.boards {
 		b.attribute(devices, containers)
 	}
+	joiner.split(j.boards, j.allocations)
 	return j
 }
 

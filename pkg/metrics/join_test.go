@@ -1,7 +1,6 @@
 package metrics_test
 
 import (
-	"fmt"
 	"math"
 	"testing"
 
@@ -306,22 +305,4 @@ func TestJoin_PodRecreatedUnderItsName_OneContainer(t *testing.T) {
 	families := native(t, join(g, allocation("one", g.Identity.UUID, "", "s1", before, after)))
 	assert.InDelta(t, 2*gib, value(t, families, usedByContainer, "pod", "one"), 0)
 	assert.Len(t, samples(families, "prism_gpu_allocation_info"), 1)
-}
-
-func TestJoin_PerProcess_TopCommandsAndOther(t *testing.T) {
-	var processes []metrics.Process
-	for i := range 12 {
-		p := process(uint32(i+1), "one/main", float64(i+1)*1e6, 0.01)
-		p.Command = fmt.Sprintf("worker-%02d", i)
-		processes = append(processes, p)
-	}
-	processes[11].Command = "other"
-	g, list := timeSliced(processes...)
-	list[0].Options.PerProcess = true
-	families := native(t, join(g, list...))
-	name := "prism_container_gpu_process_memory_used_bytes"
-	assert.Len(t, samples(families, name), 9)
-	assert.InDelta(t, 11e6, value(t, families, name, "command", "worker-10"), 0)
-	assert.InDelta(t, 12e6+1e6+2e6+3e6, value(t, families, name, "command", "other"), 0)
-	assert.InDelta(t, 0.04, value(t, families, "prism_container_gpu_process_utilization_ratio", "command", "other"), 1e-9)
 }

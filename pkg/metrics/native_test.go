@@ -2,6 +2,7 @@ package metrics_test
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -85,6 +86,13 @@ func TestNative_Series_WithinBudgets(t *testing.T) {
 	assert.LessOrEqual(t, count("mig_uuid="), 30, "series of a MIG device")
 	one := allocation("one", g.Identity.UUID, migID(1), "", container("one", "main"))
 	assert.LessOrEqual(t, count(`pod="one"`, one), 6, "series of a container's device")
+	for i := range 40 {
+		p := process(uint32(i+1), "one/main", gib, 0.01)
+		p.Command, p.MIG = fmt.Sprint("worker", i), migID(1)
+		g.Processes = append(g.Processes, p)
+	}
+	one.Options.PerProcess = true
+	assert.Equal(t, 4+2*9, count(`pod="one"`, one), "series of a container's device by command: 2 for each of 8 commands and other")
 }
 
 func TestNative_GPUsWithoutUUID_SeriesOfTheirOwn(t *testing.T) {

@@ -16,13 +16,6 @@ func (b *board) share() {
 	}
 	// The driver is asked for the GPU's memory and for that of each MIG device one after another, while containers allocate and free theirs.
 	limit(holders, b.whole.value(FieldMemoryUsed))
-	for _, d := range b.all {
-		for _, h := range d.holders {
-			if h.perProcess {
-				h.uses = h.commands()
-			}
-		}
-	}
 }
 
 // share fills in what each container uses of the device.
