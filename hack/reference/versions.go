@@ -26,6 +26,11 @@ type capability struct {
 var capabilities = []capability{
 	{"whole GPUs by claim", "1.34", "", "not installable: the API group resource.k8s.io/v1 is required", []string{"TestWholeFromTemplate", "TestWholeTwoGPUs"}, nil},
 	{"status of claims: conditions and device data", "1.34", "DRAResourceClaimDeviceStatus", "claims work; their status has no data", []string{"TestWholeFromTemplate"}, nil},
+	{
+		"names of containers in metrics", "1.34", "KubeletPodResourcesDynamicResources",
+		"values name no container; after a minute `/readyz` of the exporter and its log say so, and `prism_exporter_source_up` of `pod_resources` is 0",
+		[]string{"TestExporter_WholeGPU_NamesThePod"}, nil,
+	},
 	{"alternatives: `firstAvailable`", "1.34", "DRAPrioritizedList", "the API server drops the field", []string{"TestMIGStaticDevice"}, nil},
 	{"admin access", "1.34", "DRAAdminAccess", "the API server drops the field", []string{"TestWholeAdminSeesGPUsInUse", "TestMonitorSeesPartitionedGPUsInUse"}, nil},
 	{"device metadata (KEP-5304)", "1.34", "", "", []string{"TestWholeDeviceMetadata"}, nil},

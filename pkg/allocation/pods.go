@@ -10,9 +10,14 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/podresources"
 )
+
+// claimsGate is the feature gate of kubelets that list claims, on by default from Kubernetes 1.34 on.
+const claimsGate = "KubeletPodResourcesDynamicResources"
 
 // uses are the containers that the kubelet listed with claims of this driver.
 type uses struct {
@@ -20,15 +25,21 @@ type uses struct {
 	// socket is the kubelet's at the last list, since when it is that one.
 	socket string
 	since  time.Time
+	// claims: this kubelet has listed one, of whatever driver.
+	claims bool
+	// reported: it is logged that it lists none.
+	reported bool
 }
 
 // take takes in what the kubelet lists now. A kubelet that has just started lists pods only as it gets to know them, so what another one listed
 // before stays until grace is over.
 func (u *uses) take(listed []podresources.Use, socket string, now time.Time, grace time.Duration) {
+	some := len(listed) > 0
 	listed = slices.DeleteFunc(listed, func(use podresources.Use) bool { return len(use.CDIDevices) == 0 })
 	if socket != u.socket {
-		u.socket, u.since = socket, now
+		u.socket, u.since, u.claims = socket, now, false
 	}
+	u.claims = u.claims || some
 	if now.Sub(u.since) < grace {
 		for _, old := range u.listed {
 			if !slices.ContainsFunc(listed, func(use podresources.Use) bool { return sameUse(use, old) }) {
@@ -117,9 +128,11 @@ func (t *Tracker) listPods(ctx context.Context) {
 		return
 	}
 	if err == nil {
+		now := time.Now()
 		t.mu.Lock()
-		t.uses.take(listed, socket, time.Now(), t.schedule.restarted)
+		t.uses.take(listed, socket, now, t.schedule.restarted)
 		names := t.uses.names(t.records.found)
+		err = t.claimsListed(ctx, now)
 		t.mu.Unlock()
 		if t.cri.missing(names) {
 			t.cri.ask(ctx, nil)
@@ -127,6 +140,31 @@ func (t *Tracker) listPods(ctx context.Context) {
 		t.renew()
 	}
 	t.sources.note(SourcePodResources, err)
+}
+
+// claimsListed says that the kubelet lists no claim at all although there are prepared ones: it does so without an error where its feature gate
+// is off, and no container has a name. The caller holds mu.
+func (t *Tracker) claimsListed(ctx context.Context, now time.Time) error {
+	if t.uses.claims || now.Sub(t.uses.since) < t.schedule.restarted {
+		t.uses.reported = t.uses.reported && !t.uses.claims
+		return nil
+	}
+	prepared := 0
+	for uid, record := range t.records.found {
+		if record.State == checkpoint.Done && now.Sub(t.since[uid]) >= t.schedule.restarted {
+			prepared++
+		}
+	}
+	if prepared == 0 {
+		return nil
+	}
+	err := fmt.Errorf("the kubelet lists no claim of any container, and %d are prepared, so containers have no names: its feature gate %s may be off",
+		prepared, claimsGate)
+	if !t.uses.reported {
+		klog.FromContext(ctx).Error(err, "Containers cannot be found by their claims")
+		t.uses.reported = true
+	}
+	return err
 }
 
 // socketIdentity differs for each socket that was made at a path: every start of the kubelet makes another one.

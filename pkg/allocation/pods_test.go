@@ -99,6 +99,43 @@ func TestAllocations_KubeletAway_NamesStayAsLongAsTheRecord(t *testing.T) {
 	assert.Empty(t, podsOf(w.list()[0]), "a kubelet that has been there for long knows all its pods")
 }
 
+// TestAllocations_KubeletListsNoClaims_Reported: with its feature gate off the kubelet lists pods without claims, and no error.
+func TestAllocations_KubeletListsNoClaims_Reported(t *testing.T) {
+	t.Parallel()
+	s := never
+	s.restarted = time.Minute
+	w := newWorld(t, s)
+	a := record("a", whole("gpu-0"))
+	w.put(in(checkpoint.Releasing, record("z", whole("gpu-1"))))
+	w.kubelet.set(&podresources.PodResources{Namespace: "ns", Name: "pod", Containers: []*podresources.ContainerResources{{Name: "main"}}})
+	longAgo := func() { w.tracker.uses.since = time.Now().Add(-2 * s.restarted) }
+	source := func() Source {
+		w.read()
+		return w.source(SourcePodResources)
+	}
+	source()
+	longAgo()
+	assert.True(t, source().OK, "no claim is prepared")
+	w.put(a)
+	assert.True(t, source().OK, "the kubelet may get to know its pod later")
+	w.tracker.since["a"] = time.Now().Add(-2 * s.restarted)
+	off := source()
+	assert.False(t, off.OK)
+	assert.Contains(t, off.Error, "1 are prepared")
+	assert.Contains(t, off.Error, "KubeletPodResourcesDynamicResources")
+	assert.True(t, w.tracker.uses.reported)
+
+	w.kubelet.set(pod("pod", map[string]*checkpoint.Record{"main": a}))
+	assert.True(t, source().OK)
+	w.kubelet.set()
+	assert.True(t, source().OK, "pods end before their claims")
+	w.kubelet.stop()
+	w.serveKubelet()
+	assert.True(t, source().OK, "it has just started")
+	longAgo()
+	assert.False(t, source().OK, "its feature gate was turned off")
+}
+
 // TestAllocations_IdleContainers_HaveIDs: only where each container of a device is known, another process on it is foreign.
 func TestAllocations_IdleContainers_HaveIDs(t *testing.T) {
 	t.Parallel()
