@@ -121,3 +121,22 @@ func TestSampler_WholeGPUOfAnotherClaim_NothingOfTheFormerOne(t *testing.T) {
 		})
 	}
 }
+
+// TestSampler_RoundFails_NewBaselines: a mean since the round before it would be one over two intervals.
+func TestSampler_RoundFails_NewBaselines(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, f, _ := sliced(t)
+		baselines := map[int]int{WholeGPU: f.baselines("GPU-0", WholeGPU), 7: f.baselines("GPU-0", 7)}
+		failed := s.Status().Errors["GPU-0"]
+		f.change(func() { f.gpus["GPU-0"].err = gpu.ErrTimeout })
+		for s.Status().Errors["GPU-0"] == failed {
+			pass(time.Second)
+		}
+		f.change(func() { f.gpus["GPU-0"].err = nil })
+		pass(10 * time.Second)
+		for target, before := range baselines {
+			assert.Equal(t, before+1, f.baselines("GPU-0", target))
+		}
+	})
+}
