@@ -53,6 +53,11 @@ type fakeGPU struct {
 	began  time.Time
 	rounds int
 	asked  metrics.FieldSet
+	// sampled is when each target was sampled last, closest the least time between two samples of one.
+	sampled map[int]time.Time
+	closest time.Duration
+	// calls is how long each call takes.
+	calls time.Duration
 	// baselines counts the samples that began again, compared those that did not, by target.
 	baselines, compared map[int]int
 }
@@ -63,7 +68,8 @@ func newFake(count int) *fakeLibrary {
 	f := &fakeLibrary{gpus: map[gpu.UUID]*fakeGPU{}, held: map[string]bool{}}
 	for i := range count {
 		id := gpu.UUID(fmt.Sprintf("GPU-%d", i))
-		f.gpus[id] = &fakeGPU{identity: metrics.Identity{UUID: id, Index: i, GPM: true}, baselines: map[int]int{}, compared: map[int]int{}}
+		f.gpus[id] = &fakeGPU{identity: metrics.Identity{UUID: id, Index: i, GPM: true}, baselines: map[int]int{}, compared: map[int]int{},
+			sampled: map[int]time.Time{}, closest: time.Hour}
 	}
 	return f
 }
@@ -112,7 +118,7 @@ func (f *fakeLibrary) GPUs(context.Context) ([]metrics.Identity, []gpu.Fault, er
 func (f *fakeLibrary) at(id gpu.UUID) (*fakeGPU, error) {
 	f.mu.Lock()
 	g, open := f.gpus[id], f.open
-	hang, err, pause := g.hang, g.err, g.pause
+	hang, err, pause := g.hang, g.err, g.pause+g.calls
 	g.pause = 0
 	if f.opened < g.lostUntil {
 		err = gpu.ErrLost
@@ -163,6 +169,10 @@ func (f *fakeLibrary) Sample(_ context.Context, id gpu.UUID, target int, _ metri
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.held[fmt.Sprint(id, target)] = true
+	if last, before := g.sampled[target]; before {
+		g.closest = min(g.closest, time.Since(last))
+	}
+	g.sampled[target] = time.Now()
 	if baseline {
 		g.baselines[target]++
 		return err

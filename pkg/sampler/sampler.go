@@ -177,11 +177,9 @@ func (s *Sampler) expect(identity metrics.Identity, interval time.Duration) {
 // expire takes a GPU down that has not answered, unless it did while this waited for the lock.
 func (s *Sampler) expire(identity metrics.Identity) {
 	s.mu.Lock()
-	g := s.gpus[identity.UUID]
-	answers := g != nil && g.Up && time.Since(g.At) < missed*g.Interval
-	s.mu.Unlock()
-	if !answers {
-		s.down(identity)
+	defer s.mu.Unlock()
+	if g := s.gpus[identity.UUID]; g == nil || !g.Up || time.Since(g.At) >= missed*g.Interval {
+		s.putDown(identity)
 	}
 }
 
@@ -217,6 +215,11 @@ func unknown(index int) gpu.UUID { return gpu.UUID(fmt.Sprintf("GPU %d", index))
 func (s *Sampler) down(identity metrics.Identity) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.putDown(identity)
+}
+
+// putDown is down with the lock held.
+func (s *Sampler) putDown(identity metrics.Identity) {
 	next := &metrics.GPU{Identity: identity, Interval: s.opts.Interval}
 	key := identity.UUID
 	if key == "" {

@@ -3,6 +3,8 @@ package sampler
 import (
 	"errors"
 	"math"
+	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,6 +41,59 @@ func TestSampler_Rounds_EachInterval(t *testing.T) {
 		assert.Greater(t, s.Snapshot().Generation, first.Generation)
 		require.NoError(t, s.Status().Err)
 	})
+}
+
+// TestSampler_ShortestInterval_SamplesNotTooClose: GPM has no values of two samples that are less than 100 ms apart.
+func TestSampler_ShortestInterval_SamplesNotTooClose(t *testing.T) {
+	t.Parallel()
+	for _, calls := range []time.Duration{0, 7 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake(2)
+			first := f.gpus["GPU-0"]
+			first.calls = calls
+			s := started(t, Options{Library: f, Interval: sampleGap, MinInterval: sampleGap})
+			pass(time.Second)
+			f.change(func() { first.calls = 0 }) // rounds become shorter, and samples are taken earlier in them
+			pass(9 * time.Second)
+			assert.Greater(t, f.rounds("GPU-0"), 90)
+			f.change(func() {
+				for _, g := range f.gpus {
+					assert.GreaterOrEqual(t, g.closest, sampleGap)
+				}
+			})
+			assert.True(t, gpuOf(t, s, "GPU-0").Up)
+		})
+	}
+}
+
+// TestExpire_GPUAnswersMeanwhile_StaysUp has both wait for the lock for so long that the runtime hands it from one to the other: a GPU that has
+// answered is up, whichever comes first.
+func TestExpire_GPUAnswersMeanwhile_StaysUp(t *testing.T) {
+	t.Parallel()
+	s := New(Options{Library: newFake(1)})
+	t.Cleanup(s.stop)
+	identity := metrics.Identity{UUID: "GPU-0"}
+	answer := func(at time.Time) { s.publish(&metrics.GPU{Identity: identity, Up: true, At: at, Interval: time.Hour}) }
+	const starves = 2 * time.Millisecond
+	for range 10 {
+		answer(time.Now().Add(-missed * time.Hour))
+		var both sync.WaitGroup
+		s.mu.Lock()
+		for _, do := range []func(){func() { s.expire(identity) }, func() { answer(time.Now()) }} {
+			both.Go(do)
+			for began := time.Now(); time.Since(began) < starves; {
+				runtime.Gosched()
+			}
+		}
+		s.mu.Unlock()
+		s.mu.Lock() // the first in the queue finds it locked after its wait
+		for began := time.Now(); time.Since(began) < starves; {
+			runtime.Gosched()
+		}
+		s.mu.Unlock()
+		both.Wait()
+		require.True(t, gpuOf(t, s, "GPU-0").Up)
+	}
 }
 
 func TestSampler_Changed_ClosedByRound(t *testing.T) {

@@ -11,6 +11,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
+// sampleGap is the least time between two rounds: GPM compares no samples that are closer.
+const sampleGap = 100 * time.Millisecond
+
 // missed is how many intervals may pass without an answer before values are old.
 const missed = 3
 
@@ -69,6 +72,9 @@ func (w *worker) work() {
 				return
 			}
 			due = now.Add(time.Duration(float64(w.interval) * (1 - spread/2)))
+			if next := time.Now().Add(sampleGap); due.Before(next) {
+				due = next
+			}
 			spread = 0
 		}
 		timer := time.NewTimer(time.Until(earliest(due, w.overdue())))
