@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
@@ -11,7 +12,7 @@ import (
 )
 
 // Undo removes what Do made, in whatever state it is, and sees that it is gone. Nothing there, and another instance in its
-// place, is no error. gpu.ErrInUse: a process still runs on it.
+// place, is no error. gpu.ErrInUse: a process still runs on it, or a sample of it was not freed in time.
 func (s Step) Undo(ctx context.Context, step checkpoint.Step) error {
 	wanted, driver, err := s.open(step)
 	if err != nil {
@@ -25,12 +26,14 @@ func (s Step) Undo(ctx context.Context, step checkpoint.Step) error {
 	if err != nil || ours == nil {
 		return err
 	}
+	until := time.Now().Add(samplesFreed)
 	for _, c := range ours.Compute {
-		if err := gone(driver.DestroyComputeInstance(ctx, step.Target, ours.ID, c.ID)); err != nil {
+		err := destroyed(ctx, until, func() error { return driver.DestroyComputeInstance(ctx, step.Target, ours.ID, c.ID) })
+		if err != nil {
 			return fmt.Errorf("removing MIG device %s: %w", c.UUID, err)
 		}
 	}
-	if err := gone(driver.DestroyInstance(ctx, step.Target, ours.ID)); err != nil {
+	if err := destroyed(ctx, until, func() error { return driver.DestroyInstance(ctx, step.Target, ours.ID) }); err != nil {
 		return fmt.Errorf("removing GPU instance %d (%s): %w", ours.ID, wanted.Name, err)
 	}
 	left, err := driver.Instance(ctx, step.Target, ours.ID, "")
@@ -46,12 +49,30 @@ func (s Step) Undo(ctx context.Context, step checkpoint.Step) error {
 	return nil
 }
 
-// gone takes it for a success that there is nothing to remove.
-func gone(err error) error {
-	if errors.Is(err, gpu.ErrNotFound) {
-		return nil
+// prism-exporter frees its samples of an instance as soon as the record says that the instance is released, which takes it a few
+// milliseconds. A caller's own retry comes 250 ms later, for which the pod would wait.
+const (
+	samplesFreed = 50 * time.Millisecond
+	samplesRetry = time.Millisecond
+)
+
+// destroyed destroys something, and tries again while it is in use, until that time or the end of the context. Nothing to remove is a
+// success.
+func destroyed(ctx context.Context, until time.Time, destroy func() error) error {
+	for {
+		err := destroy()
+		switch {
+		case errors.Is(err, gpu.ErrNotFound):
+			return nil
+		case !errors.Is(err, gpu.ErrInUse) || !time.Now().Before(until):
+			return err
+		}
+		select {
+		case <-time.After(samplesRetry):
+		case <-ctx.Done():
+			return err
+		}
 	}
-	return err
 }
 
 // inspect finds what the step made, nil where it is not there. What is whole costs a few calls however many others there are. Whole: the
