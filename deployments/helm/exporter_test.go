@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
@@ -97,17 +99,48 @@ func TestChartExporter_Environment_EveryVariableRead(t *testing.T) {
 	}, load("prism-everything-exporter", "--values", everything))
 }
 
-// TestChartExporter_WebConfig_ProbesElsewhere: the kubelet can probe an exporter with TLS and passwords.
-func TestChartExporter_WebConfig_ProbesElsewhere(t *testing.T) {
-	for name, port := range map[string]string{"prism-exporter": "metrics", "prism-everything-exporter": "probes"} {
-		args := []string{}
-		if port == "probes" {
-			args = []string{"--values", everything}
-		}
+// TestChartExporter_Probes_PortOfTheirOwn: neither clients of the pages nor TLS and passwords keep the kubelet out.
+func TestChartExporter_Probes_PortOfTheirOwn(t *testing.T) {
+	for name, args := range map[string][]string{"prism-exporter": nil, "prism-everything-exporter": {"--values", everything}} {
 		container := exporterSet(t, parse(t, render(t, args...)), name).Spec.Template.Spec.Containers[0]
 		for _, probe := range []*corev1.Probe{container.StartupProbe, container.LivenessProbe, container.ReadinessProbe} {
-			assert.Equal(t, port, probe.HTTPGet.Port.String())
+			assert.Equal(t, "probes", probe.HTTPGet.Port.String())
 		}
+		ports := map[string]int32{}
+		for _, port := range container.Ports {
+			ports[port.Name] = port.ContainerPort
+		}
+		assert.Len(t, ports, 2)
+		assert.Equal(t, ports["metrics"]+1, ports["probes"])
+	}
+	_, complaint, err := template(t, "--set", "exporter.port=9401")
+	require.Error(t, err)
+	assert.Contains(t, complaint, "exporter.port and exporter.web.probePort are both 9401")
+}
+
+// TestChartExporter_NetworkPolicy_OffUnlessSet: it admits the peers that are named, or else the namespace of the release.
+func TestChartExporter_NetworkPolicy_OffUnlessSet(t *testing.T) {
+	assert.NotContains(t, parse(t, render(t)), "NetworkPolicy/prism-exporter")
+	for name, c := range map[string]struct {
+		args []string
+		from networkingv1.NetworkPolicyPeer
+	}{
+		"prism-exporter": {[]string{"--set", "exporter.networkPolicy.create=true"}, networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{}}},
+		"prism-everything-exporter": {[]string{"--values", everything}, networkingv1.NetworkPolicyPeer{
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": "monitoring"}},
+		}},
+	} {
+		rendered := parse(t, render(t, c.args...))
+		object := rendered["NetworkPolicy/"+name]
+		require.NotNil(t, object, name)
+		var policy networkingv1.NetworkPolicy
+		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, &policy, true))
+		assert.Equal(t, exporterSet(t, rendered, name).Spec.Selector.MatchLabels, policy.Spec.PodSelector.MatchLabels)
+		assert.Equal(t, []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, policy.Spec.PolicyTypes)
+		require.Len(t, policy.Spec.Ingress, 1)
+		assert.Equal(t, []networkingv1.NetworkPolicyPeer{c.from}, policy.Spec.Ingress[0].From)
+		require.Len(t, policy.Spec.Ingress[0].Ports, 1)
+		assert.Equal(t, "metrics", policy.Spec.Ingress[0].Ports[0].Port.String())
 	}
 }
 

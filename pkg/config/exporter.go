@@ -38,7 +38,8 @@ type Exporter struct {
 	Serving Serving `json:"serving"`
 	// WebConfigFile has the TLS certificate and the users of the HTTP endpoint, as of Prometheus's exporter toolkit. Empty: neither.
 	WebConfigFile string `json:"webConfigFile,omitempty"`
-	// ProbeEndpoint serves /healthz and /readyz without TLS and users; empty: the HTTP endpoint alone does.
+	// ProbeEndpoint serves /healthz and /readyz to the kubelet, without TLS and users and beside all clients of the HTTP endpoint; empty: the
+	// HTTP endpoint alone does.
 	ProbeEndpoint string `json:"probeEndpoint,omitempty"`
 }
 
@@ -125,7 +126,7 @@ func exporterDefaults() *Exporter {
 		Sampling: Sampling{
 			Interval: Duration{Duration: 10 * time.Second}, MinInterval: Duration{Duration: time.Second}, Sets: Names{"Basic"},
 		},
-		Serving: Serving{HTTPEndpoint: ":9400", LogVerbosity: 2, LogFormat: "text"},
+		Serving: Serving{HTTPEndpoint: ":9400", LogVerbosity: 2, LogFormat: "text"}, ProbeEndpoint: ":9401",
 	}
 }
 
@@ -148,7 +149,7 @@ func (e *Exporter) flags() *pflag.FlagSet {
 	f.StringVar(&e.OTLPEndpoint, "otlp-endpoint", e.OTLPEndpoint, "URL that metrics are sent to with OTLP over HTTP; empty: none are sent")
 	f.StringVar(&e.Serving.HTTPEndpoint, "http-endpoint", e.Serving.HTTPEndpoint, "address of /metrics, /metrics/dcgm, /healthz and /readyz")
 	f.StringVar(&e.WebConfigFile, "web-config-file", e.WebConfigFile, "file with TLS certificate and users of the HTTP endpoint, as of Prometheus's exporter toolkit")
-	f.StringVar(&e.ProbeEndpoint, "probe-endpoint", e.ProbeEndpoint, "address of /healthz and /readyz without TLS and users; empty: --http-endpoint alone")
+	f.StringVar(&e.ProbeEndpoint, "probe-endpoint", e.ProbeEndpoint, "address of /healthz and /readyz for the kubelet, without TLS and users; empty: --http-endpoint alone")
 	f.BoolVar(&e.Serving.Pprof, "pprof", e.Serving.Pprof, "serve /debug/pprof at the HTTP endpoint")
 	f.IntVarP(&e.Serving.LogVerbosity, "log-verbosity", "v", e.Serving.LogVerbosity, "0 errors and warnings for operators, 2 decisions, 4 details, 6 traces")
 	f.StringVar(&e.Serving.LogFormat, "log-format", e.Serving.LogFormat, "text or json")

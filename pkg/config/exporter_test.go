@@ -33,6 +33,7 @@ func TestLoadExporter_NoFlags_DefaultsOfChart(t *testing.T) {
 	e, err := LoadExporter(nil, func(string) string { return "" })
 	require.NoError(t, err)
 	assert.Equal(t, ":9400", e.Serving.HTTPEndpoint)
+	assert.Equal(t, ":9401", e.ProbeEndpoint, "clients of the pages cannot keep the kubelet out")
 	assert.Equal(t, 10*time.Second, e.Sampling.Interval.Duration)
 	assert.Equal(t, time.Second, e.Sampling.MinInterval.Duration)
 	for _, flag := range ExporterFlags() {

@@ -15,7 +15,6 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/munnerz/goautoneg"
 	"github.com/prometheus/exporter-toolkit/web"
-	"golang.org/x/net/netutil"
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/config"
@@ -26,7 +25,7 @@ type server struct {
 	serving config.Serving
 	// webConfig is a file of exporter-toolkit; empty for none.
 	webConfig string
-	// probes is where /healthz and /readyz are without TLS and users; empty for nowhere else.
+	// probes is where the kubelet finds /healthz and /readyz, without TLS and users, whatever clients of the pages do; empty for nowhere else.
 	probes string
 	pages  *pages
 	// ready returns what is missing before anything can be measured, nil if nothing is; notes are what is missing besides.
@@ -51,9 +50,8 @@ const (
 	headerTimeout = 10 * time.Second
 	// writeTimeout is more than a page takes; net/http/pprof adds the time of a profile to it.
 	writeTimeout = time.Minute
-	idleTimeout  = 2 * time.Minute
-	// maxConnections bounds the memory that clients can take; Prometheus and the kubelet need a few.
-	maxConnections = 64
+	// idleTimeout is less than Prometheus's usual interval: another connection is cheap, and one that is kept is another client's place.
+	idleTimeout = 10 * time.Second
 )
 
 // run serves until the context ends. A port that is in use is an error.
@@ -85,7 +83,7 @@ func (s *server) serve(ctx context.Context, address, flag string, handler http.H
 	logger := slog.New(logr.ToSlogHandler(klog.FromContext(ctx).V(4)))
 	server := bounded(handler)
 	server.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelDebug)
-	limited := netutil.LimitListener(listener, maxConnections)
+	limited := &connections{Listener: listener}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if s.listening != nil {
 		s.listening(listener.Addr())

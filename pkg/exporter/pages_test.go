@@ -5,10 +5,8 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"runtime"
 	"strconv"
 	"strings"
@@ -177,36 +175,4 @@ func TestServer_ProfileLongerThanTimeout_Served(t *testing.T) {
 	profile, err := io.ReadAll(answer.Body)
 	require.NoError(t, err)
 	assert.NotEmpty(t, profile)
-}
-
-// TestServer_ManyConnections_Bounded: a connection beyond the limit waits until another one is closed.
-func TestServer_ManyConnections_Bounded(t *testing.T) {
-	t.Parallel()
-	var now view = &text{"one"}
-	s, at := serving(&now), make(chan net.Addr, 1)
-	s.serving.HTTPEndpoint, s.listening = "127.0.0.1:0", func(a net.Addr) { at <- a }
-	go func() { _ = s.run(t.Context()) }()
-	address := (<-at).String()
-	asked := func() net.Conn {
-		connection, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = connection.Close() })
-		_, err = connection.Write([]byte("GET /healthz HTTP/1.1\r\nHost: node\r\n\r\n"))
-		require.NoError(t, err)
-		return connection
-	}
-	answered := func(connection net.Conn, within time.Duration) error {
-		require.NoError(t, connection.SetReadDeadline(time.Now().Add(within)))
-		_, err := connection.Read(make([]byte, 1))
-		return err
-	}
-	first := asked()
-	require.NoError(t, answered(first, waitLimit))
-	for range maxConnections - 1 {
-		require.NoError(t, answered(asked(), waitLimit))
-	}
-	beyond := asked()
-	require.ErrorIs(t, answered(beyond, 100*time.Millisecond), os.ErrDeadlineExceeded)
-	require.NoError(t, first.Close())
-	require.NoError(t, answered(beyond, waitLimit))
 }

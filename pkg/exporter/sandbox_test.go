@@ -144,7 +144,7 @@ func (w *world) run(flags ...string) (ended func() error) {
 	require.NoError(w.t, err)
 	args := append([]string{
 		"--host-root=" + w.node.Root(), "--kubelet-plugins-dir=" + filepath.Join(w.dir, "plugins"), "--run-dir=" + filepath.Join(w.dir, "run"),
-		"--kubelet-pod-resources-socket=" + filepath.Join(w.dir, "kubelet.sock"), "--node-name=node-a", "--http-endpoint=127.0.0.1:0",
+		"--kubelet-pod-resources-socket=" + filepath.Join(w.dir, "kubelet.sock"), "--node-name=node-a", "--http-endpoint=127.0.0.1:0", "--probe-endpoint=",
 		"--interval=200ms", "--min-interval=100ms",
 	}, flags...)
 	child := exec.CommandContext(context.Background(), self)

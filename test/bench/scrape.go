@@ -45,7 +45,7 @@ func (b *bencher) startExporter(ctx context.Context, t *tenants, interval time.D
 	}
 	e = &scraper{at: at, log: filepath.Join(t.second.Dir, "exporter.log"), client: &http.Client{Transport: &http.Transport{DisableCompression: true}}}
 	e.command = exec.CommandContext(ctx, filepath.Join(filepath.Dir(b.Binary), "prism-exporter"),
-		"--driver-name="+t.second.Driver, "--node-name="+b.Node, "--host-root=/", "--http-endpoint="+at, "--interval="+interval.String(),
+		"--driver-name="+t.second.Driver, "--node-name="+b.Node, "--host-root=/", "--http-endpoint="+at, "--probe-endpoint=", "--interval="+interval.String(),
 		"--kubelet-plugins-dir="+t.second.pluginsDir(), "--kubelet-pod-resources-socket="+t.socket, "--cri-socket="+t.socket,
 		"--run-dir="+filepath.Join(t.second.Dir, "run"), "--sets="+everySet)
 	log, err := os.OpenFile(e.log, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
