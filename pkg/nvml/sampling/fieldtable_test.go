@@ -1,0 +1,199 @@
+package sampling
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/metrics"
+	"github.com/prism-gpu/prism/test/simgpu/model"
+)
+
+// earlier are the events of each kind in the life of the board before the driver was loaded, of those that the board keeps.
+const earlier = 100
+
+// levels are what a script sets, no two alike, so that a field that is read from another's place has a value that is wrong.
+var levels = map[model.Quantity]float64{
+	model.QuantityGraphics: 81, model.QuantitySM: 73, model.QuantityOccupancy: 67, model.QuantityTensor: 59, model.QuantityDRAM: 53,
+	model.QuantityFP64: 47, model.QuantityFP32: 43, model.QuantityFP16: 41, model.QuantityInteger: 31, model.QuantityEncoder: 29,
+	model.QuantityDecoder: 23, model.QuantityJPEG: 19, model.QuantityOFA: 17, model.QuantityMemory: 3001,
+	model.QuantityPCIeTx: 101, model.QuantityPCIeRx: 103,
+}
+
+// boardLevels are what only a whole board has, and how many events of each kind happen.
+var boardLevels = map[model.Quantity]float64{
+	model.QuantityNVLinkTx: 107, model.QuantityNVLinkRx: 109, model.QuantityPower: 61.5, model.QuantityTemperature: 62,
+	model.QuantityMemoryTemperature: 71, model.QuantitySMClock: 1111, model.QuantityMemoryClock: 2222, model.QuantityVideoClock: 1333,
+	model.QuantityThrottlePower: 0.1, model.QuantityThrottleThermal: 0.2, model.QuantityThrottleSyncBoost: 0.3, model.QuantityThrottleBoard: 0.4,
+	model.QuantityThrottleLowUtilization: 0.5, model.QuantityThrottleReliability: 0.6,
+	model.QuantityECCCorrected: 3, model.QuantityECCUncorrected: 5, model.QuantityRetiredCorrected: 7, model.QuantityRetiredUncorrected: 11,
+	model.QuantityRowsCorrectable: 13, model.QuantityRowsUncorrectable: 15, model.QuantityRowsFailed: 1, model.QuantityPCIeReplays: 21,
+	model.QuantityNVLinkFlitErrors: 25, model.QuantityNVLinkDataErrors: 27, model.QuantityNVLinkReplays: 33, model.QuantityNVLinkRecoveries: 37,
+}
+
+// tolerance is for what links do not share evenly; no two values are as close.
+const tolerance = 5e-4
+
+// mib is the unit of the script's rates and memory.
+const mib = 1 << 20
+
+// ratios are the fields of GPM, and of the engines, of a GPU and of a GPU instance alike.
+func ratios() map[metrics.Field]float64 {
+	want := map[metrics.Field]float64{}
+	for field, q := range map[metrics.Field]model.Quantity{
+		metrics.FieldUtilization: model.QuantityGraphics, metrics.FieldGraphicsActive: model.QuantityGraphics,
+		metrics.FieldSMActive: model.QuantitySM, metrics.FieldSMOccupancy: model.QuantityOccupancy, metrics.FieldTensorActive: model.QuantityTensor,
+		metrics.FieldDRAMActive: model.QuantityDRAM, metrics.FieldUtilizationMemory: model.QuantityDRAM, metrics.FieldFP64Active: model.QuantityFP64,
+		metrics.FieldFP32Active: model.QuantityFP32, metrics.FieldFP16Active: model.QuantityFP16, metrics.FieldIntegerActive: model.QuantityInteger,
+		metrics.FieldUtilizationEncoder: model.QuantityEncoder, metrics.FieldUtilizationDecoder: model.QuantityDecoder,
+		metrics.FieldUtilizationJPEG: model.QuantityJPEG, metrics.FieldUtilizationOFA: model.QuantityOFA,
+	} {
+		want[field] = levels[q] / 100
+	}
+	want[metrics.FieldPCIeTransmitRate] = levels[model.QuantityPCIeTx] * mib
+	want[metrics.FieldPCIeReceiveRate] = levels[model.QuantityPCIeRx] * mib
+	return want
+}
+
+// wanted are the values of a GPU after the script has run for so many seconds, of all fields that any board has.
+func wanted(b *model.Board, seconds float64) map[metrics.Field]float64 {
+	l, s := boardLevels, b.Sensors()
+	want := ratios()
+	links := max(1, float64(s.Links))
+	maps.Copy(want, map[metrics.Field]float64{
+		metrics.FieldClockSM: 1111e6, metrics.FieldClockGraphics: 1111e6, metrics.FieldClockMemory: 2222e6, metrics.FieldClockVideo: 1333e6,
+		metrics.FieldTemperatureGPU: 62, metrics.FieldTemperatureMemory: 71,
+		metrics.FieldPowerUsage: 61.5, metrics.FieldPowerLimit: float64(b.Power.Limit) / 1000, metrics.FieldEnergy: 61.5 * seconds,
+		metrics.FieldPerformanceState: 0, metrics.FieldClockEventReasons: 0x34,
+		metrics.FieldPCIeLinkGeneration: float64(b.Product.LinkGen), metrics.FieldPCIeLinkWidth: 16,
+		metrics.FieldMemoryTotal: float64(b.Memory.TotalMiB) * mib, metrics.FieldMemoryReserved: float64(b.Memory.ReservedMiB) * mib,
+		metrics.FieldMemoryUsed: 3001 * mib, metrics.FieldMemoryFree: float64(b.Memory.TotalMiB-b.Memory.ReservedMiB-3001) * mib,
+		metrics.FieldBAR1Total:         float64(s.BAR1MiB) * mib,
+		metrics.FieldNVLinkTransmitted: 107 * mib * seconds, metrics.FieldNVLinkReceived: 109 * mib * seconds,
+		metrics.FieldNVLink0Transmitted: 107 * mib * seconds / links, metrics.FieldNVLink0Received: 109 * mib * seconds / links,
+		metrics.FieldNVLinkTransmitRate: 107 * mib, metrics.FieldNVLinkReceiveRate: 109 * mib,
+		metrics.FieldNVLinkCRCFlitErrors: 25, metrics.FieldNVLinkCRCDataErrors: 27, metrics.FieldNVLinkReplays: 33, metrics.FieldNVLinkRecoveries: 37,
+		metrics.FieldPCIeReplays: 21, metrics.FieldRecoveryAction: 0,
+		metrics.FieldECCCorrectedVolatile: 3, metrics.FieldECCUncorrectedVolatile: 5,
+		metrics.FieldECCCorrectedAggregate: earlier + 3, metrics.FieldECCUncorrectedAggregate: earlier + 5,
+		metrics.FieldRetiredPagesCorrected: earlier + 7, metrics.FieldRetiredPagesUncorrected: earlier + 11, metrics.FieldRetiredPagesPending: 0,
+		metrics.FieldRowsRemappedCorrectable: earlier + 13, metrics.FieldRowsRemappedUncorrectable: earlier + 15,
+		metrics.FieldRowRemapPending: 0, metrics.FieldRowRemapFailure: 1,
+		metrics.FieldViolationPower: l[model.QuantityThrottlePower] * seconds, metrics.FieldViolationThermal: l[model.QuantityThrottleThermal] * seconds,
+		metrics.FieldViolationSyncBoost:      l[model.QuantityThrottleSyncBoost] * seconds,
+		metrics.FieldViolationBoardLimit:     l[model.QuantityThrottleBoard] * seconds,
+		metrics.FieldViolationLowUtilization: l[model.QuantityThrottleLowUtilization] * seconds,
+		metrics.FieldViolationReliability:    l[model.QuantityThrottleReliability] * seconds,
+	})
+	return want
+}
+
+// scripted runs the script on the child's GPU, which had events in an earlier load of the driver, and on the MIG devices in it, and
+// returns the last of the rounds, and for how long the script ran.
+func (c *child) scripted(mig ...string) (r read, seconds float64) {
+	c.t.Helper()
+	whole := maps.Clone(boardLevels)
+	if len(mig) == 0 {
+		maps.Copy(whole, levels)
+	}
+	require.NoError(c.t, c.node.Model.SetLoad(c.node.Model.Identities()[0].UUID, model.Script{Steps: []model.Step{{Values: whole}}}))
+	for _, device := range mig {
+		require.NoError(c.t, c.node.Model.SetLoad(device, model.Script{Steps: []model.Step{{Values: levels}}}))
+	}
+	for range most {
+		c.pass(time.Second)
+		seconds++
+		r = c.must("round")
+	}
+	return r, seconds
+}
+
+// worn has the driver loaded again on a board on which events happened before.
+func (c *child) worn() {
+	c.t.Helper()
+	before := map[model.Quantity]float64{}
+	for q := model.QuantityECCCorrected; q <= model.QuantityNVLinkRecoveries; q++ {
+		before[q] = earlier
+	}
+	delete(before, model.QuantityRowsFailed)
+	require.NoError(c.t, c.node.Model.SetLoad(c.node.Model.Identities()[0].UUID, model.Script{Steps: []model.Step{{Values: before}}}))
+	c.pass(time.Second)
+	c.node.UnloadDriver()
+	c.node.LoadDriver()
+}
+
+// TestRound_EveryBoard_ValuesOfTheScript: each field has the value of what it is named for, in base units, and of nothing else.
+func TestRound_EveryBoard_ValuesOfTheScript(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{"t4", "a30", "a100-40", "a100-80", "l40s", "h100-80", "h200-141", "b200-180"} {
+		t.Run(id, func(t *testing.T) {
+			t.Parallel()
+			board, err := model.BoardByID(id)
+			require.NoError(t, err)
+			c := samplingOn(t, id)
+			c.worn()
+			c.must("open")
+			r, seconds := c.scripted()
+			want := wanted(&board, seconds)
+			for field, value := range r.Values {
+				if field == metrics.FieldBAR1Used {
+					continue // the simulated GPU has no level for it
+				}
+				require.Contains(t, want, field, metrics.Table[field].Help)
+				assert.InDelta(t, want[field], value, tolerance*want[field], "%s on %s", metrics.Table[field].Help, id)
+			}
+			assert.Greater(t, len(r.Values), 30, "there is something to compare")
+		})
+	}
+}
+
+// TestRound_MIGOnEveryBoard_ValuesOfTheScript: an instance has its own values, and its GPU those of the board.
+func TestRound_MIGOnEveryBoard_ValuesOfTheScript(t *testing.T) {
+	t.Parallel()
+	for id, gpm := range map[string]bool{
+		"a30": false, "a100-40": false, "a100-80": false, "h100-80": true, "h200-141": true, "b200-180": true,
+	} {
+		t.Run(id, func(t *testing.T) {
+			t.Parallel()
+			board, err := model.BoardByID(id)
+			require.NoError(t, err)
+			c := samplingOn(t, id)
+			smi(t, c.node, "-i", "0", "-mig", "1")
+			c.worn()                               // Ampere changes the mode then
+			smi(t, c.node, "-i", "0", "-mig", "1") // Hopper has lost it then
+			smi(t, c.node, "mig", "-cgi", "0", "-C")
+			c.must("open")
+			first := c.must("round")
+			require.Len(t, first.MIGDevices, 1)
+			r, seconds := c.scripted(string(first.MIGDevices[0].Facts.UUID))
+			onBoard := wanted(&board, seconds)
+			for field := range ratios() {
+				delete(onBoard, field) // on the instance alone
+			}
+			for _, field := range []metrics.Field{
+				metrics.FieldMemoryTotal, metrics.FieldMemoryUsed, metrics.FieldMemoryFree, metrics.FieldMemoryReserved, metrics.FieldBAR1Total,
+			} {
+				delete(onBoard, field) // depends on what the instance has taken
+			}
+			for field, value := range r.Values {
+				if expected, compared := onBoard[field]; compared {
+					assert.InDelta(t, expected, value, tolerance*expected, "%s of the GPU", metrics.Table[field].Help)
+				}
+			}
+			instance := r.MIGDevices[0].Values
+			want := ratios()
+			for field, value := range instance {
+				if expected, compared := want[field]; compared {
+					assert.InDelta(t, expected, value, tolerance*expected, "%s of the instance", metrics.Table[field].Help)
+				}
+			}
+			assert.Equal(t, gpm, instance[metrics.FieldSMActive] > 0)
+			assert.InDelta(t, 3001*mib, instance[metrics.FieldMemoryUsed], 0)
+			assert.InDelta(t, instance[metrics.FieldMemoryTotal],
+				instance[metrics.FieldMemoryUsed]+instance[metrics.FieldMemoryFree]+instance[metrics.FieldMemoryReserved], 0)
+		})
+	}
+}
