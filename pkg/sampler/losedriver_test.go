@@ -1,0 +1,36 @@
+package sampler
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/metrics"
+)
+
+// TestSampler_DriverReloaded_XIDsKept: they are counted since the exporter began, and a reload is what often follows one. A count that
+// vanished with the driver would not grow again for what the alert has missed.
+func TestSampler_DriverReloaded_XIDsKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1)
+		s := started(t, Options{Library: f})
+		synctest.Wait()
+		f.change(func() { f.xids = []fakeXID{{"GPU-0", metrics.XID{Code: 79, GPUInstance: -1}}} })
+		pass(time.Second)
+		before := gpuOf(t, s, "GPU-0").XIDs
+		require.Len(t, before, 1)
+		f.change(func() { f.gpus["GPU-0"].err, f.openErr = gpu.ErrDriverNotLoaded, gpu.ErrDriverNotLoaded })
+		pass(15 * time.Second)
+		require.ErrorIs(t, s.Status().Err, gpu.ErrDriverNotLoaded)
+		assert.Equal(t, before, gpuOf(t, s, "GPU-0").XIDs, "while no driver is loaded")
+		f.change(func() { f.gpus["GPU-0"].err, f.openErr = nil, nil })
+		pass(15 * time.Second)
+		require.True(t, gpuOf(t, s, "GPU-0").Up)
+		assert.Equal(t, before, gpuOf(t, s, "GPU-0").XIDs, "and by the next one")
+	})
+}
