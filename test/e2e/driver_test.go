@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // driverLimit is how long the plugin may take to notice that a driver came or went.
@@ -56,10 +57,10 @@ func TestWholeDriverUnloaded(t *testing.T) {
 	assert.Equal(t, before.Status.ContainerStatuses[0].ContainerID, after.Status.ContainerStatuses[0].ContainerID)
 }
 
-// TestWholeDriverUpgraded: a process cannot load another version of the library, so the plugin exits with 0 and is restarted.
+// TestWholeDriverUpgraded: a process cannot load another version of the library, so the plugin and the exporter exit with 0 and are restarted.
 func TestWholeDriverUpgraded(t *testing.T) {
 	ns := exclusive(t)
-	before := ns.freshPlugin(t)
+	before, exporter := ns.freshPlugin(t), ns.freshExporter(t)
 	h, err := ns.hardware()
 	require.NoError(t, err)
 	version := "580.105.08"
@@ -74,9 +75,14 @@ func TestWholeDriverUpgraded(t *testing.T) {
 	t.Logf("driver %s was published %.1f s after it took the place of %s", version, time.Since(start).Seconds(), h.Driver.Version)
 	ns.advertises(t, ns.gpus.size, driverLimit)
 
-	eventually(t, startLimit, func() error { return ns.restarted(before) })
-	status := ns.plugin(t).Status.ContainerStatuses[0]
-	require.Equal(t, int32(0), status.LastTerminationState.Terminated.ExitCode, "%+v", status.LastTerminationState)
+	for program, pod := range map[string]*corev1.Pod{"plugin": before, "exporter": exporter} {
+		eventually(t, startLimit, func() error { return ns.restarted(pod) })
+		var after corev1.Pod
+		require.NoError(t, ns.get(&after, "pod", pod.Name, "--namespace", system))
+		last := after.Status.ContainerStatuses[0].LastTerminationState
+		require.NotNil(t, last.Terminated, "%s: %+v", program, last)
+		require.Equal(t, int32(0), last.Terminated.ExitCode, "%s: %+v", program, last)
+	}
 
 	ns.apply("whole-gpu/pod.yaml")
 	grants := ns.grantedTo(ns.ready("whole-gpu"), "gpu")

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -72,6 +73,24 @@ func (c *cluster) exporter() (*corev1.Pod, error) {
 		return nil, fmt.Errorf("exporter pod %s is not ready: %+v", pod.Name, statuses)
 	}
 	return pod, nil
+}
+
+// freshExporter returns an exporter that never restarted, so that the kubelet restarts it at once when it ends.
+func (c *cluster) freshExporter(t *testing.T) *corev1.Pod {
+	t.Helper()
+	var pod *corev1.Pod
+	ready := func() (err error) {
+		pod, err = c.exporter()
+		return err
+	}
+	eventually(t, startLimit, ready)
+	if pod.Status.ContainerStatuses[0].RestartCount == 0 {
+		return pod
+	}
+	c.must(t, c.kubectl("rollout", "restart", "--namespace", system, "daemonset/prism-exporter")...)
+	c.must(t, c.kubectl("rollout", "status", "--namespace", system, "daemonset/prism-exporter", "--timeout=90s")...)
+	eventually(t, startLimit, ready)
+	return pod
 }
 
 // selector of the series of a device, on the exporter's own page.

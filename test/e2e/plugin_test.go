@@ -64,15 +64,15 @@ func (c *cluster) freshPlugin(t *testing.T) *corev1.Pod {
 	return c.plugin(t)
 }
 
-// restarted complains until the plugin's container was restarted, once and in the same pod, and is ready.
-func (c *cluster) restarted(plugin *corev1.Pod) error {
+// restarted complains until the container of the plugin or the exporter was restarted, once and in the same pod, and is ready.
+func (c *cluster) restarted(pod *corev1.Pod) error {
 	var now corev1.Pod
-	if err := c.get(&now, "pod", plugin.Name, "--namespace", system); err != nil {
+	if err := c.get(&now, "pod", pod.Name, "--namespace", system); err != nil {
 		return err
 	}
 	status := now.Status.ContainerStatuses[0]
-	if status.RestartCount != plugin.Status.ContainerStatuses[0].RestartCount+1 || !status.Ready {
-		return fmt.Errorf("the plugin is not back: %+v", status)
+	if status.RestartCount != pod.Status.ContainerStatuses[0].RestartCount+1 || !status.Ready {
+		return fmt.Errorf("%s is not back: %+v", pod.Name, status)
 	}
 	return nil
 }
