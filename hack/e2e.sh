@@ -66,11 +66,13 @@ mps='^Test(MPS|EnforcedMemory)'
 profile='^TestProfile_'
 logs=$(mktemp -d)
 declare -A groups=()
-# rules tests the chart's rules with promtool, and the queries of the documentation's pages. Tests that read metrics wait for the Prometheus that it builds beside the clusters.
+# rules tests the chart's rules and the queries of the documentation with promtool, and the queries of the dashboards on example pages. Tests that read metrics wait for the Prometheus that it builds beside the clusters.
 rules() {
 	bin/localcluster build prometheus >/dev/null
 	go test -v -count 1 ./deployments/helm -run '^TestChartRules_Promtool_ChecksAndTests$' | tee "$logs/promtool"
 	grep -q '^--- PASS' "$logs/promtool"
+	go test -v -count 1 ./deployments/helm -run '^TestDocs_Queries_EvaluatedAsWritten$' | tee "$logs/docs"
+	grep -q '^--- PASS' "$logs/docs"
 	go test -v -count 1 ./hack/preview -run '^TestQueries_' | tee "$logs/preview"
 	grep -q '^--- PASS' "$logs/preview"
 }
