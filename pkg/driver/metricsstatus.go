@@ -78,7 +78,10 @@ func (s ClaimStatus) metrics(r *checkpoint.Result) *kube.MetricsCondition {
 		}
 	default:
 		return &kube.MetricsCondition{
-			Ready: true, Reason: reasonMetricsConfigured, Message: "The exporter of the node has the options of the claim.",
+			Ready: true, Reason: reasonMetricsConfigured,
+			// The plugin knows the chart's value alone, not what an exporter does.
+			Message: "The options of the claim are recorded for prism-exporter, which is enabled on GPU nodes; metric prism_gpu_up says " +
+				"whether it samples the GPU.",
 		}
 	}
 }

@@ -20,8 +20,14 @@ import (
 func TestClaimStatus_Metrics_ConditionAndData(t *testing.T) {
 	t.Parallel()
 	for exporter, want := range map[bool]metav1.Condition{
-		true:  {Status: metav1.ConditionTrue, Reason: "Configured"},
-		false: {Status: metav1.ConditionFalse, Reason: "ExporterDisabled"},
+		true: {
+			Status: metav1.ConditionTrue, Reason: "Configured", Message: "The options of the claim are recorded for prism-exporter, which is enabled " +
+				"on GPU nodes; metric prism_gpu_up says whether it samples the GPU.",
+		},
+		false: {
+			Status: metav1.ConditionFalse, Reason: "ExporterDisabled",
+			Message: "No metrics are sampled: prism-exporter does not run on the node (chart value exporter.enabled).",
+		},
 	} {
 		record := done("a")
 		record.Results[1].ShareID = ""
@@ -39,6 +45,7 @@ func TestClaimStatus_Metrics_ConditionAndData(t *testing.T) {
 			require.NotNil(t, condition)
 			assert.Equal(t, want.Status, condition.Status)
 			assert.Equal(t, want.Reason, condition.Reason)
+			assert.Equal(t, want.Message, condition.Message, "what the plugin knows, and no more")
 			assert.Contains(t, string(d.Data.Raw), `"metrics":{"interval":"2s","sets":["Basic","Memory"]}`)
 		}
 	}
