@@ -20,7 +20,7 @@ type Library interface {
 	Open(ctx context.Context) error
 	// Close frees all samples and ends the session. Closing a closed library is no error.
 	Close() error
-	// GPUs lists the GPUs by index, and as faults those that do not answer.
+	// GPUs lists the GPUs by index, and as faults those that do not answer. Those that the session has listed before are not asked again.
 	GPUs(ctx context.Context) ([]metrics.Identity, []gpu.Fault, error)
 	// Values reads the GPU's own fields, those of GPM left out.
 	Values(ctx context.Context, id gpu.UUID, fields metrics.FieldSet, into *metrics.Values) error

@@ -137,7 +137,7 @@ func (c *crew) end(err error) {
 	}
 }
 
-// list lists the GPUs and starts a worker for each that has none. It returns the GPUs that do not answer.
+// list lists the GPUs, of which the driver asks those that it has not listed yet, and starts a worker for each that has none. It returns the GPUs that do not answer.
 func (c *crew) list() (broken []gpu.Fault, err error) {
 	var identities []metrics.Identity
 	identities, broken, err = c.s.opts.Library.GPUs(c.calls)

@@ -39,8 +39,14 @@ type Driver struct {
 
 	mu      sync.Mutex
 	devices map[gpu.UUID]*device
-	// handles are the devices' present ones.
-	handles map[gpu.UUID]nvml.Device
+	// listed is what was read of the devices last, for what runs beside the calls on them.
+	listed map[gpu.UUID]listed
+}
+
+// listed is a device whose handle and identity do not change: another one takes its place.
+type listed struct {
+	handle   nvml.Device
+	identity metrics.Identity
 }
 
 // New returns a driver that is not open.
@@ -66,7 +72,7 @@ func (d *Driver) Open(ctx context.Context) error {
 		return err
 	}
 	d.session, d.lib = session, session.Library()
-	d.devices, d.handles, d.events = map[gpu.UUID]*device{}, map[gpu.UUID]nvml.Device{}, events{}
+	d.devices, d.listed, d.events = map[gpu.UUID]*device{}, map[gpu.UUID]listed{}, events{}
 	if d.version, err = session.Driver(ctx); err != nil {
 		return errors.Join(err, d.Close())
 	}

@@ -3,7 +3,6 @@ package sampling
 import (
 	"context"
 	"errors"
-	"maps"
 	"math"
 	"time"
 
@@ -83,7 +82,11 @@ func (d *Driver) register(ctx context.Context) error {
 func (d *Driver) present() map[gpu.UUID]nvml.Device {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return maps.Clone(d.handles)
+	handles := make(map[gpu.UUID]nvml.Device, len(d.listed))
+	for id, g := range d.listed {
+		handles[id] = g.handle
+	}
+	return handles
 }
 
 // closeEvents frees the event set, once nothing waits for it.

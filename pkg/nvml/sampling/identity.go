@@ -14,16 +14,21 @@ import (
 	"github.com/prism-gpu/prism/pkg/nvml/library"
 )
 
-// GPUs lists the GPUs by index, and as faults those that do not answer. GPUs that were listed before are begun again.
+// GPUs lists the GPUs by index, and as faults those that do not answer. GPUs that were listed before are not asked again: they are as they
+// were read last, and their calls go on meanwhile.
 func (d *Driver) GPUs(ctx context.Context) ([]metrics.Identity, []gpu.Fault, error) {
 	count, err := library.Ask(ctx, d.session, library.Call{On: library.WholeDriver, Name: "nvmlDeviceGetCount_v2", Limit: d.opts.Deadline},
 		d.lib.DeviceGetCount)
 	if err != nil {
 		return nil, nil, fmt.Errorf("listing GPUs: %w", err)
 	}
+	known := d.identities()
 	found, faults := make([]*device, count), make([]gpu.Fault, count)
 	var all sync.WaitGroup // a GPU that hangs holds up the others for one deadline at most
 	for index := range count {
+		if _, listed := known[index]; listed {
+			continue
+		}
 		all.Go(func() {
 			g := &device{driver: d, on: library.GPUAt(index), identity: metrics.Identity{Index: index}}
 			if err := g.identify(ctx); err != nil {
@@ -36,22 +41,43 @@ func (d *Driver) GPUs(ctx context.Context) ([]metrics.Identity, []gpu.Fault, err
 	all.Wait()
 	var identities []metrics.Identity
 	var broken []gpu.Fault
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	for index, g := range found {
+		identity, listed := known[index]
 		switch {
-		case g != nil && d.devices[g.identity.UUID] == nil:
-			d.devices[g.identity.UUID], d.handles[g.identity.UUID] = g, g.handle
-			identities = append(identities, g.identity)
+		case listed:
+			identities = append(identities, identity)
 		case g != nil:
-			identities = append(identities, d.devices[g.identity.UUID].identity) // its samples stay
+			identities = append(identities, g.identity)
 		case errors.Is(faults[index].Err, gpu.ErrDriverNotLoaded):
 			return nil, nil, fmt.Errorf("listing GPUs: %w", faults[index].Err)
 		default:
 			broken = append(broken, faults[index])
 		}
 	}
+	d.add(found)
 	return identities, broken, nil
+}
+
+// identities are those of the GPUs that were listed, by index.
+func (d *Driver) identities() map[int]metrics.Identity {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	known := make(map[int]metrics.Identity, len(d.listed))
+	for _, g := range d.listed {
+		known[g.identity.Index] = g.identity
+	}
+	return known
+}
+
+// add adds GPUs that were found; nil for others.
+func (d *Driver) add(found []*device) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, g := range found {
+		if g != nil {
+			d.devices[g.identity.UUID], d.listed[g.identity.UUID] = g, listed{g.handle, g.identity}
+		}
+	}
 }
 
 // identify reads what does not change while the driver is loaded and the MIG mode stays.

@@ -87,7 +87,7 @@ func (g *device) renew(ctx context.Context) error {
 	}
 	g.driver.mu.Lock()
 	defer g.driver.mu.Unlock()
-	g.driver.handles[g.identity.UUID] = g.handle
+	g.driver.listed[g.identity.UUID] = listed{g.handle, g.identity}
 	return nil
 }
 
