@@ -137,7 +137,8 @@ func (c *crew) end(err error) {
 	}
 }
 
-// list lists the GPUs, of which the driver asks those that it has not listed yet, and starts a worker for each that has none. It returns the GPUs that do not answer.
+// list lists the GPUs, of which the driver asks those that it has not listed yet, and starts a worker for each that has none. It returns
+// the GPUs that do not answer.
 func (c *crew) list() (broken []gpu.Fault, err error) {
 	var identities []metrics.Identity
 	identities, broken, err = c.s.opts.Library.GPUs(c.calls)
@@ -190,7 +191,9 @@ func (c *crew) relist(broken []gpu.Fault) {
 
 // countXIDs waits for XIDs. A driver without events has none.
 func (c *crew) countXIDs() {
-	for c.run.Err() == nil {
+	log := xidLog{log: c.s.opts.Log}
+	defer log.write(true)
+	for ; c.run.Err() == nil; log.write(false) {
 		id, xid, err := c.s.opts.Library.NextXID(c.calls, xidWait)
 		var unsupported *gpu.UnsupportedError
 		switch {
@@ -202,7 +205,7 @@ func (c *crew) countXIDs() {
 		case err != nil:
 			sleep(c.run, xidWait)
 		case id != "":
-			c.s.opts.Log.Info("GPU reported an XID", "gpu", id, "xid", xid.Code, "gpuInstance", xid.GPUInstance)
+			log.add(id, xid)
 			c.s.note(id, xid)
 		}
 	}
