@@ -179,8 +179,8 @@ func TestChartExporter_Counters_OneSource(t *testing.T) {
 // ruleFile is what a file of Prometheus's rules has.
 type ruleFile struct {
 	Groups []struct {
-		Name  string
-		Rules []struct {
+		Name, Interval string
+		Rules          []struct {
 			Record, Alert, Expr, For string
 			Labels, Annotations      map[string]string
 		}
@@ -220,6 +220,16 @@ func TestChartRules_EachAlert_TestedAndInSentences(t *testing.T) {
 			assert.Contains(t, []string{"info", "warning", "critical"}, rule.Labels["severity"], rule.Alert)
 			assert.NotEmpty(t, rule.Annotations["summary"], rule.Alert)
 			assert.Regexp(t, `\.$`, rule.Annotations["description"], rule.Alert)
+		}
+	}
+}
+
+// TestChartRules_Alerts_ReadNoSamplesOfHours: of containers, of which there are many. Recorded maxima are for that.
+func TestChartRules_Alerts_ReadNoSamplesOfHours(t *testing.T) {
+	long := regexp.MustCompile(`(?:^|[^:\w])(prism_(?:container|mig)_\w+)(?:\{[^}]*})?\[\d+[hd]`)
+	for _, group := range rules(t).Groups {
+		for _, rule := range group.Rules {
+			assert.NotRegexp(t, long, rule.Expr, rule.Alert+rule.Record)
 		}
 	}
 }
