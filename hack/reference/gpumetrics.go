@@ -188,10 +188,32 @@ func recipeSection(out *text) {
 	out.para("```promql\n" + dcgmMIGJoin + "\n```")
 	out.para("While dcgm-exporter reads these fields it holds the performance monitor, so Nsight tools cannot use it, and its session keeps MIG " +
 		"devices in use: pause it before such work, and keep it off nodes whose MIG devices Prism creates.")
+	simulatedSection(out)
 	out.heading("What the exporter does not do")
 	out.para("- Accounting by job: the claim's labels in `prism_gpu_allocation_info` name a job, and Prometheus adds up.\n" +
 		"- Diagnostics: run DCGM's on a drained node.\n" +
 		"- Power limits and clocks: nothing is set, they are only read.")
+}
+
+// simulatedSection says what no real GPU has confirmed. A line leaves the list when `make test-gpu` has seen it on one.
+func simulatedSection(out *text) {
+	out.heading("Seen with the simulated GPU only")
+	out.para("NVIDIA's documentation leaves these open, or says them of some drivers only. Prism relies on what the simulated GPU does, and no real GPU has " +
+		"confirmed it. `make test-gpu OUT=DIR` keeps what a real one answers.")
+	t := table{head: []string{"question", "what Prism takes for granted", "if it is otherwise"}}
+	t.row("The device handle of an event", "is that of `nvmlDeviceGetHandleByIndex`, also for an XID of a GPU instance",
+		"the XID belongs to no GPU, and is not counted")
+	t.row("GPM of a GPU instance", "`nvmlGpmMigSampleGet` takes the id of the GPU instance, not an index", "values are of another MIG device, or absent")
+	t.row("GPM of a GPU in MIG mode", "either has values, or answers `NOT_SUPPORTED`, after which it is not asked again in that session",
+		"`prism_gpu_*_active_ratio` of the GPU is absent; MIG devices have theirs")
+	t.row("Scope of field values 138 and 139 (NVLink throughput)", "all ones is the sum over the links, in KiB; 0 is the first link",
+		"the NVLink counters are of one link, or absent")
+	t.row("Several utilization samples of a process", "are of consecutive times, and their mean is its utilization since the round before",
+		"utilization of containers that share a GPU is too low or too high by the gaps between samples")
+	t.row("Memory of a GPU in MIG mode", "in use includes that of its GPU instances", "the unattributed memory of the GPU is 0")
+	t.row("A GPM sample of a GPU instance", "holds it: destroying it answers `IN_USE` until the sample is freed, or until `nvmlShutdown`",
+		"samples are freed early for nothing")
+	out.table(t)
 }
 
 const (
