@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/prism-gpu/prism/pkg/disk"
@@ -67,7 +68,7 @@ func (c *index) bytes() (all int64) {
 	return all
 }
 
-// load reads the index of a claim; nil if there is none. A kill may have left parts of files, which are removed.
+// load reads the index of a claim; nil if there is none. A kill may have left parts of files, or files of no report, which are removed.
 func (s *Store) load(uid string) (*index, error) {
 	c, err := s.decode(uid)
 	if errors.Is(err, errDamaged) && !s.hasFiles(uid) {
@@ -77,7 +78,7 @@ func (s *Store) load(uid string) (*index, error) {
 		return c, err
 	}
 	for _, dir := range []string{reportsDir, spoolDir} {
-		if err := s.clear(uid, dir); err != nil {
+		if err := s.clear(c, dir); err != nil {
 			return nil, err
 		}
 	}
@@ -131,15 +132,35 @@ func (s *Store) check(c *index) {
 	}
 }
 
-// clear removes files that were not complete.
-func (s *Store) clear(uid, dir string) error {
-	names, err := s.Files.List(s.path(uid, dir))
+// clear removes files that were not complete, and those of reports that the index does not have: a kill came before that. What belongs to a
+// damaged index stays.
+func (s *Store) clear(c *index, dir string) error {
+	names, err := s.Files.List(s.path(c.Claim.UID, dir))
+	if len(names) == 0 {
+		return err
+	}
+	_, damagedErr := os.Lstat(s.path(c.Claim.UID, damagedFile))
+	listed := map[string]bool{}
+	for _, r := range c.Reports {
+		listed[r.ID] = true
+	}
 	for _, name := range names {
-		if len(name) > len(newPrefix) && name[:len(newPrefix)] == newPrefix {
-			err = errors.Join(err, s.Files.Remove(s.path(uid, dir, name)))
+		id, of := reportOf(name)
+		if partial := len(name) > len(newPrefix) && strings.HasPrefix(name, newPrefix); partial || of && !listed[id] && errors.Is(damagedErr, fs.ErrNotExist) {
+			err = errors.Join(err, s.Files.Remove(s.path(c.Claim.UID, dir, name)))
 		}
 	}
 	return err
+}
+
+// reportOf is the id of the report whose file has that name; false for what is no file of a report.
+func reportOf(name string) (id string, ok bool) {
+	for _, suffix := range []string{readySuffix, rawSuffix, failedSuffix} {
+		if id, ok = strings.CutSuffix(name, suffix); ok {
+			return id, id != ""
+		}
+	}
+	return "", false
 }
 
 // save writes the index of a claim: durably once it has reports, which nothing makes again after a power cut.

@@ -138,28 +138,26 @@ func (s *Store) Content(claimUID, id string) (*os.File, report.Report, error) {
 
 // Delete removes a report and its file; fs.ErrNotExist if there is none, ErrBusy while it is not complete.
 func (s *Store) Delete(claimUID, id string) error {
+	gone, err := s.cutOne(claimUID, id)
+	if err != nil {
+		return fmt.Errorf("deleting report %s: %w", id, err)
+	}
+	return s.free(claimUID, gone)
+}
+
+func (s *Store) cutOne(claimUID, id string) ([]*report.Report, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c, r, err := s.find(claimUID, id)
-	if err != nil {
-		return err
+	switch {
+	case err != nil:
+		return nil, err
+	case s.following:
+		return nil, ErrFollowing
+	case !r.State.Final():
+		return nil, ErrBusy
 	}
-	if s.following {
-		return fmt.Errorf("deleting report %s: %w", id, ErrFollowing)
-	}
-	if !r.State.Final() {
-		return fmt.Errorf("deleting report %s: %w", id, ErrBusy)
-	}
-	return s.remove(c, r)
-}
-
-// remove deletes the file first: killed in between, the entry is still there and can be deleted again.
-func (s *Store) remove(c *index, r *report.Report) error {
-	if err := s.Files.Remove(s.path(c.Claim.UID, reportsDir, stored(r))); err != nil {
-		return fmt.Errorf("deleting report %s: %w", r.ID, err)
-	}
-	c.Reports = slices.DeleteFunc(c.Reports, func(other *report.Report) bool { return other == r })
-	return s.save(c)
+	return s.cut(c, func(other *report.Report) bool { return other == r })
 }
 
 func (s *Store) find(claimUID, id string) (*index, *report.Report, error) {

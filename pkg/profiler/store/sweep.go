@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
 // Sweep deletes reports whose retention has passed, and the folders of claims that are not prepared and have none. Claims that prepared
@@ -113,21 +114,20 @@ func (s *Store) removeDropped(dropped string, err error) error {
 }
 
 // expire deletes reports whose retention has passed.
-func (s *Store) expire(uid string) (err error) {
+func (s *Store) expire(uid string) error {
+	gone, err := s.cutExpired(uid)
+	return errors.Join(err, s.free(uid, gone))
+}
+
+func (s *Store) cutExpired(uid string) ([]*report.Report, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.claims[uid]
 	if c == nil || c.Claim.Retention <= 0 {
-		return nil
+		return nil, nil
 	}
 	limit := s.Now().Add(-c.Claim.Retention)
-	for i := len(c.Reports) - 1; i >= 0; i-- {
-		r := c.Reports[i]
-		if r.State.Final() && (r.Ended == nil || r.Ended.Before(limit)) {
-			err = errors.Join(err, s.remove(c, r))
-		}
-	}
-	return err
+	return s.cut(c, func(r *report.Report) bool { return r.State.Final() && (r.Ended == nil || r.Ended.Before(limit)) })
 }
 
 // drop releases a claim, and removes its folder if it has neither reports nor sessions, unless it was prepared again meanwhile.

@@ -1,0 +1,158 @@
+package store
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/profiler/report"
+)
+
+// stores gives the claim reports with a file of one byte each, that ended at the world's time.
+func (w *world) stores(count int, of string, state report.State) {
+	c := w.claims[of]
+	require.NoError(w.t, w.sync(of))
+	ended := w.now
+	for i := range count {
+		r := &report.Report{
+			ID: reportID(of, fmt.Sprintf("s%d-%016x", i, len(c.Reports))), Namespace: c.Claim.Namespace, ClaimUID: of, State: state, Started: ended, Ended: &ended,
+		}
+		if state == report.Ready {
+			r.Size, r.SHA256 = 1, "00"
+			require.NoError(w.t, os.WriteFile(filepath.Join(w.dir, of, reportsDir, stored(r)), []byte("x"), 0o600))
+		}
+		c.Reports = append(c.Reports, r)
+	}
+	require.NoError(w.t, w.save(c))
+}
+
+// writing is a disk that counts the indexes that are written, and calls removing before it removes a file.
+type writing struct {
+	disk.OS
+	indexes  int
+	removing func()
+	full     error
+}
+
+func (w *writing) Write(path string, data []byte, perm fs.FileMode, durable bool) error {
+	if strings.HasPrefix(filepath.Base(path), indexFile) {
+		w.indexes++
+		if w.full != nil {
+			return w.full
+		}
+	}
+	return w.OS.Write(path, data, perm, durable)
+}
+
+func (w *writing) Remove(path string) error {
+	if w.removing != nil {
+		w.removing()
+	}
+	w.full = nil
+	return w.OS.Remove(path)
+}
+
+// TestSweep_ManyReportsExpire_OneWrite: a thousand reports cost one durable write, and others get the store's lock while files are removed.
+func TestSweep_ManyReportsExpire_OneWrite(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	w.stores(1000, uid, report.Ready)
+	files := &writing{}
+	w.reopen(false, files)
+	require.Len(t, w.List(""), 1000)
+	w.now = w.now.Add(2 * claimed.Retention)
+	removed, begun, got := 0, make(chan struct{}), make(chan struct{})
+	files.removing = func() {
+		switch removed++; removed {
+		case 1:
+			go func() { close(begun); w.List(""); close(got) }()
+			<-begun
+		case 1000: // a lock that has waited a millisecond is had next
+			select {
+			case <-got:
+			default:
+				assert.Fail(t, "the lock was held for all files")
+			}
+		}
+	}
+	require.NoError(t, w.Sweep(holding(uid)))
+	<-got
+	assert.Equal(t, 1, files.indexes)
+	assert.Equal(t, 1000, removed)
+	assert.Empty(t, w.List(""))
+	left, err := os.ReadDir(filepath.Join(w.dir, uid, reportsDir))
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
+
+// TestSweep_KilledWhileExpiring_ListedHaveFiles: whatever a process that is killed has removed, each report that the next one lists has its
+// file, and no file stays that no index has.
+func TestSweep_KilledWhileExpiring_ListedHaveFiles(t *testing.T) {
+	t.Parallel()
+	for point, died := 0, true; died; point++ {
+		w := newWorld(t, false)
+		w.stores(3, uid, report.Ready)
+		left := point
+		w.reopen(false, dying{left: &left})
+		w.now = w.now.Add(2 * claimed.Retention)
+		_ = w.Sweep(holding(uid))
+		died = left < 0
+		follower, err := Open(Options{Dir: w.dir, Files: disk.OS{}, Follow: true})
+		require.NoError(t, err)
+		for _, r := range follower.List("") {
+			f, _, err := follower.Content(uid, r.ID)
+			require.NoError(t, err, "fault point %d", point)
+			require.NoError(t, f.Close())
+		}
+		w.reopen(false, disk.OS{})
+		names, err := os.ReadDir(filepath.Join(w.dir, uid, reportsDir))
+		require.NoError(t, err)
+		require.Len(t, names, len(w.List("")), "fault point %d", point)
+	}
+}
+
+// TestDelete_DiskFull_FileMakesRoom: the index cannot be written before the file is gone.
+func TestDelete_DiskFull_FileMakesRoom(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	w.stores(1, uid, report.Ready)
+	w.reopen(false, &writing{full: &os.PathError{Op: "write", Err: unix.ENOSPC}})
+	require.NoError(t, w.Delete(uid, w.List("")[0].ID))
+	w.reopen(false, disk.OS{})
+	assert.Empty(t, w.List(""))
+}
+
+// TestOpen_DamagedIndexKept_FilesStay: files that belong to an index that cannot be read are not those of no report.
+func TestOpen_DamagedIndexKept_FilesStay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	w.stores(1, uid, report.Ready)
+	require.NoError(t, os.WriteFile(filepath.Join(w.dir, uid, indexFile), []byte("{damaged"), 0o600))
+	w.reopen(false, disk.OS{})
+	require.NoError(t, w.Prepare(claimed, nil))
+	w.reopen(false, disk.OS{})
+	left, err := os.ReadDir(filepath.Join(w.dir, uid, reportsDir))
+	require.NoError(t, err)
+	assert.Len(t, left, 1)
+}
+
+// TestFree_SessionOfSameName_FileKept: a container may name a session as one whose report was deleted.
+func TestFree_SessionOfSameName_FileKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	w.session("report.nsys-rep", []byte("content"), finished)
+	w.Scan()
+	old := w.get()
+	require.NoError(t, w.free(uid, []*report.Report{&old}))
+	f, _, err := w.Content(uid, id)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+}
