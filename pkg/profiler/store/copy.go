@@ -19,11 +19,13 @@ const (
 	copyPart = 8 << 20
 )
 
-// copies are those of one claim in one scan.
+// copies are those of one claim in one scan, and what bounds them.
 type copies struct {
 	ctx   context.Context //nolint:containedctx // it is that of a scan, and lives as long
 	files disk.Files
-	left  int64
+	// left is how many bytes may be copied, reports how many reports may be new, lost how many may be without a file.
+	left          int64
+	reports, lost int
 }
 
 // duplicate copies a file durably, errChanged if it is not what it was before.

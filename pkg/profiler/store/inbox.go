@@ -11,12 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	// maxEntries is how many entries of an inbox, and of a session's folders, are read in a scan.
-	maxEntries = 10000
-	// maxSessions is how many sessions a claim has in its index.
-	maxSessions = 1024
-)
+// maxEntries is how many entries of an inbox, and of a session's folders, are read in a scan.
+const maxEntries = 10000
 
 // sessionPattern is what names the folder of a session.
 var sessionPattern = regexp.MustCompile(`^s[0-9]{1,10}-[0-9a-f]{16}$`)

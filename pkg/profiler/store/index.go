@@ -40,6 +40,8 @@ type index struct {
 	Stopped   *time.Time       `json:"stopped,omitempty"`
 	Truncated bool             `json:"truncated,omitempty"`
 	Reports   []*report.Report `json:"reports"`
+	// Dropped is how many reports without a file the index has no more, as they were too many.
+	Dropped int `json:"dropped,omitempty"`
 	// changed says that the file has less than this, durable that it is synced.
 	changed, durable bool
 	// prepares counts the calls of Prepare and Release.
@@ -74,8 +76,12 @@ func (s *Store) load(uid string) (*index, error) {
 	if errors.Is(err, errDamaged) && !s.hasFiles(uid) {
 		return nil, nil // a power cut did that: an index is not synced before it has reports
 	}
-	if err != nil || c == nil || s.following {
+	if err != nil || c == nil {
 		return c, err
+	}
+	c.compact(s.Now())
+	if s.following {
+		return c, nil
 	}
 	for _, dir := range []string{reportsDir, spoolDir} {
 		if err := s.clear(c, dir); err != nil {
@@ -117,6 +123,9 @@ func (s *Store) decode(uid string) (*index, error) {
 	return &c, nil
 }
 
+// messageGone is of a report whose file was removed or damaged.
+const messageGone = "the file of the report is not on the node any more"
+
 // check finds reports whose file is not there as it was stored: it was removed, or the disk is damaged.
 func (s *Store) check(c *index) {
 	for _, r := range c.Reports {
@@ -127,7 +136,7 @@ func (s *Store) check(c *index) {
 		if err == nil && info.Mode().IsRegular() && info.Size() == r.Size {
 			continue
 		}
-		r.State, r.Reason, r.Message, c.changed = report.Lost, reasonNoReport, "the file of the report is not on the node any more", true
+		r.State, r.Reason, r.Message, c.changed = report.Lost, reasonNoReport, messageGone, true
 		r.Size, r.SHA256 = 0, ""
 	}
 }
@@ -199,9 +208,15 @@ func (s *Store) write(c *index, durable bool) error {
 // flush writes the index of a claim if it has changed: once in a scan, however many sessions a container makes.
 func (s *Store) flush(uid string) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	var dropped []*report.Report
+	var err error
 	if c := s.claims[uid]; c != nil && c.changed {
-		return s.save(c)
+		dropped = c.dropLost()
+		err = s.save(c)
 	}
-	return nil
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return s.free(uid, dropped)
 }

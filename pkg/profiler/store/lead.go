@@ -18,7 +18,10 @@ func (s *Store) Lead() error {
 	return err
 }
 
-// read reads all indexes.
+// compactEvery is how many claims are read until the reports are dropped that are too many: the node may have those of thousands.
+const compactEvery = 64
+
+// read reads all indexes, and keeps no more reports than the store does.
 func (s *Store) read() error {
 	names, err := s.Files.List(s.Dir)
 	if err != nil {
@@ -37,7 +40,11 @@ func (s *Store) read() error {
 		if read != nil {
 			found[uid] = read
 		}
+		if len(found)%compactEvery == 0 {
+			dropFileless(found)
+		}
 	}
+	dropFileless(found)
 	s.claims = found
 	s.wake()
 	return nil

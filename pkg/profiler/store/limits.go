@@ -89,10 +89,12 @@ func (s *Store) failed(uid string, err error) {
 // uses measures all claims.
 func (s *Store) uses() (uses []use) {
 	s.mu.Lock()
+	dropFileless(s.claims)
+	reports := s.counted()
 	for uid, c := range s.claims {
 		uses = append(uses, use{
 			uid: uid, namespace: c.Claim.Namespace, own: space{c.bytes(), c.Claim.MaxBytes}, stopped: c.Stopped, emptied: c.Truncated,
-			crowded: len(c.Reports) >= maxSessions,
+			crowded: !c.Released && reports.left(c) <= 0,
 		})
 	}
 	s.mu.Unlock()

@@ -112,25 +112,6 @@ func TestLimit_NodeFull_LargestStopped(t *testing.T) {
 	assert.Empty(t, w.stopped("uid-a", "uid-b", "uid-c"), "what it wrote was truncated")
 }
 
-// TestScan_ManySessions_BoundedWrites: the index is written once in a scan, and a claim has so many reports and no more.
-func TestScan_ManySessions_BoundedWrites(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, false)
-	left := 1 << 20
-	w.reopen(false, dying{left: &left})
-	begin := time.Now().UnixNano()
-	for i := range maxSessions + 10 {
-		dir := filepath.Join(w.dir, uid, inboxDir, fmt.Sprintf("s%d-%016x", i, begin))
-		require.NoError(t, os.Mkdir(dir, 0o700))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "note"), []byte(strings.Replace(finished, "Finished", "Failed", 1)), 0o600))
-	}
-	w.Scan()
-	require.Len(t, w.List(""), maxSessions)
-	// The index three times, durably, the folders of files, that of the claim once, the file that stops the claim, and a removal of each session.
-	assert.LessOrEqual(t, 1<<20-left, maxSessions+14)
-	assert.Equal(t, []string{uid}, w.stopped(uid), "the other sessions have no room")
-}
-
 // TestScan_FileStillOpen_TakesNoSpace: what a process of the container holds open is emptied before its name is removed.
 func TestScan_FileStillOpen_TakesNoSpace(t *testing.T) {
 	t.Parallel()

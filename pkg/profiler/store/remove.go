@@ -72,10 +72,10 @@ func (s *Store) removeFiles(uid string, gone []*report.Report) (err error) {
 	return err
 }
 
-// filesOf are the names that a report may have a file under in the folder reports. One that is Lost has one where its file was damaged.
+// filesOf are the names that a report may have a file under in the folder reports. One that is Lost has one where that was damaged.
 func filesOf(r *report.Report) []string {
 	switch {
-	case r.State == report.Lost:
+	case r.State == report.Lost && r.Message == messageGone:
 		return []string{r.ID + readySuffix, r.ID + rawSuffix}
 	case r.SHA256 == "":
 		return nil

@@ -48,7 +48,8 @@ func (s *Store) scan(ctx context.Context, uid string) error {
 	defer inbox.Close()
 	names, _, err := entries(inbox, maxEntries)
 	var over []string
-	copying := &copies{ctx: ctx, files: s.Files, left: scanBytes}
+	copying := &copies{ctx: ctx, files: s.Files}
+	s.budget(copying, uid)
 	for _, name := range names {
 		if !sessionPattern.MatchString(name) {
 			continue
@@ -78,7 +79,7 @@ func (s *Store) session(copying *copies, uid string, inbox *os.File, name string
 		return false, nil
 	}
 	id, claim, released := reportID(uid, name), c.Claim, c.Released
-	known, many := c.report(id), len(c.Reports) >= maxSessions
+	known := c.report(id)
 	before := report.Report{}
 	if known != nil {
 		before = *known
@@ -87,7 +88,7 @@ func (s *Store) session(copying *copies, uid string, inbox *os.File, name string
 	if known != nil && before.State != report.Recording {
 		return true, nil // a kill came between the index and the discard
 	}
-	if known == nil && many {
+	if known == nil && copying.reports <= 0 {
 		return false, nil // limit stops the claim
 	}
 	dir, err := folderWithin(inbox, name)
@@ -105,21 +106,21 @@ func (s *Store) session(copying *copies, uid string, inbox *os.File, name string
 	said, live := s.note(dir, released)
 	said.fill(&r, s.Now())
 	if live {
-		s.put(r)
+		copying.put(s, r, known == nil)
 		return false, nil
 	}
 	if r.Ended == nil {
 		ended := s.Now().UTC()
 		r.Ended = &ended
 	}
-	if copying.left <= 0 {
+	if copying.left <= 0 || copying.lost <= 0 {
 		return false, nil // the next scan goes on
 	}
 	if err := s.sync(uid); err != nil {
 		return false, err
 	}
 	if r, err = s.finish(copying, dir, r, said); err == nil {
-		s.put(r)
+		copying.put(s, r, known == nil)
 	}
 	return err == nil, err
 }
@@ -169,6 +170,17 @@ func (s *Store) absent(uid string, names []string) {
 
 // reportID is unique on all nodes, and a DNS label.
 func reportID(uid, session string) string { return uid[:min(len(uid), 8)] + "-" + session }
+
+// put takes over what is known of a report, and counts it.
+func (c *copies) put(s *Store, r report.Report, first bool) {
+	if first {
+		c.reports--
+	}
+	if r.State == report.Lost {
+		c.lost--
+	}
+	s.put(r)
+}
 
 // put takes over what is known of a report, if that is new; flush writes it.
 func (s *Store) put(r report.Report) {

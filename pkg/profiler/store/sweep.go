@@ -123,11 +123,11 @@ func (s *Store) cutExpired(uid string) ([]*report.Report, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.claims[uid]
-	if c == nil || c.Claim.Retention <= 0 {
+	if c == nil {
 		return nil, nil
 	}
-	limit := s.Now().Add(-c.Claim.Retention)
-	return s.cut(c, func(r *report.Report) bool { return r.State.Final() && (r.Ended == nil || r.Ended.Before(limit)) })
+	now := s.Now()
+	return s.cut(c, func(r *report.Report) bool { return c.expired(r, now) })
 }
 
 // drop releases a claim, and removes its folder if it has neither reports nor sessions, unless it was prepared again meanwhile.

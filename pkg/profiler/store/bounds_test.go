@@ -1,0 +1,240 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/profiler/report"
+)
+
+var failed = strings.Replace(finished, "Finished", "Failed", 1)
+
+// many makes sessions of a claim with a note each, and the file of a report where content is set.
+func (w *world) many(of string, from, to int, note, content string) {
+	for i := from; i < to; i++ {
+		dir := filepath.Join(w.dir, of, inboxDir, fmt.Sprintf("s%d-%016x", i, i))
+		require.NoError(w.t, os.Mkdir(dir, 0o700))
+		require.NoError(w.t, os.WriteFile(filepath.Join(dir, "note"), []byte(note), 0o600))
+		if content != "" {
+			require.NoError(w.t, os.WriteFile(filepath.Join(dir, "report"+readySuffix), []byte(content), 0o600))
+		}
+	}
+}
+
+// states counts the reports of a namespace.
+func (w *world) states(namespace string) map[report.State]int {
+	all := map[report.State]int{}
+	for _, r := range w.List(namespace) {
+		all[r.State]++
+	}
+	return all
+}
+
+// prepares prepares so many claims of a namespace.
+func (w *world) prepares(namespace string, count int) (uids []string) {
+	for i := range count {
+		c := claimed
+		c.UID, c.Namespace = fmt.Sprintf("%s-%d", namespace, i), namespace
+		require.NoError(w.t, w.Prepare(c, nil))
+		uids = append(uids, c.UID)
+	}
+	return uids
+}
+
+// TestScan_FailedSessions_NewestKept: sessions that leave no file cost an index a fixed number of reports, one write in a scan, and are counted.
+func TestScan_FailedSessions_NewestKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	files := &writing{}
+	w.reopen(false, files)
+	roomy := claimed
+	roomy.MaxBytes = 0
+	require.NoError(t, w.Prepare(roomy, nil))
+	const sessions = 200
+	w.many(uid, 0, sessions, strings.Replace(failed, "exited=2000", fmt.Sprint("exited=", w.now.UnixNano()), 1), "")
+	scans := 0
+	for ; scans < 10 && len(w.names(inboxDir)) > 0; scans++ {
+		w.Scan()
+		require.LessOrEqual(t, len(w.List("")), claimLost)
+	}
+	assert.Equal(t, (sessions+claimLost-1)/claimLost, scans, "so many are taken over in each scan")
+	assert.LessOrEqual(t, files.indexes, scans+2)
+	assert.Equal(t, claimLost, w.states("")[report.Lost])
+	assert.Equal(t, sessions-claimLost, w.claims[uid].Dropped)
+	w.reopen(false, disk.OS{})
+	assert.Equal(t, sessions-claimLost, w.claims[uid].Dropped, "it is in the index")
+	assert.Empty(t, w.stopped(uid))
+}
+
+// names are the entries of a folder of the claim.
+func (w *world) names(dir string) (all []string) {
+	entries, err := os.ReadDir(filepath.Join(w.dir, uid, dir))
+	require.NoError(w.t, err)
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
+	return all
+}
+
+// TestScan_FailedSessions_ReadyKept: the reports of a claim that can be downloaded are not those that go.
+func TestScan_FailedSessions_ReadyKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	w.many(uid, 0, 3, finished, "content")
+	w.Scan()
+	w.many(uid, 3, 100, failed, "")
+	w.scans()
+	assert.Equal(t, map[report.State]int{report.Ready: 3, report.Lost: claimLost}, w.states(""))
+}
+
+// TestScan_FolderRemoved_Bounded: sessions that a container begins and removes are as many as those that fail.
+func TestScan_FolderRemoved_Bounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	w.many(uid, 0, 2*claimLost, strings.Replace(finished, "Finished\nexited=2000", "Recording", 1), "")
+	w.Scan()
+	require.Equal(t, map[report.State]int{report.Recording: 2 * claimLost}, w.states(""))
+	require.NoError(t, os.RemoveAll(filepath.Join(w.dir, uid, inboxDir)))
+	require.NoError(t, os.Mkdir(filepath.Join(w.dir, uid, inboxDir), 0o700))
+	w.Scan()
+	assert.Equal(t, map[report.State]int{report.Lost: claimLost}, w.states(""))
+}
+
+// TestLimit_ReportsWithoutFile_BoundedOfNamespaceAndNode: whatever namespaces flood, the node's reports are bounded, and those of others stay.
+func TestLimit_ReportsWithoutFile_BoundedOfNamespaceAndNode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	w.many(uid, 0, 3, finished, "content")
+	w.many(uid, 3, 10, failed, "")
+	for n := range 6 {
+		for _, of := range w.prepares(fmt.Sprintf("evil-%d", n), 20) {
+			w.adds(of, claimLost, report.Lost)
+		}
+	}
+	w.Scan()
+	assert.Equal(t, map[report.State]int{report.Ready: 3, report.Lost: 7}, w.states(claimed.Namespace))
+	all := w.states("")
+	assert.LessOrEqual(t, all[report.Lost], nodeFileless)
+	assert.Greater(t, all[report.Lost], nodeFileless-10)
+	assert.LessOrEqual(t, w.states("evil-0")[report.Lost], namespaceFileless)
+}
+
+// adds gives a claim reports that are in memory alone.
+func (w *world) adds(of string, count int, state report.State) {
+	c := w.claims[of]
+	for range count {
+		ended := w.now
+		c.Reports = append(c.Reports, &report.Report{ID: reportID(of, fmt.Sprint("s", len(c.Reports))), ClaimUID: of, State: state, Ended: &ended})
+	}
+}
+
+// TestLimit_ReportsElsewhere_LostGoFirst: reports that stay in their container are bounded too, and say more than those that are Lost.
+func TestLimit_ReportsElsewhere_LostGoFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	uids := w.prepares("other", 20)
+	for _, of := range uids {
+		w.adds(of, 40, report.Ready)
+		w.now = w.now.Add(time.Second)
+		w.adds(of, 40, report.Lost)
+	}
+	w.Scan()
+	assert.Equal(t, map[report.State]int{report.Ready: 800, report.Lost: namespaceFileless - 800}, w.states("other"))
+}
+
+// TestScan_NamespaceHasManyReports_OthersStored: small files are bounded by their number, and a namespace below its share has room.
+func TestScan_NamespaceHasManyReports_OthersStored(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	for n := range 3 {
+		for _, of := range w.prepares(fmt.Sprintf("evil-%d", n), 6) {
+			w.adds(of, claimReports/2, report.Recording)
+		}
+	}
+	for of := range w.claims {
+		for i, r := range w.claims[of].Reports {
+			w.claims[of].Reports[i] = &report.Report{ID: r.ID, State: report.Importing, SHA256: "00"}
+		}
+	}
+	w.many("evil-0-0", 0, 10, finished, "x")
+	w.many(uid, 0, 10, finished, "x")
+	w.scan(t.Context(), "evil-0-0")
+	w.scan(t.Context(), uid)
+	assert.Zero(t, w.states("evil-0")[report.Ready], "it has more than its share, and the node as many as it may")
+	assert.Equal(t, map[report.State]int{report.Ready: 10}, w.states(claimed.Namespace))
+}
+
+// TestScan_ClaimHasManyReports_Stopped: what it records further has no room.
+func TestScan_ClaimHasManyReports_Stopped(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	w.stores(claimReports, uid, report.Ready)
+	w.many(uid, claimReports, claimReports+1, finished, "x")
+	w.Scan()
+	assert.Equal(t, claimReports, w.states("")[report.Ready])
+	assert.Equal(t, []string{uid}, w.stopped(uid))
+	require.NoError(t, w.Delete(uid, w.List("")[0].ID))
+	w.scans()
+	w.scans()
+	assert.Equal(t, claimReports, w.states("")[report.Ready], "the one that waited")
+}
+
+// TestOpen_ManyReportsWithoutFile_HeapBounded: what a node has of an earlier version, or of claims whose retention has passed, is not kept.
+func TestOpen_ManyReportsWithoutFile_HeapBounded(t *testing.T) {
+	dir, now := t.TempDir(), time.Now()
+	const claims = 40
+	long := strings.Repeat("a", maxField)
+	for i := range claims {
+		c := index{Schema: schema, Claim: Claim{UID: fmt.Sprintf("%08d-claim", i), Namespace: fmt.Sprint("evil", i%8), Retention: time.Hour}, Released: true}
+		for j := range claimReports {
+			c.Reports = append(c.Reports, &report.Report{
+				ID: reportID(c.Claim.UID, fmt.Sprintf("s%d-%016x", j, j)), State: report.Lost, Pod: long, Container: long, Process: long, File: long,
+				Message: long, Ended: &now,
+			})
+		}
+		raw, err := json.Marshal(c)
+		require.NoError(t, err)
+		require.NoError(t, os.Mkdir(filepath.Join(dir, c.Claim.UID), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, c.Claim.UID, indexFile), raw, 0o600))
+	}
+	for name, c := range map[string]struct {
+		later time.Duration
+		most  int
+	}{"kept": {0, claims * claimLost}, "expired": {2 * time.Hour, 0}} {
+		before := heap()
+		s, err := Open(Options{Dir: dir, Files: disk.OS{}, Now: func() time.Time { return now.Add(c.later) }})
+		require.NoError(t, err)
+		took := int64(heap()) - int64(before)
+		assert.Equal(t, c.most, len(s.List("")), name) //nolint:testifylint // all would be printed
+		assert.Less(t, took, int64(8<<20), name)
+		runtime.KeepAlive(s)
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// TestLevel_Uses_LargestCut: those below the level are not touched.
+func TestLevel_Uses_LargestCut(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		uses        []int
+		limit, want int
+	}{{nil, 10, 10}, {[]int{3, 4}, 10, 10}, {[]int{20}, 10, 10}, {[]int{1, 20, 20}, 11, 5}, {[]int{5, 5, 5}, 9, 3}} {
+		assert.Equal(t, c.want, level(c.uses, c.limit), "%v", c.uses)
+	}
+}
