@@ -154,6 +154,7 @@ func (p *profiles) release(claimUID string) {
 		return
 	}
 	p.libraries.removed(claimUID)
+	unfollow(p.followed, claimUID)
 	if err := p.store.Release(claimUID); err != nil {
 		p.logger.Error(err, "The reports of a claim are stored later", "claimUID", claimUID)
 	}

@@ -31,10 +31,10 @@ type followed struct {
 	// reporting keeps what is remembered of a claim, and its last report, in the same order.
 	reporting sync.Mutex
 
-	mu     sync.Mutex
-	claims map[string]*followedClaim // by UID
-	order  []string                  // of claims, the oldest first
-	wake   chan struct{}
+	mu         sync.Mutex
+	claims     map[string]*followedClaim // by UID
+	unprepared []string                  // of the claims, the one that was unprepared first before others
+	wake       chan struct{}
 }
 
 // followedClaim is a profiled claim.
@@ -94,17 +94,35 @@ func (f *followed) again(r *checkpoint.Record) bool {
 		return false
 	}
 	known.record = r
+	f.unprepared = without(f.unprepared, r.Claim.UID)
 	return true
 }
 
 func (f *followed) remember(r *checkpoint.Record, reported time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.order = append(slices.DeleteFunc(f.order, func(uid string) bool { return uid == r.Claim.UID }), r.Claim.UID)
+	f.unprepared = without(f.unprepared, r.Claim.UID)
 	f.claims[r.Claim.UID] = &followedClaim{record: r, reported: reported}
-	if len(f.order) > maxFollowed {
-		delete(f.claims, f.order[0])
-		f.order = f.order[1:]
+}
+
+func without(uids []string, one string) []string {
+	return slices.DeleteFunc(uids, func(uid string) bool { return uid == one })
+}
+
+// unfollow follows a claim that was unprepared until as many others were after it. One that is prepared is followed however many others are.
+func unfollow(f *followed, claimUID string) {
+	if f == nil {
+		return // a machine without an API
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.claims[claimUID] == nil {
+		return
+	}
+	f.unprepared = append(without(f.unprepared, claimUID), claimUID)
+	if len(f.unprepared) > maxFollowed {
+		delete(f.claims, f.unprepared[0])
+		f.unprepared = f.unprepared[1:]
 	}
 }
 
@@ -112,7 +130,7 @@ func (f *followed) drop(claimUID string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.claims, claimUID)
-	f.order = slices.DeleteFunc(f.order, func(uid string) bool { return uid == claimUID })
+	f.unprepared = without(f.unprepared, claimUID)
 }
 
 // change says that the reports of a claim have changed. It does not block.

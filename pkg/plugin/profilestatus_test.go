@@ -19,9 +19,11 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/profiler/store"
 	"github.com/prism-gpu/prism/test/fakes"
 )
 
@@ -115,20 +117,30 @@ func TestFollowed_RefusedOrGone_NotReportedAgain(t *testing.T) {
 		}
 		synctest.Wait()
 		assert.Empty(t, p.followed.claims)
-		assert.Empty(t, p.followed.order)
+		assert.Empty(t, p.followed.unprepared)
 	})
 }
 
-// TestFollowed_ManyClaims_Bounded: claims of the past are not kept for ever.
-func TestFollowed_ManyClaims_Bounded(t *testing.T) {
+// TestFollowed_ManyClaims_PreparedStay: claims of the past are not kept for ever, and those that are prepared are followed beside however many.
+func TestFollowed_ManyClaims_PreparedStay(t *testing.T) {
 	t.Parallel()
-	p := &profiles{}
-	p.follow(&preparedCount{})
+	kept, err := store.Open(store.Options{Dir: t.TempDir(), Files: disk.OS{}})
+	require.NoError(t, err)
+	p := &profiles{store: kept}
+	reports, _ := p.follow(&preparedCount{})
+	reports.Prepared(profiledRecord("training"))
 	for i := range 3 * maxFollowed {
-		p.followed.remember(&checkpoint.Record{Claim: checkpoint.Claim{UID: string(rune(i))}}, time.Time{})
+		reports.Prepared(profiledRecord(fmt.Sprint(i)))
+		p.release(fmt.Sprint(i))
+		p.release("unknown")
 	}
-	assert.Len(t, p.followed.claims, maxFollowed)
-	assert.Len(t, p.followed.order, maxFollowed)
+	assert.Len(t, p.followed.claims, 1+maxFollowed)
+	assert.Len(t, p.followed.unprepared, maxFollowed)
+	assert.Contains(t, p.followed.claims, "training")
+	assert.Contains(t, p.followed.claims, fmt.Sprint(3*maxFollowed-1), "its last report may be imported yet")
+	last := fmt.Sprint(3*maxFollowed - 1)
+	reports.Prepared(profiledRecord(last))
+	assert.NotContains(t, p.followed.unprepared, last, "it was prepared again")
 }
 
 // written is a claim whose status a plugin writes, and the number of writes.
