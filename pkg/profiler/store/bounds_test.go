@@ -168,8 +168,8 @@ func TestScan_NamespaceHasManyReports_OthersStored(t *testing.T) {
 	}
 	w.many("evil-0-0", 0, 10, finished, "x")
 	w.many(uid, 0, 10, finished, "x")
-	w.scan(t.Context(), "evil-0-0")
-	w.scan(t.Context(), uid)
+	w.scan(&copies{ctx: t.Context(), files: disk.OS{}}, "evil-0-0")
+	w.scan(&copies{ctx: t.Context(), files: disk.OS{}}, uid)
 	assert.Zero(t, w.states("evil-0")[report.Ready], "it has more than its share, and the node as many as it may")
 	assert.Equal(t, map[report.State]int{report.Ready: 10}, w.states(claimed.Namespace))
 }

@@ -13,10 +13,14 @@ import (
 )
 
 const (
-	// scanBytes is how much of a claim's files is copied in a scan before the others' turn; the file that exceeds it is copied whole.
+	// scanBytes is how much of a claim's files is copied in a scan before those of others; the file that exceeds it is copied whole.
 	scanBytes = 256 << 20
 	// copyPart is how much is copied until it is seen whether the file has changed, in bytes.
 	copyPart = 8 << 20
+	// syncPart is how much is copied until it is synced: a sync of gigabytes would keep limits from being counted.
+	syncPart = 64 << 20
+	// sparseness is by how much a file may be larger than what it takes, which a file system that compresses makes too.
+	sparseness = 64
 )
 
 // copies are those of one claim in one scan, and what bounds them.
@@ -26,6 +30,10 @@ type copies struct {
 	// left is how many bytes may be copied, reports how many reports may be new, lost how many may be without a file.
 	left          int64
 	reports, lost int
+	// taken is what was copied out of sessions that the inbox still has.
+	taken int64
+	// part is called after each part of a file; nil is allowed.
+	part func(taken int64)
 }
 
 // duplicate copies a file durably, errChanged if it is not what it was before.
@@ -40,6 +48,12 @@ func (c *copies) duplicate(source *os.File, before *unix.Stat_t, path string) (s
 		n, err = io.Copy(to, io.LimitReader(source, min(copyPart, before.Size-size)))
 		size += n
 		c.left -= n
+		if err == nil && size/syncPart > (size-n)/syncPart {
+			err = target.Sync()
+		}
+		if c.part != nil {
+			c.part(c.taken)
+		}
 		switch {
 		case err != nil:
 		case c.ctx.Err() != nil:
@@ -55,6 +69,17 @@ func (c *copies) duplicate(source *os.File, before *unix.Stat_t, path string) (s
 		err = closeErr
 	}
 	return size, hex.EncodeToString(hash.Sum(nil)), err
+}
+
+// isSparse reports whether a file is mostly holes: it took the container no space, and would take the node as much as its size says. What
+// takes none before it is written to the disk is written first.
+func isSparse(f *os.File, st *unix.Stat_t) bool {
+	few := func(st *unix.Stat_t) bool { return st.Size > copyPart && st.Blocks*512 < st.Size/sparseness }
+	if !few(st) {
+		return false
+	}
+	var after unix.Stat_t
+	return f.Sync() == nil && unix.Fstat(int(f.Fd()), &after) == nil && few(&after)
 }
 
 // unchanged reports whether a file is still what it was.

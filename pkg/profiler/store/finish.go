@@ -18,6 +18,7 @@ const (
 	reasonNoReport  = "ReportLost"
 	reasonNotAFile  = "ReportNotRegularFile"
 	reasonChanged   = "ReportChangedWhileRead"
+	reasonSparse    = "ReportSparse"
 	reasonFull      = "StoreFull"
 	reasonNoImport  = "ImporterNotInstalled"
 	reasonImport    = "ImportFailed"
@@ -26,6 +27,9 @@ const (
 
 // errChanged is why a file is not taken over: a container wrote to it meanwhile.
 var errChanged = errors.New("the file changed while it was read")
+
+// errSparse is why a file is not taken over: it has holes instead of content.
+var errSparse = errors.New("the file is sparse")
 
 // errFull is why a file is not taken over: it is larger than what is left of the claim's limit.
 var errFull = errors.New("the file is larger than what is left of the limit")
@@ -88,6 +92,8 @@ func lost(err error) string {
 		return reasonNotAFile
 	case errors.Is(err, errChanged), errors.Is(err, unix.EWOULDBLOCK): // a lease: some process has it open
 		return reasonChanged
+	case errors.Is(err, errSparse):
+		return reasonSparse
 	case errors.Is(err, errFull):
 		return reasonFull
 	}
@@ -108,6 +114,9 @@ func (s *Store) take(copying *copies, dir *os.File, from, folder, to string, r *
 	}
 	if before.Size == 0 {
 		return fs.ErrNotExist
+	}
+	if isSparse(source, before) {
+		return errSparse
 	}
 	tmp := s.path(r.ClaimUID, folder, newPrefix+r.ID)
 	size, sum, err := copying.duplicate(source, before, tmp)

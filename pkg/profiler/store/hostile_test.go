@@ -190,7 +190,7 @@ func TestActive_StoppedInboxGrows_ScannedSoon(t *testing.T) {
 	w.Scan()
 	assert.False(t, w.active(), "nothing writes")
 	w.fill(4 << 20)
-	w.uses()
+	w.uses(pending{})
 	assert.True(t, w.active())
 }
 

@@ -34,8 +34,8 @@ const namespaces = 2
 
 // limit stops the recording of claims that are over their limit, and of one of a namespace, or of the node, that is over its own. What they
 // still write is truncated after the grace. Where there is room again they are recorded again.
-func (s *Store) limit() {
-	uses := s.uses()
+func (s *Store) limit(of pending) {
+	uses := s.uses(of)
 	all, by := space{limit: s.NodeBytes}, map[string]space{}
 	for _, u := range uses {
 		all.taken += u.own.taken
@@ -86,8 +86,14 @@ func (s *Store) failed(uid string, err error) {
 	}
 }
 
+// pending is what was taken out of the inbox of a claim and is still in it: it takes space once, as a report.
+type pending struct {
+	uid   string
+	bytes int64
+}
+
 // uses measures all claims.
-func (s *Store) uses() (uses []use) {
+func (s *Store) uses(of pending) (uses []use) {
 	s.mu.Lock()
 	dropFileless(s.claims)
 	reports := s.counted()
@@ -102,6 +108,9 @@ func (s *Store) uses() (uses []use) {
 		u := &uses[i]
 		if inbox, err := openDir(s.path(u.uid, inboxDir)); err == nil {
 			bytes, crowded := usage(inbox)
+			if u.uid == of.uid {
+				bytes -= min(bytes, of.bytes)
+			}
 			u.inbox, u.own.taken, u.crowded, u.littered = bytes, u.own.taken+bytes, u.crowded || crowded, crowded
 			_ = inbox.Close()
 			s.measured(u.uid, bytes)

@@ -17,7 +17,8 @@ import (
 // noteRest is how long a note that is not locked must be unchanged until its session is over: a supervisor makes it before it locks it.
 const noteRest = 5 * time.Second
 
-// Scan takes over what is new in the inboxes and in the spool, once. Claims do not wait for each other's errors, which go to Failed.
+// Scan takes over what is new in the inboxes and in the spool, once. Claims do not wait for each other's errors, which go to Failed. Limits are
+// counted at the end, and meanwhile as often as without files to copy.
 func (s *Store) Scan(ctx context.Context) {
 	s.mu.Lock()
 	uids := make([]string, 0, len(s.claims))
@@ -25,19 +26,27 @@ func (s *Store) Scan(ctx context.Context) {
 		uids = append(uids, uid)
 	}
 	s.mu.Unlock()
+	counted := s.Now()
 	for _, uid := range uids {
 		if ctx.Err() != nil {
 			return
 		}
-		if err := s.scan(ctx, uid); err != nil && ctx.Err() == nil {
+		count := func(taken int64) {
+			if s.Now().Sub(counted) >= scanEvery {
+				s.limit(pending{uid, taken})
+				counted = s.Now()
+			}
+		}
+		count(0)
+		if err := s.scan(&copies{ctx: ctx, files: s.Files, part: count}, uid); err != nil && ctx.Err() == nil {
 			s.Failed(uid, err)
 		}
 	}
-	s.limit()
+	s.limit(pending{})
 }
 
 // scan takes over what is new of one claim.
-func (s *Store) scan(ctx context.Context, uid string) error {
+func (s *Store) scan(copying *copies, uid string) error {
 	inbox, err := openDir(s.path(uid, inboxDir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -48,7 +57,6 @@ func (s *Store) scan(ctx context.Context, uid string) error {
 	defer inbox.Close()
 	names, _, err := entries(inbox, maxEntries)
 	var over []string
-	copying := &copies{ctx: ctx, files: s.Files}
 	s.budget(copying, uid)
 	for _, name := range names {
 		if !sessionPattern.MatchString(name) {
@@ -67,6 +75,7 @@ func (s *Store) scan(ctx context.Context, uid string) error {
 	for _, name := range over {
 		err = errors.Join(err, s.discard(uid, inbox, name))
 	}
+	copying.taken = 0
 	return errors.Join(err, s.collect(copying, uid))
 }
 
@@ -179,6 +188,7 @@ func (c *copies) put(s *Store, r report.Report, first bool) {
 	if r.State == report.Lost {
 		c.lost--
 	}
+	c.taken += r.Size
 	s.put(r)
 }
 
