@@ -238,3 +238,37 @@ func TestLevel_Uses_LargestCut(t *testing.T) {
 		assert.Equal(t, c.want, level(c.uses, c.limit), "%v", c.uses)
 	}
 }
+
+// TestScan_ReleasedClaims_LeftOut: claims whose reports are kept cost a scan nothing, until they are prepared or unprepared again.
+func TestScan_ReleasedClaims_LeftOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, true)
+	files := &listing{removing: func() {}}
+	w.reopen(true, files)
+	w.session("report.qdstrm", []byte("raw"), finished)
+	w.Scan()
+	require.NoError(t, w.Release(uid))
+	w.Scan()
+	require.NoError(t, os.WriteFile(filepath.Join(w.dir, uid, spoolDir, id+readySuffix), []byte("x"), 0o600))
+	w.Scan()
+	require.Equal(t, report.Ready, w.get().State, "what is imported is waited for")
+	stop := filepath.Join(w.dir, uid, planDir, stopFile)
+	require.NoError(t, os.WriteFile(stop, nil, 0o600))
+	w.many(uid, 1, 2, finished, "x")
+	files.listed = nil
+	w.Scan()
+	assert.Empty(t, files.listed)
+	assert.Len(t, w.names(inboxDir), 1)
+	assert.FileExists(t, stop)
+	w.claims[uid].Stopped = &w.now
+	assert.False(t, w.active(), "nothing writes, and no inbox is emptied")
+	w.claims[uid].Stopped = nil
+	require.NoError(t, w.Sweep(holding(uid)))
+	w.Scan()
+	assert.Empty(t, w.names(inboxDir), "it is prepared after all")
+	assert.NoFileExists(t, stop)
+	w.many(uid, 2, 3, finished, "x")
+	require.NoError(t, w.Release(uid))
+	w.Scan()
+	assert.Equal(t, map[report.State]int{report.Ready: 2}, w.states(""), "it is released again; the retention of the first has passed")
+}

@@ -42,8 +42,8 @@ type index struct {
 	Reports   []*report.Report `json:"reports"`
 	// Dropped is how many reports without a file the index has no more, as they were too many.
 	Dropped int `json:"dropped,omitempty"`
-	// changed says that the file has less than this, durable that it is synced.
-	changed, durable bool
+	// changed says that the file has less than this, durable that it is synced, idle that the claim was found at rest after it was released.
+	changed, durable, idle bool
 	// prepares counts the calls of Prepare and Release.
 	prepares int
 	// inbox is what its inbox had when it was measured last, in bytes.
@@ -52,6 +52,9 @@ type index struct {
 
 // errDamaged is why an index is not used: it is not what the store wrote.
 var errDamaged = errors.New("damaged, or of another version")
+
+// rests says that nothing more comes of a claim: it is released, its reports are final, and its inbox is empty.
+func (c *index) rests() bool { return c.Released && c.idle && !c.changed }
 
 func (c *index) report(id string) *report.Report {
 	for _, r := range c.Reports {

@@ -27,6 +27,8 @@ type use struct {
 	crowded, littered bool
 	stopped           *time.Time
 	emptied           bool
+	// rests says that only its reports take space, and nothing is recorded.
+	rests bool
 }
 
 // namespaces is into how many parts the limit of the node is divided: a namespace has at most one of them.
@@ -43,6 +45,9 @@ func (s *Store) limit(of pending) {
 	}
 	largest := map[string]use{} // by namespace, and "" of the node
 	for _, u := range uses {
+		if u.rests {
+			continue
+		}
 		share := by[u.namespace]
 		s.failed(u.uid, s.sign(u))
 		switch roomy := !u.crowded && u.own.room() && share.room() && all.room(); {
@@ -100,12 +105,15 @@ func (s *Store) uses(of pending) (uses []use) {
 	for uid, c := range s.claims {
 		uses = append(uses, use{
 			uid: uid, namespace: c.Claim.Namespace, own: space{c.bytes(), c.Claim.MaxBytes}, stopped: c.Stopped, emptied: c.Truncated,
-			crowded: !c.Released && reports.left(c) <= 0,
+			crowded: !c.Released && reports.left(c) <= 0, rests: c.rests(),
 		})
 	}
 	s.mu.Unlock()
 	for i := range uses {
 		u := &uses[i]
+		if u.rests {
+			continue
+		}
 		if inbox, err := openDir(s.path(u.uid, inboxDir)); err == nil {
 			bytes, crowded := usage(inbox)
 			if u.uid == of.uid {

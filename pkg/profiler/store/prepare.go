@@ -98,7 +98,7 @@ func (s *Store) release(c *index) error {
 	if c == nil || c.Released || s.following {
 		return nil // the process that stores reports finds out by Sweep
 	}
-	c.Released = true
+	c.Released, c.idle = true, false
 	c.prepares++
 	s.wake()
 	return s.save(c)

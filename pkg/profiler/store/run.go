@@ -79,6 +79,9 @@ func (s *Store) active() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.claims {
+		if c.rests() {
+			continue
+		}
 		if c.Stopped != nil && (!c.Truncated || c.inbox > quiet) {
 			return true
 		}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,8 +23,10 @@ const noteRest = 5 * time.Second
 func (s *Store) Scan(ctx context.Context) {
 	s.mu.Lock()
 	uids := make([]string, 0, len(s.claims))
-	for uid := range s.claims {
-		uids = append(uids, uid)
+	for uid, c := range s.claims {
+		if !c.rests() { // a node keeps the reports of thousands of claims
+			uids = append(uids, uid)
+		}
 	}
 	s.mu.Unlock()
 	counted := s.Now()
@@ -76,7 +79,20 @@ func (s *Store) scan(copying *copies, uid string) error {
 		err = errors.Join(err, s.discard(uid, inbox, name))
 	}
 	copying.taken = 0
-	return errors.Join(err, s.collect(copying, uid))
+	err = errors.Join(err, s.collect(copying, uid))
+	if err == nil && len(names) == 0 {
+		s.rest(uid)
+	}
+	return err
+}
+
+// rest has a claim whose inbox is empty left out of scans if it is released and its reports are final.
+func (s *Store) rest(uid string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.claims[uid]; c != nil && c.Released {
+		c.idle = !slices.ContainsFunc(c.Reports, func(r *report.Report) bool { return !r.State.Final() })
+	}
 }
 
 // session takes over one session, and returns whether it may be discarded once the index is written.

@@ -198,7 +198,7 @@ func TestSpares_FewUsedOrFollowing_NoneMade(t *testing.T) {
 	assert.Len(t, w.spares(), spareFolders-6+1, "another process may lead")
 }
 
-// TestKeepSpares_ClaimPrepared_MadeUntilTheEnd: in the background; nothing is left of a process that ends by itself.
+// TestKeepSpares_ClaimPrepared_MadeUntilTheEnd: in the background; nothing is left of a process that exits by itself.
 func TestKeepSpares_ClaimPrepared_MadeUntilTheEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
