@@ -66,6 +66,10 @@ func openProfiles(ctx context.Context, cfg *config.Plugin, a Adapters, hook *hoo
 			logIncomplete(p.logger, r)
 			p.followed.change(r.ClaimUID)
 		},
+		Evicted: func(r report.Report) {
+			logEvicted(p.logger, r)
+			p.followed.change(r.ClaimUID)
+		},
 		Failed: func(claimUID string, err error) {
 			p.logger.Error(err, "Reports of a claim are not stored yet", "claimUID", claimUID)
 		},
@@ -79,6 +83,12 @@ func logIncomplete(logger klog.Logger, r report.Report) {
 		logger.Info("A report is not complete", "claim", klog.KRef(r.Namespace, r.Claim), "report", r.ID, "state", r.State, "reason", r.Reason,
 			"message", r.Message, "pod", r.Pod, "container", r.Container, "process", r.Process)
 	}
+}
+
+// logEvicted logs which report made room for those of another namespace.
+func logEvicted(logger klog.Logger, r report.Report) {
+	logger.Info("Report deleted, because another namespace has less than its share of the node", "claim", klog.KRef(r.Namespace, r.Claim),
+		"report", r.ID, "size", r.Size, "ended", r.Ended, "pod", r.Pod)
 }
 
 // of is how a claim is profiled, with the tool that is installed for it and what the node has for it.

@@ -158,18 +158,16 @@ func TestScan_NamespaceHasManyReports_OthersStored(t *testing.T) {
 	w := newWorld(t, false)
 	for n := range 3 {
 		for _, of := range w.prepares(fmt.Sprintf("evil-%d", n), 6) {
-			w.adds(of, claimReports/2, report.Recording)
-		}
-	}
-	for of := range w.claims {
-		for i, r := range w.claims[of].Reports {
-			w.claims[of].Reports[i] = &report.Report{ID: r.ID, State: report.Importing, SHA256: "00"}
+			w.adds(of, claimReports/2, report.Raw)
+			for _, r := range w.claims[of].Reports {
+				r.SHA256 = "00"
+			}
 		}
 	}
 	w.many("evil-0-0", 0, 10, finished, "x")
 	w.many(uid, 0, 10, finished, "x")
-	w.scan(&copies{ctx: t.Context(), files: disk.OS{}}, "evil-0-0")
-	w.scan(&copies{ctx: t.Context(), files: disk.OS{}}, uid)
+	require.NoError(t, w.scan(&copies{ctx: t.Context(), files: disk.OS{}}, "evil-0-0"))
+	require.NoError(t, w.scan(&copies{ctx: t.Context(), files: disk.OS{}}, uid))
 	assert.Zero(t, w.states("evil-0")[report.Ready], "it has more than its share, and the node as many as it may")
 	assert.Equal(t, map[report.State]int{report.Ready: 10}, w.states(claimed.Namespace))
 }

@@ -108,8 +108,10 @@ func (s *Store) take(copying *copies, dir *os.File, from, folder, to string, r *
 		return err
 	}
 	defer source.Close()
-	left := s.left(r.ClaimUID)
-	if before.Size > left {
+	if before.Size > s.left(r.ClaimUID)+r.Size { // the raw file of an imported one goes
+		s.makeRoom(r, before.Size)
+	}
+	if before.Size > s.left(r.ClaimUID)+r.Size {
 		return errFull
 	}
 	if before.Size == 0 {

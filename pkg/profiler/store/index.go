@@ -42,6 +42,12 @@ type index struct {
 	Reports   []*report.Report `json:"reports"`
 	// Dropped is how many reports without a file the index has no more, as they were too many.
 	Dropped int `json:"dropped,omitempty"`
+
+	inMemory
+}
+
+// inMemory is what is known of a claim besides its index.
+type inMemory struct {
 	// changed says that the file has less than this, durable that it is synced, idle that the claim was found at rest after it was released.
 	changed, durable, idle bool
 	// prepares counts the calls of Prepare and Release.

@@ -23,10 +23,17 @@ type use struct {
 	// own are the bytes of its reports and of its inbox, inbox those that its containers have written and nothing has taken over.
 	own   space
 	inbox int64
+	// reports is how many it has.
+	reports int
 	// crowded says that it has too many files or sessions, whatever their size; littered that its inbox is not read to its end for them.
 	crowded, littered bool
-	stopped           *time.Time
-	emptied           bool
+	recording
+}
+
+// recording is whether a claim is recorded.
+type recording struct {
+	stopped *time.Time
+	emptied bool
 	// rests says that only its reports take space, and nothing is recorded.
 	rests bool
 }
@@ -37,12 +44,8 @@ const namespaces = 2
 // limit stops the recording of claims that are over their limit, and of one of a namespace, or of the node, that is over its own. What they
 // still write is truncated after the grace. Where there is room again they are recorded again.
 func (s *Store) limit(of pending) {
-	uses := s.uses(of)
-	all, by := space{limit: s.NodeBytes}, map[string]space{}
-	for _, u := range uses {
-		all.taken += u.own.taken
-		by[u.namespace] = space{by[u.namespace].taken + u.own.taken, s.NodeBytes / namespaces}
-	}
+	uses := s.relieved(of)
+	all, by := s.spaces(uses)
 	largest := map[string]use{} // by namespace, and "" of the node
 	for _, u := range uses {
 		if u.rests {
@@ -67,6 +70,16 @@ func (s *Store) limit(of pending) {
 	for _, u := range largest {
 		s.failed(u.uid, s.stop(u))
 	}
+}
+
+// spaces are what the node and its namespaces take.
+func (s *Store) spaces(uses []use) (all space, by map[string]space) {
+	all, by = space{limit: s.NodeBytes}, map[string]space{}
+	for _, u := range uses {
+		all.taken += u.own.taken
+		by[u.namespace] = space{by[u.namespace].taken + u.own.taken, s.NodeBytes / namespaces}
+	}
+	return all, by
 }
 
 // larger is the claim with the larger inbox, the first one where both are alike.
@@ -104,8 +117,8 @@ func (s *Store) uses(of pending) (uses []use) {
 	reports := s.counted()
 	for uid, c := range s.claims {
 		uses = append(uses, use{
-			uid: uid, namespace: c.Claim.Namespace, own: space{c.bytes(), c.Claim.MaxBytes}, stopped: c.Stopped, emptied: c.Truncated,
-			crowded: !c.Released && reports.left(c) <= 0, rests: c.rests(),
+			uid: uid, namespace: c.Claim.Namespace, own: space{c.bytes(), c.Claim.MaxBytes}, reports: len(c.Reports),
+			crowded: !c.Released && reports.left(c) <= 0, recording: recording{c.Stopped, c.Truncated, c.rests()},
 		})
 	}
 	s.mu.Unlock()

@@ -51,7 +51,7 @@ func (s *Store) Prepare(claim Claim, plan map[string][]byte) error {
 // begin writes the files of a claim that has a spare's folder. No other name comes first: nothing reads them yet, and the next Prepare writes
 // those again that a kill or a power cut has left.
 func (s *Store) begin(claim Claim, plan map[string][]byte) error {
-	c := &index{Schema: schema, Claim: claim, prepares: 1}
+	c := &index{Schema: schema, Claim: claim, inMemory: inMemory{prepares: 1}}
 	raw, err := json.Marshal(c)
 	for name, content := range plan {
 		if err == nil {

@@ -50,6 +50,8 @@ type Options struct {
 	Follow bool
 	// Changed is called after a report got another state or reason, and with the claim alone after recording was stopped. It may not block or call the store; nil is allowed.
 	Changed func(report.Report)
+	// Evicted is called after a report was deleted because another namespace needed the room. It may not block or call the store; nil is allowed.
+	Evicted func(report.Report)
 	// Failed is called with what kept a claim's reports from being stored; nil is allowed.
 	Failed func(claimUID string, err error)
 }
@@ -85,6 +87,9 @@ func Open(o Options) (*Store, error) {
 	}
 	if o.Changed == nil {
 		o.Changed = func(report.Report) {}
+	}
+	if o.Evicted == nil {
+		o.Evicted = func(report.Report) {}
 	}
 	if o.Failed == nil {
 		o.Failed = func(string, error) {}
