@@ -169,6 +169,10 @@ func (s State) profiling() Condition {
 		c.Message = fmt.Sprintf("%s %s.", process(latest), s.unrecorded(latest.Reason))
 	case latest.State == report.Lost && latest.Reason == report.ReasonRangeNotReached:
 		c.Reason, c.Message = report.ReasonRangeNotReached, s.missed(latest)
+	case latest.Reason == report.ReasonSeveralProfiles:
+		c.Reason = latest.Reason
+		c.Message = fmt.Sprintf("No process is recorded now; the last one was %s, for this claim and not for another one of the container with a "+
+			"ProfilerConfig; keep one.", about(latest))
 	default:
 		c.Reason, c.Message = reasonEnded, fmt.Sprintf("No process is recorded now; the last one was %s.", about(latest))
 	}

@@ -43,6 +43,8 @@ const (
 	remedy  = "delete reports with kubectl prism profile rm --claim c, or raise the limit."
 	full    = "Profiling=false StoreFull: Recording was stopped, as the reports of the claim take output.maxBytes (4Gi) or those of the node take " +
 		"its limit (profiler.reports.maxBytes of the chart); " + remedy
+	severalEnded = "Profiling=false SeveralProfiles: No process is recorded now; the last one was " + where + ", for this claim and not for another one of " +
+		"the container with a ProfilerConfig; keep one."
 	killed = "ReportAvailable=false ReportLost: The recording of " + where + " ended without a report that can be read, as when the container or the " +
 		"profiler is killed; let the process exit by itself, or set duration."
 )
@@ -72,7 +74,7 @@ var states = map[string]struct {
 			"ProfilerConfig; keep one: " + where + ".",
 	},
 	"two profiles, ended": {
-		reports: []report.Report{of(report.Ready, "SeveralProfiles")}, profiling: ended,
+		reports: []report.Report{of(report.Ready, "SeveralProfiles")}, profiling: severalEnded,
 		available: "ReportAvailable=true Ready: 1 report can be downloaded: kubectl prism profile download --claim c.",
 	},
 	"waits for a range": {
@@ -85,7 +87,7 @@ var states = map[string]struct {
 		available: "ReportAvailable=false RangeNotReached: Process " + where + " exited and did not reach cudaProfilerStart; have it do so, or set start: Immediate.",
 	},
 	"killed in a range":        {change: nvtx, reports: []report.Report{of(report.Lost, "ReportLost")}, profiling: ended, available: killed},
-	"killed with two profiles": {reports: []report.Report{of(report.Lost, "SeveralProfiles")}, profiling: ended, available: killed},
+	"killed with two profiles": {reports: []report.Report{of(report.Lost, "SeveralProfiles")}, profiling: severalEnded, available: killed},
 	"killed silently":          {reports: []report.Report{of(report.Lost, "")}, profiling: ended, available: killed},
 	"lost otherwise": {
 		reports: []report.Report{of(report.Lost, "SessionRemoved")}, profiling: ended,
