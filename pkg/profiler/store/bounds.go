@@ -36,7 +36,7 @@ func (c *index) expired(r *report.Report, now time.Time) bool {
 	return c.Claim.Retention > 0 && r.State.Final() && (r.Ended == nil || r.Ended.Before(now.Add(-c.Claim.Retention)))
 }
 
-// drop takes reports without a file out of an index, which is written later: after a kill they are dropped again.
+// drop takes reports without a file out of an index, which need not be written for that: the process that reads it drops them again.
 func (c *index) drop(reports []*report.Report) {
 	if len(reports) == 0 {
 		return
@@ -46,7 +46,6 @@ func (c *index) drop(reports []*report.Report) {
 		gone[r] = true
 	}
 	c.Reports = slices.DeleteFunc(c.Reports, func(r *report.Report) bool { return gone[r] })
-	c.changed = true
 }
 
 // dropLost drops the oldest reports of a claim that are Lost, if they are too many.
@@ -160,12 +159,11 @@ func (n counts) left(c *index) int {
 	return min(claimReports-len(c.Reports), max(min(nodeReports/namespaces-has, nodeReports-n.node), fair))
 }
 
-// budget is how much a scan of a claim takes over.
-func (s *Store) budget(copying *copies, uid string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	copying.left, copying.lost = scanBytes, claimLost
-	if c := s.claims[uid]; c != nil {
-		copying.reports = s.counted().left(c)
+// roomFor reports whether a scan of a claim takes over one more session. Reports are counted when there is a new one: most scans find none. The
+// lock is held.
+func (s *Store) roomFor(copying *copies, c *index) bool {
+	if !copying.counted {
+		copying.reports, copying.counted = s.counted().left(c), true
 	}
+	return copying.reports > 0 && copying.lost > 0
 }

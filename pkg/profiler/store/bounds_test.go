@@ -76,6 +76,39 @@ func TestScan_FailedSessions_NewestKept(t *testing.T) {
 	assert.Empty(t, w.stopped(uid))
 }
 
+// TestScan_ManyFailedSessions_NotRead: notes of sessions that wait for the next scan cost this one nothing.
+func TestScan_ManyFailedSessions_NotRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	w.roomy(0)
+	recording := strings.Replace(finished, "Finished\nexited=2000", "Recording", 1)
+	w.many(uid, 0, 2*claimLost, failed, "")
+	inbox, err := openDir(filepath.Join(w.dir, uid, inboxDir))
+	require.NoError(t, err)
+	defer inbox.Close()
+	w.many(uid, 1000, 1001, recording, "")
+	done, err := w.Store.session(&copies{ctx: t.Context(), left: scanBytes}, uid, inbox, fmt.Sprintf("s%d-%016x", 1000, 1000))
+	require.NoError(t, err)
+	assert.False(t, done)
+	assert.Empty(t, w.List(""), "the note was not read")
+}
+
+// TestLimit_DroppedReports_NoWrites: what a full namespace drops of claims at rest costs no durable write each.
+func TestLimit_DroppedReports_NoWrites(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	for _, of := range w.prepares("other", 40) {
+		w.stores(claimLost/2, of, report.Lost)
+		require.NoError(t, w.Release(of))
+	}
+	files := &writing{}
+	w.Files = files
+	w.Scan()
+	w.Scan()
+	assert.Len(t, w.List("other"), namespaceFileless)
+	assert.Zero(t, files.indexes)
+}
+
 // names are the entries of a folder of the claim.
 func (w *world) names(dir string) (all []string) {
 	entries, err := os.ReadDir(filepath.Join(w.dir, uid, dir))

@@ -60,7 +60,7 @@ func (s *Store) scan(copying *copies, uid string) error {
 	defer inbox.Close()
 	names, _, err := entries(inbox, maxEntries)
 	var over []string
-	s.budget(copying, uid)
+	copying.left, copying.lost = scanBytes, claimLost
 	for _, name := range names {
 		if !sessionPattern.MatchString(name) {
 			continue
@@ -105,6 +105,7 @@ func (s *Store) session(copying *copies, uid string, inbox *os.File, name string
 	}
 	id, claim, released := reportID(uid, name), c.Claim, c.Released
 	known := c.report(id)
+	room := known != nil || s.roomFor(copying, c)
 	before := report.Report{}
 	if known != nil {
 		before = *known
@@ -113,8 +114,8 @@ func (s *Store) session(copying *copies, uid string, inbox *os.File, name string
 	if known != nil && before.State != report.Recording {
 		return true, nil // a kill came between the index and the discard
 	}
-	if known == nil && copying.reports <= 0 {
-		return false, nil // limit stops the claim
+	if !room {
+		return false, nil // the next scan goes on, or limit stops the claim
 	}
 	dir, err := folderWithin(inbox, name)
 	if err != nil {
