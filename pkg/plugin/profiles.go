@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 	"tags.cncf.io/container-device-interface/specs-go"
 
@@ -59,11 +61,12 @@ func openProfiles(ctx context.Context, cfg *config.Plugin, a Adapters, hook *hoo
 	if err := a.Disk.MakeDir(cfg.ProfilesDir(), 0o755); err != nil {
 		return nil, fmt.Errorf("making the directory of profiles %s: %w", cfg.ProfilesDir(), err)
 	}
+	incomplete := newIncompleteLog(p.logger)
 	var err error
 	p.store, err = store.Open(store.Options{
 		Dir: cfg.ProfilesDir(), Files: a.Disk, Now: a.Now, NodeBytes: cfg.Profiler.NodeBytes.Value(), Imports: true, Follow: true,
 		Changed: func(r report.Report) {
-			logIncomplete(p.logger, r)
+			incomplete.log(r)
 			p.followed.change(r.ClaimUID)
 		},
 		Evicted: func(r report.Report) {
@@ -77,12 +80,31 @@ func openProfiles(ctx context.Context, cfg *config.Plugin, a Adapters, hook *hoo
 	return p, err
 }
 
-// logIncomplete logs why a report cannot be read as others can.
-func logIncomplete(logger klog.Logger, r report.Report) {
-	if r.State == report.Lost || r.State == report.Raw {
-		logger.Info("A report is not complete", "claim", klog.KRef(r.Namespace, r.Claim), "report", r.ID, "state", r.State, "reason", r.Reason,
-			"message", r.Message, "pod", r.Pod, "container", r.Container, "process", r.Process)
+// logRate is how many incomplete reports are logged in a second, logBurst how many at once: containers make as many as they like.
+const logRate, logBurst = 1, 100
+
+// incompleteLog logs why reports cannot be read as others can.
+type incompleteLog struct {
+	logger klog.Logger
+	rate   flowcontrol.PassiveRateLimiter
+	// left is how many were not logged since the last one that was.
+	left atomic.Int64
+}
+
+func newIncompleteLog(logger klog.Logger) *incompleteLog {
+	return &incompleteLog{logger: logger, rate: flowcontrol.NewTokenBucketPassiveRateLimiter(logRate, logBurst)}
+}
+
+func (l *incompleteLog) log(r report.Report) {
+	if r.State != report.Lost && r.State != report.Raw {
+		return
 	}
+	if !l.rate.TryAccept() {
+		l.left.Add(1)
+		return
+	}
+	l.logger.Info("A report is not complete", "claim", klog.KRef(r.Namespace, r.Claim), "report", r.ID, "state", r.State, "reason", r.Reason,
+		"message", r.Message, "pod", r.Pod, "container", r.Container, "process", r.Process, "notLogged", l.left.Swap(0))
 }
 
 // logEvicted logs which report made room for those of another namespace.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2/ktesting"
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/prism-gpu/prism/pkg/cdi"
@@ -172,6 +174,24 @@ func TestRun_DiskFailed_StoredLater(t *testing.T) {
 			return nil, nil
 		})
 		assert.Equal(t, 2*storeRetry, asked)
+	})
+}
+
+// TestIncompleteLog_Flood_Bounded: sessions that a container makes and leaves fill no log, and those that were left out are counted.
+func TestIncompleteLog_Flood_Bounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+		logs := logger.GetSink().(ktesting.Underlier).GetBuffer().String
+		l := newIncompleteLog(logger)
+		for range 10 * logBurst {
+			l.log(report.Report{State: report.Lost})
+			l.log(report.Report{State: report.Ready})
+		}
+		assert.Equal(t, logBurst, strings.Count(logs(), "A report is not complete"))
+		time.Sleep(time.Minute)
+		l.log(report.Report{State: report.Raw})
+		assert.Contains(t, logs(), fmt.Sprintf("notLogged=%d", 9*logBurst))
 	})
 }
 
