@@ -41,14 +41,23 @@ func withNsys(t *testing.T, release string, change func(*runplan.Plan)) *contain
 
 // python is a Python program with "profiled" in its name.
 func (c *container) python(t *testing.T, text string) []string {
+	return c.pythonIn(t, "profiled.py", text)
+}
+
+// outerPython is a Python program that does not match.
+func (c *container) outerPython(t *testing.T, text string) []string {
+	return c.pythonIn(t, "outer.py", text)
+}
+
+func (c *container) pythonIn(t *testing.T, name, text string) []string {
 	t.Helper()
 	// Not one of a user's own, which other users cannot read.
 	const python = "/usr/bin/python3"
 	if _, err := os.Stat(python); err != nil {
 		t.Skip("needs python3")
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(c.Work, "profiled.py"), []byte(text), 0o755))
-	return []string{python, "/run/work/profiled.py"}
+	require.NoError(t, os.WriteFile(filepath.Join(c.Work, name), []byte(text), 0o755))
+	return []string{python, "/run/work/" + name}
 }
 
 // log is what nsys wrote.

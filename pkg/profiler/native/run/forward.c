@@ -1,5 +1,7 @@
 #include "forward.h"
 
+#include "witness.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -18,6 +20,9 @@ static bool from_terminal(const struct signalfd_siginfo *received)
 {
 	static const int signals[] = {SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SIGWINCH, SIGHUP};
 	if (received->ssi_code != SI_KERNEL)
+		return false;
+	// A terminal that hangs up signals the leader of its session alone.
+	if (received->ssi_signo == SIGHUP && getsid(0) == getpid())
 		return false;
 	for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
 		if (received->ssi_signo == (uint32_t)signals[i])
@@ -67,10 +72,10 @@ static bool takes(pid_t pid, uint32_t number)
 	return true;
 }
 
-void forward(const struct run *run, const struct signalfd_siginfo *received)
+void forward(struct run *run, const struct signalfd_siginfo *received)
 {
 	int number = (int)received->ssi_signo, sent;
-	if (!run->process || from_terminal(received))
+	if (!run->process || from_terminal(received) || witnessed(run, received))
 		return;
 	// A container's first process is not ended by a signal that it does not handle; the process was to be that one.
 	if (getpid() == init && number != SIGCONT && !takes(run->process, received->ssi_signo))

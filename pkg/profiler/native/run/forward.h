@@ -6,7 +6,7 @@
 #include <sys/signalfd.h>
 
 // forward passes a signal that this process received on to the process, where the process has not received it too.
-void forward(const struct run *run, const struct signalfd_siginfo *received);
+void forward(struct run *run, const struct signalfd_siginfo *received);
 
 // stop_alike stops this process where a terminal stopped the process, so that a shell sees its job stopped.
 void stop_alike(int status);

@@ -115,7 +115,7 @@ int main(int argc, char **argv)
 {
 	struct run run = {
 		.folder = closed, .note = closed, .log = closed, .slot = closed, .up = closed, .down = closed,
-		.tool_output = closed, .signals = closed, .watch = closed, .go = closed,
+		.tool_output = closed, .signals = closed, .watch = closed, .go = closed, .asks = closed,
 	};
 	if (argc == 3 && !strcmp(argv[1], "--stand-in"))
 		return stand_in(argv[2]);

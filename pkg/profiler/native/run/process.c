@@ -204,7 +204,7 @@ static int ascending(const void *one, const void *other)
 
 int close_inherited(const struct run *run)
 {
-	int keep[] = {run->folder, run->note, run->log, run->slot, run->up, run->down, run->tool_output, run->signals, run->watch};
+	int keep[] = {run->folder, run->note, run->log, run->slot, run->up, run->down, run->tool_output, run->signals, run->watch, run->asks};
 	const size_t count = sizeof keep / sizeof *keep;
 	unsigned int first = 0;
 	qsort(keep, count, sizeof *keep, ascending);

@@ -40,6 +40,12 @@ struct run {
 	int up, down; // from and to the stand-in
 	int tool_output, signals, watch;
 	int go; // to the child that waits to execute the process
+	int asks; // to the witness
+
+	pid_t witness; // 0: none, or ended
+	uint32_t asked; // questions so far
+	uint64_t repeated; // signals that the witness may have taken twice at once, as bits
+	uint32_t repeated_by; // the sender of the last one
 
 	// The recording begins with a range: whether that is noted, was reached, whether its report is there, and how much of the words that say so
 	// was read.

@@ -6,6 +6,7 @@
 #include "session.h"
 #include "startlock.h"
 #include "tool.h"
+#include "witness.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -38,6 +39,8 @@ void reap(struct run *run)
 			run->process_ended = true;
 			run->process_status = status;
 		}
+		if (pid == run->witness)
+			run->witness = 0;
 		if (pid == run->tool) {
 			run->tool = 0;
 			run->tool_status = status;
@@ -152,6 +155,8 @@ static int begin(struct run *run)
 {
 	if (listen_to(run, false) < 0 || process_start(run) < 0)
 		return -1;
+	// After the process: a signal to the group in between comes twice then, and would not come at all the other way round.
+	witness_start(run);
 	const char *failed = start(run);
 	run->ready = !failed;
 	if (failed) {
@@ -299,5 +304,6 @@ int supervise(struct run *run)
 		take_signals(run, &r);
 		copy_output(run);
 	}
+	witness_end(run);
 	exit_as(run->process_status);
 }
