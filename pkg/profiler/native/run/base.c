@@ -87,8 +87,9 @@ char *read_file(int directory, const char *path, size_t most, size_t *size)
 	char *bytes = malloc(most + 1);
 	size_t length = 0;
 	ssize_t got = -1;
-	while (bytes && length < most) {
-		got = read(file, bytes + length, most - length);
+	// One byte more than allowed, as a file of just that size ends there.
+	while (bytes && length <= most) {
+		got = read(file, bytes + length, most + 1 - length);
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got <= 0)
@@ -99,7 +100,6 @@ char *read_file(int directory, const char *path, size_t most, size_t *size)
 	if (close(file) < 0)
 		failed = errno;
 	if (!bytes || got != 0) {
-		// A file that fills the bound may have more.
 		errno = bytes && got > 0 ? EFBIG : failed;
 		free(bytes);
 		return NULL;

@@ -65,13 +65,17 @@ int range_output(int ends[2])
 		return -1;
 	// By descriptor: the path of the other end may be another container's.
 	ends[1] = ioctl(ends[0], TIOCSPTLCK, &unlocked) < 0 ? -1 : ioctl(ends[0], TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
-	if (ends[1] < 0 || tcgetattr(ends[1], &mode) < 0) {
+	bool raw = ends[1] >= 0 && tcgetattr(ends[1], &mode) == 0;
+	if (raw) {
+		cfmakeraw(&mode);
+		raw = tcsetattr(ends[1], TCSANOW, &mode) == 0;
+	}
+	if (!raw) {
 		int failed = errno;
 		if ((ends[1] >= 0 && close(ends[1]) < 0) | (close(ends[0]) < 0))
 			failed = errno;
 		errno = failed;
 		return -1;
 	}
-	cfmakeraw(&mode);
-	return tcsetattr(ends[1], TCSANOW, &mode);
+	return 0;
 }
