@@ -88,6 +88,9 @@ func (a about) write(own int) error {
 	if err := writeFile(own, "context", lines(pairs...)); err != nil {
 		return err
 	}
+	if err := makePipes(own); err != nil {
+		return fmt.Errorf("creating %s in %s: %w", pipesFolder, containerFolder, err)
+	}
 	for i := range slots {
 		// They are locked, never written.
 		fd, err := unix.Openat(own, "slot-"+strconv.Itoa(i), unix.O_RDONLY|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o444)
@@ -97,6 +100,22 @@ func (a about) write(own int) error {
 		_ = unix.Close(fd)
 	}
 	return nil
+}
+
+// pipesFolder is in the container's own folder. prism-run makes there what only processes of this container may write to, as any user.
+const pipesFolder = "pipes"
+
+func makePipes(own int) error {
+	if err := unix.Mkdirat(own, pipesFolder, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	folder, err := unix.Openat(own, pipesFolder, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(folder) }()
+	// The runtime may have any umask.
+	return unix.Fchmod(folder, unix.S_ISVTX|0o777)
 }
 
 // severalFile is in the container's own folder where another claim has a profile for the container too. Its hook may run before or after the

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -113,6 +114,53 @@ func TestRun_FileName_ReducedPlaceholders(t *testing.T) {
 	where := "/run/work/__/ns/" + n["file"]
 	assert.Equal(t, where+" "+where+".qdstrm", n["path"], "the last one is what it turned out to be")
 	assert.Equal(t, finished, n["state"])
+}
+
+// TestRun_ReportThere_AnotherName: nsys leaves an earlier process's report as it is, which is not the later one's.
+func TestRun_ReportThere_AnotherName(t *testing.T) {
+	t.Parallel()
+	c := newContainer(t, func(p *runplan.Plan) { p.Dir, p.File = "/run/work/out", "report" })
+	for range 2 {
+		code, output := c.run(t, c.script(t, "exit 4")...)
+		assert.Equal(t, 4, code, output)
+	}
+	reports, err := filepath.Glob(filepath.Join(c.Work, "out", "*"))
+	require.NoError(t, err)
+	var want []string
+	for _, n := range c.notes(t) {
+		assert.Equal(t, finished, n["state"])
+		paths := strings.Fields(n["path"])
+		want = append(want, filepath.Join(c.Work, "out", filepath.Base(paths[len(paths)-1])))
+	}
+	assert.ElementsMatch(t, want, reports)
+	assert.Len(t, want, 2)
+	assert.NotEqual(t, want[0], want[1])
+}
+
+// TestRun_OtherContainer_SendsNoVariables: what the containers of a claim share has no way into the process's environment.
+func TestRun_OtherContainer_SendsNoVariables(t *testing.T) {
+	t.Parallel()
+	c := newContainer(t, func(p *runplan.Plan) { p.Env, p.Ready = []string{"FAKE=silent"}, time.Second })
+	code, output := c.run(t, c.outer(t, `(until [ -e /run/prism/results/s*/nsys.log ]; do sleep 0.01; done
+for pipe in $(find /run/prism/results -type p); do printf 'EVIL=injected\0\0' >"$pipe"; done) &
+sh -c 'echo "a$EVIL"; exit 4' profiled; code=$?; ls /run/prism/container/pipes; exit $code`)...)
+	assert.Equal(t, 4, code)
+	assert.Equal(t, "a\n", output)
+}
+
+// TestRun_LargestPlan_Read: what the plugin encodes, prism-run reads.
+func TestRun_LargestPlan_Read(t *testing.T) {
+	t.Parallel()
+	c := newContainer(t, nil)
+	path := filepath.Join(c.Plan, "run")
+	plan, err := os.ReadFile(path)
+	require.NoError(t, err)
+	plan = append(plan, "unknown="+strings.Repeat("x", 1<<20-len(plan)-len("unknown=")-1)+"\x00"...)
+	require.Len(t, plan, 1<<20)
+	require.NoError(t, os.WriteFile(path, plan, 0o644))
+	code, output := c.run(t, c.script(t, "exit 4")...)
+	assert.Equal(t, 4, code, output)
+	assert.Equal(t, finished, c.one(t)["state"])
 }
 
 // TestRun_InvalidPlan_ProcessRuns: whatever the plugin's file is.

@@ -173,7 +173,7 @@ func (c container) mount() error {
 	bind(c.Plan, prism+"plan", unix.MS_RDONLY)
 	bind(c.Results, prism+"results", unix.MS_NOEXEC)
 	bind(c.Work, "/run/work", 0)
-	steps = append(steps, os.MkdirAll(prism+"container", 0o755),
+	steps = append(steps, os.MkdirAll(prism+"container/pipes", 0o755), os.Chmod(prism+"container/pipes", 0o777|os.ModeSticky),
 		os.WriteFile(prism+"container/context", []byte("pod=pod-a\nnamespace=ns\ncontainer=main\nnode=node-a\n"), 0o644))
 	for i := range runplan.MaxSessions {
 		steps = append(steps, os.WriteFile(fmt.Sprintf(prism+"container/slot-%d", i), nil, 0o444))

@@ -130,7 +130,7 @@ func said(results string) string {
 // layOut makes what a hook and a plugin make for a container.
 func (p Prover) layOut(results string, installed manifest.Installed) error {
 	plan, own := filepath.Join(p.Container, "plan"), filepath.Join(p.Container, "container")
-	err := errors.Join(os.RemoveAll(results), os.MkdirAll(results, 0o777), os.MkdirAll(plan, 0o755), os.MkdirAll(own, 0o755))
+	err := errors.Join(os.RemoveAll(results), os.MkdirAll(results, 0o777), os.MkdirAll(plan, 0o755), os.MkdirAll(filepath.Join(own, "pipes"), 0o755))
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@
 #define STOP_FILE "/run/prism/plan/stop"
 #define PLAN_FOLDER "/run/prism/plan"
 #define CONTAINER_FOLDER "/run/prism/container"
+#define PIPES CONTAINER_FOLDER "/pipes"
 #define RESULTS "/run/prism/results"
 #define PRISM_RUN "/run/prism/programs/prism-run"
 

@@ -19,8 +19,12 @@ enum {
 	max_line = 2048,
 	max_value = 1024,
 	max_file = 200,
+	max_path = 4096 + 16,
 	max_entries = 1024, // sessions that a claim keeps notes of at once
 };
+
+// extensions are those of the files that nsys makes.
+static const char *const extensions[] = {".nsys-rep", ".qdstrm"};
 
 static void hexadecimal(struct text *to, uint64_t number)
 {
@@ -189,6 +193,13 @@ int session_open(struct run *run)
 	return 0;
 }
 
+static void report_path(const struct run *run, const char *extension, char path[max_path])
+{
+	struct text to = text_of(path, max_path);
+	text_add(&to, run->output);
+	text_add(&to, extension);
+}
+
 // folders_make makes each missing folder above the report.
 static int folders_make(const char *report)
 {
@@ -205,17 +216,100 @@ static int folders_make(const char *report)
 	return access(path, W_OK | X_OK);
 }
 
+// taken says whether there is a report of that name already, which nsys would leave as it is.
+static bool taken(const struct run *run)
+{
+	for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++) {
+		char path[max_path];
+		struct stat status;
+		report_path(run, extensions[i], path);
+		if (lstat(path, &status) == 0)
+			return true;
+	}
+	return false;
+}
+
+// rename_report gives the report another name where it stays in the container and its name is that of an earlier one.
+static void rename_report(struct run *run)
+{
+	char unique[20];
+	struct text suffix = text_of(unique, sizeof unique);
+	if (!elsewhere(run) || !taken(run))
+		return;
+	text_byte(&suffix, '_');
+	hexadecimal(&suffix, (uint64_t)run->started);
+	struct text file = {run->file, sizeof run->file, strlen(run->file)}, output = {run->output, sizeof run->output, strlen(run->output)};
+	text_add(&file, unique);
+	text_add(&output, unique);
+	note_add(run, "file", run->file);
+	note_add(run, "path", run->output);
+}
+
+void pipes_path(const struct run *run, const char *file, struct text *to)
+{
+	text_add(to, PIPES "/");
+	text_add(to, run->session);
+	text_add(to, file);
+}
+
+static int pipe_make(int folder, const char *name)
+{
+	struct stat status;
+	if (mkfifoat(folder, name, 0600) < 0)
+		return -1;
+	// Opened for both, a pipe never blocks and never ends while this process has it.
+	int file = openat(folder, name, O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+	if (file < 0)
+		return -1;
+	if (fstat(file, &status) == 0 && S_ISFIFO(status.st_mode) && status.st_uid == geteuid())
+		return file;
+	if (close(file) == 0)
+		errno = EPERM;
+	return -1;
+}
+
+// pipes_make makes the pipes to the stand-in where only this container reaches them: what is sent there becomes variables of the process,
+// and the results are those of all containers of the claim.
+static int pipes_make(struct run *run)
+{
+	char path[256];
+	struct text to = text_of(path, sizeof path);
+	pipes_path(run, "", &to);
+	if (mkdir(path, 0700) < 0)
+		return -1;
+	int folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (folder < 0)
+		return -1;
+	run->up = pipe_make(folder, "up");
+	run->down = pipe_make(folder, "down");
+	if (run->up < 0 || run->down < 0 || close(folder) < 0)
+		return -1;
+	return 0;
+}
+
+void pipes_remove(struct run *run)
+{
+	static const char *const names[] = {"/up", "/down", ""};
+	int failed = 0;
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		char path[256];
+		struct text to = text_of(path, sizeof path);
+		pipes_path(run, names[i], &to);
+		failed |= *names[i] ? unlink(path) : rmdir(path);
+	}
+	if (failed)
+		note_add(run, "message", "the pipes to the stand-in stay");
+}
+
 int session_prepare(struct run *run)
 {
-	if (mkdirat(run->folder, "tmp", 0700) < 0 || mkfifoat(run->folder, "up", 0600) < 0 || mkfifoat(run->folder, "down", 0600) < 0)
+	if (mkdirat(run->folder, "tmp", 0700) < 0 || pipes_make(run) < 0)
 		return -1;
 	if (folders_make(run->output) < 0)
 		return -1;
+	rename_report(run);
 	run->log = openat(run->folder, "nsys.log", O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	// Opened for both, a pipe never blocks and never ends while this process has it.
-	run->up = openat(run->folder, "up", O_RDWR | O_NONBLOCK | O_CLOEXEC);
-	run->down = openat(run->folder, "down", O_RDWR | O_NONBLOCK | O_CLOEXEC);
-	return run->log < 0 || run->up < 0 || run->down < 0 ? -1 : 0;
+	return run->log < 0 ? -1 : 0;
 }
 
 // said_keep keeps the end of what nsys writes; line ends and what is blank become one blank.
@@ -255,13 +349,10 @@ bool log_copy(struct run *run)
 
 bool report_note(struct run *run)
 {
-	static const char *const extensions[] = {".nsys-rep", ".qdstrm"};
 	for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++) {
-		char path[4096 + 16];
+		char path[max_path];
 		struct stat status;
-		struct text to = text_of(path, sizeof path);
-		text_add(&to, run->output);
-		text_add(&to, extensions[i]);
+		report_path(run, extensions[i], path);
 		if (lstat(path, &status) < 0 || !S_ISREG(status.st_mode) || status.st_size == 0)
 			continue;
 		if (elsewhere(run))

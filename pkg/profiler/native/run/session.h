@@ -26,6 +26,10 @@ bool log_copy(struct run *run);
 // report_note says whether nsys wrote a report, and notes where one is that stays in the container.
 bool report_note(struct run *run);
 
+// pipes_path writes the absolute path of a file among the pipes to the stand-in, or of their folder; pipes_remove removes all.
+void pipes_path(const struct run *run, const char *file, struct text *to);
+void pipes_remove(struct run *run);
+
 // session_path writes the absolute path of a file in the folder.
 void session_path(const struct run *run, const char *file, struct text *to);
 

@@ -160,6 +160,7 @@ static int begin(struct run *run)
 	const char *failed = start(run);
 	run->ready = !failed;
 	if (failed) {
+		pipes_remove(run);
 		note_tool_failure(run, "FellBackUnprofiled", failed);
 		if (run->plan.fail_closed)
 			_exit(125);
@@ -229,8 +230,7 @@ static void conclude(struct run *run, struct recording *r, const char *lost)
 	drop(&run->tool_output);
 	r->running = false;
 	r->done = true;
-	if ((unlinkat(run->folder, "up", 0) < 0) | (unlinkat(run->folder, "down", 0) < 0))
-		note_add(run, "message", "the pipes to the stand-in stay");
+	pipes_remove(run);
 	note_number(run, "toolExit", code(run->tool_status));
 	if (run->range_awaited)
 		note_failure(run, "RangeNotReached", "the process did not begin the range", 0);

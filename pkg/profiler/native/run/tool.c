@@ -71,8 +71,12 @@ static int command_of(const struct run *run, struct strings *command)
 	int failed = add(command, run->plan.tool) | add(command, "profile");
 	for (size_t i = 0; i < run->plan.switches.count; i++)
 		failed |= add(command, run->plan.switches.items[i]);
-	return failed | add(command, "-o") | add(command, run->output) | add(command, PRISM_RUN) | add(command, "--stand-in") |
-	       add(command, path_variable(run, "", ""));
+	char *pipes = malloc(max_path);
+	if (!pipes)
+		return -1;
+	struct text to = text_of(pipes, max_path);
+	pipes_path(run, "", &to);
+	return failed | add(command, "-o") | add(command, run->output) | add(command, PRISM_RUN) | add(command, "--stand-in") | add(command, pipes);
 }
 
 static int environment_of(const struct run *run, struct strings *environment)
