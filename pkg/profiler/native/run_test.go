@@ -120,19 +120,6 @@ func TestRun_NoProfiler_ProcessRunsOnce(t *testing.T) {
 	}
 }
 
-// TestRun_ToolCollides_StartedAgain: nsys exits where another container has what it names by its process id.
-func TestRun_ToolCollides_StartedAgain(t *testing.T) {
-	t.Parallel()
-	c := newContainer(t, func(p *runplan.Plan) { p.Env = []string{"FAKE=collide"} })
-	code, output := c.run(t, c.script(t, "echo once; exit 6")...)
-	assert.Equal(t, 6, code)
-	assert.Equal(t, "once\n", output)
-	assert.Equal(t, finished, c.one(t)["state"])
-	starts, err := filepath.Glob(filepath.Join(c.Work, "start-*"))
-	require.NoError(t, err)
-	assert.Len(t, starts, 3, "processes that collided")
-}
-
 // TestRun_VariablesCutShort_OfTheNextStart: what a start that failed has sent is not what the next one sends.
 func TestRun_VariablesCutShort_OfTheNextStart(t *testing.T) {
 	t.Parallel()
@@ -141,17 +128,6 @@ func TestRun_VariablesCutShort_OfTheNextStart(t *testing.T) {
 	assert.Equal(t, 6, code)
 	assert.Equal(t, "by-nsys\n", output)
 	assert.Equal(t, finished, c.one(t)["state"])
-}
-
-// TestRun_KilledBeforeExecuted_ToolEnded: nothing waits for a profiler that has nothing to profile.
-func TestRun_KilledBeforeExecuted_ToolEnded(t *testing.T) {
-	t.Parallel()
-	c := newContainer(t, func(p *runplan.Plan) { p.Env = []string{"FAKE=killer"} })
-	c.Child = true
-	code, output := c.run(t, c.script(t, "echo ran")...)
-	assert.Zero(t, code)
-	assert.Equal(t, "status 0x9\n", output)
-	assert.Contains(t, c.one(t)["message"], "the process was killed before it was executed")
 }
 
 // TestRun_WaitingFails_ProcessGoesOn: poll refuses to wait for more files than a process may have open, which any process of the same user
@@ -324,33 +300,6 @@ func TestRun_ExecSession_Untouched(t *testing.T) {
 			if !is.sessions {
 				assert.Empty(t, c.notes(t))
 			}
-		})
-	}
-}
-
-// TestRun_OtherStarts_Waits: while another process of the pod starts its profiler. One that never ends does not keep processes from running.
-func TestRun_OtherStarts_Waits(t *testing.T) {
-	t.Parallel()
-	if _, err := exec.LookPath("flock"); err != nil {
-		t.Skip("needs flock")
-	}
-	for name, c := range map[string]struct{ held, state, message string }{
-		"for a while":  {`flock /dev/shm sh -c 'echo >/run/work/locked; while [ ! -e /run/prism/results/s*/note ]; do sleep 0.01; done; sleep 0.2'`, finished, ""},
-		"all the time": {`flock /dev/shm sh -c 'echo >/run/work/locked; exec sleep 1000'`, "Starting Failed", "other processes of the pod were starting nsys all the time"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			box := newContainer(t, func(p *runplan.Plan) {
-				if c.message != "" {
-					p.Ready = time.Second
-				}
-			})
-			program := strings.Join(box.script(t, "echo once; exit 4"), " ")
-			code, output := box.run(t, box.outer(t, c.held+" & while [ ! -e /run/work/locked ]; do sleep 0.01; done; "+program)...)
-			assert.Equal(t, 4, code)
-			assert.Equal(t, "once\n", output)
-			n := box.one(t)
-			assert.Equal(t, []string{c.state, c.message}, []string{n["state"], n["message"]})
 		})
 	}
 }

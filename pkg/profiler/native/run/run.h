@@ -27,7 +27,7 @@ struct run {
 
 	char session[64]; // the folder's name
 	int64_t started; // nanoseconds since 1970
-	int64_t began; // milliseconds
+	int64_t start_by; // milliseconds: when the process starts, with nsys or without
 	char file[256]; // the report's name, without extension
 	char output[4096]; // the report's path, without extension
 	size_t note_size, log_size;

@@ -15,12 +15,11 @@
 
 enum {
 	pause_milliseconds = 10,
-	second = 1000, // milliseconds
 };
 
 bool start_lock(struct run *run, int *lock)
 {
-	int64_t deadline = milliseconds() + run->plan.ready * second;
+	int64_t now = milliseconds(), deadline = now + (run->start_by - now) / 2;
 	*lock = open(FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	while (*lock >= 0 && flock(*lock, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
 		struct pollfd wait = {.fd = run->signals, .events = POLLIN};
@@ -29,7 +28,7 @@ bool start_lock(struct run *run, int *lock)
 			while (read(run->signals, &received, sizeof received) == sizeof received)
 				continue;
 		reap(run);
-		if (run->process_ended || milliseconds() >= deadline)
+		if (not_to_wait(run) || milliseconds() >= deadline)
 			return false;
 	}
 	return true;

@@ -4,8 +4,8 @@
 
 #include "run.h"
 
-// start_lock waits until no other process of the pod starts nsys, at most as long as nsys may take to start. A close of the descriptor ends
-// the lock; closed: there is nothing to lock. It returns false where others start all the time, or the process was killed.
+// start_lock waits until no other process of the pod starts nsys, at most half of the time that is left to start. A close of the descriptor
+// ends the lock; closed: there is nothing to lock. It returns false where others hold it all the time, or the process is not to wait.
 bool start_lock(struct run *run, int *lock);
 
 #endif

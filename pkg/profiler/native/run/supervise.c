@@ -23,6 +23,7 @@ enum {
 	never = -1,
 	max_starts = 5,
 	pause_nanoseconds = 50000000,
+	pending_milliseconds = 50,
 };
 
 void reap(struct run *run)
@@ -82,20 +83,34 @@ static void copy_output(struct run *run)
 		drop(&run->tool_output);
 }
 
-static const char killed[] = "the process was killed before it was executed";
+static int64_t earlier(int64_t one, int64_t other)
+{
+	return one < other ? one : other;
+}
+
+const char *not_to_wait(const struct run *run)
+{
+	sigset_t pending;
+	if (run->process_ended)
+		return "the process was killed before it was executed";
+	// The process may take as long as it was given to end, and none of that for nsys.
+	if (sigpending(&pending) == 0 && sigismember(&pending, SIGTERM) == 1)
+		return "the process received SIGTERM before nsys started";
+	return NULL;
+}
 
 // await_ready waits until the stand-in has sent its variables, nsys ended or the time is over.
 static const char *await_ready(struct run *run)
 {
-	int64_t deadline = run->began + run->plan.ready * second;
 	for (;;) {
 		struct pollfd waits[] = {
 			{.fd = run->up, .events = POLLIN}, {.fd = run->tool_output, .events = POLLIN}, {.fd = run->signals, .events = POLLIN},
 		};
-		int64_t left = deadline - milliseconds();
+		int64_t left = run->start_by - milliseconds();
 		if (left <= 0)
 			return "nsys did not start its program in time";
-		if (poll(waits, sizeof waits / sizeof *waits, (int)left) < 0 && errno != EINTR)
+		// A signal that stays pending does not wake this process.
+		if (poll(waits, sizeof waits / sizeof *waits, (int)earlier(left, pending_milliseconds)) < 0 && errno != EINTR)
 			return "waiting for nsys failed";
 		struct signalfd_siginfo received;
 		while (waits[2].revents && read(run->signals, &received, sizeof received) == sizeof received)
@@ -107,8 +122,9 @@ static const char *await_ready(struct run *run)
 			return NULL;
 		if (read < 0)
 			return "nsys started its program with variables that cannot be read";
-		if (run->process_ended)
-			return killed;
+		const char *reason = not_to_wait(run);
+		if (reason)
+			return reason;
 		if (!run->tool)
 			return "nsys exited before it started its program";
 	}
@@ -120,7 +136,6 @@ static const char *await_ready(struct run *run)
 static const char *start_tool(struct run *run)
 {
 	const char *failed = "starting nsys failed";
-	run->began = milliseconds();
 	for (int starts = 1; tool_start(run) == 0; starts++) {
 		failed = await_ready(run);
 		if (!failed)
@@ -128,7 +143,7 @@ static const char *start_tool(struct run *run)
 		bool exited = !run->tool;
 		tool_kill(run);
 		copy_output(run);
-		if (!exited || run->process_ended || starts == max_starts)
+		if (!exited || not_to_wait(run) || starts == max_starts)
 			break;
 		drop(&run->tool_output);
 		variables_forget(run);
@@ -137,17 +152,29 @@ static const char *start_tool(struct run *run)
 	return failed;
 }
 
-// start starts nsys when no other process of the pod does.
+// start starts nsys when no other process of the pod does, or half of the time is over.
 static const char *start(struct run *run)
 {
 	int lock;
-	const char *failed = "other processes of the pod were starting nsys all the time";
-	if (start_lock(run, &lock))
+	run->start_by = milliseconds() + run->plan.ready * second;
+	bool locked = start_lock(run, &lock);
+	const char *failed = not_to_wait(run);
+	// Another program may hold it for as long as it runs, and nsys seldom fails without.
+	if (!failed && !locked)
+		note_add(run, "message", "nsys was started while other processes of the pod held the lock of /dev/shm");
+	if (!failed)
 		failed = start_tool(run);
-	else if (run->process_ended)
-		failed = killed;
 	drop(&lock);
 	return failed;
+}
+
+// fail_closed ends this process instead of the process, or as that was killed.
+static _Noreturn void fail_closed(struct run *run)
+{
+	witness_end(run);
+	if (run->process_ended)
+		exit_as(run->process_status);
+	_exit(125);
 }
 
 // begin starts nsys beside the process, then has the process go.
@@ -163,7 +190,7 @@ static int begin(struct run *run)
 		pipes_remove(run);
 		note_tool_failure(run, "FellBackUnprofiled", failed);
 		if (run->plan.fail_closed)
-			_exit(125);
+			fail_closed(run);
 		run->variables = (struct strings){0};
 	}
 	// It has ended where this fails: somebody killed it.
@@ -193,11 +220,6 @@ struct recording {
 	bool noted; // the end of the process
 	int64_t term, ending; // 0: not yet
 };
-
-static int64_t earlier(int64_t one, int64_t other)
-{
-	return one < other ? one : other;
-}
 
 // deadline is when nsys is killed.
 static int64_t deadline(const struct run *run, const struct recording *r)

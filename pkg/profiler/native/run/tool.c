@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -149,6 +150,19 @@ void tool_finish(struct run *run)
 	run->down = closed;
 }
 
+// process_open returns a descriptor of a process, which stays that one's when another gets its id; closed where the kernel or a sandbox has none.
+static int process_open(pid_t pid)
+{
+	return (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
+static int process_kill(int process, pid_t pid)
+{
+	if (process < 0)
+		return kill(pid, SIGKILL);
+	return (int)syscall(SYS_pidfd_send_signal, process, SIGKILL, NULL, 0);
+}
+
 // ours says whether a process has the session's mark in its environment.
 static bool ours(const struct run *run, const char *pid)
 {
@@ -181,9 +195,14 @@ static int kill_marked(const struct run *run)
 		return 0;
 	for (struct dirent *entry; (entry = readdir(processes));) {
 		long pid;
-		if (parse_number(entry->d_name, 2, INT32_MAX, &pid) < 0 || pid == getpid() || pid == run->process || !ours(run, entry->d_name))
+		if (parse_number(entry->d_name, 2, INT32_MAX, &pid) < 0 || pid == getpid() || pid == run->process)
 			continue;
-		count += kill((pid_t)pid, SIGKILL) == 0;
+		// Opened first: what is ours then is what is killed.
+		int process = process_open((pid_t)pid);
+		if (ours(run, entry->d_name))
+			count += process_kill(process, (pid_t)pid) == 0;
+		if (process >= 0 && close(process) < 0)
+			break;
 	}
 	return closedir(processes) < 0 ? 0 : count;
 }
