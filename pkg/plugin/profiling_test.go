@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,7 +21,9 @@ import (
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/profiler/report"
 	"github.com/prism-gpu/prism/pkg/profiler/rules"
 	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
 	"github.com/prism-gpu/prism/test/fakes"
@@ -164,6 +167,32 @@ func TestPrepare_NotProfiled_RefusedBySentence(t *testing.T) {
 	off := newWired(t)
 	require.ErrorContains(t, prepared(t.Context(), off.build(t), off.profiledClaim(t, withEnvironment)),
 		"ProfilerConfig requires the profiler, which does not run on node n0: the chart's value profiler.tools is empty")
+}
+
+// TestPrepare_PerfEventsForbidden_Refused: the profiler would record no samples where the kernel allows them to administrators alone.
+func TestPrepare_PerfEventsForbidden_Refused(t *testing.T) {
+	t.Parallel()
+	for level, sampling := range map[string]string{"3": "ProcessTree", "2": "ProcessTree", "4": "None", "": "ProcessTree"} {
+		t.Run(level+" "+sampling, func(t *testing.T) {
+			t.Parallel()
+			n := profilingNode(t, "", "2023.4.4")
+			n.cfg.Paths.HostRoot = t.TempDir()
+			sysctl := filepath.Join(n.cfg.Paths.HostRoot, "proc/sys/kernel/perf_event_paranoid")
+			if level != "" {
+				require.NoError(t, os.MkdirAll(filepath.Dir(sysctl), 0o755))
+				require.NoError(t, os.WriteFile(sysctl, []byte(level+"\n"), 0o644))
+			}
+			err := prepared(t.Context(), n.build(t), n.profiledClaim(t, withEnvironment+`,"cpuSampling":"`+sampling+`"`))
+			if level != "3" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, "cpuSampling requires kernel.perf_event_paranoid to be less than or equal to 2 on the node, it is 3")
+			refusal, ok := errors.AsType[*claim.Refusal](err)
+			require.True(t, ok)
+			assert.Equal(t, report.ReasonPerfEventsUnavailable, refusal.Profile)
+		})
+	}
 }
 
 // TestPrepare_DefaultsByLabels_APIServerAskedOnce for all claims of a namespace and a pod that are prepared together.
