@@ -2,9 +2,11 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"k8s.io/client-go/util/flowcontrol"
@@ -15,6 +17,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/pattern"
 	"github.com/prism-gpu/prism/pkg/profiler/plan"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
@@ -34,6 +37,8 @@ type profiles struct {
 	decoded decoded
 	// libraries are what containers load.
 	libraries libraries
+	// unprofiled are the claims that are prepared without their profile, as the version of the tool is not installed any more.
+	unprofiled sync.Map
 	// followed reports claims; nil on a machine without an API.
 	followed *followed
 }
@@ -134,8 +139,23 @@ func (p *profiles) of(r *checkpoint.Record) (c *v1alpha1.ProfilerConfig, tool pl
 		Node: p.cfg.NodeName, Programs: filepath.Dir(p.hook.own.Path), Plan: folders.Plan, Inbox: folders.Inbox, Hook: p.hook.createContainer,
 		StartTimeout: p.cfg.Profiler.StartTimeout,
 	}
-	tool, err = chooseTool(installed, wanted)
+	if tool, err = chooseTool(installed, wanted); err != nil {
+		err = &toolMissing{err}
+	}
 	return c, tool, host, err
+}
+
+// toolMissing is why a claim that was prepared before has no version of the tool any more: it may be installed again.
+type toolMissing struct{ cause error }
+
+func (e *toolMissing) Error() string   { return e.cause.Error() }
+func (e *toolMissing) Unwrap() []error { return []error{e.cause, gpu.ErrNotFound} }
+
+// without reports whether the claim's containers start without the profile for that reason: after a reboot, the version that a claim was
+// prepared with may have been replaced.
+func without(c *v1alpha1.ProfilerConfig, err error) bool {
+	_, missing := errors.AsType[*toolMissing](err)
+	return missing && *c.FailurePolicy != v1alpha1.FailClosed
 }
 
 // edits are those of a record's devices.
@@ -144,6 +164,10 @@ func (p *profiles) edits(r *checkpoint.Record) ([]cdi.DeviceEdits, error) {
 		return nil, nil
 	}
 	c, tool, host, err := p.of(r)
+	// A spec that is there stays as it is.
+	if without(c, err) && p.hook.current.VersionOf(p.hook.specs, r.Claim.UID) == "" {
+		return nil, nil
+	}
 	if err != nil {
 		first := slices.IndexFunc(r.Results, func(result checkpoint.Result) bool { return result.Profiled })
 		return nil, &cdi.DeviceError{Device: r.CDI.Devices[first], Edit: true, Err: fmt.Errorf("CDI edits of %s: %w", plan.Source, err)}
@@ -170,9 +194,15 @@ func (p *profiles) ensure(r *checkpoint.Record) error {
 		return nil
 	}
 	c, tool, host, err := p.of(r)
+	if without(c, err) {
+		p.unprofiled.Store(r.Claim.UID, nil)
+		p.logger.Error(err, "A claim is prepared without its profile", "claim", klog.KRef(r.Claim.Namespace, r.Claim.Name), "claimUID", r.Claim.UID)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
+	p.unprofiled.Delete(r.Claim.UID)
 	files, err := plan.Files(r, c, tool, host, p.decoded.patterns)
 	if err != nil {
 		return err
@@ -187,6 +217,7 @@ func (p *profiles) release(claimUID string) {
 	}
 	p.libraries.removed(claimUID)
 	unfollow(p.followed, claimUID)
+	p.unprofiled.Delete(claimUID)
 	if err := p.store.Release(claimUID); err != nil {
 		p.logger.Error(err, "The reports of a claim are stored later", "claimUID", claimUID)
 	}

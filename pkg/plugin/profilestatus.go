@@ -94,18 +94,18 @@ func (f *followed) again(r *checkpoint.Record) bool {
 		return false
 	}
 	known.record = r
-	f.unprepared = without(f.unprepared, r.Claim.UID)
+	f.unprepared = except(f.unprepared, r.Claim.UID)
 	return true
 }
 
 func (f *followed) remember(r *checkpoint.Record, reported time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.unprepared = without(f.unprepared, r.Claim.UID)
+	f.unprepared = except(f.unprepared, r.Claim.UID)
 	f.claims[r.Claim.UID] = &followedClaim{record: r, reported: reported}
 }
 
-func without(uids []string, one string) []string {
+func except(uids []string, one string) []string {
 	return slices.DeleteFunc(uids, func(uid string) bool { return uid == one })
 }
 
@@ -119,7 +119,7 @@ func unfollow(f *followed, claimUID string) {
 	if f.claims[claimUID] == nil {
 		return
 	}
-	f.unprepared = append(without(f.unprepared, claimUID), claimUID)
+	f.unprepared = append(except(f.unprepared, claimUID), claimUID)
 	if len(f.unprepared) > maxFollowed {
 		delete(f.claims, f.unprepared[0])
 		f.unprepared = f.unprepared[1:]
@@ -130,7 +130,7 @@ func (f *followed) drop(claimUID string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.claims, claimUID)
-	f.unprepared = without(f.unprepared, claimUID)
+	f.unprepared = except(f.unprepared, claimUID)
 }
 
 // change says that the reports of a claim have changed. It does not block.
@@ -229,7 +229,9 @@ func (p *profiles) conditions(r *checkpoint.Record) (all []kube.Condition) {
 		return nil
 	}
 	reports, stopped := p.store.Of(r.Claim.UID)
-	for _, c := range conditions.Of(conditions.State{Claim: r.Claim.Name, Config: config, Reports: reports, Stopped: stopped}) {
+	_, unprofiled := p.unprofiled.Load(r.Claim.UID)
+	state := conditions.State{Claim: r.Claim.Name, Config: config, Reports: reports, Stopped: stopped, ToolMissing: unprofiled}
+	for _, c := range conditions.Of(state) {
 		all = append(all, kube.Condition{Type: c.Type, True: c.True, Reason: c.Reason, Message: c.Message})
 	}
 	return all

@@ -44,6 +44,8 @@ type State struct {
 	Reports []report.Report
 	// Stopped: the store is full, and recording was stopped.
 	Stopped bool
+	// ToolMissing: the version is not installed any more, and containers that start have no profile.
+	ToolMissing bool
 }
 
 // maxMessage bounds a message, in bytes.
@@ -59,6 +61,12 @@ func Of(s State) []Condition {
 }
 
 func (s State) ready() Condition {
+	if s.ToolMissing {
+		return Condition{
+			Type: ProfilerReady, Reason: report.ReasonToolNotInstalled,
+			Message: fmt.Sprintf("Nsight Systems %s is not installed on the node any more: containers start without the profile.", version(s.Config)),
+		}
+	}
 	return Condition{
 		Type: ProfilerReady, True: true, Reason: report.ReasonConfigured,
 		Message: fmt.Sprintf("Nsight Systems %s records %s.", version(s.Config), s.selected()),
