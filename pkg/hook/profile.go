@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -61,7 +62,7 @@ func (p profiling) wants(container string) bool {
 func (p Program) profile(args []string) error {
 	wanted, err := parseProfile(args)
 	if err == nil {
-		err = p.prepareContainer(wanted)
+		err = bounded(func() error { return p.prepareContainer(wanted) })
 	}
 	if err == nil {
 		return nil
@@ -70,6 +71,28 @@ func (p Program) profile(args []string) error {
 		return fmt.Errorf("preparing the container for the profiler: %w; with failurePolicy FailOpen it starts without", err)
 	}
 	return nil
+}
+
+// prepareTimeout bounds what a container waits for: files of the container may be on a server that does not answer.
+const prepareTimeout = 15 * time.Second
+
+// bounded is the error of what takes no longer, and does not panic: the container starts all the same.
+func bounded(prepare func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		defer func() {
+			if cause := recover(); cause != nil {
+				done <- fmt.Errorf("internal error: %v", cause)
+			}
+		}()
+		done <- prepare()
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(prepareTimeout):
+		return fmt.Errorf("it took longer than %v", prepareTimeout)
+	}
 }
 
 func (p Program) prepareContainer(wanted profiling) error {
@@ -115,7 +138,7 @@ func (p Program) prepareContainer(wanted profiling) error {
 	}
 	if reason != "" {
 		// The container starts all the same, so does it without this note.
-		_ = root.note(about, reason, err)
+		_ = root.noteOnce(own, about, reason, err)
 	}
 	return err
 }
@@ -161,7 +184,7 @@ func (r root) yield(about about, reason, other string) error {
 	if _, err := readBelow(own, other, maxStatus); err != nil {
 		return nil //nolint:nilerr // the container is profiled, or no claim wants that
 	}
-	return r.note(about, "SeveralProfiles", errors.New("the plan of another claim is mounted, which leaves this container out"))
+	return r.noteOnce(own, about, "SeveralProfiles", errors.New("the plan of another claim is mounted, which leaves this container out"))
 }
 
 // inject writes what the programs in the container read, and has the loader load the library last: with the list bound, a process can be

@@ -143,7 +143,12 @@ func several(own int) error {
 // writeFile replaces a file in a folder, for everyone to read.
 func writeFile(folder int, name string, content []byte) error {
 	const temporary = ".new"
-	fd, err := unix.Openat(folder, temporary, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
+	// What another hook left there may be anything.
+	err := unix.Unlinkat(folder, temporary, 0)
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("writing %s in %s: %w", name, containerFolder, err)
+	}
+	fd, err := unix.Openat(folder, temporary, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
 	if err != nil {
 		return fmt.Errorf("writing %s in %s: %w", name, containerFolder, err)
 	}
@@ -158,6 +163,18 @@ func writeFile(folder int, name string, content []byte) error {
 		return fmt.Errorf("writing %s in %s: %w", name, containerFolder, err)
 	}
 	return nil
+}
+
+// noteOnce is note where the hook runs once more for the container: it does for each request with a profile that the container has.
+func (r root) noteOnce(own int, a about, reason string, cause error) error {
+	fd, err := unix.Openat(own, "noted-"+reason, unix.O_RDONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o444)
+	if errors.Is(err, unix.EEXIST) {
+		return nil
+	}
+	if err == nil {
+		_ = unix.Close(fd)
+	}
+	return r.note(a, reason, cause)
 }
 
 // note leaves a session in the results of the claim that says why the container's first process is not profiled.

@@ -127,6 +127,22 @@ hook --claim uid --node node-a; `+check)
 	assert.Equal(t, "0\n1\n"+injected+"claim=uid\nseveral=1\n", output)
 }
 
+// TestProfile_PipeInOwnFolder_NotOpened: it would wait for a reader.
+func TestProfile_PipeInOwnFolder_NotOpened(t *testing.T) {
+	t.Parallel()
+	output := newBundle(t).prepare(t, "mkfifo run/prism/container/.new", "cat etc/ld.so.preload; grep -c claim=uid run/prism/container/context")
+	assert.Equal(t, injected+"1\n", output)
+}
+
+// TestProfile_TwoRequests_OneNote: the runtime starts the hook for each request of the container.
+func TestProfile_TwoRequests_OneNote(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	b.config["process"] = map[string]any{"args": []string{"app"}, "cwd": "/", "env": []string{"PATH=/usr/bin"}}
+	setup := `cp "` + staticProgram(t) + "\" usr/bin/app\n"
+	assert.Equal(t, "reason=StaticOrMusl\n", b.prepare(t, setup, `hook "$@"; grep -h reason run/prism/results/s*/note`))
+}
+
 // TestProfile_TwoClaims_OneExcludes: a claim's exclusion holds whatever another claim wants, and a container that no claim profiles says why.
 func TestProfile_TwoClaims_OneExcludes(t *testing.T) {
 	t.Parallel()
