@@ -33,7 +33,11 @@ type Host struct {
 // temporary is the source of the container's own file system.
 const temporary = "tmpfs"
 
-// Edits are those of each profiled device.
+// hookSeconds bounds the hook, which gives up by itself before that: a runtime waits for a hook without end otherwise.
+const hookSeconds = 30
+
+// Edits are those of the first profiled device of each request: a container has all devices of a request or none, and a runtime would start
+// the hook for each of them. A container with several requests has them several times, of which the runtime keeps one mount and each hook.
 func Edits(r *checkpoint.Record, c *v1alpha1.ProfilerConfig, tool Tool, host Host) (all []cdi.DeviceEdits) {
 	read := []string{"ro", "nosuid", "nodev", "rbind", "rprivate"}
 	data := append([]string{"noexec"}, read...)
@@ -55,12 +59,18 @@ func Edits(r *checkpoint.Record, c *v1alpha1.ProfilerConfig, tool Tool, host Hos
 	if *c.FailurePolicy == v1alpha1.FailClosed {
 		args = append(args, "-fail-closed")
 	}
+	hook := host.Hook(args...)
+	hook.Timeout = new(hookSeconds)
+	requests := map[string]bool{}
 	for i := range r.Results {
-		if r.Results[i].Profiled {
-			all = append(all, cdi.DeviceEdits{Device: r.CDI.Devices[i], Source: Source, Edits: cdi.Edits{
-				Mounts: mounts, Hooks: []*specs.Hook{host.Hook(args...)},
-			}})
+		result := &r.Results[i]
+		if !result.Profiled || requests[result.Request] {
+			continue
 		}
+		requests[result.Request] = true
+		all = append(all, cdi.DeviceEdits{Device: r.CDI.Devices[i], Source: Source, Edits: cdi.Edits{
+			Mounts: mounts, Hooks: []*specs.Hook{hook},
+		}})
 	}
 	return all
 }

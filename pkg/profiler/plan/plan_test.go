@@ -2,6 +2,7 @@ package plan
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -141,6 +142,24 @@ func TestEdits_TwoDevices_ProfiledOneOnly(t *testing.T) {
 			assert.Subset(t, m.Options, []string{"ro", "nosuid", "nodev"})
 		}
 	}
+}
+
+// TestEdits_DevicesOfRequest_HookOnce: a container has all devices of a request or none, and may have one request of several.
+func TestEdits_DevicesOfRequest_HookOnce(t *testing.T) {
+	t.Parallel()
+	r, c := configOf(t, nil)
+	r.CDI.Devices, r.Results = nil, nil
+	for device, request := range []string{"a", "a", "b/first", "a", "b/first"} {
+		r.CDI.Devices = append(r.CDI.Devices, fmt.Sprint(device))
+		r.Results = append(r.Results, checkpoint.Result{Request: request, Profiled: device > 0})
+	}
+	var devices []string
+	for _, edits := range Edits(r, c, tool, Host{Hook: func(args ...string) *specs.Hook { return cdi.CreateContainerHook("/hook", args...) }}) {
+		devices = append(devices, edits.Device)
+		require.Len(t, edits.Edits.Hooks, 1)
+		require.NotNil(t, edits.Edits.Hooks[0].Timeout, "a hook that hangs must not keep the container from starting for ever")
+	}
+	assert.Equal(t, []string{"1", "2"}, devices)
 }
 
 func TestConfig_Damaged_NamesClaim(t *testing.T) {
