@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -24,6 +25,31 @@ func TestBuild_OtherFolderAndTime_SameFiles(t *testing.T) {
 	output, err := build.CombinedOutput()
 	require.NoError(t, err, string(output))
 	assert.Equal(t, want, digests(t, out))
+}
+
+// TestBuild_Arm64_Compiles: with the compiler that hack/arm64.sh fetches, as make unit does.
+func TestBuild_Arm64_Compiles(t *testing.T) {
+	t.Parallel()
+	compiler := os.Getenv("PATTERN_ARM64_CC")
+	if compiler == "" {
+		t.Skip("needs PATTERN_ARM64_CC, see hack/arm64.sh")
+	}
+	// The headers and libraries of the compiler's package are where it was unpacked.
+	root := filepath.Dir(filepath.Dir(filepath.Dir(compiler[strings.LastIndex(compiler, " ")+1:])))
+	out := t.TempDir()
+	wrapped := filepath.Join(out, "cc")
+	script := "#!/bin/sh\nexec " + compiler + " --sysroot=" + root + " -isystem " + root + "/usr/aarch64-linux-gnu/include" + ` "$@"` + "\n"
+	require.NoError(t, os.WriteFile(wrapped, []byte(script), 0o755))
+	sources, err := filepath.Glob("run/*.c")
+	require.NoError(t, err)
+	for _, source := range append(sources, "inject/inject.c") {
+		arguments := []string{"-std=gnu11", "-Wall", "-Wextra", "-Werror", "-mbranch-protection=standard", "-Os", "-D_GNU_SOURCE", "-c"}
+		if source == "inject/inject.c" {
+			arguments = append(arguments, "-fPIC", "-ffreestanding")
+		}
+		output, err := exec.CommandContext(t.Context(), wrapped, append(arguments, "-o", filepath.Join(out, "object"), source)...).CombinedOutput()
+		require.NoError(t, err, string(output))
+	}
 }
 
 // digests are those of the files that are built into a folder.

@@ -3,6 +3,7 @@ package native
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -200,6 +201,25 @@ func TestRun_StaticProgram_Untouched(t *testing.T) {
 	assert.Equal(t, 2, code)
 	assert.Equal(t, "prism-run: usage: prism-run EXECUTABLE ARGUMENT0 [ARGUMENT...]\n", output)
 	assert.Empty(t, c.notes(t))
+}
+
+// TestInject_MoreRightsThanParent_Untouched: a program that runs as its file's user or group is not executed in another way.
+func TestInject_MoreRightsThanParent_Untouched(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("setpriv"); err != nil {
+		t.Skip("needs setpriv")
+	}
+	for mode, given := range map[string]string{"0755": "by-nsys\n", "4755": "", "2755": ""} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			c := newContainer(t, nil)
+			code, output := c.run(t, c.outer(t, `cp /usr/bin/printenv /tmp/program; chmod `+mode+` /tmp/program
+setpriv --reuid=1234 --regid=1234 --clear-groups /tmp/program GIVEN profiled; true`)...)
+			assert.Zero(t, code)
+			assert.Equal(t, given, output)
+			assert.Equal(t, given == "", len(c.notes(t)) == 0)
+		})
+	}
 }
 
 // TestInject_Loader_Untouched: where the loader itself is executed, its file and its arguments do not belong together.

@@ -40,7 +40,7 @@ func TestSpool_KilledAnywhere_NothingLost(t *testing.T) {
 			}
 		}
 	}
-	assert.Positive(t, killed)
+	assert.Greater(t, killed, changes*2/3, "of %d changes", changes)
 	t.Logf("killed at %d of %d changes", killed, changes)
 }
 
