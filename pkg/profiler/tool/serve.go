@@ -73,7 +73,11 @@ func (s Service) once(ctx context.Context) (manifest.Installed, error) {
 	if err != nil {
 		return installed, err
 	}
-	if err := s.Prove(ctx, installed); err != nil {
+	err = s.Prove(ctx, installed)
+	if err != nil && ctx.Err() == nil {
+		installed, err = s.repair(ctx, installed, err)
+	}
+	if err != nil {
 		return installed, err
 	}
 	installed.Proven = time.Now().UTC()
@@ -81,6 +85,33 @@ func (s Service) once(ctx context.Context) (manifest.Installed, error) {
 		return installed, err
 	}
 	return installed, os.WriteFile(filepath.Join(s.Container, provenFile), nil, 0o600)
+}
+
+// repair proves a version again whose proof failed, once, where what is installed is not what was copied. Otherwise no claim is planned with it
+// until a proof succeeds, whatever an earlier one did.
+func (s Service) repair(ctx context.Context, installed manifest.Installed, failed error) (manifest.Installed, error) {
+	damaged := installed.Verify()
+	if damaged == nil {
+		return installed, errors.Join(failed, unproven(installed))
+	}
+	klog.FromContext(ctx).Error(damaged, "An installed version is damaged, and copied again", "directory", installed.Dir)
+	if err := os.RemoveAll(installed.Dir); err != nil {
+		return installed, errors.Join(failed, err)
+	}
+	installed, err := s.Install(ctx, s.Tools)
+	if err != nil {
+		return installed, errors.Join(failed, err)
+	}
+	return installed, s.Prove(ctx, installed)
+}
+
+// unproven takes an earlier proof back.
+func unproven(installed manifest.Installed) error {
+	if installed.Proven.IsZero() {
+		return nil
+	}
+	installed.Proven = time.Time{}
+	return installed.Write(installed.Dir)
 }
 
 // Proven returns why the version of this image is not proven yet.

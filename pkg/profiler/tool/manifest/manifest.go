@@ -2,12 +2,17 @@
 package manifest
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -85,6 +90,43 @@ func Read(dir string) (m Manifest, err error) {
 		return m, fmt.Errorf("%s has schema %d, version %q and nsys %q: another version of Prism wrote it", path, m.Schema, m.Version, m.Nsys)
 	}
 	return m, nil
+}
+
+// Verify returns why a file of the version is not what was copied.
+func (i Installed) Verify() error {
+	for _, name := range slices.Sorted(maps.Keys(i.Files)) {
+		path := filepath.Join(i.Dir, name)
+		is, err := sumOf(path)
+		if err != nil {
+			return fmt.Errorf("verifying %s: %w", path, err)
+		}
+		if is != i.Files[name] {
+			return fmt.Errorf("verifying %s: it is not what was installed", path)
+		}
+	}
+	return nil
+}
+
+// sumOf is what Files has of a file or a link.
+func sumOf(path string) (string, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return "", err
+	}
+	if info.Mode()&fs.ModeSymlink != 0 {
+		to, err := os.Readlink(path)
+		return "-> " + to, err
+	}
+	if !info.Mode().IsRegular() {
+		return "", errors.New("it is no regular file")
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	hash := sha256.New()
+	_, err = io.Copy(hash, file)
+	return hex.EncodeToString(hash.Sum(nil)), errors.Join(err, file.Close())
 }
 
 // Write writes the manifest into a directory, by rename.
