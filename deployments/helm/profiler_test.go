@@ -55,7 +55,7 @@ func TestChartProfiler_Tools_RulesAsThePluginReadsThem(t *testing.T) {
 	assert.Equal(t, &profiles.Rules{Policy: profiles.Policy{Args: profiles.ArgsDeny}, Defaults: []profiles.Default{}}, rulesOf(t, rendered, "prism-profiler"))
 	assert.Equal(t, []string{"nodes"}, readable(t, rendered, "prism-kubelet-plugin"), "no default selects by labels")
 	assert.Equal(t, config.Profiler{
-		Enabled: true, Map: "prism-system/prism-profiler", Endpoint: ":8444", Certificate: "/etc/prism/reports",
+		Enabled: true, Map: "prism-system/prism-profiler", Endpoint: ":8444", Certificate: "/etc/prism/reports", Client: "prism-controller",
 		NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")}, StartTimeout: 10 * time.Second,
 	}, pluginConfig(t, rendered, "prism-kubelet-plugin").Profiler)
 

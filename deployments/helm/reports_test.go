@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/profiler/node"
 )
 
 // typed is a rendered object as the API server reads it.
@@ -76,10 +77,10 @@ func secret(t *testing.T, rendered objects, name string) (*x509.Certificate, *x5
 // TestChartReports_Certificates_OfOneAuthority: plugins and controllers authenticate each other, and the authority of admission none of them.
 func TestChartReports_Certificates_OfOneAuthority(t *testing.T) {
 	rendered := parse(t, render(t, "--set", tools))
-	node, ofNode, authority := secret(t, rendered, "prism-reports-node")
+	plugin, ofNode, authority := secret(t, rendered, "prism-reports-node")
 	controller, ofController, other := secret(t, rendered, "prism-reports-controller")
 	assert.Equal(t, authority, other)
-	_, err := node.Verify(x509.VerifyOptions{DNSName: "prism-node", Roots: ofController})
+	_, err := plugin.Verify(x509.VerifyOptions{DNSName: "prism-node", Roots: ofController})
 	require.NoError(t, err)
 	_, err = controller.Verify(x509.VerifyOptions{Roots: ofNode, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	require.NoError(t, err)
@@ -148,4 +149,24 @@ func TestChartReports_OneOwnSecret_Refused(t *testing.T) {
 	assert.Contains(t, stderr, "name both, of one authority")
 	rendered := parse(t, render(t, "--set", tools+",profiler.reports.certificate.nodeSecretName=a,profiler.reports.certificate.controllerSecretName=b"))
 	assert.NotContains(t, rendered, "Secret/prism-reports-node")
+}
+
+// TestChartReports_ClientName_OfControllersAlone: plugins accept that name, and certificates of plugins, which the same authority
+// signed, do not have it.
+func TestChartReports_ClientName_OfControllersAlone(t *testing.T) {
+	rendered := parse(t, render(t, "--set", tools))
+	name := pluginConfig(t, rendered, "prism-kubelet-plugin").Profiler.Client
+	controller, _, _ := secret(t, rendered, "prism-reports-controller")
+	require.NoError(t, controller.VerifyHostname(name))
+	require.Error(t, controller.VerifyHostname(node.ServerName))
+	plugin, _, _ := secret(t, rendered, "prism-reports-node")
+	require.Error(t, plugin.VerifyHostname(name))
+	require.NoError(t, plugin.VerifyHostname(node.ServerName))
+
+	const own = ",profiler.reports.certificate.controllerName=reader.example.com"
+	_, stderr, err := template(t, "--set", tools+own)
+	require.Error(t, err)
+	assert.Contains(t, stderr, "controllerName is for Secrets of your own")
+	rendered = parse(t, render(t, "--set", tools+own+",profiler.reports.certificate.nodeSecretName=a,profiler.reports.certificate.controllerSecretName=b"))
+	assert.Equal(t, "reader.example.com", pluginConfig(t, rendered, "prism-kubelet-plugin").Profiler.Client)
 }

@@ -137,7 +137,7 @@ func TestChartPlugin_Environment_EveryVariableRead(t *testing.T) {
 	assert.Equal(t, &config.Plugin{
 		DriverName: "gpu.example.com", NodeName: "n0", PodUID: "uid", DeviceMetadata: true, MonitorDevices: config.MonitorPerNode, Exporter: true,
 		Profiler: config.Profiler{
-			Enabled: true, Map: "prism-system/prism-everything-profiler", Endpoint: ":8444", Certificate: "/etc/prism/reports",
+			Enabled: true, Map: "prism-system/prism-everything-profiler", Endpoint: ":8444", Certificate: "/etc/prism/reports", Client: "prism-controller",
 			NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")}, StartTimeout: 30 * time.Second,
 		},
 		KubeAPI: config.Rate{QPS: 50.5, Burst: 100},

@@ -134,6 +134,7 @@ func TestLoadPlugin_InvalidValues_Refused(t *testing.T) {
 		"monitor devices":        {args: []string{"--monitor-devices=PerGPU", "--node-name=n"}, want: `--monitor-devices: unsupported value "PerGPU"; supported values: Never, PerNode`},
 		"profiler map":           {args: []string{"--profiler-config-map=m", "--node-name=n"}, want: `--profiler-config-map: must be <namespace>/<name>, got "m"`},
 		"reports endpoint":       {args: []string{"--reports-endpoint=8444", "--node-name=n"}, want: `--reports-endpoint: must be <address>:<port>, got "8444"`},
+		"reports client name":    {args: []string{"--reports-client-name=prism-node", "--node-name=n"}, want: "--reports-client-name: must be a DNS name other than prism-node"},
 		"reports certificate":    {args: []string{"--reports-endpoint=:8444", "--node-name=n"}, want: "--reports-certificate: required with --reports-endpoint"},
 		"profiler, no time":      {args: []string{"--profiler-start-timeout=0s", "--node-name=n"}, want: "--profiler-start-timeout: must be whole seconds from 1s to 1h, got 0s"},
 		"profiler, half second":  {args: []string{"--profiler-start-timeout=1500ms", "--node-name=n"}, want: "must be whole seconds from 1s to 1h, got 1.5s"},

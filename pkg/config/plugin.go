@@ -55,6 +55,8 @@ type Profiler struct {
 	Endpoint string `json:"endpoint,omitempty"`
 	// Certificate is a directory with tls.crt, tls.key and ca.crt, the authority of controllers.
 	Certificate string `json:"certificate,omitempty"`
+	// Client is the DNS name that certificates of controllers are for.
+	Client string `json:"client,omitempty"`
 	// NodeBytes limits the size of all reports on the node; 0 is no limit.
 	NodeBytes resource.QuantityValue `json:"nodeBytes"`
 	// StartTimeout is how long a process waits until the profiler has started beside it.
@@ -151,7 +153,7 @@ func defaults() *Plugin {
 		},
 		Serving:        Serving{HTTPEndpoint: ":8080", LogVerbosity: 2, LogFormat: "text"},
 		MonitorDevices: MonitorNever,
-		Profiler:       Profiler{NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")}, StartTimeout: 10 * time.Second},
+		Profiler:       Profiler{NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")}, StartTimeout: 10 * time.Second, Client: "prism-controller"},
 	}
 }
 
@@ -193,6 +195,8 @@ func (p *Plugin) flags() *pflag.FlagSet {
 	f.StringVar(&p.Profiler.Endpoint, "reports-endpoint", p.Profiler.Endpoint, "address at which controllers read the node's reports; empty: none")
 	f.StringVar(&p.Profiler.Certificate, "reports-certificate", p.Profiler.Certificate, "directory with tls.crt, tls.key and ca.crt, the authority of "+
 		"controllers, for --reports-endpoint")
+	f.StringVar(&p.Profiler.Client, "reports-client-name", p.Profiler.Client, "DNS name in the certificates of controllers; all others of their "+
+		"authority are refused")
 	f.Var(&p.Profiler.NodeBytes, "reports-max-bytes", "limit of the size of all reports on the node, as a quantity; 0: none")
 	f.DurationVar(&p.Profiler.StartTimeout, "profiler-start-timeout", p.Profiler.StartTimeout, "how long a process waits until the profiler has "+
 		"started beside it, in whole seconds; then it runs without, or fails with failurePolicy FailClosed")
@@ -273,6 +277,9 @@ func (p Profiler) validate(bad func(flag, format string, args ...any)) {
 	}
 	if p.Endpoint != "" && !filepath.IsAbs(p.Certificate) {
 		bad("reports-certificate", "required with --reports-endpoint: an absolute path, got %q", p.Certificate)
+	}
+	if len(validation.IsDNS1123Subdomain(p.Client)) > 0 || p.Client == "prism-node" {
+		bad("reports-client-name", "must be a DNS name other than prism-node, which certificates of plugins are for, got %q", p.Client)
 	}
 }
 

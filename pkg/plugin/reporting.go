@@ -72,7 +72,7 @@ func (r reporting) serve(ctx context.Context) error {
 		return nil
 	}
 	return node.New(node.Options{
-		Address: r.cfg.Profiler.Endpoint, Certificate: r.cfg.Profiler.Certificate, Store: r.store,
+		Address: r.cfg.Profiler.Endpoint, Certificate: r.cfg.Profiler.Certificate, Client: r.cfg.Profiler.Client, Store: r.store,
 		Busy: func(err error) bool { return errors.Is(err, store.ErrBusy) || errors.Is(err, store.ErrFollowing) },
 	}).Run(ctx)
 }

@@ -106,7 +106,7 @@ func (f *fakeNode) listen(t testing.TB, certificate string) string {
 	f.dir = t.TempDir()
 	listening := make(chan net.Addr, 1)
 	server := node.New(node.Options{
-		Address: "127.0.0.1:0", Certificate: certificate, Store: f, Busy: func(err error) bool { return errors.Is(err, errBusy) },
+		Address: "127.0.0.1:0", Certificate: certificate, Client: "prism-controller", Store: f, Busy: func(err error) bool { return errors.Is(err, errBusy) },
 		Listening: func(at net.Addr) { listening <- at },
 	})
 	ctx, cancel := context.WithCancel(context.Background())

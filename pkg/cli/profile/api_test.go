@@ -128,7 +128,8 @@ func serving(t *testing.T, k *kept, access allowed, silent ...string) *server {
 	var running sync.WaitGroup
 	running.Go(func() {
 		assert.NoError(t, node.New(node.Options{
-			Address: "127.0.0.1:0", Certificate: ofNode, Store: k, Busy: func(err error) bool { return errors.Is(err, errBusy) }, Listening: func(a net.Addr) { at <- a },
+			Address: "127.0.0.1:0", Certificate: ofNode, Client: node.ClientName, Store: k,
+			Busy: func(err error) bool { return errors.Is(err, errBusy) }, Listening: func(a net.Addr) { at <- a },
 		}).Run(ctx))
 	})
 	t.Cleanup(func() { stop(); running.Wait() })

@@ -45,6 +45,12 @@ const (
 	maxConnections = 64
 )
 
+// ServerName is what the certificates of plugins are for, and ClientName those of controllers by default.
+const (
+	ServerName = "prism-node"
+	ClientName = "prism-controller"
+)
+
 // Options are how a server works.
 type Options struct {
 	// Address is where it listens, "host:port".
@@ -52,7 +58,9 @@ type Options struct {
 	// Certificate is a directory with tls.crt, tls.key, and ca.crt, the authority of clients. It is read for every connection: Secrets
 	// change in place.
 	Certificate string
-	Store       Store
+	// Client is the DNS name that certificates of controllers are for.
+	Client string
+	Store  Store
 	// Busy reports whether an error of Delete says that the report is not complete.
 	Busy func(error) bool
 	// Listening is called with the address; nil is allowed.
@@ -108,9 +116,23 @@ func (s *Server) certificates() (*tls.Config, error) {
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
+		VerifyConnection: s.controller,
 		// A resumed session would outlive an authority that was replaced.
 		SessionTicketsDisabled: true,
 	}, nil
+}
+
+// controller refuses certificates of the authority that are not for controllers. One authority may sign those of plugins too, for servers and
+// clients alike: with the certificate of its plugin, a node could read what another one has.
+func (s *Server) controller(of tls.ConnectionState) error {
+	leaf := of.PeerCertificates[0]
+	if err := leaf.VerifyHostname(s.options.Client); err != nil {
+		return fmt.Errorf("verifying the certificate of a client: it is not for controllers: %w", err)
+	}
+	if leaf.VerifyHostname(ServerName) == nil {
+		return fmt.Errorf("verifying the certificate of a client: it is for %s, as those of plugins are, and one of a controller must not be", ServerName)
+	}
+	return nil
 }
 
 func (s *Server) handler() http.Handler {

@@ -45,12 +45,12 @@ func newAuthority(t *testing.T) *authority {
 	return &authority{cert, key}
 }
 
-// write makes a directory with a certificate.
-func (a *authority) write(t *testing.T, dir, name string) {
+// write makes a directory with a certificate for these names. As those of the chart, it is one for servers and clients.
+func (a *authority) write(t *testing.T, dir string, names ...string) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	raw, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(2), DNSNames: []string{name}, NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(2), DNSNames: names, NotAfter: time.Now().Add(time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}, a.cert, &key.PublicKey, a.key)
 	require.NoError(t, err)
@@ -63,6 +63,9 @@ func (a *authority) write(t *testing.T, dir, name string) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(block), 0o600))
 	}
 }
+
+// controllers are the names in their certificates.
+var controllers = []string{ClientName}
 
 var errBusy = errors.New("busy")
 
@@ -96,16 +99,19 @@ func (o one) Delete(claim, id string) error {
 	return errBusy
 }
 
+// asking sends a request with a certificate of an authority, for these names; without one if it is nil.
+type asking func(client *authority, names []string, method, path string, header http.Header) (*http.Response, error)
+
 // serve starts a server and returns a way to ask it.
-func serve(t *testing.T, of *authority) func(client *authority, method, path string, header http.Header) (*http.Response, error) {
+func serve(t *testing.T, of *authority) asking {
 	dir, content := t.TempDir(), filepath.Join(t.TempDir(), "content")
-	of.write(t, dir, "prism-node")
+	of.write(t, dir, ServerName)
 	require.NoError(t, os.WriteFile(content, []byte("0123456789"), 0o600))
 	addresses := make(chan net.Addr, 1)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	server := New(Options{
-		Address: "127.0.0.1:0", Certificate: dir, Store: one{content}, Busy: func(err error) bool { return errors.Is(err, errBusy) },
+		Address: "127.0.0.1:0", Certificate: dir, Client: ClientName, Store: one{content}, Busy: func(err error) bool { return errors.Is(err, errBusy) },
 		Listening: func(a net.Addr) { addresses <- a },
 	})
 	go func() { ended <- server.Run(ctx) }()
@@ -114,12 +120,12 @@ func serve(t *testing.T, of *authority) func(client *authority, method, path str
 		require.NoError(t, <-ended)
 	})
 	address := (<-addresses).String()
-	return func(client *authority, method, path string, header http.Header) (*http.Response, error) {
-		config := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "prism-node"}
+	return func(client *authority, names []string, method, path string, header http.Header) (*http.Response, error) {
+		config := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: ServerName}
 		config.RootCAs.AddCert(of.cert)
 		if client != nil {
 			mine := t.TempDir()
-			client.write(t, mine, "controller")
+			client.write(t, mine, names...)
 			pair, err := tls.LoadX509KeyPair(filepath.Join(mine, "tls.crt"), filepath.Join(mine, "tls.key"))
 			require.NoError(t, err)
 			config.Certificates = []tls.Certificate{pair}
@@ -155,7 +161,7 @@ func TestServer_Requests_AnsweredOrRefused(t *testing.T) {
 		if c.bytes != "" {
 			header.Set("Range", c.bytes)
 		}
-		answer, err := ask(a, c.method, c.path, header)
+		answer, err := ask(a, controllers, c.method, c.path, header)
 		require.NoError(t, err)
 		body, err := io.ReadAll(answer.Body)
 		require.NoError(t, err)
@@ -168,13 +174,32 @@ func TestServer_Requests_AnsweredOrRefused(t *testing.T) {
 	}
 }
 
-func TestServer_StrangersCertificate_Refused(t *testing.T) {
-	ask := serve(t, newAuthority(t))
-	for _, client := range []*authority{nil, newAuthority(t)} {
-		answer, err := ask(client, http.MethodGet, "/v1/reports", nil)
-		if err == nil {
-			require.NoError(t, answer.Body.Close())
+// TestServer_OtherCertificates_Refused: neither another authority's are accepted, nor those that the same authority signed for others: root on
+// one node has the certificate of its plugin.
+func TestServer_OtherCertificates_Refused(t *testing.T) {
+	a := newAuthority(t)
+	ask := serve(t, a)
+	for name, client := range map[string]struct {
+		of    *authority
+		names []string
+	}{
+		"none":               {nil, nil},
+		"another authority":  {newAuthority(t), controllers},
+		"a plugin's":         {a, []string{ServerName}},
+		"no name":            {a, nil},
+		"another name":       {a, []string{"prism-controller.evil"}},
+		"both names":         {a, []string{ClientName, ServerName}},
+		"a name with a star": {a, []string{"*"}},
+	} {
+		for _, request := range [][2]string{{http.MethodGet, "/v1/reports"}, {http.MethodDelete, "/v1/reports/uid/id"}} {
+			answer, err := ask(client.of, client.names, request[0], request[1], nil)
+			if err == nil {
+				require.NoError(t, answer.Body.Close())
+			}
+			require.Error(t, err, name)
 		}
-		require.Error(t, err)
 	}
+	answer, err := ask(a, []string{"other", ClientName}, http.MethodGet, "/v1/reports", nil)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
 }
