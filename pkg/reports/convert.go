@@ -1,8 +1,6 @@
 package reports
 
 import (
-	"strings"
-
 	quantity "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -31,8 +29,6 @@ const labelPrefix = "gpu.prism.dev/"
 
 // validID reports whether a report can be named in the API.
 func validID(id string) bool { return len(validation.IsDNS1123Label(id)) == 0 }
-
-func compareIDs(a, b report.Report) int { return strings.Compare(a.ID+a.ClaimUID, b.ID+b.ClaimUID) }
 
 // object is a report as the API shows it. Its labels are what it is about, as far as that is valid in a label.
 func object(r report.Report) v1alpha1.Report {

@@ -3,6 +3,7 @@ package reports
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
@@ -31,32 +32,45 @@ func (k *known) put(id, node string) {
 	k.nodes[id] = node
 }
 
-// Find returns the report of that name in a namespace, also one that is not in a truncated list; silent are the nodes that did not answer,
-// where it may be.
+// Find returns the report of that name in a namespace; silent are the nodes that did not answer, where it may be.
 func (n *Nodes) Find(ctx context.Context, namespace, id string) (r report.Report, found bool, silent []string, err error) {
-	if node := n.known.node(id); node != "" {
-		if at, err := n.list(ctx, node, wanted{namespace, id}); err == nil {
-			if r, found = named(at.Reports, id); found {
-				return r, true, nil, nil
-			}
+	q := Query{Namespace: namespace, ID: id, Limit: 1}
+	if q.Node = n.known.node(id); q.Node != "" {
+		if at, err := n.List(ctx, q); err == nil && len(at.Reports) > 0 {
+			return at.Reports[0], true, nil, nil
 		}
 	}
-	all, err := n.list(ctx, "", wanted{namespace, id})
+	q.Node = ""
+	all, err := n.List(ctx, q)
 	if err != nil {
 		return r, false, nil, err
 	}
-	if r, found = named(all.Reports, id); found {
+	if len(all.Reports) > 0 {
+		r = all.Reports[0]
 		n.known.put(id, r.Node)
 		return r, true, nil, nil
 	}
-	return r, false, all.Silent, nil
+	return r, false, append(all.Silent, all.Rest...), nil
 }
 
-func named(reports []report.Report, id string) (report.Report, bool) {
-	for _, r := range reports {
-		if r.ID == id {
-			return r, true
-		}
+// quiet remembers the nodes that did not answer, so that not every list waits for them.
+type quiet struct {
+	mu    sync.Mutex
+	since map[Endpoint]time.Time // a plugin that started again has another address
+}
+
+func (q *quiet) has(e Endpoint, now time.Time) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	since, found := q.since[e]
+	return found && now.Sub(since) < quietTime
+}
+
+func (q *quiet) put(e Endpoint, now time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.since == nil || len(q.since) >= maxKnown {
+		q.since = map[Endpoint]time.Time{}
 	}
-	return report.Report{}, false
+	q.since[e] = now
 }

@@ -1,54 +1,57 @@
 package reports
 
 import (
+	"errors"
 	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
+// writeTimeout is how long the answer with a list may take: a client that reads slowly keeps no others from their lists for longer.
+const writeTimeout = 30 * time.Second
+
+// list answers with a page of a list. Reports are converted while they are written: a list is in memory once.
 func (s *Server) list(w http.ResponseWriter, c call) error {
-	namespace, query := c.PathValue("namespace"), c.URL.Query()
+	namespace := c.PathValue("namespace")
 	if err := s.allow(c, attributes("list", "", namespace, "")); err != nil {
 		return err
 	}
-	if query.Get("watch") == "1" || query.Get("watch") == "true" {
-		return apierrors.NewMethodNotSupported(groupResource, "watch")
-	}
-	byLabel, err := labels.Parse(query.Get("labelSelector"))
+	query, err := queryOf(c.URL.Query(), namespace)
 	if err != nil {
-		return apierrors.NewBadRequest("labelSelector: " + err.Error())
+		return err
 	}
-	byField, err := fields.ParseSelector(query.Get("fieldSelector"))
-	if err != nil {
-		return apierrors.NewBadRequest("fieldSelector: " + err.Error())
+	if !s.lists.enter(c.by.GetName()) {
+		return apierrors.NewTooManyRequests("too many lists of reports at once; try again later", 1)
 	}
-	known := fieldsOf(&v1alpha1.Report{})
-	for _, one := range byField.Requirements() {
-		if !known.Has(one.Field) {
-			return apierrors.NewBadRequest("fieldSelector: " + one.Field + " is not supported")
-		}
-	}
-	node, _ := byField.RequiresExactMatch("spec.node")
-	found, err := s.Nodes.List(c.Context(), namespace, node)
-	if err != nil {
+	defer s.lists.leave(c.by.GetName())
+	found, err := s.Nodes.List(c.Context(), *query)
+	switch {
+	case errors.Is(err, errSlow):
+		return apierrors.NewTooManyRequests(err.Error(), 1)
+	case err != nil:
 		return apierrors.NewInternalError(err)
 	}
 	list := &v1alpha1.ReportList{
 		TypeMeta: metav1.TypeMeta{APIVersion: GroupVersion.String(), Kind: kind + "List"}, Items: []v1alpha1.Report{}, SilentNodes: found.Silent,
 		TruncatedNodes: found.Truncated,
 	}
-	for _, r := range found.Reports {
-		o := object(r)
-		if byLabel.Matches(labels.Set(o.Labels)) && byField.Matches(fieldsOf(&o)) {
-			list.Items = append(list.Items, o)
+	if found.Next != nil {
+		if list.Continue, err = found.Next.encode(namespace); err != nil {
+			return apierrors.NewInternalError(err)
+		}
+		if query.Limit == 0 { // a client that asks for pages asks for the next one
+			list.TruncatedNodes = slices.Compact(slices.Sorted(slices.Values(slices.Concat(found.Truncated, found.Rest))))
+			w.Header().Add("Warning", `299 - "the list is not complete: these nodes have further reports; ask with a limit, and follow continue: `+names(found.Rest)+`"`)
 		}
 	}
 	if len(found.Silent) > 0 {
@@ -57,88 +60,48 @@ func (s *Server) list(w http.ResponseWriter, c call) error {
 	if len(found.Truncated) > 0 {
 		w.Header().Add("Warning", `299 - "these nodes have more reports than a list has of a node: `+names(found.Truncated)+`"`)
 	}
-	return showList(w, c.Request, list)
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
+	return showList(w, c.Request, list, found.Reports)
 }
 
-// The forms of objects that clients ask for.
-const (
-	asTable        = "Table"
-	asMetadata     = "PartialObjectMetadata"
-	asMetadataList = "PartialObjectMetadataList"
-)
-
-// show answers with an object in the form that the client asks for.
-func show(w http.ResponseWriter, r *http.Request, o *v1alpha1.Report) error {
-	switch form(r) {
-	case asTable:
-		answer(w, http.StatusOK, table([]v1alpha1.Report{*o}))
-	case asMetadata:
-		answer(w, http.StatusOK, metadata(o))
-	default:
-		answer(w, http.StatusOK, o)
+// queryOf reads what a list is of.
+func queryOf(query url.Values, namespace string) (*Query, error) {
+	if query.Get("watch") == "1" || query.Get("watch") == "true" {
+		return nil, apierrors.NewMethodNotSupported(groupResource, "watch")
 	}
-	return nil
-}
-
-func showList(w http.ResponseWriter, r *http.Request, list *v1alpha1.ReportList) error {
-	switch form(r) {
-	case asTable:
-		answer(w, http.StatusOK, table(list.Items))
-	case asMetadataList:
-		all := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: metav1.SchemeGroupVersion.String(), Kind: asMetadataList}}
-		for i := range list.Items {
-			all.Items = append(all.Items, *metadata(&list.Items[i]))
+	byLabel, err := labels.Parse(query.Get("labelSelector"))
+	if err != nil {
+		return nil, apierrors.NewBadRequest("labelSelector: " + err.Error())
+	}
+	byField, err := fields.ParseSelector(query.Get("fieldSelector"))
+	if err != nil {
+		return nil, apierrors.NewBadRequest("fieldSelector: " + err.Error())
+	}
+	known := fieldsOf(&v1alpha1.Report{})
+	for _, one := range byField.Requirements() {
+		if !known.Has(one.Field) {
+			return nil, apierrors.NewBadRequest("fieldSelector: " + one.Field + " is not supported")
 		}
-		answer(w, http.StatusOK, all)
-	default:
-		answer(w, http.StatusOK, list)
 	}
-	return nil
-}
-
-func metadata(o *v1alpha1.Report) *metav1.PartialObjectMetadata {
-	return &metav1.PartialObjectMetadata{
-		TypeMeta: metav1.TypeMeta{APIVersion: metav1.SchemeGroupVersion.String(), Kind: asMetadata}, ObjectMeta: o.ObjectMeta,
-	}
-}
-
-// columns are those of kubectl get.
-var columns = []metav1.TableColumnDefinition{
-	{Name: "Name", Type: "string", Format: "name", Description: "Name of the report."},
-	{Name: "Claim", Type: "string", Description: "ResourceClaim of the process."},
-	{Name: "Pod", Type: "string", Description: "Pod of the process."},
-	{Name: "Container", Type: "string", Description: "Container of the process."},
-	{Name: "Process", Type: "string", Description: "Program of the process."},
-	{Name: "State", Type: "string", Description: "Recording, Importing, Ready, Raw or Lost."},
-	{Name: "Reason", Type: "string", Description: "Why it is Raw or Lost, or the process not recorded."},
-	{Name: "Size", Type: "string", Description: "Size of the file."},
-	{Name: "Age", Type: "string", Description: "Time since the process began."},
-	{Name: "Node", Type: "string", Priority: 1, Description: "Node that keeps the report."},
-	{Name: "File", Type: "string", Priority: 1, Description: "Name of the file, or where it is in the container."},
-}
-
-func table(reports []v1alpha1.Report) *metav1.Table {
-	t := &metav1.Table{
-		TypeMeta:          metav1.TypeMeta{APIVersion: metav1.SchemeGroupVersion.String(), Kind: asTable},
-		ColumnDefinitions: columns, Rows: []metav1.TableRow{},
-	}
-	for i := range reports {
-		o := &reports[i]
-		file := o.Status.File
-		if o.Status.Path != "" {
-			file = o.Status.Path
+	q := &Query{Namespace: namespace}
+	q.Node, _ = byField.RequiresExactMatch("spec.node")
+	q.ID, _ = byField.RequiresExactMatch("metadata.name")
+	if text := query.Get("limit"); text != "" {
+		if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 0 {
+			return nil, apierrors.NewBadRequest("limit: must be an integer greater than or equal to 0")
 		}
-		size := "<none>"
-		if o.Status.Size > 0 {
-			size = formatBytes(o.Status.Size)
-		}
-		t.Rows = append(t.Rows, metav1.TableRow{
-			Cells: []any{
-				o.Name, o.Spec.Claim, o.Spec.Pod, o.Spec.Container, o.Spec.Process, o.Status.State, o.Status.Reason, size,
-				duration.HumanDuration(time.Since(o.CreationTimestamp.Time)), o.Spec.Node, file,
-			},
-			Object: runtime.RawExtension{Object: metadata(o)},
-		})
 	}
-	return t
+	switch q.After, err = decodePosition(query.Get("continue"), namespace); {
+	case errors.Is(err, errExpired):
+		return nil, apierrors.NewResourceExpired("continue: " + err.Error() + "; list again from the beginning")
+	case err != nil:
+		return nil, apierrors.NewBadRequest("continue: " + err.Error())
+	}
+	if !byLabel.Empty() || !byField.Empty() {
+		q.Match = func(r report.Report) bool {
+			o := object(r)
+			return byLabel.Matches(labels.Set(o.Labels)) && byField.Matches(fieldsOf(&o))
+		}
+	}
+	return q, nil
 }

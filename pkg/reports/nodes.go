@@ -15,7 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
+	"strconv"
 	"time"
 
 	"github.com/prism-gpu/prism/pkg/profiler/report"
@@ -27,12 +27,25 @@ const ServerName = "prism-node"
 const (
 	// nodeTimeout is how long a node may take to answer. A node that takes longer is silent: one that hangs delays a list by no more.
 	nodeTimeout = 2 * time.Second
-	// asked is how many nodes are asked at once.
+	// listTime is how long a list may take: it ends with what it has, and another one has the rest.
+	listTime = 10 * time.Second
+	// quietTime is how long a node that was silent is not asked for lists.
+	quietTime = 15 * time.Second
+	// asked is how many nodes are asked at once, by all lists together.
 	asked = 128
-	// maxAnswer is how many bytes of a node's list are read; maxReports how many reports of a node are shown.
+	// maxAnswer is how many bytes of a node's answer are read; maxReports how many reports of a node are listed, on all pages together.
 	maxAnswer  = 8 << 20
 	maxReports = 20000
-	maxError   = 4 << 10
+	// firstItems, firstBytes and firstCost bound what is asked of a node before it is its turn; aheadCost is that of all nodes together.
+	firstItems = 64
+	firstBytes = 32 << 10
+	firstCost  = 64 << 10
+	aheadCost  = asked * firstCost
+	// maxItems and maxCost bound a list, as cost counts.
+	maxItems = 20000
+	maxCost  = 12 << 20
+	// maxError is how many bytes of an error are read.
+	maxError = 4 << 10
 	// idleTimeout is how long a connection to a node is kept for the next question.
 	idleTimeout = time.Minute
 )
@@ -50,15 +63,24 @@ type Nodes struct {
 	endpoints func(ctx context.Context) ([]Endpoint, error)
 	client    *http.Client
 	known     known
-	// answer is how many bytes of a node's list are read.
-	answer int64
+	quiet     quiet
+	// slots are taken while a node is asked.
+	slots  chan struct{}
+	limits limits
+	now    func() time.Time
+}
+
+// limits are maxAnswer, nodeTimeout and listTime, but in tests.
+type limits struct {
+	answer     int64
+	node, list time.Duration
 }
 
 // NewNodes makes one with the certificate of controllers: a directory with tls.crt, tls.key and ca.crt, the authority of plugins, which is
 // read for every connection.
 func NewNodes(certificate string, endpoints func(ctx context.Context) ([]Endpoint, error)) *Nodes {
 	dialer := &net.Dialer{Timeout: nodeTimeout}
-	return &Nodes{endpoints: endpoints, answer: maxAnswer, client: &http.Client{Transport: &http.Transport{
+	return &Nodes{endpoints: endpoints, slots: make(chan struct{}, asked), limits: limits{maxAnswer, nodeTimeout, listTime}, now: time.Now, client: &http.Client{Transport: &http.Transport{
 		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			config, err := clientTLS(certificate)
 			if err != nil {
@@ -86,91 +108,38 @@ func clientTLS(dir string) (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, RootCAs: pool, ServerName: ServerName}, nil
 }
 
-// Found are the reports of several nodes in order.
-type Found struct {
-	Reports []report.Report
-	// Silent are the nodes that did not answer, Truncated those that have more reports than these; both in order.
-	Silent, Truncated []string
-}
-
-// List asks all nodes, or one, for the reports of a namespace; of all with "".
-func (n *Nodes) List(ctx context.Context, namespace, node string) (Found, error) {
-	return n.list(ctx, node, wanted{namespace: namespace})
-}
-
-// wanted is what a node is asked for.
-type wanted struct {
-	// namespace is "" for all.
-	namespace string
-	// id is that of one report; "": all. Plugins of earlier versions answer with all.
-	id string
-}
-
-func (w wanted) query() url.Values {
-	query := url.Values{"namespace": {w.namespace}}
-	if w.id != "" {
-		query.Set("id", w.id)
-	}
-	return query
-}
-
-// has says whether a node may answer with the report. What it says of others is left out.
-func (w wanted) has(r report.Report, node string) bool {
-	return r.Node == node && r.Namespace != "" && (w.namespace == "" || r.Namespace == w.namespace) && (w.id == "" || r.ID == w.id) && validID(r.ID)
-}
-
-// list asks all nodes, or one.
-func (n *Nodes) list(ctx context.Context, node string, w wanted) (Found, error) {
-	endpoints, err := n.endpoints(ctx)
-	if err != nil {
-		return Found{}, fmt.Errorf("finding the plugins of the nodes: %w", err)
-	}
-	var found Found
-	var mu sync.Mutex
-	var asking sync.WaitGroup
-	slots := make(chan struct{}, asked)
-	for _, e := range endpoints {
-		if node != "" && e.Node != node {
-			continue
-		}
-		asking.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			of, err := n.of(ctx, e, w)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				found.Silent = append(found.Silent, e.Node)
-				return
-			}
-			found.Reports = append(found.Reports, of.reports...)
-			if of.truncated {
-				found.Truncated = append(found.Truncated, e.Node)
-			}
-		})
-	}
-	asking.Wait()
-	for _, nodes := range []*[]string{&found.Silent, &found.Truncated} {
-		slices.Sort(*nodes)
-		*nodes = slices.Compact(*nodes)
-	}
-	slices.SortFunc(found.Reports, func(a, b report.Report) int {
-		if by := a.Started.Compare(b.Started); by != 0 {
-			return by
-		}
-		return compareIDs(a, b)
-	})
-	return found, ctx.Err()
-}
-
-// of asks one node.
-func (n *Nodes) of(ctx context.Context, e Endpoint, w wanted) (list nodeList, err error) {
+// of asks one node for reports behind a key. A node that did not answer in time is not asked again for quietTime, unless the list is of it alone.
+func (n *Nodes) of(ctx context.Context, e Endpoint, q *Query, after string, b bounds) (nodeList, error) {
 	if e.Address == "" {
-		return list, errors.New("the plugin does not run")
+		return nodeList{}, errors.New("the plugin does not run")
 	}
-	ctx, stop := context.WithTimeout(ctx, nodeTimeout)
+	if q.Node == "" && n.quiet.has(e, n.now()) {
+		return nodeList{}, fmt.Errorf("node %s: %w", e.Node, errSilent)
+	}
+	limited, stop := context.WithTimeout(ctx, n.limits.node)
 	defer stop()
-	response, err := n.do(ctx, http.MethodGet, e, w.query(), nil, "v1", "reports")
+	list, err := n.read(limited, e, q, after, b)
+	if err == nil || ctx.Err() != nil || limited.Err() == nil { // one that refuses delays nothing
+		return list, err
+	}
+	if list.read > 0 { // it is slow, and has more
+		list.more = true
+		return list, nil
+	}
+	n.quiet.put(e, n.now())
+	return list, err
+}
+
+// read reads what one node answers.
+func (n *Nodes) read(ctx context.Context, e Endpoint, q *Query, after string, b bounds) (list nodeList, err error) {
+	query := url.Values{"namespace": {q.Namespace}, "limit": {strconv.Itoa(b.items)}}
+	if q.ID != "" {
+		query.Set("id", q.ID)
+	}
+	if after != "" {
+		query.Set("after", after)
+	}
+	response, err := n.do(ctx, http.MethodGet, e, query, nil, "v1", "reports")
 	if err != nil {
 		return list, err
 	}
@@ -178,10 +147,10 @@ func (n *Nodes) of(ctx context.Context, e Endpoint, w wanted) (list nodeList, er
 	if response.StatusCode != http.StatusOK {
 		return list, said(response)
 	}
-	if list, err = readList(response.Body, n.answer); err != nil {
+	// What came before an error is kept.
+	if list, err = readList(response.Body, after, b, func(r report.Report) bool { return q.has(r, e.Node) }); err != nil {
 		return list, fmt.Errorf("reading what node %s answered: %w", e.Node, err)
 	}
-	list.reports = slices.DeleteFunc(list.reports, func(r report.Report) bool { return !w.has(r, e.Node) })
 	return list, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"strconv"
 	"strings"
 
 	authorizationapi "k8s.io/api/authorization/v1"
@@ -28,6 +29,8 @@ type Server struct {
 	Nodes  *Nodes
 	Users  authenticator.Request
 	Access Reviewer
+	// lists are those that are answered.
+	lists lists
 }
 
 // Path begins the paths of the API, and those of what clients discover it with.
@@ -175,6 +178,9 @@ func refuse(w http.ResponseWriter, err error) {
 	}
 	body := status.Status()
 	body.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+	if after, wait := apierrors.SuggestsClientDelay(err); wait {
+		w.Header().Set("Retry-After", strconv.Itoa(after))
+	}
 	answer(w, int(body.Code), &body)
 }
 

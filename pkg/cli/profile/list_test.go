@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
 )
 
 func TestList_Table_SaysWhereReportsAre(t *testing.T) {
@@ -161,4 +163,28 @@ func TestList_NoAnswer_OneSentence(t *testing.T) {
 
 func failure(reason metav1.StatusReason, message string) string {
 	return `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"` + string(reason) + `","message":"` + message + `","code":400}`
+}
+
+// TestList_Pages_Followed: a list without a limit may end before its last report.
+func TestList_Pages_Followed(t *testing.T) {
+	s := newServer(t)
+	of := func(name string) v1alpha1.Report {
+		return v1alpha1.Report{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "team"}, Spec: v1alpha1.ReportSpec{Node: "n"}}
+	}
+	var asked []string
+	s.intercept = func(w http.ResponseWriter, r *http.Request) bool {
+		query := r.URL.Query()
+		asked = append(asked, query.Get("limit")+" "+query.Get("continue"))
+		page := v1alpha1.ReportList{Items: []v1alpha1.Report{of("a")}, SilentNodes: []string{"n-1"}, ListMeta: metav1.ListMeta{Continue: "t1"}}
+		if query.Get("continue") != "" {
+			page = v1alpha1.ReportList{Items: []v1alpha1.Report{of("b")}, SilentNodes: []string{"n-2"}}
+		}
+		answer(w, http.StatusOK, page)
+		return true
+	}
+	out, errOut, err := s.run(t.Context(), t, "list", "-o", "name")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"500 ", "500 t1"}, asked)
+	assert.Equal(t, "report.profiles.gpu.prism.dev/a\nreport.profiles.gpu.prism.dev/b\n", out)
+	assert.Contains(t, errOut, "n-1, n-2")
 }

@@ -57,6 +57,9 @@ func New(from *rest.Config) (*Client, error) {
 	return &Client{rest: client, http: &downloads, host: config.Host, warn: warn}, nil
 }
 
+// pageSize is how many reports are asked for at once: a list without a limit ends where the server's memory does.
+const pageSize = 500
+
 // List returns the reports of a namespace, of all namespaces with "", in the order of the server. The list names the nodes that did not
 // answer, and
 // those that have more reports than it has of a node.
@@ -66,6 +69,7 @@ func (c *Client) List(ctx context.Context, namespace string, s Selection) (*v1al
 		return nil, err
 	}
 	list := &v1alpha1.ReportList{}
+	options.Limit = pageSize
 	silent, truncated := map[string]bool{}, map[string]bool{}
 	for {
 		var page v1alpha1.ReportList

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/net/netutil"
@@ -144,11 +145,15 @@ func (s *Server) handler() http.Handler {
 	return mux
 }
 
+// list answers with the reports of a namespace, or with one of them, in the order of their keys: those behind a key, and no more than a limit.
 func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	found := s.options.Store.List(query.Get("namespace"))
-	if id := query.Get("id"); id != "" {
-		found = slices.DeleteFunc(found, func(r report.Report) bool { return r.ID != id })
+	id, after := query.Get("id"), query.Get("after")
+	found = slices.DeleteFunc(found, func(r report.Report) bool { return id != "" && r.ID != id || r.Key() <= after })
+	slices.SortFunc(found, func(a, b report.Report) int { return strings.Compare(a.Key(), b.Key()) })
+	if limit, err := strconv.Atoi(query.Get("limit")); err == nil && limit > 0 {
+		found = found[:min(limit, len(found))]
 	}
 	answer(w, http.StatusOK, map[string]any{"reports": found})
 }

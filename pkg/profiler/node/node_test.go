@@ -73,7 +73,7 @@ var errBusy = errors.New("busy")
 type one struct{ path string }
 
 func (one) List(namespace string) []report.Report {
-	return []report.Report{{ID: "id", Namespace: namespace}}
+	return []report.Report{{ID: "ie", Namespace: namespace}, {ID: "id", Namespace: namespace}}
 }
 
 func (o one) Get(claim, id string) (report.Report, error) {
@@ -147,6 +147,9 @@ func TestServer_Requests_AnsweredOrRefused(t *testing.T) {
 	}{
 		{"GET", "/v1/reports?namespace=n", "", 200, `"namespace":"n"`},
 		{"GET", "/v1/reports?namespace=n&id=id", "", 200, `"id":"id"`},
+		{"GET", "/v1/reports?namespace=n&limit=1", "", 200, `"id":"id"`},
+		{"GET", "/v1/reports?namespace=n&after=id", "", 200, `"id":"ie"`},
+		{"GET", "/v1/reports?namespace=n&after=ie&limit=1", "", 200, `"reports":[]`},
 		{"GET", "/v1/reports?namespace=n&id=other", "", 200, `"reports":[]`},
 		{"GET", "/v1/reports?namespace=%3Cn%3E", "", 200, `"namespace":"<n>"`}, // 6 bytes for each of these would be lost for reports
 		{"GET", "/v1/reports/uid/id", "", 200, `"id":"id"`},

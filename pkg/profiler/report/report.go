@@ -57,3 +57,6 @@ type Report struct {
 	Size   int64  `json:"size,omitempty"`
 	SHA256 string `json:"sha256,omitempty"`
 }
+
+// Key orders the reports of a node. It is in the tokens of lists.
+func (r Report) Key() string { return r.ID + r.ClaimUID }

@@ -1,0 +1,109 @@
+package reports
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+// ahead asks the nodes of a list for their first reports, several at once, before it is their turn. What waits takes a bounded amount of memory.
+type ahead struct {
+	nodes *Nodes
+	query *Query
+	// endpoints are in the order of their nodes, and answers have one of each.
+	endpoints []Endpoint
+	answers   []chan answered
+	room      room
+	// found is how many reports came: nodes are asked until the list is full.
+	found atomic.Int64
+}
+
+// answered is what came of asking a node.
+type answered struct {
+	nodeList
+	err error
+}
+
+// askAhead begins to ask. It ends with the context.
+func (n *Nodes) askAhead(ctx context.Context, endpoints []Endpoint, q *Query) *ahead {
+	a := &ahead{nodes: n, query: q, endpoints: endpoints, answers: make([]chan answered, len(endpoints)), room: newRoom(aheadCost)}
+	for i := range a.answers {
+		a.answers[i] = make(chan answered, 1)
+	}
+	go a.run(ctx)
+	return a
+}
+
+func (a *ahead) run(ctx context.Context) {
+	for i, e := range a.endpoints {
+		if int(a.found.Load()) >= a.query.items() || !a.room.take(ctx, firstCost) {
+			return
+		}
+		select {
+		case a.nodes.slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		go func() {
+			defer func() { <-a.nodes.slots }()
+			after, read := "", 0
+			if e.Node == a.query.After.Node {
+				after, read = a.query.After.After, a.query.After.Read
+			}
+			list, err := a.nodes.of(ctx, e, a.query, after, bounds{bytes: firstBytes, cost: firstCost, items: min(firstItems, maxReports-read), kept: firstItems})
+			a.found.Add(int64(len(list.reports)))
+			a.room.give(firstCost - list.cost)
+			a.answers[i] <- answered{list, err}
+		}()
+	}
+}
+
+// take waits for the answer of the next node; false: the context ended first.
+func (a *ahead) take(ctx context.Context, i int) (answered, bool) {
+	select {
+	case answer := <-a.answers[i]:
+		a.room.give(answer.cost)
+		return answer, ctx.Err() == nil
+	case <-ctx.Done():
+		return answered{}, false
+	}
+}
+
+// room is an amount of memory. One goroutine takes of it, and any give back.
+type room struct {
+	mu    sync.Mutex
+	left  int
+	freed chan struct{}
+}
+
+func newRoom(size int) room { return room{left: size, freed: make(chan struct{}, 1)} }
+
+// take waits until there is as much; false: the context ended first.
+func (r *room) take(ctx context.Context, size int) bool {
+	for {
+		r.mu.Lock()
+		enough := r.left >= size
+		if enough {
+			r.left -= size
+		}
+		r.mu.Unlock()
+		if enough {
+			return ctx.Err() == nil
+		}
+		select {
+		case <-r.freed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+func (r *room) give(size int) {
+	r.mu.Lock()
+	r.left += size
+	r.mu.Unlock()
+	select {
+	case r.freed <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,140 @@
+package reports
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// page is a list while it is made.
+type page struct {
+	*Query
+	Found
+	nodes *Nodes
+	cost  int
+}
+
+// full reports whether the list may have no more reports.
+func (p *page) full() bool { return len(p.Reports) >= p.items() || p.cost >= maxCost }
+
+// add takes over what a node has, and asks it for more where there is. It returns where the list ends, if that is within what the node has.
+func (p *page) add(ctx context.Context, e Endpoint, a answered) *Position {
+	at := Position{Node: e.Node}
+	if e.Node == p.After.Node {
+		at = p.After
+	}
+	for first := true; ; first = false {
+		if a.err != nil {
+			if ctx.Err() != nil {
+				return &at
+			}
+			p.Silent = append(p.Silent, e.Node)
+			return nil
+		}
+		if end := p.take(&at, a.nodeList); end != nil {
+			return end
+		}
+		// Of its first answer, a plugin of an earlier version may have sent nothing that is behind the position.
+		progress := a.last != "" && a.last != at.After
+		at.After, at.Read = a.last, at.Read+a.read
+		switch {
+		case !a.more:
+			return nil
+		case !progress && !first, at.Read >= maxReports:
+			p.Truncated = append(p.Truncated, e.Node)
+			return nil
+		case p.full():
+			return &at
+		}
+		a = p.nodes.further(ctx, e, p, at)
+	}
+}
+
+// take takes over reports as long as the list has room. It returns where it ends, if that is before the last of them.
+func (p *page) take(at *Position, list nodeList) *Position {
+	for i, r := range list.reports {
+		if p.full() {
+			end := *at
+			if i > 0 {
+				end.After = list.reports[i-1].Key()
+			}
+			end.Read += i // those that were left out between them are read again, and counted then
+			return &end
+		}
+		p.Reports = append(p.Reports, r)
+		p.cost += cost(r)
+	}
+	return nil
+}
+
+// further asks a node for what is behind a position: as much as the list has room for.
+func (n *Nodes) further(ctx context.Context, e Endpoint, p *page, at Position) answered {
+	select {
+	case n.slots <- struct{}{}:
+	case <-ctx.Done():
+		return answered{err: ctx.Err()}
+	}
+	defer func() { <-n.slots }()
+	b := bounds{bytes: n.limits.answer, cost: maxCost - p.cost, items: maxReports - at.Read, kept: p.items() - len(p.Reports)}
+	if p.Match == nil {
+		b.items = min(b.items, b.kept)
+	}
+	list, err := n.of(ctx, e, p.Query, at.After, b)
+	return answered{list, err}
+}
+
+// errSlow is why a list has nothing: no node was asked in the time that it may take.
+var errSlow = errors.New("no node could be asked in time, because others are waited for")
+
+// List asks nodes, up to asked of them at once, until the list is full or its time is over.
+func (n *Nodes) List(ctx context.Context, q Query) (Found, error) {
+	endpoints, err := n.open(ctx, &q)
+	if err != nil {
+		return Found{}, err
+	}
+	limited, stop := context.WithTimeout(ctx, n.limits.list)
+	defer stop()
+	p := &page{Query: &q, nodes: n}
+	answers := n.askAhead(limited, endpoints, &q)
+	for i, e := range endpoints {
+		end := &Position{Node: e.Node}
+		if e.Node == q.After.Node {
+			end = &q.After
+		}
+		if !p.full() {
+			answer, ok := answers.take(limited, i)
+			if ok {
+				end = p.add(limited, e, answer)
+			}
+		}
+		if ctx.Err() != nil {
+			return Found{}, ctx.Err()
+		}
+		if end == nil {
+			continue
+		}
+		if i == 0 && len(p.Reports) == 0 && end.After == q.After.After {
+			return Found{}, errSlow
+		}
+		p.Next = end
+		for _, e := range endpoints[i:] {
+			p.Rest = append(p.Rest, e.Node)
+		}
+		break
+	}
+	return p.Found, nil
+}
+
+// open are the endpoints of the nodes whose reports the list may have, in order.
+func (n *Nodes) open(ctx context.Context, q *Query) ([]Endpoint, error) {
+	all, err := n.endpoints(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("finding the plugins of the nodes: %w", err)
+	}
+	all = slices.Clone(all)
+	slices.SortFunc(all, func(a, b Endpoint) int { return strings.Compare(a.Node, b.Node) })
+	all = slices.CompactFunc(all, func(a, b Endpoint) bool { return a.Node == b.Node })
+	return slices.DeleteFunc(all, func(e Endpoint) bool { return e.Node < q.After.Node || q.Node != "" && e.Node != q.Node }), nil
+}
