@@ -18,8 +18,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
@@ -42,8 +40,6 @@ const (
 	contentTimeout = time.Hour
 	answerTimeout  = time.Minute
 	maxHeader      = 16 << 10
-	// maxConnections bounds the memory that clients take; each replica of the controller needs a few.
-	maxConnections = 64
 )
 
 // ServerName is what the certificates of plugins are for, and ClientName those of controllers by default.
@@ -87,13 +83,13 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	server := &http.Server{
 		Handler: s.handler(), ReadHeaderTimeout: headerTimeout, ReadTimeout: answerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.certificates() }},
 	}
+	config := &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.certificates() }}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if s.options.Listening != nil {
 		s.options.Listening(listener.Addr())
 	}
-	err = server.ServeTLS(netutil.LimitListener(listener, maxConnections), "", "")
+	err = server.Serve(newGate(listener, config))
 	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving reports at %s: %w", s.options.Address, err)
 	}

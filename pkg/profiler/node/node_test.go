@@ -104,6 +104,14 @@ type asking func(client *authority, names []string, method, path string, header 
 
 // serve starts a server and returns a way to ask it.
 func serve(t *testing.T, of *authority) asking {
+	t.Helper()
+	ask, _ := serveAt(t, of)
+	return ask
+}
+
+// serveAt is serve, with the address.
+func serveAt(t *testing.T, of *authority) (ask asking, address string) {
+	t.Helper()
 	dir, content := t.TempDir(), filepath.Join(t.TempDir(), "content")
 	of.write(t, dir, ServerName)
 	require.NoError(t, os.WriteFile(content, []byte("0123456789"), 0o600))
@@ -119,7 +127,7 @@ func serve(t *testing.T, of *authority) asking {
 		stop()
 		require.NoError(t, <-ended)
 	})
-	address := (<-addresses).String()
+	address = (<-addresses).String()
 	return func(client *authority, names []string, method, path string, header http.Header) (*http.Response, error) {
 		config := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: ServerName}
 		config.RootCAs.AddCert(of.cert)
@@ -134,7 +142,7 @@ func serve(t *testing.T, of *authority) asking {
 		require.NoError(t, err)
 		request.Header = header
 		return (&http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}).Do(request)
-	}
+	}, address
 }
 
 func TestServer_Requests_AnsweredOrRefused(t *testing.T) {
