@@ -39,7 +39,44 @@ func (s *Store) collect(copying *copies, uid string) error {
 			err = errors.Join(err, s.unspool(r))
 		}
 	}
+	return errors.Join(err, s.unspoolDeleted(uid, names))
+}
+
+// deletable reports whether a report may be removed. One that is being imported may, once its claim is released: a namespace that is deleted
+// waits for all of its reports, and an importer may take long.
+func deletable(c *index, r *report.Report) bool {
+	return r.State.Final() || c.Released && r.State == report.Importing
+}
+
+// unspoolDeleted removes what the importer made of raw files whose reports were deleted meanwhile. A session that a kill left without a report
+// is still in the inbox, and the next scan takes it over again.
+func (s *Store) unspoolDeleted(uid string, names []string) (err error) {
+	known := map[string]bool{}
+	for _, r := range s.reports(uid) {
+		known[r.ID] = true
+	}
+	for _, name := range names {
+		for _, suffix := range []string{rawSuffix, readySuffix, failedSuffix} {
+			id, ours := strings.CutSuffix(name, suffix)
+			if ours && !strings.HasPrefix(id, ".") && !known[id] {
+				err = errors.Join(err, s.Files.Remove(s.path(uid, spoolDir, name)))
+			}
+		}
+	}
 	return err
+}
+
+// became changes a report that was imported, unless it was deleted meanwhile: then its file goes too.
+func (s *Store) became(r report.Report) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, known, err := s.find(r.ClaimUID, r.ID)
+	if err != nil {
+		return s.Files.Remove(s.path(r.ClaimUID, reportsDir, stored(&r)))
+	}
+	*known, c.changed = r, true
+	s.Changed(r)
+	return nil
 }
 
 // importing takes over what became of a raw file; there are the files of the spool.
@@ -124,8 +161,7 @@ func (s *Store) imported(copying *copies, r report.Report) error {
 		return fmt.Errorf("storing imported report %s: %w", r.ID, err)
 	}
 	r.State, r.File = report.Ready, fileName(r.File, r.ID)+readySuffix
-	s.put(r)
-	return nil
+	return s.became(r)
 }
 
 // keepRaw keeps the raw file as what can be downloaded.
@@ -140,13 +176,12 @@ func (s *Store) keepRaw(r report.Report, reason string) error {
 	if err != nil {
 		return fmt.Errorf("keeping raw report %s: %w", r.ID, err)
 	}
-	s.raw(r, reason)
-	return nil
+	return s.raw(r, reason)
 }
 
-func (s *Store) raw(r report.Report, reason string) {
+func (s *Store) raw(r report.Report, reason string) error {
 	r.State, r.Reason, r.File = report.Raw, reason, fileName(r.File, r.ID)+rawSuffix
-	s.put(r)
+	return s.became(r)
 }
 
 // moved is about a raw file that left the spool, before a kill: it is stored, or it is lost.
@@ -159,12 +194,10 @@ func (s *Store) moved(r report.Report) error {
 	f, _, err := fileWithin(dir, r.ID+rawSuffix, unix.O_RDONLY)
 	if err == nil {
 		_ = f.Close()
-		s.raw(r, reasonImport)
-		return nil
+		return s.raw(r, reasonImport)
 	}
 	r.State, r.Reason, r.Size, r.SHA256 = report.Lost, reasonNoReport, 0, ""
-	s.put(r)
-	return nil
+	return s.became(r)
 }
 
 // unspool removes what the spool has of a report.

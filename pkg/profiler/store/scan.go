@@ -86,8 +86,12 @@ func (s *Store) scan(copying *copies, uid string) error {
 	return err
 }
 
-// rest has a claim whose inbox is empty left out of scans if it is released and its reports are final.
+// rest has a claim whose inbox is empty left out of scans if it is released, its reports are final, and its spool is empty: an importer may
+// still work for a report that was deleted.
 func (s *Store) rest(uid string) {
+	if names, err := s.Files.List(s.path(uid, spoolDir)); err != nil || len(names) > 0 {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.claims[uid]; c != nil && c.Released {

@@ -141,7 +141,8 @@ func (s *Store) Content(claimUID, id string) (*os.File, report.Report, error) {
 	return f, *r, err
 }
 
-// Delete removes a report and its file; fs.ErrNotExist if there is none, ErrBusy while it is not complete.
+// Delete removes a report and its file; fs.ErrNotExist if there is none, ErrBusy while it is being recorded, or imported for a claim that is
+// prepared.
 func (s *Store) Delete(claimUID, id string) error {
 	gone, err := s.cutOne(claimUID, id)
 	if err != nil {
@@ -159,8 +160,13 @@ func (s *Store) cutOne(claimUID, id string) ([]*report.Report, error) {
 		return nil, err
 	case s.following:
 		return nil, ErrFollowing
-	case !r.State.Final():
+	case !deletable(c, r):
 		return nil, ErrBusy
+	}
+	if r.State == report.Importing {
+		if err := s.unspool(*r); err != nil {
+			return nil, err
+		}
 	}
 	return s.cut(c, func(other *report.Report) bool { return other == r })
 }

@@ -1,0 +1,81 @@
+package store
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/profiler/report"
+)
+
+// importing is a store with a report for which an importer works.
+func importing(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t, true)
+	w.session("report.qdstrm", []byte("raw"), finished)
+	w.Scan()
+	require.Equal(t, report.Importing, w.get().State)
+	require.ErrorIs(t, w.Delete(uid, id), ErrBusy, "its claim is prepared")
+	require.NoError(t, w.Release(uid))
+	return w
+}
+
+func (w *world) spool(suffix string) string { return filepath.Join(w.dir, uid, spoolDir, id+suffix) }
+
+// TestDelete_ImportingOfReleasedClaim_Gone: the namespace of the claim may be terminating, and waits for its reports; what the importer makes
+// later is removed.
+func TestDelete_ImportingOfReleasedClaim_Gone(t *testing.T) {
+	for _, suffix := range []string{readySuffix, failedSuffix} {
+		w := importing(t)
+		require.NoError(t, w.Delete(uid, id))
+		require.Empty(t, w.List(""))
+		require.NoFileExists(t, w.spool(rawSuffix))
+		w.reopen(true, disk.OS{})
+		require.Empty(t, w.List(""))
+		require.NoError(t, os.WriteFile(w.spool(suffix), []byte("late"), 0o600))
+		w.Scan()
+		require.Empty(t, w.List(""))
+		require.NoFileExists(t, w.spool(suffix))
+		require.NoError(t, w.Sweep(func() (map[string]bool, error) { return nil, nil }))
+		require.NoDirExists(t, filepath.Join(w.dir, uid))
+	}
+}
+
+// deleting deletes the report while the store takes over what the importer made.
+type deleting struct {
+	disk.Files
+	delete func()
+}
+
+func (d *deleting) SyncDir(path string) error {
+	if filepath.Base(path) == reportsDir && d.delete != nil {
+		d.delete()
+		d.delete = nil
+	}
+	return d.Files.SyncDir(path)
+}
+
+// TestDelete_WhileImportedFileIsStored_NotThereAgain: neither the report nor its file comes back.
+func TestDelete_WhileImportedFileIsStored_NotThereAgain(t *testing.T) {
+	for _, suffix := range []string{readySuffix, failedSuffix} {
+		w := importing(t)
+		files := &deleting{Files: disk.OS{}}
+		w.reopen(true, files)
+		files.delete = func() { require.NoError(t, w.Delete(uid, id)) }
+		require.NoError(t, os.WriteFile(w.spool(suffix), []byte("x"), 0o600))
+		w.Scan()
+		require.Nil(t, files.delete)
+		require.Empty(t, w.List(""))
+		_, _, err := w.Content(uid, id)
+		require.ErrorIs(t, err, fs.ErrNotExist)
+		for _, dir := range []string{reportsDir, spoolDir} {
+			left, err := os.ReadDir(filepath.Join(w.dir, uid, dir))
+			require.NoError(t, err)
+			require.Empty(t, left)
+		}
+	}
+}
