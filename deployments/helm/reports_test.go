@@ -170,3 +170,16 @@ func TestChartReports_ClientName_OfControllersAlone(t *testing.T) {
 	rendered = parse(t, render(t, "--set", tools+own+",profiler.reports.certificate.nodeSecretName=a,profiler.reports.certificate.controllerSecretName=b"))
 	assert.Equal(t, "reader.example.com", pluginConfig(t, rendered, "prism-kubelet-plugin").Profiler.Client)
 }
+
+// TestChartReports_NodeSecretMissing_PluginStarts: a pod with a volume of a Secret that is missing never starts, and no claim is prepared.
+func TestChartReports_NodeSecretMissing_PluginStarts(t *testing.T) {
+	set := typed[appsv1.DaemonSet](t, parse(t, render(t, "--set", tools)), "DaemonSet/prism-kubelet-plugin")
+	for _, volume := range set.Spec.Template.Spec.Volumes {
+		if volume.Secret != nil {
+			require.NotNil(t, volume.Secret.Optional, volume.Name)
+			assert.True(t, *volume.Secret.Optional, volume.Name)
+			return
+		}
+	}
+	require.Fail(t, "no Secret")
+}

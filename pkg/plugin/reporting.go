@@ -21,6 +21,9 @@ const profileSweep = time.Minute
 // storeRetry is when reports are stored that could not be: the node has no inotify instance left, or its disk fails.
 const storeRetry = 30 * time.Second
 
+// serveRetry is when reports are served that could not be: their port is in use.
+const serveRetry = 10 * time.Second
+
 // run stores reports, and deletes them after their retention, until the context ends. Only one process of the node does.
 func (r reporting) run(ctx context.Context, records func() ([]*checkpoint.Record, error)) {
 	if r.profiles == nil {
@@ -71,8 +74,25 @@ func (r reporting) serve(ctx context.Context) error {
 	if r.profiles == nil || r.cfg.Profiler.Endpoint == "" {
 		return nil
 	}
-	return node.New(node.Options{
+	server := node.New(node.Options{
 		Address: r.cfg.Profiler.Endpoint, Certificate: r.cfg.Profiler.Certificate, Client: r.cfg.Profiler.Client, Store: r.store,
 		Busy: func(err error) bool { return errors.Is(err, store.ErrBusy) || errors.Is(err, store.ErrFollowing) },
-	}).Run(ctx)
+	})
+	r.serveAgain(ctx, server.Run)
+	return nil
+}
+
+// serveAgain calls run until the context ends: claims are prepared whether or not reports can be read.
+func (r reporting) serveAgain(ctx context.Context, run func(context.Context) error) {
+	logged := ""
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		err := run(ctx)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		if text := err.Error(); text != logged {
+			r.logger.Error(err, "Reports of the node cannot be read", "retryAfter", serveRetry)
+			logged = text
+		}
+	}, serveRetry)
 }
