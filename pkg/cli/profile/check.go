@@ -144,7 +144,16 @@ func (c cluster) claims(ctx context.Context, client kubernetes.Interface, facts 
 // clusterRules reads policy and defaults of the cluster. They are nil where the user may not read them, or where several charts have some;
 // none says that there are none.
 func clusterRules(ctx context.Context, client kubernetes.Interface) (found *rules.Rules, none bool, err error) {
-	maps, err := client.CoreV1().ConfigMaps(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: rulesLabels})
+	namespace, err := chartNamespace(ctx, client)
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil, false, nil
+	case apierrors.IsNotFound(err):
+		return nil, true, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("reading where policy and defaults of the cluster are: %w", err)
+	}
+	maps, err := client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{LabelSelector: rulesLabels})
 	if apierrors.IsForbidden(err) {
 		return nil, false, nil
 	}
@@ -167,6 +176,29 @@ func clusterRules(ctx context.Context, client kubernetes.Interface) (found *rule
 		return found, false, nil
 	}
 	return nil, false, nil
+}
+
+// chartNamespace is that of the chart, which alone may make the APIService. In another namespace any user may have a ConfigMap with its labels.
+func chartNamespace(ctx context.Context, client kubernetes.Interface) (string, error) {
+	name := reports.GroupVersion.Version + "." + reports.GroupVersion.Group
+	raw, err := client.CoreV1().RESTClient().Get().AbsPath("/apis/apiregistration.k8s.io/v1/apiservices", name).Do(ctx).Raw()
+	if err != nil {
+		return "", err
+	}
+	var service struct {
+		Spec struct {
+			Service struct {
+				Namespace string `json:"namespace"`
+			} `json:"service"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(raw, &service); err != nil {
+		return "", err
+	}
+	if service.Spec.Service.Namespace == "" {
+		return "", fmt.Errorf("APIService %s names no service", name)
+	}
+	return service.Spec.Service.Namespace, nil
 }
 
 // reason is what the server says, and what to change.

@@ -49,12 +49,22 @@ spec:
       driver: gpu.prism.dev
       parameters: {apiVersion: gpu.prism.dev/v1alpha1, kind: ProfilerConfig, match: {regex: ^python}}
 `)
+	s.put(t, apiService, "{apiVersion: apiregistration.k8s.io/v1, kind: APIService, spec: {service: {namespace: prism, name: prism-controller}}}")
+	// Any user may have one with its labels in a namespace.
 	s.put(t, "/api/v1/configmaps", `
+apiVersion: v1
+kind: ConfigMapList
+items: [{metadata: {name: planted, namespace: evil}, data: {profiler.yaml: "policy: {maxRetention: 1h}"}}]
+`)
+	s.put(t, "/api/v1/namespaces/prism/configmaps", `
 apiVersion: v1
 kind: ConfigMapList
 items: [{metadata: {name: p, namespace: prism}, data: {profiler.yaml: "policy: {maxRetention: 24h}"}}]
 `)
 }
+
+// apiService is the path of the one of the API of reports.
+const apiService = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.profiles.gpu.prism.dev"
 
 func TestCheck_PodPending_ReadsWhatItNeeds(t *testing.T) {
 	s := newServer(t)
@@ -101,7 +111,7 @@ func TestCheck_UserMayReadLittle_SaysWhatIsMissing(t *testing.T) {
 func TestCheck_NoProfiler_SaysSo(t *testing.T) {
 	s := newServer(t)
 	s.trainer(t)
-	s.put(t, "/api/v1/configmaps", "{apiVersion: v1, kind: ConfigMapList, items: []}")
+	delete(s.objects, apiService)
 	s.intercept = func(w http.ResponseWriter, r *http.Request) bool {
 		if strings.HasPrefix(r.URL.Path, apis) {
 			http.NotFound(w, r)
