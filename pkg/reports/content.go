@@ -1,6 +1,7 @@
 package reports
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -42,7 +43,9 @@ func (s *Server) content(w http.ResponseWriter, c call) error {
 		return failed(http.StatusPreconditionFailed, "the report has another SHA-256 than If-Match says")
 	}
 	header := http.Header{"Range": {wanted}}
-	response, err := s.Nodes.ask(c.Context(), http.MethodGet, found, header, content)
+	ctx, stop := context.WithTimeout(c.Context(), rangeTimeout)
+	defer stop()
+	response, err := s.Nodes.ask(ctx, http.MethodGet, found, header, content)
 	if err != nil {
 		return apierrors.NewServiceUnavailable(err.Error())
 	}

@@ -27,6 +27,8 @@ const ServerName = "prism-node"
 const (
 	// nodeTimeout is how long a node may take to answer. A node that takes longer is silent: one that hangs delays a list by no more.
 	nodeTimeout = 2 * time.Second
+	// headerTimeout is how long a node may take until its answer begins, of which the content may take longer.
+	headerTimeout = 5 * time.Second
 	// listTime is how long a list may take: it ends with what it has, and another one has the rest.
 	listTime = 10 * time.Second
 	// quietTime is how long a node that was silent is not asked for lists.
@@ -88,7 +90,7 @@ func NewNodes(certificate string, endpoints func(ctx context.Context) ([]Endpoin
 			}
 			return (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext(ctx, network, address)
 		},
-		MaxIdleConnsPerHost: 2, MaxIdleConns: 4 * asked, IdleConnTimeout: idleTimeout, DisableCompression: true,
+		ResponseHeaderTimeout: headerTimeout, MaxIdleConnsPerHost: 2, MaxIdleConns: 4 * asked, IdleConnTimeout: idleTimeout, DisableCompression: true,
 	}}}
 }
 

@@ -337,3 +337,24 @@ func TestList_SlowNode_PartByPart(t *testing.T) {
 	assert.Empty(t, found.Silent)
 	assert.Empty(t, found.Truncated)
 }
+
+// TestContent_HungPlugin_Unavailable: a plugin that finds a report and hangs when it is read keeps no request for longer than headerTimeout.
+func TestContent_HungPlugin_Unavailable(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	address := a.standIn(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/content") {
+			<-r.Context().Done()
+			return
+		}
+		answer(w, http.StatusOK, map[string]any{"reports": []report.Report{stored("n0", "team", "a", "content")}})
+	})
+	nodes := NewNodes(a.issue(t, "prism-controller"), func(context.Context) ([]Endpoint, error) { return []Endpoint{{Node: "n0", Address: address}}, nil })
+	transport, ok := nodes.client.Transport.(*http.Transport)
+	require.True(t, ok)
+	assert.Equal(t, headerTimeout, transport.ResponseHeaderTimeout)
+	transport.ResponseHeaderTimeout = 200 * time.Millisecond
+	response, body := do(t, serveAPI(t, nodes), http.MethodGet, "alice", inTeam+"/a/content")
+	assert.Equal(t, http.StatusServiceUnavailable, response.StatusCode, body)
+	assert.Contains(t, body, "the plugin of node n0 does not answer")
+}

@@ -52,7 +52,10 @@ func (c containers) Copy(ctx context.Context, r *v1alpha1.Report, to io.Writer) 
 	if err := runs(ctx, client, r); err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
-	if err := execute(ctx, config, client, r, to); err != nil {
+	err = unlessStalled(ctx, func(ctx context.Context, came func()) error {
+		return execute(ctx, config, client, r, touching{to, came})
+	})
+	if err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
 	return nil
@@ -119,6 +122,17 @@ func execute(ctx context.Context, config *rest.Config, client kubernetes.Interfa
 		return fmt.Errorf("%w; the image needs cat to copy the file out of the container; without it, put a volume at output.path, or use "+
 			"output type Node", err)
 	}
+}
+
+// touching calls came for all that is written.
+type touching struct {
+	to   io.Writer
+	came func()
+}
+
+func (w touching) Write(b []byte) (int, error) {
+	w.came()
+	return w.to.Write(b)
 }
 
 // keeps keeps the error of a writer: streams of a container report their own.

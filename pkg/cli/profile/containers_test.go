@@ -62,7 +62,7 @@ func TestDownload_InContainer_CopiedWhileItRuns(t *testing.T) {
 	s.executes(t, "the report", "", 0)
 	out, _, err := s.run(t.Context(), t, "download", "a-1", "-O", dir, "--remove-source")
 	require.NoError(t, err)
-	assert.Equal(t, dir+"/a_b___x_.nsys-rep: report a-1 downloaded, not verified: the node has no sha256 of reports in containers\n", out)
+	assert.Equal(t, dir+"/a_b___x_.nsys-rep: report a-1 downloaded, 10 bytes, not verified: the node has no sha256 of reports in containers\n", out)
 	assert.Empty(t, s.asked("DELETE"), "what is not verified is not removed")
 	got, err := os.ReadFile(filepath.Join(dir, "a_b___x_.nsys-rep"))
 	require.NoError(t, err)

@@ -105,6 +105,9 @@ func (f *fetching) one(
 	check := "sha256 verified"
 	if !verified {
 		check = "not verified: the node has no sha256 of reports in containers"
+		if info, err := os.Stat(file); err == nil { // nor their size: it is what the container sent
+			check = fmt.Sprintf("%d bytes, %s", info.Size(), check)
+		}
 	}
 	switch outcome {
 	case download.Downloaded:

@@ -1,0 +1,36 @@
+package profile
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestCopy_NoByteComes_Ended: a program in a container may write nothing for ever, as cat of a pipe does.
+func TestCopy_NoByteComes_Ended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		err := unlessStalled(t.Context(), func(ctx context.Context, came func()) error {
+			for range 3 {
+				<-time.After(stall - time.Second)
+				require.NoError(t, ctx.Err())
+				came()
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		require.EqualError(t, err, "no byte came in 1m0s")
+		assert.Equal(t, 3*(stall-time.Second)+stall, time.Since(began))
+
+		broken := errors.New("broken")
+		require.ErrorIs(t, unlessStalled(t.Context(), func(context.Context, func()) error { return broken }), broken)
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		require.ErrorIs(t, unlessStalled(ctx, func(ctx context.Context, _ func()) error { return ctx.Err() }), context.Canceled)
+	})
+}
