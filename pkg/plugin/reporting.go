@@ -21,7 +21,7 @@ const profileSweep = time.Minute
 // storeRetry is when reports are stored that could not be: the node has no inotify instance left, or its disk fails.
 const storeRetry = 30 * time.Second
 
-// serveRetry is when reports are served that could not be: their port is in use.
+// serveRetry is when serving reports is tried again that failed: their port is in use.
 const serveRetry = 10 * time.Second
 
 // run stores reports, and deletes them after their retention, until the context ends. Only one process of the node does.

@@ -29,7 +29,7 @@ func closed(t *testing.T, connection net.Conn) {
 	require.ErrorIs(t, err, io.EOF)
 }
 
-// TestServer_SilentConnections_ControllersAnswered: whoever reaches the port may open connections and send nothing.
+// TestServer_SilentConnections_ControllersAnswered: any pod that reaches the port may open connections and send nothing.
 func TestServer_SilentConnections_ControllersAnswered(t *testing.T) {
 	a := newAuthority(t)
 	ask, address := serveAt(t, a)
