@@ -45,6 +45,19 @@ func TestDelete_ImportingOfReleasedClaim_Gone(t *testing.T) {
 	}
 }
 
+// TestScan_ImporterWorksForDeletedReport_NotLeftOut: what it makes later is removed, also where other reports of the claim are final.
+func TestScan_ImporterWorksForDeletedReport_NotLeftOut(t *testing.T) {
+	w := importing(t)
+	work := filepath.Join(filepath.Dir(w.spool(rawSuffix)), ".import-1")
+	require.NoError(t, os.Mkdir(work, 0o700))
+	require.NoError(t, w.Delete(uid, id))
+	w.Scan()
+	require.NoError(t, os.Remove(work))
+	require.NoError(t, os.WriteFile(w.spool(readySuffix), []byte("late"), 0o600))
+	w.Scan()
+	require.NoFileExists(t, w.spool(readySuffix))
+}
+
 // deleting deletes the report while the store takes over what the importer made.
 type deleting struct {
 	disk.Files
