@@ -110,12 +110,13 @@ func clientTLS(dir string) (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, RootCAs: pool, ServerName: ServerName}, nil
 }
 
-// of asks one node for reports behind a key. A node that did not answer in time is not asked again for quietTime, unless the list is of it alone.
+// of asks one node for reports behind a key. A node that did not answer in time is not asked again for quietTime, unless the list is of it alone
+// or of one report: another replica may have listed that meanwhile, and no report may be missing because a node was silent before.
 func (n *Nodes) of(ctx context.Context, e Endpoint, q *Query, after string, b bounds) (nodeList, error) {
 	if e.Address == "" {
 		return nodeList{}, errors.New("the plugin does not run")
 	}
-	if q.Node == "" && n.quiet.has(e, n.now()) {
+	if q.Node == "" && q.ID == "" && n.quiet.has(e, n.now()) {
 		return nodeList{}, fmt.Errorf("node %s: %w", e.Node, errSilent)
 	}
 	limited, stop := context.WithTimeout(ctx, n.limits.node)
