@@ -146,6 +146,13 @@ func (m *Machine) Now() time.Time {
 	return time.Now().Add(m.later)
 }
 
+// resetClock has the clock show the time of files again, which earlier runs of a scenario have left behind.
+func (m *Machine) resetClock() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.later = 0
+}
+
 // Advance moves the clock forward.
 func (m *Machine) Advance(d time.Duration) {
 	m.mu.Lock()

@@ -222,6 +222,7 @@ func damages(claim string) func(*testing.T, *Machine) {
 func (m *Machine) setUp(t *testing.T, s *scenario) {
 	t.Helper()
 	m.lost, m.layoutChanges, m.nullFamily = "", s.config != "", s.nullFamily
+	m.resetClock()
 	m.parts.layout, m.parts.intervals = everyProfile(m.Node), nil
 	if m.fakeTime = m.layoutChanges; s.configuresIntervals() {
 		m.fakeTime, m.parts.layout = true, m.withSharedGPUs()
