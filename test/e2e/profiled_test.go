@@ -28,6 +28,10 @@ const (
 	// toolLimit is how long a node may take until a version of the profiler is installed and proven, and reportLimit until the report of a
 	// process that exited can be downloaded, on a machine that does other things too.
 	toolLimit, reportLimit = 3 * time.Minute, 90 * time.Second
+	// exitLimit is how long the containers of a profiled pod may take to start and exit. On a machine that runs other tests beside it, nsys
+	// may take the whole startTimeout of profilerValues to start and a minute to end, at each of the two processes that a container has
+	// one after another.
+	exitLimit = startLimit + 2*(45*time.Second+time.Minute)
 )
 
 // profilerValues is what the chart is installed with for these tests. Of the defaults there is one for namespaces with a label.
@@ -298,7 +302,7 @@ func (ns *namespace) says(claim, condition string, status metav1.ConditionStatus
 func (ns *namespace) exits(pod string) map[string]int32 {
 	ns.t.Helper()
 	codes := map[string]int32{}
-	eventually(ns.t, startLimit, func() error {
+	eventually(ns.t, exitLimit, func() error {
 		statuses := ns.pod(pod).Status.ContainerStatuses
 		for i := range statuses {
 			ended := statuses[i].State.Terminated
