@@ -30,7 +30,7 @@ else
 	mkdir "$here/shared"
 	export LIFECYCLE_SHARED=$here/shared
 	LIFECYCLE_TALLY=$here/points/first "${scenarios[@]}" -run '^TestScenarios_ProcessKilled_Recovers$' ./test/lifecycle &
-	LIFECYCLE_TALLY=$here/points/second "${scenarios[@]}" -run '^TestScenarios_ProcessKilled_Recovers$/^EveryFaultPoint$|^TestScenarios_EveryFaultPointFails_Recovers$|^TestMPS_ProcessKilled_Recovers$' ./test/lifecycle || status=$?
+	LIFECYCLE_TALLY=$here/points/second "${scenarios[@]}" -run '^TestScenarios_ProcessKilled_Recovers$/^EveryFaultPoint$|_EveryFaultPointFails_Recovers$|^TestMPS_ProcessKilled_Recovers$' ./test/lifecycle || status=$?
 	wait $! || status=$?
 fi
 [ "$status" = 0 ] || echo "lifecycle: an invariant was violated, or a scenario did not complete; so far:"

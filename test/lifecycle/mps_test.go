@@ -204,7 +204,7 @@ var mpsFaults = []fault{
 // Each fault point of the shorter scenarios fails, also after it took effect. Calls may fail; nothing is left when the failures end.
 func TestMPS_EveryFaultPointFails_Recovers(t *testing.T) {
 	t.Parallel()
-	for _, how := range mpsFaults {
+	for _, how := range selectedFaults(mpsFaults) {
 		for i := range allMPSScenarios {
 			s := &allMPSScenarios[i]
 			if s.long && !allScenarios() {
