@@ -1,0 +1,106 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"github.com/prism-gpu/prism/pkg/admission"
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/controller"
+	"github.com/prism-gpu/prism/pkg/reports"
+)
+
+// TestWire_AdmissionOff_ReportsServed: the flags that the chart sets decide what a replica answers on the admission port.
+func TestWire_AdmissionOff_ReportsServed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		flags              []string
+		admission, reports bool
+	}{
+		"both":           {[]string{"--admission-certificate=/c", "--reports-certificate=/r"}, true, true},
+		"admission off":  {[]string{"--admission-certificate=/c", "--reports-certificate=/r", "--admission-webhook=false", "--device-classes=false"}, false, true},
+		"without a tool": {[]string{"--admission-certificate=/c"}, true, false},
+		"none":           {nil, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg, err := config.LoadController(append([]string{
+				"--kubeconfig=" + kubeconfig(t), "--namespace=ns", "--metrics-endpoint=0", "--probe-endpoint=0", "--plugin-selector=app=p",
+			}, c.flags...), func(string) string { return "" })
+			require.NoError(t, err)
+			// The watches of DeviceClasses have metrics, which a process registers once.
+			cfg.DeviceClasses = false
+			m, err := wire(t.Context(), cfg)
+			require.NoError(t, err)
+			server, ok := m.GetWebhookServer().(*webhook.DefaultServer)
+			require.True(t, ok)
+			answers := func(path string) bool {
+				if server.WebhookMux() == nil {
+					return false // nothing was registered
+				}
+				_, pattern := server.WebhookMux().Handler(httptest.NewRequest(http.MethodGet, path, nil))
+				return pattern != ""
+			}
+			assert.Equal(t, c.admission, answers(admission.Path), "admission")
+			assert.Equal(t, c.reports, answers(reports.Path+"/namespaces/ns/reports"), "reports")
+		})
+	}
+}
+
+// discovery is what an API server says that has every kind of the controller's scheme.
+func discovery(t *testing.T) map[string]any {
+	t.Helper()
+	scheme, err := controller.Scheme()
+	require.NoError(t, err)
+	answers := map[string]any{"/api": metav1.APIVersions{Versions: []string{"v1"}}}
+	groups := metav1.APIGroupList{}
+	for _, version := range scheme.PrioritizedVersionsAllGroups() {
+		resources := metav1.APIResourceList{GroupVersion: version.String()}
+		for kind := range scheme.KnownTypes(version) {
+			plural, _ := meta.UnsafeGuessKindToResource(version.WithKind(kind))
+			resources.APIResources = append(resources.APIResources, metav1.APIResource{Name: plural.Resource, Kind: kind, Namespaced: kind == "Pod"})
+		}
+		if version.Group == "" {
+			answers["/api/"+version.Version] = resources
+			continue
+		}
+		answers["/apis/"+version.String()] = resources
+		has := metav1.GroupVersionForDiscovery{GroupVersion: version.String(), Version: version.Version}
+		groups.Groups = append(groups.Groups, metav1.APIGroup{
+			Name: version.Group, Versions: []metav1.GroupVersionForDiscovery{has}, PreferredVersion: has,
+		})
+	}
+	answers["/apis"] = groups
+	return answers
+}
+
+// kubeconfig names an API server that answers what it has, and nothing else.
+func kubeconfig(t *testing.T) string {
+	t.Helper()
+	answers := discovery(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer, found := answers[r.URL.Path]
+		if !found {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(answer)
+	}))
+	t.Cleanup(server.Close)
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	text := `{"apiVersion": "v1", "kind": "Config", "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c", "user": ""}}],
+"clusters": [{"name": "c", "cluster": {"server": "` + server.URL + `"}}]}`
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	return file
+}
