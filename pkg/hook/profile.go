@@ -25,6 +25,8 @@ const (
 // profiling is what the arguments of profile say.
 type profiling struct {
 	claim, node string
+	// inbox is where the claim's reports come from, on the host: what another claim with a profile covers in the container.
+	inbox string
 	// containers are globs of container names; none is every container.
 	containers []string
 	failClosed bool
@@ -36,6 +38,7 @@ func parseProfile(args []string) (profiling, error) {
 	var containers string
 	flags.StringVar(&p.claim, "claim", "", "UID of the claim")
 	flags.StringVar(&p.node, "node", "", "name of the node")
+	flags.StringVar(&p.inbox, "inbox", "", "directory of the claim's results on the host")
 	flags.StringVar(&containers, "containers", "*", "globs of container names, separated by commas")
 	flags.BoolVar(&p.failClosed, "fail-closed", false, "fail the container where it cannot be profiled")
 	err := parse(flags, args)
@@ -114,11 +117,9 @@ func (p Program) prepareContainer(wanted profiling) error {
 	case err != nil:
 		return err
 	case claim != wanted.claim && wanted.wants(about.container):
-		return root.yield(about, severalFile, excludedFile)
-	case claim != wanted.claim:
+		return root.yield(about, wanted)
+	case claim != wanted.claim || !wanted.wants(about.container):
 		return nil
-	case !wanted.wants(about.container):
-		return root.yield(about, excludedFile, severalFile)
 	}
 	// runc and crun execute the hook from the container's first process, in its namespaces. The pid in the state is that of runc's own view,
 	// and crun leaves it out.
@@ -138,7 +139,7 @@ func (p Program) prepareContainer(wanted profiling) error {
 	}
 	if reason != "" {
 		// The container starts all the same, so does it without this note.
-		_ = root.noteOnce(own, about, reason, err)
+		_ = noteOnce(own, about, reason, err, func() (int, error) { return root.open(resultsFolder, unix.O_PATH|unix.O_DIRECTORY, 0) })
 	}
 	return err
 }
@@ -165,26 +166,21 @@ func (r root) mountedClaim() (string, error) {
 	return "", fmt.Errorf("%s of the container names no claim", planFile)
 }
 
-// yield does not profile the container for a claim, and leaves a file that says why: another claim's plan is mounted, or the claim whose plan
-// it is leaves the container out. Where both are true no process is profiled, and the reports say so.
-func (r root) yield(about about, reason, other string) error {
+// yield does not profile the container for a claim, as another claim's plan is mounted. It leaves word for the sessions of that one, and a
+// note in the claim's own inbox, which is not in the container. Root of a user namespace cannot write there: then the claim has no report.
+func (r root) yield(about about, wanted profiling) error {
 	own, err := r.ownFolder()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = unix.Close(own) }()
-	if reason == severalFile {
-		err = several(own)
-	} else {
-		err = writeFile(own, reason, nil)
-	}
-	if err != nil {
+	if err := several(own); err != nil {
 		return err
 	}
-	if _, err := readBelow(own, other, maxStatus); err != nil {
-		return nil //nolint:nilerr // the container is profiled, or no claim wants that
-	}
-	return r.noteOnce(own, about, "SeveralProfiles", errors.New("the plan of another claim is mounted, which leaves this container out"))
+	cause := errors.New("another claim of the container has a profile, and its plan is mounted")
+	return noteOnce(own, about, "OtherProfileWon", cause, func() (int, error) {
+		return unix.Open(wanted.inbox, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	})
 }
 
 // inject writes what the programs in the container read, and has the loader load the library last: with the list bound, a process can be

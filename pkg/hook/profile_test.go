@@ -32,7 +32,7 @@ func newBundle(t *testing.T) *bundle {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for mount namespaces")
 	}
-	b := &bundle{dir: t.TempDir(), hook: os.Args[0], args: []string{"--claim", "uid", "--node", "node-a"}, config: map[string]any{
+	b := &bundle{dir: t.TempDir(), hook: os.Args[0], args: []string{"--claim", "uid", "--node", "node-a", "--inbox", "/inbox"}, config: map[string]any{
 		"process": map[string]any{"args": []string{"python3", "a.py"}, "cwd": "/", "env": []string{"PATH=/usr/bin"}},
 		"root":    map[string]any{"path": "rootfs"},
 		"annotations": map[string]string{

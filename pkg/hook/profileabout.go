@@ -122,9 +122,6 @@ func makePipes(own int) error {
 // one whose plan is mounted.
 const severalFile = "several"
 
-// excludedFile is there where the claim whose plan is mounted leaves the container out.
-const excludedFile = "excluded"
-
 // several says in the container's own folder that another claim has a profile for it.
 func several(own int) error {
 	if err := writeFile(own, severalFile, nil); err != nil {
@@ -165,25 +162,27 @@ func writeFile(folder int, name string, content []byte) error {
 	return nil
 }
 
-// noteOnce is note where the hook runs once more for the container: it does for each request with a profile that the container has.
-func (r root) noteOnce(own int, a about, reason string, cause error) error {
-	fd, err := unix.Openat(own, "noted-"+reason, unix.O_RDONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o444)
+// noteOnce leaves a session in the results of the claim that says why the container's first process is not profiled for it. The hook runs
+// once more for each request with a profile that the container has; the first time it leaves a mark in the container's own folder.
+func noteOnce(own int, a about, reason string, cause error, openResults func() (int, error)) error {
+	mark := "noted-" + reason + "-" + a.claim
+	fd, err := unix.Openat(own, mark, unix.O_RDONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o444)
 	if errors.Is(err, unix.EEXIST) {
 		return nil
 	}
 	if err == nil {
 		_ = unix.Close(fd)
 	}
-	return r.note(a, reason, cause)
-}
-
-// note leaves a session in the results of the claim that says why the container's first process is not profiled.
-func (r root) note(a about, reason string, cause error) error {
-	folder, err := r.open(resultsFolder, unix.O_PATH|unix.O_DIRECTORY, 0)
+	folder, err := openResults()
 	if err != nil {
-		return err
+		return fmt.Errorf("opening the results of claim %s: %w", a.claim, err)
 	}
 	defer func() { _ = unix.Close(folder) }()
+	return note(folder, a, reason, cause)
+}
+
+// note leaves the session in a folder whose content may be anything.
+func note(folder int, a about, reason string, cause error) error {
 	now := time.Now().UnixNano()
 	session := fmt.Sprintf("s%d-%016x", max(a.init, 1), now)
 	if err := unix.Mkdirat(folder, session, 0o700); err != nil {

@@ -112,19 +112,35 @@ func TestProfile_Containers_SelectedOnly(t *testing.T) {
 	}
 }
 
-// TestProfile_Twice_SameContainer: each device of the claim has the hook. Of two claims the one whose plan is mounted profiles the container,
-// whichever hook comes first, and its sessions say that there is another.
+// TestProfile_Twice_SameContainer: each request has the hook. Of two claims the one whose plan is mounted profiles the container, whichever
+// hook comes first, and its sessions say that there is another. That one finds a note in its inbox, which the container does not have.
 func TestProfile_Twice_SameContainer(t *testing.T) {
 	t.Parallel()
-	const second, check = "hook --claim second --node node-a\n", `grep -c ld.so.preload /proc/self/mountinfo; cat etc/ld.so.preload
-grep -E "claim|several" run/prism/container/context; ls run/prism/results`
-	output := newBundle(t).prepare(t, "", `hook "$@"; `+check+"\n"+second+second+check)
-	assert.Equal(t, "1\n"+injected+"claim=uid\n1\n"+injected+"claim=uid\nseveral=1\n", output)
+	inbox := t.TempDir()
+	second := "hook --claim second --node node-a --inbox " + inbox + "\n"
+	check := `grep -c ld.so.preload /proc/self/mountinfo; cat etc/ld.so.preload
+grep -E "claim|several" run/prism/container/context; ls run/prism/results
+grep -h -E "^(pod|container|process|reason|state)=" ` + inbox + "/s*/note"
+	const noted = "pod=pod-a\ncontainer=main\nprocess=python3\nreason=OtherProfileWon\nstate=Failed\n"
+	output := newBundle(t).prepare(t, "", `hook "$@"; `+second+second+check)
+	assert.Equal(t, "1\n"+injected+"claim=uid\nseveral=1\n"+noted, output)
+	require.NoError(t, os.RemoveAll(inbox))
+	require.NoError(t, os.Mkdir(inbox, 0o777))
 	first := newBundle(t)
-	first.args = []string{"--claim", "second", "--node", "node-a"}
+	first.args = []string{"--claim", "second", "--node", "node-a", "--inbox", inbox}
 	output = first.prepare(t, "", `grep -c ld.so.preload /proc/self/mountinfo
-hook --claim uid --node node-a; `+check)
-	assert.Equal(t, "0\n1\n"+injected+"claim=uid\nseveral=1\n", output)
+hook --claim uid --node node-a --inbox /inbox; `+check)
+	assert.Equal(t, "0\n1\n"+injected+"claim=uid\nseveral=1\n"+noted, output)
+}
+
+// TestProfile_InboxIsLink_NotFollowed: nothing is written where a link leads, and the container that another claim has is profiled.
+func TestProfile_InboxIsLink_NotFollowed(t *testing.T) {
+	t.Parallel()
+	target := t.TempDir()
+	inbox := filepath.Join(t.TempDir(), "inbox")
+	require.NoError(t, os.Symlink(target, inbox))
+	output := newBundle(t).prepare(t, "", "hook --claim second --node node-a --inbox "+inbox+"; ls -A "+target+"; cat etc/ld.so.preload")
+	assert.Equal(t, injected, output)
 }
 
 // TestProfile_PipeInOwnFolder_NotOpened: it would wait for a reader.
@@ -143,27 +159,29 @@ func TestProfile_TwoRequests_OneNote(t *testing.T) {
 	assert.Equal(t, "reason=StaticOrMusl\n", b.prepare(t, setup, `hook "$@"; grep -h reason run/prism/results/s*/note`))
 }
 
-// TestProfile_TwoClaims_OneExcludes: a claim's exclusion holds whatever another claim wants, and a container that no claim profiles says why.
+// TestProfile_TwoClaims_OneExcludes: a claim's exclusion holds whatever another claim wants, and the one that wants it finds a note.
 func TestProfile_TwoClaims_OneExcludes(t *testing.T) {
 	t.Parallel()
-	const mounted, other = "hook --claim uid --node node-a --containers sidecar\n", "hook --claim second --node node-a\n"
-	const check = `grep -c ld.so.preload /proc/self/mountinfo; grep -h reason run/prism/results/s*/note 2>/dev/null`
-	for _, order := range []string{mounted + other, other + mounted} {
+	const excludes, check = "hook --claim uid --node node-a --inbox /inbox --containers sidecar\n", "grep -c ld.so.preload /proc/self/mountinfo; ls run/prism/results\n"
+	inbox := t.TempDir()
+	other := "hook --claim second --node node-a --inbox " + inbox + "\n"
+	for _, order := range []string{excludes + other, other + excludes} {
 		b := newBundle(t)
-		b.args = []string{"--claim", "third", "--node", "node-a", "--containers", "sidecar"}
-		assert.Equal(t, "0\nreason=SeveralProfiles\n", b.prepare(t, "", order+check))
+		b.args = []string{"--claim", "third", "--node", "node-a", "--inbox", "/inbox", "--containers", "sidecar"}
+		noted := "grep -h ^reason= " + inbox + "/s*/note; rm -r " + inbox + "/s*"
+		assert.Equal(t, "0\nreason=OtherProfileWon\n", b.prepare(t, "", order+check+noted))
 	}
 	b := newBundle(t)
 	b.args = append(b.args, "--containers", "sidecar")
 	assert.Equal(t, "0\n", b.prepare(t, "", check), "one claim that leaves it out has nothing to say")
 	b = newBundle(t)
-	assert.Equal(t, "1\n", b.prepare(t, "", "hook --claim second --node node-a --containers sidecar\n"+check))
+	assert.Equal(t, "1\n", b.prepare(t, "", "hook --claim second --node node-a --inbox /inbox --containers sidecar\n"+check))
 }
 
 func TestProfile_InvalidArguments_ContainerStarts(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	for _, args := range [][]string{nil, {"--claim", "uid"}, {"--claim", "u", "--node", "n", "--plan", "p"}, {"--claim", "u", "--node", "n", "--containers", "["}} {
+	for _, args := range [][]string{nil, {"--claim", "uid"}, {"--claim", "u", "--node", "n", "--plan", "p"}, {"--claim", "u", "--node", "n", "--inbox", "/i", "--containers", "["}} {
 		b.args = args
 		assert.Empty(t, b.prepare(t, "", "cat etc/ld.so.preload 2>/dev/null"))
 	}

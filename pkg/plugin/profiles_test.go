@@ -56,7 +56,8 @@ func TestPrepare_Profile_PlanAndSpec(t *testing.T) {
 	}, mounts)
 	require.Len(t, edits.Hooks, 1)
 	assert.Equal(t, []string{
-		"prism-hook", "profile", "-claim", claimUID, "-node", "n0", "-containers", "train*,eval", "-fail-closed",
+		"prism-hook", "profile", "-claim", claimUID, "-node", "n0", "-inbox", filepath.Join(claim, "inbox"), "-containers", "train*,eval",
+		"-fail-closed",
 	}, edits.Hooks[0].Args)
 	assert.Equal(t, "createContainer", edits.Hooks[0].HookName)
 	for _, program := range []string{cdi.OwnHookName, cdi.ProfilerLibrary, cdi.ProfilerRun} {

@@ -71,7 +71,7 @@ func (f *Facts) container(of *corev1.Container) Container {
 		c.Claims = append(c.Claims, claim)
 	}
 	if profiled > 1 {
-		c.Because += fmt.Sprintf(" (%d claims of the container have a profile: one of them wins and says SeveralProfiles, the others say NoProcessMatched)", profiled)
+		c.Because += fmt.Sprintf(" (%d claims of the container have a profile: one of them wins, and all say SeveralProfiles)", profiled)
 	}
 	return c
 }

@@ -134,6 +134,8 @@ func (s State) unrecorded(reason string) string {
 		return "is static or uses musl, and loads no library of the profiler; link it dynamically and use an image with glibc"
 	case report.ReasonToolNotInstalled:
 		return "ran without the profiler, which is not in the container any more; create the pod again"
+	case report.ReasonOtherProfileWon:
+		return "is not recorded for this claim, but for another one of the container with a ProfilerConfig, where that selects it; keep one"
 	case reasonStopped:
 		return "ran without the profiler, as the reports of the claim or of the node took all the bytes they may; " + s.remedy()
 	}
@@ -171,8 +173,11 @@ func (s State) profiling() Condition {
 		c.Message = fmt.Sprintf("No process was recorded yet; the profile records %s: compare kubectl prism profile check POD.", s.selected())
 	case s.unrecorded(latest.Reason) != "":
 		c.Reason = latest.Reason
-		if c.Reason == reasonStopped {
+		switch c.Reason {
+		case reasonStopped:
 			c.Reason = report.ReasonStoreFull
+		case report.ReasonOtherProfileWon:
+			c.Reason = report.ReasonSeveralProfiles
 		}
 		c.Message = fmt.Sprintf("%s %s.", process(latest), s.unrecorded(latest.Reason))
 	case latest.State == report.Lost && latest.Reason == report.ReasonRangeNotReached:

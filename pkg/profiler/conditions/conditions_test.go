@@ -88,7 +88,12 @@ var states = map[string]struct {
 	},
 	"killed in a range":        {change: nvtx, reports: []report.Report{of(report.Lost, "ReportLost")}, profiling: ended, available: killed},
 	"killed with two profiles": {reports: []report.Report{of(report.Lost, "SeveralProfiles")}, profiling: severalEnded, available: killed},
-	"killed silently":          {reports: []report.Report{of(report.Lost, "")}, profiling: ended, available: killed},
+	"another profile won": {
+		reports: []report.Report{of(report.Lost, "OtherProfileWon")}, available: none,
+		profiling: "Profiling=false SeveralProfiles: Process " + where + " is not recorded for this claim, but for another one of the container with a " +
+			"ProfilerConfig, where that selects it; keep one.",
+	},
+	"killed silently": {reports: []report.Report{of(report.Lost, "")}, profiling: ended, available: killed},
 	"lost otherwise": {
 		reports: []report.Report{of(report.Lost, "SessionRemoved")}, profiling: ended,
 		available: "ReportAvailable=false ReportLost: The recording of " + where + " ended without a report that can be read (SessionRemoved).",

@@ -52,7 +52,7 @@ func Edits(r *checkpoint.Record, c *v1alpha1.ProfilerConfig, tool Tool, host Hos
 			HostPath: temporary, ContainerPath: "/run/prism/container", Type: temporary,
 			Options: []string{"nosuid", "nodev", "noexec", "mode=0755", "size=256k"},
 		})
-	args := []string{"profile", "-claim", r.Claim.UID, "-node", host.Node}
+	args := []string{"profile", "-claim", r.Claim.UID, "-node", host.Node, "-inbox", host.Inbox}
 	if len(c.Containers) > 0 {
 		args = append(args, "-containers", strings.Join(c.Containers, ","))
 	}

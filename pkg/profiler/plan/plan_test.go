@@ -130,7 +130,7 @@ func TestEdits_TwoDevices_ProfiledOneOnly(t *testing.T) {
 	require.Len(t, edits, 1)
 	assert.Equal(t, "uid-b", edits[0].Device)
 	assert.Empty(t, edits[0].Edits.Env)
-	assert.Equal(t, []string{"prism-hook", "profile", "-claim", "uid", "-node", "n0"}, edits[0].Edits.Hooks[0].Args)
+	assert.Equal(t, []string{"prism-hook", "profile", "-claim", "uid", "-node", "n0", "-inbox", "/inbox"}, edits[0].Edits.Hooks[0].Args)
 	for _, m := range edits[0].Edits.Mounts {
 		switch m.ContainerPath {
 		case "/run/prism/results":

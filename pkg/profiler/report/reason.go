@@ -24,6 +24,8 @@ const (
 	ReasonSlotsTaken = "SlotsTaken"
 	// ReasonSeveralProfiles: several claims of a container have a profile, and another one won.
 	ReasonSeveralProfiles = "SeveralProfiles"
+	// ReasonOtherProfileWon: the same, of the claim that did not win.
+	ReasonOtherProfileWon = "OtherProfileWon"
 	// ReasonStoreFull: reports take as many bytes as they may.
 	ReasonStoreFull = "StoreFull"
 	// ReasonReportLost: a recording ended without a report that can be read.
