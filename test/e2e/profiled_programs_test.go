@@ -110,6 +110,18 @@ func TestProfile_Restricted_RunsAsWithout(t *testing.T) {
 	assert.Equal(t, map[string]int32{"restricted": 7, "signals": 4, "launcher": 0}, ns.exits(reports[0].Spec.Pod))
 }
 
+// TestProfile_Distroless_Downloaded: a program in an image without a shell, with a root that is read-only, is recorded, and its report has it.
+func TestProfile_Distroless_Downloaded(t *testing.T) {
+	ns := profiled(t, 2)
+	yes, user := true, int64(65532)
+	main := inPrograms("main", "/opt/facts", "an argument", "")
+	main.Image, main.Env = images.DistrolessImage, variables()
+	main.SecurityContext = &corev1.SecurityContext{RunAsUser: &user, RunAsGroup: &user, RunAsNonRoot: &yes, ReadOnlyRootFilesystem: &yes}
+	reports := ns.runsAs("distroless", `{}`, 1, []string{"main"}, main)
+	assert.Equal(t, "facts", reports[0].Spec.Process)
+	assert.Equal(t, []string{"facts"}, exported(t, ns.downloads(reports[0])))
+}
+
 // TestProfile_NoLoader_RunsUnprofiled: programs that do not load libraries of the GNU C library run as without a profile, and the claim says
 // why there is no report. So do those in a small image without the libraries that the profiler needs, and their report says it.
 func TestProfile_NoLoader_RunsUnprofiled(t *testing.T) {

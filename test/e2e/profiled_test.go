@@ -76,7 +76,7 @@ var profilerInstalled = sync.OnceValue(func() error {
 		return err
 	}
 	var archives []string
-	for _, name := range []string{images.NsysImage, images.LaterNsysImage, images.ProgramsImage, images.MinimalImage} {
+	for _, name := range []string{images.NsysImage, images.LaterNsysImage, images.ProgramsImage, images.MinimalImage, images.DistrolessImage} {
 		archive, err := images.Archive(context.Background(), c.root, name)
 		if err != nil {
 			return err

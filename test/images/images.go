@@ -9,9 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/prism-gpu/prism/test/debian"
@@ -37,6 +39,8 @@ const (
 	ProgramsImage = "localhost/prism-test-programs:1"
 	// MinimalImage has the GNU C library, musl, and one program for each of them, and a static one: no shell.
 	MinimalImage = "localhost/prism-test-minimal:1"
+	// DistrolessImage is that with libgcc_s.so.1, as images without a shell have it that are made for C and C++.
+	DistrolessImage = "localhost/prism-test-distroless:1"
 )
 
 // NsysDirectory is where Nsight Systems are in their image.
@@ -81,6 +85,8 @@ var images = map[string]image{
 	// With what the importer needs: a container that keeps its reports imports them.
 	ProgramsImage: {[]debian.Package{testPrograms, nsysLibraries}, []string{"libc6", "busybox-static"}, addScripts},
 	MinimalImage:  {[]debian.Package{musl}, []string{"libc6"}, addPrograms},
+
+	DistrolessImage: {[]debian.Package{musl}, []string{"libc6", "libgcc-s1"}, addPrograms},
 }
 
 // ErrNotAvailable is why an image is not made on a machine that does not reach Debian.
@@ -106,7 +112,7 @@ type maker struct {
 func Archive(ctx context.Context, root, name string) (string, error) {
 	m, of := maker{ctx, root}, images[name]
 	if of.change == nil {
-		return "", fmt.Errorf("making image %s: there are %s, %s, %s and %s", name, NsysImage, LaterNsysImage, ProgramsImage, MinimalImage)
+		return "", fmt.Errorf("making image %s: there are %v", name, slices.Sorted(maps.Keys(images)))
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
