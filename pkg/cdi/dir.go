@@ -76,6 +76,15 @@ func (d *Dir) Holds(claimUID string, devices []string) bool {
 	return true
 }
 
+// Names reports whether the claim's spec names the path, or one below it. fs.ErrNotExist: the claim has no spec.
+func (d *Dir) Names(claimUID, path string) (bool, error) {
+	spec, err := d.disk.Read(d.file(claimUID))
+	if err != nil {
+		return false, fmt.Errorf("reading the CDI spec of claim %s: %w", claimUID, err)
+	}
+	return bytes.Contains(spec, []byte(`"`+path+`/`)) || bytes.Contains(spec, []byte(`"`+path+`"`)), nil
+}
+
 // Remove deletes the claim's spec and what a crash left of writing it; no error when there is none.
 func (d *Dir) Remove(claimUID string) error {
 	file := d.file(claimUID)

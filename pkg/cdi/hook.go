@@ -215,15 +215,12 @@ func (d *Dir) namesBelow(dir string) (bool, error) {
 		return false, err
 	}
 	for _, uid := range uids {
-		spec, err := d.disk.Read(d.file(uid))
+		named, err := d.Names(uid, dir)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err != nil {
-			return false, fmt.Errorf("reading the CDI spec of claim %s: %w", uid, err)
-		}
-		if bytes.Contains(spec, []byte(`"`+dir+`/`)) || bytes.Contains(spec, []byte(`"`+dir+`"`)) {
-			return true, nil
+		if named || err != nil {
+			return named, err
 		}
 	}
 	return false, nil

@@ -20,11 +20,17 @@ type libraries struct {
 func (l *libraries) wrote(claimUID string)   { l.written.Store(claimUID, nil) }
 func (l *libraries) removed(claimUID string) { l.written.Delete(claimUID) }
 
+// current reports whether this plugin wrote the claim's spec.
+func (l *libraries) current(claimUID string) bool {
+	_, written := l.written.Load(claimUID)
+	return written
+}
+
 // of is the SHA-256 of the library that containers of a profiled claim load, "sha256:" and 64 hexadecimal digits: that of the version that
 // the claim's spec names, which an upgrade of the plugin leaves alone until the claim is prepared again. It is empty where it is not known.
 func (l *libraries) of(hook *hookPrograms, claimUID string) string {
 	version := hook.version
-	if _, written := l.written.Load(claimUID); !written {
+	if !l.current(claimUID) {
 		version = hook.current.VersionOf(hook.specs, claimUID)
 	}
 	if known, ok := l.digests.Load(version); ok {

@@ -37,7 +37,7 @@ type profiles struct {
 	decoded decoded
 	// libraries are what containers load.
 	libraries libraries
-	// unprofiled are the claims that are prepared without their profile, as the version of the tool is not installed any more.
+	// unprofiled are the claims that this process prepared without their profile, as the version of the tool is not installed any more.
 	unprofiled sync.Map
 	// followed reports claims; nil on a machine without an API.
 	followed *followed
@@ -208,6 +208,18 @@ func (p *profiles) ensure(r *checkpoint.Record) error {
 		return err
 	}
 	return p.store.Prepare(plan.Claim(r, c, tool, p.cfg.NodeName), files)
+}
+
+// withoutTool reports whether a claim was prepared without its profile. The specs that an earlier process wrote have the answer.
+func (p *profiles) withoutTool(claimUID string) bool {
+	if _, unprofiled := p.unprofiled.Load(claimUID); unprofiled {
+		return true
+	}
+	if p.libraries.current(claimUID) {
+		return false
+	}
+	named, err := p.hook.specs.Names(claimUID, p.store.Folders(claimUID).Plan)
+	return err == nil && !named
 }
 
 // release says that a claim's containers are gone. A claim is unprepared whatever becomes of its reports.

@@ -131,6 +131,9 @@ func TestPrepare_ToolGone_AnswerStays(t *testing.T) {
 	require.NoError(t, os.RemoveAll(n.cfg.ToolsDir()))
 	require.NoError(t, prepared(t.Context(), p, rc))
 	assert.Equal(t, was, specOf(t, n.cfg))
+	record, err := p.Machine.State.Records.Load(claimUID)
+	require.NoError(t, err)
+	assert.True(t, n.build(t).Machine.State.profiles.conditions(record)[0].True, "its containers that start have the tool's files mounted")
 }
 
 // TestPrepare_ToolAndSpecGone_ByFailurePolicy: after a reboot the spec is made again, and the version may have been replaced.
@@ -159,8 +162,10 @@ func TestPrepare_ToolAndSpecGone_ByFailurePolicy(t *testing.T) {
 			for _, m := range specOf(t, n.cfg).Devices[0].ContainerEdits.Mounts {
 				assert.NotContains(t, m.ContainerPath, "/run/prism")
 			}
-			ready := p.Machine.State.profiles.conditions(record)[0]
-			assert.Equal(t, []any{"ProfilerReady", false, report.ReasonToolNotInstalled}, []any{ready.Type, ready.True, ready.Reason})
+			for _, process := range []*Plugin{p, n.build(t)} {
+				ready := process.Machine.State.profiles.conditions(record)[0]
+				assert.Equal(t, []any{"ProfilerReady", false, report.ReasonToolNotInstalled}, []any{ready.Type, ready.True, ready.Reason})
+			}
 		})
 	}
 }

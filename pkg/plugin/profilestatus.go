@@ -229,8 +229,8 @@ func (p *profiles) conditions(r *checkpoint.Record) (all []kube.Condition) {
 		return nil
 	}
 	reports, stopped := p.store.Of(r.Claim.UID)
-	_, unprofiled := p.unprofiled.Load(r.Claim.UID)
-	state := conditions.State{Claim: r.Claim.Name, Config: config, Reports: reports, Stopped: stopped, ToolMissing: unprofiled}
+	missing := p.withoutTool(r.Claim.UID)
+	state := conditions.State{Claim: r.Claim.Name, Config: config, Reports: reports, Stopped: stopped, ToolMissing: missing}
 	for _, c := range conditions.Of(state) {
 		all = append(all, kube.Condition{Type: c.Type, True: c.True, Reason: c.Reason, Message: c.Message})
 	}
