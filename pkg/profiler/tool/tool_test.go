@@ -2,7 +2,6 @@ package tool
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -271,94 +270,6 @@ func TestImport_BadImporters_ErrorAndNoReport(t *testing.T) {
 			assert.Empty(t, left)
 		})
 	}
-}
-
-// spool is one with raw files of claim u1, recorded with version 1, and an importer that fails for names in bad.
-func spool(t *testing.T, raw map[string]string, fail func(id string) error) (Spool, string, *[]string) {
-	t.Helper()
-	dir := t.TempDir()
-	folder := filepath.Join(dir, "profiles/u1/spool")
-	require.NoError(t, os.MkdirAll(folder, 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "profiles/u1/index.json"), []byte(`{"claim":{"tool":"1"}}`), 0o600))
-	for id, content := range raw {
-		require.NoError(t, os.WriteFile(filepath.Join(folder, id+rawSuffix), []byte(content), 0o600))
-	}
-	var order []string
-	s := Spool{Profiles: filepath.Join(dir, "profiles"), Version: "1", Tries: filepath.Join(dir, "tries")}
-	s.Import = func(_ context.Context, raw, report string) error {
-		id := strings.TrimSuffix(filepath.Base(raw), rawSuffix)
-		order = append(order, id)
-		if err := fail(id); err != nil {
-			return err
-		}
-		return os.WriteFile(report, []byte("report"), 0o600)
-	}
-	require.NoError(t, os.MkdirAll(s.Tries, 0o700))
-	return s, folder, &order
-}
-
-// drain imports until nothing waits.
-func drain(t *testing.T, s Spool) {
-	t.Helper()
-	for range 100 {
-		next, found := s.next(t.Context())
-		if !found {
-			return
-		}
-		s.one(t.Context(), next)
-	}
-	t.Fatal("something is imported for ever")
-}
-
-// TestSpool_OneFails_OthersFirst: smaller files go first, a file that failed goes last, and after the second try it stays raw, with the reason.
-func TestSpool_OneFails_OthersFirst(t *testing.T) {
-	t.Parallel()
-	s, folder, order := spool(t, map[string]string{"bad": "1", "large": "12345", "small": "12"}, func(id string) error {
-		if id == "bad" {
-			return errors.New("the importer refused it")
-		}
-		return nil
-	})
-	drain(t, s)
-	assert.Equal(t, []string{"bad", "small", "large", "bad"}, *order)
-	reason, err := os.ReadFile(filepath.Join(folder, "bad.failed"))
-	require.NoError(t, err)
-	assert.Equal(t, "the importer refused it\n", string(reason))
-	assert.FileExists(t, filepath.Join(folder, "small.nsys-rep"))
-	left, err := filepath.Glob(filepath.Join(s.Tries, "[^.]*"))
-	require.NoError(t, err)
-	assert.Empty(t, left, "but for the rotation")
-}
-
-// TestSpool_FileEndsTheService_NotForEver: each try ends the container, and the next one begins with what it left.
-func TestSpool_FileEndsTheService_NotForEver(t *testing.T) {
-	t.Parallel()
-	s, folder, order := spool(t, map[string]string{"bad": "1"}, func(string) error { panic("out of memory") })
-	for range 5 {
-		next, found := s.next(t.Context())
-		if !found {
-			break
-		}
-		func() {
-			defer func() { _ = recover() }()
-			s.one(t.Context(), next)
-		}()
-	}
-	assert.Len(t, *order, maxTries)
-	assert.FileExists(t, filepath.Join(folder, "bad.failed"))
-}
-
-// TestSpool_OtherVersions_LeftAlone: the version that recorded imports.
-func TestSpool_OtherVersions_LeftAlone(t *testing.T) {
-	t.Parallel()
-	s, folder, order := spool(t, map[string]string{"a": "1"}, func(string) error { return nil })
-	s.Version = "2"
-	drain(t, s)
-	assert.Empty(t, *order)
-	s.Version = "1"
-	require.NoError(t, os.Symlink("a.qdstrm", filepath.Join(folder, "link.qdstrm")))
-	drain(t, s)
-	assert.Equal(t, []string{"a"}, *order, "and no link")
 }
 
 // TestSweep_OldBuilds_RemovedUnlessMounted by a CDI spec: a container that is started again needs what its spec mounts.
