@@ -156,7 +156,7 @@ func (ns *namespace) end() {
 	_, err := ns.try("delete", "--all", "--timeout=90s", "jobs,pods,resourceclaims")
 	assert.NoError(ns.t, err)
 	ns.checkNothingKept()
-	_, err = ns.try("delete", "--wait=false", "namespace", ns.name)
+	_, err = ns.try("delete", "--wait=false", "--ignore-not-found", "namespace", ns.name)
 	assert.NoError(ns.t, err)
 }
 

@@ -142,6 +142,22 @@ func TestProfile_RetentionPassed_ReportGone(t *testing.T) {
 	})
 }
 
+// TestProfile_NamespaceDeleted_ReportsGone: a namespace that is deleted while a process of it is recorded is gone soon, though reports cannot be
+// deleted before their containers end, and with it goes what the node has of its claim.
+func TestProfile_NamespaceDeleted_ReportsGone(t *testing.T) {
+	ns := profiled(t, 1)
+	ns.records("left", `{}`)
+	folder := filepath.Dir(ns.inbox("left"))
+	require.DirExists(t, folder)
+	ns.must(t, ns.kubectl("delete", "--timeout", reportLimit.String(), "namespace", ns.name)...)
+	eventually(t, startLimit, func() error {
+		if _, err := os.Stat(folder); err == nil {
+			return fmt.Errorf("%s is there", folder)
+		}
+		return nil
+	})
+}
+
 // TestProfile_Defaults_ByNamespace: pods of a namespace that a default of the chart names are profiled without asking; a claim opts out.
 func TestProfile_Defaults_ByNamespace(t *testing.T) {
 	ns := profiled(t, 2)
