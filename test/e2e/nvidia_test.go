@@ -56,6 +56,7 @@ func (c *cluster) under(t *testing.T, driver string) {
 		c.renewMPSService(t)
 		c.advertises(t, c.gpus.size, startLimit)
 		c.advertisesMIG(t, startLimit)
+		c.advertisesMPS(t)
 	})
 	// The classes of resource names would have the devices of both.
 	c.withValue(t, "driverName="+driver+",controller.enabled=false")

@@ -115,7 +115,7 @@ func TestProfile_Distroless_Downloaded(t *testing.T) {
 	ns := profiled(t, 2)
 	yes, user := true, int64(65532)
 	main := inPrograms("main", "/opt/facts", "an argument", "")
-	main.Image, main.Env = images.DistrolessImage, variables()
+	main.Image, main.Env = images.DistrolessImage, append(variables(), corev1.EnvVar{Name: "STAY", Value: "2"}) // of what ends at once, nsys may have no call
 	main.SecurityContext = &corev1.SecurityContext{RunAsUser: &user, RunAsGroup: &user, RunAsNonRoot: &yes, ReadOnlyRootFilesystem: &yes}
 	reports := ns.runsAs("distroless", `{}`, 1, []string{"main"}, main)
 	assert.Equal(t, "facts", reports[0].Spec.Process)
