@@ -28,8 +28,9 @@ if [ "${1:-}" = soak ]; then
 else
 	"${scenarios[@]}" -race -short -skip '_ProcessKilled_Recovers$' ./test/lifecycle
 	# A process can load one driver library, so each has one machine: two of them use two cores, and share the scenarios.
+	# What they keep is little, so most of their garbage collections would be for nothing.
 	mkdir "$here/shared"
-	export LIFECYCLE_SHARED=$here/shared
+	export LIFECYCLE_SHARED=$here/shared GOGC=800
 	LIFECYCLE_TALLY=$here/points/first "${scenarios[@]}" -run '^TestScenarios_ProcessKilled_Recovers$' ./test/lifecycle &
 	LIFECYCLE_TALLY=$here/points/second "${scenarios[@]}" -run '^TestScenarios_ProcessKilled_Recovers$/^EveryFaultPoint$|_EveryFaultPointFails_Recovers$|^TestMPS_ProcessKilled_Recovers$' ./test/lifecycle || status=$?
 	wait $! || status=$?
