@@ -149,13 +149,16 @@ func TestProfile_NamespaceDeleted_ReportsGone(t *testing.T) {
 	ns.records("left", `{}`)
 	folder := filepath.Dir(ns.inbox("left"))
 	require.DirExists(t, folder)
+	begin := time.Now()
 	ns.must(t, ns.kubectl("delete", "--timeout", reportLimit.String(), "namespace", ns.name)...)
+	gone := time.Since(begin)
 	eventually(t, startLimit, func() error {
 		if _, err := os.Stat(folder); err == nil {
 			return fmt.Errorf("%s is there", folder)
 		}
 		return nil
 	})
+	t.Logf("the namespace was gone after %.1f s, its claim's folder after %.1f s", gone.Seconds(), time.Since(begin).Seconds())
 }
 
 // TestProfile_Defaults_ByNamespace: pods of a namespace that a default of the chart names are profiled without asking; a claim opts out.
