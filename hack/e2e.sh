@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs test/e2e on real Kubernetes with simulated GPUs. Tests mostly wait, so they are divided among clusters that run side by side: two
-# with one node, and one with what needs several nodes or kubelets with a static CPU manager policy. That is done soon, and makes room for
-# two others: one whose pods run under NVIDIA's profiler, and one with MPS. Meanwhile Prometheus is built for tests that read metrics from
+# Runs test/e2e on real Kubernetes with simulated GPUs. Tests mostly wait, so they are divided among clusters, three of which run side by
+# side: two with one node, and one with what needs several nodes or kubelets with a static CPU manager policy. Each that is done makes room for
+# another: one whose pods run under NVIDIA's profiler, and one with MPS. Meanwhile Prometheus is built for tests that read metrics from
 # it. With RUN it is one cluster: one that runs already is used as it is, with the plugin and the chart of this folder; else it is booted,
 # and removed at the end. Environment:
 #   NAME            the cluster's name (e2e)
@@ -99,11 +99,12 @@ groups[rules]=$!
 group nodes "$nodes" '' NODES=3 GPU_NODES=2 KUBELET_CONFIG="$staticPolicy"
 group layouts "$layouts" "$nodes"
 group node . "$layouts|$nodes|$mps|$profile"
+next=(profile mps)
 while [ ${#groups[@]} -gt 0 ]; do
 	finish
-	if [ "$ended" = nodes ]; then
-		group profile "$profile"
-		group mps "$mps"
+	if [ "$ended" != rules ] && [ ${#next[@]} -gt 0 ]; then
+		group "${next[0]}" "${!next[0]}"
+		next=("${next[@]:1}")
 	fi
 done
 printf '%s\n' "${results[@]}"
