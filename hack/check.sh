@@ -26,8 +26,8 @@ step "lint and import walls"
 "$linter" run --allow-parallel-runners ./...
 (cd hack/localcluster && "$linter" run --allow-parallel-runners --config "$PWD/../../.golangci.yml" ./...)
 
-step "import walls and sizes"
-go test ./test/walls | { grep -vE '^ok' || true; }
+step "import walls, sizes and words"
+go test ./test/walls ./test/words | { grep -vE '^ok' || true; }
 
 step races
 # Go caches results: packages without changes are not run again. Programs that bind NVIDIA's library must leave its symbols open
