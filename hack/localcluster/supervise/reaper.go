@@ -23,6 +23,13 @@ func NewReaper() *Reaper {
 	r := &Reaper{waiting: map[int]chan syscall.WaitStatus{}}
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
+	// Go leaves these two ignored where they were, under nohup or in the background of a script. What is started would ignore them
+	// too, and some of its containers: not those of a pod alike.
+	for _, kept := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
+		if signal.Ignored(kept) {
+			signal.Notify(children, kept)
+		}
+	}
 	go func() {
 		for range children {
 			r.reap()

@@ -3,11 +3,13 @@
 package supervise
 
 import (
+	"bytes"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -69,6 +71,31 @@ func TestSupervisor_StartStopRestart_ProcessFollows(t *testing.T) {
 	_, err = Send(socket, Stop, "sleeper")
 	require.NoError(t, err)
 	assert.Zero(t, pidOf(t, socket, "sleeper"))
+}
+
+// TestReaper_UnderNohup_ProgramsHeed runs this test again as nohup does, and as a shell does in the background.
+func TestReaper_UnderNohup_ProgramsHeed(t *testing.T) {
+	const into = "SUPERVISE_TEST_STATUS"
+	cmd := exec.Command("/bin/sh", "-c", `trap "" HUP INT QUIT; exec "$0" -test.run "^$1\$"`, os.Args[0], t.Name())
+	status := os.Getenv(into)
+	if status != "" {
+		cmd = exec.Command("/bin/cp", "/proc/self/status", status)
+	} else {
+		status = filepath.Join(t.TempDir(), "status")
+	}
+	cmd.Env = append(os.Environ(), into+"="+status)
+	child, err := reaper.Start(cmd)
+	require.NoError(t, err)
+	ended := <-child.Exit
+	require.Zero(t, ended.ExitStatus())
+	text, err := os.ReadFile(status)
+	require.NoError(t, err)
+	_, text, _ = bytes.Cut(text, []byte("\nSigIgn:\t"))
+	ignored, err := strconv.ParseUint(string(text[:16]), 16, 64)
+	require.NoError(t, err)
+	for _, heeded := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
+		assert.Zero(t, ignored&(1<<(heeded-1)), heeded)
+	}
 }
 
 func TestSupervisor_ProcessKilled_StartedAgain(t *testing.T) {
