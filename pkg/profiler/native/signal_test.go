@@ -66,7 +66,8 @@ func TestRun_TerminalHangsUp_ProcessNotified(t *testing.T) {
 	c.script(t, `trap 'echo hangup >/run/work/received; exit 3' HUP
 echo up >/run/work/up
 for i in $(seq 2000); do sleep 0.01; done`)
-	code, output := c.run(t, c.outerPython(t, `import os, pty, time
+	code, output := c.run(t, c.outerPython(t, `import os, pty, signal, time
+signal.signal(signal.SIGHUP, signal.SIG_DFL) # ignored where the tests run under nohup
 pid, master = pty.fork()
 if pid == 0: os.execv("/bin/sh", ["sh", "/run/work/profiled.sh"])
 while not os.path.exists("/run/work/up"): time.sleep(0.01)
