@@ -103,7 +103,8 @@ func TestProfile_PluginGone_RecordingGoesOn(t *testing.T) {
 // saysOf is what kubectl says on stderr of something that succeeds.
 func (ns *namespace) saysOf(args ...string) string {
 	ns.t.Helper()
-	line := append([]string{"sh", "-c", `exec "$@" 2>&1 >/dev/null`, "sh"}, ns.kubectl(append([]string{"--namespace", ns.name}, args...)...)...)
+	const script = `said=$("$@" 2>&1 >/dev/null) && printf %s "$said" || { printf %s "$said" >&2; exit 1; }`
+	line := append([]string{"sh", "-c", script, "sh"}, ns.kubectl(append([]string{"--namespace", ns.name}, args...)...)...)
 	return ns.must(ns.t, line...)
 }
 
