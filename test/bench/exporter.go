@@ -46,8 +46,6 @@ type exporterBench struct {
 	*migBench
 
 	tenants *tenants
-	// perCall is the time that a call of the driver keeps its caller on a CPU.
-	perCall time.Duration
 	// gpuCalls are those of a round on a GPU in MIG mode without MIG devices.
 	gpuCalls float64
 }
@@ -80,25 +78,6 @@ func (b *bencher) exporter(ctx context.Context) (err error) {
 	}, "--node-config="+config)
 }
 
-// callTime measures calls that only read, one right after the other, as a round makes them.
-func (e *exporterBench) callTime(what string) error {
-	d, err := openDirect(e.driver.paths)
-	if err != nil {
-		return err
-	}
-	before, err := cpuTime(os.Getpid())
-	if err == nil {
-		_, err = repeat(callSamples, warmUp, d.read)
-	}
-	if err != nil {
-		return errors.Join(err, d.conn.Close())
-	}
-	after, err := cpuTime(os.Getpid())
-	e.perCall = (after - before) / (callSamples + warmUp)
-	e.report.Add(exporterTitle, "", Row{Name: what + ": CPU time of a caller in Go for an NVML call", Samples: Samples{e.perCall}})
-	return errors.Join(err, d.conn.Close())
-}
-
 // sampling runs an exporter, and measures it once a metric has so many series.
 func (e *exporterBench) sampling(ctx context.Context, interval time.Duration, metric string, series int,
 	measure func(run *scraper, page string) error) error {
@@ -113,10 +92,20 @@ func (e *exporterBench) sampling(ctx context.Context, interval time.Duration, me
 	return errors.Join(err, run.close())
 }
 
-// roundCost is what a round on one GPU took, and a second on all: cpu with and own without the time of the calls themselves.
+// roundCost is how many calls a round on one GPU made, and the CPU time in a second on all.
 type roundCost struct {
-	calls    float64
-	cpu, own time.Duration
+	calls float64
+	cpu   time.Duration
+}
+
+// reportTime reports the CPU time of an exporter, which has ended, beside that of its calls alone.
+func (e *exporterBench) reportTime(ctx context.Context, what string, cost roundCost, budget time.Duration) error {
+	alone, err := e.alone(ctx, cost.calls)
+	e.report.Add(exporterTitle, "",
+		Row{Name: what + ": CPU time in a second", Samples: Samples{cost.cpu}},
+		Row{Name: what + ": of which its NVML calls take a process that does nothing else", Samples: Samples{alone}},
+		Row{Name: what + ": CPU time in a second, without the calls' own", Samples: Samples{cost.cpu - alone}, Budget: Within(budget)})
+	return err
 }
 
 // rounds counts the calls of an exporter and its time for a while. It asks for the MIG mode of a GPU once in each round.
@@ -147,36 +136,32 @@ func (e *exporterBench) rounds(ctx context.Context, run *scraper) (cost roundCos
 		return cost, errors.New("prism-exporter did not sample")
 	}
 	cost.calls = float64(calls) / float64(rounds)
-	perSecond := func(d time.Duration) time.Duration { return time.Duration(float64(d) / seconds) }
-	cost.cpu = perSecond(cpuAfter - cpuBefore)
-	cost.own = cost.cpu - perSecond(time.Duration(calls)*e.perCall)
+	cost.cpu = time.Duration(float64(cpuAfter-cpuBefore) / seconds)
 	return cost, ctx.Err()
 }
 
 // whole measures whole GPUs.
 func (e *exporterBench) whole(ctx context.Context) error {
 	claims, err := e.tenants.enter(ctx, e.migBench.whole)
-	if err == nil {
-		err = e.callTime("whole")
-	}
 	if err != nil {
 		return err
 	}
+	var cost roundCost
 	err = e.sampling(ctx, exporterInterval, containerMemoryMetric, len(claims)*tenantsOfDevice, func(run *scraper, _ string) error {
-		cost, err := e.rounds(ctx, run)
-		if err != nil {
+		if cost, err = e.rounds(ctx, run); err != nil {
 			return err
 		}
 		page, err := run.scrape(ctx, nativePage, "identity")
 		counts := countSeries(page)
 		e.report.Add(exporterTitle, "",
 			Row{Name: "whole: NVML calls of a round on a GPU", Count: nearest(cost.calls), Budget: AtMost(callsOfGPU)},
-			Row{Name: "whole: CPU time in a second", Samples: Samples{cost.cpu}},
-			Row{Name: "whole: CPU time in a second, without the calls' own", Samples: Samples{cost.own}, Budget: Within(wholeBudget)},
 			Row{Name: "whole: series of a GPU", Count: counts.gpu, Budget: AtMost(seriesOfGPU)},
 			Row{Name: "whole: series of a container's GPU", Count: counts.container, Budget: AtMost(seriesOfContainer)})
 		return err
 	})
+	if err == nil {
+		err = e.reportTime(ctx, "whole", cost, wholeBudget)
+	}
 	return errors.Join(err, e.tenants.leave(), e.second.Plugin.Unprepare(ctx, claims...))
 }
 
@@ -199,14 +184,20 @@ func (e *exporterBench) sliced(ctx context.Context) error {
 		all = append(all, of...)
 	}
 	claims, err := e.tenants.enter(ctx, all)
-	if err == nil {
-		err = e.callTime("sliced")
-	}
 	if err != nil {
 		return err
 	}
 	series := len(claims) * tenantsOfDevice
-	err = e.sampling(ctx, exporterInterval, containerMemoryMetric, series, func(run *scraper, _ string) error { return e.slicedRows(ctx, run) })
+	var cost roundCost
+	err = e.sampling(ctx, exporterInterval, containerMemoryMetric, series, func(run *scraper, _ string) error {
+		if cost, err = e.rounds(ctx, run); err != nil {
+			return err
+		}
+		return e.slicedRows(ctx, run, cost)
+	})
+	if err == nil {
+		err = e.reportTime(ctx, "sliced", cost, slicedBudget)
+	}
 	if err == nil {
 		err = e.sampling(ctx, onlyOnce, containerMemoryMetric, series, func(run *scraper, _ string) error { return e.scrapeCalls(ctx, run) })
 	}
@@ -214,16 +205,11 @@ func (e *exporterBench) sliced(ctx context.Context) error {
 }
 
 // slicedRows reports what an exporter of sliced GPUs costs, memory last: it has been scraped then.
-func (e *exporterBench) slicedRows(ctx context.Context, run *scraper) error {
-	cost, err := e.rounds(ctx, run)
-	if err != nil {
-		return err
-	}
+func (e *exporterBench) slicedRows(ctx context.Context, run *scraper, cost roundCost) error {
 	instances := float64(len(e.parts[0]))
-	e.report.Add(exporterTitle, "",
-		Row{Name: "sliced: NVML calls of a round for an instance", Count: nearest((cost.calls - e.gpuCalls) / instances), Budget: AtMost(callsOfInstance)},
-		Row{Name: "sliced: CPU time in a second", Samples: Samples{cost.cpu}},
-		Row{Name: "sliced: CPU time in a second, without the calls' own", Samples: Samples{cost.own}, Budget: Within(slicedBudget)})
+	e.report.Add(exporterTitle, "", Row{
+		Name: "sliced: NVML calls of a round for an instance", Count: nearest((cost.calls - e.gpuCalls) / instances), Budget: AtMost(callsOfInstance),
+	})
 	page, err := run.scrape(ctx, nativePage, "identity")
 	if err != nil {
 		return err

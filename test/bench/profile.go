@@ -34,8 +34,9 @@ var ProfileLimits = claimLimits
 
 const profileTitle = "claims whose processes are profiled"
 
-// profilerConfig is what such a claim has, with a pattern as users write them.
-const profilerConfig = `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"ProfilerConfig","captureEnvironment":true,` +
+// profilerConfig is what such a claim has, with a pattern as users write them. Its fields have the order in which kubectl sends them; where
+// they have another one, the API server takes the status only in a second request.
+const profilerConfig = `{"apiVersion":"gpu.prism.dev/v1alpha1","captureEnvironment":true,"kind":"ProfilerConfig",` +
 	`"match":{"regex":"^(?!/bin/)(?!/sbin/)(?!/usr/bin/)(?!/usr/sbin/)(?!.*nsys( |$))(?!.*cat( |$)).*$"}}`
 
 // profile measures claims with a plugin that has a version of the profiler installed: its manifest is that of a version with 600 files.

@@ -31,6 +31,8 @@ type Options struct {
 	Parts []string
 	// Reader is the command that calls ReadClaims with the address that is put after it.
 	Reader []string
+	// Caller is the command that calls CallAlone with the numbers that are put after it.
+	Caller []string
 	// Progress gets a line for every part that was measured.
 	Progress io.Writer
 }

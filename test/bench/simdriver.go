@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
+	"io"
+	"os"
+	"syscall"
 	"time"
 
 	"github.com/prism-gpu/prism/test/simgpu/layout"
@@ -14,14 +16,14 @@ import (
 
 // direct calls the simulated driver as its library does, without library and plugin: what then passes is the driver's time.
 type direct struct {
-	conn    net.Conn
+	conn    io.ReadWriteCloser
 	session uint64
 	gpu     []byte // the handle of the first GPU
 }
 
 // openDirect starts a session that sees the first GPU and may partition it.
 func openDirect(paths layout.Paths) (_ *direct, err error) {
-	conn, err := net.Dial("unix", paths.Socket())
+	conn, err := dialBlocking(paths.Socket())
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the simulated driver: %w", err)
 	}
@@ -38,6 +40,19 @@ func openDirect(paths layout.Paths) (_ *direct, err error) {
 	d.session = binary.LittleEndian.Uint64(answer)
 	d.gpu, err = d.call("nvmlDeviceGetHandleByIndex_v2", in(number(0)), out64)
 	return d, err
+}
+
+// dialBlocking connects as a C library does: a read waits in the kernel, not in Go's poller.
+func dialBlocking(socket string) (io.ReadWriteCloser, error) {
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	conn := os.NewFile(uintptr(fd), socket)
+	if err := syscall.Connect(fd, &syscall.SockaddrUnix{Name: socket}); err != nil {
+		return nil, errors.Join(os.NewSyscallError("connect", err), conn.Close())
+	}
+	return conn, nil
 }
 
 var (
