@@ -41,13 +41,20 @@ const (
 const precheckTime = time.Second
 
 // Precheck refuses a claim while the MPS service does not answer, before anything is made. It makes a round trip only on a node that neither
-// has nor advertises MPS shares, where the service is not watched and need not run: the claim is for a whole GPU or a MIG device.
+// has nor advertises MPS shares, where the service is not watched and need not run: the claim is for a whole GPU or a MIG device, and refused
+// also where the service cannot start a control daemon.
 func (s Step) Precheck(ctx context.Context, _ checkpoint.Step) error {
-	err := s.Watcher.Unavailable()
-	if err == nil && !s.Watcher.asked() {
-		asking, stop := context.WithTimeout(ctx, precheckTime)
-		defer stop()
+	if err := s.Watcher.Unavailable(); err != nil || s.Watcher.asked() {
+		return explained(err)
+	}
+	asking, stop := context.WithTimeout(ctx, precheckTime)
+	defer stop()
+	problem, err := s.Daemons.Probe(asking)
+	if err != nil { // a listing waits for a service that restarts
 		_, _, err = s.Daemons.Daemons(asking, 0)
+	}
+	if err == nil && problem != "" {
+		return fmt.Errorf("the MPS service of this node cannot start a control daemon: %s", problem)
 	}
 	return explained(err)
 }

@@ -308,12 +308,14 @@ func TestPrecheck_ServiceNotWatched_AskedOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	require.NoError(t, w.step().Precheck(t.Context(), use(0, 0)))
-	assert.Equal(t, []string{"list"}, w.since())
-	w.down = fs.ErrNotExist
+	w.problem = "MPS needs nvidia-cuda-mps-control"
 	err := w.step().Precheck(t.Context(), use(0, 0))
+	require.EqualError(t, err, "the MPS service of this node cannot start a control daemon: MPS needs nvidia-cuda-mps-control")
+	w.down = fs.ErrNotExist
+	err = w.step().Precheck(t.Context(), use(0, 0))
 	require.EqualError(t, err, "no MPS service runs on this node: set the chart value mps.enabled to true, or check the pod of the MPS service on this node")
 	require.ErrorIs(t, err, gpu.ErrTimeout, "it is retried")
-	assert.Equal(t, []string{"list"}, w.since())
+	assert.Equal(t, []string{"list"}, w.since(), "a service that restarts is waited for")
 	synctest.Test(t, func(t *testing.T) {
 		step, began := w.step(), time.Now()
 		step.Daemons = hanging{w}
