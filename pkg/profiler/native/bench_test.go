@@ -17,7 +17,7 @@ import (
 // asTimer has this program measure, in a container, how long executing a program takes with and without the library.
 const asTimer = "NATIVE_TEST_TIMER"
 
-// emptyLibrary is the least that a loader can be given: a function that returns.
+// emptyLibrary is the least that a loader can load: a function that returns.
 const emptyLibrary = `static void returns(void) {}
 __attribute__((section(".init_array"), used)) static void (*const constructor)(void) = returns;
 `
