@@ -26,7 +26,7 @@ func TestUnprepare_MIGDeviceInUse_PendingCleanupOfItAlone(t *testing.T) {
 	require.NoError(t, err)
 	var pending []gpu.PendingCleanup
 	p, err := m.Start(t.Context(), Wiring{
-		CallTimeout: 2 * time.Second, CleanupAfter: 2 * time.Minute, PendingCleanups: func(now []gpu.PendingCleanup) { pending = now },
+		CallTimeout: 5 * time.Second, CleanupAfter: 2 * time.Minute, PendingCleanups: func(now []gpu.PendingCleanup) { pending = now },
 	})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, p.Close()) }()
@@ -67,7 +67,7 @@ func TestUnprepare_MIGDriverUnavailable_Ends(t *testing.T) {
 	t.Parallel()
 	m, err := modelledMachine(t.TempDir(), mixedNode(0))
 	require.NoError(t, err)
-	p, err := m.Start(t.Context(), Wiring{CallTimeout: 300 * time.Millisecond, CleanupAfter: 2 * time.Minute})
+	p, err := m.Start(t.Context(), Wiring{CallTimeout: 5 * time.Second, CleanupAfter: 2 * time.Minute})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, p.Close()) }()
 	for claim, s := range map[string]MIGDevice{"stays": large, "goes": small} {
@@ -101,7 +101,7 @@ func TestUnprepare_FullDiskAndInstanceStays_NextProcessCompletes(t *testing.T) {
 	m, err := modelledMachine(t.TempDir(), mixedNode(0))
 	require.NoError(t, err)
 	rc, full := m.claim(preparesMIG("a", large)), false
-	p, err := m.Start(t.Context(), Wiring{CallTimeout: time.Second, CleanupAfter: time.Minute, FaultPoint: func(site string, effect func() error) error {
+	p, err := m.Start(t.Context(), Wiring{CallTimeout: 5 * time.Second, CleanupAfter: time.Minute, FaultPoint: func(site string, effect func() error) error {
 		switch {
 		case full && diskAllocations(site):
 			return syscall.ENOSPC
@@ -138,7 +138,7 @@ func TestPrepare_AdministratorTakesPlacement_NotTouched(t *testing.T) {
 	m, err := modelledMachine(t.TempDir(), mixedNode(0))
 	require.NoError(t, err)
 	var first sync.Once
-	p, err := m.Start(t.Context(), Wiring{CallTimeout: time.Second, CleanupAfter: time.Minute, FaultPoint: func(site string, effect func() error) error {
+	p, err := m.Start(t.Context(), Wiring{CallTimeout: 5 * time.Second, CleanupAfter: time.Minute, FaultPoint: func(site string, effect func() error) error {
 		var made error
 		if site == "nvml.CreateInstance" {
 			first.Do(func() { made = m.createStatic(t.Context(), large) })

@@ -140,7 +140,7 @@ func TestPrepare_MIGModeChangesMinor_SpecHasNewOne(t *testing.T) {
 	numbers := m.renumber()
 	// fails is the number of inspections that fail from now on, sets the number of changes of a mode.
 	fails, sets := 0, 0
-	p, err := m.Start(t.Context(), Wiring{CallTimeout: time.Second, FaultPoint: func(site string, effect func() error) error {
+	p, err := m.Start(t.Context(), Wiring{CallTimeout: 5 * time.Second, FaultPoint: func(site string, effect func() error) error {
 		switch {
 		case site == "nvml.SetMIGMode":
 			sets++

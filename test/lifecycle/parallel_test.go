@@ -72,10 +72,10 @@ func (m *Machine) devices() (names []string) {
 // Each claim is prepared by both processes at the same time.
 func TestPrepare_ManyClaimsTwoProcesses_NoDeviceTwice(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	random := rand.New(rand.NewPCG(1, 0))
-	m, processes := twoProcesses(t, 8, Wiring{CallTimeout: time.Minute, Effects: withEffects})
+	m, processes := twoProcesses(t, 8, Wiring{CallTimeout: 10 * time.Minute, Effects: withEffects})
 	free := make(chan string, 8)
 	for _, name := range m.devices() {
 		free <- name
@@ -118,7 +118,7 @@ func TestPrepare_ManyClaimsTwoProcesses_NoDeviceTwice(t *testing.T) {
 // Claims of both processes compete for one GPU, and each gets it in the end.
 func TestPrepare_ContendedGPU_EveryClaimSucceeds(t *testing.T) {
 	t.Parallel()
-	m, processes := twoProcesses(t, 1, Wiring{CallTimeout: time.Minute, Effects: func(*resourceapi.ResourceClaim) []string { return AllEffects }})
+	m, processes := twoProcesses(t, 1, Wiring{CallTimeout: 10 * time.Minute, Effects: func(*resourceapi.ResourceClaim) []string { return AllEffects }})
 	o := &owners{of: map[string]string{}}
 	var claims sync.WaitGroup
 	for n := range 8 {

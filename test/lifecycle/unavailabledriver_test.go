@@ -18,7 +18,7 @@ func TestUnprepare_DriverUnavailable_Ends(t *testing.T) {
 	t.Parallel()
 	m, err := NewMachine(t.TempDir(), "l40s", 2)
 	require.NoError(t, err)
-	w := Wiring{CallTimeout: time.Second, CleanupAfter: 2 * time.Minute, Effects: withEffects}
+	w := Wiring{CallTimeout: 5 * time.Second, CleanupAfter: 2 * time.Minute, Effects: withEffects}
 	p, err := m.Start(t.Context(), w)
 	require.NoError(t, err)
 	plain, effects := Allocate(claimNumber(0), m.devices()[0]), Allocate(claimNumber(1), m.devices()[1])
@@ -56,7 +56,7 @@ func TestUnprepare_DriverUnavailable_Ends(t *testing.T) {
 // NVML hangs for one GPU.
 func TestPrepare_NVMLHangsForOneGPU_OthersUnaffected(t *testing.T) {
 	t.Parallel()
-	m, processes := twoProcesses(t, 2, Wiring{CallTimeout: 3 * time.Second, Effects: withEffects})
+	m, processes := twoProcesses(t, 2, Wiring{CallTimeout: 15 * time.Second, Effects: withEffects})
 	id, err := m.Node.Faults.Add(model.Fault{Call: "nvmlDeviceSetPersistenceMode", GPU: 0, Effect: model.EffectHang})
 	require.NoError(t, err)
 	hanging := make(chan error, 1)
@@ -64,7 +64,7 @@ func TestPrepare_NVMLHangsForOneGPU_OthersUnaffected(t *testing.T) {
 		_, err := processes[0].Prepare(t.Context(), Allocate(claimNumber(1), m.devices()[0]))
 		hanging <- err
 	}()
-	looks, look := context.WithTimeout(t.Context(), time.Second)
+	looks, look := context.WithTimeout(t.Context(), 10*time.Second)
 	defer look()
 	_, err = processes[1].Prepare(looks, Allocate(claimNumber(2), monitor))
 	require.NoError(t, err, "a monitor device does not wait for a GPU")
