@@ -16,7 +16,10 @@ import (
 )
 
 // matchesPrograms selects the programs of testdata/profile by their names, shells too.
-const matchesPrograms = `{"match": {"regex": "/opt/(facts|script|train)|dies$", "useDefaultExcludes": false}}`
+const matchesPrograms = `{"match": {"regex": "/opt/(facts|script|train)|dies$", "useDefaultExcludes": false}, ` + ofSeveralContainers + `}`
+
+// ofSeveralContainers is for pods of several containers: the earlier version removes the state of other containers' sessions.
+const ofSeveralContainers = `"toolVersion": "` + images.LaterNsysVersion + `"`
 
 // maxRecordings is how often a pod is run for its reports.
 const maxRecordings = 3
@@ -100,7 +103,7 @@ func TestProfile_Restricted_RunsAsWithout(t *testing.T) {
 	}
 	signals := inPrograms("signals", "/opt/signals.sh")
 	launcher := inPrograms("launcher", "torchrun", "1", "/opt/train.py")
-	fields := `{"match": {"regex": "/opt/(facts|train)|dies$", "useDefaultExcludes": false, "maxSessions": 16}}`
+	fields := `{"match": {"regex": "/opt/(facts|train)|dies$", "useDefaultExcludes": false, "maxSessions": 16}, ` + ofSeveralContainers + `}`
 	// nsys may have nothing of a process that dies at once.
 	ready := []string{"restricted", "launcher"}
 	reports := ns.runsAs("restricted", fields, 4, ready, restricted, signals, launcher)

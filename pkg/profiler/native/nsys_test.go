@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -29,7 +30,7 @@ func withNsys(t *testing.T, release string, change func(*runplan.Plan)) *contain
 	}
 	c := newContainer(t, func(p *runplan.Plan) {
 		p.Switches = []string{"--trace", "osrt", "--sample", "none", "--cpuctxsw", "none", "--kill", "none", "--wait", "primary"}
-		p.Report = time.Minute
+		p.Report = 5 * time.Minute
 		if change != nil {
 			change(p)
 		}
@@ -201,6 +202,30 @@ func TestNsys_Together_AllProfiled(t *testing.T) {
 	for _, n := range notes {
 		assert.Equal(t, finished, n["state"], "%v", n)
 	}
+}
+
+// TestNsys_ContainersOfPod_AllProfiled: they share /dev/shm and number their processes alike, and their processes begin while others' exit.
+// 2022.4.2 takes the sessions of other containers for those of processes that are gone, removes their state, and loses 1 of 20 reports.
+func TestNsys_ContainersOfPod_AllProfiled(t *testing.T) {
+	t.Parallel()
+	const containers, rounds = 3, 3
+	shared := t.TempDir()
+	require.NoError(t, os.Chmod(shared, 0o777|os.ModeSticky))
+	var all sync.WaitGroup
+	for number := range containers {
+		c := withNsys(t, "trixie", func(p *runplan.Plan) { p.MaxSessions = 1 })
+		c.Shared = shared
+		program := strings.Join(c.python(t, "import time\ntime.sleep("+strconv.Itoa(number+1)+" / 4)"), " ")
+		all.Go(func() {
+			assert.NoError(t, c.command(t, c.outer(t, "for round in $(seq "+strconv.Itoa(rounds)+"); do "+program+"; done")...).Run())
+			notes := c.notes(t)
+			assert.Len(t, notes, rounds)
+			for _, n := range notes {
+				assert.Equal(t, finished, n["state"], "%v", n)
+			}
+		})
+	}
+	all.Wait()
 }
 
 // TestNsys_NoTemporaryFolder_ProcessRuns: nsys needs one.

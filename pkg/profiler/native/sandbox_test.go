@@ -81,6 +81,8 @@ func programs(t testing.TB) string {
 // container is what a runtime would start of a claim with a profile.
 type container struct {
 	Programs, Plan, Results, Work, Tool string
+	// Shared is /dev/shm of the pod, if it has other containers.
+	Shared string
 	// ReadOnly has no file system to write but the results and the container's own folder, and Preload is the image's own list.
 	ReadOnly bool
 	Preload  string
@@ -104,7 +106,7 @@ func newContainer(t testing.TB, change func(*runplan.Plan)) *container {
 	c.Tool = own
 	plan := runplan.Plan{
 		Claim: "uid", Namespace: "ns", ClaimName: "claim", Node: "node-a", Tool: "/run/prism/tool/target-linux-x64/nsys", File: "{PROCESS_NAME}_{POD}",
-		Switches: []string{"--trace=osrt"}, Report: 30 * time.Second, Ready: 30 * time.Second,
+		Switches: []string{"--trace=osrt"}, Report: 2 * time.Minute, Ready: 2 * time.Minute,
 	}
 	if change != nil {
 		change(&plan)
@@ -177,6 +179,9 @@ func (c container) mount() error {
 		os.WriteFile(prism+"container/context", []byte("pod=pod-a\nnamespace=ns\ncontainer=main\nnode=node-a\n"), 0o644))
 	for i := range runplan.MaxSessions {
 		steps = append(steps, os.WriteFile(fmt.Sprintf(prism+"container/slot-%d", i), nil, 0o444))
+	}
+	if c.Shared != "" {
+		steps = append(steps, unix.Mount(c.Shared, "/dev/shm", "", unix.MS_BIND, ""))
 	}
 	list := c.Preload + prism + "programs/libprism-inject.so\n"
 	if c.NoLibrary {
@@ -290,7 +295,7 @@ func until(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(30 * time.Second); !is(); <-tick.C {
+	for deadline := time.Now().Add(2 * time.Minute); !is(); <-tick.C {
 		require.False(t, time.Now().After(deadline), what)
 	}
 }
