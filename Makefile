@@ -13,7 +13,7 @@ RUN ?=
 export NAME MODEL COUNT NODES KUBERNETES
 
 # Programs that bind NVIDIA's library must leave its symbols open until they are used.
-GOTEST := go test -ldflags=-extldflags=-Wl,-z,lazy
+GOTEST := go test -timeout 30m -ldflags=-extldflags=-Wl,-z,lazy
 
 .PHONY: help demo demo-profile preview test unit lifecycle lifecycle-soak fuzz e2e check fmt generate image prove-image cluster-up cluster-down bench bench-scale test-gpu tools clean
 

@@ -32,7 +32,7 @@ go test ./test/walls ./test/words | { grep -vE '^ok' || true; }
 step races
 # Go caches results: packages without changes are not run again. Programs that bind NVIDIA's library must leave its symbols open
 # until they are used.
-go test -race -short -ldflags=-extldflags=-Wl,-z,lazy ./pkg/... | { grep -vE '^ok|no test files' || true; }
+go test -race -short -timeout 30m -ldflags=-extldflags=-Wl,-z,lazy ./pkg/... | { grep -vE '^ok|no test files' || true; }
 
 step "generated files and go.mod"
 before=$(git status --porcelain; git diff)

@@ -95,12 +95,12 @@ func TestRun_Ends_NothingLeft(t *testing.T) {
 		files, goroutines = openFiles(t), runtime.NumGoroutine()
 		return files == before && goroutines == running
 	}
-	require.Eventually(t, steady, 10*time.Second, 50*time.Millisecond)
+	require.Eventually(t, steady, time.Minute, 50*time.Millisecond)
 	limitFiles, limitGoroutines := files, goroutines
 	for range 20 {
 		round()
 	}
 	require.Eventually(t, func() bool {
 		return openFiles(t) <= limitFiles && runtime.NumGoroutine() <= limitGoroutines
-	}, 10*time.Second, 10*time.Millisecond, "%d files and %d goroutines before", limitFiles, limitGoroutines)
+	}, time.Minute, 10*time.Millisecond, "%d files and %d goroutines before", limitFiles, limitGoroutines)
 }

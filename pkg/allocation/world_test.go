@@ -113,7 +113,7 @@ func (w *world) source(name SourceName) Source {
 // eventually waits for something that another process's doing brings about.
 func (w *world) eventually(what string, is func() bool) {
 	w.t.Helper()
-	require.Eventually(w.t, is, 20*time.Second, time.Millisecond, what)
+	require.Eventually(w.t, is, time.Minute, time.Millisecond, what)
 }
 
 func (w *world) put(records ...*checkpoint.Record) {

@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-const waitLimit = 10 * time.Second
+const waitLimit = time.Minute
 
 // openLocks stands for one plugin process.
 func openLocks(t *testing.T, dir string) *Locks {

@@ -27,7 +27,7 @@ func get(t *testing.T, server *httptest.Server, path string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-const limit = 10 * time.Second
+const limit = time.Minute
 
 func TestHTTP_ProbesAndMetrics_Served(t *testing.T) {
 	t.Parallel()

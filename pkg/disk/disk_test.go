@@ -101,5 +101,5 @@ func TestRemove_File_SpaceFreed(t *testing.T) {
 		}
 		return false
 	}
-	assert.Eventually(t, func() bool { return !holds() }, 10*time.Second, 10*time.Millisecond)
+	assert.Eventually(t, func() bool { return !holds() }, time.Minute, 10*time.Millisecond)
 }

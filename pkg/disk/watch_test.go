@@ -41,7 +41,7 @@ func watching(t *testing.T, path string) *watched {
 // reads waits until this is what a reader that is called reads.
 func (w *watched) reads(want string) {
 	w.t.Helper()
-	limit := time.After(20 * time.Second)
+	limit := time.After(time.Minute)
 	for {
 		select {
 		case text := <-w.calls:

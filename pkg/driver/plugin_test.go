@@ -20,7 +20,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-const limit = 10 * time.Second
+const limit = time.Minute
 
 // transaction answers from a table, and refuses what it does not know.
 type transaction struct {

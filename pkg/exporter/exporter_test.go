@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	waitLimit = 20 * time.Second
+	waitLimit = time.Minute
 	pause     = 5 * time.Millisecond
 )
 

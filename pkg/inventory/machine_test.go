@@ -229,7 +229,7 @@ func (c *clock) clock() Clock {
 }
 
 // waitLimit bounds how long a test waits for something that must happen.
-const waitLimit = 10 * time.Second
+const waitLimit = time.Minute
 
 // waiting blocks until Run waits, and returns for how long.
 func (c *clock) waiting(t *testing.T) time.Duration {

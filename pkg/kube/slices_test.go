@@ -29,7 +29,7 @@ import (
 const (
 	driverName = "gpu.prism.dev"
 	nodeName   = "node-1"
-	deadline   = 20 * time.Second
+	deadline   = time.Minute
 )
 
 // sliceServer is a fake API server that names and versions ResourceSlices, and can refuse writes and drop taints or counters.

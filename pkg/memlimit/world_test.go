@@ -137,7 +137,7 @@ func (w *world) serve(t *testing.T) (stop func()) {
 	require.Eventually(t, func() bool {
 		now, err := os.Stat(w.server.Socket)
 		return err == nil && (before == nil || !os.SameFile(before, now))
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	stop = sync.OnceFunc(func() {
 		cancel()
 		require.NoError(t, <-done)

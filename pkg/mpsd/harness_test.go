@@ -27,7 +27,7 @@ import (
 
 const (
 	// deadline is for everything that a test awaits.
-	deadline = 30 * time.Second
+	deadline = time.Minute
 	// oldDriver has no server for all users, and newDriver has.
 	oldDriver, newDriver model.DriverVersion = "550.54.15", "580.95.05"
 	daemonID             gpu.MPSDaemonID     = "a5172723"

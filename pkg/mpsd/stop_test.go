@@ -45,7 +45,7 @@ func TestStop_ClientsConnected_RefusedWithPIDs(t *testing.T) {
 // quit returns when the server has exited, and a hung one does not.
 func TestStop_ServerHangs_Killed(t *testing.T) {
 	m := newMachine(t, newDriver)
-	m.options.Times.Ask = 200 * time.Millisecond
+	m.options.Times.Ask = 3 * time.Second
 	s := m.service()
 	daemon := m.ensure(s)
 	require.NoError(t, syscall.Kill(daemon.Servers[0], syscall.SIGSTOP))

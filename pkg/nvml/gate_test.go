@@ -30,7 +30,7 @@ func TestGPUs_ContextEnds_GPUsStayKnown(t *testing.T) {
 		_, _, err := s.GPUs(ctx)
 		done <- err
 	}()
-	require.Eventually(t, func() bool { return d.count("nvmlDeviceGetMemoryInfo") >= asked+2 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return d.count("nvmlDeviceGetMemoryInfo") >= asked+2 }, time.Minute, time.Millisecond)
 	cancel()
 	require.ErrorIs(t, <-done, context.Canceled)
 	release()

@@ -65,9 +65,9 @@ func TestSetMIGMode_TakenBack_MinorNumberIsRenewed(t *testing.T) {
 			defer cancel()
 			failed := make(chan error, 1)
 			go func() { failed <- s.SetMIGMode(ctx, firstGPU, true) }()
-			require.Eventually(t, func() bool { return g.driver.count(symbol) == 1 }, 10*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return g.driver.count(symbol) == 1 }, time.Minute, time.Millisecond)
 			cancel()
-			require.Eventually(t, func() bool { return s.gate.Blocked(library.GPUAt(0)) != nil }, 10*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return s.gate.Blocked(library.GPUAt(0)) != nil }, time.Minute, time.Millisecond)
 			release()
 			err := <-failed
 			require.ErrorIs(t, err, context.Canceled)

@@ -145,7 +145,7 @@ func TestGPUs_OneHangs_OthersShown(t *testing.T) {
 	require.Len(t, gpus, 1, "the other GPU goes on")
 	require.Len(t, faults, 1)
 	require.ErrorIs(t, faults[0].Err, gpu.ErrTimeout)
-	require.EqualError(t, faults[0].Err, "nvmlDeviceGetName on GPU 1: no answer within the deadline of 200ms")
+	require.EqualError(t, faults[0].Err, "nvmlDeviceGetName on GPU 1: no answer within the deadline of 1s")
 
 	started := d.count("nvmlDeviceGetHandleByIndex_v2")
 	for range 5 {
@@ -160,7 +160,7 @@ func TestGPUs_OneHangs_OthersShown(t *testing.T) {
 	require.Eventually(t, func() bool {
 		gpus, _, err := s.GPUs(t.Context())
 		return err == nil && len(gpus) == 2
-	}, 10*time.Second, time.Millisecond, "the GPU is back when its call came back")
+	}, time.Minute, time.Millisecond, "the GPU is back when its call came back")
 }
 
 func TestGPUs_CallerGivesUp_ContextError(t *testing.T) {
@@ -237,7 +237,7 @@ func TestClose_CallsInFlight_LibraryStays(t *testing.T) {
 			answers <- err
 		}()
 	}
-	require.Eventually(t, func() bool { return d.count(symbol) == asked+2 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return d.count(symbol) == asked+2 }, time.Minute, time.Millisecond)
 	require.NoError(t, s.Close())
 	require.ErrorIs(t, s.Ping(t.Context()), gpu.ErrDriverNotLoaded)
 	assert.Zero(t, d.count("nvmlShutdown"))
@@ -246,7 +246,7 @@ func TestClose_CallsInFlight_LibraryStays(t *testing.T) {
 	assert.Zero(t, d.count("nvmlShutdown"), "there is another one")
 	release[1]()
 	require.NoError(t, <-answers)
-	require.Eventually(t, func() bool { return d.count("nvmlShutdown") == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return d.count("nvmlShutdown") == 1 }, time.Minute, time.Millisecond)
 	require.NoError(t, s.Close())
 	assert.Equal(t, 1, d.count("nvmlShutdown"))
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // limit bounds how long a test waits for something that must happen.
-const limit = 10 * time.Second
+const limit = time.Minute
 
 // bareNode is a node without a GPU and the API server that a plugin of it would ask.
 type bareNode struct {

@@ -195,7 +195,7 @@ func TestConflict_TaintsDropped_DevicesWithdrawn(t *testing.T) {
 			server := newTaintless(answers)
 			l, socket := started(t, server)
 			require.Error(t, l.Conflicts.Withheld(), "claims are refused in any case")
-			require.Eventually(t, func() bool { return server.devices(t) == 0 }, 20*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return server.devices(t) == 0 }, time.Minute, time.Millisecond)
 			server.mu.Lock()
 			assert.Equal(t, answers, server.most > 0)
 			server.mu.Unlock()
@@ -203,7 +203,7 @@ func TestConflict_TaintsDropped_DevicesWithdrawn(t *testing.T) {
 			require.NoError(t, socket.Close())
 			l.Conflicts.Check(t.Context())
 			require.NoError(t, l.Conflicts.Withheld())
-			require.Eventually(t, func() bool { return server.devices(t) == 1 }, 20*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return server.devices(t) == 1 }, time.Minute, time.Millisecond)
 		})
 	}
 }

@@ -78,7 +78,7 @@ func TestNodeConfig_FileChanges_ReadAgain(t *testing.T) {
 		text := "apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\ngpus: " + gpus + "\n"
 		require.NoError(t, os.WriteFile(file+".new", []byte(text), 0o600))
 		require.NoError(t, os.Rename(file+".new", file))
-		limit := time.After(20 * time.Second)
+		limit := time.After(time.Minute)
 		for read := -1; read != entries; {
 			select {
 			case <-changes:

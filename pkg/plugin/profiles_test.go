@@ -142,30 +142,32 @@ func TestPrepare_ToolAndSpecGone_ByFailurePolicy(t *testing.T) {
 	for policy, refused := range map[string]string{"FailOpen": "", "FailClosed": "(will be retried)"} {
 		t.Run(policy, func(t *testing.T) {
 			t.Parallel()
-			n := profilingNode(t, "", "2023.4.4")
-			p := n.build(t)
-			rc := n.profiledClaim(t, withEnvironment+`,"failurePolicy":"`+policy+`"`)
-			require.NoError(t, prepared(t.Context(), p, rc))
-			record, err := p.Machine.State.Records.Load(claimUID)
-			require.NoError(t, err)
-			require.NoError(t, os.RemoveAll(n.cfg.ToolsDir()))
-			require.NoError(t, os.Remove(filepath.Join(n.cfg.Paths.CDIRoot, "k8s.gpu.prism.dev-claim_"+claimUID+".json")))
-			bounded, stop := context.WithTimeout(t.Context(), 3*time.Second) // it is retried for longer
-			defer stop()
-			err = prepared(bounded, p, rc)
-			if refused != "" {
-				require.ErrorContains(t, err, "Nsight Systems 2023.4.4 is not installed")
-				require.ErrorContains(t, err, refused)
-				return
-			}
-			require.NoError(t, err)
-			for _, m := range specOf(t, n.cfg).Devices[0].ContainerEdits.Mounts {
-				assert.NotContains(t, m.ContainerPath, "/run/prism")
-			}
-			for _, process := range []*Plugin{p, n.build(t)} {
-				ready := process.Machine.State.profiles.conditions(record)[0]
-				assert.Equal(t, []any{"ProfilerReady", false, report.ReasonToolNotInstalled}, []any{ready.Type, ready.True, ready.Reason})
-			}
+			synctest.Test(t, func(t *testing.T) {
+				n := profilingNode(t, "", "2023.4.4")
+				p := n.build(t)
+				rc := n.profiledClaim(t, withEnvironment+`,"failurePolicy":"`+policy+`"`)
+				require.NoError(t, prepared(t.Context(), p, rc))
+				record, err := p.Machine.State.Records.Load(claimUID)
+				require.NoError(t, err)
+				require.NoError(t, os.RemoveAll(n.cfg.ToolsDir()))
+				require.NoError(t, os.Remove(filepath.Join(n.cfg.Paths.CDIRoot, "k8s.gpu.prism.dev-claim_"+claimUID+".json")))
+				bounded, stop := context.WithTimeout(t.Context(), 3*time.Second) // it is retried for longer
+				defer stop()
+				err = prepared(bounded, p, rc)
+				if refused != "" {
+					require.ErrorContains(t, err, "Nsight Systems 2023.4.4 is not installed")
+					require.ErrorContains(t, err, refused)
+					return
+				}
+				require.NoError(t, err)
+				for _, m := range specOf(t, n.cfg).Devices[0].ContainerEdits.Mounts {
+					assert.NotContains(t, m.ContainerPath, "/run/prism")
+				}
+				for _, process := range []*Plugin{p, n.build(t)} {
+					ready := process.Machine.State.profiles.conditions(record)[0]
+					assert.Equal(t, []any{"ProfilerReady", false, report.ReasonToolNotInstalled}, []any{ready.Type, ready.True, ready.Reason})
+				}
+			})
 		})
 	}
 }

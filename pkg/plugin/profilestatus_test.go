@@ -265,7 +265,7 @@ func TestPrepare_Profile_ConditionsInStatus(t *testing.T) {
 				require.NotNil(collect, found)
 				assert.Equal(collect, metav1.ConditionFalse, found.Status)
 				assert.Equal(collect, c.reason, found.Reason)
-			}, 30*time.Second, 10*time.Millisecond)
+			}, time.Minute, 10*time.Millisecond)
 		})
 	}
 }

@@ -153,12 +153,14 @@ func TestPrepare_NotProfiled_RefusedBySentence(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := profilingNode(t, c.rules)
-			install(t, n.cfg, "2023.4.4", "null") // not proven
-			p := n.build(t)                       // which takes longer than the deadline on a busy machine
-			ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
-			defer stop()
-			require.ErrorContains(t, prepared(ctx, p, n.profiledClaim(t, c.fields)), c.want)
+			synctest.Test(t, func(t *testing.T) {
+				n := profilingNode(t, c.rules)
+				install(t, n.cfg, "2023.4.4", "null") // not proven
+				p := n.build(t)
+				ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
+				defer stop()
+				require.ErrorContains(t, prepared(ctx, p, n.profiledClaim(t, c.fields)), c.want)
+			})
 		})
 	}
 	lacking := profilingNode(t, "", "2023.4.4")
@@ -231,20 +233,22 @@ func TestPrepare_LabelsUnknown_ClaimPrepared(t *testing.T) {
 // TestPrepare_LabelsUnknown_FailClosedRetried: a default that must not be left out is not.
 func TestPrepare_LabelsUnknown_FailClosedRetried(t *testing.T) {
 	t.Parallel()
-	n := profilingNode(t, "defaults: [{namespaceSelector: {}, config: {captureEnvironment: true, failurePolicy: FailClosed}}]", "2023.4.4")
-	ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer stop()
-	p, rc := n.build(t), n.profiledClaim(t, "")
-	require.ErrorContains(t, prepared(ctx, p, rc), "a default for profiles with failurePolicy FailClosed cannot be decided now: "+
-		"profiler.defaults[0] is left out: reading the labels of namespace ns")
-	rc.Status.Allocation.Devices.Config = n.profilerConfig(`"enabled":false`)
-	require.NoError(t, prepared(t.Context(), p, rc), "opted out")
-	require.NoError(t, unprepared(t.Context(), p, rc))
-	_, err := n.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	rc.Status.Allocation.Devices.Config = nil
-	require.NoError(t, prepared(t.Context(), p, rc))
-	assert.NotNil(t, profileOf(t, p))
+	synctest.Test(t, func(t *testing.T) {
+		n := profilingNode(t, "defaults: [{namespaceSelector: {}, config: {captureEnvironment: true, failurePolicy: FailClosed}}]", "2023.4.4")
+		ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer stop()
+		p, rc := n.build(t), n.profiledClaim(t, "")
+		require.ErrorContains(t, prepared(ctx, p, rc), "a default for profiles with failurePolicy FailClosed cannot be decided now: "+
+			"profiler.defaults[0] is left out: reading the labels of namespace ns")
+		rc.Status.Allocation.Devices.Config = n.profilerConfig(`"enabled":false`)
+		require.NoError(t, prepared(t.Context(), p, rc), "opted out")
+		require.NoError(t, unprepared(t.Context(), p, rc))
+		_, err := n.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		rc.Status.Allocation.Devices.Config = nil
+		require.NoError(t, prepared(t.Context(), p, rc))
+		assert.NotNil(t, profileOf(t, p))
+	})
 }
 
 // TestProfiling_RulesChange_InForceWithoutRestart, and invalid ones do not replace those in force.
@@ -275,15 +279,17 @@ func TestProfiling_RulesChange_InForceWithoutRestart(t *testing.T) {
 // TestProfiling_RulesNotRead_ClaimRetried: without the policy no profile is allowed, and a claim without one is prepared.
 func TestProfiling_RulesNotRead_ClaimRetried(t *testing.T) {
 	t.Parallel()
-	n := profilingNode(t, "", "2023.4.4")
-	require.NoError(t, n.client.CoreV1().ConfigMaps("ns").Delete(t.Context(), "rules", metav1.DeleteOptions{}))
-	p := n.build(t)
-	ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer stop()
-	rc := n.profiledClaim(t, withEnvironment)
-	require.ErrorContains(t, prepared(ctx, p, rc), "the policy for profiles in ConfigMap ns/rules is not known yet (will be retried)")
-	rc.Status.Allocation.Devices.Config = nil
-	require.NoError(t, prepared(t.Context(), p, rc))
+	synctest.Test(t, func(t *testing.T) {
+		n := profilingNode(t, "", "2023.4.4")
+		require.NoError(t, n.client.CoreV1().ConfigMaps("ns").Delete(t.Context(), "rules", metav1.DeleteOptions{}))
+		p := n.build(t)
+		ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer stop()
+		rc := n.profiledClaim(t, withEnvironment)
+		require.ErrorContains(t, prepared(ctx, p, rc), "the policy for profiles in ConfigMap ns/rules is not known yet (will be retried)")
+		rc.Status.Allocation.Devices.Config = nil
+		require.NoError(t, prepared(t.Context(), p, rc))
+	})
 }
 
 // TestProfiling_RulesReadLate_DefaultsApplied: the API server did not answer when the plugin started, and does when a claim is prepared.

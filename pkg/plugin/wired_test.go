@@ -275,7 +275,7 @@ func (n *wired) metric(t *testing.T, p *Plugin, name string) (sum float64) {
 // eventually waits until something is so.
 func eventually(t *testing.T, so func() bool, what string) {
 	t.Helper()
-	require.Eventually(t, so, 30*time.Second, 5*time.Millisecond, what)
+	require.Eventually(t, so, time.Minute, 5*time.Millisecond, what)
 }
 
 // record writes the file of a record.

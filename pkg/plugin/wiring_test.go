@@ -111,52 +111,58 @@ func TestBuild_Metrics_ReadTheParts(t *testing.T) {
 // TestBuild_OtherComponent_ClaimsWithheld from the first call on.
 func TestBuild_OtherComponent_ClaimsWithheld(t *testing.T) {
 	t.Parallel()
-	n := newWired(t)
-	n.occupied.Store(true)
-	p := n.build(t)
-	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer stop()
-	require.ErrorContains(t, prepared(ctx, p, n.claim(t, "a", 0)), "withheld")
-	require.NotEmpty(t, n.slices.devices)
-	for _, device := range n.slices.devices {
-		assert.NotEmpty(t, device.Taints, device.Name)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		n := newWired(t)
+		n.occupied.Store(true)
+		p := n.build(t)
+		ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer stop()
+		require.ErrorContains(t, prepared(ctx, p, n.claim(t, "a", 0)), "withheld")
+		require.NotEmpty(t, n.slices.devices)
+		for _, device := range n.slices.devices {
+			assert.NotEmpty(t, device.Taints, device.Name)
+		}
+	})
 }
 
 // TestBuild_ClaimSharesWithMPSWithoutService_RefusedAtOnce: the node advertises no MPS shares, and the chart's default runs no MPS service. Each
 // attempt ends before anything is made, and the GPU is not locked for longer.
 func TestBuild_ClaimSharesWithMPSWithoutService_RefusedAtOnce(t *testing.T) {
 	t.Parallel()
-	n := newWired(t)
-	n.adapters.MPS = openMPS
-	p, rc := n.build(t), n.claim(t, "a", 0)
-	rc.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw = []byte(
-		`{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUConfig","sharing":{"strategy":"MPS"}}`)
-	ctx, stop := context.WithTimeout(t.Context(), time.Second)
-	defer stop()
-	err := prepared(ctx, p, rc)
-	require.ErrorContains(t, err, "no MPS service runs on this node: set the chart value mps.enabled to true")
-	require.ErrorContains(t, err, "(will be retried)")
-	ctx, stop = context.WithTimeout(t.Context(), time.Second)
-	defer stop()
-	require.NoError(t, unprepared(ctx, p, rc))
-	other := n.claim(t, "b", 0)
-	other.Status.Allocation.Devices.Config = nil
-	require.NoError(t, prepared(ctx, p, other))
+	synctest.Test(t, func(t *testing.T) {
+		n := newWired(t)
+		n.adapters.MPS = openMPS
+		p, rc := n.build(t), n.claim(t, "a", 0)
+		rc.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw = []byte(
+			`{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUConfig","sharing":{"strategy":"MPS"}}`)
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		err := prepared(ctx, p, rc)
+		require.ErrorContains(t, err, "no MPS service runs on this node: set the chart value mps.enabled to true")
+		require.ErrorContains(t, err, "(will be retried)")
+		ctx, stop = context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		require.NoError(t, unprepared(ctx, p, rc))
+		other := n.claim(t, "b", 0)
+		other.Status.Allocation.Devices.Config = nil
+		require.NoError(t, prepared(ctx, p, other))
+	})
 }
 
 // TestBuild_DeviceNotAdvertised_RetriedUntilLeading: as long as another process leads, it may advertise another layout.
 func TestBuild_DeviceNotAdvertised_RetriedUntilLeading(t *testing.T) {
 	t.Parallel()
-	n := newWired(t)
-	p, rc := n.build(t), n.claim(t, "a", 0)
-	rc.Status.Allocation.Devices.Results[0].Device += "-mig-19-0"
-	rc.Status.Allocation.Devices.Config = nil
-	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer stop()
-	require.ErrorContains(t, prepared(ctx, p, rc), "(will be retried)")
-	p.Layout().Lead()
-	require.ErrorContains(t, prepared(t.Context(), p, rc), "(not retryable)")
+	synctest.Test(t, func(t *testing.T) {
+		n := newWired(t)
+		p, rc := n.build(t), n.claim(t, "a", 0)
+		rc.Status.Allocation.Devices.Results[0].Device += "-mig-19-0"
+		rc.Status.Allocation.Devices.Config = nil
+		ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer stop()
+		require.ErrorContains(t, prepared(ctx, p, rc), "(will be retried)")
+		p.Layout().Lead()
+		require.ErrorContains(t, prepared(t.Context(), p, rc), "(not retryable)")
+	})
 }
 
 // TestBuild_CleanupPending_DevicesTainted as long as it is.

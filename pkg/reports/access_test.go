@@ -51,7 +51,7 @@ func frontProxy(t *testing.T, of authority, access Reviewer) *httptest.Server {
 	require.Eventually(t, func() bool {
 		_, known := users.authority.VerifyOptions()
 		return known && len(users.names.AllowedClientNames()) == 1
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	nodes := NewNodes(t.TempDir(), func(context.Context) ([]Endpoint, error) { return nil, nil })
 	server := httptest.NewUnstartedServer((&Server{Nodes: nodes, Users: users, Access: access}).Handler())
 	server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS13}

@@ -171,7 +171,7 @@ func TestNodes_AnswerAboutOthers_LeftOut(t *testing.T) {
 		stored("n0", "team", "../e", ""), stored("n0", "team", "a/content", ""),
 	}}
 	endpoints, certificate := f.serve(t, "n0")
-	found, err := NewNodes(certificate, endpoints).List(t.Context(), Query{Namespace: "team"})
+	found, err := withLongLimits(NewNodes(certificate, endpoints)).List(t.Context(), Query{Namespace: "team"})
 	require.NoError(t, err)
 	require.Len(t, found.Reports, 1)
 	assert.Equal(t, "a", found.Reports[0].ID)
@@ -194,13 +194,14 @@ func TestNodes_Silent_Named(t *testing.T) {
 		require.NoError(t, err)
 		return append(append(known, other...), Endpoint{Node: "n2"}, Endpoint{Node: "n3", Address: hanging.Addr().String()}), nil
 	}
-	nodes := NewNodes(certificate, all)
+	nodes := withLongLimits(NewNodes(certificate, all))
+	nodes.limits.node = 5 * time.Second // that of the node that hangs
 	found, err := nodes.List(t.Context(), Query{Namespace: "team"})
 	require.NoError(t, err)
 	assert.Len(t, found.Reports, 1)
 	assert.Equal(t, []string{"n1", "n2", "n3"}, found.Silent)
 
-	server := api(t, all, certificate)
+	server := serveAPI(t, nodes)
 	response, _ := do(t, server, http.MethodGet, "alice", inTeam)
 	assert.Equal(t, `299 - "reports of these nodes are missing, which did not answer: n1, n2, n3"`, response.Header.Get("Warning"))
 	response, body := do(t, server, http.MethodGet, "alice", inTeam+"/unknown")
@@ -269,7 +270,7 @@ func TestFind_Again_OneNodeAsked(t *testing.T) {
 		t.Cleanup(server.Close)
 		endpoints = append(endpoints, Endpoint{Node: name, Address: server.Listener.Addr().String()})
 	}
-	nodes := NewNodes(a.issue(t, "prism-controller"), func(context.Context) ([]Endpoint, error) { return endpoints, nil })
+	nodes := withLongLimits(NewNodes(a.issue(t, "prism-controller"), func(context.Context) ([]Endpoint, error) { return endpoints, nil }))
 	for range 10 {
 		r, found, silent, err := nodes.Find(t.Context(), "team", "of-n3")
 		require.NoError(t, err)
@@ -307,7 +308,7 @@ func TestFind_NodeWasSilent_AskedAgain(t *testing.T) {
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	endpoint := Endpoint{Node: "n0", Address: server.Listener.Addr().String()}
-	nodes := NewNodes(a.issue(t, "prism-controller"), func(context.Context) ([]Endpoint, error) { return []Endpoint{endpoint}, nil })
+	nodes := withLongLimits(NewNodes(a.issue(t, "prism-controller"), func(context.Context) ([]Endpoint, error) { return []Endpoint{endpoint}, nil }))
 	nodes.quiet.put(endpoint, time.Now())
 	_, found, silent, err := nodes.Find(t.Context(), "team", "of-n0")
 	require.NoError(t, err)

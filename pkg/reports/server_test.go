@@ -43,10 +43,17 @@ func (a rights) Allowed(_ context.Context, by user.Info, what authorizationapi.R
 	return a[strings.Join([]string{by.GetName(), what.Verb, named, what.Namespace}, " ")], "", nil
 }
 
+// withLongLimits sets limits that nodes stay within on a busy machine.
+func withLongLimits(n *Nodes) *Nodes {
+	n.limits.node, n.limits.list = time.Minute, time.Minute
+	n.client.Transport.(*http.Transport).ResponseHeaderTimeout = time.Minute
+	return n
+}
+
 // api is the API over these nodes; alice may do all in namespace team, bob may list there.
 func api(t *testing.T, endpoints func(context.Context) ([]Endpoint, error), certificate string) *httptest.Server {
 	t.Helper()
-	return serveAPI(t, NewNodes(certificate, endpoints))
+	return serveAPI(t, withLongLimits(NewNodes(certificate, endpoints)))
 }
 
 // serveAPI serves the reports of nodes.

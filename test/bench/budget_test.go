@@ -13,7 +13,7 @@ import (
 // Requests that come after the answer are not part of the cost, and may come before it is seen.
 func TestPrepare_OneClaim_CostIsExact(t *testing.T) {
 	n := newNode(t, wholeOnly)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for i := range 3 {
 		one := reference(i)
@@ -37,7 +37,7 @@ func TestPrepare_OneClaim_CostIsExact(t *testing.T) {
 // Claims of one call and claims that others hold make a claim no dearer.
 func TestPrepare_SeveralClaimsInACall_EachCostsTheSame(t *testing.T) {
 	n := newNode(t, wholeOnly)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var claims []Claim
 	var admitted []string

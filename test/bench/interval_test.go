@@ -68,7 +68,7 @@ func TestIntervals_ConfigurationChanges_OneProgramPerGPU(t *testing.T) {
 	process := n.open()
 	keep := func(interval gpu.Interval) Cost {
 		n.configure(mixed[:len(mixed)-1] + ", interval: " + string(interval) + "}")
-		ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
 		process.Layout().Controller.Reload()
 		applied := func() {

@@ -213,7 +213,7 @@ func (n *node) serve(process *plugin.Plugin) {
 		var err error
 		n.plugin, err = Register(ctx, n.cfg.Paths.KubeletRegistrar, testDriver)
 		return err == nil
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 // nodeHost has the node's files and no others.

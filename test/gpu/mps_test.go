@@ -86,7 +86,7 @@ func (s *shared) serve(id gpu.UUID) {
 	require.Eventually(s.t, func() bool {
 		answer, err := s.ask("get_default_active_thread_percentage")
 		return err == nil && answer != ""
-	}, 20*time.Second, 100*time.Millisecond)
+	}, time.Minute, 100*time.Millisecond)
 	_, err = s.ask(fmt.Sprintf("set_default_device_pinned_mem_limit 0 %dM", limitMiB))
 	require.NoError(s.t, err)
 	answer, err := s.ask("get_default_device_pinned_mem_limit 0")

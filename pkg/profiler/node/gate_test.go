@@ -33,25 +33,31 @@ func closed(t *testing.T, connection net.Conn) {
 func TestServer_SilentConnections_ControllersAnswered(t *testing.T) {
 	a := newAuthority(t)
 	ask, address := serveAt(t, a)
-	began := time.Now()
-	var silent []net.Conn
-	for i := range 8 {
-		for range sourceHandshakes {
-			silent = append(silent, dial(t, net.IPv4(127, 0, 1, byte(i+1)).String(), address))
+	for tries := 1; ; tries++ {
+		began := time.Now()
+		var silent []net.Conn
+		for i := range 8 {
+			for range sourceHandshakes {
+				silent = append(silent, dial(t, net.IPv4(127, 0, 1, byte(i+1)).String(), address))
+			}
 		}
+		closed(t, dial(t, "127.0.1.1", address)) // one more than an address may have
+		require.Greater(t, len(silent), maxConnections)
+		for range 3 {
+			answer, err := ask(a, controllers, http.MethodGet, "/v1/reports", nil)
+			require.NoError(t, err)
+			require.NoError(t, answer.Body.Close())
+		}
+		held := time.Since(began) < handshakeTimeout // no place became free meanwhile
+		for _, connection := range silent {
+			closed(t, connection)
+		}
+		assert.GreaterOrEqual(t, time.Since(began), handshakeTimeout-100*time.Millisecond)
+		if held {
+			return
+		}
+		require.Less(t, tries, 10, "this machine is too busy")
 	}
-	closed(t, dial(t, "127.0.1.1", address)) // one more than an address may have
-	require.Greater(t, len(silent), maxConnections)
-	for range 3 {
-		answer, err := ask(a, controllers, http.MethodGet, "/v1/reports", nil)
-		require.NoError(t, err)
-		require.NoError(t, answer.Body.Close())
-	}
-	require.Less(t, time.Since(began), handshakeTimeout, "no place became free meanwhile")
-	for _, connection := range silent {
-		closed(t, connection)
-	}
-	assert.GreaterOrEqual(t, time.Since(began), handshakeTimeout-100*time.Millisecond)
 }
 
 // TestGate_Places_GivenBack: a connection has one as long as it is open, also one whose client went.

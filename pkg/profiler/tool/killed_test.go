@@ -153,7 +153,7 @@ func names(t *testing.T, dir string) (all []string) {
 
 // importWaiting is the service in a process of its own: PROFILES TRIES IMAGE WORK.
 func importWaiting(ctx context.Context, args []string) error {
-	i := Importer{Source: Source{Version: "1", Path: args[2]}, Self: os.Args[0], Work: args[3], Memory: 4 << 30, Deadline: 20 * time.Second}
+	i := Importer{Source: Source{Version: "1", Path: args[2]}, Self: os.Args[0], Work: args[3], Memory: 4 << 30, Deadline: time.Minute}
 	s := Spool{Profiles: args[0], Tries: args[1], Version: "1", Import: i.Import}
 	if err := errors.Join(i.Clean(), s.clean()); err != nil {
 		return err

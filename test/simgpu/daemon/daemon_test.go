@@ -94,9 +94,9 @@ func TestSessions_ProcessKilled_Closed(t *testing.T) {
 	_, err := node.Faults.Add(model.Fault{Effect: model.EffectHang, GPU: model.AnyGPU})
 	require.NoError(t, err)
 	require.NoError(t, wire.WriteRequest(conn, countRequest(session)))
-	require.Eventually(t, func() bool { return node.Faults.List()[0].Hits == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return node.Faults.List()[0].Hits == 1 }, time.Minute, time.Millisecond)
 	require.NoError(t, conn.Close())
-	require.Eventually(t, func() bool { return openSessions(t, paths) == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return openSessions(t, paths) == 0 }, time.Minute, time.Millisecond)
 }
 
 // A session exists as long as one of its connections.

@@ -19,7 +19,7 @@ func TestCreateGPUInstance_CallerGone_InstanceStays(t *testing.T) {
 		_, err := m.CreateGPUInstance(ctx, m.gpu, 19, nil, asRoot)
 		done <- err
 	}()
-	require.Eventually(t, func() bool { return len(m.node.Snapshot().GPUs[0].MIGDevices) == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(m.node.Snapshot().GPUs[0].MIGDevices) == 1 }, time.Minute, time.Millisecond)
 	waiting, give := context.WithCancel(t.Context())
 	give()
 	_, err := m.SetMIGMode(waiting, m.gpu, false, asRoot)

@@ -318,7 +318,7 @@ func TestGoNVML_KilledInCreate_InstanceStays(t *testing.T) {
 	node.Model.SetMIGLatency(model.MIGLatency{CreateGPUInstance: time.Hour})
 	child := start(t, node, "crash")
 	devices := func() []model.MIGDeviceSnapshot { return node.Model.Snapshot().GPUs[0].MIGDevices }
-	require.Eventually(t, func() bool { return len(devices()) == 1 }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(devices()) == 1 }, time.Minute, time.Millisecond)
 	require.NoError(t, child.command.Process.Kill())
 	require.Error(t, child.command.Wait())
 	node.Model.SetMIGLatency(model.MIGLatency{})

@@ -76,7 +76,7 @@ func TestSMI_BusyGPU_ValuesOfTheModel(t *testing.T) {
 	_ = command.Wait()
 	require.Eventually(t, func() bool {
 		return len(smiLines(t, node, "--query-compute-apps=pid", "--format=csv,noheader")) == 0
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 }
 
 // TestSMI_ProcessInMIGDevice_InstanceNamed, and utilization is N/A as the driver has none for a GPU in MIG mode.

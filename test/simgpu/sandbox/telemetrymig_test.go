@@ -137,7 +137,7 @@ func TestGoNVML_TelemetryInMIGMode_InstanceByGPMOnly(t *testing.T) {
 
 	require.NoError(t, working.Process.Kill())
 	_ = working.Wait() // killed
-	require.Eventually(t, func() bool { return node.Model.GPUs()[0].MemoryUsed == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return node.Model.GPUs()[0].MemoryUsed == 0 }, time.Minute, time.Millisecond)
 	child.resume()
 	var destroyed []nvml.Return
 	child.receive(&destroyed)

@@ -280,7 +280,7 @@ func TestInject_PersistenceOff_ComputeModeLost(t *testing.T) {
 	n.smi("-c", "EXCLUSIVE_PROCESS")
 	require.Eventually(t, func() bool {
 		return modes() == [2]model.ComputeMode{model.ComputeExclusiveProcess, model.ComputeDefault}
-	}, 20*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	n.must("inject", "persistence-on", "--gpu", "1")
 	n.smi("-c", "EXCLUSIVE_PROCESS")
 	n.smi("-L")
