@@ -13,6 +13,7 @@ enum {
 	wake_milliseconds = 10,	  // a witness that has not answered then may be stopped
 	answer_milliseconds = 200, // and is not waited for longer than this
 	first_queued = 32,	  // signals from here on are queued, each by itself
+	settle_nanoseconds = 500000,
 };
 
 // question is about a signal; the answer has the same sequence, and in number whether the signal was there.
@@ -114,8 +115,18 @@ static bool is_pending(uint32_t number)
 	return sigpending(&pending) == 0 && sigismember(&pending, (int)number) == 1;
 }
 
+// comes_again says whether a signal is pending, or is on its way through the group: the witness had it, and this process is about to.
+static bool comes_again(uint32_t number)
+{
+	const struct timespec settle = {0, settle_nanoseconds};
+	if (is_pending(number))
+		return true;
+	(void)nanosleep(&settle, NULL);
+	return is_pending(number);
+}
+
 // The kernel has the newest member of a group receive a signal first, so the witness has it when this process has. A signal that comes twice
-// before the witness is asked is there once; this process then has the second pending when the first is answered.
+// before the witness is asked is there once; this process then has the second pending soon after the first is answered.
 bool witnessed(struct run *run, const struct signalfd_siginfo *received)
 {
 	uint32_t number = received->ssi_signo;
@@ -126,7 +137,7 @@ bool witnessed(struct run *run, const struct signalfd_siginfo *received)
 	bool again = run->repeated & bit && run->repeated_by == received->ssi_pid;
 	bool there = ask(run, number) || again;
 	run->repeated &= ~bit;
-	if (there && number < first_queued && is_pending(number)) {
+	if (there && number < first_queued && comes_again(number)) {
 		run->repeated |= bit;
 		run->repeated_by = received->ssi_pid;
 	}
