@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/prism-gpu/prism/test/images"
@@ -187,13 +188,21 @@ func (ns *namespace) createProfiled(pod, fields string, change func(*corev1.PodS
 	}
 }
 
+// profiledCPU is what each container requests: without, all of them together have the weight of 2 of 1024 beside the importers of the node, and
+// nsys, which may take a minute to write a report, was starved for that long.
+const profiledCPU = "30m"
+
 // profiledObjects are a claim with a ProfilerConfig of these fields, and a pod of its name with these containers.
 func profiledObjects(t *testing.T, pod, fields string, containers ...corev1.Container) (claim any, object *corev1.Pod) {
 	t.Helper()
 	w := workload{name: pod, ref: "gpu", named: true, grace: 30}
 	w.request = request{class: gpuClass, driver: driverName, config: profileConfig(t, fields)}
 	object = w.pod()
-	object.Spec.Containers = containers
+	object.Spec.Containers = nil
+	for _, container := range containers {
+		container.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(profiledCPU)}
+		object.Spec.Containers = append(object.Spec.Containers, container)
+	}
 	return w.objects()[0], object
 }
 
