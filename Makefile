@@ -30,7 +30,7 @@ preview: ## Draw what PROMETHEUS (a URL; empty: one with example pages) answers 
 	@go run ./hack/preview --prometheus "$(PROMETHEUS)"
 
 test e2e: NAME := $(if $(filter file,$(origin NAME)),e2e,$(NAME))
-test: unit ## Every test: unit, then lifecycle and e2e side by side
+test: unit ## Every test: unit, then e2e, then lifecycle
 	@hack/test.sh
 
 unit: tools ## The fast loop

@@ -47,7 +47,15 @@ func parse(mountinfo string) []Hierarchy {
 	return found
 }
 
-// Create makes the group (a path like /prism/default/n0) in every hierarchy and hands it the controllers.
+// The pods of all clusters have the weight of four processes outside, as those of a node with four processors have: with that of one, which is
+// the kernel's default, the pods of three clusters starve behind the API servers and kubelets.
+const (
+	cpuShares = "4096" // cgroup version 1; one process has 1024
+	cpuWeight = "400"  // version 2; one process has 100
+)
+
+// Create makes the group (a path like /prism/default/n0) in every hierarchy and hands it the controllers. Its first part has the weight of four
+// processes.
 func Create(hierarchies []Hierarchy, group string) error {
 	for _, h := range hierarchies {
 		dir := filepath.Join(h.Path, group)
@@ -57,8 +65,28 @@ func Create(hierarchies []Hierarchy, group string) error {
 		if h.Unified {
 			delegate(h.Path, group)
 		}
+		if err := h.weigh(strings.Split(strings.Trim(group, "/"), "/")[0]); err != nil {
+			return fmt.Errorf("setting the weight of the control group %s: %w", group, err)
+		}
 	}
 	return nil
+}
+
+// weigh sets the weight of a group in the hierarchy that has the controller of processors.
+func (h Hierarchy) weigh(group string) error {
+	name, weight := "cpu.shares", cpuShares
+	if h.Unified {
+		name, weight = "cpu.weight", cpuWeight
+	}
+	file, err := os.OpenFile(filepath.Join(h.Path, group, name), os.O_WRONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(weight)
+	return errors.Join(err, file.Close())
 }
 
 // delegate turns on the controllers on the way down to the group. A controller that the tree lacks (all of them on a hybrid machine)

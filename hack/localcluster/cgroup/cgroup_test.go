@@ -38,3 +38,19 @@ func TestRemove_NestedGroups_OthersStay(t *testing.T) {
 	assert.NoDirExists(t, filepath.Join(trees[0].Path, "prism"))
 	require.NoError(t, Remove(trees, "/prism/a", 0), "what is not there is removed")
 }
+
+func TestCreate_Processors_WeightOfClusters(t *testing.T) {
+	trees := []Hierarchy{{Path: t.TempDir()}, {Path: t.TempDir(), Unified: true}, {Path: t.TempDir()}}
+	files := []string{filepath.Join(trees[0].Path, "prism/cpu.shares"), filepath.Join(trees[1].Path, "prism/cpu.weight")}
+	for _, file := range files {
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		require.NoError(t, os.WriteFile(file, nil, 0o644))
+	}
+	require.NoError(t, Create(trees, "/prism/a/n0"))
+	for i, want := range []string{"4096", "400"} {
+		weight, err := os.ReadFile(files[i])
+		require.NoError(t, err)
+		assert.Equal(t, want, string(weight))
+	}
+	assert.NoFileExists(t, filepath.Join(trees[2].Path, "prism/cpu.shares"), "a hierarchy of other controllers")
+}
