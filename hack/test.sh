@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs e2e, then lifecycle, and fails when either does. Side by side they take no less time, as both are bound by the processors (measured with
-# two), and profiled processes of e2e starve.
+# Runs e2e, then lifecycle, and fails when either does. Side by side they took about as long on two processors, which bound both, and profiled
+# processes of e2e starved.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 logs=$(mktemp -d)

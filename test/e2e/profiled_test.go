@@ -188,8 +188,8 @@ func (ns *namespace) createProfiled(pod, fields string, change func(*corev1.PodS
 	}
 }
 
-// profiledCPU is what each container requests: without, all of them together have the weight of 2 of 1024 beside the importers of the node, and
-// nsys, which may take a minute to write a report, was starved for that long.
+// profiledCPU is what each container requests: pods that request none have the weight of 2 together, beside 81 of the others, among them the
+// importers, and nsys, which may take a minute to write a report, was starved for that long.
 const profiledCPU = "30m"
 
 // profiledObjects are a claim with a ProfilerConfig of these fields, and a pod of its name with these containers.

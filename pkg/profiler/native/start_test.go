@@ -70,7 +70,7 @@ func TestRun_LockedAndSilent_OneDeadline(t *testing.T) {
 	require.NoError(t, err)
 	started, err := strconv.ParseInt(c.one(t)["started"], 10, 64)
 	require.NoError(t, err)
-	assert.Less(t, time.Duration(ran-started), 18*time.Second)
+	assert.Less(t, time.Duration(ran-started), 14*time.Second, "half for the lock and all of it for nsys are 15")
 }
 
 // TestRun_OtherStarts_Waits: while another process of the pod starts its profiler. One that never ends does not keep processes from running.

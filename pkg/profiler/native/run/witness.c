@@ -13,7 +13,7 @@ enum {
 	wake_milliseconds = 10,	  // a witness that has not answered then may be stopped
 	answer_milliseconds = 200, // and is not waited for longer than this
 	first_queued = 32,	  // signals from here on are queued, each by itself
-	settle_nanoseconds = 500000,
+	settle_nanoseconds = 500000, // from when the witness has a signal until this process has it
 };
 
 // question is about a signal; the answer has the same sequence, and in number whether the signal was there.
