@@ -29,7 +29,7 @@ func TestAdopt_PIDsOfOtherProcesses_NotKilled(t *testing.T) {
 	stdin, err := other.StdinPipe()
 	require.NoError(t, err)
 	require.NoError(t, other.Start())
-	m.stopped()
+	m.end()
 	changed, err := readState(m.dir())
 	require.NoError(t, err)
 	changed.Phase = phaseReady

@@ -150,10 +150,11 @@ func (run faultRun) do() error {
 	return err
 }
 
-// killedAt runs the operation in a service that is killed at a fault point, and reports whether it was. A daemon with clients is not
-// stopped.
+// killedAt runs the operation in a service, in place of the one before, that is killed at a fault point, and reports whether it was. A
+// daemon with clients is not stopped.
 func (m *machine) killedAt(operation string, at int) bool {
 	m.t.Helper()
+	m.end()
 	run, err := json.Marshal(faultRun{Dir: m.options.Dir, Root: m.node.Root(), Spec: m.spec(), Operation: operation, At: at})
 	require.NoError(m.t, err)
 	command := exec.CommandContext(m.t.Context(), m.options.Program)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,7 +56,8 @@ type machine struct {
 	node    *sandbox.Node
 	options Options
 	gpuMem  string
-	// stopped stops the service.
+	// current is the service, nil where none runs; stopped stops what it notices.
+	current *Service
 	stopped func()
 }
 
@@ -121,15 +123,34 @@ func (m *machine) eventually(condition func() bool) {
 // service starts a service in place of the one before.
 func (m *machine) service() *Service {
 	m.t.Helper()
-	if m.stopped != nil {
-		m.stopped() // the service before
-	}
+	m.end()
 	var ctx context.Context
 	ctx, m.stopped = context.WithCancel(m.t.Context())
-	m.t.Cleanup(m.stopped)
+	m.t.Cleanup(m.end)
 	s, err := New(ctx, m.options)
 	require.NoError(m.t, err)
+	m.current = s
 	return s
+}
+
+// end leaves the service as the end of its process does: it changes nothing from here on. What it was doing it completes, and what comes
+// after that waits for ever. Without that, it writes the state of a daemon that has just exited beside the next service.
+func (m *machine) end() {
+	m.t.Helper()
+	s := m.current
+	if s == nil {
+		return
+	}
+	m.current = nil
+	m.stopped()
+	s.mu.Lock()
+	ended := maps.Clone(s.daemons)
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	for _, d := range ended {
+		require.NoError(m.t, d.lock(ctx))
+	}
 }
 
 // spec is that of the first GPU.
