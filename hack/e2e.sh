@@ -43,7 +43,7 @@ here() {
 		kubectl --namespace prism-system rollout status daemonset/prism-kubelet-plugin --timeout=90s >/dev/null
 		kubectl --namespace prism-system delete pods --selector app.kubernetes.io/component=mps >/dev/null
 	fi
-	go test -v -count 1 -timeout 40m ./test/e2e/... -run "$RUN" -skip "${SKIP:-^\$}"
+	go test -v -count 1 -timeout 80m ./test/e2e/... -run "$RUN" -skip "${SKIP:-^\$}"
 }
 
 hack/tools.sh

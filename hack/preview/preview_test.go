@@ -36,7 +36,7 @@ func scraping(t *testing.T) prometheus {
 		require.Eventually(t, func() bool {
 			found, err := p.ask(t.Context(), ready, 0)
 			return err == nil && len(found) > 0
-		}, 30*time.Second, 100*time.Millisecond, ready)
+		}, 2*time.Minute, 100*time.Millisecond, ready)
 	}
 	return p
 }
@@ -185,7 +185,7 @@ func checkPage(t *testing.T, p prometheus) {
 		drawn, err := draw(t.Context(), p, all, 10*time.Second)
 		err = errors.Join(err, page.Execute(&html, map[string]any{"Dashboards": drawn, "From": string(p), "Past": time.Second, "At": "now"}))
 		return assert.NoError(t, err) && strings.Contains(html.String(), "<polyline")
-	}, 30*time.Second, 100*time.Millisecond, "no panel has a line")
+	}, 2*time.Minute, 100*time.Millisecond, "no panel has a line")
 	assert.Contains(t, html.String(), "This is no Grafana")
 	for _, d := range all {
 		for _, each := range d.Panels {

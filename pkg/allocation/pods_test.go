@@ -156,7 +156,7 @@ func TestAllocations_IdleContainers_HaveIDs(t *testing.T) {
 func TestRun_RecordChanges_KubeletAskedOnce(t *testing.T) {
 	t.Parallel()
 	s := never
-	s.listAfter = 3 * time.Second
+	s.listAfter = 10 * time.Second
 	w := newWorld(t, s)
 	w.run()
 	w.eventually("it was asked at the start", func() bool { return w.kubelet.calls.Load() == 1 })

@@ -90,7 +90,7 @@ func TestMain(m *testing.M) {
 	i := inventory.New(inventory.Options{
 		Host: pcie.New(root), MemoryLimits: true,
 		Open: func(ctx context.Context, r hostfs.DriverRoot) (inventory.Session, error) {
-			session, err := nvml.Open(ctx, r.Library, nvml.Options{Root: r.Path, HostRoot: r.HostPath, Deadline: time.Second})
+			session, err := nvml.Open(ctx, r.Library, nvml.Options{Root: r.Path, HostRoot: r.HostPath, Deadline: 5 * time.Second})
 			if err != nil {
 				return nil, err
 			}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -138,19 +139,22 @@ func TestStatuses_AllAttemptsFail_GivenUp(t *testing.T) {
 // Reports within the delay are one write, and no request is sent before it has passed.
 func TestStatuses_ReportsWithinDelay_OneWrite(t *testing.T) {
 	t.Parallel()
-	const delay = 150 * time.Millisecond
-	var requested atomic.Int64
-	w := newWriter(t, claimWith(result(driverName, "gpu-a")), func(clienttesting.Action) error {
-		requested.CompareAndSwap(0, time.Now().UnixNano())
-		return nil
+	synctest.Test(t, func(t *testing.T) {
+		t.Helper()
+		const delay = 150 * time.Millisecond
+		var requested atomic.Int64
+		w := newWriter(t, claimWith(result(driverName, "gpu-a")), func(clienttesting.Action) error {
+			requested.CompareAndSwap(0, time.Now().UnixNano())
+			return nil
+		})
+		w.SetDelay(delay)
+		w.run(t)
+		start := time.Now()
+		w.Failed(claimRef, nil, "GPU is in use.")
+		w.Ready(claimRef, []kube.Device{device("gpu-a")})
+		w.drain(t)
+		assert.Equal(t, delay, time.Unix(0, requested.Load()).Sub(start), "by the bubble's clock")
+		assert.Equal(t, kube.StatusesStats{Written: 1}, w.Stats())
+		assert.Equal(t, metav1.ConditionTrue, ready(t, w.entries(t, driverName)["gpu-a"]).Status)
 	})
-	w.SetDelay(delay)
-	w.run(t)
-	start := time.Now()
-	w.Failed(claimRef, nil, "GPU is in use.")
-	w.Ready(claimRef, []kube.Device{device("gpu-a")})
-	w.drain(t)
-	assert.GreaterOrEqual(t, time.Unix(0, requested.Load()).Sub(start), delay)
-	assert.Equal(t, kube.StatusesStats{Written: 1}, w.Stats())
-	assert.Equal(t, metav1.ConditionTrue, ready(t, w.entries(t, driverName)["gpu-a"]).Status)
 }

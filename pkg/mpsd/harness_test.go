@@ -81,6 +81,7 @@ func newMachine(t *testing.T, driver model.DriverVersion) *machine {
 		Dir: filepath.Join(run, "mps"), Host: hostfs.New(node.Root()), System: Linux{}, Program: self, Version: "test",
 	}}
 	m.options.Times = defaultTimes
+	m.options.Times.Start, m.options.Times.Ask, m.options.Times.Quit, m.options.Times.Kill = deadline, deadline, deadline, deadline
 	require.NoError(t, errors.Join(os.WriteFile(m.gpuMem, program, 0o755), os.Chmod(run, 0o755), os.Chmod(node.Root(), 0o755)))
 	t.Cleanup(func() {
 		dir := m.dir()

@@ -263,7 +263,7 @@ func (g *fakeGPU) GetGpuInstancePossiblePlacements(*nvml.GpuInstanceProfileInfo)
 // openFake opens a session on the driver, with a deadline that is short for a test and long for a call that answers.
 func openFake(t *testing.T, d *fakeDriver) *Session {
 	t.Helper()
-	s, err := open(t.Context(), d, library.NewGate(), Options{Deadline: time.Second})
+	s, err := open(t.Context(), d, library.NewGate(), Options{Deadline: 3 * time.Second})
 	require.NoError(t, err)
 	return s
 }

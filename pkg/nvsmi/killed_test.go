@@ -49,7 +49,7 @@ func TestSetTimeslice_PluginKilled_ProgramKilled(t *testing.T) {
 	plugin.ExtraFiles = []*os.File{write}
 	require.NoError(t, plugin.Start())
 	require.NoError(t, write.Close())
-	const deadline = 10 * time.Second
+	const deadline = time.Minute
 	require.NoError(t, read.SetReadDeadline(time.Now().Add(deadline)))
 	lines := bufio.NewReader(read)
 	line, err := lines.ReadString('\n')

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -257,9 +258,11 @@ func TestMPS_NoControlDaemonCanBeStarted_SharesTainted(t *testing.T) {
 	service.problem = ""
 	service.mu.Unlock()
 	tainted()
+	const available = "Normal MPSAvailable: The MPS service can start control daemons again"
+	require.Eventually(t, func() bool { return slices.Contains(recorder.all(), available) }, time.Minute, time.Millisecond)
 	assert.Equal(t, []string{
 		"Warning MPSUnavailable: New claims get no MPS share of this node: the MPS service cannot start a control daemon: MPS needs nvidia-cuda-mps-control",
-		"Normal MPSAvailable: The MPS service can start control daemons again",
+		available,
 	}, recorder.all())
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
@@ -53,6 +55,10 @@ func TestRun_ConfigurationChanges_PublishedAndSet(t *testing.T) {
 	_, stop := n.run(t)
 	eventually(t, func() bool { return len(n.slices.published()) == 4 }, "the leader publishes")
 	eventually(t, func() bool { return n.tool.count(gpu.IntervalLong) == 2 }, "the leader sets intervals")
+	// A watch of the fake client has nothing of what changed before it.
+	eventually(t, func() bool {
+		return slices.ContainsFunc(n.client.Actions(), func(a clienttesting.Action) bool { return a.Matches("watch", "configmaps") })
+	}, "the configuration is watched")
 	_, err := n.client.CoreV1().ConfigMaps("ns").Update(t.Context(), configMap("timeslice", gpu.IntervalMedium), metav1.UpdateOptions{})
 	require.NoError(t, err)
 	eventually(t, func() bool { return n.tool.count(gpu.IntervalMedium) == 2 }, "intervals follow")

@@ -27,7 +27,7 @@ const ServerName = "prism-node"
 const (
 	// nodeTimeout is how long a node may take to answer. A node that takes longer is silent: one that hangs delays a list by no more.
 	nodeTimeout = 2 * time.Second
-	// headerTimeout is how long a node may take until its answer begins, of which the content may take longer.
+	// headerTimeout is how long a node may take until a connection is made, and until its answer begins, of which the content may take longer.
 	headerTimeout = 5 * time.Second
 	// listTime is how long a list may take: it ends with what it has, and another one has the rest.
 	listTime = 10 * time.Second
@@ -72,26 +72,27 @@ type Nodes struct {
 	now    func() time.Time
 }
 
-// limits are maxAnswer, nodeTimeout and listTime, but in tests.
+// limits are maxAnswer, nodeTimeout, listTime and headerTimeout, but in tests.
 type limits struct {
-	answer     int64
-	node, list time.Duration
+	answer              int64
+	node, list, connect time.Duration
 }
 
 // NewNodes makes one with the certificate of controllers: a directory with tls.crt, tls.key and ca.crt, the authority of plugins, which is
 // read for every connection.
 func NewNodes(certificate string, endpoints func(ctx context.Context) ([]Endpoint, error)) *Nodes {
-	dialer := &net.Dialer{Timeout: nodeTimeout}
-	return &Nodes{endpoints: endpoints, slots: make(chan struct{}, asked), limits: limits{maxAnswer, nodeTimeout, listTime}, now: time.Now, client: &http.Client{Transport: &http.Transport{
+	n := &Nodes{endpoints: endpoints, slots: make(chan struct{}, asked), limits: limits{maxAnswer, nodeTimeout, listTime, headerTimeout}, now: time.Now}
+	n.client = &http.Client{Transport: &http.Transport{
 		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			config, err := clientTLS(certificate)
 			if err != nil {
 				return nil, err
 			}
-			return (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext(ctx, network, address)
+			return (&tls.Dialer{NetDialer: &net.Dialer{Timeout: n.limits.connect}, Config: config}).DialContext(ctx, network, address)
 		},
 		ResponseHeaderTimeout: headerTimeout, MaxIdleConnsPerHost: 2, MaxIdleConns: 4 * asked, IdleConnTimeout: idleTimeout, DisableCompression: true,
-	}}}
+	}}
+	return n
 }
 
 func clientTLS(dir string) (*tls.Config, error) {

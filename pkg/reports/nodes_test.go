@@ -195,9 +195,9 @@ func TestNodes_Silent_Named(t *testing.T) {
 		return append(append(known, other...), Endpoint{Node: "n2"}, Endpoint{Node: "n3", Address: hanging.Addr().String()}), nil
 	}
 	nodes := NewNodes(certificate, all)
-	assert.Equal(t, limits{maxAnswer, nodeTimeout, listTime}, nodes.limits)
+	assert.Equal(t, limits{maxAnswer, nodeTimeout, listTime, headerTimeout}, nodes.limits)
 	nodes = withLongLimits(nodes)
-	nodes.limits.node = 5 * time.Second // that of the node that hangs
+	nodes.limits.node = 10 * time.Second // that of the node that hangs
 	found, err := nodes.List(t.Context(), Query{Namespace: "team"})
 	require.NoError(t, err)
 	assert.Len(t, found.Reports, 1)

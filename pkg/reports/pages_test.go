@@ -333,7 +333,7 @@ func TestList_SlowNode_PartByPart(t *testing.T) {
 		<-r.Context().Done()
 	})
 	nodes := withLongLimits(NewNodes(a.issue(t, "prism-controller"), func(context.Context) ([]Endpoint, error) { return []Endpoint{{Node: "n0", Address: address}}, nil }))
-	nodes.limits.node = 5 * time.Second
+	nodes.limits.node = 10 * time.Second
 	found, err := nodes.List(t.Context(), Query{Namespace: "team"})
 	require.NoError(t, err)
 	require.Len(t, found.Reports, 2)

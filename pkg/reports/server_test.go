@@ -45,7 +45,7 @@ func (a rights) Allowed(_ context.Context, by user.Info, what authorizationapi.R
 
 // withLongLimits sets limits that nodes stay within on a busy machine.
 func withLongLimits(n *Nodes) *Nodes {
-	n.limits.node, n.limits.list = time.Minute, time.Minute
+	n.limits.node, n.limits.list, n.limits.connect = time.Minute, time.Minute, time.Minute
 	n.client.Transport.(*http.Transport).ResponseHeaderTimeout = time.Minute
 	return n
 }

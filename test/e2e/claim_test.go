@@ -19,7 +19,7 @@ import (
 const prepareFailed = "FailedPrepareDynamicResources"
 
 // statusLimit is how long a claim's status, which is written after the kubelet has its answer, may take.
-const statusLimit = 20 * time.Second
+const statusLimit = 2 * time.Minute
 
 // grant is one device that a claim got, as the claim's status describes it.
 type grant struct {

@@ -22,7 +22,7 @@ const (
 	// gpuClass is the chart's class of whole GPUs.
 	gpuClass = driverName
 	// commandLimit ends a program that hangs.
-	commandLimit = 3 * time.Minute
+	commandLimit = 6 * time.Minute
 	// nodeGPUs is how many GPUs the node has. Those from index firstMIG on are advertised as MIG devices too, as values.yaml says,
 	// and those of sharedGPUs as time-sliced and MPS shares.
 	nodeGPUs, firstMIG = 8, 6

@@ -58,7 +58,7 @@ func TestConfigUnknown(t *testing.T) {
 	assert.Contains(t, message, "The configuration that was read before stays")
 	assert.Contains(t, message, "there are: e2e, whole")
 	const problem = `prism_node_config_problem{reason="NodeConfigInvalid"}`
-	assert.NoError(t, ns.measures(plugin, problem, "1"))
+	eventually(t, startLimit, func() error { return ns.measures(plugin, problem, "1") })
 	ns.advertisesMIG(t, startLimit)
 	ns.configured(t, "")
 	ns.warned("NodeConfigAccepted", "valid again")

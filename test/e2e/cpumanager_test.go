@@ -40,7 +40,7 @@ func TestCPUManager_StaticPolicy_GPUStaysThroughCgroupUpdates(t *testing.T) {
 	require.NotEqual(t, all, its)
 	eventually(t, startLimit, func() error { return ns.hasCPUs("shared", all, false) })
 	assert.NotContains(t, ns.cpus("shared"), its, "it may run on all CPUs but the other pod's")
-	require.NoError(t, ns.updated("shared"))
+	eventually(t, startLimit, func() error { return ns.updated("shared") })
 	ns.opens("shared", shared)
 	ns.sees("shared", "main", shared)
 

@@ -13,7 +13,7 @@ import (
 )
 
 // driverLimit is how long the plugin may take to notice that a driver came or went.
-const driverLimit = 40 * time.Second
+const driverLimit = 2 * time.Minute
 
 // TestWholeDriverUnloaded: without a driver the node advertises nothing, and nothing is measured; the same plugin process goes on when it
 // is back, and metrics have the name of a pod again that had its GPU before.

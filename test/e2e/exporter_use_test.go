@@ -53,7 +53,7 @@ func (ns *namespace) works(u use) {
 	require.NoError(ns.t, err)
 	script := fmt.Sprintf(`cat >/tmp/gpu-load.$$ && chmod 755 /tmp/gpu-load.$$ && mv /tmp/gpu-load.$$ /tmp/gpu-load || exit
 : >/tmp/gpu-load.out; /tmp/gpu-load --memory %dGi --sm %d >>/tmp/gpu-load.out 2>&1 </dev/null & load=$!
-for i in $(seq 300); do grep -q working /tmp/gpu-load.out && exit; kill -0 $load 2>/dev/null || break; sleep 0.1; done
+for i in $(seq 900); do grep -q working /tmp/gpu-load.out && exit; kill -0 $load 2>/dev/null || break; sleep 0.1; done
 cat /tmp/gpu-load.out; exit 1`, u.gibibytes, u.percent)
 	out, err := ns.run(program, ns.execLine(u.pod, "main", "sh", "-c", script)...)
 	require.NoError(ns.t, err, "gpu-load in %s does not work: %s", u.pod, out)
@@ -88,7 +88,7 @@ func (c *cluster) freshExporter(t *testing.T) *corev1.Pod {
 		return pod
 	}
 	c.must(t, c.kubectl("rollout", "restart", "--namespace", system, "daemonset/prism-exporter")...)
-	c.must(t, c.kubectl("rollout", "status", "--namespace", system, "daemonset/prism-exporter", "--timeout=90s")...)
+	c.must(t, c.kubectl("rollout", "status", "--namespace", system, "daemonset/prism-exporter", "--timeout=4m")...)
 	eventually(t, startLimit, ready)
 	return pod
 }
@@ -246,8 +246,11 @@ func (ns *namespace) isNotMeasured(g *grant) {
 // countsAsDriver checks that a counter of the GPU has what the hardware counted since the driver was loaded, and nothing of before.
 func (ns *namespace) countsAsDriver(g *grant) {
 	ns.t.Helper()
-	measured, err := ns.prometheus().number("prism_gpu_energy_joules_total{job=%q,gpu_uuid=%q}", podMonitorJob, g.gpu())
-	require.NoError(ns.t, err)
+	var measured float64
+	eventually(ns.t, startLimit, func() (err error) {
+		measured, err = ns.prometheus().number("prism_gpu_energy_joules_total{job=%q,gpu_uuid=%q}", podMonitorJob, g.gpu())
+		return err
+	})
 	gpus, err := ns.partitions() // later, so there is not less
 	require.NoError(ns.t, err)
 	counted := gpus[g.Index].Load.Totals["power"]

@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -18,7 +17,7 @@ func TestFirstInstall_ResourceLimits_PodRuns(t *testing.T) {
 	c.reinstall(t)
 	ns := exclusive(t)
 	ns.apply("extended-resource/pod.yaml")
-	ns.do("wait", "--for=condition=Ready", "--timeout="+(2*time.Minute).String(), "pod/extended-resource")
+	ns.do("wait", "--for=condition=Ready", "--timeout="+startLimit.String(), "pod/extended-resource")
 	status := ns.pod("extended-resource").Status.ExtendedResourceClaimStatus
 	require.NotNil(t, status)
 	ns.sees("extended-resource", "main", ns.granted(status.ResourceClaimName)...)

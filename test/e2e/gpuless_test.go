@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -41,9 +40,9 @@ func TestNodeWithoutGPU_IsSilent(t *testing.T) {
 	t.Cleanup(func() {
 		c.must(t, c.onBareNode(simgpu, "destroy")...)
 		c.must(t, c.kubectl("delete", "pod", "--namespace", system, pod.Name)...)
-		eventually(t, 2*time.Minute, func() error { return c.hasSlices(bareNode, false) })
+		eventually(t, startLimit, func() error { return c.hasSlices(bareNode, false) })
 	})
-	eventually(t, 2*time.Minute, func() error { return c.hasSlices(bareNode, true) })
+	eventually(t, startLimit, func() error { return c.hasSlices(bareNode, true) })
 	require.NoError(t, c.silentAbout(bareNode))
 }
 

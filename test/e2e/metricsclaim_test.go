@@ -29,7 +29,9 @@ func TestMetricsOptions_ClassAndClaim_Merged(t *testing.T) {
 	ns := inParallel(t, 1)
 	t.Cleanup(func() { ns.must(t, ns.kubectl("delete", "deviceclass", "sampled.gpu.example.com")...) })
 	ns.apply("metrics-class/pod.yaml")
-	claim := ns.claimOf(ns.ready("metrics-class"), "gpu")
+	pod := ns.ready("metrics-class")
+	ns.grantedTo(pod, "gpu") // the status is written after the pod has started
+	claim := ns.claimOf(pod, "gpu")
 	require.Len(t, claim.Status.Devices, 1)
 	data := string(claim.Status.Devices[0].Data.Raw)
 	assert.Contains(t, data, `"interval":"2s"`)

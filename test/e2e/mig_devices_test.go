@@ -104,7 +104,7 @@ func (c *cluster) leavesNoInstance(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() {
 		for index := range c.gpus.size {
-			eventually(t, 10*time.Second, func() error { return c.instances(index, 0) })
+			eventually(t, startLimit, func() error { return c.instances(index, 0) })
 		}
 	})
 }
@@ -133,9 +133,15 @@ func migPod(name, class string, selectors ...string) workload {
 // createMIG creates a pod with a MIG device of a profile on one GPU.
 func (ns *namespace) createMIG(pod, profile string, index int) {
 	ns.t.Helper()
+	ns.create(ns.onGPU(pod, profile, index))
+}
+
+// onGPU is a pod with a MIG device of a profile on one GPU.
+func (ns *namespace) onGPU(pod, profile string, index int) workload {
+	ns.t.Helper()
 	const attribute = `device.attributes["gpu.prism.dev"].`
-	ns.create(migPod(pod, "mig.gpu.prism.dev",
-		fmt.Sprintf(attribute+"profile == %q", profile), fmt.Sprintf(attribute+"parentUUID == %q", ns.mustPartitions(ns.t, index).UUID)))
+	return migPod(pod, "mig.gpu.prism.dev",
+		fmt.Sprintf(attribute+"profile == %q", profile), fmt.Sprintf(attribute+"parentUUID == %q", ns.mustPartitions(ns.t, index).UUID))
 }
 
 // migDevice waits for the pod and returns the MIG device that it got, of which it sees all and nothing else.

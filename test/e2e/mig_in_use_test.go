@@ -36,7 +36,7 @@ func TestMIGDevice_InUseAfterItsPod_OverlapTainted(t *testing.T) {
 
 	ns.must(t, ns.simgpu("inject", "release", held.UUID)...)
 	start := time.Now()
-	ns.do("wait", "--for=delete", "--timeout=90s", "pod/held")
+	ns.do("wait", "--for=delete", "--timeout=4m", "pod/held")
 	t.Logf("the pod was gone %.1f s after the process that used its MIG device", time.Since(start).Seconds())
 	require.NoError(t, ns.instances(7, 1))
 	eventually(t, startLimit, func() error {

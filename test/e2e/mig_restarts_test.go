@@ -41,16 +41,18 @@ func TestMIGPluginKilledInCreation(t *testing.T) {
 	ns.must(t, ns.simgpu("inject", "mig-latency", "--create-gi", "30s")...)
 	fast := ns.simgpu("inject", "mig-latency")
 	t.Cleanup(func() { ns.must(t, fast...) })
+	// At once: the calls that create instances have a deadline.
+	pid, pods := ns.pid(t, plugin), []workload{ns.onGPU("stays", "1g.10gb", 7)}
 	for index := firstMIG; index < nodeGPUs; index++ {
-		ns.createMIG(fmt.Sprintf("goes-%d", index), "1g.10gb", index)
+		pods = append(pods, ns.onGPU(fmt.Sprintf("goes-%d", index), "1g.10gb", index))
 	}
-	ns.createMIG("stays", "1g.10gb", 7)
+	ns.create(pods...)
 	eventually(t, startLimit, func() error { return ns.halfMade(6) })
 	eventually(t, startLimit, func() error { return ns.halfMade(7) })
 	for _, pod := range []string{"goes-6", "goes-7", "stays"} {
 		eventually(t, startLimit, func() error { return ns.assigned(pod) })
 	}
-	ns.must(t, ns.onNode("kill", "-KILL", ns.pid(t, plugin))...)
+	ns.must(t, ns.onNode("kill", "-KILL", pid)...)
 	ns.must(t, fast...)
 	require.NoError(t, ns.halfMade(6), "a crash leaves a GPU instance without a compute instance")
 	start := time.Now()
@@ -78,9 +80,11 @@ func TestMIGPluginDeletedInCreation(t *testing.T) {
 	ns.createMIG("goes", "1g.10gb", 6)
 	ns.migDevice("goes")
 
-	ns.must(t, ns.simgpu("inject", "mig-latency", "--create-gi", "5s", "--destroy-ci", "5s")...)
-	fast := sync.OnceFunc(func() { ns.must(t, ns.simgpu("inject", "mig-latency")...) })
-	t.Cleanup(fast)
+	answer := sync.OnceFunc(func() { ns.must(t, ns.simgpu("inject", "clear")...) })
+	t.Cleanup(answer)
+	for _, call := range []string{"nvmlGpuInstanceDestroy", "nvmlGpuInstanceCreateComputeInstance*"} {
+		ns.must(t, ns.simgpu("inject", "hang", "--call", call)...)
+	}
 	ns.do("delete", "pod", "goes", "--wait=false")
 	eventually(t, startLimit, func() error { return ns.halfMade(6) })
 	ns.createMIG("comes", "1g.10gb", 7)
@@ -88,10 +92,10 @@ func TestMIGPluginDeletedInCreation(t *testing.T) {
 	ns.must(t, ns.kubectl("delete", "pod", old.pod.Name, "--namespace", system, "--wait=false")...)
 	require.NoError(t, ns.halfMade(6), "it is not removed yet")
 	require.NoError(t, ns.halfMade(7), "it is not made yet")
+	answer()
 	start := time.Now()
 	ns.migDevice("comes")
 	t.Logf("the pod had its MIG device %.1f s after the plugin was deleted", time.Since(start).Seconds())
-	fast()
 	eventually(t, startLimit, func() error { return ns.gone(old.pod) })
 	ns.plugin(t)
 	assert.Len(t, old.prepared(ns.name), 2, "claims that the old plugin prepared")

@@ -36,7 +36,7 @@ func TestWholeAdminSeesGPUsInUse(t *testing.T) {
 	ns.configured(t, "whole")
 	eventually(t, startLimit, ns.advertisesWholeOnly)
 	ns.apply("nine-pods/job.yaml")
-	ns.do("wait", "--for=jsonpath={.status.ready}=8", "--timeout=90s", "job/nine-pods")
+	ns.do("wait", "--for=jsonpath={.status.ready}=8", "--timeout=4m", "job/nine-pods")
 
 	ns.do("label", "namespace", ns.name, adminLabel)
 	ns.apply("admin-access/pod.yaml")

@@ -56,7 +56,7 @@ func (c *cluster) mpsService(t *testing.T) *corev1.Pod {
 // renewMPSService deletes the pod of the MPS service, which no update of the chart replaces, and waits for the next one.
 func (c *cluster) renewMPSService(t *testing.T) {
 	t.Helper()
-	c.must(t, c.kubectl("delete", "pods", "--namespace", system, "--selector", mpsSelector, "--timeout=90s")...)
+	c.must(t, c.kubectl("delete", "pods", "--namespace", system, "--selector", mpsSelector, "--timeout=4m")...)
 }
 
 // mpsDirectory is the node's directory of the MPS service of a driver, as the tests see it.
@@ -215,7 +215,7 @@ func (ns *namespace) withoutMPSService(do func()) {
 }
 
 // mpsLimit is how long the plugin may take to notice what became of a control daemon.
-const mpsLimit = 45 * time.Second
+const mpsLimit = 2 * time.Minute
 
 // stays complains when the daemon is another process than it was.
 func (ns *namespace) stays(before gpu.MPSDaemon) {

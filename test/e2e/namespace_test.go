@@ -16,7 +16,7 @@ import (
 )
 
 // startLimit is how long a pod may take to start, on a machine that does other things too.
-const startLimit = 90 * time.Second
+const startLimit = 4 * time.Minute
 
 // ownLabel marks the namespaces of tests, so that a later run can remove what an interrupted one left.
 const ownLabel = "e2e.prism.dev/test=true"
@@ -57,7 +57,7 @@ func newNamespace(t *testing.T, c *cluster) *namespace {
 	require.NoError(t, err)
 	t.Cleanup(ns.end)
 	// Pods are forbidden before the one, and wait for the other.
-	eventually(t, time.Minute, func() error {
+	eventually(t, startLimit, func() error {
 		return errors.Join(ns.read(&corev1.ServiceAccount{}, "serviceaccount", "default"),
 			ns.read(&corev1.ConfigMap{}, "configmap", "kube-root-ca.crt"))
 	})
@@ -108,7 +108,7 @@ func (ns *namespace) pod(name string) *corev1.Pod {
 // delete deletes objects and waits until they are gone.
 func (ns *namespace) delete(what ...string) {
 	ns.t.Helper()
-	ns.do(append([]string{"delete", "--timeout=90s"}, what...)...)
+	ns.do(append([]string{"delete", "--timeout=4m"}, what...)...)
 }
 
 // event waits for an event of the pod with this reason and returns its message.
@@ -153,7 +153,7 @@ func (ns *namespace) end() {
 			ns.claims[string(claims.Items[i].UID)] = true
 		}
 	}
-	_, err := ns.try("delete", "--all", "--timeout=90s", "jobs,pods,resourceclaims")
+	_, err := ns.try("delete", "--all", "--timeout=4m", "jobs,pods,resourceclaims")
 	assert.NoError(ns.t, err)
 	ns.checkNothingKept()
 	_, err = ns.try("delete", "--wait=false", "--ignore-not-found", "namespace", ns.name)
@@ -163,7 +163,7 @@ func (ns *namespace) end() {
 func (ns *namespace) checkNothingKept() {
 	ns.t.Helper()
 	for uid := range ns.claims {
-		eventually(ns.t, 10*time.Second, func() error {
+		eventually(ns.t, startLimit, func() error {
 			files, err := ns.keptFor(uid, ns.name)
 			if err == nil && len(files) > 0 {
 				err = fmt.Errorf("after the end of claim %s the node still has %s", uid, strings.Join(files, ", "))

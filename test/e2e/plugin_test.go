@@ -22,7 +22,7 @@ const (
 func (c *cluster) plugin(t *testing.T) *corev1.Pod {
 	t.Helper()
 	var plugin *corev1.Pod
-	eventually(t, time.Minute, func() error {
+	eventually(t, startLimit, func() error {
 		var pods corev1.PodList
 		if err := c.get(&pods, "pods", "--namespace", system, "--selector", pluginSelector); err != nil {
 			return err
@@ -80,7 +80,7 @@ func (c *cluster) restarted(pod *corev1.Pod) error {
 // rolledOut waits until the plugin's DaemonSet is what it should be.
 func (c *cluster) rolledOut(t *testing.T) {
 	t.Helper()
-	c.must(t, c.kubectl("rollout", "status", "--namespace", system, "daemonset/"+pluginName, "--timeout=90s")...)
+	c.must(t, c.kubectl("rollout", "status", "--namespace", system, "daemonset/"+pluginName, "--timeout=4m")...)
 }
 
 // pid finds the process of the plugin's container in the node's process namespace.

@@ -22,7 +22,7 @@ func TestProfile_Namespaces_Profiled(t *testing.T) {
 	ns := profiled(t, 3)
 	no, yes := false, true
 	waits := inPrograms("main", "python3", "-c", "import os, sys, time\nwhile not os.path.exists('/tmp/end'): time.sleep(0.05)\nsys.exit(3)")
-	probe := &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 30, FailureThreshold: 1, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{
+	probe := &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 120, FailureThreshold: 1, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{
 		Command: []string{"python3", "-c", "import os; exit('LD_PRELOAD' in os.environ)"},
 	}}}
 	waits.LivenessProbe, waits.ReadinessProbe = probe, probe
@@ -49,8 +49,8 @@ func TestProfile_Namespaces_Profiled(t *testing.T) {
 	}
 }
 
-// retentionLimit is longer than a retention of a minute and two sweeps of the plugin.
-const retentionLimit = 4 * time.Minute
+// retentionLimit is longer than a retention of three minutes and two sweeps of the plugin.
+const retentionLimit = 8 * time.Minute
 
 // preloading is a pod that has something in the place of the list of preloaded libraries.
 type preloading struct {
@@ -97,9 +97,7 @@ func TestProfile_PreloadList_MergedOrUnprofiled(t *testing.T) {
 		}
 		message := ns.says(pod, "Profiling", metav1.ConditionFalse, c.reason)
 		assert.Contains(t, message, "main")
-		its, err := ns.reports("--field-selector", "spec.claim="+pod)
-		require.NoError(t, err)
-		for _, r := range its {
+		for _, r := range ns.allReports("--field-selector", "spec.claim="+pod) {
 			assert.Equal(t, c.reason, r.Status.Reason)
 		}
 	}
@@ -124,7 +122,7 @@ func TestProfile_PathInContainer_Downloaded(t *testing.T) {
 // the claim.
 func TestProfile_RetentionPassed_ReportGone(t *testing.T) {
 	ns := profiled(t, 1)
-	ns.createProfiled("short", `{"output": {"retention": "1m"}, "match": {"regex": "facts\\.py$"}}`, nil, inPrograms("main", "python3", "/opt/facts.py"))
+	ns.createProfiled("short", `{"output": {"retention": "3m"}, "match": {"regex": "facts\\.py$"}}`, nil, inPrograms("main", "python3", "/opt/facts.py"))
 	assert.Equal(t, map[string]int32{"main": 7}, ns.exits("short"))
 	folder := filepath.Join(ns.stateDirectory(), "profiles", ns.reportsOf("short", 1, "Ready")[0].Spec.ClaimUID)
 	ns.delete("pod", "short")
@@ -150,7 +148,7 @@ func TestProfile_NamespaceDeleted_ReportsGone(t *testing.T) {
 	folder := filepath.Dir(ns.inbox("left"))
 	require.DirExists(t, folder)
 	begin := time.Now()
-	ns.must(t, ns.kubectl("delete", "--timeout", reportLimit.String(), "namespace", ns.name)...)
+	ns.must(t, ns.kubectl("delete", "--timeout", "4m", "namespace", ns.name)...)
 	gone := time.Since(begin)
 	eventually(t, startLimit, func() error {
 		if _, err := os.Stat(folder); err == nil {
@@ -174,7 +172,6 @@ func TestProfile_Defaults_ByNamespace(t *testing.T) {
 		assert.Equal(t, map[string]int32{"main": 7}, ns.exits(pod))
 	}
 	ns.reportsOf("plain", 1, "Ready")
-	all, err := ns.reports()
-	require.NoError(t, err)
+	all := ns.allReports()
 	require.Len(t, all, 1, "%v", errReports(all))
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -43,15 +42,15 @@ func (ns *namespace) runsAs(pod, fields string, reports int, ready []string, con
 		failed := slices.DeleteFunc(slices.Clone(its), func(r reportOf) bool {
 			return r.Status.State == "Ready" || !slices.Contains(ready, r.Spec.Container)
 		})
-		byNsys := slices.IndexFunc(failed, func(r reportOf) bool { return !strings.HasPrefix(r.Status.Message, "nsys exited") }) < 0
+		byNsys := slices.IndexFunc(failed, func(r reportOf) bool {
+			return !strings.HasPrefix(r.Status.Message, "nsys exited") && !strings.HasPrefix(r.Status.Message, "nsys did not write the report in time")
+		}) < 0
 		if len(failed) > 0 && byNsys && i < maxRecordings {
 			ns.t.Logf("nsys failed by itself: %+v", failed)
 			continue
 		}
 		assert.Empty(ns.t, failed, "reports that are not Ready")
-		none, err := ns.reports("--field-selector", "spec.claim="+without)
-		require.NoError(ns.t, err)
-		assert.Empty(ns.t, none, "reports of a claim without a profile")
+		assert.Empty(ns.t, ns.allReports("--field-selector", "spec.claim="+without), "reports of a claim without a profile")
 		return its
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -103,7 +104,7 @@ func TestProfile_Server_ReportOutlivesPod(t *testing.T) {
 	assert.Equal(t, map[string]int32{"main": 5}, ns.exits("server"))
 	hold("null")
 	uid := ns.claim("server").UID
-	ns.do("delete", "--ignore-not-found", "--timeout=90s", "pod,resourceclaim", "server")
+	ns.do("delete", "--ignore-not-found", "--timeout=4m", "pod,resourceclaim", "server")
 
 	r := ns.reportsOf("server", 1, "Ready")[0]
 	assert.Equal(t, recording.Metadata.Name, r.Metadata.Name)
@@ -163,11 +164,8 @@ func (ns *namespace) downloadsByCLI(r reportOf) {
 func (ns *namespace) removed(r reportOf) {
 	ns.t.Helper()
 	ns.must(ns.t, ns.kubectlPrism("download", "--claim", r.Spec.Claim, "--output", ns.t.TempDir(), "--remove-source")...)
-	left, err := ns.reports()
-	require.NoError(ns.t, err)
-	assert.Empty(ns.t, left)
-	_, err = ns.getRaw(contentPath(ns.name, r.Metadata.Name))
-	assert.True(ns.t, apierrors.IsNotFound(err), "%v", err)
+	assert.Empty(ns.t, ns.allReports())
+	ns.notFound(contentPath(ns.name, r.Metadata.Name))
 	files, err := filepath.Glob(filepath.Join(ns.stateDirectory(), "profiles", r.Spec.ClaimUID, "reports/*"))
 	require.NoError(ns.t, err)
 	assert.Empty(ns.t, files)
@@ -202,17 +200,23 @@ func TestProfile_Strangers_Forbidden(t *testing.T) {
 			{false, []string{"get", "--raw", "/apis/" + reportsVersion + "/reports"}},
 			{user.edits, []string{"delete", "--raw", list + "/" + r.Metadata.Name}},
 		} {
-			_, err := ns.run("", append(line, c.args...)...)
 			if c.allowed {
-				assert.NoError(t, err, "%s: %v", user.name, c.args)
-			} else if assert.Error(t, err, "%s: %v", user.name, c.args) {
+				eventually(t, reportLimit, func() error { // the node may be silent on a busy machine
+					_, err := ns.run("", append(line, c.args...)...)
+					if err != nil {
+						err = fmt.Errorf("%s: %w", user.name, err)
+					}
+					return err
+				})
+				continue
+			}
+			_, err := ns.run("", append(line, c.args...)...)
+			if assert.Error(t, err, "%s: %v", user.name, c.args) {
 				assert.Contains(t, err.Error(), "orbidden", "%s: %v", user.name, c.args)
 			}
 		}
 	}
-	left, err := ns.reports()
-	require.NoError(t, err)
-	assert.Empty(t, left, "the editor removed it")
+	assert.Empty(t, ns.allReports(), "the editor removed it")
 }
 
 // userWith is a command line of kubectl for a new user with a role in a namespace; without a role: for one without rights.
@@ -228,11 +232,28 @@ func (ns *namespace) userWith(name, role string, at *namespace) []string {
 // TestProfile_API_Available: the API server counts the API of reports as available and finds what it has.
 func TestProfile_API_Available(t *testing.T) {
 	ns := profiled(t, 0)
-	metrics := ns.must(t, ns.kubectl("get", "--raw", "/metrics")...)
-	assert.Contains(t, metrics, `aggregator_unavailable_apiservice{name="v1alpha1.profiles.gpu.prism.dev"} 0`)
+	const available = `aggregator_unavailable_apiservice{name="v1alpha1.profiles.gpu.prism.dev"} 0`
+	eventually(t, startLimit, func() error { // a check that failed on a busy machine counts until the next one
+		if metrics := ns.must(t, ns.kubectl("get", "--raw", "/metrics")...); !strings.Contains(metrics, available) {
+			return errors.New("the API server counts the API as unavailable")
+		}
+		return nil
+	})
 	resources := ns.do("api-resources", "--api-group=profiles.gpu.prism.dev", "--output=name")
 	assert.Equal(t, "reports.profiles.gpu.prism.dev\n", resources)
 	ns.do("get", "reports.profiles.gpu.prism.dev", "--all-namespaces")
-	_, err := ns.getRaw(fmt.Sprintf("/apis/%s/namespaces/%s/reports/none", reportsVersion, ns.name))
-	assert.True(t, apierrors.IsNotFound(err), "%v", err)
+	ns.notFound(fmt.Sprintf("/apis/%s/namespaces/%s/reports/none", reportsVersion, ns.name))
+}
+
+// notFound checks that the API has no such thing. Of a report it says so when all nodes have answered.
+func (ns *namespace) notFound(path string) {
+	ns.t.Helper()
+	eventually(ns.t, reportLimit, func() error {
+		_, err := ns.getRaw(path)
+		require.Error(ns.t, err, path)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
 }

@@ -28,7 +28,7 @@ const (
 	reportsVersion   = "profiles.gpu.prism.dev/v1alpha1"
 	// toolLimit is how long a node may take until a version of the profiler is installed and proven, and reportLimit until the report of a
 	// process that exited can be downloaded, on a machine that does other things too.
-	toolLimit, reportLimit = 3 * time.Minute, 90 * time.Second
+	toolLimit, reportLimit = 5 * time.Minute, 5 * time.Minute
 	// exitLimit is how long the containers of a profiled pod may take to start and exit. On a machine that runs other tests beside it, nsys
 	// may take the whole startTimeout of profilerValues to start and a minute to end, at each of the two processes that a container has
 	// one after another.
@@ -92,11 +92,11 @@ var profilerInstalled = sync.OnceValue(func() error {
 		return err
 	}
 	for _, what := range []string{"daemonset/" + pluginName, "daemonset/" + profilerName, "deployment/" + controllerName} {
-		if _, err := c.run("", c.kubectl("rollout", "status", "--namespace", system, what, "--timeout=150s")...); err != nil {
+		if _, err := c.run("", c.kubectl("rollout", "status", "--namespace", system, what, "--timeout=4m")...); err != nil {
 			return err
 		}
 	}
-	available := c.kubectl("wait", "--for=condition=Available", "--timeout=60s", "apiservice/v1alpha1.profiles.gpu.prism.dev")
+	available := c.kubectl("wait", "--for=condition=Available", "--timeout=4m", "apiservice/v1alpha1.profiles.gpu.prism.dev")
 	if _, err := c.run("", available...); err != nil {
 		return err
 	}
@@ -251,6 +251,18 @@ func (ns *namespace) reports(selectors ...string) ([]reportOf, error) {
 	return list.Items, err
 }
 
+// allReports are the reports of a moment at which no node is silent. One that does not answer in time on a busy machine is silent for all lists
+// for a while.
+func (ns *namespace) allReports(selectors ...string) []reportOf {
+	ns.t.Helper()
+	var found []reportOf
+	eventually(ns.t, reportLimit, func() (err error) {
+		found, err = ns.reports(selectors...)
+		return err
+	})
+	return found
+}
+
 // reportsOf waits until a claim has this many reports, and each of them is in one of these states for good.
 func (ns *namespace) reportsOf(claim string, count int, states ...string) []reportOf {
 	ns.t.Helper()
@@ -331,7 +343,7 @@ func (ns *namespace) exits(pod string) map[string]int32 {
 // prints waits until the log of a container has a text.
 func (ns *namespace) prints(pod, container, text string) {
 	ns.t.Helper()
-	eventually(ns.t, startLimit, func() error {
+	eventually(ns.t, exitLimit, func() error {
 		log, err := ns.try("logs", pod, "--container", container)
 		if err == nil && !strings.Contains(log, text) {
 			err = fmt.Errorf("container %s of pod %s has not printed %q yet: %s", container, pod, text, log)

@@ -28,7 +28,7 @@ const (
 	// prometheusAddress is where Prometheus listens in the cluster's network namespace.
 	prometheusAddress = "127.0.0.1:9090"
 	// prometheusBuildLimit is how long the first build of Prometheus may take.
-	prometheusBuildLimit = 20 * time.Minute
+	prometheusBuildLimit = 40 * time.Minute
 	// requestLimit ends a request to a pod that is gone.
 	requestLimit = 5 * time.Second
 )

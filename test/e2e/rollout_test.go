@@ -27,7 +27,7 @@ const (
 	// overlapping is how many claims must have been prepared while two plugins ran.
 	overlapping = 5
 	// rollouts are at least two, one of what another one left, and more until enough claims came while two plugins ran.
-	minRollouts, maxRollouts = 2, 5
+	minRollouts, maxRollouts = 2, 20
 )
 
 // TestWholeRollingUpdateUnderLoad: rolling updates in a row under a stream of short pods lose no call of the kubelet.

@@ -104,7 +104,7 @@ func TestWholeSharedByPods(t *testing.T) {
 func TestWholeAllGPUsInUse(t *testing.T) {
 	ns := exclusive(t)
 	ns.apply("nine-pods/job.yaml")
-	ns.do("wait", "--for=jsonpath={.status.ready}=8", "--timeout=90s", "job/nine-pods")
+	ns.do("wait", "--for=jsonpath={.status.ready}=8", "--timeout=4m", "job/nine-pods")
 	running, pending := ns.podsOf("nine-pods")
 	require.Len(t, running, 8)
 	require.Len(t, pending, 1)
@@ -151,7 +151,7 @@ func TestWholeNodeReboots(t *testing.T) {
 	ns.do("wait", "--for=condition=Ready", "--timeout=2m", "pod/registered")
 	ns.delete("pod", "registered")
 	t.Parallel()
-	eventually(t, 2*time.Minute, func() error { return ns.startedAgain(before) })
+	eventually(t, startLimit, func() error { return ns.startedAgain(before) })
 	t.Logf("the pod ran again %.1f s after the node was back", time.Since(start).Seconds())
 	require.Equal(t, has, ns.grantedTo(ns.ready("two-containers"), "gpu"))
 	ns.sees("two-containers", "first", has...)

@@ -67,7 +67,7 @@ func TestMain(m *testing.M) {
 	if path == "" {
 		os.Exit(sandbox.OnGPUMachine(m))
 	}
-	d := New(Options{Find: func() (string, error) { return path, nil }, Deadline: 3 * time.Second})
+	d := New(Options{Find: func() (string, error) { return path, nil }, Deadline: 10 * time.Second})
 	answers := json.NewEncoder(os.Stdout)
 	for asked := bufio.NewScanner(os.Stdin); asked.Scan(); {
 		var command string

@@ -31,10 +31,11 @@ func TestRun_Inherited_AsWithout(t *testing.T) {
 		"pipes": `rm -f /run/work/closed
 sh -c 'echo a; exec >&-; for i in $(seq 500); do [ -e /run/work/closed ] && break; sleep 0.01; done; echo $i >/run/work/rounds' profiled | { cat; touch /run/work/closed; }
 while [ ! -s /run/work/rounds ]; do sleep 0.01; done; [ "$(cat /run/work/rounds)" != 500 ] && echo closed at once`,
-		"large output":             `sh -c 'head -c 3000000 /dev/zero' profiled | wc -c`,
-		"children that outlive it": `sh -c '(sleep 0.05; echo late) & echo first' profiled; sleep 0.2`,
-		"variables":                `A="b c" D= env -u GIVEN sh -c 'env | grep -vE "^(GIVEN|LD_PRELOAD|PRISM_PROFILED|PWD|OLDPWD|_|QUADD)" | sort' profiled`,
-		"exit by each signal":      `for s in 1 2 3 6 8 10 14; do sh -c "ulimit -c 0; kill -$s \$\$" profiled 2>&1 | cat; done; for s in 1 2 3 6 8 10 14; do sh -c "ulimit -c 0; kill -$s \$\$" profiled 2>/dev/null; echo $?; done 2>/dev/null`,
+		"large output": `sh -c 'head -c 3000000 /dev/zero' profiled | wc -c`,
+		"children that outlive it": `sh -c '(while [ ! -e /run/work/ended ]; do sleep 0.01; done; echo late; : >/run/work/late) & echo first' profiled
+: >/run/work/ended; while [ ! -e /run/work/late ]; do sleep 0.01; done`,
+		"variables":           `A="b c" D= env -u GIVEN sh -c 'env | grep -vE "^(GIVEN|LD_PRELOAD|PRISM_PROFILED|PWD|OLDPWD|_|QUADD)" | sort' profiled`,
+		"exit by each signal": `for s in 1 2 3 6 8 10 14; do sh -c "ulimit -c 0; kill -$s \$\$" profiled 2>&1 | cat; done; for s in 1 2 3 6 8 10 14; do sh -c "ulimit -c 0; kill -$s \$\$" profiled 2>/dev/null; echo $?; done 2>/dev/null`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

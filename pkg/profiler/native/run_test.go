@@ -145,7 +145,7 @@ func TestRun_Range_Noted(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ script, state, reason string }{
 		"reached": {
-			"grep -q RangeNotReached /run/prism/results/s*/note && touch /run/work/begun; while ! grep -q '^reason=$' /run/prism/results/s*/note; do sleep 0.01; done",
+			"until grep -q RangeNotReached /run/prism/results/s*/note; do sleep 0.01; done; touch /run/work/begun; while ! grep -q '^reason=$' /run/prism/results/s*/note; do sleep 0.01; done",
 			finished, "RangeNotReached ",
 		},
 		"not reached": {"true", "Starting Recording Ending Failed", "RangeNotReached RangeNotReached"},
@@ -308,7 +308,7 @@ func TestRun_ExecSession_Untouched(t *testing.T) {
 func TestRun_SupervisorKilled_ProcessKilled(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, nil)
-	script := c.script(t, `echo $$ $PPID >/run/work/pids; exec sleep 1000`)
+	script := c.script(t, `until grep -q Recording /run/prism/results/s*/note; do sleep 0.01; done; echo $$ $PPID >/run/work/pids; exec sleep 1000`)
 	code, output := c.run(t, c.outer(t, strings.Join(script, " ")+` &
 while [ ! -s /run/work/pids ]; do sleep 0.01; done; read process above </run/work/pids; kill -9 $above; wait $!; echo $?
 while grep -qs '^State:.[^ZX]' /proc/$process/status; do sleep 0.01; done

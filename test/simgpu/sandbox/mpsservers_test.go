@@ -131,6 +131,7 @@ func TestMPS_QuitWithTimeout_ForcesServerThatAnswers(t *testing.T) {
 	_, code := m.askAt(m.pipe, 0, "quit -t 0")
 	assert.Zero(t, code)
 	assert.NoError(t, control.Wait())
+	m.eventually(func() bool { return m.node.Model.GPUs()[0].Clients == 0 })
 	assert.Equal(t, "cuMemAlloc_v2: 806", held.more())
 
 	control = m.start()

@@ -115,11 +115,11 @@ type answer struct {
 	code int
 }
 
-// untilEqual asks both control daemons until their answers are the same, for some seconds: on a busy machine NVIDIA's user interface sometimes
+// untilEqual asks both control daemons until their answers are the same, for up to a minute: on a busy machine NVIDIA's user interface sometimes
 // exits before it has printed the answer, and either daemon lists a server that could not start until it has seen its end.
 func untilEqual(t *testing.T, ask func() (want, got answer)) (want, got answer) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		if want, got = ask(); want == got || time.Now().After(deadline) {
 			return want, got
 		}
