@@ -87,8 +87,12 @@ func (u unkillable) Kill(p hostfs.Process) error {
 	if err == nil {
 		err = u.System.Kill(p)
 	}
-	if err == nil {
-		<-done // what can be killed exits before the limit of what cannot
+	if err == nil { // what can be killed exits before the limit of what cannot
+		select {
+		case <-done:
+		case <-time.After(deadline):
+			err = fmt.Errorf("process %d was killed and has not exited", p.PID)
+		}
 	}
 	return err
 }

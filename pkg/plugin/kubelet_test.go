@@ -41,7 +41,7 @@ func TestRun_NotRegistered_NothingPublished(t *testing.T) {
 	t.Parallel()
 	n := newWired(t)
 	n.start(t)
-	assert.Never(t, func() bool { return len(n.slices.published()) > 0 }, time.Second, 10*time.Millisecond)
+	assert.Never(t, func() bool { return len(n.slices.published()) > 0 }, 2*time.Second, 10*time.Millisecond)
 	n.register(t)
 	eventually(t, func() bool { return len(n.slices.published()) > 0 }, "the leader publishes")
 }

@@ -101,8 +101,7 @@ func (ns *namespace) warnedWithin(limit time.Duration, reason, what string) stri
 
 // measures complains until a metric of the plugin without labels has this value.
 func (c *cluster) measures(plugin *corev1.Pod, metric, value string) error {
-	path := fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:8080/proxy/metrics", system, plugin.Name)
-	text, err := c.getRaw(path)
+	text, err := c.metricsOf(plugin)
 	if err != nil {
 		return err
 	}
@@ -115,4 +114,15 @@ func (c *cluster) measures(plugin *corev1.Pod, metric, value string) error {
 		}
 	}
 	return fmt.Errorf("the plugin has no metric %s", metric)
+}
+
+// metricsOf reads the metrics page of a plugin.
+func (c *cluster) metricsOf(plugin *corev1.Pod) (string, error) {
+	return c.getRaw(fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:8080/proxy/metrics", system, plugin.Name))
+}
+
+// serves complains when a plugin does not serve its metrics: it ends, from SIGTERM on, also while calls of the kubelet still run.
+func (c *cluster) serves(plugin *corev1.Pod) error {
+	_, err := c.metricsOf(plugin)
+	return err
 }

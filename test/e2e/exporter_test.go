@@ -186,6 +186,10 @@ func TestExporter_XIDInjected_AlertFiresOnce(t *testing.T) {
 		}
 		return errors.Join(err, err2)
 	})
+	eventually(t, startLimit, func() error {
+		_, err := p.number(`prism_gpu_xid_errors_total{job=%q,%s} == 1`, podMonitorJob, of)
+		return err
+	})
 	assert.Contains(t, p.xidAlert(t, quiet.UUID), "The last code is 13.")
 }
 

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -89,7 +90,14 @@ func TestMIGPluginDeletedInCreation(t *testing.T) {
 	eventually(t, startLimit, func() error { return ns.halfMade(6) })
 	ns.createMIG("comes", "1g.10gb", 7)
 	eventually(t, startLimit, func() error { return ns.halfMade(7) })
+	require.NoError(t, ns.serves(old.pod))
 	ns.must(t, ns.kubectl("delete", "pod", old.pod.Name, "--namespace", system, "--wait=false")...)
+	eventually(t, startLimit, func() error {
+		if ns.serves(old.pod) == nil {
+			return errors.New("the plugin has not received SIGTERM")
+		}
+		return nil
+	})
 	require.NoError(t, ns.halfMade(6), "it is not removed yet")
 	require.NoError(t, ns.halfMade(7), "it is not made yet")
 	answer()

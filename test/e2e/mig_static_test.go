@@ -16,7 +16,7 @@ import (
 )
 
 // staticLimit is how long the plugin may take to notice what an administrator did to a GPU.
-const staticLimit = 2 * time.Minute
+const staticLimit = 40 * time.Second
 
 // with3gAt4 is what an H100 is advertised as when an administrator has made a 3g.40gb at memory slice 4: that one, and what does not reach
 // there.

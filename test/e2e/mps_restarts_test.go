@@ -147,9 +147,9 @@ func (ns *namespace) replaceDriver(version string) {
 	before := ns.freshPlugin(ns.t)
 	ns.must(ns.t, ns.simgpu("build", "--driver", version)...)
 	ns.must(ns.t, ns.simgpu("inject", "driver-upgrade", version)...)
-	eventually(ns.t, driverLimit, func() error { return ns.publishes(version) })
+	eventually(ns.t, startLimit, func() error { return ns.publishes(version) })
 	eventually(ns.t, startLimit, func() error { return ns.restarted(before) })
-	ns.advertises(ns.t, ns.gpus.size, driverLimit)
+	ns.advertises(ns.t, ns.gpus.size, startLimit)
 }
 
 // TestMPSOldDriver: MPS of driver 550, with the simulated control daemon and with NVIDIA's own.

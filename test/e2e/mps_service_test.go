@@ -215,7 +215,7 @@ func (ns *namespace) withoutMPSService(do func()) {
 }
 
 // mpsLimit is how long the plugin may take to notice what became of a control daemon.
-const mpsLimit = 2 * time.Minute
+const mpsLimit = 45 * time.Second
 
 // stays complains when the daemon is another process than it was.
 func (ns *namespace) stays(before gpu.MPSDaemon) {

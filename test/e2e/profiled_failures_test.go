@@ -86,7 +86,8 @@ func TestProfile_PluginGone_RecordingGoesOn(t *testing.T) {
 	ns.freshPlugin(t)
 	ns.reportsOf("recorded", 1, "Recording")
 
-	hung := ns.pid(t, ns.plugin(t))
+	plugin = ns.plugin(t)
+	hung := ns.pid(t, plugin)
 	goesOn := ns.onNode("kill", "-CONT", hung)
 	goOn := func() { _, _ = ns.run("", goesOn...) } // the kubelet kills a plugin that hangs for long
 	t.Cleanup(goOn)
@@ -95,6 +96,9 @@ func TestProfile_PluginGone_RecordingGoesOn(t *testing.T) {
 	require.ErrorContains(t, err, "nodes "+nodeName+" are silent")
 	assert.Contains(t, ns.saysOf("get", "reports.profiles.gpu.prism.dev"), nodeName, "the warning")
 	ns.ends("recorded")
+	if _, err := ns.reports(); ns.restarted(plugin) != nil {
+		require.ErrorContains(t, err, "nodes "+nodeName+" are silent", "still")
+	}
 
 	goOn()
 	r := ns.reportsOf("recorded", 1, "Ready")[0]

@@ -100,23 +100,36 @@ var profilerInstalled = sync.OnceValue(func() error {
 	if _, err := c.run("", available...); err != nil {
 		return err
 	}
-	return c.toolProven()
-})
-
-// toolProven waits until the node has the manifests of both versions of the profiler.
-func (c *cluster) toolProven() error {
 	limit := time.After(toolLimit)
 	for {
-		manifests, err := filepath.Glob(filepath.Join(c.stateDirectory(), "tools", "[0-9]*-*", "manifest.json"))
-		if err == nil && len(manifests) == 2 {
+		err := errors.Join(c.toolProven(), c.reportsDiscovered())
+		if err == nil {
 			return nil
 		}
 		select {
 		case <-limit:
-			return fmt.Errorf("after %s these versions of the profiler are installed on the node: %v: %w", toolLimit, manifests, err)
+			return fmt.Errorf("after %s: %w", toolLimit, err)
 		case <-time.After(interval):
 		}
 	}
+})
+
+// toolProven complains until the node has the manifests of both versions of the profiler.
+func (c *cluster) toolProven() error {
+	manifests, err := filepath.Glob(filepath.Join(c.stateDirectory(), "tools", "[0-9]*-*", "manifest.json"))
+	if err == nil && len(manifests) != 2 {
+		err = fmt.Errorf("these versions of the profiler are installed on the node: %v", manifests)
+	}
+	return err
+}
+
+// reportsDiscovered complains until the API server lists the API of reports, some time after it is available.
+func (c *cluster) reportsDiscovered() error {
+	resources, err := c.run("", c.kubectl("api-resources", "--api-group=profiles.gpu.prism.dev", "--output=name")...)
+	if err == nil && !strings.Contains(resources, "reports.profiles.gpu.prism.dev") {
+		err = errors.New("the API server does not list the API of reports")
+	}
+	return err
 }
 
 // stateDirectory is the plugin's on the node.
