@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # The invariants of a claim on a simulated GPU node: first within one process and with the race detector, then with processes that are
-# killed and machines that lose their power. Prints "N kill points, 0 leaks" last, and fails where there was no kill point.
+# killed and machines that lose their power. Prints "N of M points, share i/n, 0 leaks" last, and fails if there was no point.
 # Arguments: "soak" runs random scenarios only. Environment:
-#   DURATION        how long a soak takes (30m)
-#   LIFECYCLE_LONG  set: also the long scenarios that show little more, and kills at fault points that only read
-#   LIFECYCLE_SEED  repeats the scenario with the seed that a failed run has printed
+#   LIFECYCLE_SHARE  i/n: only that part of the points; "auto": the part of five that belongs to HEAD's tree, so that a commit has one verdict, and half
+#                    of the points of what the commits since the upstream branch have changed. Empty: FULL
+#   FULL             set: every point, those of long scenarios that show little more included, and kills at fault points that only read
+#   DURATION         how long a soak takes (30m)
+#   LIFECYCLE_SEED   repeats the scenario with the seed that a failed run has printed
 set -euo pipefail
 cd "$(dirname "$0")/.."
 hack/packages.sh cc
@@ -16,27 +18,42 @@ fi
 here=$(mktemp -d)
 trap 'if mountpoint --quiet "$here"; then umount --lazy "$here"; fi; rm -rf "$here"' EXIT
 [ -z "${LIFECYCLE_MEMORY:-}" ] || mount -t tmpfs -o mode=0700 lifecycle "$here"
-export TMPDIR=$here/machines
-mkdir "$here/points" "$TMPDIR"
-# Programs that bind NVIDIA's library must leave its symbols open until they are used. Without -count go remembers every file that a run
-# opens, which are millions here, to decide whether its result may be used again: gigabytes, and a quarter of the time.
-scenarios=(go test -ldflags=-extldflags=-Wl,-z,lazy -timeout 0 -count 1)
+mkdir "$here/points" "$here/machines" "$here/taken"
+
+[ -n "${LIFECYCLE_SHARE:-}" ] || export FULL=1
+if [ -n "${FULL:-}" ]; then
+	export LIFECYCLE_SHARE=0/1
+elif [ "$LIFECYCLE_SHARE" = auto ]; then
+	LIFECYCLE_SHARE=$((0x$(git rev-parse 'HEAD^{tree}' | cut -c1-8) % 5))/5
+	export LIFECYCLE_SHARE
+	if base=$(git merge-base HEAD '@{upstream}' 2>/dev/null); then
+		git diff --name-only "$base" >"$here/changed"
+		export LIFECYCLE_CHANGED=$here/changed
+	fi
+fi
+echo "lifecycle: share $LIFECYCLE_SHARE"
+
+# Programs that bind NVIDIA's library must leave its symbols open until they are used. Each program is linked once; go vet is another step.
+compile=(go test -c -vet=off -ldflags=-extldflags=-Wl,-z,lazy)
+run() { (cd test/lifecycle && TMPDIR=$here/machines "$@"); }
 
 status=0
+"${compile[@]}" -o "$here/lifecycle.test" ./test/lifecycle
 if [ "${1:-}" = soak ]; then
-	LIFECYCLE_TALLY=$here/points/soak LIFECYCLE_SOAK=${DURATION:-30m} "${scenarios[@]}" -run '^TestScenarios_ProcessKilled_Recovers$/^RandomScenarios$' ./test/lifecycle || status=$?
+	LIFECYCLE_TALLY=$here/points/soak LIFECYCLE_SOAK=${DURATION:-30m} run "$here/lifecycle.test" -test.run '^TestScenarios_ProcessKilled_Recovers$/^RandomScenarios$' || status=$?
 else
-	"${scenarios[@]}" -race -short -skip '_ProcessKilled_Recovers$' ./test/lifecycle
-	# A process can load one driver library, so each has one machine: two of them use two cores, and share the scenarios.
+	"${compile[@]}" -race -o "$here/race.test" ./test/lifecycle
+	run "$here/race.test" -test.short -test.skip '_ProcessKilled_Recovers$|_RunTwice_'
+	rm "$here/race.test"
+	# A process can load one driver library, so each has one machine: two of them use two cores, and divide the scenarios among them.
 	# What they keep is little, so most of their garbage collections would be for nothing.
-	mkdir "$here/shared"
-	export LIFECYCLE_SHARED=$here/shared GOGC=800
-	LIFECYCLE_TALLY=$here/points/first "${scenarios[@]}" -run '^TestScenarios_ProcessKilled_Recovers$' ./test/lifecycle &
-	LIFECYCLE_TALLY=$here/points/second "${scenarios[@]}" -run '^TestScenarios_ProcessKilled_Recovers$/^EveryFaultPoint$|_EveryFaultPointFails_Recovers$|^TestMPS_ProcessKilled_Recovers$' ./test/lifecycle || status=$?
+	export LIFECYCLE_TAKEN=$here/taken GOGC=800
+	LIFECYCLE_TALLY=$here/points/first run "$here/lifecycle.test" -test.run '^TestScenarios_ProcessKilled_Recovers$' &
+	LIFECYCLE_TALLY=$here/points/second run "$here/lifecycle.test" -test.run '^TestScenarios_ProcessKilled_Recovers$/^EveryFaultPoint$|_EveryFaultPointFails_Recovers$|^TestMPS_ProcessKilled_Recovers$|^TestMPS_RunTwice_' || status=$?
 	wait $! || status=$?
 fi
 [ "$status" = 0 ] || echo "lifecycle: an invariant was violated, or a scenario did not complete; so far:"
-awk '{ points += $1; leaks += $4 } END { printf "%d kill points, %d leaks\n", points, leaks; exit points == 0 }' "$here"/points/* || {
+awk -v share="$LIFECYCLE_SHARE" '{ tried += $1; all += $2; leaks += $3 } END { printf "%d of %d points, share %s, %d leaks\n", tried, all, share, leaks; exit tried == 0 }' "$here"/points/* || {
 	echo "lifecycle: no process was killed: that needs root, to make device nodes, and a C compiler" >&2
 	status=1
 }

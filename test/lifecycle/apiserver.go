@@ -67,6 +67,23 @@ func (m *Machine) cluster() (*cluster, error) {
 	return c, err
 }
 
+// clusterState is the state of the API server as text; empty if layouts do not change.
+func (m *Machine) clusterState() (string, error) {
+	if !m.layoutChanges {
+		return "", nil
+	}
+	raw, err := os.ReadFile(m.clusterFile())
+	return string(raw), err
+}
+
+// setClusterState sets the state of the API server.
+func (m *Machine) setClusterState(text string) error {
+	if text == "" {
+		return nil
+	}
+	return os.WriteFile(m.clusterFile(), []byte(text), 0o600)
+}
+
 // updateCluster changes the state of the API server.
 func (m *Machine) updateCluster(how func(*cluster)) error {
 	m.clusterMu.Lock()

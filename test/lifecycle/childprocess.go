@@ -80,7 +80,9 @@ type childSpec struct {
 	NullFamily bool
 	// Profiled: the node profiles the processes of claims.
 	Profiled bool
-	Acts     []Act
+	// Epoch is what the clock shows; zero: it runs.
+	Epoch time.Time
+	Acts  []Act
 	// Refuse are the sites whose n-th fault point fails.
 	Refuse map[string]int
 	// GPUsLost: calls of the driver about compute modes fail.
@@ -100,7 +102,7 @@ type childSpec struct {
 
 // attach returns the child's view of the machine.
 func attach(o childSpec) (*Machine, error) {
-	m := &Machine{StateDir: o.StateDir, CDIDir: o.CDIDir, gpus: o.GPUs, boots: 1, layoutChanges: o.LayoutChanges, fakeTime: o.FakeTime, nullFamily: o.NullFamily, profiled: o.Profiled}
+	m := &Machine{StateDir: o.StateDir, CDIDir: o.CDIDir, gpus: o.GPUs, boots: 1, layoutChanges: o.LayoutChanges, fakeTime: o.FakeTime, nullFamily: o.NullFamily, profiled: o.Profiled, epoch: o.Epoch}
 	if _, err := fmt.Sscanf(o.BootID, "boot-%d", &m.boots); err != nil {
 		return nil, fmt.Errorf("reading the boot id %q: %w", o.BootID, err)
 	}
@@ -120,8 +122,9 @@ func (m *Machine) installed(root, file string) {
 
 // killSwitch counts the fault points of a process, makes some fail, and kills the process at one of them.
 type killSwitch struct {
-	spec childSpec
-	out  io.Writer
+	spec    childSpec
+	out     io.Writer
+	journal *journal
 
 	one sync.Mutex
 
@@ -142,12 +145,16 @@ func (m *killSwitch) faultPoint(site string, effect func() error) error {
 		m.faultPoints, m.reported = m.faultPoints+1, false
 	}
 	m.sites[site]++
-	last, refused := counted && m.faultPoints == m.spec.KillAt, m.sites[site] == m.spec.Refuse[site]
+	at := m.faultPoints
+	last, refused := counted && at == m.spec.KillAt, m.sites[site] == m.spec.Refuse[site]
 	m.mu.Unlock()
 	if m.spec.Concurrent == nil {
 		// One fault point at a time, so that none is incomplete and missing in the journal when another one is the last.
 		m.one.Lock()
 		defer m.one.Unlock()
+	}
+	if counted {
+		m.journal.mark(change{Call: reached, Path: site, At: at})
 	}
 	if last && !m.spec.Late {
 		killSelf()
@@ -155,6 +162,9 @@ func (m *killSwitch) faultPoint(site string, effect func() error) error {
 	err := errRefused
 	if !refused {
 		err = effect()
+	}
+	if counted {
+		m.journal.mark(change{Call: passed, Path: site, At: at})
 	}
 	if last {
 		killSelf()
@@ -174,7 +184,9 @@ func (m *killSwitch) Write(line []byte) (int, error) {
 	m.mu.Lock()
 	m.reported = true
 	m.mu.Unlock()
-	return m.out.Write(line)
+	n, err := m.out.Write(line)
+	m.journal.mark(change{Call: reported, Data: line})
+	return n, err
 }
 
 // killSelf does what kill -9 or the kernel's out-of-memory killer does to a process.
@@ -190,22 +202,20 @@ func runChild(ctx context.Context, o childSpec, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	journal, err := os.OpenFile(o.Journal, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	file, err := os.OpenFile(o.Journal, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = journal.Close() }()
-	var writing sync.Mutex
-	lines := json.NewEncoder(journal)
-	end := &killSwitch{spec: o, out: out, reported: true, sites: map[string]int{}}
+	defer func() { _ = file.Close() }()
+	lines := json.NewEncoder(file)
+	written := &journal{machine: m, write: func(c change) {
+		if err := lines.Encode(c); err != nil {
+			panic(err) // the images of a power cut would be wrong
+		}
+	}}
+	end := &killSwitch{spec: o, out: out, journal: written, reported: true, sites: map[string]int{}}
 	p, err := m.Start(ctx, Wiring{
-		FaultPoint: end.faultPoint, CallTimeout: o.CallTimeout, CleanupAfter: time.Minute, Effects: o.effects(), journal: func(c change) {
-			writing.Lock()
-			defer writing.Unlock()
-			if err := lines.Encode(c); err != nil {
-				panic(err) // the images of a power cut would be wrong
-			}
-		},
+		FaultPoint: end.faultPoint, CallTimeout: o.CallTimeout, CleanupAfter: time.Minute, Effects: o.effects(), journal: written.add,
 	})
 	if err != nil {
 		return err
@@ -240,15 +250,22 @@ func (m *Machine) actAll(ctx context.Context, p *Process, acts []Act, out io.Wri
 
 // report runs an act and writes its result.
 func (m *Machine) report(ctx context.Context, p *Process, i int, act Act, out io.Writer) error {
-	result := fmt.Sprintf("did %d\n", i)
-	if err := m.act(ctx, p, act); err != nil {
-		result = fmt.Sprintf("failed %d %v\n", i, strings.ReplaceAll(err.Error(), "\n", " "))
+	failed := m.act(ctx, p, act)
+	if failed != nil {
 		if err := m.checkRolledBack(act); err != nil {
 			return err
 		}
 	}
-	_, err := io.WriteString(out, result) // one write per line, so that concurrent ones do not mix
+	_, err := io.WriteString(out, resultLine(i, failed)) // one write per line, so that concurrent ones do not mix
 	return err
+}
+
+// resultLine reports the result of an act: "did <index>" or "failed <index> <error>".
+func resultLine(i int, err error) string {
+	if err == nil {
+		return fmt.Sprintf("did %d\n", i)
+	}
+	return fmt.Sprintf("failed %d %v\n", i, strings.ReplaceAll(err.Error(), "\n", " "))
 }
 
 // checkRolledBack: a failed Prepare is rolled back when it returns, or has a pending cleanup.

@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -29,8 +28,8 @@ import (
 // childEnv is the environment variable of a child process with its childSpec.
 const childEnv = "LIFECYCLE_ORDER"
 
-// tally counts the kill points of this run, and those with a violated invariant.
-var tally struct{ points, leaks atomic.Int64 }
+// tally counts the points that this run has tried, those that its scenarios have, and those with a violated invariant.
+var tally struct{ tried, all, leaks atomic.Int64 }
 
 func TestMain(m *testing.M) {
 	if text := os.Getenv(childEnv); text != "" {
@@ -38,7 +37,7 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	if file := os.Getenv("LIFECYCLE_TALLY"); file != "" {
-		line := fmt.Sprintf("%d kill points, %d leaks\n", tally.points.Load(), tally.leaks.Load())
+		line := fmt.Sprintf("%d %d %d\n", tally.tried.Load(), tally.all.Load(), tally.leaks.Load())
 		if err := os.WriteFile(file, []byte(line), 0o600); err != nil {
 			fmt.Fprintln(os.Stderr, "lifecycle:", err)
 			code = 1
@@ -71,8 +70,9 @@ func TestScenarios_ProcessKilled_Recovers(t *testing.T) {
 	t.Parallel()
 	killed := newSandboxed(t, mixedNode(3))
 	cut, err := modelledMachine(t.TempDir(), mixedNode(3))
-	require.NoError(t, err)
+	require.NoError(t, errors.Join(err, cut.countFromStrange()))
 	t.Run("EveryFaultPoint", func(t *testing.T) { killAtEveryFaultPoint(t, killed, cut) })
+	t.Run("RunTwice", func(t *testing.T) { sameJournals(t, killed) })
 	t.Run("RandomScenarios", func(t *testing.T) { killAtRandom(t, killed, cut) })
 	t.Run("OtherProcessUnaffected", func(t *testing.T) { killBesideOther(t, killed) })
 	t.Run("ConcurrentProcesses", func(t *testing.T) { concurrentProcesses(t, killed) })
@@ -82,34 +82,70 @@ func TestScenarios_ProcessKilled_Recovers(t *testing.T) {
 func killAtEveryFaultPoint(t *testing.T, killed, cut *Machine) {
 	for i, s := range selectedScenarios() {
 		t.Run(s.name, func(t *testing.T) {
-			if !claimScenario(t, i) {
+			if !takeScenario(t, i) {
 				t.Skip("another run runs it")
 			}
-			sites, seen, before := 0, map[string]bool{}, tally.points.Load()
-			dies := func(at int, late bool) bool {
-				end := childSpec{Acts: s.acts, Refuse: s.refuse, KillAt: at, Late: late, Early: s.early, CountReads: allScenarios()}
-				return killed.runKilled(t, s, end, cut, seen)
+			o := childSpec{Acts: s.acts, Refuse: s.refuse, Early: s.early}
+			killed.killEverywhere(t, s, o, cut)
+			if full() {
+				killed.killAtReads(t, s, o)
 			}
-			for at := 1; dies(at, false) && dies(at, true); at++ {
-				sites++
-			}
-			require.Greater(t, sites, 5)
-			t.Logf("%d kill points at %d fault points", tally.points.Load()-before, sites)
 		})
 	}
 }
 
-// claimScenario reports whether this run is the first to claim the scenario. Concurrent runs share the scenarios through the directory
-// LIFECYCLE_SHARED.
-func claimScenario(t *testing.T, index int) bool {
+// killEverywhere tries the points of the scenario that belong to the run's share. Acts that run at once race, so that each of their runs is
+// another one: all their fault points are tried.
+func (m *Machine) killEverywhere(t *testing.T, s *scenario, o childSpec, cut *Machine) {
 	t.Helper()
-	dir := os.Getenv("LIFECYCLE_SHARED")
+	if !s.races() {
+		m.tryPoints(t, s, o, cut, shareOf(t, s.family))
+		return
+	}
+	sites, seen, before := 0, map[string]bool{}, tally.tried.Load()
+	dies := func(at int, late bool) bool {
+		o.KillAt, o.Late = at, late
+		return m.runKilled(t, s, o, cut, seen)
+	}
+	for at := 1; dies(at, false) && dies(at, true); at++ {
+		sites++
+	}
+	require.Greater(t, sites, 5)
+	t.Logf("%d points at %d fault points of acts that race", tally.tried.Load()-before, sites)
+}
+
+// killAtReads kills the process at the fault points that only read. What each leaves is what the fault point before it left, unless a goroutine
+// of the process changes something meanwhile, so that only full runs do it.
+func (m *Machine) killAtReads(t *testing.T, s *scenario, o childSpec) {
+	t.Helper()
+	o.CountReads = true
+	for o.KillAt = 1; ; o.KillAt++ {
+		m.setUp(t, s)
+		end := m.spawn(t, o)
+		if !end.killed {
+			return
+		}
+		if last := end.journal[len(end.journal)-1]; last.Call == reached && !readOnly(last.Path) {
+			continue // it is a point of the scenario
+		}
+		tally.all.Add(1)
+		if !countKillPoint(t, m.recoverAfter(t, claimStates(s, end.ended), o.KillAt%2 == 0, false), "killed at fault point %d, reads counted", o.KillAt) {
+			return
+		}
+	}
+}
+
+// takeScenario reports whether this run is the first to take the scenario. Concurrent runs divide the scenarios among them through the
+// directory LIFECYCLE_TAKEN.
+func takeScenario(t *testing.T, index int) bool {
+	t.Helper()
+	dir := os.Getenv("LIFECYCLE_TAKEN")
 	if dir == "" {
 		return true
 	}
 	err := os.Mkdir(filepath.Join(dir, strconv.Itoa(index)), 0o700)
 	if !errors.Is(err, fs.ErrExist) {
-		require.NoError(t, err, "LIFECYCLE_SHARED")
+		require.NoError(t, err, "LIFECYCLE_TAKEN")
 	}
 	return err == nil
 }
@@ -129,7 +165,9 @@ func (m *Machine) runKilled(t *testing.T, s *scenario, o childSpec, cut *Machine
 		require.NoError(t, m.recoverAfter(t, claims, o.KillAt%2 == 0, false))
 		return false
 	}
-	cluster := m.clusterState(t)
+	cluster, err := m.clusterState()
+	require.NoError(t, err)
+	tally.all.Add(1)
 	if !countKillPoint(t, m.recoverAfter(t, claims, !o.Late, false), "killed at fault point %d (late %t)", o.KillAt, o.Late) {
 		return false
 	}
@@ -142,8 +180,8 @@ func (m *Machine) runKilled(t *testing.T, s *scenario, o childSpec, cut *Machine
 			continue
 		}
 		seen[key] = true
-		require.NoError(t, errors.Join(cut.setProfiled(m.profiled), left.lay(m.dir(), cut.dir(), m.durable()...), cut.Reboot(), cut.setClusterState(cluster)))
-		cut.lost, cut.layoutChanges, cut.fakeTime, cut.nullFamily, cut.parts.layout = m.lost, m.layoutChanges, m.fakeTime, m.nullFamily, m.parts.layout
+		require.NoError(t, cut.bootAfter(m, left, cluster))
+		tally.all.Add(1)
 		err := cut.recoverAfter(t, claims, len(seen)%2 == 0, true)
 		if !countKillPoint(t, err, "power cut at fault point %d (late %t) that left %.600s", o.KillAt, o.Late, fmt.Sprint(left)) {
 			return false
@@ -152,10 +190,10 @@ func (m *Machine) runKilled(t *testing.T, s *scenario, o childSpec, cut *Machine
 	return true
 }
 
-// countKillPoint adds a kill point to the tally.
+// countKillPoint adds a point that was tried to the tally.
 func countKillPoint(t *testing.T, err error, format string, args ...any) bool {
 	t.Helper()
-	tally.points.Add(1)
+	tally.tried.Add(1)
 	if err == nil {
 		return true
 	}
@@ -189,6 +227,11 @@ func newSandboxed(t *testing.T, spec model.Spec) *Machine {
 		node.LoadDriver()
 		return nil
 	}
+	m.reloadFirst = func() error {
+		node.UnloadDriver()
+		node.LoadDriverFirst()
+		return nil
+	}
 	return m
 }
 
@@ -210,7 +253,7 @@ func (m *Machine) spawn(t *testing.T, o childSpec) outcome {
 		return m.spawnInside(t, o)
 	}
 	o.Root, o.Library, o.StateDir, o.CDIDir, o.BootID, o.GPUs = m.root, m.library, m.StateDir, m.CDIDir, m.BootID(), m.gpus
-	o.Layout, o.LayoutChanges, o.FakeTime, o.NullFamily, o.Profiled = m.parts.layout, m.layoutChanges, m.fakeTime, m.nullFamily, m.profiled
+	o.Layout, o.LayoutChanges, o.FakeTime, o.NullFamily, o.Profiled, o.Epoch = m.parts.layout, m.layoutChanges, m.fakeTime, m.nullFamily, m.profiled, m.epoch
 	o.Journal = filepath.Join(t.TempDir(), "journal")
 	text, err := json.Marshal(o)
 	require.NoError(t, err)
@@ -229,32 +272,34 @@ func (m *Machine) spawn(t *testing.T, o childSpec) outcome {
 	if err != nil && !result.killed {
 		require.NoError(t, err, stderr.String())
 	}
-	result.read(t, &stdout)
+	result.read(&stdout)
 	result.journal = readJournal(t, o.Journal)
 	return result
 }
 
 // read parses the output of the child.
-func (r *outcome) read(t *testing.T, output io.Reader) {
-	t.Helper()
+func (r *outcome) read(output io.Reader) {
 	lines := bufio.NewScanner(output)
 	for lines.Scan() {
-		var i int
-		word, rest, _ := strings.Cut(lines.Text(), " ")
-		number, why, _ := strings.Cut(rest, " ")
-		if !slices.Contains([]string{"did", "failed", "faultpoints"}, word) {
-			continue // output of the testing package
-		}
-		_, err := fmt.Sscan(number, &i)
-		require.NoError(t, err, lines.Text())
-		switch word {
-		case "did":
-			r.ended[i] = nil
-		case "failed":
-			r.ended[i] = errors.New(why)
-		case "faultpoints":
-			r.faultPoints = i
-		}
+		r.readLine(lines.Text())
+	}
+}
+
+// readLine parses a line: a result, the number of fault points, or output of the testing package.
+func (r *outcome) readLine(line string) {
+	word, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+	number, why, _ := strings.Cut(rest, " ")
+	i, err := strconv.Atoi(number)
+	if err != nil {
+		return
+	}
+	switch word {
+	case "did":
+		r.ended[i] = nil
+	case "failed":
+		r.ended[i] = errors.New(why)
+	case "faultpoints":
+		r.faultPoints = i
 	}
 }
 

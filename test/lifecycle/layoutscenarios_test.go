@@ -83,25 +83,6 @@ func (m *Machine) inMachineTime(t *testing.T, run func(t *testing.T)) {
 	synctest.Test(t, run)
 }
 
-// clusterState is the state of the API server; empty if layouts do not change.
-func (m *Machine) clusterState(t *testing.T) string {
-	t.Helper()
-	if !m.layoutChanges {
-		return ""
-	}
-	raw, err := os.ReadFile(m.clusterFile())
-	require.NoError(t, err)
-	return string(raw)
-}
-
-// setClusterState sets the state of the API server.
-func (m *Machine) setClusterState(text string) error {
-	if text == "" {
-		return nil
-	}
-	return os.WriteFile(m.clusterFile(), []byte(text), 0o600)
-}
-
 // The test is the main function of child processes with fake time.
 func TestChild_LayoutScenario_FakeTime(t *testing.T) {
 	text := os.Getenv(childEnv)

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -56,14 +57,18 @@ type Machine struct {
 	tool     timeslice.Tool
 	gpus     []gpu.UUID
 	parts    migState
-	// reload unloads the driver, which resets the settings of the hardware, and loads it again.
-	reload func() error
+	// reload unloads the driver, which resets the settings of the hardware, and loads it again. reloadFirst also counts the loads from the
+	// first again.
+	reload, reloadFirst func() error
 
 	// clusterMu is held while the state of the API server changes.
 	clusterMu sync.Mutex
 
 	mu    sync.Mutex
 	boots int
+	// epoch is what the clock showed when the scenario began; it stands still. The zero value is a clock that runs, as of machines whose time
+	// is fake and of processes of other tests.
+	epoch time.Time
 	later time.Duration
 }
 
@@ -74,12 +79,9 @@ const hookProgram = "#!/bin/true\n"
 func newMachine(dir string, node *model.Node) (*Machine, error) {
 	m := &Machine{
 		Node: node, StateDir: filepath.Join(dir, "plugins", DriverName), CDIDir: filepath.Join(dir, "cdi"), boots: 1,
-		reload: func() error {
-			version, _ := node.Driver()
-			node.Unload()
-			return node.Load(version)
-		},
 	}
+	m.reload = func() error { return loadAfter(node, node.Loads()) }
+	m.reloadFirst = func() error { return loadAfter(node, 0) }
 	for _, identity := range node.Identities() {
 		m.gpus = append(m.gpus, gpu.UUID(identity.UUID))
 	}
@@ -91,6 +93,13 @@ func newMachine(dir string, node *model.Node) (*Machine, error) {
 		return nil, fmt.Errorf("making the hook: %w", err)
 	}
 	return m, nil
+}
+
+// loadAfter loads the driver of a node again, as the load after that many.
+func loadAfter(node *model.Node, loads uint64) error {
+	version, _ := node.Driver()
+	node.Unload()
+	return errors.Join(node.CountLoads(loads), node.Load(version))
 }
 
 // NewMachine returns a machine with GPUs of one board and directories below dir. Its processes are goroutines.
@@ -143,14 +152,35 @@ func (m *Machine) Reboot() error {
 func (m *Machine) Now() time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return time.Now().Add(m.later)
+	if m.epoch.IsZero() {
+		return time.Now().Add(m.later)
+	}
+	return m.epoch.Add(m.later)
 }
 
-// resetClock has the clock show the time of files again, which earlier runs of a scenario have left behind.
-func (m *Machine) resetClock() {
+// resetCounters has a scenario begin with the first boot, and the clock of a machine whose time is not fake stand still at the time of its
+// files, so that each run of the scenario leaves the same disk.
+func (m *Machine) resetCounters() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.later = 0
+	m.boots, m.later, m.epoch = 1, 0, time.Time{}
+	if !m.fakeTime {
+		m.epoch = time.Now().UTC().Truncate(time.Second)
+	}
+	m.parts.mps.countPIDs(0)
+}
+
+// strangeCount is where counters begin on a machine that continues after a power cut of another one: its boots, loads of the driver and
+// processes are none that the other machine had, so that stale state is not taken for the current one.
+const strangeCount = 1_000_000
+
+// countFromStrange has the counters begin there.
+func (m *Machine) countFromStrange() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.boots = strangeCount
+	m.parts.mps.countPIDs(strangeCount)
+	return loadAfter(m.Node, strangeCount)
 }
 
 // Advance moves the clock forward.

@@ -203,6 +203,7 @@ func killBesideOther(t *testing.T, m *Machine) {
 		killed = killSwitch.killed
 		claims := claimStates(s, killSwitch.ended)
 		claims["b"] = &claimState{prepare: preparesMIG("b", medium), answered: true}
+		tally.all.Add(1)
 		if !countKillPoint(t, m.checkRecovery(t.Context(), claims, at%4 < 2, false), "killed at fault point %d beside another process", at) {
 			return
 		}

@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -20,7 +19,8 @@ import (
 // insideKill counts the fault points of a process of this program, makes some fail, and ends the process at one of them: no goroutine of it
 // passes a fault point any more.
 type insideKill struct {
-	spec childSpec
+	spec    childSpec
+	journal *journal
 
 	mu          sync.Mutex
 	serving     bool
@@ -42,9 +42,11 @@ func (k *insideKill) faultPoint(site string, effect func() error) error {
 		k.faultPoints++
 	}
 	k.sites[site]++
-	last, refused := counted && k.faultPoints == k.spec.KillAt, k.sites[site] == k.spec.Refuse[site]
+	at := k.faultPoints
+	last, refused := counted && at == k.spec.KillAt, k.sites[site] == k.spec.Refuse[site]
 	k.killed = last
 	k.mu.Unlock()
+	k.mark(counted, change{Call: reached, Path: site, At: at})
 	if last && !k.spec.Late {
 		runtime.Goexit()
 	}
@@ -61,10 +63,18 @@ func (k *insideKill) faultPoint(site string, effect func() error) error {
 	case !refused:
 		err = effect()
 	}
+	k.mark(counted, change{Call: passed, Path: site, At: at})
 	if last {
 		runtime.Goexit()
 	}
 	return err
+}
+
+// mark stores a moment of a fault point that is counted.
+func (k *insideKill) mark(counted bool, c change) {
+	if counted {
+		k.journal.mark(c)
+	}
 }
 
 func (k *insideKill) ended() bool {
@@ -85,15 +95,11 @@ func (m *Machine) spawnInside(t *testing.T, o childSpec) outcome {
 	t.Helper()
 	result := outcome{ended: map[int]error{}}
 	m.inMachineTime(t, func(t *testing.T) {
-		kill := &insideKill{spec: o, sites: map[string]int{}}
+		written := &journal{machine: m, write: func(c change) { result.journal = append(result.journal, c) }}
+		kill := &insideKill{spec: o, journal: written, sites: map[string]int{}}
 		m.parts.mps.ended = kill.disturbed
 		defer func() { m.parts.mps.ended = nil }()
-		var journal sync.Mutex
-		w := Wiring{FaultPoint: kill.faultPoint, CallTimeout: o.CallTimeout, CleanupAfter: 2 * time.Minute, journal: func(c change) {
-			journal.Lock()
-			defer journal.Unlock()
-			result.journal = append(result.journal, c)
-		}}
+		w := Wiring{FaultPoint: kill.faultPoint, CallTimeout: o.CallTimeout, CleanupAfter: 2 * time.Minute, journal: written.add}
 		var p *Process
 		exited := make(chan struct{})
 		go func() {
@@ -130,12 +136,11 @@ func (m *Machine) actInside(ctx context.Context, p *Process, kill *insideKill, r
 			if kill.ended() {
 				runtime.Goexit()
 			}
-			if err != nil {
-				err = errors.New(strings.ReplaceAll(err.Error(), "\n", " "))
-			}
+			line := resultLine(i, err)
 			mu.Lock()
 			defer mu.Unlock()
-			result.ended[i] = err
+			result.readLine(line)
+			kill.journal.mark(change{Call: reported, Data: []byte(line)})
 		}
 		if act.Beside {
 			beside.Go(one)
@@ -159,28 +164,27 @@ func newMPSMachine(t *testing.T) *Machine {
 }
 
 // allMPSScenarios are those with one layout and those of layout changes.
-var allMPSScenarios = slices.Concat(mpsScenarios, mpsLayoutScenarios)
+var allMPSScenarios = of("mps", slices.Concat(mpsScenarios, mpsLayoutScenarios))
+
+// selectedMPSScenarios are those of this run.
+func selectedMPSScenarios() (list []*scenario) {
+	for i := range allMPSScenarios {
+		if s := &allMPSScenarios[i]; !s.long || full() {
+			list = append(list, s)
+		}
+	}
+	return list
+}
 
 // TestMPS_ProcessKilled_Recovers kills a process before and after each fault point of each scenario, and cuts the power there.
 func TestMPS_ProcessKilled_Recovers(t *testing.T) {
 	t.Parallel()
-	for i := range allMPSScenarios {
-		s := &allMPSScenarios[i]
+	for _, s := range selectedMPSScenarios() {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			if s.long && !allScenarios() {
-				t.Skip("LIFECYCLE_LONG=1 runs it")
-			}
 			killed, cut := newMPSMachine(t), newMPSMachine(t)
-			sites, seen, before := 0, map[string]bool{}, tally.points.Load()
-			dies := func(at int, late bool) bool {
-				return killed.runKilled(t, s, childSpec{Acts: s.acts, Refuse: s.refuse, KillAt: at, Late: late, Early: s.early, GPUsLost: s.gpusLost}, cut, seen)
-			}
-			for at := 1; dies(at, false) && dies(at, true); at++ {
-				sites++
-			}
-			require.Greater(t, sites, 5)
-			t.Logf("%d kill points at %d fault points", tally.points.Load()-before, sites)
+			require.NoError(t, cut.countFromStrange())
+			killed.killEverywhere(t, s, childSpec{Acts: s.acts, Refuse: s.refuse, Early: s.early, GPUsLost: s.gpusLost}, cut)
 		})
 	}
 }
@@ -192,7 +196,7 @@ func mpsChanges(site string) bool {
 
 // mpsFaults are the ways in which the service and the driver fail.
 var mpsFaults = []fault{
-	{name: "once", err: syscall.EIO, of: anySite},
+	{name: faultOnce, err: syscall.EIO, of: anySite},
 	{name: "for ever", err: syscall.EIO, of: anySite, forEver: true},
 	{name: "the answer is lost", err: gpu.ErrMPSUnavailable, of: mpsChanges, late: true},
 	{name: "answers are lost for ever", err: gpu.ErrMPSUnavailable, of: mpsChanges, late: true, forEver: true},
@@ -205,24 +209,10 @@ var mpsFaults = []fault{
 func TestMPS_EveryFaultPointFails_Recovers(t *testing.T) {
 	t.Parallel()
 	for _, how := range selectedFaults(mpsFaults) {
-		for i := range allMPSScenarios {
-			s := &allMPSScenarios[i]
-			if s.long && !allScenarios() {
-				continue
-			}
+		for _, s := range selectedMPSScenarios() {
 			t.Run(how.name+"/"+s.name, func(t *testing.T) {
 				t.Parallel()
-				m, refused := newMPSMachine(t), 0
-				more := func(at int) (more bool) {
-					m.setUp(t, s)
-					m.parts.mps.ended = func() bool { return true } // a reconciler that fails has not acted
-					m.inMachineTime(t, func(t *testing.T) { more = m.runWithFault(t, s, how, at) })
-					return more
-				}
-				for at := 1; more(at); at++ {
-					refused++
-				}
-				t.Logf("%d fault points", refused)
+				t.Logf("%d fault points", newMPSMachine(t).failEverywhere(t, s, how))
 			})
 		}
 	}

@@ -6,10 +6,12 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 const (
-	// randomMPSScenarios is the number of random scenarios with MPS shares, and longRandomMPSScenarios that with LIFECYCLE_LONG=1.
+	// randomMPSScenarios is the number of random scenarios with MPS shares, and longRandomMPSScenarios that with FULL=1.
 	randomMPSScenarios, longRandomMPSScenarios = 16, 400
 	// shareCount is how many MPS shares a GPU has, gpuCount how many GPUs the machine has.
 	shareCount, gpuCount = 3, 5
@@ -20,8 +22,9 @@ const (
 func TestMPS_RandomScenariosKilled_Recovers(t *testing.T) {
 	t.Parallel()
 	killed, cut := newMPSMachine(t), newMPSMachine(t)
+	require.NoError(t, cut.countFromStrange())
 	count := uint64(randomMPSScenarios)
-	if allScenarios() {
+	if full() {
 		count = longRandomMPSScenarios
 	}
 	for _, seed := range seeds(t, count) {

@@ -91,7 +91,7 @@ var mpsScenarios = []scenario{
 	{name: "the driver resets the mode", long: true, acts: []Act{sharesMPS("a", 0), modesReset, sharesMPS("b", 0), reconcilesMPS, connects("a"), unprepares("a"), unprepares("b")}},
 	{name: "the driver is replaced", long: true, acts: []Act{sharesMPS("a", 0), driverReplaced, reconcilesMPS, connects("a"), driverReplaced, reconcilesMPS, unprepares("a")}},
 	{
-		name: "the driver is loaded again", long: true, before: []Act{sharesMPS("a", 0), sharesMPS("b", 1)}, then: sharesAndDriverReloaded,
+		name: "the driver is loaded again", long: true, racing: true, before: []Act{sharesMPS("a", 0), sharesMPS("b", 1)}, then: sharesAndDriverReloaded,
 		acts: []Act{recovers, reconcilesMPS, sharesMPS("a", 0), connects("a"), unprepares("b"), unprepares("a")},
 	},
 	{

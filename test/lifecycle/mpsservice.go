@@ -63,6 +63,16 @@ func (s *mpsService) restart() {
 	s.down, s.disturbed, s.reconciling, s.singleUser, s.wrong = false, false, false, false, nil
 }
 
+// countPIDs has the next process get the id after that one.
+func (s *mpsService) countPIDs(pid int) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pids = pid
+}
+
 // change changes the state and wakes the listings.
 func (s *mpsService) change(how func()) {
 	s.mu.Lock()

@@ -9,20 +9,34 @@ import (
 	"strings"
 )
 
-// change is one change of the disk in the journal of a process.
+// change is one change of the disk in the journal of a process, or what else happened at that moment.
 type change struct {
 	Call     string
 	Path, To string
-	Data     []byte
-	Durable  bool
+	Data     []byte `json:",omitempty"`
+	Durable  bool   `json:",omitempty"`
+	// At is the number of a fault point.
+	At int `json:",omitempty"`
 }
 
+// Changes of the disk.
 const (
 	wrote   = "write"
 	renamed = "rename"
 	removed = "remove"
 	synced  = "sync"
 	madeDir = "mkdir"
+)
+
+// What else a journal has.
+const (
+	// reached and passed are the moments before and after the effect of the counted fault point At; Path is its site.
+	reached = "reached"
+	passed  = "passed"
+	// reported: the process has written Data, which is the result of an act.
+	reported = "reported"
+	// inCluster: Data is the state of the API server from then on.
+	inCluster = "cluster"
 )
 
 // image is a state of a directory that a power cut may leave: the content of files by path. A path that ends in "/" is a directory.
@@ -80,6 +94,33 @@ func (r *replay) read(dir string) error {
 		r.names[path], r.safe[path] = file, file
 		return nil
 	})
+}
+
+// clone is an independent copy.
+func (r *replay) clone() *replay {
+	copies := map[*inode]*inode{}
+	of := func(file *inode) *inode {
+		if file == nil {
+			return nil
+		}
+		if copies[file] == nil {
+			same := *file
+			copies[file] = &same
+		}
+		return copies[file]
+	}
+	named := func(names map[string]*inode) map[string]*inode {
+		all := make(map[string]*inode, len(names))
+		for path, file := range names {
+			all[path] = of(file)
+		}
+		return all
+	}
+	next := &replay{roots: r.roots, names: named(r.names), safe: named(r.safe)}
+	for _, n := range r.pending {
+		next.pending = append(next.pending, named(n))
+	}
+	return next
 }
 
 // apply makes a change. What is not below the directories is lost in a power cut.
@@ -203,7 +244,7 @@ func imageOf(roots []string, names map[string]*inode, kept bool) image {
 	found := image{}
 	for path, file := range names {
 		switch {
-		case !reached(roots, names, path):
+		case !isReached(roots, names, path):
 		case file.dir:
 			found[path+"/"] = ""
 		case kept:
@@ -215,8 +256,8 @@ func imageOf(roots []string, names map[string]*inode, kept bool) image {
 	return found
 }
 
-// reached reports whether the directories that lead to a path are there.
-func reached(roots []string, names map[string]*inode, path string) bool {
+// isReached reports whether the directories that lead to a path are there.
+func isReached(roots []string, names map[string]*inode, path string) bool {
 	for !slices.Contains(roots, path) {
 		if path = filepath.Dir(path); names[path] == nil {
 			return false

@@ -186,7 +186,7 @@ func (m *Machine) begin(uid, state string) (dir string, err error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}
-	note := fmt.Sprintf("version=1\npod=train\ncontainer=main\nprocess=python3\npid=42\nstarted=%d\nfile=python3\n%s", time.Now().UnixNano(), state)
+	note := fmt.Sprintf("version=1\npod=train\ncontainer=main\nprocess=python3\npid=42\nstarted=%d\nfile=python3\n%s", m.Now().UnixNano(), state)
 	return dir, os.WriteFile(filepath.Join(dir, "note"), []byte(note), 0o600)
 }
 
@@ -197,7 +197,7 @@ func (m *Machine) record(uid string) error {
 		err = os.WriteFile(filepath.Join(dir, "report.qdstrm"), []byte(recorded), 0o600)
 	}
 	if err == nil {
-		_, err = m.begin(uid, fmt.Sprintf("state=Finished\nexited=%d\n", time.Now().UnixNano()))
+		_, err = m.begin(uid, fmt.Sprintf("state=Finished\nexited=%d\n", m.Now().UnixNano()))
 	}
 	return err
 }

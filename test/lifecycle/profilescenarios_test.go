@@ -45,7 +45,7 @@ var profileScenarios = []scenario{
 		},
 	},
 	{
-		name: "a profile of two claims without reports", profiled: true, long: true,
+		name: "a profile of two claims without reports", profiled: true, long: true, racing: true,
 		acts: []Act{
 			prepares(profiledClaim, 0).profiling(), prepares(otherProfiledClaim, 1).profiling(), unprepares(profiledClaim), storesReports,
 			prepares(profiledClaim, 0).profiling(), unprepares(otherProfiledClaim), unprepares(profiledClaim), storesReports,

@@ -37,14 +37,23 @@ type scenario struct {
 	refuse map[string]int
 	// gpusLost: the driver has lost all GPUs, until the process exits. Only with MPS.
 	gpusLost bool
-	// long: it is similar to a shorter one, and runs only with LIFECYCLE_LONG=1.
+	// long: it is similar to a shorter one, and runs only with FULL=1.
 	long bool
+	// racing: several claims are recovered at once.
+	racing bool
+	// family is the key of its folders in families.
+	family string
+}
+
+// races reports whether parts of the scenario run at once, so that the order of its fault points differs from run to run.
+func (s *scenario) races() bool {
+	return s.racing || slices.ContainsFunc(s.acts, func(a Act) bool { return a.Beside })
 }
 
 // selectedScenarios are the scenarios of this run. With the race detector, which is slow, only one scenario with MIG devices and none
 // with intervals is run.
 func selectedScenarios() []*scenario {
-	long := allScenarios()
+	long := full()
 	var list []*scenario
 	for i := range scenarios {
 		s := &scenarios[i]
@@ -56,8 +65,8 @@ func selectedScenarios() []*scenario {
 	return list
 }
 
-// allScenarios reports whether long scenarios are run.
-func allScenarios() bool { return os.Getenv("LIFECYCLE_LONG") != "" }
+// full reports whether the run is to try every point of every scenario.
+func full() bool { return os.Getenv("FULL") != "" }
 
 func prepares(claim string, gpus ...int) Act { return Act{Call: "prepare", Claim: claim, GPUs: gpus} }
 
@@ -86,7 +95,18 @@ var recovers, collectsGarbage = Act{Call: "recover"}, Act{Call: "collectGarbage"
 
 // scenarios are those of claims with whole GPUs, with a hardware effect in two steps, with MIG devices, and with intervals, those with metrics and profiles, and those of
 // layout changes, and those of an added family.
-var scenarios = slices.Concat(wholeScenarios, migScenarios, intervalScenarios, metricsScenarios, profileScenarios, layoutScenarios, familyScenarios)
+var scenarios = slices.Concat(
+	of("whole", wholeScenarios), of("mig", migScenarios), of("timeslice", intervalScenarios), of("metrics", metricsScenarios), of("profile", profileScenarios),
+	of("layout", layoutScenarios), of("layout", familyScenarios),
+)
+
+// of sets the family of scenarios.
+func of(family string, all []scenario) []scenario {
+	for i := range all {
+		all[i].family = family
+	}
+	return all
+}
 
 var wholeScenarios = []scenario{
 	{name: "whole GPU", early: true, acts: []Act{prepares("a", 0), prepares("a", 0), unprepares("a"), unprepares("a")}},
@@ -141,7 +161,7 @@ var wholeScenarios = []scenario{
 		acts: []Act{prepares("a", 1).with(), unprepares("a")},
 	},
 	{
-		name: "the spec was deleted", before: []Act{prepares("a", 0), prepares("b", 1)}, then: sweeps,
+		name: "the spec was deleted", racing: true, before: []Act{prepares("a", 0), prepares("b", 1)}, then: sweeps,
 		acts: []Act{recovers, prepares("a", 0), unprepares("a"), unprepares("b")},
 	},
 	{
@@ -222,7 +242,6 @@ func damages(claim string) func(*testing.T, *Machine) {
 func (m *Machine) setUp(t *testing.T, s *scenario) {
 	t.Helper()
 	m.lost, m.layoutChanges, m.nullFamily = "", s.config != "", s.nullFamily
-	m.resetClock()
 	m.parts.layout, m.parts.intervals = everyProfile(m.Node), nil
 	if m.fakeTime = m.layoutChanges; s.configuresIntervals() {
 		m.fakeTime, m.parts.layout = true, m.withSharedGPUs()
@@ -231,7 +250,8 @@ func (m *Machine) setUp(t *testing.T, s *scenario) {
 		m.fakeTime, m.parts.layout = true, m.mpsLayout()
 	}
 	m.parts.restart()
-	require.NoError(t, errors.Join(os.RemoveAll(m.StateDir), os.RemoveAll(m.CDIDir), os.MkdirAll(m.StateDir, 0o750), m.reload(), m.setProfiled(s.profiled)))
+	m.resetCounters()
+	require.NoError(t, errors.Join(os.RemoveAll(m.StateDir), os.RemoveAll(m.CDIDir), os.MkdirAll(m.StateDir, 0o750), m.reloadFirst(), m.setProfiled(s.profiled)))
 	for _, made := range s.static {
 		require.NoError(t, m.createStatic(t.Context(), made))
 	}

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 
 	"github.com/prism-gpu/prism/pkg/disk"
 )
@@ -25,7 +27,8 @@ func (s *Store) Prepare(claim Claim, plan map[string][]byte) error {
 	if err := s.folders(claim.UID); err != nil {
 		return fmt.Errorf("making the profile of claim %s: %w", claim.UID, err)
 	}
-	for name, content := range plan {
+	for _, name := range slices.Sorted(maps.Keys(plan)) {
+		content := plan[name]
 		if err := s.renew(s.path(claim.UID, planDir, name), content); err != nil {
 			return fmt.Errorf("making the profile of claim %s: %w", claim.UID, err)
 		}
@@ -53,7 +56,8 @@ func (s *Store) Prepare(claim Claim, plan map[string][]byte) error {
 func (s *Store) begin(claim Claim, plan map[string][]byte) error {
 	c := &index{Schema: schema, Claim: claim, inMemory: inMemory{prepares: 1}}
 	raw, err := json.Marshal(c)
-	for name, content := range plan {
+	for _, name := range slices.Sorted(maps.Keys(plan)) {
+		content := plan[name]
 		if err == nil {
 			err = s.Files.Write(s.path(claim.UID, planDir, name), content, planPerm, false)
 		}

@@ -20,6 +20,9 @@ type Install struct {
 	Spec  model.Spec `json:"spec"`
 	State string     `json:"state,omitempty"` // file with the state that survives a reboot
 	Files maker      `json:"files"`
+
+	// loads counts the loads since CountLoads; zero before it.
+	loads int
 }
 
 // Create creates a node: the driver from a built bundle, and the hardware. A

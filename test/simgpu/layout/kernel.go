@@ -74,14 +74,28 @@ func (in *Install) module() error {
 	if in.Paths.Module == "" {
 		return nil
 	}
+	if in.loads > 0 {
+		in.loads++
+		return in.linkLoad(in.loads)
+	}
 	for n := 1; ; n++ {
-		load := fmt.Sprintf("%s-%d", in.Paths.Module, n)
-		if _, err := os.Lstat(load); !errors.Is(err, fs.ErrNotExist) {
-			continue
+		if _, err := os.Lstat(in.loadDir(n)); errors.Is(err, fs.ErrNotExist) {
+			return in.linkLoad(n)
 		}
-		return errors.Join(in.Files.dir(load), in.Files.link(in.Paths.Module, filepath.Base(load)))
 	}
 }
+
+func (in *Install) loadDir(n int) string { return fmt.Sprintf("%s-%d", in.Paths.Module, n) }
+
+// linkLoad makes the n-th directory that of the loaded module.
+func (in *Install) linkLoad(n int) error {
+	dir := in.loadDir(n)
+	return errors.Join(in.Files.dir(dir), in.Files.link(in.Paths.Module, filepath.Base(dir)))
+}
+
+// CountLoads has the next loads use the directories of the first ones again, so that a test that repeats what it did sees the same inode
+// numbers. The module must be unloaded.
+func (in *Install) CountLoads() { in.loads = 1 }
 
 // UnloadProc removes the files of the kernel module.
 func (in *Install) UnloadProc() error {

@@ -107,6 +107,17 @@ func (n *Node) Loads() uint64 {
 	return n.driver.generation
 }
 
+// CountLoads has the next load be load loads+1. The driver is unloaded. Sessions of earlier loads must be closed: a number may come back.
+func (n *Node) CountLoads(loads uint64) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.driver.loaded {
+		return fmt.Errorf("counting loads from %d: driver %s is loaded, unload it first", loads, n.driver.version)
+	}
+	n.driver.generation = loads
+	return nil
+}
+
 // Unload unloads the driver: calls return DriverNotLoaded until Load.
 func (n *Node) Unload() {
 	n.mu.Lock()

@@ -113,6 +113,14 @@ func (n *Node) LoadDriver() {
 	require.NoError(n.t, errors.Join(n.Model.Load(n.install.Spec.Driver), n.install.LoadProc(n.Model)))
 }
 
+// LoadDriverFirst loads the installed driver as after a boot: loads are counted from the first again.
+func (n *Node) LoadDriverFirst() {
+	n.t.Helper()
+	n.install.CountLoads()
+	require.NoError(n.t, n.Model.CountLoads(0))
+	n.LoadDriver()
+}
+
 // UpgradeDriver unloads, installs another version and loads it.
 func (n *Node) UpgradeDriver(version model.DriverVersion) {
 	n.t.Helper()

@@ -1,0 +1,307 @@
+package lifecycle
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// reference is one run of a scenario to its end, from which all its points are computed: a process that is killed has done the same up to its
+// last fault point.
+type reference struct {
+	scenario *scenario
+	spec     childSpec
+	// journal is that of the process, epoch what its clock showed, disk what was on the disk before it.
+	journal []change
+	epoch   time.Time
+	disk    func() *replay
+}
+
+// point is a moment at which a process is killed, or a state of the disk that a power cut at that moment may leave.
+type point struct {
+	stratum
+	// at is the fault point, late: after its effect. upTo is the length of the journal by then.
+	at   int
+	late bool
+	upTo int
+	// left is the disk after a power cut, nil for a kill; ended and cluster are what was reported and what the API server had.
+	left    image
+	ended   map[int]error
+	cluster string
+}
+
+// runToEnd runs a scenario without a kill, and checks it.
+func (m *Machine) runToEnd(t *testing.T, s *scenario, o childSpec) *reference {
+	t.Helper()
+	m.setUp(t, s)
+	before, err := read(m.durable()...)
+	require.NoError(t, err)
+	o.KillAt = 0
+	end := m.spawn(t, o)
+	require.False(t, end.killed)
+	require.NoError(t, end.asExpected(s))
+	require.NoError(t, m.recoverAfter(t, claimStates(s, end.ended), true, false))
+	return &reference{scenario: s, spec: o, journal: end.journal, epoch: m.epoch, disk: before.clone}
+}
+
+// points are all points of the scenario, each state of the disk once.
+func (r *reference) points() (points []point) {
+	disk, seen := r.disk(), map[string]bool{}
+	now := point{stratum: stratum{Act: -1}, ended: map[int]error{}}
+	if !r.spec.Early {
+		now.Act = 0
+	}
+	changed := true
+	for i, c := range r.journal {
+		switch c.Call {
+		case inCluster:
+			now.cluster, changed = string(c.Data), true
+		case reported:
+			result := outcome{ended: map[int]error{}}
+			for act, err := range now.ended {
+				result.ended[act] = err
+			}
+			result.readLine(string(c.Data))
+			now.ended, now.Act, changed = result.ended, len(result.ended), true
+		case reached, passed:
+			now.Site, now.at, now.late, now.upTo = c.Path, c.At, c.Call == passed, i+1
+			points = append(points, now)
+			if changed {
+				points = append(points, now.cuts(disk, seen)...)
+			}
+			changed = false
+		default:
+			disk.apply(c)
+			changed = true
+		}
+	}
+	return points
+}
+
+// cuts are the states that a power cut may leave now and that were not seen before.
+func (p point) cuts(disk *replay, seen map[string]bool) (cuts []point) {
+	for _, left := range disk.images() {
+		if key := fmt.Sprint(left, p.ended, p.cluster); !seen[key] {
+			seen[key] = true
+			p.left = left
+			cuts = append(cuts, p)
+		}
+	}
+	return cuts
+}
+
+// shareOf is the share of a family's points that this run tries.
+func shareOf(t *testing.T, family string) share {
+	t.Helper()
+	if full() {
+		return everything
+	}
+	part, err := familyShare(family)
+	require.NoError(t, err)
+	return part
+}
+
+// tryPoints kills the process and cuts the power at the points of the scenario that belong to the share.
+func (m *Machine) tryPoints(t *testing.T, s *scenario, o childSpec, cut *Machine, part share) {
+	t.Helper()
+	r := m.runToEnd(t, s, o)
+	points := r.points()
+	require.Greater(t, len(points), 10)
+	strata := make([]stratum, len(points))
+	for i := range points {
+		strata[i] = points[i].stratum
+	}
+	tally.all.Add(int64(len(points)))
+	tried := 0
+	for i, chosen := range part.choose(s.name, strata) {
+		if !chosen {
+			continue
+		}
+		tried++
+		if !m.try(t, r, &points[i], i, cut) {
+			return
+		}
+	}
+	t.Logf("%d of %d points, share %s", tried, len(points), part)
+}
+
+// try tries a point; false if an invariant was violated.
+func (m *Machine) try(t *testing.T, r *reference, p *point, index int, cut *Machine) bool {
+	t.Helper()
+	if p.left == nil {
+		return m.tryKill(t, r, p, cut)
+	}
+	return m.tryPowerCut(t, r.scenario, p, index%2 == 0, cut)
+}
+
+// tryKill kills a process at the point, checks its state and recovers. Until then the process has done what the reference did, unless it also
+// works in the background, which the processes of layout changes alone do: another order, or a fault point less, is then as good.
+func (m *Machine) tryKill(t *testing.T, r *reference, p *point, cut *Machine) bool {
+	t.Helper()
+	m.setUp(t, r.scenario)
+	o := r.spec
+	o.KillAt, o.Late = p.at, p.late
+	end := m.spawn(t, o)
+	require.True(t, end.killed || m.layoutChanges, "there is no fault point %d, which was %s", p.at, p.Site)
+	if !end.killed {
+		require.NoError(t, end.asExpected(r.scenario))
+	}
+	cluster, err := m.clusterState()
+	require.NoError(t, err)
+	if !countKillPoint(t, m.recoverAfter(t, claimStates(r.scenario, end.ended), !p.late, false), "killed at fault point %d, %s (late %t)", p.at, p.Site, p.late) {
+		return false
+	}
+	differs := sameJournal(relativeJournal(r.journal[:p.upTo], r.epoch), relativeJournal(end.journal, m.epoch))
+	if differs == nil || !end.killed {
+		return true
+	}
+	require.True(t, m.layoutChanges, "%v", differs)
+	return m.tryOtherOrder(t, r, p, end, cluster, cut)
+}
+
+// tryOtherOrder tries the power cuts of a process in which the work in the background, which is that of layouts alone, had another order than in
+// the reference. What such a process did is no point of the reference.
+func (m *Machine) tryOtherOrder(t *testing.T, r *reference, p *point, end outcome, cluster string, cut *Machine) bool {
+	t.Helper()
+	disk, now := r.disk(), *p
+	for _, c := range end.journal {
+		disk.apply(c)
+	}
+	now.ended, now.cluster = end.ended, cluster
+	for i, other := range now.cuts(disk, map[string]bool{}) {
+		tally.all.Add(1)
+		if !m.tryPowerCut(t, r.scenario, &other, i%2 == 0, cut) {
+			return false
+		}
+	}
+	return true
+}
+
+// tryPowerCut recovers from the state of the disk at the point.
+func (m *Machine) tryPowerCut(t *testing.T, s *scenario, p *point, wanted bool, cut *Machine) bool {
+	t.Helper()
+	require.NoError(t, cut.bootAfter(m, p.left, p.cluster))
+	err := cut.recoverAfter(t, claimStates(s, p.ended), wanted, true)
+	return countKillPoint(t, err, "power cut at fault point %d, %s (late %t) that left %.600s", p.at, p.Site, p.late, fmt.Sprint(p.left))
+}
+
+// bootAfter boots the machine with what a power cut has left of another one.
+func (m *Machine) bootAfter(other *Machine, left image, cluster string) error {
+	err := errors.Join(m.setProfiled(other.profiled), left.lay(other.dir(), m.dir(), other.durable()...), m.Reboot(), m.setClusterState(cluster))
+	m.lost, m.layoutChanges, m.fakeTime, m.nullFamily, m.parts.layout = other.lost, other.layoutChanges, other.fakeTime, other.nullFamily, other.parts.layout
+	return err
+}
+
+// times are the forms in which a journal has times: those of files, and those in the names of folders that are removed.
+var times = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ|-[0-9a-z]{12}\b`)
+
+// derived is what follows from times: the checksums of records, and when devices were published in fake time, which depends on the jitter of
+// retries.
+var derived = regexp.MustCompile(`"crc32c":"[^"]*"|"Since":"[^"]*"`)
+
+// relative has the times of a text counted from the machine's epoch, which is another one in each run, and nothing that follows from times.
+func relative(text string, epoch time.Time) string {
+	text = times.ReplaceAllStringFunc(text, func(text string) string {
+		at, err := time.Parse(time.RFC3339, text)
+		if number, notNumber := strconv.ParseInt(text[1:], 36, 64); err != nil && notNumber == nil {
+			at, err = time.Unix(0, number), nil
+		}
+		if distance := at.Sub(epoch); err == nil && distance.Abs() < 24*time.Hour {
+			return distance.String()
+		}
+		return text
+	})
+	return derived.ReplaceAllString(text, "")
+}
+
+// relativeJournal is relative of all texts.
+func relativeJournal(entries []change, epoch time.Time) (all []change) {
+	for _, c := range entries {
+		c.Path, c.To, c.Data = relative(c.Path, epoch), relative(c.To, epoch), []byte(relative(string(c.Data), epoch))
+		all = append(all, c)
+	}
+	return all
+}
+
+// sameJournal compares the journals of two runs of a scenario.
+func sameJournal(want, got []change) error {
+	for i := range max(len(want), len(got)) {
+		if i >= len(got) || i >= len(want) {
+			return fmt.Errorf("the journals have %d and %d entries; %s", len(want), len(got), journalEnd(want, got))
+		}
+		a, b := want[i], got[i]
+		if a.Call != b.Call || a.Path != b.Path || a.To != b.To || a.At != b.At || a.Durable != b.Durable || !bytes.Equal(a.Data, b.Data) {
+			return fmt.Errorf("entry %d of the journal differs:\n%s %s %s %d %q\n%s %s %s %d %q", i, a.Call, a.Path, a.To, a.At, a.Data, b.Call, b.Path, b.To, b.At, b.Data)
+		}
+	}
+	return nil
+}
+
+// journalEnd is the first entry that only one of two journals has.
+func journalEnd(a, b []change) string {
+	longer, from := a, len(b)
+	if len(b) > len(a) {
+		longer, from = b, len(a)
+	}
+	return fmt.Sprintf("%s %s %d %q", longer[from].Call, longer[from].Path, longer[from].At, longer[from].Data)
+}
+
+// sameJournals: two runs of a scenario leave the same journal, so that the points of one are those of the other, and each state of the disk is
+// tried once.
+func sameJournals(t *testing.T, killed *Machine) {
+	for _, s := range selectedScenarios() {
+		if s.races() {
+			continue
+		}
+		t.Run(s.name, func(t *testing.T) { runTwice(t, killed, s, childSpec{Acts: s.acts, Refuse: s.refuse, Early: s.early}) })
+	}
+}
+
+// Processes with MPS run in this one.
+func TestMPS_RunTwice_SameJournal(t *testing.T) {
+	t.Parallel()
+	for _, s := range selectedMPSScenarios() {
+		if s.races() {
+			continue
+		}
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			runTwice(t, newMPSMachine(t), s, childSpec{Acts: s.acts, Refuse: s.refuse, Early: s.early, GPUsLost: s.gpusLost})
+		})
+	}
+}
+
+func runTwice(t *testing.T, m *Machine, s *scenario, o childSpec) {
+	t.Helper()
+	first, second := m.runToEnd(t, s, o), m.runToEnd(t, s, o)
+	raw, distinct := statesOf(first, second)
+	t.Logf("%d points, %d states of the disk", len(first.points()), distinct)
+	if m.layoutChanges {
+		return // what works in the background may have another order
+	}
+	require.NoError(t, sameJournal(relativeJournal(first.journal, first.epoch), relativeJournal(second.journal, second.epoch)))
+	require.Equal(t, distinct, raw, "states of the disk of two runs")
+}
+
+// statesOf counts the states of the disk that power cuts in two runs of a scenario may leave: raw are those of both runs together, distinct those of
+// the first.
+func statesOf(first, second *reference) (raw, distinct int) {
+	seen := map[string]bool{}
+	for _, r := range []*reference{first, second} {
+		for _, p := range r.points() {
+			if p.left != nil {
+				seen[relative(fmt.Sprint(p.left, p.ended, p.cluster), r.epoch)] = true
+			}
+		}
+		if r == first {
+			distinct = len(seen)
+		}
+	}
+	return len(seen), distinct
+}
