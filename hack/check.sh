@@ -8,6 +8,8 @@ hack/packages.sh cc
 step() { printf 'check: %s\n' "$*"; }
 fail() { printf 'check: %s\n' "$*" >&2; exit 1; }
 linter=$(hack/golangci-lint.sh)
+# The modules besides the product's.
+modules=(hack/localcluster hack/verdict)
 
 step format
 unformatted=$(git ls-files '*.go' | xargs gofmt -l)
@@ -20,11 +22,11 @@ large=$(git ls-files -z | xargs -0 sh -c 'find "$@" -maxdepth 0 -type f -size +5
 
 step vet
 go vet ./...
-go -C hack/localcluster vet ./...
+for module in "${modules[@]}"; do go -C "$module" vet ./...; done
 
 step "lint and import walls"
 "$linter" run --allow-parallel-runners ./...
-(cd hack/localcluster && "$linter" run --allow-parallel-runners --config "$PWD/../../.golangci.yml" ./...)
+for module in "${modules[@]}"; do (cd "$module" && "$linter" run --allow-parallel-runners --config "$OLDPWD/.golangci.yml" ./...); done
 
 step "import walls, sizes and words"
 go test ./test/walls ./test/words | { grep -vE '^ok' || true; }
@@ -38,6 +40,6 @@ step "generated files and go.mod"
 before=$(git status --porcelain; git diff)
 go generate ./...
 go mod tidy
-go -C hack/localcluster mod tidy
+for module in "${modules[@]}"; do go -C "$module" mod tidy; done
 [ "$before" = "$(git status --porcelain; git diff)" ] || { git diff --stat >&2; fail "generated files or go.mod are out of date: commit the changes"; }
 step "passed"

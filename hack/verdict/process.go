@@ -1,0 +1,46 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// endIn is how long an interrupted command has to clean up, a cluster for example, before it is killed.
+const endIn = 2 * time.Minute
+
+// command has a process group of its own, which is ended as a whole: by SIGTERM when ctx is done, and after endIn by SIGKILL. It stays in
+// this session, since a session of its own would have the CPU weight of all of this one.
+func command(ctx context.Context, args []string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error {
+		group := -cmd.Process.Pid
+		// What ignores SIGTERM would keep the output open, and its reader waiting.
+		time.AfterFunc(endIn, func() { _ = syscall.Kill(group, syscall.SIGKILL) })
+		return syscall.Kill(group, syscall.SIGTERM)
+	}
+	cmd.WaitDelay = endIn
+	return cmd
+}
+
+// wait waits for a command, and after an interrupt kills what is left of its process group.
+func wait(ctx context.Context, cmd *exec.Cmd) error {
+	err := cmd.Wait()
+	if ctx.Err() != nil {
+		// The group is gone where all of it ended in time.
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		return errors.Join(context.Cause(ctx), err)
+	}
+	if errors.Is(err, exec.ErrWaitDelay) {
+		// The command passed, and a process that it left still has its output.
+		_, _ = os.Stderr.WriteString("verdict: a process that outlives " + cmd.Args[0] + " keeps its output open\n")
+		return nil
+	}
+	return err
+}

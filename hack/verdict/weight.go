@@ -1,0 +1,143 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// groupPrefix is of the names of control groups.
+const groupPrefix = "prism-lifecycle-"
+
+// lowestWeight is a place for a step whose processes only get CPU time that no other process of the machine wants. A nice value does not do
+// that: the kernel groups processes by session, and compares nice values within a session only.
+type lowestWeight struct {
+	// group is a control group below the root of its hierarchy, beside those of the clusters; empty where the session has the weight.
+	group string
+}
+
+// newLowestWeight makes a control group, or else checks that sessions have weights.
+func newLowestWeight() (*lowestWeight, error) {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("finding the CPU controller: %w", err)
+	}
+	root, file, weight := cpuHierarchy(string(mounts))
+	if root != "" {
+		if group, err := makeGroup(root, file, weight); err == nil {
+			return &lowestWeight{group: group}, nil
+		}
+	}
+	enabled, err := os.ReadFile("/proc/sys/kernel/sched_autogroup_enabled")
+	if err != nil || strings.TrimSpace(string(enabled)) != "1" {
+		return nil, errors.New("this machine has neither a writable CPU cgroup nor weights of sessions")
+	}
+	return &lowestWeight{}, nil
+}
+
+// cpuHierarchy finds the mount point with the CPU controller, and the file and value of the lowest weight there.
+func cpuHierarchy(mountinfo string) (root, file, weight string) {
+	for line := range strings.Lines(mountinfo) {
+		fields := strings.Fields(line)
+		dash := slices.Index(fields, "-")
+		if dash < 5 || dash+3 >= len(fields) {
+			continue
+		}
+		switch fields[dash+1] {
+		case "cgroup":
+			if slices.Contains(strings.Split(fields[dash+3], ","), "cpu") {
+				return fields[4], "cpu.shares", "2"
+			}
+		case "cgroup2":
+			root, file, weight = fields[4], "cpu.weight", "1"
+		}
+	}
+	return root, file, weight
+}
+
+func makeGroup(root, file, weight string) (string, error) {
+	// Groups of runs that were killed; those of running ones have processes and stay.
+	left, err := filepath.Glob(filepath.Join(root, groupPrefix+"*"))
+	if err != nil {
+		return "", err
+	}
+	for _, group := range left {
+		_ = os.Remove(group)
+	}
+	if file == "cpu.weight" {
+		// Version 2 hands controllers to groups one by one. It fails where that was done, or the root is not the machine's.
+		_ = os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+cpu"), 0o644)
+	}
+	group, err := os.MkdirTemp(root, groupPrefix)
+	if err != nil {
+		return "", err
+	}
+	target, err := os.OpenFile(filepath.Join(group, file), os.O_WRONLY, 0)
+	if err == nil {
+		_, err = target.WriteString(weight)
+		err = errors.Join(err, target.Close())
+	}
+	if err != nil {
+		return "", errors.Join(err, os.Remove(group))
+	}
+	return group, nil
+}
+
+func (w *lowestWeight) String() string {
+	if w.group != "" {
+		return "in the CPU cgroup " + w.group
+	}
+	return "in a session with nice value 19"
+}
+
+// command is a command that takes the weight before it starts its own processes.
+func (w *lowestWeight) command(ctx context.Context, args []string) *exec.Cmd {
+	switch {
+	case w == nil:
+		return command(ctx, args)
+	case w.group != "":
+		return command(ctx, append([]string{"sh", "-ec", `echo $$ >"$0/cgroup.procs"; exec "$@"`, w.group}, args...))
+	default:
+		cmd := command(ctx, append([]string{"sh", "-ec", `echo 19 >/proc/self/autogroup; exec "$@"`, "sh"}, args...))
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		return cmd
+	}
+}
+
+// remove removes the group. After an interrupt it first kills what is left there.
+func (w *lowestWeight) remove(interrupted bool) {
+	if w == nil || w.group == "" {
+		return
+	}
+	for range 100 {
+		if interrupted {
+			w.kill()
+		}
+		if err := os.Remove(w.group); err == nil || os.IsNotExist(err) {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func (w *lowestWeight) kill() {
+	pids, err := readLines(filepath.Join(w.group, "cgroup.procs"))
+	if err != nil {
+		return
+	}
+	for _, pid := range pids {
+		if n, err := strconv.Atoi(pid); err == nil {
+			_ = syscall.Kill(n, syscall.SIGKILL)
+		}
+	}
+}
