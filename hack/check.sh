@@ -28,6 +28,10 @@ step "lint and import walls"
 "$linter" run --allow-parallel-runners ./...
 for module in "${modules[@]}"; do (cd "$module" && "$linter" run --allow-parallel-runners --config "$OLDPWD/.golangci.yml" ./...); done
 
+step "flaky tests"
+# A commit has the same verdict on any day.
+hack/verdict.sh flaky --at "$(git log -1 --format=%cs)" test/flaky.txt
+
 step "import walls, sizes and words"
 go test ./test/walls ./test/words | { grep -vE '^ok' || true; }
 
