@@ -12,10 +12,11 @@ KUBERNETES ?=
 RUN ?=
 export NAME MODEL COUNT NODES KUBERNETES
 
-# Programs that bind NVIDIA's library must leave its symbols open until they are used.
-GOTEST := go test -timeout 30m -ldflags=-extldflags=-Wl,-z,lazy
+# Without the paths of this folder in objects, another clone finds them compiled. A GOFLAGS of the caller or of go's settings is kept.
+GOFLAGS := $(strip $(filter-out -trimpath,$(shell go env GOFLAGS 2>/dev/null)) -trimpath)
+export GOFLAGS
 
-.PHONY: help demo demo-profile preview test unit lifecycle lifecycle-soak fuzz e2e check fmt generate image prove-image cluster-up cluster-down bench bench-scale test-gpu tools clean
+.PHONY: help demo demo-profile preview ci test unit lifecycle lifecycle-soak fuzz e2e check fmt generate image prove-image cluster-up cluster-down bench bench-scale test-gpu tools clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,15 +30,16 @@ demo-profile: ## Show a pod that runs under Nsight Systems, with the profiler of
 preview: ## Draw what PROMETHEUS (a URL; empty: one with example pages) answers to the dashboards: dist/preview.html
 	@go run ./hack/preview --prometheus "$(PROMETHEUS)"
 
-test e2e: NAME := $(if $(filter file,$(origin NAME)),e2e,$(NAME))
-test: unit ## Every test: unit, then e2e, then lifecycle
-	@hack/test.sh
+ci test e2e: NAME := $(if $(filter file,$(origin NAME)),e2e,$(NAME))
+ci: ## What CI runs: check and test, and a report
+	@hack/test.sh check unit e2e lifecycle
+
+test: ## Every test: unit, then e2e with lifecycle beside it, and a report; FULL=1 is all of both
+	@hack/test.sh unit e2e lifecycle
 
 unit: tools ## The fast loop
 	@bin/localcluster build helm >/dev/null
-	@eval "$$(hack/arm64.sh)"; set -x; $(GOTEST) ./api/... ./pkg/... ./cmd/... ./deployments/... ./hack/reference/... ./hack/preview/... ./test/simgpu/... ./test/walls/... ./test/words/... ./test/bench/... ./test/scale/...
-	go -C hack/localcluster test ./...
-	go -C hack/verdict test ./...
+	@hack/unit.sh
 
 lifecycle: ## The invariants of a claim, with processes killed at every fault point
 	@hack/lifecycle.sh

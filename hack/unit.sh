@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Runs the tests that need no cluster, of every module. hack/check.sh vets them.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+eval "$(hack/arm64.sh)"
+# A retry in one module counts for all.
+if [ -z "${VERDICT_DIR:-}" ]; then
+	VERDICT_DIR=$(mktemp -d)
+	export VERDICT_DIR
+	trap 'rm -rf "$VERDICT_DIR"' EXIT
+fi
+# The others need a cluster, a GPU, or minutes.
+mapfile -t packages < <(go list ./... | grep -vE '/test/(e2e|gpu|lifecycle)$')
+status=0
+# Programs that bind NVIDIA's library must leave its symbols open until they are used.
+hack/verdict.sh test --name unit -- -vet=off -timeout 30m -ldflags=-extldflags=-Wl,-z,lazy -- "${packages[@]}" || status=$?
+for module in localcluster verdict; do
+	hack/verdict.sh test --name "unit-$module" --dir "hack/$module" -- -vet=off -- ./... || status=$?
+done
+exit "$status"
