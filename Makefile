@@ -16,7 +16,7 @@ export NAME MODEL COUNT NODES KUBERNETES
 GOFLAGS := $(strip $(filter-out -trimpath,$(shell go env GOFLAGS 2>/dev/null)) -trimpath)
 export GOFLAGS
 
-.PHONY: help demo demo-profile preview ci test unit lifecycle lifecycle-soak fuzz e2e check fmt generate image prove-image cluster-up cluster-down bench bench-scale test-gpu tools clean
+.PHONY: help demo demo-profile preview ci test stress unit lifecycle lifecycle-soak fuzz e2e check fmt generate image prove-image cluster-up cluster-down bench bench-scale test-gpu tools clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,7 +30,7 @@ demo-profile: ## Show a pod that runs under Nsight Systems, with the profiler of
 preview: ## Draw what PROMETHEUS (a URL; empty: one with example pages) answers to the dashboards: dist/preview.html
 	@go run ./hack/preview --prometheus "$(PROMETHEUS)"
 
-ci test e2e: NAME := $(if $(filter file,$(origin NAME)),e2e,$(NAME))
+ci test stress e2e: NAME := $(if $(filter file,$(origin NAME)),e2e,$(NAME))
 ci: ## What CI runs: check and test, and a report
 	@hack/test.sh check unit e2e lifecycle
 
@@ -40,6 +40,9 @@ test: ## Every test: unit, then e2e with lifecycle beside it, and a report; FULL
 unit: tools ## The fast loop
 	@bin/localcluster build helm >/dev/null
 	@hack/unit.sh
+
+stress: tools ## What changed, beside busy loops: PACKAGES, RUN, N (5), LOOPS (4)
+	@hack/stress.sh
 
 lifecycle: ## The invariants of a claim, with processes killed at every fault point
 	@hack/lifecycle.sh

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Runs tests beside busy loops, to find deadlines and waits that a busy machine breaks: the packages and the e2e areas that changed since the merge
+# base with the upstream branch. Environment:
+#   PACKAGES  these packages instead, and no e2e
+#   RUN       a regular expression that picks tests: of PACKAGES, or without that of e2e only
+#   N         how often each test of a package runs (5); e2e runs once
+#   LOOPS     how many busy loops (4)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+hack/packages.sh cc
+count=${N:-5} loops=${LOOPS:-4}
+
+# changed prints the packages with tests of which files changed. Lifecycle takes hours with the race detector, test/gpu needs a GPU.
+changed() {
+	local file dir
+	while read -r file; do
+		dir=$(dirname "$file")
+		# testdata and the like belong to the package above.
+		while [ "$dir" != . ] && ! compgen -G "$dir/*_test.go" >/dev/null; do dir=$(dirname "$dir"); done
+		[ "$dir" = . ] || echo "./$dir"
+	done | sort -u | grep -vE '^\./test/(e2e|gpu|lifecycle)$' || true
+}
+
+packages=() areas=
+if [ -n "${PACKAGES:-}" ]; then
+	read -ra packages <<<"$PACKAGES"
+elif [ -z "${RUN:-}" ]; then
+	files=$(hack/changed.sh 2>/dev/null) || { echo "stress: no upstream branch to compare with: set PACKAGES or RUN" >&2 && exit 2; }
+	mapfile -t packages < <(changed <<<"$files")
+	areas=changed
+fi
+
+pids=() running=
+ended() {
+	[ -z "$running" ] || kill -- "-$running" 2>/dev/null || true
+	[ ${#pids[@]} = 0 ] || kill "${pids[@]}" 2>/dev/null || true
+	wait || true
+}
+trap ended EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+# Each loop has a session of its own, and so the CPU weight that the kernel gives to a session. It exits by itself when this script was killed.
+for ((i = 0; i < loops; i++)); do
+	# shellcheck disable=SC2016 # the loop's own variables
+	setsid sh -c 'while [ -e "/proc/$1" ]; do i=0; while [ "$i" -lt 100000 ]; do i=$((i + 1)); done; done' sh $$ &
+	pids+=($!)
+done
+
+# run runs a command in a process group of its own, which ends with this.
+run() {
+	echo "stress: beside $loops busy loops: $*"
+	set -m
+	"$@" &
+	running=$!
+	set +m
+	wait "$running" || failed+=("$*")
+	running=
+}
+
+failed=()
+for package in "${packages[@]}"; do
+	module=.
+	case $package in ./hack/localcluster/* | ./hack/verdict | ./hack/verdict/*)
+		module=$(cut -d / -f 1-3 <<<"$package")
+		package=.${package#"$module"}
+		;;
+	esac
+	# Programs that bind NVIDIA's library must leave its symbols open until they are used.
+	run go -C "$module" test -race -count "$count" -timeout 0 -ldflags=-extldflags=-Wl,-z,lazy ${RUN:+-run "$RUN"} "$package"
+done
+if [ -n "$areas" ]; then
+	run env E2E_SHARE=areas make --no-print-directory e2e
+elif [ ${#packages[@]} = 0 ]; then
+	run make --no-print-directory e2e "RUN=$RUN"
+fi
+for command in "${failed[@]}"; do echo "stress: failed: $command"; done
+echo "stress: ${#failed[@]} failed"
+[ ${#failed[@]} = 0 ]
