@@ -20,7 +20,7 @@ import (
 const slowest = 15
 
 // complaint is a line of a failed step that says what failed.
-var complaint = regexp.MustCompile(`^ *--- FAIL:|^panic:|^WARNING: DATA RACE|^fatal error:|^FAIL\s|^make.*Error|^\S+\.go:\d+:`)
+var complaint = regexp.MustCompile(`^ *--- FAIL:|^panic:|^WARNING: DATA RACE|^fatal error:|^FAIL\s|^make.*\*\*\*|^\S+\.go:\d+:`)
 
 // complaints is how many such lines of a step are printed.
 const complaints = 40

@@ -124,15 +124,15 @@ func ended(pid int) bool {
 
 func TestCPUHierarchy_Mounts_LowestWeightOfEachVersion(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct{ mounts, root, file, weight string }{
-		"version 1":           {"31 24 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n32 24 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n", "/sys/fs/cgroup/cpu", "cpu.shares", "2"},
-		"version 1, together": {"31 24 0:27 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid shared:9 - cgroup cgroup rw,cpu,cpuacct\n", "/sys/fs/cgroup/cpu,cpuacct", "cpu.shares", "2"},
-		"version 2":           {"30 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,nsdelegate\n", "/sys/fs/cgroup", "cpu.weight", "1"},
-		"another controller":  {"31 24 0:27 / /sys/fs/cgroup/cpuacct rw - cgroup cgroup rw,cpuacct\n", "", "", ""},
-		"none":                {"24 1 0:22 / /proc rw - proc proc rw\n", "", "", ""},
+	for name, c := range map[string]struct{ mounts, root, file, lowest, usual string }{
+		"version 1":           {"31 24 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n32 24 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n", "/sys/fs/cgroup/cpu", "cpu.shares", "2", "1024"},
+		"version 1, together": {"31 24 0:27 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid shared:9 - cgroup cgroup rw,cpu,cpuacct\n", "/sys/fs/cgroup/cpu,cpuacct", "cpu.shares", "2", "1024"},
+		"version 2":           {"30 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,nsdelegate\n", "/sys/fs/cgroup", "cpu.weight", "1", "100"},
+		"another controller":  {"31 24 0:27 / /sys/fs/cgroup/cpuacct rw - cgroup cgroup rw,cpuacct\n", "", "", "", ""},
+		"none":                {"24 1 0:22 / /proc rw - proc proc rw\n", "", "", "", ""},
 	} {
-		root, file, weight := cpuHierarchy(c.mounts)
-		assert.Equal(t, []string{c.root, c.file, c.weight}, []string{root, file, weight}, name)
+		root, file, lowest, usual := cpuHierarchy(c.mounts)
+		assert.Equal(t, []string{c.root, c.file, c.lowest, c.usual}, []string{root, file, lowest, usual}, name)
 	}
 }
 

@@ -24,6 +24,8 @@ const groupPrefix = "prism-lifecycle-"
 type lowestWeight struct {
 	// group is a control group below the root of its hierarchy, beside those of the clusters; empty where the session has the weight.
 	group string
+	// file has the weight of the group, usual is that of other groups.
+	file, usual string
 }
 
 // newLowestWeight makes a control group, or else checks that sessions have weights.
@@ -32,10 +34,9 @@ func newLowestWeight() (*lowestWeight, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the CPU controller: %w", err)
 	}
-	root, file, weight := cpuHierarchy(string(mounts))
-	if root != "" {
-		if group, err := makeGroup(root, file, weight); err == nil {
-			return &lowestWeight{group: group}, nil
+	if root, file, lowest, usual := cpuHierarchy(string(mounts)); root != "" {
+		if group, err := makeGroup(root, file, lowest); err == nil {
+			return &lowestWeight{group: group, file: file, usual: usual}, nil
 		}
 	}
 	enabled, err := os.ReadFile("/proc/sys/kernel/sched_autogroup_enabled")
@@ -45,8 +46,8 @@ func newLowestWeight() (*lowestWeight, error) {
 	return &lowestWeight{}, nil
 }
 
-// cpuHierarchy finds the mount point with the CPU controller, and the file and value of the lowest weight there.
-func cpuHierarchy(mountinfo string) (root, file, weight string) {
+// cpuHierarchy finds the mount point with the CPU controller, the file of weights there, the lowest value and the kernel's default.
+func cpuHierarchy(mountinfo string) (root, file, lowest, usual string) {
 	for line := range strings.Lines(mountinfo) {
 		fields := strings.Fields(line)
 		dash := slices.Index(fields, "-")
@@ -56,13 +57,13 @@ func cpuHierarchy(mountinfo string) (root, file, weight string) {
 		switch fields[dash+1] {
 		case "cgroup":
 			if slices.Contains(strings.Split(fields[dash+3], ","), "cpu") {
-				return fields[4], "cpu.shares", "2"
+				return fields[4], "cpu.shares", "2", "1024"
 			}
 		case "cgroup2":
-			root, file, weight = fields[4], "cpu.weight", "1"
+			root, file, lowest, usual = fields[4], "cpu.weight", "1", "100"
 		}
 	}
-	return root, file, weight
+	return root, file, lowest, usual
 }
 
 func makeGroup(root, file, weight string) (string, error) {
@@ -106,7 +107,14 @@ func (w *lowestWeight) command(ctx context.Context, args []string) *exec.Cmd {
 	case w == nil:
 		return command(ctx, args)
 	case w.group != "":
-		return command(ctx, append([]string{"sh", "-ec", `echo $$ >"$0/cgroup.procs"; exec "$@"`, w.group}, args...))
+		cmd := command(ctx, append([]string{"sh", "-ec", `echo $$ >"$0/cgroup.procs"; exec "$@"`, w.group}, args...))
+		end := cmd.Cancel
+		cmd.Cancel = func() error {
+			// What cleans up after itself needs CPU time, even beside a busy loop.
+			_ = os.WriteFile(filepath.Join(w.group, w.file), []byte(w.usual), 0o644)
+			return end()
+		}
+		return cmd
 	default:
 		cmd := command(ctx, append([]string{"sh", "-ec", `echo 19 >/proc/self/autogroup; exec "$@"`, "sh"}, args...))
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
