@@ -12,9 +12,9 @@ fi
 # The others need a cluster, a GPU, or minutes.
 mapfile -t packages < <(go list ./... | grep -vE '/test/(e2e|gpu|lifecycle)$')
 status=0
-# Programs that bind NVIDIA's library must leave its symbols open until they are used.
-hack/verdict.sh test --name unit -- -vet=off -timeout 30m -ldflags=-extldflags=-Wl,-z,lazy -- "${packages[@]}" || status=$?
+# As in hack/check.sh, so that a result of one serves the other.
+hack/verdict.sh test --name unit -- -vet=off -timeout 30m -ldflags="-w -extldflags=-Wl,-z,lazy" -- "${packages[@]}" || status=$?
 for module in localcluster verdict; do
-	hack/verdict.sh test --name "unit-$module" --dir "hack/$module" -- -vet=off -- ./... || status=$?
+	hack/verdict.sh test --name "unit-$module" --dir "hack/$module" -- -vet=off -ldflags=-w -- ./... || status=$?
 done
 exit "$status"
