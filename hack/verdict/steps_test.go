@@ -21,7 +21,7 @@ import (
 func scripted(t *testing.T, scripts map[string]string) (*runner, *bytes.Buffer) {
 	t.Helper()
 	out := &bytes.Buffer{}
-	r := &runner{dir: t.TempDir(), out: out}
+	r := &runner{dir: t.TempDir(), out: out, loaded: func() bool { return false }}
 	r.command = func(step string) []string { return []string{"bash", "-c", scripts[step], "sh", r.dir} }
 	return r, out
 }
@@ -87,6 +87,32 @@ func TestSteps_Beside_BothRunAtOnce(t *testing.T) {
 		group, _, _ = strings.Cut(group, "\n")
 		assert.NoDirExists(t, group, "a group goes with its step")
 	}
+}
+
+func TestSteps_MachineLoaded_LifecycleAfterE2E(t *testing.T) {
+	t.Parallel()
+	r, out := scripted(t, map[string]string{"e2e": `touch "$1/e2e"`, "lifecycle": `[ -e "$1/e2e" ]`})
+	r.loaded = func() bool { return true }
+	require.NoError(t, r.run(t.Context(), []string{"e2e", "lifecycle"}, true), out)
+	assert.Contains(t, out.String(), "verdict: lifecycle runs after e2e: other processes keep the CPUs busy\n")
+}
+
+// TestSteps_E2EDone_LifecycleHasUsualWeight: lifecycle waits until its group has the weight of others.
+func TestSteps_E2EDone_LifecycleHasUsualWeight(t *testing.T) {
+	t.Parallel()
+	weight, err := newLowestWeight()
+	if err != nil || weight.group == "" {
+		t.Skip("no CPU cgroup: ", err)
+	}
+	weight.remove(false)
+	r, out := scripted(t, map[string]string{
+		"e2e": `until [ -e "$1/low" ]; do sleep 0.1; done`,
+		"lifecycle": `group=$(dirname "$(grep -lx $$ /sys/fs/cgroup/prism-lifecycle-*/cgroup.procs /sys/fs/cgroup/*/prism-lifecycle-*/cgroup.procs 2>/dev/null)")
+			weight() { cat "$group/cpu.shares" 2>/dev/null || cat "$group/cpu.weight"; }
+			low=$(weight); touch "$1/low"; until [ "$(weight)" != "$low" ]; do sleep 0.1; done; echo "weights $low $(weight)"`,
+	})
+	require.NoError(t, r.run(t.Context(), []string{"e2e", "lifecycle"}, true), out)
+	assert.Regexp(t, `\nweights (2 1024|1 100)\n`, out.String())
 }
 
 func TestSteps_Interrupted_NoProcessLeft(t *testing.T) {

@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -39,6 +40,20 @@ func parseBusy(stat string) (time.Duration, error) {
 		ticks += n
 	}
 	return time.Duration(ticks) * time.Second / clockTicks, nil
+}
+
+// othersBusy says whether more than half of the CPU time goes to processes of others, in seconds in which no step runs.
+func othersBusy() bool {
+	const sample = 3 * time.Second
+	before, start := machineTime(), time.Now()
+	time.Sleep(sample)
+	return (machineTime() - before).Seconds() > time.Since(start).Seconds()*float64(runtime.NumCPU())/2
+}
+
+// machineTime is busy, or 0 where it cannot be read: the report has a zero then, and no run fails for that.
+func machineTime() time.Duration {
+	d, _ := busy()
+	return d
 }
 
 // cpuOf is the CPU time of a process that exited, and of those that it waited for.

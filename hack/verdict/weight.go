@@ -26,6 +26,8 @@ type lowestWeight struct {
 	group string
 	// file has the weight of the group, usual is that of other groups.
 	file, usual string
+	// alone is closed when the step has the usual weight from now on.
+	alone chan struct{}
 }
 
 // newLowestWeight makes a control group, or else checks that sessions have weights.
@@ -36,14 +38,14 @@ func newLowestWeight() (*lowestWeight, error) {
 	}
 	if root, file, lowest, usual := cpuHierarchy(string(mounts)); root != "" {
 		if group, err := makeGroup(root, file, lowest); err == nil {
-			return &lowestWeight{group: group, file: file, usual: usual}, nil
+			return &lowestWeight{group: group, file: file, usual: usual, alone: make(chan struct{})}, nil
 		}
 	}
 	enabled, err := os.ReadFile("/proc/sys/kernel/sched_autogroup_enabled")
 	if err != nil || strings.TrimSpace(string(enabled)) != "1" {
 		return nil, errors.New("this machine has neither a writable CPU cgroup nor weights of sessions")
 	}
-	return &lowestWeight{}, nil
+	return &lowestWeight{alone: make(chan struct{})}, nil
 }
 
 // cpuHierarchy finds the mount point with the CPU controller, the file of weights there, the lowest value and the kernel's default.
@@ -108,18 +110,32 @@ func (w *lowestWeight) command(ctx context.Context, args []string) *exec.Cmd {
 		return command(ctx, args)
 	case w.group != "":
 		cmd := command(ctx, append([]string{"sh", "-ec", `echo $$ >"$0/cgroup.procs"; exec "$@"`, w.group}, args...))
-		end := cmd.Cancel
-		cmd.Cancel = func() error {
-			// What cleans up after itself needs CPU time, even beside a busy loop.
-			_ = os.WriteFile(filepath.Join(w.group, w.file), []byte(w.usual), 0o644)
-			return end()
-		}
-		return cmd
+		return w.restoring(cmd)
 	default:
 		cmd := command(ctx, append([]string{"sh", "-ec", `echo 19 >/proc/self/autogroup; exec "$@"`, "sh"}, args...))
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-		return cmd
+		return w.restoring(cmd)
 	}
+}
+
+// restoring restores the usual weight when cmd is interrupted: what cleans up after itself needs CPU time.
+func (w *lowestWeight) restoring(cmd *exec.Cmd) *exec.Cmd {
+	end := cmd.Cancel
+	cmd.Cancel = func() error {
+		w.restore(cmd)
+		return end()
+	}
+	return cmd
+}
+
+// restore gives a running step the usual weight. At the lowest it would get nothing beside a process that is always busy.
+func (w *lowestWeight) restore(cmd *exec.Cmd) {
+	path, weight := filepath.Join(w.group, w.file), w.usual
+	if w.group == "" {
+		path, weight = filepath.Join("/proc", strconv.Itoa(cmd.Process.Pid), "autogroup"), "0"
+	}
+	// A step that has exited needs none.
+	_ = os.WriteFile(path, []byte(weight), 0o644)
 }
 
 // remove removes the group. After an interrupt it first kills what is left there.
