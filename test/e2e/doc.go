@@ -8,6 +8,8 @@
 //	eval "$(bin/localcluster --name mine env)"
 //	go test -v -count 1 ./test/e2e/... -run Whole
 //
+// A new test is a row of the table in test/e2e/selection, which says whether it always runs, on which cluster, and which files it is a test of.
+//
 // A test begins with inParallel, which leases as many GPUs as it needs and runs while others do, or with exclusive, when it disturbs
 // the node. Each has a namespace of its own, and fails when its claims leave anything on the node.
 package e2e
