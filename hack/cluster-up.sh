@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Boots a cluster whose nodes have simulated GPUs and installs the chart. Environment: NAME, MODEL, COUNT, NODES, GPU_NODES (how many of
 # them have GPUs, all), KUBERNETES (the version of a new cluster), KUBELET_CONFIG (lines of a new cluster's kubelet configuration),
-# HELM_ARGS (more arguments for helm).
+# HELM_ARGS (more arguments for helm), IMAGE_BUILT (set: dist/prism.tar is what is installed).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 local=(bin/localcluster --name "${NAME:-default}")
@@ -12,7 +12,7 @@ while IFS= read -r line; do
 done <<<"${KUBELET_CONFIG:-}"
 "${local[@]}" up --nodes "${NODES:-1}" --kubernetes "${KUBERNETES:-}" "${kubelet[@]}" \
 	--boot-command "[ \$NODE_INDEX -ge ${GPU_NODES:-99} ] || $PWD/bin/simgpu create --model ${MODEL:-h100-80} --count ${COUNT:-8}"
-hack/image.sh
+[ -n "${IMAGE_BUILT:-}" ] || hack/image.sh
 "${local[@]}" load-image dist/prism.tar
 # shellcheck disable=SC2086 # HELM_ARGS is a list
 # The watcher, which is the default of --wait, waits for DaemonSets whose pods are replaced on deletion only.

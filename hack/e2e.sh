@@ -1,84 +1,131 @@
 #!/usr/bin/env bash
-# Runs test/e2e on real Kubernetes with simulated GPUs. Tests mostly wait, so they are divided among clusters, three of which run side by
-# side: two with one node, and one with what needs several nodes or kubelets with a static CPU manager policy. Each that is done makes room for
-# another: one whose pods run under NVIDIA's profiler, and one with MPS. Meanwhile Prometheus is built for tests that read metrics from
-# it. With RUN it is one cluster: one that runs already is used as it is, with the plugin and the chart of this folder; else it is booted,
-# and removed at the end. Environment:
+# Runs tests of test/e2e on real Kubernetes with simulated GPUs: the core tests, a third of the others, and all of each area whose files changed, as
+# test/e2e/selection says. The table there has the cluster of each test: tests mostly wait, so three clusters run side by side, and one that is done
+# makes room for another. Everything is built before the first cluster boots, but Prometheus, for tests that read metrics from it, when they have
+# booted. With RUN it is one cluster: one that runs already is used as it is, with the plugin and the chart of this folder; else it is
+# booted, and removed at the end. Environment:
 #   NAME            the cluster's name (e2e)
+#   FULL            set: all tests
+#   E2E_SHARE       i/3: the third that runs, instead of the one that the hash of HEAD's tree says; areas: the areas that changed, and no others
 #   RUN             a regular expression that picks tests, on one cluster of NODES nodes, of which GPU_NODES have GPUs
+#   GROUP           with RUN: the group of the table whose cluster it is
 #   SKIP            a regular expression of tests that are left out of those
 #   KUBERNETES      the version of the cluster that is booted; tests of features that it lacks are skipped
 #   KUBELET_CONFIG  lines of its kubelets' configuration
 #   E2E_KEEP        keep the cluster that was booted
+#   VERDICT_DIR     set: the folder of a run of hack/verdict, which runs a failed test once more, where it may; the events of test2json are written
+#                   there, a file e2e-GROUP.json for each cluster
+#   E2E_RAN         a file to which the names of the tests are appended that ran; a test that was skipped did not
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ "$(uname -s)" != Linux ] || [ "$(id -u)" != 0 ]; then
 	echo "e2e: skipped: the nodes of the cluster are made of Linux namespaces, which needs root on Linux"
 	exit 0
 fi
-export NAME=${NAME:-e2e}
-local=(bin/localcluster --name "$NAME")
-cpuManager=TestCPUManager_StaticPolicy_GPUStaysThroughCgroupUpdates
+export NAME=${NAME:-e2e} SKIP=${SKIP:-} E2E_RAN=${E2E_RAN:-}
+[ -z "$E2E_RAN" ] || E2E_RAN=$(realpath "$E2E_RAN")
 # One CPU stays shared (a fraction is rounded up), and little of it is subtracted from what pods may request.
 staticPolicy=$'cpuManagerPolicy: static\ncpuManagerReconcilePeriod: 1s\nsystemReserved: {cpu: 100m}'
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+export LOGS=$logs E2E_RETRY=${VERDICT_DIR:-} VERDICT_DIR=${VERDICT_DIR:-$logs}
+mkdir -p "$VERDICT_DIR"
+VERDICT_DIR=$(realpath "$VERDICT_DIR")
 
-# here runs the tests that RUN picks on one cluster.
-here() {
+# compile compiles the tests of a folder into bin/NAME.test. `make check` has vetted them, and the linker takes half of its time without debug information.
+compile() { go test -c -vet=off -trimpath -ldflags '-s -w' -o "bin/$1.test" "./$2"; }
+# build builds what the groups run.
+build() {
+	hack/tools.sh
+	CGO_ENABLED=0 go build -o bin/e2e ./test/e2e/selection/cmd/e2e
+	# It is built when it is first used.
+	go tool test2json </dev/null >/dev/null
+	compile e2e test/e2e
+	bin/localcluster build ${KUBERNETES:+--kubernetes "$KUBERNETES"} >/dev/null
+	hack/image.sh >/dev/null
+	# The drivers of the nodes, and those that tests put in their place.
+	local driver
+	for driver in 580.95.05 580.105.08 550.163.01; do
+		bin/simgpu build --driver "$driver" >/dev/null
+	done
+}
+
+# settings are of the cluster of a group.
+settings() {
+	[ "$1" != nodes ] || export NODES=3 GPU_NODES=2 KUBELET_CONFIG=$staticPolicy
+}
+
+if [ -n "${RUN:-}" ]; then
+	cpuManager=TestCPUManager_StaticPolicy_GPUStaysThroughCgroupUpdates
 	if [[ $cpuManager =~ $RUN && ! $cpuManager =~ ${SKIP:-^\$} ]]; then
 		export KUBELET_CONFIG=${KUBELET_CONFIG:-$staticPolicy}
 	fi
-	running=
-	if "${local[@]}" status >/dev/null 2>&1; then
-		running=yes
-	else
-		# What is left of a cluster whose processes were killed, perhaps of another folder.
-		"${local[@]}" down >/dev/null
-		[ -n "${E2E_KEEP:-}" ] || trap '"${local[@]}" down' EXIT
-	fi
-	HELM_ARGS="--values test/e2e/values.yaml ${HELM_ARGS:-}" hack/cluster-up.sh >/dev/null
-	eval "$("${local[@]}" env)"
-	if [ -n "$running" ]; then
-		# The image may have changed under the same name.
-		kubectl --namespace prism-system rollout restart daemonset/prism-kubelet-plugin
-		kubectl --namespace prism-system rollout status daemonset/prism-kubelet-plugin --timeout=90s >/dev/null
-		kubectl --namespace prism-system delete pods --selector app.kubernetes.io/component=mps >/dev/null
-	fi
-	go test -v -count 1 -timeout 80m ./test/e2e/... -run "$RUN" -skip "${SKIP:-^\$}"
-}
-
-hack/tools.sh
-if [ -n "${RUN:-}" ]; then
-	here
+	settings "${GROUP:=run}"
+	build
+	export RUN GROUP
+	hack/e2e-group.sh
 	exit
 fi
 
 # The names of clusters are those of the machine. One run at a time has them, and first ends what a run left that was killed.
 exec 9>"${TMPDIR:-/tmp}/prism-$NAME.lock"
 flock --nonblock 9 || { echo "e2e: waiting for another run with clusters $NAME-*" && flock 9; }
+begin=$SECONDS
+build 9>&-
+compile helm deployments/helm 9>&-
+compile preview hack/preview 9>&-
+built=$((SECONDS - begin))
 for left in layouts node nodes mps profile; do
 	bin/localcluster --name "$NAME-$left" down >/dev/null 9>&-
 done
 
-# A group is a cluster and the tests that run on it. Those of one node take about as long as each other.
-nodes="^(TestConfigOfTwoNodes|TestNodeWithoutGPU_IsSilent|$cpuManager)\$"
-layouts='^Test(Config|ExtendedResource|MIG|Monitor)'
-mps='^Test(MPS|EnforcedMemory)'
-profile='^TestProfile_'
-logs=$(mktemp -d)
-declare -A groups=()
-# rules tests the chart's rules and the queries of the documentation with promtool, and the queries of the dashboards on example pages. Tests that read metrics wait for the Prometheus that it builds beside the clusters.
+# busy prints all and idle ticks of the CPUs.
+busy() { awk '/^cpu / { for (i = 2; i <= 9; i++) all += $i; print all, $5 + $6; exit }' /proc/stat; }
+# sample prints the idle share of the CPUs each minute until it is killed.
+sample() {
+	local all idle before minute never
+	before=$(busy)
+	# A read that nothing ends but its limit: a child would outlive this.
+	exec {never}<> <(:)
+	for ((minute = 1; ; minute++)); do
+		read -rt 60 -u "$never" _ || true
+		read -r all idle <<<"$(busy)"
+		echo "e2e: minute=$minute idle=$(((idle - ${before#* }) * 100 / (all - ${before% *})))%"
+		before="$all $idle"
+	done
+}
+
+# plan has the tests of each group.
+selection=(--share "${E2E_SHARE:-}" --tree "$(git rev-parse 'HEAD^{tree}' 2>/dev/null || echo 0)")
+[ -z "${FULL:-}" ] || selection+=(--full)
+hack/changed.sh >"$logs/changed" 2>/dev/null || selection+=(--unknown)
+bin/e2e select "${selection[@]}" <"$logs/changed" >"$logs/plan"
+declare -A groups=() plan=() started=()
+while IFS=$'\t' read -r group pattern; do
+	if [ -n "$pattern" ]; then plan[$group]=$pattern; else echo "e2e: ${group#\# }"; fi
+done <"$logs/plan"
+[ ${#plan[@]} -gt 0 ] || exit 0
+
+# tested runs a test of another package, and fails where that is skipped.
+tested() {
+	E2E_RAN='' hack/e2e-run.sh e2e-rules "$1" "$2" -test.run "$3" | tee "$logs/tested"
+	grep -q '^--- PASS' "$logs/tested"
+}
+# rules tests the chart's rules and the queries of the documentation with promtool, and the queries of the dashboards on example pages. Tests that
+# read metrics wait for the Prometheus that it builds.
 rules() {
+	local group
+	for group in "$@"; do
+		until [ -e "$logs/$group.up" ]; do sleep 1; done
+	done
 	bin/localcluster build prometheus >/dev/null
-	go test -v -count 1 ./deployments/helm -run '^TestChartRules_Promtool_ChecksAndTests$' | tee "$logs/promtool"
-	grep -q '^--- PASS' "$logs/promtool"
-	go test -v -count 1 ./deployments/helm -run '^TestDocs_Queries_EvaluatedAsWritten$' | tee "$logs/docs"
-	grep -q '^--- PASS' "$logs/docs"
-	go test -v -count 1 ./hack/preview -run '^TestQueries_' | tee "$logs/preview"
-	grep -q '^--- PASS' "$logs/preview"
+	tested deployments/helm bin/helm.test '^TestChartRules_Promtool_ChecksAndTests$'
+	tested deployments/helm bin/helm.test '^TestDocs_Queries_EvaluatedAsWritten$'
+	tested hack/preview bin/preview.test '^TestQueries_'
 }
 group() {
-	env NAME="$NAME-$1" RUN="$2" SKIP="${3:-^\$}" "${@:4}" hack/e2e.sh >"$logs/$1" 2>&1 9>&- &
-	groups[$1]=$!
+	(settings "$1" && export NAME="$NAME-$1" GROUP=$1 RUN=${plan[$1]} && exec hack/e2e-group.sh) >"$logs/$1" 2>&1 9>&- &
+	groups[$1]=$! started[$1]=$SECONDS
 }
 # finish waits until a group ends, prints what it wrote, and leaves its name in ended.
 status=0
@@ -90,22 +137,40 @@ finish() {
 	done
 	unset "groups[$ended]"
 	cat "$logs/$ended"
-	results+=("e2e: $NAME-$ended: $result, $(grep -c '^--- PASS' "$logs/$ended" || true) tests passed, $((SECONDS / 60)) min after the start")
+	result="e2e: group=$ended result=$result start=$((started[$ended] - begin)) seconds=$((SECONDS - started[$ended]))"
+	for name in PASS FAIL SKIP; do
+		result+=" ${name,,}=$(grep -c "^--- $name" "$logs/$ended" || true)"
+	done
+	results+=("$result $(cat "$logs/$ended.stats" 2>/dev/null || true)")
 }
+
+rm -f "$VERDICT_DIR"/e2e-*.json
+# Those that take longest first.
+next=()
+for name in node layouts profile mps nodes; do
+	[ -z "${plan[$name]:-}" ] || next+=("$name")
+done
+sample >"$logs/idle" 9>&- &
+sampler=$!
 # The clusters of groups that were started go with this script.
-trap 'kill "${groups[@]}" 2>/dev/null || true; wait; rm -rf "$logs"' EXIT
-rules >"$logs/rules" 2>&1 9>&- &
-groups[rules]=$!
-group nodes "$nodes" '' NODES=3 GPU_NODES=2 KUBELET_CONFIG="$staticPolicy"
-group layouts "$layouts" "$nodes"
-group node . "$layouts|$nodes|$mps|$profile"
-next=(profile mps)
+trap 'kill "$sampler" "${groups[@]}" 2>/dev/null || true; wait; rm -rf "$logs"' EXIT
+before=$(busy)
+for name in "${next[@]:0:3}"; do
+	group "$name"
+done
+rules "${next[@]:0:3}" >"$logs/rules" 2>&1 9>&- &
+groups[rules]=$! started[rules]=$SECONDS
+next=("${next[@]:3}")
 while [ ${#groups[@]} -gt 0 ]; do
 	finish
 	if [ "$ended" != rules ] && [ ${#next[@]} -gt 0 ]; then
-		group "${next[0]}" "${!next[0]}"
+		group "${next[0]}"
 		next=("${next[@]:1}")
 	fi
 done
+read -r all idle <<<"$(busy)"
+bin/e2e summary "$VERDICT_DIR"/e2e-*.json
+cat "$logs/idle"
 printf '%s\n' "${results[@]}"
+echo "e2e: seconds=$((SECONDS - begin)) build=$built idle=$(((idle - ${before#* }) * 100 / (all - ${before% *})))% cpu=$(((all - ${before% *} - idle + ${before#* }) / $(getconf CLK_TCK)))"
 exit "$status"
