@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/big"
 	"net"
@@ -178,26 +179,26 @@ func TestNodes_AnswerAboutOthers_LeftOut(t *testing.T) {
 	assert.Empty(t, found.Silent)
 }
 
-// TestNodes_Silent_Named: a node without a plugin, one with another authority, one that refuses and one that hangs delay a list by no more than
-// nodeTimeout, and the others' reports are there.
+// TestNodes_Silent_Named: a node with another authority, one without a plugin and one that refuses connections are named, and the others'
+// reports are there.
 func TestNodes_Silent_Named(t *testing.T) {
 	t.Parallel()
 	endpoints, certificate := newNode(t, "n0", map[string]string{"a": "content"})
 	stranger, _ := newNode(t, "n1", map[string]string{"b": "content"})
-	hanging, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	closed, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = hanging.Close() })
+	require.NoError(t, closed.Close())
 	all := func(ctx context.Context) ([]Endpoint, error) {
 		known, err := endpoints(ctx)
 		require.NoError(t, err)
 		other, err := stranger(ctx)
 		require.NoError(t, err)
-		return append(append(known, other...), Endpoint{Node: "n2"}, Endpoint{Node: "n3", Address: hanging.Addr().String()}), nil
+		return append(append(known, other...), Endpoint{Node: "n2"}, Endpoint{Node: "n3", Address: closed.Addr().String()}), nil
 	}
 	nodes := NewNodes(certificate, all)
 	assert.Equal(t, limits{maxAnswer, nodeTimeout, listTime, headerTimeout}, nodes.limits)
+	assert.Equal(t, headerTimeout, nodes.client.Transport.(*http.Transport).ResponseHeaderTimeout)
 	nodes = withLongLimits(nodes)
-	nodes.limits.node = 10 * time.Second // that of the node that hangs
 	found, err := nodes.List(t.Context(), Query{Namespace: "team"})
 	require.NoError(t, err)
 	assert.Len(t, found.Reports, 1)
@@ -209,6 +210,32 @@ func TestNodes_Silent_Named(t *testing.T) {
 	response, body := do(t, server, http.MethodGet, "alice", inTeam+"/unknown")
 	assert.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
 	assert.Contains(t, body, "n1, n2, n3")
+}
+
+// TestDial_HandshakeHangs_Ends with its context and at the limit: the other end of the connection is there and says nothing.
+func TestDial_HandshakeHangs_Ends(t *testing.T) {
+	t.Parallel()
+	hanging, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer hanging.Close()
+	nodes := withLongLimits(NewNodes(newAuthority(t).issue(t, "prism-controller"), nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := nodes.client.Transport.(*http.Transport).DialTLSContext(ctx, "tcp", hanging.Addr().String())
+		done <- err
+	}()
+	connection, err := hanging.Accept()
+	require.NoError(t, err)
+	defer connection.Close()
+	_, err = io.ReadFull(connection, make([]byte, 1))
+	require.NoError(t, err, "the handshake has begun")
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
+
+	nodes.limits.connect = time.Millisecond // a request that gave up does not end it
+	_, err = nodes.client.Transport.(*http.Transport).DialTLSContext(t.Context(), "tcp", hanging.Addr().String())
+	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
 // TestReadList_Answers_ReadAsFarAsTheyGo: only an answer that is larger than what is read is shortened, and others that break off are errors.

@@ -5,9 +5,7 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -17,6 +15,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -220,54 +219,73 @@ func TestList_NodeWithoutEnd_Truncated(t *testing.T) {
 // after that waits for none.
 func TestList_HungNodes_TimeBounded(t *testing.T) {
 	t.Parallel()
-	hanging, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = hanging.Close() })
-	var endpoints []Endpoint
-	for i := range 1000 {
-		endpoints = append(endpoints, Endpoint{Node: fmt.Sprintf("n%04d", i), Address: hanging.Addr().String()})
-	}
-	nodes := NewNodes(newAuthority(t).issue(t, "prism-controller"), func(context.Context) ([]Endpoint, error) { return endpoints, nil })
-	nodes.limits.node, nodes.limits.list = 150*time.Millisecond, 800*time.Millisecond
-	now := time.Now()
-	nodes.now = func() time.Time { return now }
-	silent, lists := 0, 0
-	for q := (Query{Namespace: "team"}); lists < 100; lists++ {
-		start := time.Now()
-		found, err := nodes.List(t.Context(), q)
-		assert.Less(t, time.Since(start), time.Minute)
-		if errors.Is(err, errSlow) {
-			continue // on a busy machine
+	synctest.Test(t, func(t *testing.T) {
+		var endpoints []Endpoint
+		for i := range 1000 {
+			endpoints = append(endpoints, Endpoint{Node: fmt.Sprintf("n%04d", i), Address: fmt.Sprintf("n%04d:443", i)})
 		}
-		require.NoError(t, err)
-		silent += len(found.Silent)
-		assert.True(t, slices.IsSorted(found.Silent))
-		if found.Next == nil {
-			break
+		nodes := newPipes(t).asking(endpoints...)
+		began := time.Now()
+		nodes.now = func() time.Time { return began }
+		silent, lists := 0, 0
+		for q := (Query{Namespace: "team"}); lists < 3; {
+			start := time.Now()
+			found, err := nodes.List(t.Context(), q)
+			require.NoError(t, err)
+			assert.LessOrEqual(t, time.Since(start), listTime)
+			lists++
+			silent += len(found.Silent)
+			assert.True(t, slices.IsSorted(found.Silent))
+			if found.Next == nil {
+				break
+			}
+			assert.Equal(t, endpoints[silent].Node, found.Next.Node)
+			assert.Len(t, found.Rest, 1000-silent)
+			q.After = *found.Next
 		}
-		assert.Equal(t, endpoints[silent].Node, found.Next.Node)
-		assert.Len(t, found.Rest, 1000-silent)
-		q.After = *found.Next
-	}
-	assert.Equal(t, 1000, silent)
-	assert.Positive(t, lists)
+		assert.Equal(t, 1000, silent)
+		assert.Equal(t, 2, lists, "%d nodes are asked at once, for %v each", asked, nodeTimeout)
 
-	nodes.limits.list = time.Nanosecond // no time to ask
-	found, err := nodes.List(t.Context(), Query{Namespace: "team"})
-	if err == nil {
-		assert.NotEmpty(t, found.Silent)
-	} else {
+		start := time.Now()
+		found, err := nodes.List(t.Context(), Query{Namespace: "team"})
+		require.NoError(t, err)
+		assert.Zero(t, time.Since(start), "none is asked")
+		assert.Len(t, found.Silent, 1000)
+		assert.False(t, nodes.quiet.has(endpoints[0], began.Add(quietTime)), "after a while it is asked again")
+	})
+}
+
+// TestList_NoTimeForANode_Refused: a list that could ask no node in its time is not an empty one.
+func TestList_NoTimeForANode_Refused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		nodes := newPipes(t).asking(Endpoint{Node: "n0", Address: "n0:443"}, Endpoint{Node: "n1", Address: "n1:443"})
+		nodes.limits.list = nodeTimeout / 2
+		start := time.Now()
+		_, err := nodes.List(t.Context(), Query{Namespace: "team"})
 		require.ErrorIs(t, err, errSlow)
-	}
-	nodes.limits.list, nodes.limits.node = time.Minute, time.Minute
-	start := time.Now()
-	found, err = nodes.List(t.Context(), Query{Namespace: "team"})
-	require.NoError(t, err)
-	assert.Less(t, time.Since(start), nodes.limits.node, "none is asked")
-	assert.Len(t, found.Silent, 1000)
-	now = now.Add(quietTime)
-	nodes.limits.node, nodes.limits.list = 10*time.Millisecond, time.Minute
-	assert.False(t, nodes.quiet.has(endpoints[0], now), "after a while it is asked again")
+		assert.Equal(t, nodeTimeout/2, time.Since(start))
+	})
+}
+
+// TestList_OneNodeHangs_OthersDelayedByItsTimeout: the others' reports are in the list.
+func TestList_OneNodeHangs_OthersDelayedByItsTimeout(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipes(t)
+		for _, name := range []string{"n0", "n2"} {
+			p.standIn(name+":443", func(w http.ResponseWriter, _ *http.Request) {
+				answer(w, http.StatusOK, map[string]any{"reports": []report.Report{stored(name, "team", name, "")}})
+			})
+		}
+		nodes := p.asking(Endpoint{Node: "n0", Address: "n0:443"}, Endpoint{Node: "n1", Address: "n1:443"}, Endpoint{Node: "n2", Address: "n2:443"})
+		start := time.Now()
+		found, err := nodes.List(t.Context(), Query{Namespace: "team"})
+		require.NoError(t, err)
+		assert.Equal(t, nodeTimeout, time.Since(start))
+		assert.Len(t, found.Reports, 2)
+		assert.Equal(t, []string{"n1"}, found.Silent)
+	})
 }
 
 // TestList_SeveralAtOnce_Refused: what lists take together is bounded, and one user does not take all of it.
@@ -318,48 +336,50 @@ func TestList_SeveralAtOnce_Refused(t *testing.T) {
 // TestList_SlowNode_PartByPart: what came in time is kept, and the node is asked for the rest.
 func TestList_SlowNode_PartByPart(t *testing.T) {
 	t.Parallel()
-	a := newAuthority(t)
-	var asked []string
-	address := a.standIn(t, func(w http.ResponseWriter, r *http.Request) {
-		asked = append(asked, r.URL.Query().Get("after"))
-		if len(asked) > 1 {
-			answer(w, http.StatusOK, map[string]any{"reports": []report.Report{stored("n0", "team", "b", "")}})
-			return
-		}
-		one, err := json.Marshal(stored("n0", "team", "a", ""))
-		assert.NoError(t, err)
-		_, _ = fmt.Fprintf(w, `{"reports":[%s,`, one)
-		assert.NoError(t, http.NewResponseController(w).Flush())
-		<-r.Context().Done()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipes(t)
+		var asked []string
+		p.standIn("n0:443", func(w http.ResponseWriter, r *http.Request) {
+			asked = append(asked, r.URL.Query().Get("after"))
+			if len(asked) > 1 {
+				answer(w, http.StatusOK, map[string]any{"reports": []report.Report{stored("n0", "team", "b", "")}})
+				return
+			}
+			one, err := json.Marshal(stored("n0", "team", "a", ""))
+			assert.NoError(t, err)
+			_, _ = fmt.Fprintf(w, `{"reports":[%s,`, one)
+			assert.NoError(t, http.NewResponseController(w).Flush())
+			<-r.Context().Done()
+		})
+		start := time.Now()
+		found, err := p.asking(Endpoint{Node: "n0", Address: "n0:443"}).List(t.Context(), Query{Namespace: "team"})
+		require.NoError(t, err)
+		assert.Equal(t, nodeTimeout, time.Since(start))
+		require.Len(t, found.Reports, 2)
+		assert.Equal(t, []string{"", "auid"}, asked)
+		assert.Empty(t, found.Silent)
+		assert.Empty(t, found.Truncated)
 	})
-	nodes := withLongLimits(NewNodes(a.issue(t, "prism-controller"), func(context.Context) ([]Endpoint, error) { return []Endpoint{{Node: "n0", Address: address}}, nil }))
-	nodes.limits.node = 10 * time.Second
-	found, err := nodes.List(t.Context(), Query{Namespace: "team"})
-	require.NoError(t, err)
-	require.Len(t, found.Reports, 2)
-	assert.Equal(t, []string{"", "auid"}, asked)
-	assert.Empty(t, found.Silent)
-	assert.Empty(t, found.Truncated)
 }
 
 // TestContent_HungPlugin_Unavailable: a plugin that finds a report and hangs when it is read keeps no request for longer than headerTimeout.
 func TestContent_HungPlugin_Unavailable(t *testing.T) {
 	t.Parallel()
-	a := newAuthority(t)
-	address := a.standIn(t, func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "/content") {
-			<-r.Context().Done()
-			return
-		}
-		answer(w, http.StatusOK, map[string]any{"reports": []report.Report{stored("n0", "team", "a", "content")}})
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipes(t)
+		p.standIn("n0:443", func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/content") {
+				<-r.Context().Done()
+				return
+			}
+			answer(w, http.StatusOK, map[string]any{"reports": []report.Report{stored("n0", "team", "a", "content")}})
+		})
+		request := httptest.NewRequest(http.MethodGet, inTeam+"/a/content", http.NoBody)
+		request.Header.Set("X-Remote-User", "alice")
+		response, start := httptest.NewRecorder(), time.Now()
+		apiOf(p.asking(Endpoint{Node: "n0", Address: "n0:443"})).ServeHTTP(response, request)
+		assert.Equal(t, headerTimeout, time.Since(start))
+		assert.Equal(t, http.StatusServiceUnavailable, response.Code, response.Body.String())
+		assert.Contains(t, response.Body.String(), "the plugin of node n0 does not answer")
 	})
-	nodes := NewNodes(a.issue(t, "prism-controller"), func(context.Context) ([]Endpoint, error) { return []Endpoint{{Node: "n0", Address: address}}, nil })
-	nodes.limits.node = time.Minute
-	transport, ok := nodes.client.Transport.(*http.Transport)
-	require.True(t, ok)
-	assert.Equal(t, headerTimeout, transport.ResponseHeaderTimeout)
-	transport.ResponseHeaderTimeout = 3 * time.Second
-	response, body := do(t, serveAPI(t, nodes), http.MethodGet, "alice", inTeam+"/a/content")
-	assert.Equal(t, http.StatusServiceUnavailable, response.StatusCode, body)
-	assert.Contains(t, body, "the plugin of node n0 does not answer")
 }

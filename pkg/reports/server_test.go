@@ -56,14 +56,19 @@ func api(t *testing.T, endpoints func(context.Context) ([]Endpoint, error), cert
 	return serveAPI(t, withLongLimits(NewNodes(certificate, endpoints)))
 }
 
-// serveAPI serves the reports of nodes.
-func serveAPI(t *testing.T, nodes *Nodes) *httptest.Server {
-	t.Helper()
+// apiOf answers with the reports of nodes.
+func apiOf(nodes *Nodes) http.Handler {
 	s := &Server{Nodes: nodes, Users: headers{}, Access: rights{
 		"alice list reports team": true, "alice get reports team": true, "alice get reports/content team": true, "alice delete reports team": true,
 		"bob list reports team": true, "bob get reports team": true, "root list reports ": true, "alice list reports other": true,
 	}}
-	server := httptest.NewServer(s.Handler())
+	return s.Handler()
+}
+
+// serveAPI serves the reports of nodes.
+func serveAPI(t *testing.T, nodes *Nodes) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(apiOf(nodes))
 	t.Cleanup(server.Close)
 	return server
 }
