@@ -1,16 +1,19 @@
 package exporter
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -157,22 +160,50 @@ func TestBounded_Timeouts_Set(t *testing.T) {
 	assert.NotZero(t, server.IdleTimeout)
 }
 
-// TestServer_ProfileLongerThanTimeout_Served: a profile of a minute and more is not cut off.
+// pipeListener has one connection.
+type pipeListener struct{ connections chan net.Conn }
+
+func (l pipeListener) Accept() (net.Conn, error) {
+	if connection, ok := <-l.connections; ok {
+		return connection, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (l pipeListener) Close() error {
+	close(l.connections)
+	return nil
+}
+
+func (pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
+
+// TestServer_ProfileLongerThanTimeout_Served: a profile that takes longer than a page may is not cut off. The profile is one of those that are
+// made without a goroutine of the runtime, which would stop the bubble's clock.
 func TestServer_ProfileLongerThanTimeout_Served(t *testing.T) {
 	t.Parallel()
-	var now view = &text{"one"}
-	s := serving(&now)
-	s.serving.Pprof = true
-	server := httptest.NewUnstartedServer(nil)
-	server.Config = bounded(s.handler())
-	server.Config.WriteTimeout = 2 * time.Second
-	server.Start()
-	t.Cleanup(server.Close)
-	answer, err := server.Client().Get(server.URL + "/debug/pprof/trace?seconds=3") //nolint:noctx // of this process
-	require.NoError(t, err)
-	defer answer.Body.Close()
-	assert.Equal(t, http.StatusOK, answer.StatusCode)
-	profile, err := io.ReadAll(answer.Body)
-	require.NoError(t, err)
-	assert.NotEmpty(t, profile)
+	synctest.Test(t, func(t *testing.T) {
+		var now view = &text{"one"}
+		s := serving(&now)
+		s.serving.Pprof = true
+		server := bounded(s.handler())
+		listener, done := pipeListener{make(chan net.Conn, 1)}, make(chan error, 1)
+		go func() { done <- server.Serve(listener) }()
+		own, other := net.Pipe()
+		listener.connections <- other
+		defer func() {
+			assert.NoError(t, errors.Join(own.Close(), server.Close()))
+			assert.ErrorIs(t, <-done, http.ErrServerClosed)
+		}()
+		start := time.Now()
+		request := httptest.NewRequest(http.MethodGet, "/debug/pprof/allocs?seconds="+strconv.Itoa(int(2*writeTimeout/time.Second)), http.NoBody)
+		require.NoError(t, request.Write(own))
+		answer, err := http.ReadResponse(bufio.NewReader(own), request)
+		require.NoError(t, err)
+		assert.Equal(t, http.StatusOK, answer.StatusCode)
+		profile, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		assert.NotEmpty(t, profile)
+		assert.Equal(t, 2*writeTimeout, time.Since(start))
+		assert.NoError(t, answer.Body.Close())
+	})
 }
