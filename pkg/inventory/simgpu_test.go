@@ -79,7 +79,10 @@ func inspect(i *inventory.Inventory) seen {
 	return s
 }
 
-const childRoot = "PRISM_TEST_HOST_ROOT"
+const (
+	childRoot     = "PRISM_TEST_HOST_ROOT"
+	childDeadline = "PRISM_TEST_DEADLINE"
+)
 
 // TestMain is also the child process of this test: it binds the simulated library, which the test's own process must not.
 func TestMain(m *testing.M) {
@@ -87,10 +90,15 @@ func TestMain(m *testing.M) {
 	if root == "" {
 		os.Exit(sandbox.OnGPUMachine(m))
 	}
+	deadline, err := time.ParseDuration(os.Getenv(childDeadline))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	i := inventory.New(inventory.Options{
 		Host: pcie.New(root), MemoryLimits: true,
 		Open: func(ctx context.Context, r hostfs.DriverRoot) (inventory.Session, error) {
-			session, err := nvml.Open(ctx, r.Library, nvml.Options{Root: r.Path, HostRoot: r.HostPath, Deadline: 5 * time.Second})
+			session, err := nvml.Open(ctx, r.Library, nvml.Options{Root: r.Path, HostRoot: r.HostPath, Deadline: deadline})
 			if err != nil {
 				return nil, err
 			}
@@ -142,14 +150,20 @@ func modelled(t *testing.T, spec model.Spec) node {
 	}
 }
 
-// sandboxed is a node of files, with the driver's library in a child process.
+// sandboxed is a node of files, with the driver's library in a child process. Its calls have a deadline that none reaches on a busy machine.
 func sandboxed(t *testing.T, spec model.Spec) node {
+	t.Helper()
+	return sandboxedWithin(t, spec, 5*time.Minute)
+}
+
+// sandboxedWithin is sandboxed where a call hangs, and the test waits for the deadline.
+func sandboxedWithin(t *testing.T, spec model.Spec, deadline time.Duration) node {
 	t.Helper()
 	files := sandbox.Start(t, spec)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	child := exec.Command(self)
-	child.Env = append(os.Environ(), childRoot+"="+files.Root())
+	child.Env = append(os.Environ(), childRoot+"="+files.Root(), childDeadline+"="+deadline.String())
 	child.Stderr = os.Stderr
 	ask, err := child.StdinPipe()
 	require.NoError(t, err)
@@ -190,12 +204,15 @@ var machines = map[string]func(*testing.T, model.Spec) node{"model": modelled, "
 
 func TestInventory_DriverOfSimulatedNode_Followed(t *testing.T) {
 	t.Parallel()
-	for name, make := range machines {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			live(t, make(t, model.Uniform("node", "h100-80", 8)))
-		})
-	}
+	spec := model.Uniform("node", "h100-80", 8)
+	t.Run("model", func(t *testing.T) {
+		t.Parallel()
+		live(t, modelled(t, spec))
+	})
+	t.Run("library", func(t *testing.T) {
+		t.Parallel()
+		live(t, sandboxedWithin(t, spec, 5*time.Second))
+	})
 }
 
 // live takes a node through everything that can happen to its driver.

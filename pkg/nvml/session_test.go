@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -135,32 +136,38 @@ func TestGPUs_OneFails_OthersShown(t *testing.T) {
 
 func TestGPUs_OneHangs_OthersShown(t *testing.T) {
 	t.Parallel()
-	d := newFakeDriver(2)
-	s := openFake(t, d)
-	release := d.gpus[1].block("nvmlDeviceGetName")
-	t.Cleanup(release)
-
-	gpus, faults, err := s.GPUs(t.Context())
-	require.NoError(t, err)
-	require.Len(t, gpus, 1, "the other GPU goes on")
-	require.Len(t, faults, 1)
-	require.ErrorIs(t, faults[0].Err, gpu.ErrTimeout)
-	require.EqualError(t, faults[0].Err, "nvmlDeviceGetName on GPU 1: no answer within the deadline of 3s")
-
-	started := d.count("nvmlDeviceGetHandleByIndex_v2")
-	for range 5 {
-		gpus, again, err := s.GPUs(t.Context())
+	synctest.Test(t, func(t *testing.T) {
+		d := newFakeDriver(2)
+		s, err := open(t.Context(), d, library.NewGate(), Options{Deadline: 3 * time.Second})
 		require.NoError(t, err)
-		require.Len(t, gpus, 1)
-		require.EqualError(t, again[0].Err, faults[0].Err.Error(), "the call that hangs is named")
-	}
-	assert.Equal(t, started, d.count("nvmlDeviceGetHandleByIndex_v2"), "no further call is made to a GPU that hangs")
+		release := d.gpus[1].block("nvmlDeviceGetName")
+		t.Cleanup(release)
 
-	release()
-	require.Eventually(t, func() bool {
-		gpus, _, err := s.GPUs(t.Context())
-		return err == nil && len(gpus) == 2
-	}, time.Minute, time.Millisecond, "the GPU is back when its call came back")
+		start := time.Now()
+		gpus, faults, err := s.GPUs(t.Context())
+		require.NoError(t, err)
+		require.Len(t, gpus, 1, "the other GPU goes on")
+		require.Len(t, faults, 1)
+		require.ErrorIs(t, faults[0].Err, gpu.ErrTimeout)
+		require.EqualError(t, faults[0].Err, "nvmlDeviceGetName on GPU 1: no answer within the deadline of 3s")
+		assert.Equal(t, 3*time.Second, time.Since(start))
+
+		started := d.count("nvmlDeviceGetHandleByIndex_v2")
+		for range 5 {
+			gpus, again, err := s.GPUs(t.Context())
+			require.NoError(t, err)
+			require.Len(t, gpus, 1)
+			require.EqualError(t, again[0].Err, faults[0].Err.Error(), "the call that hangs is named")
+		}
+		assert.Equal(t, started, d.count("nvmlDeviceGetHandleByIndex_v2"), "no further call is made to a GPU that hangs")
+		assert.Equal(t, 3*time.Second, time.Since(start), "and none waits")
+
+		release()
+		synctest.Wait()
+		gpus, _, err = s.GPUs(t.Context())
+		require.NoError(t, err)
+		assert.Len(t, gpus, 2, "the GPU is back when its call came back")
+	})
 }
 
 func TestGPUs_CallerGivesUp_ContextError(t *testing.T) {

@@ -206,6 +206,7 @@ func TestNextXID_XIDOfInstance_Reported(t *testing.T) {
 func TestRound_GPUHangs_ErrorAndNoFurtherCall(t *testing.T) {
 	t.Parallel()
 	c := samplingOn(t, "h100-80")
+	c.must("deadline 10") // the test waits for it
 	c.must("open")
 	c.must("round")
 	fault, err := c.node.Model.Faults.Add(model.Fault{Effect: model.EffectHang, GPU: 0})
