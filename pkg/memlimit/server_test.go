@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -105,14 +106,30 @@ func TestServer_DriverFails_ContainerFails(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			c.change(w)
-			w.serve(t)
-			budget := retry
-			if c.again {
-				budget = 3 * time.Second
+			var opened atomic.Int32
+			failing := w.server.Driver
+			w.server.Driver = func() (gpu.MemoryLimiter, error) {
+				if opened.Add(1) > 3 {
+					return &driver{limits: map[string]gpu.MemoryLimits{}}, nil
+				}
+				return failing()
 			}
-			err := w.container(t, cgroup, "uid", share, budget)
+			w.serve(t)
+			once := w.hook(processIn(t, cgroup), pid, retry)
+			once.Pause = retry // its budget is over after the first answer
+			err := once.Run(w.arguments("uid", share))
 			require.ErrorContains(t, err, c.want)
-			assert.Equal(t, c.again, strings.Contains(err.Error(), "no limit after 3s"), err)
+			assert.Equal(t, c.again, strings.Contains(err.Error(), "no limit after 1m0s"), err)
+			assert.EqualValues(t, 1, opened.Load())
+
+			err = w.container(t, cgroup, "uid", share, retry)
+			if c.again {
+				require.NoError(t, err)
+				assert.EqualValues(t, 4, opened.Load(), "asked until it answers")
+			} else {
+				require.ErrorContains(t, err, c.want)
+				assert.EqualValues(t, 2, opened.Load(), "asked once")
+			}
 		})
 	}
 }

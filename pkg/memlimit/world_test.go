@@ -155,9 +155,17 @@ func (w *world) container(t *testing.T, cgroup, claim, device string, retry time
 
 // start runs the hook for a process.
 func (w *world) start(proc string, pid int, claim, device string, retry time.Duration) error {
+	return w.hook(proc, pid, retry).Run(w.arguments(claim, device))
+}
+
+// hook is what a runtime runs for a process.
+func (w *world) hook(proc string, pid int, retry time.Duration) hook.Program {
 	state := fmt.Sprintf(`{"id": "c", "pid": %d, "bundle": %q}`, pid, w.dir)
-	return hook.Program{Stdin: strings.NewReader(state), Proc: proc, RetryBudget: retry, Pause: time.Millisecond}.
-		Run([]string{"memory-limit", "--socket", w.server.Socket, "--claim", claim, "--device", device})
+	return hook.Program{Stdin: strings.NewReader(state), Proc: proc, RetryBudget: retry, Pause: time.Millisecond}
+}
+
+func (w *world) arguments(claim, device string) []string {
+	return []string{"memory-limit", "--socket", w.server.Socket, "--claim", claim, "--device", device}
 }
 
 // pid is that of the container's process.
