@@ -1,9 +1,11 @@
 package allocation
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -102,13 +104,11 @@ func TestAllocations_KubeletAway_NamesStayAsLongAsTheRecord(t *testing.T) {
 // TestAllocations_KubeletListsNoClaims_Reported: with its feature gate off the kubelet lists pods without claims, and no error.
 func TestAllocations_KubeletListsNoClaims_Reported(t *testing.T) {
 	t.Parallel()
-	s := never
-	s.restarted = time.Minute
-	w := newWorld(t, s)
+	w := newWorld(t, never)
 	a := record("a", whole("gpu-0"))
 	w.put(in(checkpoint.Releasing, record("z", whole("gpu-1"))))
 	w.kubelet.set(&podresources.PodResources{Namespace: "ns", Name: "pod", Containers: []*podresources.ContainerResources{{Name: "main"}}})
-	longAgo := func() { w.tracker.uses.since = time.Now().Add(-2 * s.restarted) }
+	longAgo := func() { w.tracker.uses.since = time.Now().Add(-2 * never.restarted) }
 	source := func() Source {
 		w.read()
 		return w.source(SourcePodResources)
@@ -118,7 +118,7 @@ func TestAllocations_KubeletListsNoClaims_Reported(t *testing.T) {
 	assert.True(t, source().OK, "no claim is prepared")
 	w.put(a)
 	assert.True(t, source().OK, "the kubelet may get to know its pod later")
-	w.tracker.since["a"] = time.Now().Add(-2 * s.restarted)
+	w.tracker.since["a"] = time.Now().Add(-2 * never.restarted)
 	off := source()
 	assert.False(t, off.OK)
 	assert.Contains(t, off.Error, "1 are prepared")
@@ -152,20 +152,50 @@ func TestAllocations_IdleContainers_HaveIDs(t *testing.T) {
 	assert.EqualValues(t, 2, w.runtime.calls.Load(), "not any more when all are known")
 }
 
-// TestRun_RecordChanges_KubeletAskedOnce: the claims of a pod, and the states of each, come together.
-func TestRun_RecordChanges_KubeletAskedOnce(t *testing.T) {
+// TestRun_RecordChanges_KubeletAskedAgain: a record that changes announces a container.
+func TestRun_RecordChanges_KubeletAskedAgain(t *testing.T) {
 	t.Parallel()
-	s := never
-	s.listAfter = 10 * time.Second
-	w := newWorld(t, s)
+	w := newWorld(t, never)
 	w.run()
 	w.eventually("it was asked at the start", func() bool { return w.kubelet.calls.Load() == 1 })
 	a := record("a", whole("gpu-0"))
 	w.kubelet.set(pod("pod", map[string]*checkpoint.Record{"main": a}))
 	w.put(in(checkpoint.Intent, record("a", whole("gpu-0"))), a, record("b", whole("gpu-1")), record("c", whole("gpu-2")))
 	w.eventually("the container is known", func() bool { return len(w.list()) == 3 && len(w.list()[0].Containers) == 1 })
-	assert.EqualValues(t, 2, w.kubelet.calls.Load())
 	assert.EqualValues(t, 1, w.runtime.calls.Load(), "at the start")
+}
+
+// TestFollowPods_RecordChanges_KubeletAskedOnce: the claims of a pod, and the states of each, come together. There is no kubelet here, and
+// each try to ask it is an error of the source.
+func TestFollowPods_RecordChanges_KubeletAskedOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tracker := newTracker(Options{KubeletSocket: filepath.Join(t.TempDir(), "none.sock")}, usual)
+		tries := func() int {
+			synctest.Wait()
+			tracker.sources.mu.Lock()
+			defer tracker.sources.mu.Unlock()
+			return int(tracker.sources.last[SourcePodResources].Errors)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		changed := make(chan struct{})
+		go tracker.followPods(ctx, changed)
+		assert.Equal(t, 1, tries(), "at the start")
+		for round := range 2 {
+			for range 5 {
+				changed <- struct{}{}
+				time.Sleep(usual.listAfter/5 - time.Millisecond)
+			}
+			assert.Equal(t, 1+round, tries(), "others may follow")
+			time.Sleep(5 * time.Millisecond)
+			assert.Equal(t, 2+round, tries(), "once for five changes")
+		}
+		time.Sleep(usual.pods - 2*usual.listAfter - time.Millisecond)
+		assert.Equal(t, 3, tries(), "nothing changed")
+		time.Sleep(time.Millisecond)
+		assert.Equal(t, 4, tries(), "at the interval")
+	})
 }
 
 // TestRun_Interval_KubeletAndFilesReadAgain finds what no change of a record announces.
