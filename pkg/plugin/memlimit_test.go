@@ -106,7 +106,7 @@ func TestMachine_TimeSlicedShareWithMemory_LimitedByHook(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(proc, "config.json"), []byte("{}"), 0o600))
 	state, err := json.Marshal(map[string]any{"id": "c", "pid": 7, "bundle": proc})
 	require.NoError(t, err)
-	program := hook.Program{Stdin: strings.NewReader(string(state)), Proc: proc, RetryBudget: 20 * time.Second, Pause: time.Millisecond}
+	program := hook.Program{Stdin: strings.NewReader(string(state)), Proc: proc, RetryBudget: limit, Pause: time.Millisecond}
 	require.NoError(t, program.Run(edits.Hooks[0].Args[1:]))
 	driver, err := m.Inventory.MemoryLimiter()
 	require.NoError(t, err)

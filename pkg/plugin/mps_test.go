@@ -172,6 +172,7 @@ func mpsNodeOf(t *testing.T, modes string, service *askedService) (p *Plugin, se
 		stop()
 		assert.NoError(t, <-done)
 	})
+	registerAt(t, cfg.Paths.KubeletRegistrar)
 	return p, server, recorder
 }
 
