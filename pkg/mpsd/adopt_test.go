@@ -19,6 +19,7 @@ import (
 
 // After a restart of the container another process may have the pid of the daemon or of a server.
 func TestAdopt_PIDsOfOtherProcesses_NotKilled(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newDriver)
 	m.ensure(m.service())
 	for _, p := range m.processes() {
@@ -51,6 +52,7 @@ func TestAdopt_PIDsOfOtherProcesses_NotKilled(t *testing.T) {
 }
 
 func TestAdopt_StateOfLaterVersion_UnknownKeysIgnoredAndDamagedEnded(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newDriver)
 	daemon := m.ensure(m.service())
 	raw, err := os.ReadFile(m.dir().state())
@@ -66,6 +68,7 @@ func TestAdopt_StateOfLaterVersion_UnknownKeysIgnoredAndDamagedEnded(t *testing.
 }
 
 func TestEnsure_AtOnce_OneDaemon(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newDriver)
 	s := m.service()
 	var all sync.WaitGroup
@@ -101,6 +104,7 @@ func (w waiting) Start(c Command) (*Started, error) {
 }
 
 func TestEnsure_OtherDaemonStarts_NotAwaited(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newDriver)
 	slow := waiting{System: Linux{}, dir: directory(filepath.Join(m.options.Dir, "slow")), started: make(chan struct{}), proceed: make(chan struct{})}
 	m.options.System = slow
@@ -122,6 +126,7 @@ func TestEnsure_OtherDaemonStarts_NotAwaited(t *testing.T) {
 }
 
 func TestEnsure_MIGDevice_DaemonOfTheDevice(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newDriver)
 	for _, args := range [][]string{{"-i", "0", "-c", "DEFAULT"}, {"-i", "0", "-mig", "1"}, {"mig", "-cgi", "19,19", "-C"}} {
 		smi := exec.CommandContext(t.Context(), m.node.SMI(), args...)

@@ -78,6 +78,7 @@ func empty(t *testing.T) (s *Service, socket string) {
 }
 
 func TestServe_InvalidRequests_Sentences(t *testing.T) {
+	t.Parallel()
 	s, socket := empty(t)
 	serve(t, s, socket)
 	const spec = `{"gpu":"GPU-1","device":"GPU-1","shmBytes":1}`
@@ -115,6 +116,7 @@ func TestServe_InvalidRequests_Sentences(t *testing.T) {
 }
 
 func TestServe_Client_SameAnswers(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newDriver)
 	socket := filepath.Join(filepath.Dir(m.options.Dir), "mpsd.sock")
 	stop := serve(t, m.service(), socket)
@@ -171,6 +173,7 @@ func TestServe_Client_SameAnswers(t *testing.T) {
 
 // The mode of the socket keeps other users away; the service does too.
 func TestServe_PeerIsNotRoot_Refused(t *testing.T) {
+	t.Parallel()
 	s, socket := empty(t)
 	serve(t, s, socket)
 	require.NoError(t, os.Chmod(filepath.Dir(socket), 0o755))

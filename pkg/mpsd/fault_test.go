@@ -134,7 +134,7 @@ func (run faultRun) do() error {
 	}
 	ctx := context.Background()
 	s, err := New(ctx, Options{
-		Dir: run.Dir, Host: hostfs.New(run.Root), System: &faulty{System: Linux{}, at: run.At}, Program: self, Version: "killed",
+		Dir: run.Dir, Host: hostfs.New(run.Root), System: &faulty{System: Linux{}, at: run.At}, Program: self, Version: "killed", Times: longTimes(),
 	})
 	if err != nil {
 		return err
@@ -200,30 +200,45 @@ func (m *machine) stop(s *Service) {
 // stateWritten is the effect that the list depends on: two directories come before it.
 const stateWritten = 3
 
-func TestPut_KilledAtEveryFaultPoint_NextServiceCompletes(t *testing.T) {
-	m := newMachine(t, newDriver)
-	for _, undone := range []bool{false, true} {
-		at := 1
-		for ; m.killedAt("put", at); at++ {
-			s := m.service()
-			if listed, _ := s.List(t.Context(), 0); at > stateWritten {
-				require.Len(t, listed, 1)
-				assert.Equal(t, m.spec(), listed[0].Spec, "fault point %d", at)
-				assert.Equal(t, 1, listed[0].Starts)
-			}
-			if !undone {
-				assert.Len(t, m.ensure(s).Servers, 1)
-				m.one("fault point ", at)
-			}
-			m.stop(s)
-		}
-		t.Log("fault points:", at-1)
-		assert.Greater(t, at, 25)
-		m.stop(m.service())
+// shards run a test of fault points on several nodes at once: each has the fault points from first, with step between them.
+func shards(t *testing.T, test func(t *testing.T, m *machine, first, step int)) {
+	t.Helper()
+	t.Parallel()
+	const step = 3
+	for first := 1; first <= step; first++ {
+		t.Run(fmt.Sprint(first), func(t *testing.T) {
+			t.Parallel()
+			test(t, newMachine(t, newDriver), first, step)
+		})
 	}
 }
 
+func TestPut_KilledAtEveryFaultPoint_NextServiceCompletes(t *testing.T) {
+	shards(t, func(t *testing.T, m *machine, first, step int) {
+		for _, undone := range []bool{false, true} {
+			at := first
+			for ; m.killedAt("put", at); at += step {
+				s := m.service()
+				if listed, _ := s.List(t.Context(), 0); at > stateWritten {
+					require.Len(t, listed, 1)
+					assert.Equal(t, m.spec(), listed[0].Spec, "fault point %d", at)
+					assert.Equal(t, 1, listed[0].Starts)
+				}
+				if !undone {
+					assert.Len(t, m.ensure(s).Servers, 1)
+					m.one("fault point ", at)
+				}
+				m.stop(s)
+			}
+			t.Logf("fault points: each %d from %d before %d", step, first, at)
+			assert.Greater(t, at, 25)
+			m.stop(m.service())
+		}
+	})
+}
+
 func TestDelete_KilledAtEveryFaultPoint_NextServiceCompletes(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newDriver)
 	points := 0
 	for at := 1; ; at++ {
@@ -247,6 +262,7 @@ func TestDelete_KilledAtEveryFaultPoint_NextServiceCompletes(t *testing.T) {
 
 // A service that adopts, finds the same daemon, changes limits or is refused to stop it is killed; the client of the daemon is not.
 func TestRunningDaemon_ServiceKilledAtEveryFaultPoint_ClientStays(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newDriver)
 	daemon := m.ensure(m.service())
 	c := m.tenant(1000)
@@ -268,19 +284,20 @@ func TestRunningDaemon_ServiceKilledAtEveryFaultPoint_ClientStays(t *testing.T) 
 
 // A daemon that died, with a client that goes on when it is back.
 func TestPut_DeadDaemon_KilledAtEveryFaultPoint(t *testing.T) {
-	m := newMachine(t, newDriver)
-	m.ensure(m.service())
-	for at := 1; ; at++ {
-		for _, p := range m.processes() {
-			require.NoError(t, Linux{}.Kill(p))
-			m.await(p)
-		}
-		killed := m.killedAt("put", at)
+	shards(t, func(t *testing.T, m *machine, first, step int) {
 		m.ensure(m.service())
-		m.one("fault point ", at)
-		if !killed {
-			break
+		for at := first; ; at += step {
+			for _, p := range m.processes() {
+				require.NoError(t, Linux{}.Kill(p))
+				m.await(p)
+			}
+			killed := m.killedAt("put", at)
+			m.ensure(m.service())
+			m.one("fault point ", at)
+			if !killed {
+				break
+			}
 		}
-	}
-	m.stop(m.service())
+		m.stop(m.service())
+	})
 }

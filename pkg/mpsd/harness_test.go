@@ -28,7 +28,7 @@ import (
 
 const (
 	// deadline is for everything that a test awaits.
-	deadline = time.Minute
+	deadline = 5 * time.Minute
 	// oldDriver has no server for all users, and newDriver has.
 	oldDriver, newDriver model.DriverVersion = "550.54.15", "580.95.05"
 	daemonID             gpu.MPSDaemonID     = "a5172723"
@@ -61,6 +61,13 @@ type machine struct {
 	stopped func()
 }
 
+// longTimes are those that nothing reaches on a busy machine.
+func longTimes() Times {
+	times := defaultTimes
+	times.Start, times.Ask, times.Quit, times.Kill = deadline, deadline, deadline, deadline
+	return times
+}
+
 func newMachine(t *testing.T, driver model.DriverVersion) *machine {
 	t.Helper()
 	node := sandbox.Start(t, model.Spec{Name: "node-a", Driver: driver, Boards: []string{"h100-80"}})
@@ -80,8 +87,7 @@ func newMachine(t *testing.T, driver model.DriverVersion) *machine {
 	m := &machine{t: t, node: node, gpuMem: filepath.Join(run, "gpu-mem"), options: Options{
 		Dir: filepath.Join(run, "mps"), Host: hostfs.New(node.Root()), System: Linux{}, Program: self, Version: "test",
 	}}
-	m.options.Times = defaultTimes
-	m.options.Times.Start, m.options.Times.Ask, m.options.Times.Quit, m.options.Times.Kill = deadline, deadline, deadline, deadline
+	m.options.Times = longTimes()
 	require.NoError(t, errors.Join(os.WriteFile(m.gpuMem, program, 0o755), os.Chmod(run, 0o755), os.Chmod(node.Root(), 0o755)))
 	t.Cleanup(func() {
 		dir := m.dir()

@@ -60,6 +60,7 @@ func TestAnswersTo_LinesOfOneRun_AssignedOrIncomplete(t *testing.T) {
 
 // Limits of daemon and servers are read in one run of the user interface, and set in another.
 func TestLimits_DaemonWithServer_OneProgramRun(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newDriver)
 	programs := &counted{System: Linux{}}
 	m.options.System = programs

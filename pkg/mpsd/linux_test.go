@@ -26,7 +26,7 @@ func TestCommand_PIDOfAnotherProcess_NotRun(t *testing.T) {
 	require.NoError(t, other.Start())
 	p, exists := processes.Process(other.Process.Pid)
 	require.True(t, exists)
-	d := &daemon{id: "a", service: &Service{Options: Options{System: Linux{}, Times: defaultTimes}}}
+	d := &daemon{id: "a", service: &Service{Options: Options{System: Linux{}, Times: longTimes()}}}
 	d.state.Daemon = p
 	output, err := d.command(t.Context(), "a", "b")
 	require.NoError(t, err)

@@ -19,6 +19,7 @@ var nvidiaMPS = map[string]model.DriverVersion{"bookworm": "535.261.03", "trixie
 
 // NVIDIA's own control daemons have the settings of the spec. There is no GPU for their servers.
 func TestNVIDIA_ControlDaemon_SettingsOfTheSpec(t *testing.T) {
+	t.Parallel()
 	for release, driver := range nvidiaMPS {
 		t.Run(release, func(t *testing.T) {
 			pkg := debian.Package{Name: "debian-nvidia-mps-" + release, Package: "nvidia-cuda-mps", Release: release}

@@ -18,6 +18,7 @@ import (
 
 // 535 and 550 serve the clients of one user at a time, and start the server for the first.
 func TestEnsure_OldDriver_NoServerForAllUsers(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, oldDriver)
 	s := m.service()
 	daemon := m.ensure(s)
@@ -38,6 +39,7 @@ func TestEnsure_OldDriver_NoServerForAllUsers(t *testing.T) {
 }
 
 func TestStart_WithoutServer_ClientsCannotFindDaemon(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newDriver)
 	s := m.service()
 	started, err := s.Ensure(t.Context(), daemonID, m.spec(), false)
@@ -57,6 +59,7 @@ func TestStart_WithoutServer_ClientsCannotFindDaemon(t *testing.T) {
 }
 
 func TestLimits_ChangedByOthers_Restored(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newDriver)
 	s := m.service()
 	daemon := m.ensure(s)
@@ -103,6 +106,7 @@ func (i *ignoring) Run(ctx context.Context, c Command) (string, int, error) {
 }
 
 func TestEnsure_LimitsNotInForce_SetAgainThenError(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newDriver)
 	m.options.System = &ignoring{System: Linux{}, left: attempts}
 	s := m.service()
@@ -123,6 +127,7 @@ func ofServerCommand(server int, name, value string) string {
 }
 
 func TestEnsure_DriverReplaced_RenewedWithoutClients(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, oldDriver)
 	s := m.service()
 	daemon := m.ensure(s)
@@ -144,6 +149,7 @@ func TestEnsure_DriverReplaced_RenewedWithoutClients(t *testing.T) {
 }
 
 func TestEnsure_RunningDaemon_KeepsItsSpec(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newDriver)
 	s := m.service()
 	daemon := m.ensure(s)
@@ -163,6 +169,7 @@ func TestEnsure_RunningDaemon_KeepsItsSpec(t *testing.T) {
 
 // A broken GPU fails Prepare, not the programs.
 func TestEnsure_GPULost_ErrorOfTheServer(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newDriver)
 	_, err := m.node.Model.Faults.Add(model.Fault{Effect: model.EffectError, GPU: 0, Return: model.GPUIsLost})
 	require.NoError(t, err)
@@ -175,6 +182,7 @@ func TestEnsure_GPULost_ErrorOfTheServer(t *testing.T) {
 }
 
 func TestEnsure_RenewedWithoutPrograms_ReportedAsDead(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newDriver)
 	s := m.service()
 	m.ensure(s)
@@ -193,6 +201,7 @@ func TestEnsure_RenewedWithoutPrograms_ReportedAsDead(t *testing.T) {
 }
 
 func TestEnsure_NoPrograms_Unsupported(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newDriver)
 	server := filepath.Join(m.node.Programs(), serverProgram)
 	require.NoError(t, os.Rename(server, server+".moved"))

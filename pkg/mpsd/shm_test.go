@@ -14,6 +14,7 @@ import (
 
 // Root of a container may make, replace and remove entries of its /dev/shm.
 func TestStart_InjectionDirectoryOfClient_Replaced(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newDriver)
 	host := t.TempDir()
 	kept := filepath.Join(host, "kept")
@@ -57,6 +58,7 @@ func TestStart_InjectionDirectoryOfClient_Replaced(t *testing.T) {
 
 // A container that runs while the daemon is started again has the directory as it was.
 func TestInjectionDirectory_Mounted_NothingCanReplaceIt(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newDriver)
 	s := m.service()
 	daemon := m.ensure(s)
@@ -76,6 +78,7 @@ func TestInjectionDirectory_Mounted_NothingCanReplaceIt(t *testing.T) {
 
 // Empty files count to no size: 300,000 of them in a tmpfs of 1 MiB took 300 MB of the kernel's memory.
 func TestMount_EmptyFiles_Limited(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newDriver)
 	m.ensure(m.service())
 	var err error
@@ -88,6 +91,7 @@ func TestMount_EmptyFiles_Limited(t *testing.T) {
 
 // A service before this one mounted it without a limit, for containers that still run.
 func TestStart_MountedWithoutLimitOfFiles_Limited(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newDriver)
 	s := m.service()
 	daemon := m.ensure(s)

@@ -15,6 +15,7 @@ import (
 )
 
 func TestEnsure_MultiUserDriver_DaemonAndServer(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newDriver)
 	programs := &counted{System: Linux{}}
 	m.options.System = programs

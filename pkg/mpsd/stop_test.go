@@ -18,6 +18,7 @@ import (
 )
 
 func TestStop_ClientsConnected_RefusedWithPIDs(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newDriver)
 	s := m.service()
 	daemon := m.ensure(s)
@@ -44,6 +45,7 @@ func TestStop_ClientsConnected_RefusedWithPIDs(t *testing.T) {
 
 // quit returns when the server has exited, and a hung one does not.
 func TestStop_ServerHangs_Killed(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newDriver)
 	s := m.service()
 	daemon := m.ensure(s)
@@ -64,6 +66,7 @@ func (d deaf) Run(ctx context.Context, c Command) (string, int, error) {
 }
 
 func TestStop_DaemonDoesNotQuit_KilledWithServers(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newDriver)
 	m.options.System = deaf{Linux{}}
 	m.options.Times.Quit = 10 * time.Millisecond
@@ -98,6 +101,7 @@ func (u unkillable) Kill(p hostfs.Process) error {
 }
 
 func TestStop_ProcessCannotBeKilled_UnstoppableUntilItExits(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newDriver)
 	var pid int
 	m.options.System = unkillable{deaf{Linux{}}, &pid}
@@ -127,6 +131,7 @@ func TestStop_ProcessCannotBeKilled_UnstoppableUntilItExits(t *testing.T) {
 
 // A container that runs meanwhile connects again: its directories are the same.
 func TestDaemon_Dies_ServersKilledAndStartedAgain(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newDriver)
 	s := m.service()
 	daemon := m.ensure(s)
@@ -167,6 +172,7 @@ func TestDaemon_Dies_ServersKilledAndStartedAgain(t *testing.T) {
 
 // A client started the server again, and its fault is still that of the server.
 func TestEnsure_ServerInFault_Present(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newDriver)
 	s := m.service()
 	daemon := m.ensure(s)
@@ -191,6 +197,7 @@ func TestEnsure_ServerInFault_Present(t *testing.T) {
 }
 
 func TestServer_Exits_NextRequestStartsIt(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newDriver)
 	s := m.service()
 	daemon := m.ensure(s)
