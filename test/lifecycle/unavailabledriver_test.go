@@ -2,6 +2,8 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,7 +20,7 @@ func TestUnprepare_DriverUnavailable_Ends(t *testing.T) {
 	t.Parallel()
 	m, err := NewMachine(t.TempDir(), "l40s", 2)
 	require.NoError(t, err)
-	w := Wiring{CallTimeout: 5 * time.Second, CleanupAfter: 2 * time.Minute, Effects: withEffects}
+	w := Wiring{CallTimeout: 10 * time.Minute, CleanupAfter: 2 * time.Minute, Effects: withEffects}
 	p, err := m.Start(t.Context(), w)
 	require.NoError(t, err)
 	plain, effects := Allocate(claimNumber(0), m.devices()[0]), Allocate(claimNumber(1), m.devices()[1])
@@ -29,6 +31,19 @@ func TestUnprepare_DriverUnavailable_Ends(t *testing.T) {
 	require.NoError(t, p.Close())
 	m.Node.Unload()
 
+	// The caller cancels the first call after the second try.
+	refused, giveUp := context.WithCancel(t.Context())
+	defer giveUp()
+	var tries atomic.Int32
+	w.FaultPoint = func(_ string, effect func() error) error {
+		err := effect()
+		if errors.Is(err, gpu.ErrDriverNotLoaded) {
+			if tries.Add(1) == 2 {
+				giveUp()
+			}
+		}
+		return err
+	}
 	p, err = m.Start(t.Context(), w)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, p.Close()) }()
@@ -37,7 +52,9 @@ func TestUnprepare_DriverUnavailable_Ends(t *testing.T) {
 		require.NoError(t, err, "a prepared claim keeps its result")
 	}
 	require.NoError(t, p.Unprepare(t.Context(), "uid-0"), "without effects the driver is not used")
-	require.ErrorIs(t, p.Unprepare(t.Context(), "uid-1"), gpu.ErrDriverNotLoaded)
+	tries.Store(0)
+	require.ErrorIs(t, p.Unprepare(refused, "uid-1"), gpu.ErrDriverNotLoaded)
+	assert.GreaterOrEqual(t, tries.Load(), int32(2))
 	m.Advance(2 * time.Minute)
 	require.NoError(t, p.Unprepare(t.Context(), "uid-1"), "Unprepare succeeds although the cleanup is pending")
 	_, pending := p.Counts()
@@ -56,17 +73,18 @@ func TestUnprepare_DriverUnavailable_Ends(t *testing.T) {
 // NVML hangs for one GPU.
 func TestPrepare_NVMLHangsForOneGPU_OthersUnaffected(t *testing.T) {
 	t.Parallel()
-	m, processes := twoProcesses(t, 2, Wiring{CallTimeout: 15 * time.Second, Effects: withEffects})
+	m, processes := twoProcesses(t, 2, Wiring{CallTimeout: 10 * time.Minute, Effects: withEffects})
 	id, err := m.Node.Faults.Add(model.Fault{Call: "nvmlDeviceSetPersistenceMode", GPU: 0, Effect: model.EffectHang})
 	require.NoError(t, err)
 	hanging := make(chan error, 1)
+	ctx, giveUp := context.WithCancel(t.Context())
+	defer giveUp()
 	go func() {
-		_, err := processes[0].Prepare(t.Context(), Allocate(claimNumber(1), m.devices()[0]))
+		_, err := processes[0].Prepare(ctx, Allocate(claimNumber(1), m.devices()[0]))
 		hanging <- err
 	}()
-	looks, look := context.WithTimeout(t.Context(), 10*time.Second)
-	defer look()
-	_, err = processes[1].Prepare(looks, Allocate(claimNumber(2), monitor))
+	require.Eventually(t, func() bool { return m.Node.Faults.List()[0].Hits > 0 }, 10*time.Minute, time.Millisecond)
+	_, err = processes[1].Prepare(t.Context(), Allocate(claimNumber(2), monitor))
 	require.NoError(t, err, "a monitor device does not wait for a GPU")
 	require.NoError(t, processes[1].Unprepare(t.Context(), "uid-2"))
 	for n := range 20 {
@@ -75,6 +93,12 @@ func TestPrepare_NVMLHangsForOneGPU_OthersUnaffected(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, processes[n%2].Unprepare(t.Context(), string(rc.UID)))
 	}
+	select {
+	case err := <-hanging:
+		require.Fail(t, "the call does not hang", "%v", err)
+	default: // the others did not wait for it
+	}
+	giveUp()
 	require.Error(t, <-hanging)
 	require.True(t, m.Node.Faults.Remove(id))
 	require.NoError(t, processes[1].Unprepare(t.Context(), "uid-1"))
