@@ -92,7 +92,7 @@ func TestChartAdmission_Certificate_ServerTrusted(t *testing.T) {
 		stop()
 		assert.NoError(t, <-ended)
 	})
-	require.Eventually(t, func() bool { return server.StartedChecker()(nil) == nil }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return server.StartedChecker()(nil) == nil }, time.Minute, 10*time.Millisecond)
 
 	bundle, err := base64.StdEncoding.DecodeString(webhook(t, rendered)["clientConfig"].(map[string]any)["caBundle"].(string))
 	require.NoError(t, err)

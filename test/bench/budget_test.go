@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
@@ -13,7 +12,7 @@ import (
 // Requests that come after the answer are not part of the cost, and may come before it is seen.
 func TestPrepare_OneClaim_CostIsExact(t *testing.T) {
 	n := newNode(t, wholeOnly)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	for i := range 3 {
 		one := reference(i)
@@ -37,7 +36,7 @@ func TestPrepare_OneClaim_CostIsExact(t *testing.T) {
 // Claims of one call and claims that others hold make a claim no dearer.
 func TestPrepare_SeveralClaimsInACall_EachCostsTheSame(t *testing.T) {
 	n := newNode(t, wholeOnly)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	var claims []Claim
 	var admitted []string
@@ -68,7 +67,7 @@ func all100() (claims []Claim, admitted []string) {
 // A hundred calls at once cost a hundred times what one costs.
 func TestPrepare_HundredCallsAtOnce_EachCostsTheSame(t *testing.T) {
 	n := newNode(t, wholeOnly)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	claims, admitted := all100()
 	prepare := n.cost(func() error {
@@ -89,7 +88,7 @@ func TestPrepare_HundredCallsAtOnce_EachCostsTheSame(t *testing.T) {
 // What is done to files for one more claim does not depend on how many there are.
 func TestPrepare_BesideOthers_SameFileOperations(t *testing.T) {
 	n := newNode(t, wholeOnly)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	one := func() (b Beside) {
 		b.Claims = 1
@@ -116,7 +115,7 @@ func TestPrepare_BesideOthers_SameFileOperations(t *testing.T) {
 // A restart reads each record and changes nothing.
 func TestRestart_PreparedClaims_ReadOnceAndUnchanged(t *testing.T) {
 	n := newNode(t, wholeOnly)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	claims, _ := all100()
 	require.NoError(t, n.plugin.Prepare(ctx, claims...))

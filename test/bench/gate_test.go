@@ -34,7 +34,7 @@ func TestGate_Shut_HoldsWhatIsNotAdmitted(t *testing.T) {
 			g.mu.Lock()
 			defer g.mu.Unlock()
 			return len(g.requests) == n
-		}, time.Minute, time.Millisecond)
+		}, limit, time.Millisecond)
 	}
 	<-get("/open")
 	g.Shut("GET /claim")
@@ -58,7 +58,7 @@ func TestGate_Shut_HoldsWhatIsNotAdmitted(t *testing.T) {
 // A status that is written while the next call is measured reads the claim too, and is not what the budget admits.
 func TestCost_StatusOfEarlierCallPending_NotAdmitted(t *testing.T) {
 	n := newNode(t, wholeOnly)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	one := reference(0)
 	require.NoError(t, n.plugin.Prepare(ctx, one))
@@ -68,7 +68,7 @@ func TestCost_StatusOfEarlierCallPending_NotAdmitted(t *testing.T) {
 			defer n.gate.mu.Unlock()
 			return len(n.gate.requests) > 0 || n.statuses.Stats().Pending == 0
 		}
-		assert.Eventually(t, arrived, time.Minute, time.Millisecond)
+		assert.Eventually(t, arrived, limit, time.Millisecond)
 		return n.plugin.Prepare(ctx, one)
 	}, getClaim(one))
 	assert.Empty(t, cmp.Diff(Cost{Reads: 1}, cost, later))

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
@@ -44,7 +43,7 @@ func intervalClaim(i int) Claim {
 // synced.
 func TestPrepare_TimeSliceInterval_CostIsExact(t *testing.T) {
 	n := newNode(t, wholeOnly)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	want := Costs{
 		Prepare:   Cost{FileSyncs: 2, DirSyncs: 2, Programs: 1, Reads: 1},
@@ -68,7 +67,7 @@ func TestIntervals_ConfigurationChanges_OneProgramPerGPU(t *testing.T) {
 	process := n.open()
 	keep := func(interval gpu.Interval) Cost {
 		n.configure(mixed[:len(mixed)-1] + ", interval: " + string(interval) + "}")
-		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		ctx, stop := context.WithTimeout(t.Context(), limit)
 		defer stop()
 		process.Layout().Controller.Reload()
 		applied := func() {

@@ -39,6 +39,9 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/port"
 )
 
+// limit ends what hangs. It does not say how long a call may take.
+const limit = 10 * time.Minute
+
 const (
 	testDriver = "gpu.prism.dev"
 	testNode   = "node-a"
@@ -213,7 +216,7 @@ func (n *node) serve(process *plugin.Plugin) {
 		var err error
 		n.plugin, err = Register(ctx, n.cfg.Paths.KubeletRegistrar, testDriver)
 		return err == nil
-	}, time.Minute, time.Millisecond)
+	}, limit, time.Millisecond)
 }
 
 // nodeHost has the node's files and no others.

@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -39,7 +38,7 @@ var later = cmpopts.IgnoreFields(Cost{}, "Later")
 // On a GPU without others, and as the last that fits.
 func TestPrepare_MIGDevice_CostIsExact(t *testing.T) {
 	n := newNode(t, mixed)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	first := n.both(ctx, migClaim(0))
 	alone := n.both(ctx, migClaim(0))
@@ -69,7 +68,7 @@ func TestPrepare_MIGDevice_CostIsExact(t *testing.T) {
 // The driver is called only where the GPU could be partitioned: whether it is.
 func TestPrepare_WholeGPUThatCouldBePartitioned_OneModeRead(t *testing.T) {
 	n := newNode(t, mixed)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	want := Costs{Prepare: Cost{FileSyncs: 1, DirSyncs: 1, NVML: 1, Reads: 1}, Unprepare: Cost{DirSyncs: 1}}
 	got := n.both(ctx, reference(0))
@@ -81,7 +80,7 @@ func TestPrepare_WholeGPUThatCouldBePartitioned_OneModeRead(t *testing.T) {
 // A share costs what a whole GPU costs, also beside other shares of its GPU.
 func TestPrepare_Share_CostsAWholeGPU(t *testing.T) {
 	n := newNode(t, mixed)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	want := n.both(ctx, reference(0))
 	got := n.both(ctx, shareClaim(0))
@@ -98,7 +97,7 @@ func TestPrepare_Share_CostsAWholeGPU(t *testing.T) {
 // All MIG devices of all GPUs at once cost what each costs, whatever comes first.
 func TestPrepare_AllMIGDevicesAtOnce_EachCostsTheSame(t *testing.T) {
 	n := newNode(t, mixed)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	const all = 8 * perGPU
 	for first := 0; first < all; first += perGPU { // what turning on the MIG mode costs is no part of it

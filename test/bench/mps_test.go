@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
@@ -127,7 +126,7 @@ func (l Limits) exactly() Costs {
 // A share between them takes one round trip to prepare and none to unprepare. The plugin runs no program.
 func TestPrepare_MPSShare_CostIsExact(t *testing.T) {
 	n := newNode(t, mpsModes)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	n.both(ctx, mpsClaim(0)) // a process that has not had a GPU's lock yet reads all records
 	trips := func(want map[string]int) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
@@ -36,7 +35,7 @@ func TestPrepare_Profile_CostIsExact(t *testing.T) {
 		cfg.Profiler.Enabled = true
 		require.NoError(t, installed(filepath.Join(cfg.ToolsDir(), "2022.4.2-bench")))
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	n.both(ctx, reference(0)) // a process that has not had a GPU's lock yet reads all records
 	n.both(ctx, profileClaim(0))

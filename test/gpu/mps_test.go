@@ -78,7 +78,7 @@ func (s *shared) serve(id gpu.UUID) {
 		select {
 		case err := <-stopped:
 			s.t.Logf("the control daemon exited: %v", err)
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			assert.NoError(s.t, syscall.Kill(-daemon.Process.Pid, syscall.SIGKILL))
 			s.t.Errorf("the control daemon of GPU %s did not quit", id)
 		}
@@ -97,7 +97,7 @@ func (s *shared) serve(id gpu.UUID) {
 
 // ask gives the daemon one command.
 func (s *shared) ask(command string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.t.Context()), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.t.Context()), time.Minute)
 	defer cancel()
 	ui := exec.CommandContext(ctx, s.control)
 	ui.Env, ui.Stdin = s.env, strings.NewReader(command+"\n")

@@ -27,13 +27,13 @@ func TestRemove_NestedGroups_OthersStay(t *testing.T) {
 	require.NoError(t, Create(trees, "/prism/a/n0"))
 	require.NoError(t, Create(trees, "/prism/b/n0"))
 	require.NoError(t, os.MkdirAll(filepath.Join(trees[0].Path, "prism/a/n0/kubepods/pod1/c1"), 0o755))
-	require.NoError(t, Remove(trees, "/prism/a", time.Second))
+	require.NoError(t, Remove(trees, "/prism/a", time.Minute))
 	RemoveEmpty(trees, "/prism")
 	for _, tree := range trees {
 		assert.NoDirExists(t, filepath.Join(tree.Path, "prism/a"))
 		assert.DirExists(t, filepath.Join(tree.Path, "prism/b/n0"), "another cluster's groups stay")
 	}
-	require.NoError(t, Remove(trees, "/prism/b", time.Second))
+	require.NoError(t, Remove(trees, "/prism/b", time.Minute))
 	RemoveEmpty(trees, "/prism")
 	assert.NoDirExists(t, filepath.Join(trees[0].Path, "prism"))
 	require.NoError(t, Remove(trees, "/prism/a", 0), "what is not there is removed")

@@ -22,7 +22,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/sandbox"
 )
 
-const mpsDeadline = time.Minute
+const mpsDeadline = 5 * time.Minute
 
 // mps is a pipe directory, and the environment of programs that use it.
 type mps struct {
