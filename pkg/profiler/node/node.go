@@ -81,6 +81,11 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("serving reports at %s: %w; choose another address", s.options.Address, err)
 	}
+	return s.serve(ctx, listener)
+}
+
+// serve is Run with a listener, which it closes.
+func (s *Server) serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler: s.handler(), ReadHeaderTimeout: headerTimeout, ReadTimeout: answerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 	}
@@ -89,7 +94,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.options.Listening != nil {
 		s.options.Listening(listener.Addr())
 	}
-	err = server.Serve(newGate(listener, config))
+	err := server.Serve(newGate(listener, config))
 	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving reports at %s: %w", s.options.Address, err)
 	}

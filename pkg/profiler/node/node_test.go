@@ -102,32 +102,36 @@ func (o one) Delete(claim, id string) error {
 // asking sends a request with a certificate of an authority, for these names; without one if it is nil.
 type asking func(client *authority, names []string, method, path string, header http.Header) (*http.Response, error)
 
-// serve starts a server and returns a way to ask it.
-func serve(t *testing.T, of *authority) asking {
-	t.Helper()
-	ask, _ := serveAt(t, of)
-	return ask
-}
-
-// serveAt is serve, with the address.
-func serveAt(t *testing.T, of *authority) (ask asking, address string) {
+// options are those of a server with certificates of an authority.
+func options(t *testing.T, of *authority) Options {
 	t.Helper()
 	dir, content := t.TempDir(), filepath.Join(t.TempDir(), "content")
 	of.write(t, dir, ServerName)
 	require.NoError(t, os.WriteFile(content, []byte("0123456789"), 0o600))
+	return Options{
+		Address: "127.0.0.1:0", Certificate: dir, Client: ClientName, Store: one{content}, Busy: func(err error) bool { return errors.Is(err, errBusy) },
+	}
+}
+
+// serve starts a server and returns a way to ask it.
+func serve(t *testing.T, of *authority) asking {
+	t.Helper()
 	addresses := make(chan net.Addr, 1)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	server := New(Options{
-		Address: "127.0.0.1:0", Certificate: dir, Client: ClientName, Store: one{content}, Busy: func(err error) bool { return errors.Is(err, errBusy) },
-		Listening: func(a net.Addr) { addresses <- a },
-	})
-	go func() { ended <- server.Run(ctx) }()
+	o := options(t, of)
+	o.Listening = func(a net.Addr) { addresses <- a }
+	go func() { ended <- New(o).Run(ctx) }()
 	t.Cleanup(func() {
 		stop()
 		require.NoError(t, <-ended)
 	})
-	address = (<-addresses).String()
+	return asks(t, of, (<-addresses).String(), nil)
+}
+
+// asks is a way to ask the server at an address; dial nil connects over TCP.
+func asks(t *testing.T, of *authority, address string, dial func(ctx context.Context, network, address string) (net.Conn, error)) asking {
+	t.Helper()
 	return func(client *authority, names []string, method, path string, header http.Header) (*http.Response, error) {
 		config := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: ServerName}
 		config.RootCAs.AddCert(of.cert)
@@ -141,8 +145,8 @@ func serveAt(t *testing.T, of *authority) (ask asking, address string) {
 		request, err := http.NewRequestWithContext(t.Context(), method, "https://"+address+path, http.NoBody)
 		require.NoError(t, err)
 		request.Header = header
-		return (&http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}).Do(request)
-	}, address
+		return (&http.Client{Transport: &http.Transport{TLSClientConfig: config, DialContext: dial, DisableKeepAlives: true}}).Do(request)
+	}
 }
 
 func TestServer_Requests_AnsweredOrRefused(t *testing.T) {
