@@ -1,10 +1,12 @@
 package store
 
 import (
+	"bytes"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +63,30 @@ func (w *writing) Remove(path string) error {
 	return w.OS.Remove(path)
 }
 
+// listBeside lists the reports, and closes got after that.
+func (w *world) listBeside(got chan struct{}) {
+	w.List("")
+	close(got)
+}
+
+// waitsOrHas returns once listBeside waits for the lock of the store, or has had it. A goroutine that has waited for a millisecond, and was woken
+// once while another one had the lock again, is the next to have it.
+func waitsOrHas(got chan struct{}) {
+	for buffer := make([]byte, 1<<20); ; time.Sleep(2 * time.Millisecond) {
+		select {
+		case <-got:
+			return
+		default:
+		}
+		for goroutine := range bytes.SplitSeq(buffer[:runtime.Stack(buffer, true)], []byte("\n\n")) {
+			if header, _, _ := bytes.Cut(goroutine, []byte("\n")); bytes.Contains(header, []byte("[sync.Mutex.Lock")) && bytes.Contains(goroutine, []byte("listBeside")) {
+				time.Sleep(2 * time.Millisecond)
+				return
+			}
+		}
+	}
+}
+
 // TestSweep_ManyReportsExpire_OneWrite: a thousand reports cost one durable write, and others get the store's lock while files are removed.
 func TestSweep_ManyReportsExpire_OneWrite(t *testing.T) {
 	t.Parallel()
@@ -70,25 +96,19 @@ func TestSweep_ManyReportsExpire_OneWrite(t *testing.T) {
 	w.reopen(false, files)
 	require.Len(t, w.List(""), 1000)
 	w.now = w.now.Add(2 * claimed.Retention)
-	removed, begun, got := 0, make(chan struct{}), make(chan struct{})
+	removed, got := 0, make(chan struct{})
 	files.removing = func() {
-		switch removed++; removed {
-		case 1:
-			go func() { close(begun); w.List(""); close(got) }()
-			<-begun
-		case 1000: // a lock that has waited a millisecond is had next
+		switch removed++; {
+		case removed == 1:
+			go w.listBeside(got)
+		case removed == 1000:
 			select {
 			case <-got:
 			default:
 				assert.Fail(t, "the lock was held for all files")
 			}
-		default:
-			if removed%100 == 0 { // until the list waits for the lock, or has had it
-				select {
-				case <-got:
-				case <-time.After(200 * time.Millisecond):
-				}
-			}
+		case removed%removeBatch == 0:
+			waitsOrHas(got)
 		}
 	}
 	require.NoError(t, w.Sweep(holding(uid)))

@@ -208,7 +208,7 @@ func TestKeepSpares_ClaimPrepared_MadeUntilTheEnd(t *testing.T) {
 		defer close(ended)
 		w.KeepSpares(ctx)
 	}()
-	require.Eventually(t, func() bool { return len(w.spares()) == spareFolders }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(w.spares()) == spareFolders }, 10*time.Minute, 10*time.Millisecond)
 	stop()
 	<-ended
 	assert.Empty(t, w.spares())
