@@ -87,7 +87,7 @@ func changesOf(t *testing.T, command *exec.Cmd, dirs []string) (changes int) {
 		assert.NoError(t, command.Wait())
 		assert.NoError(t, os.Mkdir(last, 0o700))
 	}()
-	limit := time.After(time.Minute)
+	limit := time.After(10 * time.Minute)
 	for {
 		select {
 		case event := <-watcher.Events:
@@ -111,7 +111,7 @@ func killedAt(t *testing.T, changes int, dirs []string, command *exec.Cmd) bool 
 	require.NoError(t, command.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- command.Wait() }()
-	limit := time.After(time.Minute)
+	limit := time.After(10 * time.Minute)
 	for left := changes; left > 0; left-- {
 		select {
 		case <-watcher.Events:
@@ -153,7 +153,7 @@ func names(t *testing.T, dir string) (all []string) {
 
 // importWaiting is the service in a process of its own: PROFILES TRIES IMAGE WORK.
 func importWaiting(ctx context.Context, args []string) error {
-	i := Importer{Source: Source{Version: "1", Path: args[2]}, Self: os.Args[0], Work: args[3], Memory: 4 << 30, Deadline: time.Minute}
+	i := Importer{Source: Source{Version: "1", Path: args[2]}, Self: os.Args[0], Work: args[3], Memory: 4 << 30, Deadline: 10 * time.Minute}
 	s := Spool{Profiles: args[0], Tries: args[1], Version: "1", Import: i.Import}
 	if err := errors.Join(i.Clean(), s.clean()); err != nil {
 		return err

@@ -164,7 +164,7 @@ func importerOf(t *testing.T, s Source) Importer {
 	require.NoError(t, os.Chmod(work, 0o755))
 	program := filepath.Join(work, "program")
 	require.NoError(t, copyProgram(self, program))
-	return Importer{Source: s, Self: program, Work: work, Memory: 4 << 30, Deadline: time.Minute}
+	return Importer{Source: s, Self: program, Work: work, Memory: 4 << 30, Deadline: 10 * time.Minute}
 }
 
 func copyProgram(from, to string) error {
