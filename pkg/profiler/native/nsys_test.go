@@ -134,16 +134,21 @@ os.execvp("sh", ["sh", "-c", "umask; exit 9"])`)
 	}
 }
 
+// server exits with 5 after SIGTERM. Its handler raises nothing: Python drops an exception of a handler that runs while an object is finalized,
+// such as a file that nothing closed, and the server would go on.
+const server = `import http.server, signal, sys, threading
+server = http.server.ThreadingHTTPServer(("0.0.0.0", 0), http.server.SimpleHTTPRequestHandler)
+signal.signal(signal.SIGTERM, lambda *a: threading.Thread(target=server.shutdown).start())
+with open("/run/work/up", "w"): pass
+server.serve_forever()
+sys.exit(5)`
+
 func TestNsys_ServerAtTerm_ReportWritten(t *testing.T) {
 	t.Parallel()
 	c := withNsys(t, "bookworm", nil)
 	for again := true; again; again = c.again(t) {
 		_ = os.Remove(filepath.Join(c.Work, "up"))
-		command := c.command(t, c.python(t, `import http.server, signal, sys
-signal.signal(signal.SIGTERM, lambda *a: sys.exit(5))
-server = http.server.ThreadingHTTPServer(("0.0.0.0", 0), http.server.SimpleHTTPRequestHandler)
-open("/run/work/up", "w")
-server.serve_forever()`)...)
+		command := c.command(t, c.python(t, server)...)
 		require.NoError(t, command.Start())
 		until(t, "the server is up", func() bool { return exists(c.Work, "up") })
 		require.NoError(t, command.Process.Signal(syscall.SIGTERM))
