@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -42,7 +41,6 @@ func TestNsys_GPU_KernelsInReport(t *testing.T) {
 	tool := installed(t)
 	c := newContainer(t, func(p *runplan.Plan) {
 		p.Switches = []string{"--trace", "cuda", "--sample", "none", "--cpuctxsw", "none", "--kill", "none", "--wait", "primary"}
-		p.Report = 2 * time.Minute
 	})
 	var err error
 	c.Tool, err = filepath.EvalSymlinks(filepath.Join(tool, "target-linux-x64"))

@@ -30,7 +30,6 @@ func withNsys(t *testing.T, release string, change func(*runplan.Plan)) *contain
 	}
 	c := newContainer(t, func(p *runplan.Plan) {
 		p.Switches = []string{"--trace", "osrt", "--sample", "none", "--cpuctxsw", "none", "--kill", "none", "--wait", "primary"}
-		p.Report = 5 * time.Minute
 		if change != nil {
 			change(p)
 		}

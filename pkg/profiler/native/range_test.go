@@ -79,7 +79,7 @@ func reachesRange(t *testing.T, last bool) bool {
 	var output bytes.Buffer
 	command := waitsForRange(t, c, program, &output)
 	c.touch(t, "begin")
-	deadline := time.Now().Add(15 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	until(t, "the report must be there while the process goes on", func() bool {
 		_, state := c.state(t)
 		return state == finished || !last && time.Now().After(deadline)

@@ -189,10 +189,9 @@ func TestRun_Killed_SameSignal(t *testing.T) {
 	}
 }
 
-// TestRun_Term_Forwarded: a server that handles SIGTERM, as the container's first process.
-func TestRun_Term_Forwarded(t *testing.T) {
-	t.Parallel()
-	c := newContainer(t, nil)
+// terminated runs a server that handles SIGTERM, as the container's first process, and sends it one.
+func (c *container) terminated(t *testing.T) note {
+	t.Helper()
 	var output bytes.Buffer
 	command := c.command(t, c.script(t, `trap 'echo bye; exit 5' TERM; echo up >/run/work/up; while :; do sleep 0.01; done`)...)
 	command.Stdout, command.Stderr = &output, &output
@@ -202,7 +201,21 @@ func TestRun_Term_Forwarded(t *testing.T) {
 	require.Error(t, command.Wait())
 	assert.Equal(t, 5, command.ProcessState.ExitCode())
 	assert.Equal(t, "bye\n", output.String())
-	assert.Equal(t, finished, c.one(t)["state"])
+	return c.one(t)
+}
+
+func TestRun_Term_Forwarded(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, finished, newContainer(t, nil).terminated(t)["state"])
+}
+
+// TestRun_TermToolDoesNotEnd_ProcessExits: after SIGTERM nsys has less time, however long it may take for a report otherwise.
+func TestRun_TermToolDoesNotEnd_ProcessExits(t *testing.T) {
+	t.Parallel()
+	n := newContainer(t, func(p *runplan.Plan) { p.Env, p.Term = []string{"FAKE=stuck"}, time.Second }).terminated(t)
+	assert.Equal(t, "Starting Recording Ending Failed", n["state"])
+	assert.Equal(t, "ReportLost", n["reason"])
+	assert.Contains(t, n["message"], "nsys did not write the report in time")
 }
 
 // TestRun_TermNotHandled_FirstProcessGoesOn: as without the profiler; the report is written all the same.
