@@ -56,7 +56,7 @@ func TestChartProfiler_Tools_RulesAsThePluginReadsThem(t *testing.T) {
 	assert.Equal(t, []string{"nodes"}, readable(t, rendered, "prism-kubelet-plugin"), "no default selects by labels")
 	assert.Equal(t, config.Profiler{
 		Enabled: true, Map: "prism-system/prism-profiler", Endpoint: ":8444", Certificate: "/etc/prism/reports", Client: "prism-controller",
-		NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")}, StartTimeout: 10 * time.Second,
+		NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")}, StartTimeout: 10 * time.Second, ReportTimeout: time.Minute,
 	}, pluginConfig(t, rendered, "prism-kubelet-plugin").Profiler)
 
 	all := parse(t, render(t, "-f", everything))
@@ -71,6 +71,8 @@ func TestChartProfiler_Tools_RulesAsThePluginReadsThem(t *testing.T) {
 func TestChartProfiler_InvalidValues_Refused(t *testing.T) {
 	for set, want := range map[string]string{
 		"profiler.startTimeout=500ms":                          "startTimeout",
+		"profiler.reportTimeout=1.5m":                          "reportTimeout",
+		"profiler.reportTimeout=-1m":                           "reportTimeout",
 		"profiler.policy.args=Maybe":                           "policy/args",
 		"profiler.tools[0].version=latest":                     "tools/0",
 		"profiler.tools[0].image=i":                            "tools/0",

@@ -139,6 +139,7 @@ func TestChartPlugin_Environment_EveryVariableRead(t *testing.T) {
 		Profiler: config.Profiler{
 			Enabled: true, Map: "prism-system/prism-everything-profiler", Endpoint: ":8444", Certificate: "/etc/prism/reports", Client: "prism-controller",
 			NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")}, StartTimeout: 30 * time.Second,
+			ReportTimeout: 10 * time.Minute,
 		},
 		KubeAPI: config.Rate{QPS: 50.5, Burst: 100},
 		Paths: config.Paths{

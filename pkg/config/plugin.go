@@ -61,6 +61,8 @@ type Profiler struct {
 	NodeBytes resource.QuantityValue `json:"nodeBytes"`
 	// StartTimeout is how long a process waits until the profiler has started beside it.
 	StartTimeout time.Duration `json:"startTimeout"`
+	// ReportTimeout is how long the profiler may take to write a report after recording has ended.
+	ReportTimeout time.Duration `json:"reportTimeout"`
 }
 
 // The values of MonitorDevices.
@@ -153,7 +155,10 @@ func defaults() *Plugin {
 		},
 		Serving:        Serving{HTTPEndpoint: ":8080", LogVerbosity: 2, LogFormat: "text"},
 		MonitorDevices: MonitorNever,
-		Profiler:       Profiler{NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")}, StartTimeout: 10 * time.Second, Client: "prism-controller"},
+		Profiler: Profiler{
+			NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")}, StartTimeout: 10 * time.Second, ReportTimeout: time.Minute,
+			Client: "prism-controller",
+		},
 	}
 }
 
@@ -200,6 +205,8 @@ func (p *Plugin) flags() *pflag.FlagSet {
 	f.Var(&p.Profiler.NodeBytes, "reports-max-bytes", "limit of the size of all reports on the node, as a quantity; 0: none")
 	f.DurationVar(&p.Profiler.StartTimeout, "profiler-start-timeout", p.Profiler.StartTimeout, "how long a process waits until the profiler has "+
 		"started beside it, in whole seconds; then it runs without, or fails with failurePolicy FailClosed")
+	f.DurationVar(&p.Profiler.ReportTimeout, "profiler-report-timeout", p.Profiler.ReportTimeout, "how long the profiler may take to write a report "+
+		"after recording has ended, in whole seconds; then the report is lost, and the container of a process that exited exits")
 	f.BoolVar(&p.Exporter, "exporter", p.Exporter, "prism-exporter runs on the node: claims may expose their metrics in their containers")
 	return f
 }
@@ -268,6 +275,9 @@ func (p *Plugin) validate() error {
 func (p Profiler) validate(bad func(flag, format string, args ...any)) {
 	if t := p.StartTimeout; t < time.Second || t > time.Hour || t%time.Second != 0 {
 		bad("profiler-start-timeout", "must be whole seconds from 1s to 1h, got %v", t)
+	}
+	if t := p.ReportTimeout; t < time.Second || t > time.Hour || t%time.Second != 0 {
+		bad("profiler-report-timeout", "must be whole seconds from 1s to 1h, got %v", t)
 	}
 	if !validMap(p.Map) {
 		bad("profiler-config-map", "must be <namespace>/<name>, got %q", p.Map)

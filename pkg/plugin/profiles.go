@@ -137,7 +137,7 @@ func (p *profiles) of(r *checkpoint.Record) (c *v1alpha1.ProfilerConfig, tool pl
 	folders := p.store.Folders(r.Claim.UID)
 	host = plan.Host{
 		Node: p.cfg.NodeName, Programs: filepath.Dir(p.hook.own.Path), Plan: folders.Plan, Inbox: folders.Inbox, Hook: p.hook.createContainer,
-		StartTimeout: p.cfg.Profiler.StartTimeout,
+		StartTimeout: p.cfg.Profiler.StartTimeout, ReportTimeout: p.cfg.Profiler.ReportTimeout,
 	}
 	if tool, err = chooseTool(installed, wanted); err != nil {
 		err = &toolMissing{err}

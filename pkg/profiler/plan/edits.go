@@ -28,6 +28,8 @@ type Host struct {
 	Hook func(args ...string) *specs.Hook
 	// StartTimeout is how long a process waits until the profiler has started beside it; 0 is the default.
 	StartTimeout time.Duration
+	// ReportTimeout is how long the profiler may take to write a report after recording has ended; 0 is the default.
+	ReportTimeout time.Duration
 }
 
 // temporary is the source of the container's own file system.

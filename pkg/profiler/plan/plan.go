@@ -140,7 +140,7 @@ func runPlan(r *checkpoint.Record, c *v1alpha1.ProfilerConfig, tool Tool, host H
 	p = runplan.Plan{
 		Claim: r.Claim.UID, Namespace: r.Claim.Namespace, ClaimName: r.Claim.Name, Node: host.Node,
 		Tool: containerTool + "/" + tool.Nsys, File: *c.Output.FileName, MaxSessions: int(*c.Match.MaxSessions), Ready: host.StartTimeout,
-		ExecSessions: *c.Match.IncludeExecSessions, FailClosed: *c.FailurePolicy == v1alpha1.FailClosed,
+		Report: host.ReportTimeout, ExecSessions: *c.Match.IncludeExecSessions, FailClosed: *c.FailurePolicy == v1alpha1.FailClosed,
 	}
 	if *c.Output.Type == v1alpha1.OutputContainerPath {
 		p.Dir = *c.Output.Path

@@ -60,16 +60,17 @@ func strs(t *testing.T, files map[string][]byte) string {
 func TestFiles_Run_FromConfig(t *testing.T) {
 	t.Parallel()
 	r, c := configOf(t, nil)
-	files, err := Files(r, c, tool, Host{Node: "n0", StartTimeout: 25 * time.Second}, pattern.NewCache(8))
+	files, err := Files(r, c, tool, Host{Node: "n0", StartTimeout: 25 * time.Second, ReportTimeout: 10 * time.Minute}, pattern.NewCache(8))
 	require.NoError(t, err)
 	run := strs(t, files)
 	for _, line := range []string{
 		"claim=uid", "namespace=ns", "claimName=claim", "node=n0", "gpu=MIG-2", "tool=/run/prism/tool/target-linux-x64/nsys",
-		"file=" + v1alpha1.DefaultFileName, "dir=/run/prism/results", "maxSessions=1", "readySeconds=25", "execSessions=0", "failClosed=0", "switch=--kill=none",
+		"file=" + v1alpha1.DefaultFileName, "dir=/run/prism/results", "maxSessions=1", "readySeconds=25", "reportSeconds=600", "termSeconds=20",
+		"execSessions=0", "failClosed=0", "switch=--kill=none",
 	} {
 		assert.Contains(t, run, line+"\n")
 	}
-	again, err := Files(r, c, tool, Host{Node: "n0", StartTimeout: 25 * time.Second}, pattern.NewCache(8))
+	again, err := Files(r, c, tool, Host{Node: "n0", StartTimeout: 25 * time.Second, ReportTimeout: 10 * time.Minute}, pattern.NewCache(8))
 	require.NoError(t, err)
 	assert.Equal(t, files, again)
 
@@ -78,7 +79,7 @@ func TestFiles_Run_FromConfig(t *testing.T) {
 		c.FailurePolicy = new(v1alpha1.FailClosed)
 		c.Output = &v1alpha1.ProfilerOutput{Type: new(v1alpha1.OutputContainerPath), Path: new("/data/{POD}"), FileName: new("{UID}")}
 	})
-	files, err = Files(r, c, tool, Host{Node: "n0", StartTimeout: 25 * time.Second}, pattern.NewCache(8))
+	files, err = Files(r, c, tool, Host{Node: "n0", StartTimeout: 25 * time.Second, ReportTimeout: 10 * time.Minute}, pattern.NewCache(8))
 	require.NoError(t, err)
 	run = strs(t, files)
 	for _, line := range []string{"file={UID}", "dir=/data/{POD}", "maxSessions=16", "execSessions=1", "failClosed=1"} {
