@@ -128,8 +128,8 @@ func (s *Slices) Run(ctx context.Context, dropped func(DroppedFields)) error {
 	case <-ctx.Done():
 		return nil
 	}
-	start := s.current()
-	controller, err := resourceslice.StartController(ctx, s.controllerOptions(start, dropped))
+	start, attached := s.current(), make(chan struct{})
+	controller, err := resourceslice.StartController(ctx, s.controllerOptions(start, attached, dropped))
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -137,6 +137,7 @@ func (s *Slices) Run(ctx context.Context, dropped func(DroppedFields)) error {
 		return fmt.Errorf("starting the ResourceSlice controller of node %s: %w", s.opts.NodeName, err)
 	}
 	s.attach(controller, start)
+	close(attached)
 	<-ctx.Done()
 	controller.Stop()
 	s.detach(controller)
@@ -189,7 +190,19 @@ func (s *Slices) Stats() SlicesStats {
 	}
 }
 
-func (s *Slices) controllerOptions(start *resourceslice.DriverResources, dropped func(DroppedFields)) resourceslice.Options {
+// heldQueue returns nothing before attached is closed. The controller starts for a second or more, as long as the API server does not answer,
+// and would begin with what was published before: a ResourceSlice would be changed, and changed back at once.
+type heldQueue struct {
+	workqueue.TypedRateLimitingInterface[string]
+	attached <-chan struct{}
+}
+
+func (q heldQueue) Get() (pool string, shutdown bool) {
+	<-q.attached
+	return q.TypedRateLimitingInterface.Get()
+}
+
+func (s *Slices) controllerOptions(start *resourceslice.DriverResources, attached <-chan struct{}, dropped func(DroppedFields)) resourceslice.Options {
 	return resourceslice.Options{
 		DriverName: s.opts.DriverName,
 		KubeClient: s.opts.Client,
@@ -197,8 +210,8 @@ func (s *Slices) controllerOptions(start *resourceslice.DriverResources, dropped
 		Resources:  start,
 		SyncDelay:  &s.opts.SyncDelay,
 		// The library's default queue backs off up to 17 minutes in a long outage of the API server.
-		Queue: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[string](publishRetryFirst, publishRetryMax)),
+		Queue: heldQueue{attached: attached, TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](publishRetryFirst, publishRetryMax))},
 		ErrorHandler: func(ctx context.Context, err error, what string) { s.handle(ctx, err, what, dropped) },
 	}
 }

@@ -208,6 +208,37 @@ func TestSlices_RestartWithSameContent_NoWrites(t *testing.T) {
 	assert.Equal(t, int64(1), restarted.Stats().Created)
 }
 
+// TestSlices_PublishedWhileStarting_OnlyTheLatestWritten: what was published before the API server answered is not written for a moment.
+func TestSlices_PublishedWhileStarting_OnlyTheLatestWritten(t *testing.T) {
+	t.Parallel()
+	server, latest, published := newSliceServer(t), resources(64*20), make(chan struct{})
+	slices := kube.NewSlices(options(server))
+	slices.Publish(resources(1))
+	once := sync.OnceFunc(func() {
+		slices.Publish(latest)
+		close(published)
+	})
+	server.PrependReactor("list", "resourceslices", func(clienttesting.Action) (bool, runtime.Object, error) {
+		once()
+		return false, nil, nil
+	})
+	var written atomic.Int64
+	server.PrependReactor("create", "resourceslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		create, _ := action.(clienttesting.CreateActionImpl)
+		written.CompareAndSwap(0, create.Object.(*resourceapi.ResourceSlice).Spec.Pool.ResourceSliceCount)
+		return false, nil, nil
+	})
+	start(t, slices)
+	<-published
+	// Each copies it under the lock that attaching the controller takes, so the controller has time to write what it began with.
+	for written.Load() == 0 {
+		slices.Publish(latest)
+	}
+	assert.EqualValues(t, 20, written.Load(), "ResourceSlices of the pool in the first write")
+	eventually(t, "all are written", func() bool { return len(server.stored(t)) == 20 })
+	assert.EqualValues(t, 20, server.writes.Load(), "each once")
+}
+
 // synced reports whether the second controller has read the Node, which it does in its first sync of a pool.
 func synced(s *sliceServer) bool {
 	n := 0
