@@ -43,6 +43,7 @@ type Publisher struct {
 	taints  taints
 	news    chan struct{} // wakes Run
 	mu      sync.Mutex    // held while publishing, so that the newest comes last
+	began   bool          // something was published; guarded by mu
 	last    atomic.Pointer[resourceslice.DriverResources]
 }
 
@@ -84,7 +85,9 @@ func (p *Publisher) SetTaints(source Source, rules []publish.TaintRule) {
 	p.Renew()
 }
 
-// Withhold has Run publish no device of a type, as it is not known whether a source taints it, or publish them again. It does not block.
+// Withhold has Run publish no device of a type, as it is not known whether a source taints it, or publish them again. Before the first
+// publication nothing is published instead, while the layout has such devices: those of the process before may be allocated, and a scheduler
+// that does not find them takes the GPU for free. It does not block.
 func (p *Publisher) Withhold(t gpu.DeviceType, withheld bool) {
 	p.taints.mu.Lock()
 	types := slices.DeleteFunc(slices.Clone(p.taints.withheld), func(other gpu.DeviceType) bool { return other == t })
@@ -142,8 +145,13 @@ func (p *Publisher) Publish() {
 	options.Taints = rules
 	resources := publish.Resources(options, s.Node)
 	p.last.Store(&resources) // prepared claims keep their devices, which are described as before
+	withdrawn := publish.Withdrawn(rules, !dropped)
+	if !withdrawn && !p.began && s.hasAny(withheld) {
+		return
+	}
+	p.began = true
 	switch {
-	case publish.Withdrawn(rules, !dropped):
+	case withdrawn:
 		p.slices.Publish(publish.Resources(p.options, nil))
 	case dropped || len(withheld) > 0:
 		options.TaintsDropped, options.Withheld = dropped, withheld

@@ -97,6 +97,41 @@ func TestPublisher_TypeWithheld_OtherDevicesPublished(t *testing.T) {
 	}
 }
 
+// TestPublisher_TypeWithheldAtStart_NothingPublishedUntilKnown: what the process before has published stays. A layout without such devices is
+// published, and so is the withdrawal of all devices.
+func TestPublisher_TypeWithheldAtStart_NothingPublishedUntilKnown(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		entries string
+		begin   func(p *Publisher)
+		held    bool
+	}{
+		"such devices": {withWholeAndMPS, func(*Publisher) {}, true},
+		"no such ones": {both, func(*Publisher) {}, false},
+		"withdrawn": {withWholeAndMPS, func(p *Publisher) {
+			p.TaintsStored(false)
+			p.SetTaints(Conflict, publish.ConflictTaints(publish.ConflictDRADriver))
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, s := newFixture(t, c.entries), &everything{}
+			p := NewPublisher(d.Controller, publish.Options{DriverName: "gpu.prism.dev", NodeName: "n0"}, s)
+			p.Withhold(gpu.TypeMPS, true)
+			c.begin(p)
+			require.True(t, d.load(t))
+			d.probe(t)
+			p.Publish()
+			require.Equal(t, c.held, s.last.Pools == nil)
+			if c.held {
+				p.Withhold(gpu.TypeMPS, false)
+				p.Publish()
+				assert.True(t, slices.ContainsFunc(s.devices(), func(name string) bool { return strings.HasSuffix(name, "-mps") }))
+			}
+		})
+	}
+}
+
 // everything keeps all that was published last.
 type everything struct{ last resourceslice.DriverResources }
 

@@ -71,6 +71,11 @@ func (s *Snapshot) Devices() []gpu.Device {
 	return devices
 }
 
+// hasAny reports whether a device of one of these types is advertised.
+func (s *Snapshot) hasAny(types []gpu.DeviceType) bool {
+	return len(types) > 0 && slices.ContainsFunc(s.Devices(), func(d gpu.Device) bool { return slices.Contains(types, d.Type()) })
+}
+
 // Intervals returns the time-slice interval of every GPU that has one: as the node's configuration says where the GPU is advertised in
 // time-sliced shares, else the NVIDIA driver's default. GPUs in MIG mode have none. The error says why that is not known;
 // gpu.ErrDriverNotLoaded where there is no driver.

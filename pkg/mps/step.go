@@ -44,7 +44,7 @@ const precheckTime = time.Second
 // has nor advertises MPS shares, where the service is not watched and need not run: the claim is for a whole GPU or a MIG device, and refused
 // also where the service cannot start a control daemon.
 func (s Step) Precheck(ctx context.Context, _ checkpoint.Step) error {
-	if err := s.Watcher.Unavailable(); err != nil || s.Watcher.asked() {
+	if err := s.Watcher.Unavailable(); err != nil || s.Watcher.Asked() {
 		return explained(err)
 	}
 	asking, stop := context.WithTimeout(ctx, precheckTime)

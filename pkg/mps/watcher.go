@@ -117,7 +117,7 @@ func (w *Watcher) Run(ctx context.Context, of Watched) error {
 			w.pause(ctx, idle)
 			continue
 		}
-		if !w.asked() {
+		if !w.Asked() {
 			after = w.ask(ctx, of)
 			continue
 		}
@@ -216,8 +216,8 @@ func (w *Watcher) set(next state) (Answer, bool) {
 	return before.answer, answer
 }
 
-// asked reports whether the service was asked since it is needed.
-func (w *Watcher) asked() bool {
+// Asked reports whether the service was asked since it is needed.
+func (w *Watcher) Asked() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.state.answer.Asked

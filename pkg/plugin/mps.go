@@ -52,18 +52,18 @@ func newMPSService(cfg *config.Plugin, a Adapters, state State, inv *inventory.I
 	return s
 }
 
-// advertisesMPS reports whether the node advertises MPS shares.
-func advertisesMPS(l Advertised) bool {
+// advertisesMPS reports whether the node advertises MPS shares, and whether that is known.
+func advertisesMPS(l Advertised) (advertises, known bool) {
 	node, layout, err := l.Now()
 	if err != nil {
-		return false
+		return false, false
 	}
 	for i := range node.GPUs {
 		if layout.Of(&node.GPUs[i]).MPS != nil {
-			return true
+			return true, true
 		}
 	}
-	return false
+	return false, true
 }
 
 // watched has the layout's shares be tainted while the service does not answer or can start no control daemon, and not be advertised before it has been asked.
@@ -88,9 +88,13 @@ func (s *mpsService) watched(l *Layout, recorder events.Recorder) mps.Watched {
 	}
 }
 
-// needed reports whether a node that advertises that has or had MPS shares.
+// needed reports whether a node that advertises that has or had MPS shares. While the layout is not known, a service that was needed still is:
+// otherwise its shares would not be advertised until it has been asked again.
 func (s *mpsService) needed(advertised Advertised) func() bool {
-	return func() bool { return advertisesMPS(advertised) || !s.Store.Empty() }
+	return func() bool {
+		advertises, known := advertisesMPS(advertised)
+		return advertises || !known && s.Watcher.Asked() || !s.Store.Empty()
+	}
 }
 
 // mpsSteps have claims use their devices as MPS clients.
