@@ -19,14 +19,14 @@ eval "$(bin/localcluster --name "$NAME" env)"
 
 say "The devices of the node"
 published() { kubectl get resourceslices -o jsonpath='{.items[*].spec.devices[*].name}' | grep -q gpu-; }
-await "no GPU is published: kubectl -n prism-system logs ds/prism-kubelet-plugin" 60 published
+await "no GPU is published: kubectl -n prism-system logs ds/prism-kubelet-plugin" 300 published
 echo '$ kubectl get resourceslices   (its devices of type gpu)'
 kubectl get resourceslices -o go-template='{{range .items}}{{$pool := .spec.pool.name}}{{range .spec.devices}}{{if eq .attributes.type.string "gpu"}}{{printf "%s/%-14s %-22s %s  %s\n" $pool .name .attributes.productName.string .capacity.memory.value .attributes.uuid.string}}{{end}}{{end}}{{end}}'
 
 say "A pod requests one GPU"
 kubectl delete --ignore-not-found --wait -f demo/specs/whole-gpu/pod.yaml >/dev/null 2>&1
 run kubectl apply -f demo/specs/whole-gpu/pod.yaml
-run kubectl wait --for=condition=Ready pod/whole-gpu --timeout=60s
+run kubectl wait --for=condition=Ready pod/whole-gpu --timeout=5m
 
 say "Inside the container"
 run kubectl exec whole-gpu -- nvidia-smi -L
@@ -38,21 +38,21 @@ kubectl describe resourceclaim "$claim" | awk '/^Status:/ {status = 1} status &&
 
 say "A process in the container works, and the metrics of the node name its pod"
 kubectl exec --stdin whole-gpu -- sh -c 'cat >/tmp/gpu-load && chmod 755 /tmp/gpu-load' <"$(bin/simgpu build)/tool/gpu-load"
-load='/tmp/gpu-load --memory 2Gi --sm 60 --duration 1m'
+load='/tmp/gpu-load --memory 2Gi --sm 60 --duration 10m'
 echo "\$ kubectl exec whole-gpu -- $load &"
 kubectl exec whole-gpu -- sh -c "$load >/dev/null 2>&1 </dev/null &"
 exporter=$(kubectl --namespace prism-system get pods --selector app.kubernetes.io/component=exporter -o jsonpath='{.items[0].metadata.name}')
 page=/api/v1/namespaces/prism-system/pods/$exporter:9400/proxy/metrics
 echo "\$ kubectl get --raw $page   (of the pod)"
 measured() { lines=$(kubectl get --raw "$page" | grep '^prism_container_gpu_.*pod="whole-gpu"') && grep -q 'utilization_ratio.* 0\.[1-9]' <<<"$lines"; }
-await "there are no metrics of the pod: kubectl get --raw ${page%metrics}readyz" 30 measured
+await "there are no metrics of the pod: kubectl get --raw ${page%metrics}readyz" 300 measured
 echo "$lines"
 
 if [ -n "$mig" ]; then
 	say "A second pod requests 19 GiB of GPU memory, and a MIG device is created for it"
 	kubectl delete --ignore-not-found --wait -f demo/specs/mig-memory/pod.yaml >/dev/null 2>&1
 	run kubectl apply -f demo/specs/mig-memory/pod.yaml
-	run kubectl wait --for=condition=Ready pod/mig-memory --timeout=60s
+	run kubectl wait --for=condition=Ready pod/mig-memory --timeout=5m
 	run kubectl exec mig-memory -- nvidia-smi -L
 	claim=$(kubectl get pod mig-memory -o jsonpath='{.status.resourceClaimStatuses[0].resourceClaimName}')
 	run kubectl get resourceclaim "$claim" -o jsonpath='{.status.devices[0].data}{"\n"}'

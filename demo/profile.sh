@@ -22,10 +22,10 @@ kubectl delete --ignore-not-found --wait -f demo/specs/profile-training/pod.yaml
 say "A pod requests a GPU, and its claim that Python programs are profiled; it starts once the node has proven the profiler"
 sed -n '/parameters:/,/^---/{/^---/d;p}' demo/specs/profile-training/pod.yaml
 run kubectl apply -f demo/specs/profile-training/pod.yaml
-run kubectl wait --for=jsonpath='{.status.phase}'=Succeeded pod/training --timeout=180s
+run kubectl wait --for=jsonpath='{.status.phase}'=Succeeded pod/training --timeout=15m
 run kubectl logs training
 reported() { kubectl get reports --field-selector spec.claim=training --no-headers 2>/dev/null | grep -q Ready; }
-await "the report of the claim is not Ready: kubectl get reports" 90 reported
+await "the report of the claim is not Ready: kubectl get reports" 600 reported
 
 say "Pod and claim go, the report stays"
 run kubectl delete -f demo/specs/profile-training/pod.yaml

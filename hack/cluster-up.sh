@@ -17,6 +17,6 @@ done <<<"${KUBELET_CONFIG:-}"
 # shellcheck disable=SC2086 # HELM_ARGS is a list
 # The watcher, which is the default of --wait, waits for DaemonSets whose pods are replaced on deletion only.
 "${local[@]}" helm upgrade --install prism deployments/helm/prism --namespace prism-system --create-namespace \
-	--set "image.tag=$(cat dist/image.tag)" --wait=legacy --timeout 3m --hide-notes ${HELM_ARGS:-} | awk '/^(NAME|NAMESPACE|STATUS):/'
+	--set "image.tag=$(cat dist/image.tag)" --wait=legacy --timeout 10m --hide-notes ${HELM_ARGS:-} | awk '/^(NAME|NAMESPACE|STATUS):/'
 eval "$("${local[@]}" env)"
 echo "export KUBECONFIG=$KUBECONFIG"

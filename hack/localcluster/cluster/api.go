@@ -35,7 +35,7 @@ func (c *Cluster) api(s Settings) (*api, error) {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots, MinVersion: tls.VersionTLS12}}
 	return &api{
 		base:   fmt.Sprintf("https://127.0.0.1:%d", s.Port),
-		client: &http.Client{Transport: transport, Timeout: 3 * time.Second},
+		client: &http.Client{Transport: transport, Timeout: 15 * time.Second},
 	}, nil
 }
 

@@ -109,11 +109,12 @@ func kill(pids ...int) error {
 			return fmt.Errorf("killing process %d: %w", pid, err)
 		}
 	}
-	deadline := time.Now().Add(30 * time.Second)
+	const limit = 2 * time.Minute
+	deadline := time.Now().Add(limit)
 	for _, pid := range pids {
 		for !gone(pid) {
 			if time.Now().After(deadline) {
-				return fmt.Errorf("killing process %d: it is still there after 30 s", pid)
+				return fmt.Errorf("killing process %d: it is still there after %s", pid, limit)
 			}
 			time.Sleep(10 * time.Millisecond)
 		}

@@ -25,7 +25,7 @@ import (
 const runSpace = 1 << 30
 
 // readyLimit is how long the API server, a node or the default service account may take.
-const readyLimit = 120 * time.Second
+const readyLimit = 10 * time.Minute
 
 // Up starts the cluster, or what of it does not run, and returns when pods can be created. Zero values of want stand for what the
 // cluster has, or for the defaults.
@@ -340,4 +340,4 @@ func (c *Cluster) bootNode(m node.Machine) error {
 }
 
 // groupLimit is how long the processes of a killed node may take to leave their control groups.
-const groupLimit = 10 * time.Second
+const groupLimit = time.Minute

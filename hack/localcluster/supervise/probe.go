@@ -18,7 +18,7 @@ type Probe struct {
 	URL string `json:"url,omitempty"`
 }
 
-const probeTimeout = 2 * time.Second
+const probeTimeout = 15 * time.Second
 
 var probeClient = &http.Client{
 	Timeout: probeTimeout,

@@ -20,7 +20,7 @@ const (
 	// stopGrace is how long a program has to end after SIGTERM.
 	stopGrace = 5 * time.Second
 	// startLimit is how long a program has to answer its probe.
-	startLimit = 60 * time.Second
+	startLimit = 5 * time.Minute
 	// restartPause is the time between an unexpected end and the next start.
 	restartPause = time.Second
 )
