@@ -14,7 +14,7 @@ import (
 )
 
 // readLimit ends a read that the API server does not answer.
-const readLimit = 30 * time.Second
+const readLimit = 2 * time.Minute
 
 // groups are the API groups of what tests read, by the plural names that kubectl has for it.
 var groups = map[string]string{

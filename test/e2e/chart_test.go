@@ -54,7 +54,7 @@ func (c *cluster) withValue(t *testing.T, value string) {
 // of the MPS service that are replaced on deletion only.
 func (c *cluster) helm(t *testing.T, args ...string) {
 	t.Helper()
-	c.must(t, append(c.helmLine(args...), "--wait=legacy", "--timeout", "2m")...)
+	c.must(t, append(c.helmLine(args...), "--wait=legacy", "--timeout", startLimit.String())...)
 }
 
 // helmLine is a command line of helm for the chart's release.

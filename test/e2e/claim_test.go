@@ -18,9 +18,6 @@ import (
 // prepareFailed is the reason of the kubelet's event when a claim cannot be prepared.
 const prepareFailed = "FailedPrepareDynamicResources"
 
-// statusLimit is how long a claim's status, which is written after the kubelet has its answer, may take.
-const statusLimit = 2 * time.Minute
-
 // grant is one device that a claim got, as the claim's status describes it.
 type grant struct {
 	request string
@@ -92,7 +89,7 @@ func (ns *namespace) claim(name string) *resourceapi.ResourceClaim {
 func (ns *namespace) granted(name string) []grant {
 	ns.t.Helper()
 	var grants []grant
-	eventually(ns.t, statusLimit, func() (err error) {
+	eventually(ns.t, startLimit, func() (err error) {
 		grants, err = readGrants(ns.claim(name))
 		return err
 	})

@@ -21,8 +21,8 @@ const (
 	driverName = "gpu.prism.dev"
 	// gpuClass is the chart's class of whole GPUs.
 	gpuClass = driverName
-	// commandLimit ends a program that hangs.
-	commandLimit = 6 * time.Minute
+	// commandLimit ends a program that hangs. A program that waits has a shorter limit of its own.
+	commandLimit = startLimit + 5*time.Minute
 	// nodeGPUs is how many GPUs the node has. Those from index firstMIG on are advertised as MIG devices too, as values.yaml says,
 	// and those of sharedGPUs as time-sliced and MPS shares.
 	nodeGPUs, firstMIG = 8, 6
@@ -63,7 +63,7 @@ func connect() (*cluster, error) {
 		return nil, fmt.Errorf("the node has %d GPUs: the tests need %d", len(boards), nodeGPUs)
 	}
 	c.gpus = newPool(len(boards), len(boards)-firstMIG+len(sharedGPUs))
-	_, err = c.run("", c.kubectl("delete", "namespaces", "--selector", ownLabel, "--timeout=2m")...)
+	_, err = c.run("", c.kubectl("delete", "namespaces", "--selector", ownLabel, "--timeout="+startLimit.String())...)
 	return c, err
 }
 
@@ -140,6 +140,14 @@ func (c *cluster) must(t *testing.T, line ...string) string {
 	return out
 }
 
+// notices is eventually for what the product notices by itself after a time, which is logged.
+func notices(t *testing.T, what string, check func() error) {
+	t.Helper()
+	start := time.Now()
+	eventually(t, startLimit, check)
+	t.Logf("%s: after %.1f s", what, time.Since(start).Seconds())
+}
+
 // interval is the time between two reads of something that changes.
 const interval = 100 * time.Millisecond
 
@@ -157,13 +165,5 @@ func eventually(t *testing.T, within time.Duration, check func() error) {
 			require.NoError(t, err, "still so after %s", within)
 		case <-time.After(interval):
 		}
-	}
-}
-
-// always repeats a check that has to be content every time, for as long as it says.
-func always(t *testing.T, during time.Duration, check func() error) {
-	t.Helper()
-	for limit := time.Now().Add(during); time.Now().Before(limit); <-time.After(5 * interval) {
-		require.NoError(t, check())
 	}
 }

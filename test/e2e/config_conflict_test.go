@@ -29,7 +29,7 @@ func TestDevicePluginConflict(t *testing.T) {
 	socket, err := net.Listen("unix", filepath.Join(dir, "nvidia-gpu.sock"))
 	require.NoError(t, err)
 	defer func() { _ = socket.Close() }()
-	eventually(t, statusLimit, func() error { return ns.conflict("device-plugin") })
+	notices(t, "another component allocates the GPUs", func() error { return ns.conflict("device-plugin") })
 	t.Log(ns.warned("AllocationConflict", "/var/lib/kubelet/device-plugins/nvidia-gpu.sock shows"))
 	ns.sees("whole-gpu", "main", has...)
 	ns.apply("two-gpus/pod.yaml")
@@ -45,7 +45,7 @@ func TestDevicePluginConflict(t *testing.T) {
 	ns.notStarted(ns.pod("allocated"))
 
 	require.NoError(t, socket.Close()) // which removes it
-	eventually(t, statusLimit, func() error { return ns.conflict("") })
+	notices(t, "it does no more", func() error { return ns.conflict("") })
 	ns.sees("allocated", "main", ns.grantedTo(ns.ready("allocated"), "gpu")...)
 	ns.ready("two-gpus")
 	ns.sees("whole-gpu", "main", has...)

@@ -35,7 +35,7 @@ func TestConfigByFile(t *testing.T) {
 	message := ns.warned("NodeConfigInvalid", "mic")
 	t.Log(message)
 	assert.Contains(t, message, "The configuration that was read before stays: reading the node configuration in file /host"+configDir+"/node.yaml: ")
-	eventually(t, statusLimit, func() error { return ns.measures(plugin, `prism_node_config_problem{reason="NodeConfigInvalid"}`, "1") })
+	eventually(t, startLimit, func() error { return ns.measures(plugin, `prism_node_config_problem{reason="NodeConfigInvalid"}`, "1") })
 	require.NoError(t, errors.Join(ns.migDevicesOf(6, 2), ns.migDevicesOf(7, 2)))
 	ns.publishFile(t, 4, "[{select: {indices: [7]}, modes: [mig]}]")
 	eventually(t, startLimit, func() error { return errors.Join(ns.migDevicesOf(6, 0), ns.migDevicesOf(7, placements)) })

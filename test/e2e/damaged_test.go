@@ -36,7 +36,7 @@ func TestWholeRecordDamaged(t *testing.T) {
 	message := ns.warned("CheckpointCorrupted", uid)
 	t.Log(message)
 	assert.Contains(t, message, uid+".json was set aside as "+uid+".json.damaged: record is damaged: ")
-	eventually(t, statusLimit, func() error { return ns.measures(plugin, "prism_checkpoints_corrupted_total", "1") })
+	eventually(t, startLimit, func() error { return ns.measures(plugin, "prism_checkpoints_corrupted_total", "1") })
 
 	ns.apply("shared-by-containers/pod.yaml")
 	gets := ns.grantedTo(ns.ready("two-containers"), "gpu")
@@ -50,7 +50,7 @@ func TestWholeRecordDamaged(t *testing.T) {
 	}
 
 	ns.delete("pod", "whole-gpu")
-	eventually(t, statusLimit, func() error {
+	eventually(t, startLimit, func() error {
 		files, err := ns.keptFor(uid, "none")
 		if err == nil && (len(files) != 1 || files[0] != copied) {
 			err = fmt.Errorf("of the damaged claim the node keeps %s, not only %s", strings.Join(files, ", "), copied)
@@ -76,7 +76,7 @@ func (ns *namespace) garble(path string) []byte {
 // warned waits for an event of the node with this reason that mentions something, and returns its message.
 func (ns *namespace) warned(reason, what string) string {
 	ns.t.Helper()
-	return ns.warnedWithin(statusLimit, reason, what)
+	return ns.warnedWithin(startLimit, reason, what)
 }
 
 // warnedWithin is warned with another limit.

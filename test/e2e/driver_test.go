@@ -12,9 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// driverLimit is how long the plugin may take to notice that a driver came or went.
-const driverLimit = 40 * time.Second
-
 // TestWholeDriverUnloaded: without a driver the node advertises nothing, and nothing is measured; the same plugin process goes on when it
 // is back, and metrics have the name of a pod again that had its GPU before.
 func TestWholeDriverUnloaded(t *testing.T) {
@@ -27,7 +24,7 @@ func TestWholeDriverUnloaded(t *testing.T) {
 	ns.usedBy(began, has, its)
 	load := ns.simgpu("inject", "driver-load")
 	ns.must(t, ns.simgpu("inject", "driver-unload")...)
-	t.Cleanup(func() { ns.advertises(t, ns.gpus.size, driverLimit) })
+	t.Cleanup(func() { ns.advertises(t, ns.gpus.size, startLimit) })
 	loaded := false
 	t.Cleanup(func() {
 		if !loaded {
@@ -35,7 +32,7 @@ func TestWholeDriverUnloaded(t *testing.T) {
 		}
 	})
 	start := time.Now()
-	ns.advertises(t, 0, driverLimit)
+	ns.advertises(t, 0, startLimit)
 	t.Logf("the node advertised nothing %.1f s after the driver was unloaded", time.Since(start).Seconds())
 	ns.isNotMeasured(has)
 	ns.apply("whole-gpu/pod.yaml")
@@ -44,7 +41,7 @@ func TestWholeDriverUnloaded(t *testing.T) {
 	ns.must(t, load...)
 	loaded = true
 	start = time.Now()
-	ns.advertises(t, ns.gpus.size, driverLimit)
+	ns.advertises(t, ns.gpus.size, startLimit)
 	t.Logf("the GPUs were published %.1f s after the driver was back", time.Since(start).Seconds())
 	ns.sees("whole-gpu", "main", ns.grantedTo(ns.ready("whole-gpu"), "gpu")...)
 	reloaded := time.Now()

@@ -53,7 +53,7 @@ func (ns *namespace) works(u use) {
 	require.NoError(ns.t, err)
 	script := fmt.Sprintf(`cat >/tmp/gpu-load.$$ && chmod 755 /tmp/gpu-load.$$ && mv /tmp/gpu-load.$$ /tmp/gpu-load || exit
 : >/tmp/gpu-load.out; /tmp/gpu-load --memory %dGi --sm %d >>/tmp/gpu-load.out 2>&1 </dev/null & load=$!
-for i in $(seq 900); do grep -q working /tmp/gpu-load.out && exit; kill -0 $load 2>/dev/null || break; sleep 0.1; done
+for i in $(seq 9000); do grep -q working /tmp/gpu-load.out && exit; kill -0 $load 2>/dev/null || break; sleep 0.1; done
 cat /tmp/gpu-load.out; exit 1`, u.gibibytes, u.percent)
 	out, err := ns.run(program, ns.execLine(u.pod, "main", "sh", "-c", script)...)
 	require.NoError(ns.t, err, "gpu-load in %s does not work: %s", u.pod, out)
@@ -88,7 +88,7 @@ func (c *cluster) freshExporter(t *testing.T) *corev1.Pod {
 		return pod
 	}
 	c.must(t, c.kubectl("rollout", "restart", "--namespace", system, "daemonset/prism-exporter")...)
-	c.must(t, c.kubectl("rollout", "status", "--namespace", system, "daemonset/prism-exporter", "--timeout=4m")...)
+	c.must(t, c.kubectl("rollout", "status", "--namespace", system, "daemonset/prism-exporter", "--timeout="+startLimit.String())...)
 	eventually(t, startLimit, ready)
 	return pod
 }

@@ -40,10 +40,10 @@ func (c *cluster) reinstall(t *testing.T) {
 	tag, err := os.ReadFile(filepath.Join(c.root, "dist/image.tag"))
 	require.NoError(t, err)
 	chart := filepath.Join(c.root, "deployments/helm/prism")
-	helm("uninstall", "prism", "--wait", "--timeout", "2m")
+	helm("uninstall", "prism", "--wait", "--timeout", startLimit.String())
 	t.Cleanup(func() {
-		helm("uninstall", "prism", "--wait", "--timeout", "2m")
-		helm("install", "prism", chart, "--values", values, "--wait", "--timeout", "2m")
+		helm("uninstall", "prism", "--wait", "--timeout", startLimit.String())
+		helm("install", "prism", chart, "--values", values, "--wait", "--timeout", startLimit.String())
 		c.plugin(t)
 		c.advertises(t, c.gpus.size, startLimit)
 		c.advertisesMIG(t, startLimit)

@@ -21,9 +21,6 @@ import (
 	"github.com/prism-gpu/prism/pkg/podresources"
 )
 
-// roundLimit is how long it takes until the plugin has collected what no claim owns, at most.
-const roundLimit = 100 * time.Second
-
 // TestLeakedEffects_Removed: what no claim owns is removed within a round, but a record only after five minutes; what other drivers own stays.
 func TestLeakedEffects_Removed(t *testing.T) {
 	ns := inParallel(t, 1)
@@ -58,7 +55,7 @@ func TestLeakedEffects_Removed(t *testing.T) {
 		ns.put(filepath.Join(claims, lost+".json"), record),
 	)
 
-	eventually(t, roundLimit, func() error { return absent(ours) })
+	eventually(t, startLimit, func() error { return absent(ours) })
 	t.Logf("what no claim owned was gone after %.1f s", time.Since(start).Seconds())
 	eventually(t, startLimit, func() error {
 		return errors.Join(ns.reported("RemoveSpec", leaked, start), ns.reported("RemoveFile", leaked, start))

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
 )
 
 // TestMIGConfigInvalid_GPUKeepsItsLayout: a configuration that a GPU does not support is reported with what it
@@ -25,11 +25,15 @@ func TestMIGConfigInvalid_GPUKeepsItsLayout(t *testing.T) {
 		assert.Contains(t, message, part)
 	}
 	eventually(t, startLimit, func() error { return ns.migDevicesOf(6, 0) })
+	ns.untainted(t) // what other GPUs were advertised as is gone, too
 	ns.advertises(t, ns.gpus.size, startLimit)
 	require.NoError(t, ns.migDevicesOf(7, placements))
-	ns.do("delete", "pod", "--namespace", system, "--selector", pluginSelector)
+	before, err := ns.resourceSlices()
+	require.NoError(t, err)
+	ns.do("delete", "pod", "--namespace", system, "--selector", pluginSelector, "--timeout="+startLimit.String())
 	ns.plugin(t)
-	always(t, 3*time.Second, func() error { return errors.Join(ns.migDevicesOf(6, 0), ns.migDevicesOf(7, placements)) })
+	ns.publishesOnly(t, before, nodeName)
+	require.NoError(t, errors.Join(ns.migDevicesOf(6, 0), ns.migDevicesOf(7, placements)))
 	ns.createMIG("mig", "1g.10gb", 7)
 	held := ns.migDevice("mig")
 
@@ -57,6 +61,42 @@ func (c *cluster) configure(t *testing.T, settings ...string) (back func()) {
 	t.Cleanup(back)
 	c.plugin(t)
 	return back
+}
+
+// publishesOnly deletes the ResourceSlices of a pool, and waits until the plugin, which has started since, has published them again, twice: the
+// plugin checks all pools when it has started, and then those that others have changed. No other pool may have changed.
+func (c *cluster) publishesOnly(t *testing.T, before []resourceapi.ResourceSlice, pool string) {
+	t.Helper()
+	of := func(list []resourceapi.ResourceSlice) (its, others map[string]int64) {
+		its, others = map[string]int64{}, map[string]int64{}
+		for i := range list {
+			if s := &list[i]; s.Spec.Pool.Name == pool {
+				its[s.Name] = s.Generation
+			} else {
+				others[s.Name] = s.Generation
+			}
+		}
+		return its, others
+	}
+	its, others := of(before)
+	require.NotEmpty(t, its, "pool %s has no ResourceSlice", pool)
+	for range 2 {
+		for name := range its {
+			c.must(t, c.kubectl("delete", "resourceslice", name)...)
+		}
+		count := len(its)
+		eventually(t, startLimit, func() error {
+			after, err := c.resourceSlices()
+			var now map[string]int64
+			if its, now = of(after); err == nil && len(its) != count {
+				err = fmt.Errorf("pool %s has %d ResourceSlices, not %d", pool, len(its), count)
+			}
+			if err == nil {
+				require.Equal(t, others, now, "generations of other ResourceSlices: nothing changed, so nothing is published")
+			}
+			return err
+		})
+	}
 }
 
 // advertisesNo complains when a device of the type is published.

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // placement is a run of memory slices.
@@ -158,6 +161,33 @@ func (ns *namespace) waits(pod string) {
 	ns.t.Helper()
 	assert.Contains(ns.t, ns.event(pod, "FailedScheduling", startLimit), "cannot allocate all claims")
 	assert.Empty(ns.t, ns.pod(pod).Spec.NodeName)
+}
+
+// gives deletes a pod, and waits until its claim is gone with it.
+func (ns *namespace) gives(pod, ref string) {
+	ns.t.Helper()
+	claim := ns.claimOf(ns.pod(pod), ref)
+	ns.delete("pod", pod)
+	eventually(ns.t, startLimit, func() error {
+		err := ns.read(&resourceapi.ResourceClaim{}, "resourceclaim", claim.Name)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return errors.Join(err, fmt.Errorf("claim %s of pod %s: %w", claim.Name, pod, errStillAllocated))
+	})
+}
+
+// stillWaits checks that a pod which waits for a whole GPU was not given it. A request for the same GPU that comes now is decided on, and
+// waits too: the scheduler knows by then what has been released.
+func (ns *namespace) stillWaits(pod string, index int) {
+	ns.t.Helper()
+	const later = "asks-for-it-now"
+	ns.create(workload{name: later, ref: "gpu", request: request{
+		class: gpuClass, selectors: []string{fmt.Sprintf(`device.attributes["gpu.prism.dev"].index == %d`, index)},
+	}})
+	ns.waits(later)
+	assert.Empty(ns.t, ns.pod(pod).Spec.NodeName, "a whole GPU was allocated while a part of it is in use")
+	ns.delete("pod", later)
 }
 
 // checkMIGDevice compares what a status says of a MIG device with the hardware.

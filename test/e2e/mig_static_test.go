@@ -15,9 +15,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// staticLimit is how long the plugin may take to notice what an administrator did to a GPU.
-const staticLimit = 40 * time.Second
-
 // with3gAt4 is what an H100 is advertised as when an administrator has made a 3g.40gb at memory slice 4: that one, and what does not reach
 // there.
 var with3gAt4 = []string{
@@ -28,7 +25,7 @@ var with3gAt4 = []string{
 // destroyInstances destroys the GPU instances of a GPU. The exporter samples one of a claim until its next round after the claim has ended.
 func (ns *namespace) destroyInstances(t *testing.T, index int) {
 	t.Helper()
-	eventually(t, staticLimit, func() error {
+	eventually(t, startLimit, func() error {
 		_, err := ns.run("", ns.administrator("mig", "-i", fmt.Sprint(index), "-dgi")...)
 		return err
 	})
@@ -52,7 +49,7 @@ func TestMIGStaticDevice(t *testing.T) {
 	made := ns.mustPartitions(t, 7).Instances
 	require.Len(t, made, 1)
 
-	eventually(t, staticLimit, func() error {
+	notices(t, "an administrator has created a MIG device", func() error {
 		published, err := ns.placementsOf(7)
 		if diff := cmp.Diff(with3gAt4, published); err == nil && diff != "" {
 			err = fmt.Errorf("what is published of GPU 7 (-want +got):\n%s", diff)
@@ -85,8 +82,8 @@ func TestMIGStaticDevice(t *testing.T) {
 
 	remove()
 	start := time.Now()
-	ns.advertisesMIG(t, staticLimit)
-	ns.advertises(t, ns.gpus.size, staticLimit)
+	ns.advertisesMIG(t, startLimit)
+	ns.advertises(t, ns.gpus.size, startLimit)
 	t.Logf("everything was advertised again %.1f s after the administrator had removed the instance", time.Since(start).Seconds())
 }
 
@@ -106,7 +103,7 @@ func TestMIGStaticDeviceShared(t *testing.T) {
 	ns.must(t, ns.administrator("mig", "-i", "7", "-cgi", "9:0,19:4", "-C")...)
 	made := ns.mustPartitions(t, 7).Instances
 	require.Len(t, made, 2)
-	eventually(t, staticLimit, func() error { return ns.migDevicesOf(7, 2) })
+	notices(t, "an administrator has created two MIG devices", func() error { return ns.migDevicesOf(7, 2) })
 
 	has := func(pod string) {
 		t.Helper()
@@ -134,8 +131,8 @@ func TestMIGStaticDeviceShared(t *testing.T) {
 	require.NoError(t, ns.silence())
 	remove()
 	back()
-	ns.advertisesMIG(t, staticLimit)
-	ns.advertises(t, ns.gpus.size, staticLimit)
+	ns.advertisesMIG(t, startLimit)
+	ns.advertises(t, ns.gpus.size, startLimit)
 }
 
 // placementsOf lists the MIG devices that are published of a GPU by their short names.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 )
 
 // TestMIGDevice_EveryKindOfRequest_Prepared: by profile, by memory, by preference, on different GPUs and by the name of a resource, all at once.
@@ -101,14 +100,8 @@ func TestMIGAndWhole(t *testing.T) {
 
 	ns.apply("mig-and-whole/whole.yaml")
 	ns.waits("all-of-gpu-7")
-	ns.delete("pod", "left")
-	always(t, 3*time.Second, func() error {
-		var pod corev1.Pod
-		if err := ns.read(&pod, "pod", "all-of-gpu-7"); err != nil || pod.Spec.NodeName == "" {
-			return err
-		}
-		return fmt.Errorf("the whole GPU was allocated while one of its MIG devices is in use")
-	})
+	ns.gives("left", "mig")
+	ns.stillWaits("all-of-gpu-7", 7)
 	ns.sees("right", "main", right)
 
 	ns.delete("pod", "right")

@@ -36,7 +36,7 @@ func TestWholeAdminSeesGPUsInUse(t *testing.T) {
 	ns.configured(t, "whole")
 	eventually(t, startLimit, ns.advertisesWholeOnly)
 	ns.apply("nine-pods/job.yaml")
-	ns.do("wait", "--for=jsonpath={.status.ready}=8", "--timeout=4m", "job/nine-pods")
+	ns.do("wait", "--for=jsonpath={.status.ready}=8", "--timeout="+startLimit.String(), "job/nine-pods")
 
 	ns.do("label", "namespace", ns.name, adminLabel)
 	ns.apply("admin-access/pod.yaml")
@@ -95,7 +95,7 @@ func TestMonitorSeesPartitionedGPUsInUse(t *testing.T) {
 		Type string   `json:"type"`
 		GPUs []string `json:"gpus"`
 	}
-	eventually(t, statusLimit, func() error {
+	eventually(t, startLimit, func() error {
 		claim := ns.claimOf(pod, "gpus")
 		if n := len(claim.Status.Devices); n != 1 {
 			return fmt.Errorf("the claim's status has %d devices", n)

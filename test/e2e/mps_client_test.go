@@ -88,7 +88,7 @@ func (ns *namespace) holdsMemory(pod, container string, mebibytes int) *gpuClien
 func (c *gpuClient) starts(mebibytes int) string {
 	c.ns.t.Helper()
 	c.begins(mebibytes)
-	return c.shell(`for i in $(seq 900); do grep -q 'holding\|exited' /tmp/out && break; sleep 0.1; done; cat /tmp/out`)
+	return c.shell(`for i in $(seq 9000); do grep -q 'holding\|exited' /tmp/out && break; sleep 0.1; done; cat /tmp/out`)
 }
 
 // begins starts the process again, and does not wait for it.
@@ -109,7 +109,7 @@ func (c *gpuClient) printed() string {
 func (c *gpuClient) more() string {
 	c.ns.t.Helper()
 	return strings.TrimSpace(c.shell(`n=$(wc -l </tmp/out); printf x >/tmp/in
-for i in $(seq 900); do [ "$(wc -l </tmp/out)" -gt "$n" ] && break; sleep 0.1; done; tail -n +$((n+1)) /tmp/out`))
+for i in $(seq 9000); do [ "$(wc -l </tmp/out)" -gt "$n" ] && break; sleep 0.1; done; tail -n +$((n+1)) /tmp/out`))
 }
 
 // exits ends the process.

@@ -84,7 +84,7 @@ func (c *cluster) withValues(t *testing.T, spec string) {
 func TestMPSServiceDisabled_Reported(t *testing.T) {
 	ns := mpsExclusive(t)
 	ns.withValue(t, "mps.enabled=false")
-	eventually(t, mpsLimit, func() error { return ns.mpsTainted(true) })
+	notices(t, "there is no service", func() error { return ns.mpsTainted(true) })
 	t.Log(ns.warned("MPSUnavailable", "mps.enabled"))
 	ns.create(mpsPod("waits", sharedGPUs[0], ""))
 	ns.waits("waits")

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -51,7 +50,7 @@ func TestMPSServiceDeleted_GPUProhibited(t *testing.T) {
 	ns := mpsInParallel(t)
 	uuid, memory, daemon := ns.holding("holds", sharedGPUs[0])
 	ns.withoutMPSService(func() {
-		eventually(t, mpsLimit, func() error {
+		notices(t, "the service is gone", func() error {
 			return errors.Join(ns.mpsTainted(true), ns.computeMode(uuid, modeProhibited))
 		})
 		t.Log(ns.warned("MPSUnavailable", "mps.enabled"))
@@ -62,7 +61,7 @@ func TestMPSServiceDeleted_GPUProhibited(t *testing.T) {
 	})
 	again := ns.controlDaemon(uuid)
 	assert.NotEqual(t, daemon.PID, again.PID)
-	eventually(t, mpsLimit, func() error {
+	notices(t, "the service is back", func() error {
 		return errors.Join(ns.mpsTainted(false), ns.computeMode(uuid, modeExclusiveProcess))
 	})
 	assert.Contains(t, memory.starts(1000), "holding", "the container has the directories of the new daemon")
@@ -76,7 +75,7 @@ func TestMPSDaemonKilled_Restarted(t *testing.T) {
 	ns, index := mpsOnOneGPU(t)
 	uuid, memory, daemon := ns.holding("holds", index)
 	ns.signal("KILL", daemon.PID)
-	eventually(t, mpsLimit, func() error {
+	notices(t, "the control daemon died", func() error {
 		if again := ns.controlDaemon(uuid); again.PID == daemon.PID {
 			return fmt.Errorf("it is still reported with pid %d", again.PID)
 		}
@@ -132,7 +131,7 @@ func TestMPSDriverReplaced_DaemonRenewed(t *testing.T) {
 	uuid, memory, daemon := ns.holding("holds", sharedGPUs[0])
 	ns.replaceDriver(version)
 	memory.exits()
-	eventually(t, mpsLimit, func() error {
+	notices(t, "the control daemon is outdated and has no client", func() error {
 		if again := ns.controlDaemon(uuid); again.PID == daemon.PID || again.Outdated {
 			return fmt.Errorf("the daemon is not renewed: %+v", again)
 		}
@@ -171,7 +170,7 @@ func oldDriverSingleUser(t *testing.T) {
 	ns := mpsExclusive(t)
 	uuid, memory, daemon := ns.holding("holds", sharedGPUs[0])
 	assert.False(t, daemon.MultiUser)
-	t.Log(ns.warnedWithin(mpsLimit, "MPSSingleUser", uuid))
+	t.Log(ns.warnedWithin(startLimit, "MPSSingleUser", uuid))
 	assert.Equal(t, "allocated", memory.more())
 	ns.joins("same-user", sharedGPUs[0])
 	other := mpsPod("other-user", sharedGPUs[0], "2Gi")
@@ -180,12 +179,9 @@ func oldDriverSingleUser(t *testing.T) {
 	ns.ready("other-user")
 	waits := &gpuClient{ns, "other-user", "main"}
 	waits.begins(100)
-	always(t, 2*time.Second, func() error {
-		if printed := waits.printed(); printed != "" {
-			return fmt.Errorf("a client of another user runs: %s", printed)
-		}
-		return nil
-	})
+	eventually(t, startLimit, func() error { return ns.controlLogged(daemon, "from user 1000: Server is not ready") })
+	assert.Equal(t, "allocated", memory.more(), "the client of the first user, while the other one is known to the daemon")
+	assert.Empty(t, waits.printed(), "a client of another user runs")
 	memory.exits()
 	eventually(t, startLimit, func() error {
 		if printed := waits.printed(); !strings.Contains(printed, "holding") {

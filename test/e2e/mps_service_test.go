@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -56,7 +56,7 @@ func (c *cluster) mpsService(t *testing.T) *corev1.Pod {
 // renewMPSService deletes the pod of the MPS service, which no update of the chart replaces, and waits for the next one.
 func (c *cluster) renewMPSService(t *testing.T) {
 	t.Helper()
-	c.must(t, c.kubectl("delete", "pods", "--namespace", system, "--selector", mpsSelector, "--timeout=4m")...)
+	c.must(t, c.kubectl("delete", "pods", "--namespace", system, "--selector", mpsSelector, "--timeout="+startLimit.String())...)
 }
 
 // mpsDirectory is the node's directory of the MPS service of a driver, as the tests see it.
@@ -94,6 +94,19 @@ func (ns *namespace) controlDaemon(uuid string) gpu.MPSDaemon {
 		return fmt.Errorf("no control daemon of GPU %s runs: %+v", uuid, daemons)
 	})
 	return daemon
+}
+
+// controlLogged complains until a control daemon has logged this text.
+func (c *cluster) controlLogged(d gpu.MPSDaemon, text string) error {
+	logs, err := filepath.Glob(filepath.Join(c.mpsDirectory(driverName), "mps", string(d.ID), "log/*.log"))
+	for _, path := range logs {
+		log, err2 := os.ReadFile(path)
+		if strings.Contains(string(log), text) {
+			return nil
+		}
+		err = errors.Join(err, err2)
+	}
+	return errors.Join(err, fmt.Errorf("control daemon %s has not logged %q in %v", d.ID, text, logs))
 }
 
 // noDaemon complains while the GPU has a control daemon.
@@ -213,9 +226,6 @@ func (ns *namespace) withoutMPSService(do func()) {
 	patch("null")
 	ns.mpsService(ns.t)
 }
-
-// mpsLimit is how long the plugin may take to notice what became of a control daemon.
-const mpsLimit = 45 * time.Second
 
 // stays complains when the daemon is another process than it was.
 func (ns *namespace) stays(before gpu.MPSDaemon) {

@@ -15,8 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 )
 
-// startLimit is how long a pod may take to start, on a machine that does other things too.
-const startLimit = 4 * time.Minute
+// startLimit bounds a wait for what comes in the end: a pod that starts, a change that is noticed. It is for a machine with several times the load
+// of a usual run, decides about nothing but a hang, and is no promise of the product. Those of a time have a test with a clock of its own
+// beside what makes them, and the tests here log the time.
+const startLimit = 10 * time.Minute
 
 // ownLabel marks the namespaces of tests, so that a later run can remove what an interrupted one left.
 const ownLabel = "e2e.prism.dev/test=true"
@@ -108,7 +110,7 @@ func (ns *namespace) pod(name string) *corev1.Pod {
 // delete deletes objects and waits until they are gone.
 func (ns *namespace) delete(what ...string) {
 	ns.t.Helper()
-	ns.do(append([]string{"delete", "--timeout=4m"}, what...)...)
+	ns.do(append([]string{"delete", "--timeout=" + startLimit.String()}, what...)...)
 }
 
 // event waits for an event of the pod with this reason and returns its message.
@@ -153,7 +155,7 @@ func (ns *namespace) end() {
 			ns.claims[string(claims.Items[i].UID)] = true
 		}
 	}
-	_, err := ns.try("delete", "--all", "--timeout=4m", "jobs,pods,resourceclaims")
+	_, err := ns.try("delete", "--all", "--timeout="+startLimit.String(), "jobs,pods,resourceclaims")
 	assert.NoError(ns.t, err)
 	ns.checkNothingKept()
 	_, err = ns.try("delete", "--wait=false", "--ignore-not-found", "namespace", ns.name)

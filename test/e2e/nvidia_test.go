@@ -52,7 +52,7 @@ func (c *cluster) under(t *testing.T, driver string) {
 	t.Cleanup(func() {
 		// A driver that is gone for good leaves what it published; and its socket, as long as it ends, is a conflict.
 		c.must(t, c.kubectl("delete", "resourceslices", "--field-selector", "spec.driver="+driver)...)
-		eventually(t, statusLimit, func() error { return c.conflict("") })
+		eventually(t, startLimit, func() error { return c.conflict("") })
 		c.renewMPSService(t)
 		c.advertises(t, c.gpus.size, startLimit)
 		c.advertisesMIG(t, startLimit)

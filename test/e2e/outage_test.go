@@ -56,7 +56,7 @@ func TestWholeAPIServerDown(t *testing.T) {
 	require.Len(t, after, len(slices))
 	for i := range slices {
 		assert.Equal(t, slices[i].UID, after[i].UID)
-		assert.Equal(t, slices[i].Generation, after[i].Generation, "nothing changed, so nothing is published")
+		assert.Equal(t, slices[i].Generation, after[i].Generation, "pool %s: nothing changed, so nothing is published", after[i].Spec.Pool.Name)
 	}
 	ns.must(t, ns.localcluster("restart", nodeName, "kubelet")...) // it, too, retries after up to a minute
 	ns.apply("shared-by-containers/pod.yaml")

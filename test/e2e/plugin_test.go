@@ -80,7 +80,7 @@ func (c *cluster) restarted(pod *corev1.Pod) error {
 // rolledOut waits until the plugin's DaemonSet is what it should be.
 func (c *cluster) rolledOut(t *testing.T) {
 	t.Helper()
-	c.must(t, c.kubectl("rollout", "status", "--namespace", system, "daemonset/"+pluginName, "--timeout=4m")...)
+	c.must(t, c.kubectl("rollout", "status", "--namespace", system, "daemonset/"+pluginName, "--timeout="+startLimit.String())...)
 }
 
 // pid finds the process of the plugin's container in the node's process namespace.

@@ -69,7 +69,7 @@ func TestWholeResourceSlices_ForeignOne_Kept(t *testing.T) {
 	_, err = ns.run(empty, ns.kubectl("create", "--filename=-")...)
 	require.NoError(t, err, "the administrator may")
 	t.Cleanup(func() { ns.must(t, ns.kubectl("delete", "--ignore-not-found", "resourceslice", inPool)...) })
-	eventually(t, statusLimit, func() error {
+	eventually(t, startLimit, func() error {
 		found, err := ns.run("", ns.kubectl("get", "--ignore-not-found", "--output=name", "resourceslice", inPool)...)
 		if err == nil && found != "" {
 			err = fmt.Errorf("%s of pool n7 is still there", strings.TrimSpace(found))

@@ -50,7 +50,7 @@ func TestProfile_Namespaces_Profiled(t *testing.T) {
 }
 
 // retentionLimit is longer than a retention of three minutes and two sweeps of the plugin.
-const retentionLimit = 8 * time.Minute
+const retentionLimit = 2 * startLimit
 
 // preloading is a pod that has something in the place of the list of preloaded libraries.
 type preloading struct {
@@ -148,7 +148,7 @@ func TestProfile_NamespaceDeleted_ReportsGone(t *testing.T) {
 	folder := filepath.Dir(ns.inbox("left"))
 	require.DirExists(t, folder)
 	begin := time.Now()
-	ns.must(t, ns.kubectl("delete", "--timeout", "4m", "namespace", ns.name)...)
+	ns.must(t, ns.kubectl("delete", "--timeout", startLimit.String(), "namespace", ns.name)...)
 	gone := time.Since(begin)
 	eventually(t, startLimit, func() error {
 		if _, err := os.Stat(folder); err == nil {

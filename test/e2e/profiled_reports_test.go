@@ -104,7 +104,7 @@ func TestProfile_Server_ReportOutlivesPod(t *testing.T) {
 	assert.Equal(t, map[string]int32{"main": 5}, ns.exits("server"))
 	hold("null")
 	uid := ns.claim("server").UID
-	ns.do("delete", "--ignore-not-found", "--timeout=4m", "pod,resourceclaim", "server")
+	ns.do("delete", "--ignore-not-found", "--timeout="+startLimit.String(), "pod,resourceclaim", "server")
 
 	r := ns.reportsOf("server", 1, "Ready")[0]
 	assert.Equal(t, recording.Metadata.Name, r.Metadata.Name)

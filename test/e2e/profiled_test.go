@@ -28,7 +28,7 @@ const (
 	reportsVersion   = "profiles.gpu.prism.dev/v1alpha1"
 	// toolLimit is how long a node may take until a version of the profiler is installed and proven, and reportLimit until the report of a
 	// process that exited can be downloaded, on a machine that does other things too.
-	toolLimit, reportLimit = 5 * time.Minute, 5 * time.Minute
+	toolLimit, reportLimit = 2 * startLimit, 2 * startLimit
 	// exitLimit is how long the containers of a profiled pod may take to start and exit. On a machine that runs other tests beside it, nsys
 	// may take the whole startTimeout of profilerValues to start and a minute to end, at each of the two processes that a container has
 	// one after another.
@@ -92,11 +92,11 @@ var profilerInstalled = sync.OnceValue(func() error {
 		return err
 	}
 	for _, what := range []string{"daemonset/" + pluginName, "daemonset/" + profilerName, "deployment/" + controllerName} {
-		if _, err := c.run("", c.kubectl("rollout", "status", "--namespace", system, what, "--timeout=4m")...); err != nil {
+		if _, err := c.run("", c.kubectl("rollout", "status", "--namespace", system, what, "--timeout="+startLimit.String())...); err != nil {
 			return err
 		}
 	}
-	available := c.kubectl("wait", "--for=condition=Available", "--timeout=4m", "apiservice/v1alpha1.profiles.gpu.prism.dev")
+	available := c.kubectl("wait", "--for=condition=Available", "--timeout="+startLimit.String(), "apiservice/v1alpha1.profiles.gpu.prism.dev")
 	if _, err := c.run("", available...); err != nil {
 		return err
 	}

@@ -13,11 +13,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -30,7 +32,7 @@ const (
 	// prometheusBuildLimit is how long the first build of Prometheus may take.
 	prometheusBuildLimit = 40 * time.Minute
 	// requestLimit ends a request to a pod that is gone.
-	requestLimit = 5 * time.Second
+	requestLimit = time.Minute
 )
 
 // prometheus is a Prometheus beside the cluster: it scrapes what the chart's monitors select, and evaluates the chart's rules, each second.
@@ -232,6 +234,50 @@ func (p *prometheus) number(query string, args ...any) (float64, error) {
 		return 0, fmt.Errorf("%s has %d series, not 1: %v", fmt.Sprintf(query, args...), len(found), found)
 	}
 	return found[0].value, nil
+}
+
+// evaluates repeats a check that has to be content every time until Prometheus has evaluated each group of rules so many times more.
+func (p *prometheus) evaluates(t *testing.T, times int, check func() error) {
+	t.Helper()
+	before, err := p.evaluations()
+	require.NoError(t, err)
+	eventually(t, startLimit, func() error {
+		require.NoError(t, check())
+		now, err := p.evaluations()
+		for group, n := range now {
+			if n < before[group]+times {
+				err = errors.Join(err, fmt.Errorf("the rules of %s were evaluated %d times since", group, n-before[group]))
+			}
+		}
+		return err
+	})
+}
+
+// evaluation is a line of Prometheus' own metrics that counts the evaluations of a group of rules.
+var evaluation = regexp.MustCompile(`^prometheus_rule_group_iterations_total\{rule_group="([^"]+)"\} (\S+)$`)
+
+// evaluations counts the evaluations of each group of rules.
+func (p *prometheus) evaluations() (map[string]int, error) {
+	text, err := p.get("/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	counts := map[string]int{}
+	for line := range strings.Lines(string(text)) {
+		match := evaluation.FindStringSubmatch(strings.TrimSpace(line))
+		if match == nil {
+			continue
+		}
+		n, err := strconv.ParseFloat(match[2], 64)
+		if err != nil {
+			return nil, fmt.Errorf("reading how often rules were evaluated: %w", err)
+		}
+		counts[match[1]] = int(n)
+	}
+	if len(counts) == 0 {
+		return nil, errors.New("Prometheus counts no evaluations of rules")
+	}
+	return counts, nil
 }
 
 // networkNamespace is where the pods and the API server have their addresses.

@@ -104,7 +104,7 @@ func TestWholeSharedByPods(t *testing.T) {
 func TestWholeAllGPUsInUse(t *testing.T) {
 	ns := exclusive(t)
 	ns.apply("nine-pods/job.yaml")
-	ns.do("wait", "--for=jsonpath={.status.ready}=8", "--timeout=4m", "job/nine-pods")
+	ns.do("wait", "--for=jsonpath={.status.ready}=8", "--timeout="+startLimit.String(), "job/nine-pods")
 	running, pending := ns.podsOf("nine-pods")
 	require.Len(t, running, 8)
 	require.Len(t, pending, 1)
@@ -148,7 +148,7 @@ func TestWholeNodeReboots(t *testing.T) {
 	t.Logf("the plugin was back %.1f s after the node", time.Since(start).Seconds())
 	// The kubelet may register the plugin a second time, as it finds the socket of before the reboot first. Other tests begin after that.
 	ns.create(workload{name: "registered", ref: "gpu", request: request{class: gpuClass}})
-	ns.do("wait", "--for=condition=Ready", "--timeout=2m", "pod/registered")
+	ns.do("wait", "--for=condition=Ready", "--timeout="+startLimit.String(), "pod/registered")
 	ns.delete("pod", "registered")
 	t.Parallel()
 	eventually(t, startLimit, func() error { return ns.startedAgain(before) })
