@@ -3,13 +3,16 @@
 # tag ends with a digest of the programs, so that a changed image is another one; it is written to dist/image.tag.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. hack/building.sh
 output=${1:-dist/prism.tar}
 version=$(awk '/^appVersion:/ {gsub(/"/, "", $2); print $2}' deployments/helm/prism/Chart.yaml)
 mkdir -p dist
 # Several clusters may be booted at once.
 exec 9>dist/.lock
 flock 9
-VERSION="$version" deployments/container/programs.sh dist/programs
+programs=(env VERSION="$version" deployments/container/programs.sh dist/programs)
+# Later builds are short.
+if [ -e dist/image.tag ]; then "${programs[@]}"; else building "the programs of the image" 120 "${programs[@]}"; fi
 tag="$version-$(cat dist/programs/* deployments/container/rootfs.sh | sha256sum | cut -c 1-12)"
 if [ ! -e "$output" ] || [ "$tag" != "$(cat dist/image.tag 2>/dev/null)" ]; then
 	deployments/container/rootfs.sh dist/programs dist/rootfs

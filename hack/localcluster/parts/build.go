@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/prism-gpu/prism/hack/localcluster/report"
 )
@@ -35,15 +36,30 @@ func Ensure(ctx context.Context, cache Cache, recipes []Recipe, progress *report
 	if err := prepare(ctx, cache, missing, progress); err != nil {
 		return nil, err
 	}
-	for i, r := range missing {
-		end := progress.Step("building %s %s (%d of %d)", r.Name, r.Version, i+1, len(missing))
-		err := cache.Fill(cache.Part(r), func(dir string) error { return compile(ctx, cache, r, dir) })
+	return dirs, build(ctx, cache, missing, progress)
+}
+
+// build builds the recipes, which are in the table's order.
+func build(ctx context.Context, cache Cache, missing []Recipe, progress *report.Progress) error {
+	progress.Line("building %d parts from their sources, once: %s", len(missing), cache.expect(missing...))
+	// The table begins with the longest. The short ones are compiled while its modules are downloaded.
+	defer fetchAhead(ctx, cache, missing)()
+	for i, r := range slices.Backward(missing) {
+		end := progress.Step("building %s %s (%d of %d, %s)", r.Name, r.Version, len(missing)-i, len(missing), cache.expect(r))
+		err := cache.Fill(cache.Part(r), func(dir string) error {
+			begin := time.Now()
+			err := compile(ctx, cache, r, dir)
+			if err == nil {
+				cache.recordBuild(r, time.Since(begin))
+			}
+			return err
+		})
 		if err != nil {
-			return nil, fmt.Errorf("building %s %s: %w", r.Name, r.Version, err)
+			return fmt.Errorf("building %s %s: %w", r.Name, r.Version, err)
 		}
 		end()
 	}
-	return dirs, nil
+	return nil
 }
 
 func prepare(ctx context.Context, cache Cache, missing []Recipe, progress *report.Progress) error {
@@ -62,37 +78,61 @@ func prepare(ctx context.Context, cache Cache, missing []Recipe, progress *repor
 	return InstallDebian(ctx, needs, progress)
 }
 
-// compile builds the part into dir. The module that builds it is beside the cache entry and is removed.
+// compile builds the part into dir.
 func compile(ctx context.Context, cache Cache, r Recipe, dir string) error {
-	module := filepath.Join(cache.Dir, "build", r.Key())
-	if err := emptyFolder(module); err != nil {
+	return inModule(ctx, cache, r.Key(), r, func(m buildModule) error {
+		_, err := m.run(ctx, r.buildArguments(dir)...)
+		return err
+	})
+}
+
+// buildModule is a throw-away Go module and the log of the commands in it.
+type buildModule struct {
+	dir string
+	log *os.File
+}
+
+// inModule calls use with the module that builds the recipe. The module is beside the cache's entries, and is removed; name is its own
+// while the caller has a lock of that name, so what a killed build left there goes as well.
+func inModule(ctx context.Context, cache Cache, name string, r Recipe, use func(buildModule) error) error {
+	base := filepath.Join(cache.Dir, "build")
+	if left, err := filepath.Glob(filepath.Join(base, name+"-*")); err == nil {
+		for _, dir := range left {
+			_ = os.RemoveAll(dir)
+		}
+	}
+	if err := os.MkdirAll(base, 0o755); err != nil {
 		return fmt.Errorf("making the build module: %w", err)
 	}
-	defer os.RemoveAll(module)
-	log, err := buildLog(cache, r)
+	dir, err := os.MkdirTemp(base, name+"-")
+	if err != nil {
+		return fmt.Errorf("making the build module: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	log, err := buildLog(cache, name)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
+	m := buildModule{dir: dir, log: log}
 	var staging []string
 	if r.Staging != "" {
-		if staging, err = readStaging(ctx, module, r, log); err != nil {
+		if staging, err = m.readStaging(ctx, r); err != nil {
 			return err
 		}
 	}
-	if err := writeModule(module, r, staging); err != nil {
+	if err := writeModule(dir, r, staging); err != nil {
 		return err
 	}
-	_, err = runGo(ctx, module, log, r.buildArguments(dir)...)
-	return err
+	return use(m)
 }
 
-func buildLog(cache Cache, r Recipe) (*os.File, error) {
+func buildLog(cache Cache, name string) (*os.File, error) {
 	dir := filepath.Join(cache.Dir, "log")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("making the build log: %w", err)
 	}
-	log, err := os.Create(filepath.Join(dir, r.Key()+".log"))
+	log, err := os.Create(filepath.Join(dir, name+".log"))
 	if err != nil {
 		return nil, fmt.Errorf("making the build log: %w", err)
 	}
@@ -113,8 +153,8 @@ func writeModule(dir string, r Recipe, staging []string) error {
 }
 
 // readStaging asks the module cache for the go.mod of the recipe's Kubernetes.
-func readStaging(ctx context.Context, dir string, r Recipe, log *os.File) ([]string, error) {
-	out, err := runGo(ctx, dir, log, "mod", "download", "-json", kubernetesModule+"@v"+r.Staging)
+func (m buildModule) readStaging(ctx context.Context, r Recipe) ([]string, error) {
+	out, err := m.run(ctx, "mod", "download", "-json", kubernetesModule+"@v"+r.Staging)
 	if err != nil {
 		return nil, err
 	}
@@ -132,19 +172,20 @@ func readStaging(ctx context.Context, dir string, r Recipe, log *os.File) ([]str
 // compilerGC lets each compiler use memory instead of collecting garbage, which takes a fifth off a cold build.
 var compilerGC = [2]string{"GOGC=off", "GOMEMLIMIT=2GiB"}
 
-// runGo runs the go command outside any workspace and without the caller's build flags, and returns its standard output.
-func runGo(ctx context.Context, dir string, log *os.File, args ...string) ([]byte, error) {
+// run runs the go command outside any workspace and without the caller's build flags, and returns its standard output. The command's own
+// temporary files are in the module's folder, where the next build removes what a killed one left.
+func (m buildModule) run(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=1", "PWD="+dir, compilerGC[0], compilerGC[1])
+	cmd.Dir = m.dir
+	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=1", "GOTMPDIR="+m.dir, "PWD="+m.dir, compilerGC[0], compilerGC[1])
 	var out, text bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &text
-	err := cmd.Run()
-	if _, logErr := log.Write(append(text.Bytes(), out.Bytes()...)); logErr != nil && err == nil {
+	err := runTied(cmd)
+	if _, logErr := m.log.Write(append(text.Bytes(), out.Bytes()...)); logErr != nil && err == nil {
 		err = logErr
 	}
 	if err != nil {
-		return nil, explain(err, text.String()+out.String(), log.Name())
+		return nil, explain(err, text.String()+out.String(), m.log.Name())
 	}
 	return out.Bytes(), nil
 }

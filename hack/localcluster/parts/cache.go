@@ -75,19 +75,33 @@ func emptyFolder(dir string) error {
 }
 
 func (c Cache) lock(name string) (unlock func(), err error) {
+	unlock, _, err = c.flock(name, syscall.LOCK_EX)
+	return unlock, err
+}
+
+// tryLock does not wait: free is false while another process, or goroutine, has the lock.
+func (c Cache) tryLock(name string) (unlock func(), free bool, err error) {
+	return c.flock(name, syscall.LOCK_EX|syscall.LOCK_NB)
+}
+
+func (c Cache) flock(name string, how int) (unlock func(), free bool, err error) {
 	dir := filepath.Join(c.Dir, "locks")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("locking %s in the cache: %w", name, err)
+		return nil, false, fmt.Errorf("locking %s in the cache: %w", name, err)
 	}
 	file, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
-		return nil, fmt.Errorf("locking %s in the cache: %w", name, err)
+		return nil, false, fmt.Errorf("locking %s in the cache: %w", name, err)
 	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
-		file.Close()
-		return nil, fmt.Errorf("locking %s in the cache: %w", name, err)
+	err = syscall.Flock(int(file.Fd()), how)
+	if err == nil {
+		return func() { file.Close() }, true, nil
 	}
-	return func() { file.Close() }, nil
+	file.Close()
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, false, nil
+	}
+	return nil, false, fmt.Errorf("locking %s in the cache: %w", name, err)
 }
 
 // CheckSpace refuses to go on when the file system of dir has less than need bytes free. variable is what moves dir elsewhere.

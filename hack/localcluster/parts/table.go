@@ -219,11 +219,21 @@ func (r Recipe) buildArguments(out string) []string {
 		args = append(args, "-tags", strings.Join(r.Tags, ","))
 	}
 	if r.Main != "" {
-		return append(args, "-o", path.Join(out, r.Name), ".")
+		out = path.Join(out, r.Name)
+	} else {
+		out += "/"
 	}
-	args = append(args, "-o", out+"/")
+	return append(append(args, "-o", out), r.mains()...)
+}
+
+// mains are the packages that are built.
+func (r Recipe) mains() []string {
+	if r.Main != "" {
+		return []string{"."}
+	}
+	packages := make([]string, 0, len(r.Packages))
 	for _, pkg := range r.Packages {
-		args = append(args, path.Join(r.Module, pkg))
+		packages = append(packages, path.Join(r.Module, pkg))
 	}
-	return args
+	return packages
 }

@@ -66,6 +66,7 @@ func TestBuildArguments_EachPart_AsExpected(t *testing.T) {
 		recipe(t, "runc").buildArguments("out"))
 	assert.Equal(t, []string{"build", "-mod=mod", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags", "-s -w", "-o", "out/etcd", "."}, recipe(t, "etcd").buildArguments("out"))
 	assert.Contains(t, recipe(t, "kubernetes").buildArguments("out")[5], "-X k8s.io/component-base/version.gitMinor=36")
+	assert.Equal(t, []string{"list", "-mod=mod", "-deps", "-f", "{{/* none */}}", "-tags", "seccomp", "github.com/opencontainers/runc"}, recipe(t, "runc").listArguments())
 }
 
 func TestTable_Programs_Listed(t *testing.T) {

@@ -111,10 +111,39 @@ func (s *session) order(order, short string) *cobra.Command {
 
 // build builds parts ahead of time and prints where their programs are.
 func (s *session) build() *cobra.Command {
+	return partsCommand("build", "Build what a cluster is made of (or only some parts) into the cache, and print the programs' paths",
+		func(cmd *cobra.Command, cache parts.Cache, recipes []parts.Recipe, all bool) error {
+			dirs, err := parts.Ensure(cmd.Context(), cache, recipes, s.progress)
+			if err != nil {
+				return err
+			}
+			for _, r := range recipes {
+				for _, program := range r.Programs() {
+					fmt.Fprintln(cmd.OutOrStdout(), filepath.Join(dirs[r.Name], program))
+				}
+			}
+			if !all {
+				return nil
+			}
+			_, err = image.Builtin(cmd.Context(), cache, s.progress)
+			return err
+		})
+}
+
+// fetch downloads what build needs, for use beside other work.
+func (*session) fetch() *cobra.Command {
+	return partsCommand("fetch", "Download the modules of the parts that are not built yet",
+		func(cmd *cobra.Command, cache parts.Cache, recipes []parts.Recipe, _ bool) error {
+			return parts.Fetch(cmd.Context(), cache, recipes)
+		})
+}
+
+// partsCommand makes a command about parts, all of a cluster or those that its arguments name.
+func partsCommand(name, short string, run func(cmd *cobra.Command, cache parts.Cache, recipes []parts.Recipe, all bool) error) *cobra.Command {
 	kubernetes := parts.KubernetesVersion
 	cmd := &cobra.Command{
-		Use:   "build [PART]...",
-		Short: "Build what a cluster is made of (or only some parts) into the cache, and print the programs' paths",
+		Use:   name + " [PART]...",
+		Short: short,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := parts.CheckKubernetes(kubernetes); err != nil {
 				return err
@@ -127,20 +156,7 @@ func (s *session) build() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			dirs, err := parts.Ensure(cmd.Context(), cache, recipes, s.progress)
-			if err != nil {
-				return err
-			}
-			for _, r := range recipes {
-				for _, program := range r.Programs() {
-					fmt.Fprintln(cmd.OutOrStdout(), filepath.Join(dirs[r.Name], program))
-				}
-			}
-			if len(args) > 0 {
-				return nil
-			}
-			_, err = image.Builtin(cmd.Context(), cache, s.progress)
-			return err
+			return run(cmd, cache, recipes, len(args) == 0)
 		},
 	}
 	cmd.Flags().StringVar(&kubernetes, "kubernetes", kubernetes, "Kubernetes "+parts.KubernetesVersions())

@@ -58,7 +58,7 @@ func newRoot() *cobra.Command {
 	}
 	root.PersistentFlags().StringVar(&s.name, "name", "default", "name of the cluster")
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(s.up(), s.down(), s.status(), s.build(), s.env(), s.loadImage(), s.reboot(), s.exec(), s.logs(), s.image(),
+	root.AddCommand(s.up(), s.down(), s.status(), s.build(), s.fetch(), s.env(), s.loadImage(), s.reboot(), s.exec(), s.logs(), s.image(),
 		s.order("restart", "Stop a component and start it again"), s.order("stop", "Stop a component"), s.order("start", "Start a component"),
 		s.passThrough("kubectl"), s.passThrough("helm"))
 	return root

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Downloads the modules of what a first run builds beside the project: the linter, the parts of a cluster, Prometheus. Started in the
+# background it keeps the network busy while compilers keep the processors busy. Nothing waits for it, and what is built needs none of it.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+hack/golangci-lint.sh fetch
+export CGO_ENABLED=0
+go -C hack/localcluster run ./cmd/localcluster fetch
+go -C hack/localcluster run ./cmd/localcluster fetch prometheus

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package parts
+
+import "os/exec"
+
+func runTied(cmd *exec.Cmd) error { return cmd.Run() }
