@@ -1,15 +1,31 @@
 #!/usr/bin/env bash
-# Prints the path of the linter, building it from its Go module into the user's cache when it is not there yet.
+# Prints the path of the linter, building it from its Go module into the user's cache when it is not there yet. With the argument "fetch" it
+# only downloads the modules.
 set -euo pipefail
+. "$(dirname "$0")/building.sh"
 version=v2.15.0
+module="github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$version"
 dir="${XDG_CACHE_HOME:-$HOME/.cache}/prism/bin"
 program="$dir/golangci-lint-$version-$(go env GOVERSION)"
+# Debug information is most of what the program would weigh, and part of what its compilation costs.
+build=(env GOFLAGS=-mod=mod CGO_ENABLED=1 GOGC=off GOMEMLIMIT=2GiB go install -ldflags "-s -w")
+if [ "${1:-}" = fetch ]; then
+	[ -x "$program" ] || "${build[@]}" -n "$module" >/dev/null
+	exit
+fi
 if [ ! -x "$program" ]; then
-	echo "building golangci-lint $version (a few minutes, once)" >&2
 	mkdir -p "$dir"
-	work=$(mktemp -d "$dir/.build-XXXXXX")
-	trap 'rm -rf "$work"' EXIT
-	GOBIN="$work" GOFLAGS=-mod=mod go install "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$version" >&2
-	mv "$work/golangci-lint" "$program"
+	# One process builds it; others wait, and find it. The go command inherits the lock, so that of a killed build is waited for, too: what
+	# it compiles needs not be compiled again.
+	exec 9>"$dir/.lock"
+	flock --nonblock 9 || { echo "waiting for another build of golangci-lint" >&2 && flock 9; }
+	if [ ! -x "$program" ]; then
+		# What a killed build has left.
+		rm -rf "$dir"/.build-*
+		work=$(mktemp -d "$dir/.build-XXXXXX")
+		trap 'rm -rf "$work"' EXIT
+		building golangci-lint 300 env GOBIN="$work" GOTMPDIR="$work" "${build[@]}" "$module" >&2
+		mv "$work/golangci-lint" "$program"
+	fi
 fi
 echo "$program"
