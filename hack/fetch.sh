@@ -4,6 +4,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 hack/golangci-lint.sh fetch
+flags=(-trimpath -gcflags=all=-dwarf=false -tags grpcnotrace -ldflags "-s -w")
 export CGO_ENABLED=0
-go -C hack/localcluster run ./cmd/localcluster fetch
-go -C hack/localcluster run ./cmd/localcluster fetch prometheus
+go -C hack/localcluster run "${flags[@]}" ./cmd/localcluster fetch
+go -C hack/localcluster run "${flags[@]}" ./cmd/localcluster fetch prometheus

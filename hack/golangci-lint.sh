@@ -8,7 +8,7 @@ module="github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$version"
 dir="${XDG_CACHE_HOME:-$HOME/.cache}/prism/bin"
 program="$dir/golangci-lint-$version-$(go env GOVERSION)"
 # Debug information is most of what the program would weigh, and part of what its compilation costs.
-build=(env GOFLAGS=-mod=mod CGO_ENABLED=1 GOGC=off GOMEMLIMIT=2GiB go install -ldflags "-s -w")
+build=(env GOFLAGS=-mod=mod CGO_ENABLED=1 GOGC=off GOMEMLIMIT=2GiB go install -trimpath -gcflags=all=-dwarf=false -ldflags "-s -w")
 if [ "${1:-}" = fetch ]; then
 	[ -x "$program" ] || "${build[@]}" -n "$module" >/dev/null
 	exit
@@ -24,7 +24,7 @@ if [ ! -x "$program" ]; then
 		rm -rf "$dir"/.build-*
 		work=$(mktemp -d "$dir/.build-XXXXXX")
 		trap 'rm -rf "$work"' EXIT
-		building golangci-lint 300 env GOBIN="$work" GOTMPDIR="$work" "${build[@]}" "$module" >&2
+		building golangci-lint 150 env GOBIN="$work" GOTMPDIR="$work" "${build[@]}" "$module" >&2
 		mv "$work/golangci-lint" "$program"
 	fi
 fi

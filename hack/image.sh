@@ -12,7 +12,7 @@ exec 9>dist/.lock
 flock 9
 programs=(env VERSION="$version" deployments/container/programs.sh dist/programs)
 # Later builds are short.
-if [ -e dist/image.tag ]; then "${programs[@]}"; else building "the programs of the image" 120 "${programs[@]}"; fi
+if [ -e dist/image.tag ]; then "${programs[@]}"; else building "the programs of the image" 60 "${programs[@]}"; fi
 tag="$version-$(cat dist/programs/* deployments/container/rootfs.sh | sha256sum | cut -c 1-12)"
 if [ ! -e "$output" ] || [ "$tag" != "$(cat dist/image.tag 2>/dev/null)" ]; then
 	deployments/container/rootfs.sh dist/programs dist/rootfs

@@ -7,11 +7,14 @@ hack/packages.sh cc
 mkdir -p bin
 
 tools() {
-	CGO_ENABLED=0 go -C hack/localcluster build -o "$PWD/bin/localcluster" ./cmd/localcluster
+	# As deployments/container/programs.sh and the parts of a cluster are built, so that packages are compiled once for all.
+	local flags=(-trimpath -gcflags=all=-dwarf=false -tags grpcnotrace -ldflags "-s -w")
+	CGO_ENABLED=0 go -C hack/localcluster build "${flags[@]}" -o "$PWD/bin/localcluster" ./cmd/localcluster
 	# The modules of a cluster's parts come while the other programs are compiled; there is nothing to do where the parts are built.
 	bin/localcluster fetch ${KUBERNETES:+--kubernetes "$KUBERNETES"} >/dev/null 2>&1 </dev/null &
-	CGO_ENABLED=0 go build -o bin/simgpu ./test/simgpu/cmd/simgpu
-	CGO_ENABLED=0 go build -o bin/kubectl-prism ./cmd/kubectl-prism
+	CGO_ENABLED=0 go build "${flags[@]}" -o bin/simgpu ./test/simgpu/cmd/simgpu
+	# With the C library, as most programs that have a Kubernetes client.
+	CGO_ENABLED=1 go build "${flags[@]}" -o bin/kubectl-prism ./cmd/kubectl-prism
 }
 # Later builds are short.
-if [ -x bin/kubectl-prism ]; then tools; else building "the tools in bin" 100 tools; fi
+if [ -x bin/kubectl-prism ]; then tools; else building "the tools in bin" 150 tools; fi

@@ -69,7 +69,7 @@ func TestResolve_ExistingCluster_SettingsKept(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, have, s)
 	for want, refused := range map[string]Settings{
-		"has Kubernetes 1.36.4, not 1.37.1":                            {Kubernetes: "1.37.1"},
+		"has Kubernetes 1.36.4, not 1.37.2":                            {Kubernetes: "1.37.2"},
 		"has nodes: 2, not 3":                                          {Nodes: 3},
 		"has port 4000, not 5000":                                      {Port: 5000},
 		"has boot commands [true], not [false]":                        {BootCommands: []string{"false"}},
@@ -82,7 +82,7 @@ func TestResolve_ExistingCluster_SettingsKept(t *testing.T) {
 	_, err = open(t, "b").resolve(Settings{Nodes: 101})
 	assert.ErrorContains(t, err, "want 1 to 100")
 	_, err = open(t, "b").resolve(Settings{Kubernetes: "1.34.0"})
-	assert.EqualError(t, err, `a cluster cannot run Kubernetes "1.34.0": choose 1.37.1, 1.36.4 or 1.35.4`)
+	assert.EqualError(t, err, `a cluster cannot run Kubernetes "1.34.0": choose 1.37.2, 1.36.4 or 1.35.4`)
 }
 
 func TestLoad_NoCluster_CommandNamed(t *testing.T) {
@@ -92,7 +92,7 @@ func TestLoad_NoCluster_CommandNamed(t *testing.T) {
 }
 
 func TestComponent_NodeAndService_Found(t *testing.T) {
-	c := made(t, Settings{Kubernetes: "1.37.1", Nodes: 2})
+	c := made(t, Settings{Kubernetes: "1.37.2", Nodes: 2})
 	k, err := c.Component([]string{"n1", "kubelet"})
 	require.NoError(t, err)
 	assert.Equal(t, filepath.Join(c.Dir, "n1", "log", "kubelet.log"), k.log)
@@ -108,7 +108,7 @@ func TestComponent_NodeAndService_Found(t *testing.T) {
 		_, err = c.Component(words)
 		require.ErrorContains(t, err, want)
 	}
-	one := made(t, Settings{Kubernetes: "1.37.1", Nodes: 1})
+	one := made(t, Settings{Kubernetes: "1.37.2", Nodes: 1})
 	k, err = one.Component([]string{"containerd"})
 	require.NoError(t, err)
 	assert.Equal(t, "n0", k.machine.Name)

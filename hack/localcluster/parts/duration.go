@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// firstBuilds are how long the parts take on a machine with two slow processors and empty caches, in the order of Ensure.
+// firstBuilds are about how long the parts take on two processors in the order of Ensure, after the tools and with empty caches otherwise.
 var firstBuilds = map[string]time.Duration{
-	"nvidia-cdi-hook": 40 * time.Second, "cni": 10 * time.Second, "runc": 15 * time.Second, "etcd": 40 * time.Second, "containerd": 70 * time.Second,
-	"helm": 240 * time.Second, "kubernetes": 420 * time.Second, "prometheus": 100 * time.Second,
+	"nvidia-cdi-hook": 15 * time.Second, "cni": 10 * time.Second, "runc": 15 * time.Second, "etcd": 40 * time.Second, "containerd": 70 * time.Second,
+	"helm": 60 * time.Second, "kubernetes": 240 * time.Second, "prometheus": 60 * time.Second,
 }
 
 // lastBuild returns how long the last build of the part took on this machine, of whatever version, or else what is known of another.

@@ -13,7 +13,7 @@ import (
 )
 
 // KubernetesVersion is the Kubernetes that a cluster runs by default.
-const KubernetesVersion = "1.37.1"
+const KubernetesVersion = "1.37.2"
 
 // kubernetesVersions are all that a cluster can run, one of each minor version and the newest first. They are made and started alike:
 // the same build, flags and configuration files.
@@ -45,11 +45,10 @@ type Recipe struct {
 	Tags []string
 	// Vars are set by the linker: package path and variable, then the value.
 	Vars [][2]string
-	// Beside are modules that are required as well ("path@version"), though none of their packages is built: parts with the same
-	// requirements share what is compiled.
+	// Beside are modules that are required as well ("path@version"), though none of their packages is built: packages whose imports
+	// have the same versions everywhere are compiled once, for all parts and for the project's own programs.
 	Beside []string
-	// Staging is a release of Kubernetes: every `k8s.io/… v0.0.0` of its go.mod is replaced by the published module of that
-	// release. Empty replaces none.
+	// Staging is a release of Kubernetes: every `k8s.io/… v0.0.0` of its go.mod is the published module of that release. Empty: none.
 	Staging string
 	// Debian names the packages that the build needs besides Go and a C compiler.
 	Debian []string
@@ -89,10 +88,12 @@ func Table(kubernetes string) []Recipe {
 // Extras returns the recipes of what no cluster needs to run: tests build it by name.
 func Extras() []Recipe {
 	return []Recipe{{
-		// Without the service discovery of clouds, which is most of what would be compiled.
+		// Without the service discovery of clouds, which is most of what would be compiled. That of Kubernetes is compiled with the
+		// client that kubectl and helm have.
 		Name: "prometheus", Version: prometheusVersion, Module: "github.com/prometheus/prometheus",
-		Packages: []string{"cmd/prometheus", "cmd/promtool"}, Tags: []string{"remove_all_sd", "enable_kubernetes_sd"},
-		Vars: [][2]string{{"github.com/prometheus/common/version.Version", "3.13.0"}},
+		Packages: []string{"cmd/prometheus", "cmd/promtool"}, Tags: []string{"remove_all_sd", "enable_kubernetes_sd", grpcTag},
+		Vars:   [][2]string{{"github.com/prometheus/common/version.Version", "3.13.0"}},
+		Beside: append(libraries(), kubernetesModule+"@v"+KubernetesVersion, helmModule+"@v"+helmVersion), Staging: KubernetesVersion,
 	}}
 }
 
@@ -109,6 +110,16 @@ func main() { etcdmain.Main(os.Args) }
 
 const kubernetesModule = "k8s.io/kubernetes"
 
+// grpcTag is what releases of Kubernetes are built with, and the programs of the project: without gRPC's trace pages the linker drops
+// more.
+const grpcTag = "grpcnotrace"
+
+// libraries are the modules that the project requires in a version newer than Kubernetes and helm do, of those that its Kubernetes client
+// imports: with them that client is compiled once for the cluster and the project.
+func libraries() []string {
+	return []string{"go.yaml.in/yaml/v3@v3.0.6", "golang.org/x/oauth2@v0.37.0"}
+}
+
 func kubernetesRecipe(version string) Recipe {
 	minor := strings.Split(version, ".")[1]
 	vars := [][2]string{}
@@ -122,9 +133,10 @@ func kubernetesRecipe(version string) Recipe {
 	recipe := Recipe{
 		Name: "kubernetes", Version: version, Module: kubernetesModule, Staging: version, Vars: vars,
 		Packages: []string{"cmd/kube-apiserver", "cmd/kube-scheduler", "cmd/kube-controller-manager", "cmd/kubelet", "cmd/kubectl"},
+		Tags:     []string{grpcTag},
 	}
 	if version == KubernetesVersion {
-		recipe.Beside = []string{helmModule + "@v" + helmVersion}
+		recipe.Beside = append(libraries(), helmModule+"@v"+helmVersion)
 	}
 	return recipe
 }
@@ -134,9 +146,9 @@ const helmModule = "helm.sh/helm/v4"
 // helmRecipe: one helm serves every Kubernetes. It is made with the libraries of the version that clusters run by default.
 func helmRecipe() Recipe {
 	return Recipe{
-		Name: "helm", Version: helmVersion, Module: helmModule, Packages: []string{"cmd/helm"},
+		Name: "helm", Version: helmVersion, Module: helmModule, Packages: []string{"cmd/helm"}, Tags: []string{grpcTag},
 		Vars:   [][2]string{{helmModule + "/internal/version.version", "v" + helmVersion}},
-		Beside: []string{kubernetesModule + "@v" + KubernetesVersion}, Staging: KubernetesVersion,
+		Beside: append(libraries(), kubernetesModule+"@v"+KubernetesVersion), Staging: KubernetesVersion,
 	}
 }
 
@@ -160,7 +172,7 @@ func (r Recipe) Key() string {
 	if err != nil { // strings only: cannot happen
 		text = fmt.Appendf(nil, "%v", r)
 	}
-	sum := sha256.Sum256(text)
+	sum := sha256.Sum256(fmt.Append(text, compilerFlags))
 	return fmt.Sprintf("%s-%s-%s", r.Name, r.Version, hex.EncodeToString(sum[:4]))
 }
 
@@ -182,15 +194,18 @@ func (r Recipe) Programs() []string {
 
 func (r Recipe) pinned() string { return r.Module + "@v" + r.Version }
 
-// moduleFile renders the go.mod of the throw-away module. staging lists the modules to replace.
+// moduleFile renders the go.mod of the throw-away module. staging lists the modules that Kubernetes requires as v0.0.0.
 func (r Recipe) moduleFile(staging []string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "module localcluster.invalid/%s\n\ngo 1.26.0\n\n", r.Name)
 	for _, module := range append([]string{r.pinned()}, r.Beside...) {
 		fmt.Fprintf(&b, "require %s\n", strings.Replace(module, "@", " ", 1))
 	}
+	// Required, and not replaced in every version: with a replacement, what is compiled names the version that it replaced, and is not
+	// shared.
+	version := "v0" + strings.TrimPrefix(r.Staging, "1")
 	for _, module := range staging {
-		fmt.Fprintf(&b, "replace %s => %s v0%s\n", module, module, strings.TrimPrefix(r.Staging, "1"))
+		fmt.Fprintf(&b, "require %s %s\nreplace %s v0.0.0 => %s %s\n", module, version, module, module, version)
 	}
 	return b.String()
 }
@@ -207,14 +222,19 @@ func stagingModules(goMod string) []string {
 	return modules
 }
 
+// compilerFlags are those of the project's own programs, too (hack/tools.sh, deployments/container/programs.sh): with others, what is
+// compiled could not be shared. Without paths it is also shared by clones in different folders. Debug information would be dropped by the
+// linker, and takes the compiler a tenth of its time.
+var compilerFlags = []string{"-trimpath", "-gcflags=all=-dwarf=false"}
+
 // buildArguments are the arguments of `go` that build the part into the folder out.
 func (r Recipe) buildArguments(out string) []string {
 	ldflags := "-s -w"
 	for _, v := range r.Vars {
 		ldflags += " -X " + v[0] + "=" + v[1]
 	}
-	// Debug information would be thrown away by the linker, and takes the compiler a tenth of its time.
-	args := []string{"build", "-mod=mod", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags", ldflags}
+	args := append([]string{"build", "-mod=mod", "-buildvcs=false"}, compilerFlags...)
+	args = append(args, "-ldflags", ldflags)
 	if len(r.Tags) > 0 {
 		args = append(args, "-tags", strings.Join(r.Tags, ","))
 	}

@@ -3,6 +3,7 @@ package parts
 import (
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,7 +22,7 @@ func recipe(t *testing.T, name string) Recipe {
 	return Recipe{}
 }
 
-func TestModuleFile_Kubernetes_StagingReplaced(t *testing.T) {
+func TestModuleFile_Kubernetes_StagingOfTheRelease(t *testing.T) {
 	goMod := "module k8s.io/kubernetes\nrequire (\n\tk8s.io/api v0.0.0\n\tk8s.io/klog/v2 v2.140.0\n\tk8s.io/kubelet v0.0.0 // indirect\n)\n"
 	staging := stagingModules(goMod)
 	assert.Equal(t, []string{"k8s.io/api", "k8s.io/kubelet"}, staging)
@@ -30,8 +31,10 @@ func TestModuleFile_Kubernetes_StagingReplaced(t *testing.T) {
 go 1.26.0
 
 require k8s.io/kubernetes v1.36.4
-replace k8s.io/api => k8s.io/api v0.36.4
-replace k8s.io/kubelet => k8s.io/kubelet v0.36.4
+require k8s.io/api v0.36.4
+replace k8s.io/api v0.0.0 => k8s.io/api v0.36.4
+require k8s.io/kubelet v0.36.4
+replace k8s.io/kubelet v0.0.0 => k8s.io/kubelet v0.36.4
 `, recipe(t, "kubernetes").moduleFile(staging))
 }
 
@@ -62,10 +65,11 @@ func TestTable_KubernetesVersions_OtherPartsSame(t *testing.T) {
 }
 
 func TestBuildArguments_EachPart_AsExpected(t *testing.T) {
-	assert.Equal(t, []string{"build", "-mod=mod", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags", "-s -w", "-tags", "seccomp", "-o", "out/", "github.com/opencontainers/runc"},
+	common := []string{"build", "-mod=mod", "-buildvcs=false", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags"}
+	assert.Equal(t, append(slices.Clone(common), "-s -w", "-tags", "seccomp", "-o", "out/", "github.com/opencontainers/runc"),
 		recipe(t, "runc").buildArguments("out"))
-	assert.Equal(t, []string{"build", "-mod=mod", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags", "-s -w", "-o", "out/etcd", "."}, recipe(t, "etcd").buildArguments("out"))
-	assert.Contains(t, recipe(t, "kubernetes").buildArguments("out")[5], "-X k8s.io/component-base/version.gitMinor=36")
+	assert.Equal(t, append(slices.Clone(common), "-s -w", "-o", "out/etcd", "."), recipe(t, "etcd").buildArguments("out"))
+	assert.Contains(t, recipe(t, "kubernetes").buildArguments("out")[6], "-X k8s.io/component-base/version.gitMinor=36")
 	assert.Equal(t, []string{"list", "-mod=mod", "-deps", "-f", "{{/* none */}}", "-tags", "seccomp", "github.com/opencontainers/runc"}, recipe(t, "runc").listArguments())
 }
 
@@ -87,7 +91,7 @@ func TestExtras_Cluster_HasNone(t *testing.T) {
 		for _, r := range Table(KubernetesVersion) {
 			assert.NotEqual(t, extra.Name, r.Name)
 		}
-		assert.Contains(t, extra.buildArguments("out"), "remove_all_sd,enable_kubernetes_sd")
+		assert.Contains(t, extra.buildArguments("out"), "remove_all_sd,enable_kubernetes_sd,grpcnotrace")
 	}
 }
 
@@ -101,11 +105,11 @@ func TestKey_RecipeChanges_Differs(t *testing.T) {
 }
 
 func TestCheckKubernetes_UnknownVersion_Refused(t *testing.T) {
-	for _, version := range []string{"1.37.1", "1.36.4", "1.35.4"} {
+	for _, version := range []string{"1.37.2", "1.36.4", "1.35.4"} {
 		require.NoError(t, CheckKubernetes(version))
 	}
-	for _, version := range []string{"", "1.37", "v1.37.1", "1.34.0", "1.36.1"} {
-		assert.EqualError(t, CheckKubernetes(version), `a cluster cannot run Kubernetes "`+version+`": choose 1.37.1, 1.36.4 or 1.35.4`)
+	for _, version := range []string{"", "1.37", "v1.37.2", "1.34.0", "1.36.1"} {
+		assert.EqualError(t, CheckKubernetes(version), `a cluster cannot run Kubernetes "`+version+`": choose 1.37.2, 1.36.4 or 1.35.4`)
 	}
 }
 
