@@ -12,8 +12,10 @@ KUBERNETES ?=
 RUN ?=
 export NAME MODEL COUNT NODES KUBERNETES
 
-# Without the paths of this folder in objects, another clone finds them compiled. A GOFLAGS of the caller or of go's settings is kept.
-GOFLAGS := $(strip $(filter-out -trimpath,$(shell go env GOFLAGS 2>/dev/null)) -trimpath)
+# Without the paths of this folder in objects, another clone finds them compiled. The parts of a cluster and the programs of the image are built
+# with the same flags, so that packages are compiled once for all. A GOFLAGS of the caller or of go's settings is kept.
+SHARED := -trimpath -gcflags=all=-dwarf=false
+GOFLAGS := $(strip $(filter-out $(SHARED),$(shell go env GOFLAGS 2>/dev/null)) $(SHARED))
 export GOFLAGS
 
 .PHONY: help demo demo-profile preview ci test stress unit lifecycle lifecycle-soak fuzz e2e check fmt generate image prove-image cluster-up cluster-down bench bench-scale test-gpu tools clean
