@@ -55,7 +55,7 @@ lifecycle-soak: ## Random scenarios for DURATION (30m)
 fuzz: ## Every fuzz target for FUZZTIME (10s each)
 	@hack/fuzz.sh
 
-e2e: ## On real Kubernetes, three clusters side by side; RUN=regex picks tests, on one
+e2e: ## On real Kubernetes: core tests and a third; FULL=1 all, RUN=regex on one cluster
 	@hack/e2e.sh
 
 check: ## Format, lint, import walls, generated files

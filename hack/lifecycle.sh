@@ -26,15 +26,14 @@ if [ -n "${FULL:-}" ]; then
 elif [ "$LIFECYCLE_SHARE" = auto ]; then
 	LIFECYCLE_SHARE=$((0x$(git rev-parse 'HEAD^{tree}' | cut -c1-8) % 5))/5
 	export LIFECYCLE_SHARE
-	if base=$(git merge-base HEAD '@{upstream}' 2>/dev/null); then
-		git diff --name-only "$base" >"$here/changed"
+	if hack/changed.sh >"$here/changed" 2>/dev/null; then
 		export LIFECYCLE_CHANGED=$here/changed
 	fi
 fi
 echo "lifecycle: share $LIFECYCLE_SHARE"
 
 # Programs that bind NVIDIA's library must leave its symbols open until they are used. Each program is linked once; go vet is another step.
-compile=(go test -c -vet=off -ldflags=-extldflags=-Wl,-z,lazy)
+compile=(go test -c -vet=off -ldflags="-w -extldflags=-Wl,-z,lazy")
 run() { (cd test/lifecycle && TMPDIR=$here/machines "$@"); }
 
 status=0
