@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -113,13 +115,9 @@ func (m *Machine) tryPoints(t *testing.T, s *scenario, o childSpec, cut *Machine
 	r := m.runToEnd(t, s, o)
 	points := r.points()
 	require.Greater(t, len(points), 10)
-	strata := make([]stratum, len(points))
-	for i := range points {
-		strata[i] = points[i].stratum
-	}
 	tally.all.Add(int64(len(points)))
 	tried := 0
-	for i, chosen := range part.choose(s.name, strata) {
+	for i, chosen := range part.choose(s.name, strataOfPoints(points)) {
 		if !chosen {
 			continue
 		}
@@ -129,6 +127,14 @@ func (m *Machine) tryPoints(t *testing.T, s *scenario, o childSpec, cut *Machine
 		}
 	}
 	t.Logf("%d of %d points, share %s", tried, len(points), part)
+}
+
+func strataOfPoints(points []point) []stratum {
+	strata := make([]stratum, len(points))
+	for i := range points {
+		strata[i] = points[i].stratum
+	}
+	return strata
 }
 
 // try tries a point; false if an invariant was violated.
@@ -281,7 +287,15 @@ func runTwice(t *testing.T, m *Machine, s *scenario, o childSpec) {
 	t.Helper()
 	first, second := m.runToEnd(t, s, o), m.runToEnd(t, s, o)
 	raw, distinct := statesOf(first, second)
-	t.Logf("%d points, %d states of the disk", len(first.points()), distinct)
+	points, tried := first.points(), map[int]bool{}
+	for index := range 5 {
+		for i, chosen := range (share{index, 5}).choose(s.name, strataOfPoints(points)) {
+			tried[i] = tried[i] || chosen
+		}
+	}
+	t.Logf("%d points, %d states of the disk", len(points), distinct)
+	require.Len(t, tried, len(points))
+	require.NotContains(t, slices.Collect(maps.Values(tried)), false, "five shares together try every point")
 	if m.layoutChanges {
 		return // what works in the background may have another order
 	}

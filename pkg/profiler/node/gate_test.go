@@ -76,6 +76,7 @@ func TestServer_SilentConnections_ControllersAnswered(t *testing.T) {
 		t.Cleanup(func() {
 			stop()
 			require.NoError(t, <-ended)
+			time.Sleep(time.Minute) // both sides of a connection may be writing that they close it, for which TLS has a limit of 5 s
 		})
 		ask := asks(t, a, "node", func(context.Context, string, string) (net.Conn, error) {
 			return listener.dial(net.IPv4(127, 0, 0, 1)), nil
