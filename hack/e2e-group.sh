@@ -44,7 +44,7 @@ eval "$("${local[@]}" env)"
 if [ -n "$running" ]; then
 	# The image may have changed under the same name.
 	kubectl --namespace prism-system rollout restart daemonset/prism-kubelet-plugin
-	kubectl --namespace prism-system rollout status daemonset/prism-kubelet-plugin --timeout=90s >/dev/null
+	kubectl --namespace prism-system rollout status daemonset/prism-kubelet-plugin --timeout=10m >/dev/null
 	kubectl --namespace prism-system delete pods --selector app.kubernetes.io/component=mps >/dev/null
 fi
 boot=$SECONDS
