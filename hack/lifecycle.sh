@@ -34,7 +34,14 @@ echo "lifecycle: share $LIFECYCLE_SHARE"
 
 # Programs that bind NVIDIA's library must leave its symbols open until they are used. Each program is linked once; go vet is another step.
 compile=(go test -c -vet=off -ldflags="-w -extldflags=-Wl,-z,lazy")
-run() { (cd test/lifecycle && TMPDIR=$here/machines "$@"); }
+# run runs one and prints what it has printed, which is what the plugins logged, only if it fails.
+run() {
+	local printed failed=0
+	printed=$(mktemp -p "$here")
+	(cd test/lifecycle && TMPDIR=$here/machines "$@") >"$printed" 2>&1 || failed=$?
+	if [ "$failed" = 0 ]; then tail -n 1 "$printed"; else cat "$printed"; fi
+	return "$failed"
+}
 
 status=0
 "${compile[@]}" -o "$here/lifecycle.test" ./test/lifecycle
