@@ -21,13 +21,17 @@ trap 'if mountpoint --quiet "$here"; then umount --lazy "$here"; fi; rm -rf "$he
 mkdir "$here/points" "$here/machines" "$here/taken"
 
 [ -n "${LIFECYCLE_SHARE:-}" ] || export FULL=1
+# A share that was asked for is the same for all points.
+export LIFECYCLE_CHANGED=/dev/null
 if [ -n "${FULL:-}" ]; then
 	export LIFECYCLE_SHARE=0/1
 elif [ "$LIFECYCLE_SHARE" = auto ]; then
 	LIFECYCLE_SHARE=$((0x$(git rev-parse 'HEAD^{tree}' | cut -c1-8) % 5))/5
 	export LIFECYCLE_SHARE
 	if hack/changed.sh >"$here/changed" 2>/dev/null; then
-		export LIFECYCLE_CHANGED=$here/changed
+		LIFECYCLE_CHANGED=$here/changed
+	else
+		unset LIFECYCLE_CHANGED
 	fi
 fi
 echo "lifecycle: share $LIFECYCLE_SHARE"
