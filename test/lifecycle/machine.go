@@ -47,7 +47,7 @@ type Machine struct {
 	lost string
 	// layoutChanges: the layout of the node changes.
 	layoutChanges bool
-	// fakeTime: scenarios run in fake time, because they wait.
+	// fakeTime: acts run in fake time, in which no limit ends because the machine is slow.
 	fakeTime bool
 	// nullFamily: processes have the family null.
 	nullFamily bool

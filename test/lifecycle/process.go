@@ -82,7 +82,20 @@ func (m *Machine) Start(ctx context.Context, w Wiring) (*Process, error) {
 			return nil, errors.Join(err, p.Close())
 		}
 	}
+	if !m.fakeTime {
+		return p, p.know(ctx)
+	}
 	return p, nil
+}
+
+// know has the process find out what the node advertises, which its start has a second for, and a slow machine may need more.
+func (p *Process) know(ctx context.Context) error {
+	if p.layout.Controller.Snapshot().Err == nil {
+		return nil
+	}
+	ctx, stop := context.WithTimeout(ctx, DefaultCallTimeout)
+	defer stop()
+	return p.layout.Controller.Run(ctx, stop)
 }
 
 // Prepare makes the kubelet's call for one claim, and returns the claim's record.
@@ -205,12 +218,10 @@ func sessions(open inventory.Opener) (kept inventory.Opener, leave func() error)
 
 // Refresh inspects the GPUs again, as the plugin does every few seconds.
 func (p *Process) Refresh(ctx context.Context) error {
-	if err := p.Machine.Inventory.Refresh(ctx); err != nil || p.layout.Controller.Snapshot().Err == nil {
+	if err := p.Machine.Inventory.Refresh(ctx); err != nil {
 		return err
 	}
-	ctx, stop := context.WithTimeout(ctx, DefaultCallTimeout)
-	defer stop()
-	return p.layout.Controller.Run(ctx, stop) // until the layout of new GPUs is known
+	return p.know(ctx) // the layout of new GPUs
 }
 
 // planner is the product's planner with the effects of tests.

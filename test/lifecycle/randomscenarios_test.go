@@ -15,7 +15,7 @@ import (
 // concurrentProcesses runs four processes on the same GPUs, as in a rolling update: no claim is lost, no effect is doubled, no device has
 // two owners, and one process leads at a time.
 func concurrentProcesses(t *testing.T, m *Machine) {
-	m.setUp(t, &scenario{})
+	m.setUp(t, &scenario{processes: true})
 	owners := t.TempDir()
 	var processes sync.WaitGroup
 	for i := range 2 {

@@ -41,6 +41,8 @@ type scenario struct {
 	long bool
 	// racing: several claims are recovered at once.
 	racing bool
+	// processes: it has several processes at once, which wait for each other's locks, and so not in fake time.
+	processes bool
 	// family is the key of its folders in families.
 	family string
 }
@@ -243,11 +245,12 @@ func (m *Machine) setUp(t *testing.T, s *scenario) {
 	t.Helper()
 	m.lost, m.layoutChanges, m.nullFamily = "", s.config != "", s.nullFamily
 	m.parts.layout, m.parts.intervals = everyProfile(m.Node), nil
-	if m.fakeTime = m.layoutChanges; s.configuresIntervals() {
-		m.fakeTime, m.parts.layout = true, m.withSharedGPUs()
+	m.fakeTime = !s.processes
+	if s.configuresIntervals() {
+		m.parts.layout = m.withSharedGPUs()
 	}
 	if m.parts.mps != nil {
-		m.fakeTime, m.parts.layout = true, m.mpsLayout()
+		m.parts.layout = m.mpsLayout()
 	}
 	m.parts.restart()
 	m.resetCounters()
