@@ -26,7 +26,7 @@ var update = flag.Bool("update", false, "write the golden files again")
 const (
 	release    = "prism"
 	namespace  = "prism-system"
-	kubernetes = "1.37.1"
+	kubernetes = "1.37.2"
 )
 
 // helmProgram finds helm: $HELM, the search path, then what the local cluster

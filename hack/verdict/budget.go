@@ -21,7 +21,7 @@ const (
 	flakyFile   = "flaky"
 )
 
-// reserve takes retries of the run for all the tests, or for none where not enough are left: the run fails in any case then.
+// reserve takes one retry of the run for each test. If too few retries are left it takes none, because the run fails in any case.
 func reserve(dir string, tests []string) (bool, error) {
 	file, err := os.OpenFile(filepath.Join(dir, retriesFile), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
@@ -60,7 +60,7 @@ func appendLine(path, line string) error {
 	return file.Close()
 }
 
-// readLines reads the lines of a file, none where it does not exist.
+// readLines reads the lines of a file. A missing file has no lines.
 func readLines(path string) ([]string, error) {
 	text, err := os.ReadFile(path)
 	if os.IsNotExist(err) {

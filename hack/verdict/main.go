@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string) error {
 	}
 }
 
-// exitCode is that of the process that failed, where one did.
+// exitCode returns the exit code of the failed process in err, or 1.
 func exitCode(err error) int {
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok && failed.ExitCode() > 0 {
 		return failed.ExitCode()

@@ -34,7 +34,7 @@ func (t trouble) note(e testjson.TestEvent) {
 	}
 }
 
-// refusal says why a failed test must not run again; empty where it may.
+// refusal returns why a failed test must not run again, or "" if it may.
 func (t trouble) refusal(test testjson.TestCase, output []string) string {
 	within := func(folder string) bool { return strings.Contains("/"+test.Package+"/", "/"+folder+"/") }
 	switch {

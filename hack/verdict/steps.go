@@ -127,7 +127,7 @@ type besideStep struct {
 	output string
 }
 
-// startBeside starts lifecycle at the lowest weight; nil where it is not among the steps or the kernel has no such weight.
+// startBeside starts lifecycle at the lowest weight. It returns nil without that step, or if the kernel has no such weight.
 func (r *runner) startBeside(ctx context.Context) *besideStep {
 	at := slices.IndexFunc(r.steps, func(s *step) bool { return s.name == "lifecycle" })
 	if at < 0 {

@@ -67,7 +67,7 @@ func (s *suite) run(ctx context.Context) error {
 	return nil
 }
 
-// scan runs a command and prints its events. The error is that of the command.
+// scan runs a command and prints its events. It returns the command's error.
 func (s *suite) scan(ctx context.Context, args []string, stream io.Writer) (*testjson.Execution, error) {
 	cmd := command(ctx, args)
 	cmd.Dir, cmd.Stderr = s.workDir, os.Stderr
@@ -88,7 +88,7 @@ func (s *suite) scan(ctx context.Context, args []string, stream io.Writer) (*tes
 	return execution, errors.Join(wait(ctx, cmd), scanErr)
 }
 
-// retry runs the failed tests again, all of them or none. It returns failure where one may not or fails again.
+// retry runs all failed tests again, or none. It returns failure if one must not run again, or fails again.
 func (s *suite) retry(ctx context.Context, first *testjson.Execution, stream io.Writer, failure error) error {
 	failed, why := s.candidates(first)
 	if why == "" && len(failed) > 0 {

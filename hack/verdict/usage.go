@@ -50,7 +50,7 @@ func othersBusy() bool {
 	return (machineTime() - before).Seconds() > time.Since(start).Seconds()*float64(runtime.NumCPU())/2
 }
 
-// machineTime is busy, or 0 where it cannot be read: the report has a zero then, and no run fails for that.
+// machineTime is busy, or 0 if that cannot be read: a run does not fail for its report.
 func machineTime() time.Duration {
 	d, _ := busy()
 	return d
