@@ -180,7 +180,7 @@ func (m *Machine) runKilled(t *testing.T, s *scenario, o childSpec, cut *Machine
 			continue
 		}
 		seen[key] = true
-		require.NoError(t, cut.bootAfter(m, left, cluster))
+		cut.bootAfter(t, m, s, left, cluster)
 		tally.all.Add(1)
 		err := cut.recoverAfter(t, claims, len(seen)%2 == 0, true)
 		if !countKillPoint(t, err, "power cut at fault point %d (late %t) that left %.600s", o.KillAt, o.Late, fmt.Sprint(left)) {

@@ -49,6 +49,8 @@ type Machine struct {
 	layoutChanges bool
 	// fakeTime: acts run in fake time, in which no limit ends because the machine is slow.
 	fakeTime bool
+	// waits: acts let time pass, so that the clock runs.
+	waits bool
 	// nullFamily: processes have the family null.
 	nullFamily bool
 	// profiled: the node profiles the processes of claims.
@@ -158,17 +160,24 @@ func (m *Machine) Now() time.Time {
 	return m.epoch.Add(m.later)
 }
 
-// resetCounters has a scenario begin with the first boot, and the clock of a machine whose time is not fake stand still at the time of its
-// files, so that each run of the scenario leaves the same disk.
+// resetCounters has a scenario begin with the first boot, and the clock stand still where no act waits, so that each run of the scenario leaves
+// the same disk.
 func (m *Machine) resetCounters() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.boots, m.later, m.epoch = 1, 0, time.Time{}
-	if !m.fakeTime {
+	switch {
+	case m.waits:
+	case m.fakeTime:
+		m.epoch = fakeStart
+	default:
 		m.epoch = time.Now().UTC().Truncate(time.Second)
 	}
 	m.parts.mps.countPIDs(0)
 }
+
+// fakeStart is when fake time begins.
+var fakeStart = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // strangeCount is where counters begin on a machine that continues after a power cut of another one: its boots, loads of the driver and
 // processes are none that the other machine had, so that stale state is not taken for the current one.

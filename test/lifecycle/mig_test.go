@@ -193,7 +193,7 @@ func killBesideOther(t *testing.T, m *Machine) {
 	s := &scenario{acts: []Act{preparesMIG("a", large), unprepares("a")}}
 	other := &scenario{acts: []Act{preparesMIG("b", small), unprepares("b"), preparesMIG("b", medium), preparesMIG("b", medium)}}
 	for at, killed := 1, true; killed; at++ {
-		m.setUp(t, &scenario{})
+		m.setUp(t, &scenario{processes: true})
 		var killSwitch, living outcome
 		var processes sync.WaitGroup
 		processes.Go(func() { killSwitch = m.spawn(t, childSpec{Acts: s.acts, KillAt: at, Late: at%2 == 0}) })

@@ -192,17 +192,25 @@ func (m *Machine) tryOtherOrder(t *testing.T, r *reference, p *point, end outcom
 // tryPowerCut recovers from the state of the disk at the point.
 func (m *Machine) tryPowerCut(t *testing.T, s *scenario, p *point, wanted bool, cut *Machine) bool {
 	t.Helper()
-	require.NoError(t, cut.bootAfter(m, p.left, p.cluster))
+	cut.bootAfter(t, m, s, p.left, p.cluster)
 	err := cut.recoverAfter(t, claimStates(s, p.ended), wanted, true)
 	return countKillPoint(t, err, "power cut at fault point %d, %s (late %t) that left %.600s", p.at, p.Site, p.late, fmt.Sprint(p.left))
 }
 
-// bootAfter boots the machine with what a power cut has left of another one.
-func (m *Machine) bootAfter(other *Machine, left image, cluster string) error {
-	err := errors.Join(m.setProfiled(other.profiled), left.lay(other.dir(), m.dir(), other.durable()...), m.Reboot(), m.setClusterState(cluster))
+// bootAfter boots the machine with what a power cut has left of another one. Its administrator makes the scenario's static MIG devices at every
+// boot.
+func (m *Machine) bootAfter(t *testing.T, other *Machine, s *scenario, left image, cluster string) {
+	t.Helper()
+	m.later = bootTime
+	require.NoError(t, errors.Join(m.setProfiled(other.profiled), left.lay(other.dir(), m.dir(), other.durable()...), m.Reboot(), m.setClusterState(cluster)))
 	m.lost, m.layoutChanges, m.fakeTime, m.nullFamily, m.parts.layout = other.lost, other.layoutChanges, other.fakeTime, other.nullFamily, other.parts.layout
-	return err
+	for _, made := range s.static {
+		require.NoError(t, m.createStatic(t.Context(), made))
+	}
 }
+
+// bootTime is how much later a machine is up again.
+const bootTime = time.Minute
 
 // times are the forms in which a journal has times: those of files, and those in the names of folders that are removed.
 var times = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ|-[0-9a-z]{12}\b`)

@@ -245,7 +245,7 @@ func (m *Machine) setUp(t *testing.T, s *scenario) {
 	t.Helper()
 	m.lost, m.layoutChanges, m.nullFamily = "", s.config != "", s.nullFamily
 	m.parts.layout, m.parts.intervals = everyProfile(m.Node), nil
-	m.fakeTime = !s.processes
+	m.fakeTime, m.waits = !s.processes, m.layoutChanges || s.configuresIntervals() || m.parts.mps != nil
 	if s.configuresIntervals() {
 		m.parts.layout = m.withSharedGPUs()
 	}
