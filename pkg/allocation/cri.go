@@ -2,7 +2,6 @@ package allocation
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -12,19 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
-
 	"github.com/prism-gpu/prism/pkg/backoff"
 	"github.com/prism-gpu/prism/pkg/hostfs"
-)
-
-const (
-	// criTime is how long the runtime may take to list. Rounds of samples wait for it.
-	criTime = time.Second
-	// criBytes is more than a full node's list has; the library's own limit is not.
-	criBytes = 64 << 20
 )
 
 // usualSockets are where runtimes serve CRI.
@@ -102,7 +90,7 @@ func (c *containers) ask(ctx context.Context, ids []string) bool {
 	if !c.due.Due(time.Now()) {
 		return false
 	}
-	listed, err := c.socket.list(ctx)
+	all, err := c.socket.list(ctx)
 	now := time.Now()
 	c.sources.note(SourceCRI, err)
 	if err != nil {
@@ -111,24 +99,22 @@ func (c *containers) ask(ctx context.Context, ids []string) bool {
 	}
 	c.due.Reset()
 	c.due.Defer(now)
-	c.take(listed, ids, now)
+	c.take(all, ids, now)
 	return true
 }
 
 // take takes in what the runtime lists.
-func (c *containers) take(listed []*cri.Container, ids []string, now time.Time) {
+func (c *containers) take(all []listed, ids []string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ids, c.names = map[string]bool{}, map[name]container{}
-	for _, one := range listed {
-		c.ids[one.GetId()] = true
-		if one.GetState() == cri.ContainerState_CONTAINER_EXITED {
+	for _, one := range all {
+		c.ids[one.id] = true
+		if one.exited {
 			continue // it may be of an earlier pod of the same name
 		}
-		labels := one.GetLabels()
-		n := name{labels[labelNamespace], labels[labelPod], labels[labelContainer]}
-		if before, has := c.names[n]; !has || one.GetCreatedAt() > before.created {
-			c.names[n] = container{id: one.GetId(), podUID: labels[labelPodUID], created: one.GetCreatedAt()}
+		if before, has := c.names[one.name]; !has || one.created > before.created {
+			c.names[one.name] = container{id: one.id, podUID: one.podUID, created: one.created}
 		}
 	}
 	for id, at := range c.absent {
@@ -181,25 +167,4 @@ func (s runtimeSocket) path() (string, error) {
 		}
 	}
 	return "", fmt.Errorf("no container runtime serves at %s below %s: set its socket", strings.Join(usualSockets, ", "), s.hostRoot)
-}
-
-// list asks the runtime for all its containers.
-func (s runtimeSocket) list(ctx context.Context) (listed []*cri.Container, err error) {
-	path, err := s.path()
-	if err != nil {
-		return nil, err
-	}
-	connection, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(criBytes)))
-	if err != nil {
-		return nil, fmt.Errorf("connecting to the container runtime at %s: %w", path, err)
-	}
-	defer func() { err = errors.Join(err, connection.Close()) }()
-	ctx, cancel := context.WithTimeout(ctx, criTime)
-	defer cancel()
-	answer, err := cri.NewRuntimeServiceClient(connection).ListContainers(ctx, &cri.ListContainersRequest{})
-	if err != nil {
-		return nil, fmt.Errorf("asking the container runtime at %s for its containers: %w", path, err)
-	}
-	return answer.GetContainers(), nil
 }

@@ -255,3 +255,20 @@ func TestSources_ExporterWithoutHostPID_Reported(t *testing.T) {
 	i := slices.IndexFunc(tracker.Sources(), func(s Source) bool { return s.Name == SourceProc })
 	assert.Contains(t, tracker.Sources()[i].Error, "set hostPID")
 }
+
+// Annotations have what the pod's author wrote, and cost the list nothing.
+func TestAllocations_LongAnnotations_ContainersNamed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withoutLimit())
+	a := record("a", whole("gpu-0"))
+	w.put(a)
+	w.kubelet.set(pod("pod", map[string]*checkpoint.Record{"main": a}))
+	for i := range 70 {
+		w.runtime.add(fmt.Sprintf("%064d", i), "other", strconv.Itoa(i))
+		w.runtime.containers[i].Annotations = map[string]string{"io.kubernetes.container.ports": strings.Repeat("p", 1<<20)}
+	}
+	w.runtime.add(id("2"), "pod", "main")
+	w.read()
+	require.Empty(t, w.source(SourceCRI).Error, "more than 64 MiB")
+	assert.Equal(t, id("2"), w.list()[0].Containers[0].ID)
+}

@@ -2,6 +2,7 @@ package allocation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -33,17 +34,20 @@ type uses struct {
 
 // take takes in what the kubelet lists now. A kubelet that has just started lists pods only as it gets to know them, so what another one listed
 // before stays until grace is over.
-func (u *uses) take(listed []podresources.Use, socket string, now time.Time, grace time.Duration) {
-	some := len(listed) > 0
-	listed = slices.DeleteFunc(listed, func(use podresources.Use) bool { return len(use.CDIDevices) == 0 })
+func (u *uses) take(found podresources.Containers, socket string, now time.Time, grace time.Duration) {
+	listed := found.Uses
 	if socket != u.socket {
 		u.socket, u.since, u.claims = socket, now, false
 	}
-	u.claims = u.claims || some
+	u.claims = u.claims || found.AnyClaim
 	if now.Sub(u.since) < grace {
-		for _, old := range u.listed {
-			if !slices.ContainsFunc(listed, func(use podresources.Use) bool { return sameUse(use, old) }) {
-				listed = append(listed, old)
+		again := map[string]bool{}
+		for i := range listed {
+			again[identity(&listed[i])] = true
+		}
+		for i := range u.listed {
+			if !again[identity(&u.listed[i])] {
+				listed = append(listed, u.listed[i])
 			}
 		}
 	}
@@ -76,8 +80,19 @@ func (u *uses) names(found map[string]*checkpoint.Record) (names []name) {
 	return names
 }
 
-func sameUse(a, b podresources.Use) bool {
-	return a.Namespace == b.Namespace && a.Pod == b.Pod && a.Container == b.Container && a.Claim == b.Claim && slices.Equal(a.CDIDevices, b.CDIDevices)
+// identity is the same for a container with a claim each time that it is listed.
+func identity(use *podresources.Use) string {
+	return strings.Join(append([]string{use.Namespace, use.Pod, use.Container, use.Claim}, use.CDIDevices...), "/")
+}
+
+// ofOne are the containers of one claim.
+func ofOne(listed []podresources.Use, uid string) (uses []podresources.Use) {
+	for i := range listed {
+		if ofClaim(listed[i], uid) {
+			uses = append(uses, listed[i])
+		}
+	}
+	return uses
 }
 
 // ofClaim reports whether a container has this claim. Another claim of the same name has other devices, and one that is not prepared has none.
@@ -120,9 +135,9 @@ func (t *Tracker) followPods(ctx context.Context, changed <-chan struct{}) {
 // without a process on a GPU: only then is any other process known to be foreign.
 func (t *Tracker) listPods(ctx context.Context) {
 	socket, err := socketIdentity(t.paths.kubeletSocket)
-	var listed []podresources.Use
+	var listed podresources.Containers
 	if err == nil {
-		listed, err = t.pods.List(ctx)
+		listed, err = t.pods.Containers(ctx)
 	}
 	if ctx.Err() != nil {
 		return
@@ -132,7 +147,7 @@ func (t *Tracker) listPods(ctx context.Context) {
 		t.mu.Lock()
 		t.uses.take(listed, socket, now, t.schedule.restarted)
 		names := t.uses.names(t.records.found)
-		err = t.claimsListed(ctx, now)
+		err = errors.Join(t.claimsListed(ctx, now), tooMany(listed))
 		t.mu.Unlock()
 		if t.cri.missing(names) {
 			t.cri.ask(ctx, nil)
@@ -165,6 +180,15 @@ func (t *Tracker) claimsListed(ctx context.Context, now time.Time) error {
 		t.uses.reported = true
 	}
 	return err
+}
+
+// tooMany says that some containers have no name because there are too many.
+func tooMany(listed podresources.Containers) error {
+	if listed.Dropped == 0 {
+		return nil
+	}
+	return fmt.Errorf("the kubelet lists more than %d containers with devices of this driver: %d of the claims with the most containers have no name; "+
+		"make pods with fewer containers that name the claim", podresources.MaxContainers, listed.Dropped)
 }
 
 // socketIdentity differs for each socket that was made at a path: every start of the kubelet makes another one.

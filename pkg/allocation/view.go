@@ -27,7 +27,7 @@ func newView(found map[string]*checkpoint.Record, listed []podresources.Use, con
 		record := found[uid]
 		var uses []podresources.Use
 		if record.State == checkpoint.Done { // kubelets unprepare claims after their containers have exited
-			uses = slices.DeleteFunc(slices.Clone(listed), func(use podresources.Use) bool { return !ofClaim(use, uid) })
+			uses = ofOne(listed, uid)
 		}
 		for i := range record.Results {
 			result := &record.Results[i]

@@ -124,7 +124,9 @@ func TestCollected_UnprepareBesideClaimOfSameName_ItsMetadataStays(t *testing.T)
 // nodePods is a kubelet that lists these claims.
 type nodePods []reconcile.Use
 
-func (p nodePods) InUse(ctx context.Context) ([]reconcile.Use, error) { return p, ctx.Err() }
+func (p nodePods) InUse(ctx context.Context, _ func(namespace, name string) bool) ([]reconcile.Use, error) {
+	return p, ctx.Err()
+}
 
 // TestCollected_ClaimGone_NothingLeft goes the whole way of a claim of an earlier boot that is gone, beside one that is there and
 // one that a container has.

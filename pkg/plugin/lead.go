@@ -33,14 +33,14 @@ func newReconciler(cfg *config.Plugin, api API, tx *prepare.Transaction, metrics
 type kubeletPods struct{ podresources.Client }
 
 // InUse lists the claims that containers have now.
-func (p kubeletPods) InUse(ctx context.Context) ([]reconcile.Use, error) {
-	listed, err := p.List(ctx)
+func (p kubeletPods) InUse(ctx context.Context, own func(namespace, name string) bool) ([]reconcile.Use, error) {
+	listed, err := p.Claims(ctx, own)
 	if err != nil {
 		return nil, err
 	}
 	uses := make([]reconcile.Use, 0, len(listed))
-	for _, use := range listed {
-		uses = append(uses, reconcile.Use{Namespace: use.Namespace, Name: use.Claim, Devices: use.CDIDevices})
+	for _, claim := range listed {
+		uses = append(uses, reconcile.Use{Namespace: claim.Namespace, Name: claim.Name, Devices: claim.CDIDevices})
 	}
 	return uses, nil
 }

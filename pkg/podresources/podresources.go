@@ -4,22 +4,21 @@ package podresources
 import (
 	"context"
 	"fmt"
-	"strings"
+	"maps"
+	"slices"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"github.com/prism-gpu/prism/pkg/grpcread"
 )
 
 const (
-	// listTime is how long the kubelet may take to list; it reads its memory alone.
-	listTime = 5 * time.Second
-	// listBytes is more than a full node's list has; the library's own limit is not.
-	listBytes = 64 << 20
+	// quiet is how long the kubelet may send nothing; it reads its memory alone. longest is how long a list may take, however long it is.
+	quiet, longest = 5 * time.Second, time.Minute
+	list           = "/v1.PodResourcesLister/List"
 )
 
-// Client calls the pod resources API of a kubelet.
+// Client calls the pod resources API of a kubelet. Tenants decide how long its list is, so what is kept of it has a bound, and the rest is read
+// and dropped.
 type Client struct {
 	// Socket is the path of the kubelet's socket, which each start of the kubelet creates again.
 	Socket string
@@ -34,8 +33,7 @@ type Use struct {
 	// Namespace is that of the pod and of the claim.
 	Namespace, Pod, Container string
 	Claim                     string
-	// CDIDevices are the names, in the driver's CDI specs, of the prepared devices; none before the claim is prepared, and for a claim that
-	// has only devices of other drivers.
+	// CDIDevices are the names, in the driver's CDI specs, of the prepared devices.
 	CDIDevices []string
 	// Devices are the claim's devices of this driver. The kubelet lists all of the claim, whichever request of it the container has.
 	Devices []Device
@@ -44,44 +42,69 @@ type Use struct {
 // Device is an allocated device; ShareID is empty where it has none, or the kubelet is older than shares.
 type Device struct{ Pool, Device, ShareID string }
 
-// List lists the claims of all containers that run or are about to run.
-func (c Client) List(ctx context.Context) ([]Use, error) {
-	connection, err := grpc.NewClient("unix://"+c.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(listBytes)))
-	if err != nil {
-		return nil, fmt.Errorf("connecting to the kubelet at %s: %w", c.Socket, err)
-	}
-	defer func() { _ = connection.Close() }()
-	ctx, cancel := context.WithTimeout(ctx, listTime)
-	defer cancel()
-	list, err := podresources.NewPodResourcesListerClient(connection).List(ctx, &podresources.ListPodResourcesRequest{})
-	if err != nil {
-		return nil, fmt.Errorf("asking the kubelet at %s which claims containers have: %w", c.Socket, err)
-	}
-	var uses []Use
-	for _, pod := range list.GetPodResources() {
-		for _, container := range pod.GetContainers() {
-			for _, claim := range container.GetDynamicResources() {
-				use := c.use(claim)
-				use.Pod, use.Container = pod.GetName(), container.GetName()
-				uses = append(uses, use)
-			}
-		}
-	}
-	return uses, nil
+// Containers are the containers that have prepared devices of the driver.
+type Containers struct {
+	Uses []Use
+	// AnyClaim: a container has a claim, of whatever driver.
+	AnyClaim bool
+	// Dropped is the number of uses above the bound, which are of the claims with the most containers.
+	Dropped int
 }
 
-func (c Client) use(claim *podresources.DynamicResource) Use {
-	use := Use{Namespace: claim.GetClaimNamespace(), Claim: claim.GetClaimName()}
-	for _, resource := range claim.GetClaimResources() {
-		for _, device := range resource.GetCdiDevices() {
-			if name, ours := strings.CutPrefix(device.GetName(), c.CDIKind+"="); ours {
-				use.CDIDevices = append(use.CDIDevices, name)
-			}
+// Containers lists the containers that run or are about to run and have devices of the driver, each claim of a container once. It keeps
+// MaxContainers of them: where there are more, as many of each claim.
+func (c Client) Containers(ctx context.Context) (Containers, error) {
+	found := newKept(MaxContainers)
+	anyClaim := false
+	err := c.read(ctx, func(e *entry) {
+		if anyClaim = true; len(e.cdi) > 0 {
+			found.container(e)
 		}
-		if c.DriverName != "" && resource.GetDriverName() == c.DriverName {
-			use.Devices = append(use.Devices, Device{Pool: resource.GetPoolName(), Device: resource.GetDeviceName(), ShareID: resource.GetShareId()})
+	})
+	if err != nil {
+		return Containers{}, err
+	}
+	return Containers{Uses: found.uses(), AnyClaim: anyClaim, Dropped: found.dropped}, nil
+}
+
+// Claim is a claim that containers have.
+type Claim struct {
+	Namespace, Name string
+	// CDIDevices are the names, in the driver's CDI specs, of its prepared devices; none before the claim is prepared.
+	CDIDevices []string
+}
+
+// Claims lists the claims of containers that have devices of the driver, and of the others those that are own. A claim is listed twice where some
+// containers have its devices and others have none yet, as those of a claim that was made again with its name.
+func (c Client) Claims(ctx context.Context, own func(namespace, name string) bool) ([]Claim, error) {
+	found := newKept(0)
+	err := c.read(ctx, func(e *entry) {
+		if len(e.cdi) > 0 || own(string(e.namespace), string(e.claim)) {
+			found.union(e)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	var claims []Claim
+	for _, one := range found.sorted() {
+		c := Claim{Namespace: one.namespace, Name: one.name}
+		if _, without := one.sets[""]; without {
+			claims = append(claims, c)
+			delete(one.sets, "")
+		}
+		if c.CDIDevices = slices.Sorted(maps.Keys(one.sets)); len(c.CDIDevices) > 0 {
+			claims = append(claims, c)
 		}
 	}
-	return use
+	return claims, nil
+}
+
+// read passes every claim of every container to visit.
+func (c Client) read(ctx context.Context, visit func(*entry)) error {
+	kubelet := grpcread.Client{Socket: c.Socket, Quiet: quiet, Longest: longest}
+	if err := kubelet.Call(ctx, list, newReader(c, visit).answer); err != nil {
+		return fmt.Errorf("asking the kubelet at %s which claims containers have: %w", c.Socket, err)
+	}
+	return nil
 }

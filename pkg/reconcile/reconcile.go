@@ -44,8 +44,8 @@ type Claims interface {
 
 // Pods reads pods at the kubelet.
 type Pods interface {
-	// InUse lists the claims that containers have now. An error: nothing is known.
-	InUse(ctx context.Context) ([]Use, error)
+	// InUse lists the claims that containers have now: those with prepared devices of the driver, and own ones. An error: nothing is known.
+	InUse(ctx context.Context, own func(namespace, name string) bool) ([]Use, error)
 }
 
 // Report informs operators.
@@ -97,7 +97,7 @@ func (r *Reconciler) round(ctx context.Context) {
 	}
 	records, err := r.Node.Records() // an error is of some of them; Recover returned it
 	removed := r.finished(records, err == nil)
-	if uses, ok := r.listed(ctx); ok {
+	if uses, ok := r.listed(ctx, claimsOf(records)...); ok {
 		inUse, complete := r.watched.add(devices(uses), time.Now())
 		leaks, err := r.Node.Collect(ctx, inUse, complete)
 		for _, err := range each(err) {
@@ -116,9 +116,21 @@ func (r *Reconciler) round(ctx context.Context) {
 	}
 }
 
-// listed reads at the kubelet which claims containers have; false when it does not answer.
-func (r *Reconciler) listed(ctx context.Context) ([]Use, bool) {
-	uses, err := r.Pods.InUse(ctx)
+func claimsOf(records []*checkpoint.Record) (claims []checkpoint.Claim) {
+	for _, record := range records {
+		claims = append(claims, record.Claim)
+	}
+	return claims
+}
+
+// listed reads at the kubelet which claims containers have, of those without prepared devices the own ones; false when it does not answer.
+func (r *Reconciler) listed(ctx context.Context, own ...checkpoint.Claim) ([]Use, bool) {
+	type name struct{ namespace, name string }
+	names := map[name]bool{}
+	for _, claim := range own {
+		names[name{claim.Namespace, claim.Name}] = true
+	}
+	uses, err := r.Pods.InUse(ctx, func(namespace, claim string) bool { return names[name{namespace, claim}] })
 	if err != nil {
 		r.outage(ctx, "kubelet", fmt.Errorf("listing the claims of containers: %w", err))
 		return nil, false
@@ -189,7 +201,7 @@ func (r *Reconciler) read(ctx context.Context, claim checkpoint.Claim) report {
 
 // undo undoes a claim, unless a container has it now: reading other claims may have taken long since the kubelet answered.
 func (r *Reconciler) undo(ctx context.Context, claim checkpoint.Claim) bool {
-	uses, ok := r.listed(ctx)
+	uses, ok := r.listed(ctx, claim)
 	if !ok || inUse(claim, uses) {
 		return false
 	}

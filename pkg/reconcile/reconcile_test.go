@@ -174,10 +174,25 @@ func TestReconciler_SameName_DistinguishedByDevices(t *testing.T) {
 	}
 }
 
+// TestReconciler_ListedWithoutDevices_NotRead: a container that the kubelet starts has a claim of this node before it lists its devices.
+func TestReconciler_ListedWithoutDevices_NotRead(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := node("a")
+		w.gone["a"] = true
+		w.begin = func(int) {
+			w.uses = []Use{{Namespace: "default", Name: "claim-a"}, {Namespace: "default", Name: "of another driver"}}
+		}
+		w.run(t, 6)
+		assert.Empty(t, w.undone)
+		assert.Zero(t, w.asked)
+	})
+}
+
 // TestReconciler_ListedBeforeUndo_Kept: a container may get the claim while the API server is asked.
 func TestReconciler_ListedBeforeUndo_Kept(t *testing.T) {
 	for name, turn := range map[string]func(w *world){
 		"it lists it":      func(w *world) { w.uses = []Use{use("a")} },
+		"its name":         func(w *world) { w.uses = []Use{{Namespace: "default", Name: "claim-a"}} },
 		"it says no more":  func(w *world) { w.deaf = errAway },
 		"it is still gone": nil,
 	} {

@@ -80,9 +80,9 @@ func (w *world) Exists(ctx context.Context, claim checkpoint.Claim) (bool, error
 	return !w.gone[claim.UID], cmp.Or(ctx.Err(), w.silent)
 }
 
-func (w *world) InUse(ctx context.Context) ([]Use, error) {
+func (w *world) InUse(ctx context.Context, own func(namespace, name string) bool) ([]Use, error) {
 	w.listed++
-	uses := w.uses
+	uses := slices.DeleteFunc(slices.Clone(w.uses), func(u Use) bool { return len(u.Devices) == 0 && !own(u.Namespace, u.Name) })
 	if w.late != nil {
 		w.late()
 	}

@@ -32,9 +32,9 @@ func TestLeakedEffects_Removed(t *testing.T) {
 	require.Len(t, owned, 2, "record and CDI spec")
 
 	socket := filepath.Join(filepath.Dir(ns.variable("PRISM_NODE_0_KUBELET_PLUGINS")), "pod-resources/kubelet.sock")
-	uses, err := podresources.Client{Socket: socket, CDIKind: cdi.Kind(driverName)}.List(t.Context())
+	uses, err := podresources.Client{Socket: socket, CDIKind: cdi.Kind(driverName)}.Containers(t.Context())
 	require.NoError(t, err)
-	assert.True(t, slices.ContainsFunc(uses, func(use podresources.Use) bool {
+	assert.True(t, slices.ContainsFunc(uses.Uses, func(use podresources.Use) bool {
 		return use.Namespace == ns.name && use.Pod == "whole-gpu" && use.Claim == claim.Name &&
 			slices.Equal(use.CDIDevices, []string{fmt.Sprintf("%s-%s-%s", claim.UID, claim.Status.Allocation.Devices.Results[0].Device, has[0].UUID)})
 	}), "what the kubelet lists needs no read at the API server")

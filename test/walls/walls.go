@@ -90,7 +90,7 @@ var walls = []wall{
 	},
 	{
 		name: "allocation", of: []string{"pkg/allocation"}, named: []string{"k8s.io/client-go"},
-		ours:    []string{"pkg/gpu", "pkg/disk", "pkg/checkpoint", "pkg/metrics", "pkg/podresources", "pkg/hostfs", "pkg/backoff"},
+		ours:    []string{"pkg/gpu", "pkg/disk", "pkg/checkpoint", "pkg/metrics", "pkg/podresources", "pkg/grpcread", "pkg/hostfs", "pkg/backoff"},
 		because: "which container has which device is read from records, the kubelet, the runtime and /proc, never from the API server",
 	},
 	{
@@ -207,7 +207,10 @@ var walls = []wall{
 		because: "metrics show what others report, and ask no driver",
 	},
 	{
-		name: "podresources", of: []string{"pkg/podresources"}, ours: none,
+		name: "grpcread", of: []string{"pkg/grpcread"}, ours: none, tests: true, because: "it reads any answer, and knows none",
+	},
+	{
+		name: "podresources", of: []string{"pkg/podresources"}, ours: []string{"pkg/grpcread"},
 		because: "the kubelet's list of pods is for the plugin and for the exporter, which prepares nothing",
 	},
 	{

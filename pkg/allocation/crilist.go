@@ -1,0 +1,90 @@
+package allocation
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/prism-gpu/prism/pkg/grpcread"
+)
+
+const (
+	// criQuiet is how long the runtime may send nothing, criLongest how long a list may take. Rounds of samples wait for it.
+	criQuiet, criLongest = time.Second, 10 * time.Second
+	criList              = "/runtime.v1.RuntimeService/ListContainers"
+)
+
+// Numbers of fields in k8s.io/cri-api/pkg/apis/runtime/v1.
+const (
+	criContainers                          = 1
+	criID, criState, criCreated, criLabels = 1, 6, 7, 8
+	criLabelName, criLabelValue            = 1, 2
+)
+
+// listed is a container that the runtime lists. Runtimes list annotations too, which have as much of a pod's specification as its author has
+// written.
+type listed struct {
+	id      string
+	exited  bool
+	created int64
+	name    name
+	podUID  string
+}
+
+// list asks the runtime for all its containers. Their number is that of containers that the runtime has made, so each one is kept.
+func (s runtimeSocket) list(ctx context.Context) (all []listed, err error) {
+	path, err := s.path()
+	if err != nil {
+		return nil, err
+	}
+	runtime := grpcread.Client{Socket: path, Quiet: criQuiet, Longest: criLongest}
+	err = runtime.Call(ctx, criList, func(f grpcread.Field) error {
+		if f.Number != criContainers {
+			return nil
+		}
+		var one listed
+		err := f.Each(one.read)
+		all = append(all, one)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("asking the container runtime at %s for its containers: %w", path, err)
+	}
+	return all, nil
+}
+
+// read reads a field of a container.
+func (l *listed) read(f grpcread.Field) error {
+	switch f.Number {
+	case criID:
+		id, err := f.Text()
+		l.id = string(id)
+		return err
+	case criState:
+		l.exited = f.Value == uint64(cri.ContainerState_CONTAINER_EXITED)
+	case criCreated:
+		l.created = int64(f.Value) //nolint:gosec // a protobuf int64 is sent like this
+	case criLabels:
+		return l.label(f)
+	}
+	return nil
+}
+
+// label reads a label, if it is one that names the container.
+func (l *listed) label(f grpcread.Field) error {
+	var into *string
+	return f.Each(func(f grpcread.Field) error {
+		text, err := f.Text()
+		switch {
+		case f.Number == criLabelName:
+			into = map[string]*string{
+				labelNamespace: &l.name.namespace, labelPod: &l.name.pod, labelPodUID: &l.podUID, labelContainer: &l.name.container,
+			}[string(text)]
+		case f.Number == criLabelValue && into != nil:
+			*into = string(text)
+		}
+		return err
+	})
+}

@@ -1,0 +1,150 @@
+package grpcread
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	// prefix is the length of what precedes a message: whether it is compressed, and its length in 4 bytes, the highest first.
+	prefix = 5
+	// window is how much of an answer the server may send before it is read, and buffered what is decoded at a time.
+	window, buffered = 256 << 10, 32 << 10
+)
+
+// Client calls a gRPC server.
+type Client struct {
+	// Socket is the path of the server's socket.
+	Socket string
+	// Quiet is how long the server may send nothing, Longest how long a call may take.
+	Quiet, Longest time.Duration
+}
+
+// Call calls a method, such as "/v1.PodResourcesLister/List", with an empty request, and passes the fields of the answer to visit while the
+// answer arrives. Fields that were passed before an error do not count. Call returns the error of visit, a gRPC status, or why the answer could not be
+// read.
+func (c Client) Call(ctx context.Context, method string, visit func(Field) error) error {
+	return c.limit(ctx, func(ctx context.Context, more func()) error {
+		return c.post(ctx, method, func(response *http.Response) error {
+			return read(response, bufio.NewReaderSize(progress{response.Body, more}, buffered), visit)
+		})
+	})
+}
+
+// limit makes a call that calls more whenever the server has sent something, and ends it at the client's limits.
+func (c Client) limit(ctx context.Context, call func(ctx context.Context, more func()) error) error {
+	ctx, stop := context.WithTimeoutCause(ctx, c.Longest, fmt.Errorf("the answer takes longer than %s", c.Longest))
+	defer stop()
+	ctx, silent := context.WithCancelCause(ctx)
+	defer silent(nil)
+	quiet := time.AfterFunc(c.Quiet, func() { silent(fmt.Errorf("the server sent nothing for %s", c.Quiet)) })
+	defer quiet.Stop()
+	err := call(ctx, func() { quiet.Reset(c.Quiet) })
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// post sends an empty message over a connection of its own, as HTTP/2 without TLS.
+func (c Client) post(ctx context.Context, method string, read func(*http.Response) error) error {
+	connection, err := (&net.Dialer{}).DialContext(ctx, "unix", c.Socket)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = connection.Close() }() // the transport keeps one that it made for a call that has ended
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{
+		Protocols: protocols, DisableCompression: true, HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: window},
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return connection, nil },
+	}
+	defer transport.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost"+method, bytes.NewReader(make([]byte, prefix)))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/grpc")
+	request.Header.Set("TE", "trailers")
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }() // nothing follows the status
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("the server answered %s, which is not gRPC", response.Status)
+	}
+	return read(response)
+}
+
+// read reads the message and the status of an answer.
+func read(response *http.Response, in *bufio.Reader, visit func(Field) error) error {
+	var head [prefix]byte
+	_, err := io.ReadFull(in, head[:])
+	if errors.Is(err, io.EOF) { // no message: the status is in the trailer, or in the header of an answer without a body
+		return cmp.Or(statusOf(response.Header, response.Trailer), io.ErrUnexpectedEOF)
+	}
+	if err != nil {
+		return err
+	}
+	if head[0] != 0 {
+		return errors.New("the server sent a compressed message, which was not asked for")
+	}
+	m := message{stream: &stream{Reader: in}, end: uint64(binary.BigEndian.Uint32(head[1:]))}
+	if err := m.each(visit); err != nil {
+		return err
+	}
+	if _, err := in.ReadByte(); !errors.Is(err, io.EOF) {
+		return errors.Join(err, errors.New("the server did not end its answer after one message"))
+	}
+	return statusOf(response.Trailer)
+}
+
+// statusOf returns the error of the first header that has a status.
+func statusOf(headers ...http.Header) error {
+	for _, header := range headers {
+		text := header.Get("Grpc-Status")
+		if text == "" {
+			continue
+		}
+		code, err := strconv.ParseUint(text, 10, 32)
+		if err != nil {
+			return fmt.Errorf("the server sent the gRPC status %q", text)
+		}
+		message, err := url.PathUnescape(header.Get("Grpc-Message"))
+		if err != nil {
+			message = header.Get("Grpc-Message")
+		}
+		return status.Error(codes.Code(code), message)
+	}
+	return errors.New("the server sent no gRPC status")
+}
+
+// progress calls more whenever the server has sent something.
+type progress struct {
+	io.Reader
+
+	more func()
+}
+
+func (p progress) Read(into []byte) (int, error) {
+	n, err := p.Reader.Read(into)
+	if n > 0 {
+		p.more()
+	}
+	return n, err
+}

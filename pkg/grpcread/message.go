@@ -1,0 +1,172 @@
+package grpcread
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// MaxText is how many bytes Field.Text returns. Names in Kubernetes have at most 253.
+const MaxText = 1024
+
+// errShort is why a field does not fit into its message.
+var errShort = errors.New("a field is longer than its message")
+
+// stream is what fields are read from. Fields point into it by their place, so that none of them costs an allocation.
+type stream struct {
+	*bufio.Reader
+
+	// read is how many bytes were read.
+	read uint64
+}
+
+// message is the part of a stream up to end that is a protobuf message, or a text.
+type message struct {
+	*stream
+
+	end uint64
+}
+
+// Field is a field of a message. It is valid until the function that it was passed to returns.
+type Field struct {
+	// Number is the field's number in the definition of the message.
+	Number int
+	// Value is the value of a varint or of a number of fixed size, and 0 of other types.
+	Value uint64
+	// body are the bytes of a text or of a message; a number has none.
+	body message
+}
+
+// Text returns the first MaxText bytes of a text. They are valid until the field is.
+func (f Field) Text() ([]byte, error) {
+	if f.body.stream == nil {
+		return nil, fmt.Errorf("field %d is a number, not a text", f.Number)
+	}
+	text, err := f.body.Peek(int(min(f.body.left(), MaxText)))
+	return text, cut(err)
+}
+
+// Each passes the fields of the message in this field to visit, in the order in which they were sent. What visit does not read of a field is
+// skipped. It returns the error of visit, or why the message could not be read.
+func (f Field) Each(visit func(Field) error) error {
+	if f.body.stream == nil {
+		return fmt.Errorf("field %d is a number, not a message", f.Number)
+	}
+	return f.body.each(visit)
+}
+
+func (m message) each(visit func(Field) error) error {
+	for m.left() > 0 {
+		f, err := m.next()
+		if err != nil {
+			return fmt.Errorf("reading a protobuf message: %w", err)
+		}
+		if err := visit(f); err != nil {
+			return err
+		}
+		if err := f.body.skip(); err != nil {
+			return fmt.Errorf("reading field %d of a protobuf message: %w", f.Number, err)
+		}
+	}
+	return nil
+}
+
+// left is the number of bytes of the message that were not read.
+func (m message) left() uint64 { return m.end - m.read }
+
+// next reads a field up to its bytes.
+func (m message) next() (Field, error) {
+	tag, err := m.varint()
+	if err != nil {
+		return Field{}, err
+	}
+	number, kind := protowire.DecodeTag(tag)
+	f := Field{Number: int(number)}
+	if number < protowire.MinValidNumber {
+		return f, fmt.Errorf("%d is not the tag of a field", tag)
+	}
+	switch kind {
+	case protowire.VarintType:
+		f.Value, err = m.varint()
+	case protowire.Fixed32Type:
+		f.Value, err = m.fixed(4)
+	case protowire.Fixed64Type:
+		f.Value, err = m.fixed(8)
+	case protowire.BytesType:
+		f.body, err = m.inner()
+	default:
+		err = fmt.Errorf("field %d has wire type %d, which proto3 does not have", number, kind)
+	}
+	return f, err
+}
+
+// inner returns the bytes of a field whose length is next.
+func (m message) inner() (message, error) {
+	length, err := m.varint()
+	if err != nil {
+		return message{}, err
+	}
+	if length > m.left() {
+		return message{}, errShort
+	}
+	return message{stream: m.stream, end: m.read + length}, nil
+}
+
+func (m message) varint() (value uint64, err error) {
+	for shift := 0; shift < 64; shift += 7 {
+		b, err := m.byte()
+		if err != nil {
+			return 0, err
+		}
+		if value |= uint64(b&0x7f) << shift; b < 0x80 {
+			return value, nil
+		}
+	}
+	return 0, errors.New("a varint has more than 64 bits")
+}
+
+// fixed reads a number of that many bytes, the lowest first.
+func (m message) fixed(size int) (value uint64, err error) {
+	for i := range size {
+		b, err := m.byte()
+		if err != nil {
+			return 0, err
+		}
+		value |= uint64(b) << (8 * i)
+	}
+	return value, nil
+}
+
+func (m message) byte() (byte, error) {
+	if m.left() == 0 {
+		return 0, errShort
+	}
+	b, err := m.ReadByte()
+	if err == nil {
+		m.read++
+	}
+	return b, cut(err)
+}
+
+// skip discards what is left of a message; the zero value has nothing.
+func (m message) skip() error {
+	for m.stream != nil && m.left() > 0 {
+		n, err := m.Discard(int(min(m.left(), math.MaxInt32)))
+		if m.read += uint64(n); err != nil { //nolint:gosec // a number of bytes
+			return cut(err)
+		}
+	}
+	return nil
+}
+
+// cut is the error where the stream ends within a message.
+func cut(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
