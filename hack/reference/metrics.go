@@ -16,7 +16,7 @@ func metricsPage(string) (string, error) {
 	readings := diagnostics.Readings{}
 	zero(reflect.ValueOf(&readings).Elem())
 	nothing := func() int64 { return 0 }
-	readings.Steps = diagnostics.MPSMetrics(nothing, nothing)
+	readings.Steps = diagnostics.MPSMetrics(nothing, nothing, nothing)
 	ofController := prometheus.NewRegistry()
 	controller.NewMetrics(ofController, version)
 	out := newText("Metrics", "the metric registries of both programs and from pkg/metrics")

@@ -175,7 +175,7 @@ func (r *readings) Collect(ch chan<- prometheus.Metric) {
 }
 
 // MPSMetrics are the metrics of the step that shares GPUs with MPS, which reads them from these counts.
-func MPSMetrics(restarts, limitsChanged func() int64) []prepare.Metric {
+func MPSMetrics(restarts, limitsChanged, failures func() int64) []prepare.Metric {
 	return []prepare.Metric{
 		{
 			Name: "prism_mps_restarts_total", Help: "MPS control daemons that had exited and were started again.", Counter: true,
@@ -184,6 +184,11 @@ func MPSMetrics(restarts, limitsChanged func() int64) []prepare.Metric {
 		{
 			Name: "prism_mps_limits_changed_total", Help: "Limits of MPS control daemons that a process had changed and that were restored.", Counter: true,
 			Read: func() float64 { return float64(limitsChanged()) },
+		},
+		{
+			Name: "prism_mps_reconcile_errors_total", Counter: true,
+			Help: "Attempts to keep MPS control daemons, compute modes and limits as claims need them that failed; Events of the node say why.",
+			Read: func() float64 { return float64(failures()) },
 		},
 	}
 }

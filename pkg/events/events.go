@@ -21,6 +21,7 @@ const (
 	MPSLimitsChanged             = "MPSLimitsChanged"
 	MPSServerRestarted           = "MPSServerRestarted"
 	MPSSingleUser                = "MPSSingleUser"
+	MPSStateUnreadable           = "MPSStateUnreadable"
 	MPSUnavailable               = "MPSUnavailable"
 	NVIDIADriverAvailable        = "NVIDIADriverAvailable"
 	NVIDIADriverUnavailable      = "NVIDIADriverUnavailable"

@@ -72,6 +72,10 @@ func ofMPS() []Event {
 			"Use one user ID in all containers that share the GPU, or install a later driver.",
 		},
 		{
+			MPSStateUnreadable, true, node, "The records of claims, or the saved compute modes, cannot be read: no MPS control daemon is checked meanwhile.",
+			"Act on the cause in the text, which is an error of the plugin's directory; it is read again every 10 s.",
+		},
+		{
 			MPSUnavailable, true, node, "The MPS service of the node does not answer, or can start no control daemon; no new claim gets an MPS share there.",
 			"Set the chart value mps.enabled to true, check the pod of the MPS service on the node, or act on the cause in the text.",
 		},

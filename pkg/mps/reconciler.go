@@ -20,6 +20,8 @@ type Reconciler struct {
 	// preparing are the devices of which something is saved and that no claim shares yet, or any more, with the time until they are checked
 	// again: nothing reports that a claim is prepared, which another process may do.
 	preparing map[gpu.MPSDaemonID]time.Duration
+	// unread is why the last round could not read which devices are shared; empty if it could.
+	unread string
 }
 
 // ReconcilerPorts are the dependencies of a Reconciler.
@@ -46,6 +48,9 @@ type Reports struct {
 	SingleUser func(d Shared)
 	// Failed: the device cannot be used. It is called once per cause, until the device can be used.
 	Failed func(d Shared, err error)
+	// Unread: the records of claims, or what is saved of devices, cannot be read, so no device is checked. It is called once per cause, until
+	// they can be read.
+	Unread func(err error)
 }
 
 // progress is what a Reconciler remembers of a device.
@@ -70,8 +75,10 @@ const (
 	restartFirst = time.Second
 	restartMost  = 5 * time.Minute
 	calm         = 10 * time.Minute
-	// unreadable is the time between two attempts to read the records.
+	// unreadable is the time between two attempts to read what is saved and the records.
 	unreadable = 10 * time.Second
+	// shortest is the least time between two rounds without news.
+	shortest = 100 * time.Millisecond
 	// unwatched is how often daemons are checked that no service watches, and devices at most that claims are prepared for.
 	unwatched = 5 * time.Second
 	// preparingFirst is how soon a device is checked first that a claim is prepared for.
@@ -92,7 +99,7 @@ func (r *Reconciler) Run(ctx context.Context) {
 			checked = time.Now()
 		}
 		wait := min(r.Reconcile(ctx, full), period-time.Since(checked))
-		timer := time.NewTimer(max(wait, 0))
+		timer := time.NewTimer(max(wait, shortest))
 		select {
 		case <-news:
 		case <-timer.C:
@@ -105,15 +112,14 @@ func (r *Reconciler) Run(ctx context.Context) {
 // Reconcile checks every shared device: whether its daemon runs, and, for a full check, whether its mode and limits are in force. It returns
 // after which time it has to be called again although nothing changes.
 func (r *Reconciler) Reconcile(ctx context.Context, full bool) (wait time.Duration) {
-	kept, err := r.Store.present()
-	if err != nil || len(kept) == 0 {
+	kept, records, err := r.read()
+	if r.noteUnread(err); err != nil {
+		return unreadable
+	}
+	if len(kept) == 0 {
 		r.keep(nil)
 		r.preparing = nil
 		return period
-	}
-	records, err := r.Records()
-	if err != nil {
-		return unreadable
 	}
 	devices := shared(records, r.BootID)
 	r.keep(devices)
@@ -126,6 +132,28 @@ func (r *Reconciler) Reconcile(ctx context.Context, full bool) (wait time.Durati
 	}
 	checking.Wait()
 	return min(r.wait(), r.prepared(kept))
+}
+
+// read returns what is saved of devices and, if anything is, the records of claims.
+func (r *Reconciler) read() (map[gpu.MPSDaemonID]saved, []*checkpoint.Record, error) {
+	kept, err := r.Store.present()
+	if err != nil || len(kept) == 0 {
+		return kept, nil, err
+	}
+	records, err := r.Records()
+	return kept, records, err
+}
+
+// noteUnread counts and reports an error of read.
+func (r *Reconciler) noteUnread(err error) {
+	before := r.unread
+	if r.unread = ""; err == nil {
+		return
+	}
+	r.Counts.failures.Add(1)
+	if r.unread = err.Error(); r.unread != before {
+		r.Report.Unread(err)
+	}
 }
 
 // observe reports a server that has been started again by whatever noticed first that it had exited.
@@ -218,8 +246,11 @@ func (r *Reconciler) wait() time.Duration {
 		if unavailable && !p.prohibited {
 			next = min(next, unwatched)
 		}
-		if p.failing != "" {
-			next = min(next, max(time.Until(p.next), 0))
+		// One whose time has come was not attempted: the service is silent, and news of it wakes the loop.
+		if left := time.Until(p.next); p.failing != "" && left > 0 {
+			next = min(next, left)
+		} else if p.failing != "" {
+			next = min(next, restartFirst)
 		}
 	}
 	return next

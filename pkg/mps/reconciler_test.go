@@ -74,6 +74,7 @@ func (n *sharedNode) newReconciler() *Reconciler {
 			ServerRestarted: func(d Shared) { report("server of %s restarted with %d shares", d.ID, d.Shares) },
 			SingleUser:      func(d Shared) { report("single user %s", d.ID) },
 			Failed:          func(d Shared, err error) { report("failed %s: %v", d.ID, err) },
+			Unread:          func(err error) { report("unread %v", err) },
 		},
 	})
 }

@@ -34,8 +34,11 @@ func (r *Reconciler) check(ctx context.Context, d Shared, known saved, full bool
 		}
 		return r.repair(ctx, d, full)
 	})
-	if ctx.Err() != nil || !locked { // a claim that is prepared for long keeps the lock; the next check waits for it again
+	if ctx.Err() != nil {
 		return
+	}
+	if !locked && checking.Err() != nil {
+		err = fmt.Errorf("%w %s: %w", errLockTaken, d.GPU, err)
 	}
 	if r.note(d.ID, err) {
 		r.Report.Failed(d, err)
@@ -76,11 +79,15 @@ func (r *Reconciler) now(id gpu.MPSDaemonID) (*Shared, error) {
 	return nil, nil
 }
 
-// errTooSoon: the daemon was started too recently.
-var errTooSoon = errors.New("it exits again and again")
+var (
+	// errTooSoon: the daemon was started too recently.
+	errTooSoon = errors.New("it exits again and again")
+	// errLockTaken: a claim that is prepared for long keeps the lock. The device may work, and its check waits for the lock again.
+	errLockTaken = errors.New("waiting for the lock of GPU")
+)
 
 // note remembers why a device cannot be used, when it is repaired again, and reports whether that is news. A service that does not answer is
-// reported for all devices together.
+// reported for all devices together; a lock that is taken is only counted.
 func (r *Reconciler) note(id gpu.MPSDaemonID, err error) (news bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,9 +100,14 @@ func (r *Reconciler) note(id gpu.MPSDaemonID, err error) (news bool) {
 		return false
 	}
 	p.failing = err.Error()
-	if !errors.Is(err, errTooSoon) {
-		p.wait()
+	if errors.Is(err, errTooSoon) {
+		return before != p.failing
 	}
+	r.Counts.failures.Add(1)
+	if errors.Is(err, errLockTaken) { // it has waited for long enough
+		return false
+	}
+	p.wait()
 	return before != p.failing && !errors.Is(err, gpu.ErrMPSUnavailable)
 }
 

@@ -10,7 +10,7 @@ import (
 
 // Counts are what metrics show of a process.
 type Counts struct {
-	restarts, limitsChanged atomic.Int64
+	restarts, limitsChanged, failures atomic.Int64
 }
 
 // Restarts counts the control daemons that had exited and were started again.
@@ -18,6 +18,9 @@ func (c *Counts) Restarts() int64 { return c.restarts.Load() }
 
 // LimitsChanged counts how often limits of a control daemon were changed by others and set again.
 func (c *Counts) LimitsChanged() int64 { return c.limitsChanged.Load() }
+
+// Failures counts the attempts to keep shared devices usable that failed.
+func (c *Counts) Failures() int64 { return c.failures.Load() }
 
 // enforcement is how the memory of MPS clients is limited: a client that changes its environment escapes.
 const enforcement = "cooperative"

@@ -129,11 +129,12 @@ func (w *Watcher) Run(ctx context.Context, of Watched) error {
 		case err == nil:
 			wait, failing = askFirst, time.Time{}
 			w.report(of, next)
+			before := after
 			after = revision
 			if next.answer.Problem != "" { // the end of it changes no revision
 				after = 0
 			}
-			if after <= 0 { // it would answer at once, again and again
+			if unchanged := revision == before && time.Since(asked) < askMost; unchanged || after <= 0 { // it would answer at once, again and again
 				w.pause(ctx, askMost)
 			}
 			continue

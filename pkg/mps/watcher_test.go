@@ -291,12 +291,7 @@ func TestRun_DaemonDies_RestartedWithoutWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newSharedNode(t)
 		ctx, stop := context.WithCancel(t.Context())
-		watching, reconciling := make(chan struct{}), make(chan struct{})
-		go func() {
-			defer close(watching)
-			_ = n.r.Watcher.Run(ctx, Watched{Needed: func() bool { return true }, Changed: func(_, _ Answer) {}})
-		}()
-		go func() { defer close(reconciling); n.r.Run(ctx) }()
+		ended := n.run(ctx)
 		after(0)
 		n.since()
 		n.exit(daemonA)
@@ -321,8 +316,7 @@ func TestRun_DaemonDies_RestartedWithoutWaiting(t *testing.T) {
 		calls := n.since()
 		assert.LessOrEqual(t, len(calls), 10*5, calls)
 		stop()
-		<-watching
-		<-reconciling
+		ended()
 	})
 }
 

@@ -115,7 +115,7 @@ type mpsStep struct {
 
 // Metrics are those of this process.
 func (s mpsStep) Metrics() []prepare.Metric {
-	return diagnostics.MPSMetrics(s.Counts.Restarts, s.Counts.LimitsChanged)
+	return diagnostics.MPSMetrics(s.Counts.Restarts, s.Counts.LimitsChanged, s.Counts.Failures)
 }
 
 // states counts the control daemons by state.
@@ -154,6 +154,11 @@ func (s *mpsService) reconciler(ctx context.Context, tx *prepare.Transaction, re
 			Failed: func(d mps.Shared, err error) {
 				klog.FromContext(ctx).Error(err, "A GPU with MPS shares cannot be used", "daemon", d.ID, "gpu", d.GPU)
 				recorder.Warn(events.MPSDaemonFailed, events.ActionReconcile, fmt.Sprintf("The MPS shares of GPU %s cannot be used: %v", d.GPU, err))
+			},
+			Unread: func(err error) {
+				klog.FromContext(ctx).Error(err, "MPS control daemons are not checked")
+				recorder.Warn(events.MPSStateUnreadable, events.ActionReconcile, fmt.Sprintf("MPS control daemons that exit are not started again, and limits "+
+					"that a process changes are not restored: %v", err))
 			},
 		},
 	})

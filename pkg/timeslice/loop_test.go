@@ -1,0 +1,72 @@
+package timeslice
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+const (
+	// failTime is how long a port fails, and mostRounds how often the loop may try meanwhile.
+	failTime   = 10 * time.Second
+	mostRounds = 20
+)
+
+var errFails = errors.New("input/output error")
+
+// unreadable is a disk whose files cannot be read.
+type unreadable struct{ disk.OS }
+
+func (unreadable) Read(string) ([]byte, error) { return nil, errFails }
+
+// TestRun_PortFails_FewRounds: a loop that cannot set intervals waits before it tries again, and reports why. What Wanted returns as an error is
+// reported by the layout.
+func TestRun_PortFails_FewRounds(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func(k *configuredNode, r *Reconciler){
+		"tool":   func(k *configuredNode, _ *Reconciler) { k.refusal = errFails },
+		"store":  func(k *configuredNode, r *Reconciler) { r.Store = NewStore(unreadable{}, k.dir, "boot-1") },
+		"wanted": func(k *configuredNode, _ *Reconciler) { k.unknown = errFails },
+		"driver": func(k *configuredNode, _ *Reconciler) { k.unknown = gpu.ErrDriverNotLoaded },
+		"lock": func(_ *configuredNode, r *Reconciler) {
+			r.WithGPULock = func(context.Context, gpu.UUID, func(context.Context) error) error { return errFails }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				k := newConfiguredNode(t)
+				k.wanted = intervals("Long", "Short")
+				r := k.newReconciler("boot-1")
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				rounds, wanted := 0, r.Wanted
+				r.Wanted = func() (map[gpu.UUID]gpu.Interval, error) {
+					if rounds++; rounds > 100*mostRounds {
+						stop() // time stands still for a loop that does not wait
+					}
+					return wanted()
+				}
+				fail(k, r)
+				ended := make(chan struct{})
+				go func() { defer close(ended); r.Run(ctx) }()
+				k.after(failTime)
+				require.NoError(t, ctx.Err(), "it does not wait")
+				stop()
+				<-ended
+				assert.LessOrEqual(t, rounds, mostRounds)
+				if k.unknown == nil {
+					assert.Len(t, k.failed, 2, "each GPU once")
+				}
+			})
+		})
+	}
+}
