@@ -18,6 +18,9 @@ type Daemons interface {
 	Daemons(ctx context.Context, after int64) (daemons []gpu.MPSDaemon, revision int64, err error)
 	// Start has the control daemon run, without a server if it has none yet.
 	Start(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error)
+	// StartNew does that for a device that no claim uses: a daemon with other settings, or that has accepted clients, is replaced, and the files that
+	// clients have left are removed. *gpu.MPSClientsError: clients are connected.
+	StartNew(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error)
 	// Ensure has it run with its server, where one server is for all users. A daemon that runs keeps its settings.
 	Ensure(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error)
 	// RestoreLimits sets the limits of the daemon and of its servers to those of the spec.

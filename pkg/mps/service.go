@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"syscall"
 
@@ -32,8 +33,10 @@ func (s *Service) share(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDae
 		return err
 	}
 	switch {
-	case kept == nil || kept.Device != spec.Device || kept.outdated(s.Load()):
-		return s.first(ctx, id, spec)
+	case kept == nil || kept.Device != spec.Device:
+		return s.first(ctx, id, spec, s.startNew)
+	case kept.outdated(s.Load()): // claims that have the directory may be prepared all the same
+		return s.first(ctx, id, spec, s.start)
 	case !kept.Prohibited && s.died(ctx, id):
 		if err := s.prohibit(ctx, id, kept); err != nil {
 			return err
@@ -60,9 +63,12 @@ func (s *Service) died(ctx context.Context, id gpu.MPSDaemonID) bool {
 	return d == nil || d.State != gpu.MPSRunning
 }
 
+// starts is how a control daemon is started: for a device without claims, or again.
+type starts func(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error)
+
 // first starts the control daemon of a device that is not shared yet. It is started before anything is saved, so that what is saved names
 // its process; until it has a server it uses nothing.
-func (s *Service) first(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) error {
+func (s *Service) first(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec, start starts) error {
 	modes, err := s.Modes()
 	if err != nil {
 		return err
@@ -75,7 +81,7 @@ func (s *Service) first(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDae
 		return fmt.Errorf("the compute mode of %[1]s is %[2]s, which an administrator has set, so no program can use it: "+
 			"set another one on the node with nvidia-smi -i %[1]s -c 0", spec.Device, before)
 	}
-	daemon, err := s.start(ctx, id, spec)
+	daemon, err := start(ctx, id, spec)
 	if err != nil {
 		return err
 	}
@@ -101,7 +107,7 @@ func (s *Service) first(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDae
 
 // accept has the daemon accept clients, and only then saves that nothing is left to do for them.
 func (s *Service) accept(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec, kept *saved) (gpu.MPSDaemon, error) {
-	daemon, err := s.run(ctx, id, spec, s.Daemons.Ensure)
+	daemon, err := s.run(ctx, id, spec, s.Daemons.Ensure, sameDevice)
 	if err != nil {
 		return daemon, err
 	}
@@ -165,24 +171,31 @@ func (s *Service) set(ctx context.Context, id gpu.MPSDaemonID, kept *saved, mode
 
 // start has the control daemon run, without a server if it has none yet.
 func (s *Service) start(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {
-	return s.run(ctx, id, spec, s.Daemons.Start)
+	return s.run(ctx, id, spec, s.Daemons.Start, sameDevice)
 }
+
+// startNew does that for a device that no claim uses yet. Its settings are all those of the spec, also with an MPS service of an earlier version.
+func (s *Service) startNew(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {
+	return s.run(ctx, id, spec, s.Daemons.StartNew, func(a, b gpu.MPSDaemonSpec) bool { return a == b })
+}
+
+// sameDevice: a daemon that runs keeps its other settings, which claims rely on.
+func sameDevice(a, b gpu.MPSDaemonSpec) bool { return a.Device == b.Device }
 
 // ensure has the control daemon run with its server, and saves its process where that is another one.
 func (s *Service) ensure(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec, kept *saved) error {
-	daemon, err := s.run(ctx, id, spec, s.Daemons.Ensure)
+	daemon, err := s.run(ctx, id, spec, s.Daemons.Ensure, sameDevice)
 	if err == nil && daemon.PID != kept.PID {
 		err = s.save(id, kept, daemon)
 	}
 	return err
 }
 
-// run starts the control daemon with one of the port's calls. One that serves another MIG device at the same place is replaced.
-func (s *Service) run(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec,
-	call func(context.Context, gpu.MPSDaemonID, gpu.MPSDaemonSpec) (gpu.MPSDaemon, error),
-) (gpu.MPSDaemon, error) {
+// run starts the control daemon with one of the port's calls. One whose settings do not fit is replaced: it serves another MIG device at the
+// same place, or an earlier claim.
+func (s *Service) run(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec, call starts, fits func(a, b gpu.MPSDaemonSpec) bool) (gpu.MPSDaemon, error) {
 	daemon, err := call(ctx, id, spec)
-	if err == nil && daemon.Spec.Device != spec.Device {
+	if err == nil && !fits(daemon.Spec, spec) {
 		if err = s.Daemons.Stop(ctx, id); err == nil {
 			daemon, err = call(ctx, id, spec)
 		}
@@ -224,19 +237,20 @@ func (s *Service) release(ctx context.Context, id gpu.MPSDaemonID, target gpu.UU
 	return s.Store.remove(id)
 }
 
-// stop stops the daemon. Where the service does not answer, a daemon whose process is gone counts as stopped.
+// stop stops the daemon. Only an answer of the service proves that: without one it may have a daemon that was not saved, or be about to start
+// one, and of a daemon whose process is gone the directory is left, with files of its clients. If no service has run since the boot, there is
+// nothing.
 func (s *Service) stop(ctx context.Context, id gpu.MPSDaemonID, kept *saved) error {
 	err := s.Daemons.Stop(ctx, id)
-	if !errors.Is(err, gpu.ErrMPSUnavailable) {
+	switch {
+	case !errors.Is(err, gpu.ErrMPSUnavailable):
 		return err
-	}
-	if kept == nil { // no process was ever known to run
+	case kept == nil && errors.Is(err, fs.ErrNotExist):
 		return nil
-	}
-	if s.daemonRuns(kept) {
+	case kept != nil && s.daemonRuns(kept):
 		return fmt.Errorf("it runs with pid %d on the host: %w", kept.PID, explained(err))
 	}
-	return nil
+	return fmt.Errorf("whether it is stopped, and its files are removed, is not known: %w", explained(err))
 }
 
 // daemonRuns reports whether the process of the daemon runs, which no service is needed to find out.

@@ -26,7 +26,7 @@ func TestStep_SharesOfGPU_FirstMakesLastRemoves(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	step := w.step()
-	for i, want := range [][]string{{"mode", "start", "Exclusive_Process", "ensure"}, {"ensure"}, {"ensure"}} {
+	for i, want := range [][]string{{"mode", "new", "Exclusive_Process", "ensure"}, {"ensure"}, {"ensure"}} {
 		made, err := step.Do(t.Context(), use(2048, 25))
 		require.NoError(t, err)
 		assert.Empty(t, made)
@@ -61,7 +61,7 @@ func TestStep_ModeOfAdministrator_KeptOrRefused(t *testing.T) {
 	w.modes[string(uuidA)] = gpu.ComputeExclusiveProcess
 	_, err := step.Do(t.Context(), use(0, 0))
 	require.NoError(t, err)
-	assert.Equal(t, []string{"mode", "start", "ensure"}, w.since())
+	assert.Equal(t, []string{"mode", "new", "ensure"}, w.since())
 	require.NoError(t, step.Undo(t.Context(), last(use(0, 0))))
 	assert.Equal(t, gpu.ComputeExclusiveProcess, w.mode(string(uuidA)))
 
@@ -98,50 +98,6 @@ func TestStep_DriverRefusesMode_NothingToRestore(t *testing.T) {
 	w.since()
 	require.NoError(t, w.step().Undo(t.Context(), last(use(0, 0))))
 	assert.Equal(t, []string{"stop", "Default"}, w.since())
-}
-
-// TestStep_ServiceDiesBeforeItAnswers_UndoneLater: the daemon may run, and is stopped once the service answers again. Until then the compute mode stays,
-// unless the process of the daemon is gone.
-func TestStep_ServiceDiesBeforeItAnswers_UndoneLater(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	step := w.step()
-	w.mute = true
-	_, err := step.Do(t.Context(), use(0, 0))
-	require.ErrorIs(t, err, gpu.ErrMPSUnavailable)
-	require.ErrorIs(t, err, gpu.ErrTimeout, "it is retried")
-	require.ErrorContains(t, err, "mps.enabled")
-	assert.Equal(t, gpu.ComputeDefault, w.mode(string(uuidA)))
-	require.NoError(t, step.Undo(t.Context(), last(use(0, 0))), "a daemon without server uses nothing")
-	w.down = nil
-	found, err := step.Find(t.Context())
-	require.NoError(t, err)
-	require.Len(t, found, 1, "it is collected")
-	require.NoError(t, step.Undo(t.Context(), found[0]))
-	assert.Empty(t, w.daemons)
-
-	_, err = step.Do(t.Context(), use(0, 0))
-	require.NoError(t, err)
-	w.down = errors.New("connection refused")
-	err = step.Undo(t.Context(), last(use(0, 0)))
-	require.EqualError(t, err, "stopping MPS control daemon aaaaaaaa of GPU "+string(uuidA)+": it runs with pid 102 on the host: the MPS service does not answer: "+
-		"connection refused; MPS shares need the MPS service on this node, which runs where the chart value mps.enabled is true")
-	assert.Equal(t, gpu.ComputeExclusiveProcess, w.mode(string(uuidA)))
-	w.daemons[daemonA].State = gpu.MPSDead // with the service's pod
-	require.NoError(t, step.Undo(t.Context(), last(use(0, 0))))
-	assert.Equal(t, gpu.ComputeDefault, w.mode(string(uuidA)))
-	assert.Empty(t, w.files(t))
-}
-
-func TestStep_AnotherProcessHasPIDOfDaemon_CountsAsStopped(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	step := w.step()
-	_, err := step.Do(t.Context(), use(0, 0))
-	require.NoError(t, err)
-	step.Process = func(int) (uint64, bool) { return 4711, true }
-	w.down = errors.New("no such file")
-	require.NoError(t, step.Undo(t.Context(), last(use(0, 0))))
 }
 
 func TestStep_ClientsConnected_NotStopped(t *testing.T) {
@@ -231,7 +187,7 @@ func TestStep_MIGDevice_FoundAtPlacement(t *testing.T) {
 	_, err = step.Do(t.Context(), useMIG())
 	require.NoError(t, err)
 	assert.Equal(t, uuidMIG, w.daemons[daemonM].Spec.Device)
-	assert.Equal(t, []string{"mode", "start", "ensure"}, w.since())
+	assert.Equal(t, []string{"mode", "new", "ensure"}, w.since())
 	require.NoError(t, step.Undo(t.Context(), last(useMIG())))
 	assert.Equal(t, []string{"stop"}, w.since())
 
@@ -240,7 +196,7 @@ func TestStep_MIGDevice_FoundAtPlacement(t *testing.T) {
 	_, err = step.Do(t.Context(), useMIG())
 	require.NoError(t, err, "it can be read and not set")
 	require.NoError(t, step.Undo(t.Context(), last(useMIG())))
-	assert.Equal(t, []string{"mode", "start", "Exclusive_Process", "ensure", "stop"}, w.since())
+	assert.Equal(t, []string{"mode", "new", "Exclusive_Process", "ensure", "stop"}, w.since())
 
 	delete(w.failing, "set")
 	_, err = step.Do(t.Context(), useMIG())

@@ -110,10 +110,11 @@ func TestReconcile_ServiceUnavailableDriverLoadedAgain_ModeRestored(t *testing.T
 	n.loseService(false)
 	n.r.Reconcile(t.Context(), false)
 	require.Equal(t, gpu.ComputeProhibited, n.mode(string(uuidA)))
+	require.ErrorIs(t, n.step().Undo(t.Context(), last(use(0, 0))), gpu.ErrMPSUnavailable)
+	n.down = nil
 	require.NoError(t, n.step().Undo(t.Context(), last(use(0, 0))))
 	assert.Equal(t, gpu.ComputeDefault, n.mode(string(uuidA)))
 	assert.Empty(t, n.files(t))
-	n.down = nil
 	_, err := n.step().Do(t.Context(), use(0, 0))
 	require.NoError(t, err)
 }

@@ -42,6 +42,8 @@ type world struct {
 	// down is why the service does not answer; mute: it does not answer to a call that it has done.
 	down error
 	mute bool
+	// older: the service is of a version that does not know devices without claims.
+	older bool
 	// problem is why the service can start no daemon.
 	problem string
 	// failing are the errors of single calls, of the service and of the driver.
@@ -143,6 +145,22 @@ func (w *world) Start(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemo
 	defer w.mu.Unlock()
 	if err := w.enter(ctx, "start"); err != nil {
 		return gpu.MPSDaemon{}, err
+	}
+	return *w.run(id, spec), w.leave()
+}
+
+// StartNew does what a service of this version does; an older one keeps a daemon that runs, and its files.
+func (w *world) StartNew(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.enter(ctx, "new"); err != nil {
+		return gpu.MPSDaemon{}, err
+	}
+	if d := w.daemons[id]; d != nil && !w.older && (d.Spec != spec || len(d.Servers) > 0) {
+		if len(w.clients) > 0 {
+			return gpu.MPSDaemon{}, &gpu.MPSClientsError{PIDs: w.clients}
+		}
+		delete(w.daemons, id)
 	}
 	return *w.run(id, spec), w.leave()
 }

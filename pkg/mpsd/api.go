@@ -84,9 +84,12 @@ func (s *Service) putDaemon(w http.ResponseWriter, r *http.Request) {
 	var err error
 	// What was begun is completed: a client that is gone comes back for it.
 	ctx := context.WithoutCancel(r.Context())
-	if query := r.URL.Query(); query.Get("limits") == "restore" {
+	switch query := r.URL.Query(); {
+	case query.Get("limits") == "restore":
 		daemon, err = s.RestoreLimits(ctx, id, spec)
-	} else {
+	case query.Get("unused") == "true":
+		daemon, err = s.StartNew(ctx, id, spec)
+	default:
 		daemon, err = s.Ensure(ctx, id, spec, query.Get("server") != "false")
 	}
 	answer(w, daemon, err)

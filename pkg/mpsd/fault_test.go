@@ -23,7 +23,7 @@ const faultEnv = "MPSD_TEST_FAULT"
 type faultRun struct {
 	Dir, Root string
 	Spec      gpu.MPSDaemonSpec
-	// Operation is put, delete or restore.
+	// Operation is put, new, delete or restore.
 	Operation string
 	// At is the effect, from 1.
 	At int
@@ -142,6 +142,8 @@ func (run faultRun) do() error {
 	switch run.Operation {
 	case "put":
 		_, err = s.Ensure(ctx, daemonID, run.Spec, true)
+	case "new":
+		_, err = s.StartNew(ctx, daemonID, run.Spec)
 	case "delete":
 		err = s.Stop(ctx, daemonID)
 	case "restore":

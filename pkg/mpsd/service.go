@@ -184,7 +184,19 @@ func (s *Service) Ensure(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDa
 		return gpu.MPSDaemon{}, err
 	}
 	defer d.release()
-	err = d.ensure(ctx, spec, server)
+	err = d.ensure(ctx, spec, wanted{server: server})
+	return d.describe(), err
+}
+
+// StartNew starts the control daemon, without a server, of a device that no claim uses. A daemon with other settings, or one that has accepted
+// clients, is replaced, and so is its directory. *gpu.MPSClientsError: clients are connected to it.
+func (s *Service) StartNew(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {
+	d, err := s.take(ctx, id, true)
+	if err != nil {
+		return gpu.MPSDaemon{}, err
+	}
+	defer d.release()
+	err = d.ensure(ctx, spec, wanted{unused: true})
 	return d.describe(), err
 }
 

@@ -13,10 +13,18 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
-// ensure returns when the daemon runs, with its server where wanted.
-func (d *daemon) ensure(ctx context.Context, spec gpu.MPSDaemonSpec, server bool) error {
+// wanted is what a request wants besides a daemon that runs.
+type wanted struct {
+	// server: its server, too.
+	server bool
+	// unused: no claim uses the device yet, so nothing is kept of a daemon of an earlier claim.
+	unused bool
+}
+
+// ensure returns when the daemon runs.
+func (d *daemon) ensure(ctx context.Context, spec gpu.MPSDaemonSpec, want wanted) error {
 	if d.status == gpu.MPSRunning {
-		if err := d.renew(ctx, spec); err != nil {
+		if err := d.renew(ctx, spec, want.unused); err != nil {
 			return err
 		}
 	}
@@ -28,6 +36,11 @@ func (d *daemon) ensure(ctx context.Context, spec gpu.MPSDaemonSpec, server bool
 		if d.status == gpu.MPSUnstoppable {
 			d.status = gpu.MPSDead
 		}
+		if want.unused {
+			if err := d.discard(); err != nil {
+				return err
+			}
+		}
 		if err := d.start(ctx, spec); err != nil {
 			if d.status == gpu.MPSDead {
 				d.set(gpu.MPSDead, err.Error()) // the daemon before was renewed, and is still reported
@@ -36,7 +49,7 @@ func (d *daemon) ensure(ctx context.Context, spec gpu.MPSDaemonSpec, server bool
 		}
 	}
 	complete := d.state.Phase == phaseReady && (!d.state.MultiUser || len(d.state.Processes) > 0)
-	if !server || complete {
+	if !want.server || complete {
 		return nil
 	}
 	if err := d.acceptClients(ctx); err != nil {
@@ -45,9 +58,22 @@ func (d *daemon) ensure(ctx context.Context, spec gpu.MPSDaemonSpec, server bool
 	return nil
 }
 
-// renew ends a running daemon that cannot do what is asked: the driver was replaced, or it is another device's. With clients it stays.
-func (d *daemon) renew(ctx context.Context, spec gpu.MPSDaemonSpec) error {
+// discard removes what an earlier claim has left: clients have put files into the directory.
+func (d *daemon) discard() error {
+	if err := d.dir.remove(d.service.System); err != nil {
+		return fmt.Errorf("removing what an earlier MPS control daemon %s has left: %w", d.id, err)
+	}
+	d.state = state{}
+	return nil
+}
+
+// renew ends a running daemon that cannot do what is asked: the driver was replaced, or it is another device's, or, for a device without
+// claims, an earlier claim's. With clients it stays.
+func (d *daemon) renew(ctx context.Context, spec gpu.MPSDaemonSpec, unused bool) error {
 	other := spec.Device != d.state.Spec.Device
+	if unused && (spec != d.state.Spec || d.state.Phase != phaseControl) { // one in that phase, which no client could find, is that of the same request
+		other = true
+	}
 	installed, err := d.service.driver()
 	if outdated := err == nil && installed.identity() != d.state.Driver; !other && !outdated {
 		return nil
@@ -59,7 +85,7 @@ func (d *daemon) renew(ctx context.Context, spec gpu.MPSDaemonSpec) error {
 		}
 		return nil
 	}
-	d.logger.Info("Control daemon of a replaced driver or another device is renewed", "pid", d.state.Daemon.PID, "device", spec.Device)
+	d.logger.Info("Control daemon of a replaced driver, another device or an earlier claim is renewed", "pid", d.state.Daemon.PID, "device", spec.Device)
 	return d.quit(ctx)
 }
 

@@ -2,33 +2,42 @@ package plugin
 
 import (
 	"context"
+	"fmt"
+	"io/fs"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
+// errNoMPS: no service has ever run.
+var errNoMPS = fmt.Errorf("%w: %w", gpu.ErrMPSUnavailable, fs.ErrNotExist)
+
 // noDaemons is the MPS service of a machine without one.
 type noDaemons struct{}
 
-func (noDaemons) Probe(context.Context) (string, error) { return "", gpu.ErrMPSUnavailable }
+func (noDaemons) Probe(context.Context) (string, error) { return "", errNoMPS }
 
 func (noDaemons) Daemons(context.Context, int64) ([]gpu.MPSDaemon, int64, error) {
-	return nil, 0, gpu.ErrMPSUnavailable
+	return nil, 0, errNoMPS
 }
 
 func (noDaemons) Start(context.Context, gpu.MPSDaemonID, gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {
-	return gpu.MPSDaemon{}, gpu.ErrMPSUnavailable
+	return gpu.MPSDaemon{}, errNoMPS
+}
+
+func (noDaemons) StartNew(context.Context, gpu.MPSDaemonID, gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {
+	return gpu.MPSDaemon{}, errNoMPS
 }
 
 func (noDaemons) Ensure(context.Context, gpu.MPSDaemonID, gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {
-	return gpu.MPSDaemon{}, gpu.ErrMPSUnavailable
+	return gpu.MPSDaemon{}, errNoMPS
 }
 
 func (noDaemons) RestoreLimits(context.Context, gpu.MPSDaemonID, gpu.MPSDaemonSpec) error {
-	return gpu.ErrMPSUnavailable
+	return errNoMPS
 }
 
 func (noDaemons) Limits(context.Context, gpu.MPSDaemonID) (gpu.MPSLimitsInForce, error) {
-	return gpu.MPSLimitsInForce{}, gpu.ErrMPSUnavailable
+	return gpu.MPSLimitsInForce{}, errNoMPS
 }
 
-func (noDaemons) Stop(context.Context, gpu.MPSDaemonID) error { return gpu.ErrMPSUnavailable }
+func (noDaemons) Stop(context.Context, gpu.MPSDaemonID) error { return errNoMPS }

@@ -69,6 +69,10 @@ func (s *countedMPSService) Start(ctx context.Context, id gpu.MPSDaemonID, spec 
 	return s.run(ctx, "start", id, spec)
 }
 
+func (s *countedMPSService) StartNew(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {
+	return s.run(ctx, "start", id, spec)
+}
+
 func (s *countedMPSService) Ensure(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {
 	return s.run(ctx, "ensure", id, spec)
 }

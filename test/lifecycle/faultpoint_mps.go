@@ -42,6 +42,11 @@ func (i instrumentedMPS) Start(ctx context.Context, id gpu.MPSDaemonID, spec gpu
 	return d, err
 }
 
+func (i instrumentedMPS) StartNew(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (d gpu.MPSDaemon, err error) {
+	err = i.faultPoint("mps.StartNew", func() error { d, err = i.service.StartNew(ctx, id, spec); return err })
+	return d, err
+}
+
 func (i instrumentedMPS) Ensure(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (d gpu.MPSDaemon, err error) {
 	err = i.faultPoint("mps.Ensure", func() error { d, err = i.service.Ensure(ctx, id, spec); return err })
 	return d, err

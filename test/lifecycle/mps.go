@@ -233,8 +233,13 @@ func (m *Machine) daemonsAreRecorded(records map[string]*checkpoint.Record) erro
 		return nil
 	}
 	for id, d := range s.daemons {
-		if !recorded[id] && d.State != gpu.MPSDead { // what a daemon left that died while the service did not answer is collected
+		if !recorded[id] {
 			return fmt.Errorf("MPS control daemon %s of GPU %s is %s, and no record has it", id, d.Spec.GPU, d.State)
+		}
+	}
+	for id := range s.kept {
+		if !recorded[id] {
+			return fmt.Errorf("the directory of MPS control daemon %s has files of its clients, and no record has it", id)
 		}
 	}
 	for _, g := range m.Node.GPUs() {
@@ -321,6 +326,9 @@ func (m *Machine) sharingIsReset() error {
 	defer s.mu.Unlock()
 	for id, d := range s.daemons {
 		return fmt.Errorf("MPS control daemon %s of GPU %s is left", id, d.Spec.GPU)
+	}
+	for id := range s.kept {
+		return fmt.Errorf("the directory of MPS control daemon %s is left", id)
 	}
 	return m.modesAreRecorded(nil)
 }

@@ -191,7 +191,7 @@ func TestMPS_ProcessKilled_Recovers(t *testing.T) {
 
 // mpsChanges are the sites that change daemons and compute modes.
 func mpsChanges(site string) bool {
-	return site == "mps.Start" || site == "mps.Ensure" || site == "mps.Stop" || site == "mps.RestoreLimits" || site == "nvml.SetComputeMode"
+	return site == "mps.Start" || site == "mps.StartNew" || site == "mps.Ensure" || site == "mps.Stop" || site == "mps.RestoreLimits" || site == "nvml.SetComputeMode"
 }
 
 // mpsFaults are the ways in which the service and the driver fail.

@@ -49,7 +49,7 @@ var mpsEvents = [][]Act{
 
 // randomMPSScenario is a random sequence of calls, of programs that connect, and of failures.
 func randomMPSScenario(random *rand.Rand) *scenario {
-	sites := []string{"mps.Start", "mps.Ensure", "mps.Stop", "nvml.SetComputeMode", "disk.Write records", "disk.Rename records", "disk.Write specs"}
+	sites := []string{"mps.StartNew", "mps.Start", "mps.Ensure", "mps.Stop", "nvml.SetComputeMode", "disk.Write records", "disk.Rename records", "disk.Write specs"}
 	s := &scenario{anyOutcome: true, refuse: map[string]int{}, gpusLost: random.IntN(8) == 0}
 	for range random.IntN(3) {
 		s.refuse[sites[random.IntN(len(sites))]] = 1 + random.IntN(4)

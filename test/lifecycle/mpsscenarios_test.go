@@ -55,7 +55,7 @@ var mpsScenarios = []scenario{
 		preparesMIG("a", large).withMPS(), connects("a"), preparesMIG("b", small), unprepares("a"), unprepares("b"),
 	}},
 	{name: "the mode is refused", long: true, refuse: map[string]int{"nvml.SetComputeMode": 1}, acts: []Act{sharesMPS("a", 0).failing(), sharesMPS("a", 0), unprepares("a")}},
-	{name: "the daemon is refused", long: true, refuse: map[string]int{"mps.Start": 1}, acts: []Act{sharesMPS("a", 0).failing(), sharesMPS("a", 0), unprepares("a")}},
+	{name: "the daemon is refused", long: true, refuse: map[string]int{"mps.StartNew": 1}, acts: []Act{sharesMPS("a", 0).failing(), sharesMPS("a", 0), unprepares("a")}},
 	{name: "the server is refused", long: true, refuse: map[string]int{"mps.Ensure": 1}, acts: []Act{sharesMPS("a", 0).failing(), sharesMPS("a", 0), unprepares("a")}},
 	{name: "the server is refused to the next share", long: true, refuse: map[string]int{"mps.Ensure": 2}, acts: []Act{
 		sharesMPS("a", 0), connects("a"), sharesMPS("b", 0).failing(), connects("a"), sharesMPS("b", 0), unprepares("a"), unprepares("b"),
@@ -83,8 +83,19 @@ var mpsScenarios = []scenario{
 		sharesMPS("a", 0), connects("a"), serviceVanishes, reconcilesMPS, connects("a"), serviceResumes, reconcilesMPS, connects("a"), unprepares("a"),
 	}},
 	{name: "claims are unprepared while the service is gone", long: true, acts: []Act{
-		sharesMPS("a", 0), sharesMPS("b", 0), serviceVanishes, unprepares("a"), reconcilesMPS, unprepares("b"), serviceResumes,
+		sharesMPS("a", 0), sharesMPS("b", 0), serviceVanishes, unprepares("a"), reconcilesMPS, unprepares("b").failing(), serviceResumes, unprepares("b"),
 	}},
+	{name: "the service's pod is replaced while the last claim is unprepared", acts: []Act{
+		sharesMPS("a", 0), connects("a"), serviceVanishes, unprepares("a").failing(), timePasses(3 * time.Minute), unprepares("a"), serviceResumes,
+		sharesMPS("b", 0), connects("b"), unprepares("b"),
+	}},
+	{
+		name: "an earlier process was killed after the daemon's first start, and the service does not answer", then: killedIn("disk.MakeDir mps", sharesMPS("a", 0)),
+		interrupted: []Act{sharesMPS("a", 0)},
+		acts: []Act{
+			serviceInterrupted, unprepares("a").failing(), serviceResumes, unprepares("a"), sharesMPS("b", 0), connects("b"), unprepares("b"),
+		},
+	},
 	{name: "the service is interrupted", long: true, acts: []Act{
 		sharesMPS("a", 0), connects("a"), serviceInterrupted, sharesMPS("b", 0).failing(), unprepares("a").failing(), serviceResumes, unprepares("a"),
 	}},

@@ -29,7 +29,7 @@ type mpsService struct {
 	disturbed bool
 	// reconciling: a reconciler acts.
 	reconciling bool
-	// kept are the daemons whose directories outlive them.
+	// kept are the daemons whose directories outlive them, with the files of their clients.
 	kept map[gpu.MPSDaemonID]bool
 	// stuck are the claims whose containers do not exit.
 	stuck map[string]bool
@@ -137,6 +137,17 @@ func (s *mpsService) list() (daemons []gpu.MPSDaemon) {
 
 // Start runs the control daemon without a server.
 func (s *mpsService) Start(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {
+	return s.run(ctx, id, spec, false)
+}
+
+// StartNew runs the control daemon of a device that no claim uses: nothing of another one is kept.
+func (s *mpsService) StartNew(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {
+	s.mu.Lock()
+	if d := s.daemons[id]; d == nil || d.State != gpu.MPSUnstoppable && (d.Spec != spec || len(d.Servers) > 0) && len(d.clients) == 0 {
+		delete(s.daemons, id)
+		delete(s.kept, id)
+	}
+	s.mu.Unlock()
 	return s.run(ctx, id, spec, false)
 }
 
@@ -265,6 +276,7 @@ func (s *mpsService) Stop(ctx context.Context, id gpu.MPSDaemonID) error {
 	d := s.daemons[id]
 	switch {
 	case d == nil:
+		delete(s.kept, id)
 		return nil
 	case len(d.clients) > 0:
 		return &gpu.MPSClientsError{PIDs: slices.Sorted(maps.Keys(d.clients))}

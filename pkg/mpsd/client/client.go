@@ -79,6 +79,13 @@ func (c *Client) Start(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaem
 	return c.put(ctx, id, "?server=false", spec)
 }
 
+// StartNew starts a control daemon, without a server, of a device that no claim uses: one with other settings, or that has accepted clients, is
+// replaced together with its directory. A service of an earlier version leaves a daemon that runs and the directory as they are; the
+// settings of the daemon are in the answer. *gpu.MPSClientsError: clients are connected.
+func (c *Client) StartNew(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {
+	return c.put(ctx, id, "?server=false&unused=true", spec)
+}
+
 // Ensure returns when the control daemon accepts clients, with its server where one is for all users. One that is running keeps its
 // spec, which is in the answer; one of a replaced driver is started again if it has no clients.
 func (c *Client) Ensure(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {

@@ -73,7 +73,7 @@ func TestClient_Requests_PathsAndBodies(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, int64(7), revision)
 	assert.Equal(t, []gpu.MPSDaemon{{ID: "a"}}, daemons)
-	for _, put := range []func(context.Context, gpu.MPSDaemonID, gpu.MPSDaemonSpec) (gpu.MPSDaemon, error){c.Start, c.Ensure} {
+	for _, put := range []func(context.Context, gpu.MPSDaemonID, gpu.MPSDaemonSpec) (gpu.MPSDaemon, error){c.Start, c.StartNew, c.Ensure} {
 		daemon, err := put(ctx, "a", spec)
 		require.NoError(t, err)
 		assert.Equal(t, gpu.MPSDaemonID("a"), daemon.ID)
@@ -85,7 +85,7 @@ func TestClient_Requests_PathsAndBodies(t *testing.T) {
 	require.NoError(t, c.Stop(ctx, "a"))
 	const body = `{"gpu":"GPU-1","device":"GPU-1","memoryMiB":512,"shmBytes":1048576}`
 	assert.Equal(t, []string{
-		"GET /v1 ", "GET /v1/daemons?after=6 ", "PUT /v1/daemons/a?server=false " + body, "PUT /v1/daemons/a " + body,
+		"GET /v1 ", "GET /v1/daemons?after=6 ", "PUT /v1/daemons/a?server=false " + body, "PUT /v1/daemons/a?server=false&unused=true " + body, "PUT /v1/daemons/a " + body,
 		"PUT /v1/daemons/a?limits=restore " + body, "GET /v1/daemons/a/limits ", "DELETE /v1/daemons/a ",
 	}, seen)
 }
