@@ -1,8 +1,11 @@
 package timeslice
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,6 +34,14 @@ func (unreadable) Read(string) ([]byte, error) { return nil, errFails }
 // reported by the layout.
 func TestRun_PortFails_FewRounds(t *testing.T) {
 	t.Parallel()
+	for _, before := range []error{nil, gpu.ErrLost} {
+		t.Run(fmt.Sprint("before ", before), func(t *testing.T) { t.Parallel(); portFails(t, before) })
+	}
+}
+
+// portFails has a port fail after the tool has.
+func portFails(t *testing.T, before error) {
+	t.Helper()
 	for name, fail := range map[string]func(k *configuredNode, r *Reconciler){
 		"tool":   func(k *configuredNode, _ *Reconciler) { k.refusal = errFails },
 		"store":  func(k *configuredNode, r *Reconciler) { r.Store = NewStore(unreadable{}, k.dir, "boot-1") },
@@ -48,21 +59,30 @@ func TestRun_PortFails_FewRounds(t *testing.T) {
 				r := k.newReconciler("boot-1")
 				ctx, stop := context.WithCancel(t.Context())
 				defer stop()
-				rounds, wanted := 0, r.Wanted
+				rounds, wanted := atomic.Int64{}, r.Wanted
 				r.Wanted = func() (map[gpu.UUID]gpu.Interval, error) {
-					if rounds++; rounds > 100*mostRounds {
+					if rounds.Add(1) > 100*mostRounds {
 						stop() // time stands still for a loop that does not wait
 					}
 					return wanted()
 				}
-				fail(k, r)
+				if before == nil {
+					fail(k, r)
+				}
+				k.refusal = cmp.Or(before, k.refusal)
 				ended := make(chan struct{})
 				go func() { defer close(ended); r.Run(ctx) }()
+				if before != nil {
+					k.after(retryFirst / 2)
+					k.failed = nil
+					k.refusal = nil
+					fail(k, r)
+				}
 				k.after(failTime)
 				require.NoError(t, ctx.Err(), "it does not wait")
 				stop()
 				<-ended
-				assert.LessOrEqual(t, rounds, mostRounds)
+				assert.LessOrEqual(t, rounds.Load(), int64(mostRounds))
 				if k.unknown == nil {
 					assert.Len(t, k.failed, 2, "each GPU once")
 				}

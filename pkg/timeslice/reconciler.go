@@ -17,16 +17,37 @@ import (
 // It sets an interval when the configuration changes, and once after the process started, because a record does not prove that the
 // interval is still in force: a driver that was loaded again has lost it, and a driver without persistence mode may lose it when the
 // last client, for instance the previous plugin, closes the GPU. Reading it costs a run of the tool as well. While a claim has set
-// another interval, the node's is only recorded, and the claim's Unprepare sets it.
+// another interval, the node's is only recorded, and the claim's Unprepare sets it. Each GPU is reconciled by itself: one whose lock is taken, or
+// whose driver hangs, delays no other.
 type Reconciler struct {
 	ReconcilerPorts
-	// inForce are the intervals that this process has set or verified; a GPU that is missing is reconciled next.
-	inForce map[gpu.UUID]gpu.Interval
 	trigger chan struct{}
+	// ended has one entry when the interval of a GPU has been set, or could not be, since Run last began some.
+	ended chan struct{}
 
-	mu sync.Mutex
-	// failing are the GPUs whose interval could not be set, with the cause.
-	failing map[gpu.UUID]string
+	mu   sync.Mutex
+	gpus map[gpu.UUID]*progress
+}
+
+// progress is what a Reconciler knows of a GPU.
+type progress struct {
+	// inForce is the interval that this process has set or verified; empty: the GPU is reconciled next.
+	inForce gpu.Interval
+	// setting: the interval is being set.
+	setting bool
+	// failing is why the interval could not be set; lasting: a retry cannot succeed.
+	failing string
+	lasting bool
+	// next is when a failure is retried, delay what was waited.
+	next  time.Time
+	delay time.Duration
+}
+
+// due is a GPU whose interval is to be set.
+type due struct {
+	id       gpu.UUID
+	interval gpu.Interval
+	*progress
 }
 
 // ReconcilerPorts are the dependencies of a Reconciler.
@@ -46,7 +67,7 @@ type ReconcilerPorts struct {
 
 // NewReconciler returns a reconciler that has yet to set every configured interval.
 func NewReconciler(ports ReconcilerPorts) *Reconciler {
-	return &Reconciler{ReconcilerPorts: ports, inForce: map[gpu.UUID]gpu.Interval{}, failing: map[gpu.UUID]string{}, trigger: make(chan struct{}, 1)}
+	return &Reconciler{ReconcilerPorts: ports, gpus: map[gpu.UUID]*progress{}, trigger: make(chan struct{}, 1), ended: make(chan struct{}, 1)}
 }
 
 // A transient failure is retried after retryFirst, with exponential back-off up to retryMost.
@@ -65,89 +86,146 @@ func (r *Reconciler) Trigger() {
 
 // Run reconciles until the context is done.
 func (r *Reconciler) Run(ctx context.Context) {
-	delay := retryFirst
-	for {
+	var setting sync.WaitGroup
+	defer setting.Wait()
+	for all := true; ctx.Err() == nil; {
 		changed := r.Changed()
-		var retry <-chan time.Time
-		if r.Reconcile(ctx) {
-			retry, delay = time.After(delay), min(2*delay, retryMost)
-		} else {
-			delay = retryFirst
+		for _, d := range r.due(all) {
+			setting.Go(func() {
+				r.reconcile(ctx, d)
+				select {
+				case r.ended <- struct{}{}:
+				default:
+				}
+			})
 		}
-		select {
-		case <-changed:
-		case <-r.trigger:
-		case <-retry:
-		case <-ctx.Done():
-			return
-		}
+		all = r.sleep(ctx, changed)
 	}
 }
 
-// Reconcile sets the configured intervals that are not in force, one GPU at a time. It reports whether a retry may succeed although
+// sleep returns when something has changed, with true, or when a retry may be due.
+func (r *Reconciler) sleep(ctx context.Context, changed <-chan struct{}) (all bool) {
+	timer := time.NewTimer(r.wait())
+	defer timer.Stop()
+	select {
+	case <-changed:
+		return true
+	case <-r.trigger:
+		return true
+	case <-r.ended:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// wait is the time until the first retry.
+func (r *Reconciler) wait() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	wait := retryMost
+	for _, p := range r.gpus {
+		if p.failing != "" && !p.lasting && !p.setting {
+			wait = min(wait, max(time.Until(p.next), 0))
+		}
+	}
+	return wait
+}
+
+// Reconcile sets the configured intervals that are not in force, one GPU after the other. It reports whether a retry may succeed although
 // nothing changes.
 func (r *Reconciler) Reconcile(ctx context.Context) (retry bool) {
-	wanted, err := r.Wanted()
-	if errors.Is(err, gpu.ErrDriverNotLoaded) {
-		clear(r.inForce)
-		r.dropFailures(nil)
-	}
-	if err != nil {
-		return false
-	}
-	maps.DeleteFunc(r.inForce, func(id gpu.UUID, _ gpu.Interval) bool { _, has := wanted[id]; return !has })
-	r.dropFailures(wanted)
-	for _, id := range slices.Sorted(maps.Keys(wanted)) {
-		interval := wanted[id]
-		if r.inForce[id] == interval || ctx.Err() != nil {
-			continue
-		}
-		err := r.WithGPULock(ctx, id, func(ctx context.Context) error { return r.set(ctx, id, interval) })
-		switch _, unsupported := errors.AsType[*gpu.UnsupportedError](err); {
-		case err == nil:
-			r.inForce[id] = interval
-			r.clearFailure(id)
-			continue
-		case !unsupported:
-			retry = true
-		}
-		delete(r.inForce, id)
-		if ctx.Err() == nil && r.recordFailure(id, interval, err) {
-			r.Failed(id, interval, err)
-		}
+	for _, d := range r.due(true) {
+		retry = r.reconcile(ctx, d) || retry
 	}
 	return retry
+}
+
+// due returns the GPUs whose interval is not in force: all, or those whose retry is due. Their intervals are to be set now.
+func (r *Reconciler) due(all bool) (list []due) {
+	wanted, err := r.Wanted()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if errors.Is(err, gpu.ErrDriverNotLoaded) {
+		clear(r.gpus)
+	}
+	now := time.Now()
+	if err != nil { // nothing is attempted before that changes, or the next retry
+		for _, p := range r.gpus {
+			p.next = now.Add(p.delay)
+		}
+		return nil
+	}
+	maps.DeleteFunc(r.gpus, func(id gpu.UUID, _ *progress) bool { _, has := wanted[id]; return !has })
+	for _, id := range slices.Sorted(maps.Keys(wanted)) {
+		p := r.gpus[id]
+		if p == nil {
+			p = &progress{}
+			r.gpus[id] = p
+		}
+		if p.setting || p.inForce == wanted[id] || !all && (p.lasting || now.Before(p.next)) {
+			continue
+		}
+		p.setting = true
+		list = append(list, due{id, wanted[id], p})
+	}
+	return list
+}
+
+// reconcile sets the interval of a GPU, and reports whether a retry may succeed. The configuration may change while it waits for the lock.
+func (r *Reconciler) reconcile(ctx context.Context, d due) (retry bool) {
+	configured := true
+	err := r.WithGPULock(ctx, d.id, func(ctx context.Context) error {
+		wanted, err := r.Wanted()
+		interval, has := wanted[d.id]
+		if configured = err == nil && has; !configured {
+			return nil
+		}
+		d.interval = interval
+		return r.set(ctx, d.id, interval)
+	})
+	_, unsupported := errors.AsType[*gpu.UnsupportedError](err)
+	if r.note(ctx, d, configured, err, unsupported) {
+		r.Failed(d.id, d.interval, err)
+	}
+	return err != nil && !unsupported
+}
+
+// note remembers what came of setting an interval, and reports whether a failure or its cause is new.
+func (r *Reconciler) note(ctx context.Context, d due, configured bool, err error, lasting bool) (news bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	d.setting, d.lasting = false, lasting
+	if err == nil {
+		if configured {
+			d.inForce = d.interval
+		}
+		d.failing, d.delay, d.next = "", 0, time.Time{}
+		return false
+	}
+	d.inForce = ""
+	d.delay = min(max(2*d.delay, retryFirst), retryMost)
+	d.next = time.Now().Add(d.delay)
+	if ctx.Err() != nil {
+		return false
+	}
+	cause := fmt.Sprintf("%s: %v", d.interval, err)
+	news = d.failing != cause
+	d.failing = cause
+	return news
 }
 
 // Failing counts the GPUs whose configured interval could not be set.
 func (r *Reconciler) Failing() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.failing)
-}
-
-// recordFailure remembers why an interval could not be set, and reports whether the failure or its cause is new.
-func (r *Reconciler) recordFailure(id gpu.UUID, interval gpu.Interval, err error) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	cause := fmt.Sprintf("%s: %v", interval, err)
-	changed := r.failing[id] != cause
-	r.failing[id] = cause
-	return changed
-}
-
-// clearFailure forgets the failure of a GPU whose interval is in force.
-func (r *Reconciler) clearFailure(id gpu.UUID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.failing, id)
-}
-
-// dropFailures forgets the failures of GPUs without a configured interval.
-func (r *Reconciler) dropFailures(wanted map[gpu.UUID]gpu.Interval) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	maps.DeleteFunc(r.failing, func(id gpu.UUID, _ string) bool { _, has := wanted[id]; return !has })
+	failing := 0
+	for _, p := range r.gpus {
+		if p.failing != "" {
+			failing++
+		}
+	}
+	return failing
 }
 
 // set sets one GPU's interval, or only records it for Unprepare while a claim has set another. The GPU's lock is held.

@@ -48,6 +48,8 @@ func (k *configuredNode) newReconciler(boot string) *Reconciler {
 			return k.changed
 		},
 		Failed: func(id gpu.UUID, interval gpu.Interval, err error) {
+			k.mu.Lock()
+			defer k.mu.Unlock()
 			k.failed = append(k.failed, string(id[4:5])+" "+string(interval)+" "+err.Error())
 		},
 	})
@@ -286,4 +288,43 @@ func TestReconcile_RepeatedFailure_ReportedOnce(t *testing.T) {
 	k.unknown = gpu.ErrDriverNotLoaded
 	reconciler.Reconcile(t.Context())
 	assert.Zero(t, reconciler.Failing(), "no failures without a driver")
+}
+
+// TestRun_OneGPULocked_OthersSet: and retried, while a claim has the lock of one or its driver hangs. The interval is the one that is configured
+// when the lock is free.
+func TestRun_OneGPULocked_OthersSet(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newConfiguredNode(t)
+		k.wanted = intervals("Long", "Long")
+		reconciler := k.newReconciler("boot-1")
+		taken, lock := make(chan struct{}), reconciler.WithGPULock
+		reconciler.WithGPULock = func(ctx context.Context, id gpu.UUID, do func(ctx context.Context) error) error {
+			if id == uuidA { // the first one
+				select {
+				case <-taken:
+				case <-ctx.Done():
+				}
+			}
+			return lock(ctx, id, do)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); reconciler.Run(ctx) }()
+		k.after(0)
+		assert.Equal(t, map[gpu.UUID]gpu.Interval{uuidB: "Long"}, k.inForce)
+		k.wanted, k.refusal = intervals("Short", "Short"), gpu.ErrLost
+		reconciler.Trigger()
+		k.after(0)
+		k.refusal = nil
+		k.after(retryFirst)
+		assert.Equal(t, map[gpu.UUID]gpu.Interval{uuidB: "Short"}, k.inForce, "its failure is retried")
+		k.runs = 0
+		close(taken)
+		k.after(0)
+		assert.Equal(t, intervals("Short", "Short"), k.inForce)
+		assert.Equal(t, 1, k.runs, "not the interval of before")
+		stop()
+		<-done
+	})
 }
