@@ -31,7 +31,7 @@ func TestReconcile_ServerDoesNotStart_ProhibitedAndAdmittedLater(t *testing.T) {
 		n.failing["ensure"] = errors.New("no server")
 		n.reports()
 		n.r.Reconcile(t.Context(), false)
-		assert.Equal(t, []string{"list", "Prohibited", "start", "Exclusive_Process", "ensure", "Prohibited"}, n.since())
+		assert.Equal(t, []string{"Prohibited", "list", "start", "Exclusive_Process", "ensure", "Prohibited"}, n.since())
 		assert.Equal(t, gpu.ComputeProhibited, n.mode(string(uuidA)))
 		assert.True(t, n.keptOf(t).Prohibited)
 		assert.Equal(t, 102, n.keptOf(t).PID, "it can be found without the service")

@@ -40,7 +40,7 @@ func TestStep_DaemonDied_ProhibitedUntilItRuns(t *testing.T) {
 	w.since()
 	_, err = step.Do(t.Context(), use(0, 0))
 	require.NoError(t, err)
-	assert.Equal(t, []string{"list", "Prohibited", "start", "Exclusive_Process", "ensure"}, w.since())
+	assert.Equal(t, []string{"Prohibited", "start", "Exclusive_Process", "ensure"}, w.since())
 
 	w.since()
 	_, err = step.Do(t.Context(), use(0, 0))

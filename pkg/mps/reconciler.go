@@ -11,7 +11,8 @@ import (
 )
 
 // Reconciler keeps the control daemons of shared devices running. At most one process of a node runs one. It acts at the start, when the
-// MPS service reports something else, and now and then; on a node without shares it does nothing.
+// MPS service reports something else, when the process of a daemon is gone, and now and then; on a node without shares it does nothing. Each
+// device is checked by itself: one whose lock is taken, or whose driver hangs, delays no other.
 type Reconciler struct {
 	ReconcilerPorts
 
@@ -20,6 +21,8 @@ type Reconciler struct {
 	// preparing are the devices of which something is saved and that no claim shares yet, or any more, with the time until they are checked
 	// again: nothing reports that a claim is prepared, which another process may do.
 	preparing map[gpu.MPSDaemonID]time.Duration
+	// checked has one entry when a check has returned since the last round.
+	checked chan struct{}
 	// unread is why the last round could not read which devices are shared; empty if it could.
 	unread string
 }
@@ -63,6 +66,10 @@ type progress struct {
 	// prohibited: this process has prohibited the mode, or found that it was, since the device had a daemon.
 	prohibited bool
 	singleUser bool
+	// checking: a check is in flight. again: the device has to be checked again after it, and fully if that was asked for.
+	checking, again, full bool
+	// kept is what was saved of the device at the last round.
+	kept saved
 	// daemon and server are the pids of those that ran last; 0 where that is not known.
 	daemon, server int
 }
@@ -81,57 +88,131 @@ const (
 	shortest = 100 * time.Millisecond
 	// unwatched is how often daemons are checked that no service watches, and devices at most that claims are prepared for.
 	unwatched = 5 * time.Second
+	// exitTime is the time between two inspections of the processes of daemons.
+	exitTime = 500 * time.Millisecond
 	// preparingFirst is how soon a device is checked first that a claim is prepared for.
 	preparingFirst = 100 * time.Millisecond
 )
 
 // NewReconciler returns a reconciler that has checked nothing yet.
 func NewReconciler(ports ReconcilerPorts) *Reconciler {
-	return &Reconciler{ReconcilerPorts: ports, devices: map[gpu.MPSDaemonID]*progress{}}
+	return &Reconciler{ReconcilerPorts: ports, devices: map[gpu.MPSDaemonID]*progress{}, checked: make(chan struct{}, 1)}
 }
 
 // Run reconciles until the context ends.
 func (r *Reconciler) Run(ctx context.Context) {
-	checked := time.Time{}
+	var checks sync.WaitGroup
+	defer checks.Wait()
+	last := time.Time{}
 	for ctx.Err() == nil {
-		news, full := r.Watcher.News(), time.Since(checked) >= period
+		news, full := r.Watcher.News(), time.Since(last) >= period
 		if full {
-			checked = time.Now()
+			last = time.Now()
 		}
-		wait := min(r.Reconcile(ctx, full), period-time.Since(checked))
-		timer := time.NewTimer(max(wait, shortest))
+		wait := r.begin(ctx, full, &checks)
+		r.sleep(ctx, news, func() time.Duration { return max(min(wait, r.wait(), period-time.Since(last)), shortest) })
+	}
+}
+
+// sleep returns after the wait, which is shorter or longer after a check, or at once when there is news.
+func (r *Reconciler) sleep(ctx context.Context, news <-chan struct{}, wait func() time.Duration) {
+	timer, inspection := time.NewTimer(wait()), time.NewTicker(exitTime)
+	defer timer.Stop()
+	defer inspection.Stop()
+	if !r.shares() {
+		inspection.Stop()
+	}
+	for {
 		select {
+		case <-r.checked:
+			timer.Reset(wait())
+			continue
+		case <-inspection.C:
+			if !r.exited() {
+				continue
+			}
 		case <-news:
 		case <-timer.C:
 		case <-ctx.Done():
 		}
-		timer.Stop()
+		return
 	}
+}
+
+// shares reports whether there are shared devices.
+func (r *Reconciler) shares() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.devices) > 0
+}
+
+// exited reports whether the process of a daemon is gone whose device other processes can use.
+func (r *Reconciler) exited() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, p := range r.devices {
+		if !p.checking && p.failing == "" && !p.kept.Prohibited && r.gone(id, &p.kept) {
+			return true
+		}
+	}
+	return false
 }
 
 // Reconcile checks every shared device: whether its daemon runs, and, for a full check, whether its mode and limits are in force. It returns
 // after which time it has to be called again although nothing changes.
 func (r *Reconciler) Reconcile(ctx context.Context, full bool) (wait time.Duration) {
+	var checks sync.WaitGroup
+	wait = r.begin(ctx, full, &checks)
+	checks.Wait()
+	return min(wait, r.wait())
+}
+
+// begin begins the checks of all devices that need one, and returns after which time it has to be called again whatever these come to.
+func (r *Reconciler) begin(ctx context.Context, full bool, checks *sync.WaitGroup) (wait time.Duration) {
 	kept, records, err := r.read()
 	if r.noteUnread(err); err != nil {
 		return unreadable
 	}
 	if len(kept) == 0 {
-		r.keep(nil)
+		r.keep(nil, nil)
 		r.preparing = nil
 		return period
 	}
 	devices := shared(records, r.BootID)
-	r.keep(devices)
-	var checking sync.WaitGroup
+	r.keep(devices, kept)
 	for _, d := range devices {
 		r.observe(d)
-		if due, full := r.due(d, kept[d.ID], full); due {
-			checking.Go(func() { r.check(ctx, d, kept[d.ID], full) })
+		due, full := r.due(d, kept[d.ID], full)
+		if r.mayCheck(d.ID, due, full) {
+			checks.Go(func() { r.checks(ctx, d, kept[d.ID], full) })
 		}
 	}
-	checking.Wait()
-	return min(r.wait(), r.prepared(kept))
+	return r.prepared(kept)
+}
+
+// mayCheck reports whether a check that is due may begin: if one is in flight, another follows it.
+func (r *Reconciler) mayCheck(id gpu.MPSDaemonID, due, full bool) (begins bool) {
+	r.change(id, func(p *progress) {
+		begins = due && !p.checking
+		if p.checking && due {
+			p.again, p.full = true, p.full || full
+		} else if !p.checking {
+			p.checking, p.again, p.full = begins, false, false
+		}
+	})
+	return begins
+}
+
+// checks checks one device.
+func (r *Reconciler) checks(ctx context.Context, d Shared, kept saved, full bool) {
+	defer func() {
+		r.change(d.ID, func(p *progress) { p.checking = false })
+		select {
+		case r.checked <- struct{}{}:
+		default:
+		}
+	}()
+	r.check(ctx, d, kept, full)
 }
 
 // read returns what is saved of devices and, if anything is, the records of claims.
@@ -187,8 +268,8 @@ func (r *Reconciler) prepared(kept map[gpu.MPSDaemonID]saved) (wait time.Duratio
 	return wait
 }
 
-// keep forgets devices that are not shared any more.
-func (r *Reconciler) keep(devices []Shared) {
+// keep forgets devices that are not shared any more, and remembers what is saved of the others.
+func (r *Reconciler) keep(devices []Shared, kept map[gpu.MPSDaemonID]saved) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := r.devices
@@ -197,6 +278,7 @@ func (r *Reconciler) keep(devices []Shared) {
 		if r.devices[d.ID] = before[d.ID]; r.devices[d.ID] == nil {
 			r.devices[d.ID] = &progress{}
 		}
+		r.devices[d.ID].kept = kept[d.ID]
 	}
 }
 
@@ -206,21 +288,33 @@ func (r *Reconciler) due(d Shared, kept saved, full bool) (due, forced bool) {
 	r.mu.Lock()
 	p := *r.devices[d.ID]
 	r.mu.Unlock()
+	if !p.checking {
+		full = full || p.full
+	}
 	periodic := full
 	full = full || p.failing != ""
-	daemon, runs := r.Watcher.Daemon(d.ID)
-	runs = runs && daemon.State == gpu.MPSRunning
 	switch early := time.Now().Before(p.next); {
+	case !kept.Prohibited && r.gone(d.ID, &kept): // the mode does not wait, neither for the service nor for its restart
+		return !early || p.failing == "", full
 	case r.Watcher.Unavailable() != nil:
 		return !early && (full || !r.withheld(p, &kept)), full
 	case !r.Watcher.Answers():
 		return false, full
-	case !runs && !kept.Prohibited:
-		return !early || p.failing == "", full // the mode does not wait
-	case !runs || kept.Prohibited || p.failing != "":
-		return !early || periodic, full // a driver without persistence mode may have forgotten the mode meanwhile
 	}
-	return full || changed(&daemon, &p), full
+	return r.dueInService(d, &kept, &p, periodic), full
+}
+
+// dueInService is the answer of due while the service answers.
+func (r *Reconciler) dueInService(d Shared, kept *saved, p *progress, periodic bool) bool {
+	daemon, runs := r.Watcher.Daemon(d.ID)
+	runs = runs && daemon.State == gpu.MPSRunning
+	switch early := time.Now().Before(p.next); {
+	case !runs && !kept.Prohibited:
+		return !early || p.failing == "" // the mode does not wait
+	case !runs || kept.Prohibited || p.failing != "":
+		return !early || periodic // a driver without persistence mode may have forgotten the mode meanwhile
+	}
+	return periodic || p.again || changed(&daemon, p)
 }
 
 // changed reports whether something is to be done about a daemon that runs.
@@ -243,6 +337,12 @@ func (r *Reconciler) wait() time.Duration {
 	defer r.mu.Unlock()
 	next, unavailable := period, r.Watcher.Unavailable() != nil
 	for _, p := range r.devices {
+		if p.checking {
+			continue
+		}
+		if p.again {
+			next = min(next, shortest)
+		}
 		if unavailable && !p.prohibited {
 			next = min(next, unwatched)
 		}

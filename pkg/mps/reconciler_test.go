@@ -135,7 +135,7 @@ func TestReconcile_DaemonDied_ModeLast(t *testing.T) {
 	n.exit(daemonA)
 	n.reports()
 	n.r.Reconcile(t.Context(), false)
-	assert.Equal(t, []string{"list", "Prohibited", "start", "Exclusive_Process", "ensure"}, n.since())
+	assert.Equal(t, []string{"Prohibited", "list", "start", "Exclusive_Process", "ensure"}, n.since())
 	assert.Equal(t, []string{"restarted aaaaaaaa with 2 shares: exit status 1"}, n.events())
 	assert.EqualValues(t, 1, n.r.Counts.Restarts())
 	kept, err := n.r.Store.get(daemonA)
@@ -263,7 +263,7 @@ func TestReconcile_GPULost_ReportedAndTriedAgain(t *testing.T) {
 		n.since()
 		time.Sleep(wait)
 		n.r.Reconcile(t.Context(), false)
-		assert.Equal(t, []string{"list", "Prohibited", "start", "Exclusive_Process", "ensure"}, n.since())
+		assert.Equal(t, []string{"Prohibited", "list", "start", "Exclusive_Process", "ensure"}, n.since())
 	})
 }
 
@@ -278,7 +278,7 @@ func TestReconcile_ModeReset_SetAgain(t *testing.T) {
 	n.exit(daemonA)
 	n.reports()
 	n.r.Reconcile(t.Context(), false)
-	assert.Equal(t, []string{"mode", "list", "Prohibited", "start", "Exclusive_Process", "ensure"}, n.since())
+	assert.Equal(t, []string{"mode", "Prohibited", "list", "start", "Exclusive_Process", "ensure"}, n.since())
 	require.NoError(t, n.step().Undo(t.Context(), last(use(0, 0))))
 	assert.Equal(t, gpu.ComputeDefault, n.mode(string(uuidA)))
 }

@@ -28,11 +28,7 @@ func (r *Reconciler) check(ctx context.Context, d Shared, known saved, full bool
 		if err != nil || now == nil { // its last claim was unprepared meanwhile
 			return err
 		}
-		d = *now
-		if r.Watcher.Unavailable() != nil {
-			return r.withhold(ctx, d, full)
-		}
-		return r.repair(ctx, d, full)
+		return r.act(ctx, *now, full)
 	})
 	if ctx.Err() != nil {
 		return
@@ -44,6 +40,31 @@ func (r *Reconciler) check(ctx context.Context, d Shared, known saved, full bool
 		r.Report.Failed(d, err)
 	}
 }
+
+// act does what has to be done about a device. The GPU's lock is held. A device without the process of its daemon is withheld from processes
+// before the service is asked, which may be restarting or hang.
+func (r *Reconciler) act(ctx context.Context, d Shared, full bool) error {
+	kept, err := r.kept(ctx, d)
+	if err != nil || kept == nil {
+		return err
+	}
+	gone := !kept.Prohibited && r.gone(d.ID, kept)
+	if gone {
+		if err := r.ensureProhibited(ctx, d, kept); err != nil {
+			return err
+		}
+	}
+	switch {
+	case r.Watcher.Unavailable() != nil && !gone:
+		return r.withhold(ctx, d, kept, full)
+	case !r.Watcher.Answers(): // it may be restarting, and starts the daemon when it answers again
+		return nil
+	}
+	return r.repair(ctx, d, kept, repairing{full: full, prohibited: gone})
+}
+
+// repairing is how a device is repaired: fully, or after its mode was prohibited in the same check.
+type repairing struct{ full, prohibited bool }
 
 // asWanted reports whether a device is used through a daemon that runs, with mode and limits in force. No claim waits meanwhile.
 func (r *Reconciler) asWanted(ctx context.Context, d Shared, kept saved) bool {
@@ -113,11 +134,7 @@ func (r *Reconciler) note(id gpu.MPSDaemonID, err error) (news bool) {
 
 // withhold keeps processes from a device while the service does not answer: one that finds no daemon would use it without MPS. A device
 // whose daemon runs stays as it is.
-func (r *Reconciler) withhold(ctx context.Context, d Shared, full bool) error {
-	kept, err := r.kept(ctx, d)
-	if err != nil || kept == nil {
-		return err
-	}
+func (r *Reconciler) withhold(ctx context.Context, d Shared, kept *saved, full bool) (err error) {
 	switch {
 	case kept.Prohibited: // by another process, or in a driver that may have forgotten it
 		err = r.enforce(ctx, kept, gpu.ComputeProhibited)
@@ -143,11 +160,7 @@ func (r *Reconciler) change(id gpu.MPSDaemonID, how func(p *progress)) {
 }
 
 // repair has the daemon run and its mode and limits be in force. The GPU's lock is held, so what the service has is asked again.
-func (r *Reconciler) repair(ctx context.Context, d Shared, full bool) error {
-	kept, err := r.kept(ctx, d)
-	if err != nil || kept == nil {
-		return err
-	}
+func (r *Reconciler) repair(ctx context.Context, d Shared, kept *saved, how repairing) error {
 	daemons, _, err := r.Daemons.Daemons(ctx, 0)
 	if err != nil {
 		return fmt.Errorf("finding %s: %w", named(d.ID, d.GPU), explained(err))
@@ -155,7 +168,7 @@ func (r *Reconciler) repair(ctx context.Context, d Shared, full bool) error {
 	daemon := find(daemons, d.ID)
 	switch {
 	case daemon == nil || daemon.State != gpu.MPSRunning:
-		if daemon, err = r.restart(ctx, d, kept, daemon); err != nil {
+		if daemon, err = r.restart(ctx, d, kept, daemon, how.prohibited); err != nil {
 			return err
 		}
 	case kept.Prohibited:
@@ -166,7 +179,7 @@ func (r *Reconciler) repair(ctx context.Context, d Shared, full bool) error {
 		if err := r.renew(ctx, d, kept, daemon); err != nil {
 			return err
 		}
-		if full {
+		if how.full {
 			if err := r.forced(ctx, d, kept, daemon.Spec); err != nil {
 				return err
 			}
@@ -233,9 +246,11 @@ func (r *Reconciler) kept(ctx context.Context, d Shared) (*saved, error) {
 
 // restart starts a daemon that does not run: first nothing may use the device, and the mode that allows it comes last. errTooSoon: it was
 // started too recently.
-func (r *Reconciler) restart(ctx context.Context, d Shared, kept *saved, daemon *gpu.MPSDaemon) (*gpu.MPSDaemon, error) {
-	if err := r.ensureProhibited(ctx, d, kept); err != nil {
-		return nil, err
+func (r *Reconciler) restart(ctx context.Context, d Shared, kept *saved, daemon *gpu.MPSDaemon, prohibited bool) (*gpu.MPSDaemon, error) {
+	if !prohibited {
+		if err := r.ensureProhibited(ctx, d, kept); err != nil {
+			return nil, err
+		}
 	}
 	cause := "the MPS service does not have it"
 	if daemon != nil {

@@ -37,7 +37,7 @@ func (s *Service) share(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDae
 		return s.first(ctx, id, spec, s.startNew)
 	case kept.outdated(s.Load()): // claims that have the directory may be prepared all the same
 		return s.first(ctx, id, spec, s.start)
-	case !kept.Prohibited && s.died(ctx, id):
+	case !kept.Prohibited && (s.gone(id, kept) || s.died(ctx, id)):
 		if err := s.prohibit(ctx, id, kept); err != nil {
 			return err
 		}
@@ -257,6 +257,20 @@ func (s *Service) stop(ctx context.Context, id gpu.MPSDaemonID, kept *saved) err
 func (s *Service) daemonRuns(kept *saved) bool {
 	started, runs := s.Process(kept.PID)
 	return runs && started == kept.Started
+}
+
+// gone reports whether the daemon has certainly exited: neither its process runs nor, if it was started again and that was not saved, the one
+// that the service has reported.
+func (s *Service) gone(id gpu.MPSDaemonID, kept *saved) bool {
+	if kept.Started == 0 || s.daemonRuns(kept) { // 0: its process was not found
+		return false
+	}
+	d, known := s.Watcher.Daemon(id)
+	if !known || d.State != gpu.MPSRunning || d.PID == kept.PID {
+		return true
+	}
+	_, runs := s.Process(d.PID)
+	return !runs
 }
 
 // restore sets the mode that the device had before it was shared.
