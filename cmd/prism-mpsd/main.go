@@ -49,7 +49,7 @@ func main() {
 		exit(2, err)
 	}
 	if command == serveCommand {
-		err = serve(cfg)
+		err = serveUntilSignal(cfg)
 	} else {
 		err = mpsd.Init(program, append([]string{serveCommand}, args...))
 	}

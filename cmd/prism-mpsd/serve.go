@@ -13,15 +13,24 @@ import (
 	"github.com/prism-gpu/prism/pkg/mpsd"
 )
 
-// serve answers requests until a signal. Another service of the same directory, such as that of a pod that is terminating, is awaited.
-func serve(cfg *config.MPSD) error {
+// serveUntilSignal answers requests until a signal.
+func serveUntilSignal(cfg *config.MPSD) error {
 	ctx, stop := signal.NotifyContext(klog.NewContext(context.Background(), klog.Background()), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	return serve(ctx, cfg)
+}
+
+// serve answers requests until the context is done. Another service of the same directory, such as that of a pod that is terminating, is
+// awaited.
+func serve(ctx context.Context, cfg *config.MPSD) error {
 	klog.Background().Info("Starting", "version", version, "config", cfg)
 	if err := (disk.OS{}).MakeDir(cfg.DaemonsDir(), 0o755); err != nil {
 		return err
 	}
-	release, err := disk.OS{}.Hold(cfg.DaemonsDir(), false)
+	release, err := disk.OS{}.HoldContext(ctx, cfg.DaemonsDir(), false)
+	if ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		return err
 	}

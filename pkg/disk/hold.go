@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -16,6 +17,30 @@ func (OS) Hold(dir string, shared bool) (release func(), err error) {
 		how = unix.LOCK_SH
 	}
 	return hold(dir, how)
+}
+
+// HoldContext is Hold until the context is done: then it returns the cause, and what it was waiting for is released as soon as it gets it.
+func (o OS) HoldContext(ctx context.Context, dir string, shared bool) (release func(), err error) {
+	type holding struct {
+		release func()
+		err     error
+	}
+	held := make(chan holding, 1)
+	go func() {
+		release, err := o.Hold(dir, shared)
+		held <- holding{release, err}
+	}()
+	select {
+	case h := <-held:
+		return h.release, h.err
+	case <-ctx.Done():
+	}
+	go func() {
+		if h := <-held; h.err == nil {
+			h.release()
+		}
+	}()
+	return nil, fmt.Errorf("waiting to hold %s: %w", dir, context.Cause(ctx))
 }
 
 // TryHold takes the directory if no other process holds it now; held reports whether it did.
