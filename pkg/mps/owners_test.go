@@ -123,3 +123,17 @@ func TestStep_RestartForLivingClaims_NotNew(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotContains(t, n.since(), "new")
 }
+
+// TestUndo_ServiceSlow_Pending: it may start the daemon after the start has timed out.
+func TestUndo_ServiceSlow_Pending(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.failing["new"], w.failing["stop"] = gpu.ErrTimeout, gpu.ErrTimeout
+	_, err := w.step().Do(t.Context(), use(0, 0))
+	require.ErrorIs(t, err, gpu.ErrTimeout)
+	assert.NotContains(t, err.Error(), "mps.enabled")
+	require.ErrorIs(t, w.step().Undo(t.Context(), last(use(0, 0))), gpu.ErrTimeout)
+	slow := explained(asUnavailable(gpu.ErrTimeout))
+	require.ErrorContains(t, slow, "the MPS service is slow or hangs")
+	assert.NotContains(t, slow.Error(), "mps.enabled")
+}

@@ -45,6 +45,9 @@ func (e *unavailable) Error() string {
 	if errors.Is(e.err, fs.ErrNotExist) { // a service that restarts leaves its socket
 		return "no MPS service runs on this node: set the chart value mps.enabled to true, or check the pod of the MPS service on this node"
 	}
+	if errors.Is(e.err, gpu.ErrTimeout) {
+		return fmt.Sprintf("%v; the MPS service is slow or hangs: check the log of its pod on this node, and the load of the node", e.err)
+	}
 	return fmt.Sprintf("%v; MPS shares need the MPS service on this node, which runs where the chart value mps.enabled is true", e.err)
 }
 

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -76,6 +77,9 @@ func (s *mpsService) watched(l *Layout, recorder events.Recorder) mps.Watched {
 			case now.Problem != "":
 				recorder.Warn(events.MPSUnavailable, events.ActionDetect, "New claims get no MPS share of this node: the MPS service cannot start a control daemon: "+
 					now.Problem)
+			case errors.Is(unavailable, gpu.ErrTimeout):
+				recorder.Warn(events.MPSUnavailable, events.ActionDetect, fmt.Sprintf("New claims get no MPS share of this node: %v; the MPS service is slow or "+
+					"hangs: check the log of its pod on this node, and the load of the node", unavailable))
 			case unavailable != nil:
 				recorder.Warn(events.MPSUnavailable, events.ActionDetect, fmt.Sprintf("New claims get no MPS share of this node, and processes that start "+
 					"now cannot use one: %v; set the chart value mps.enabled to true, or check the pod of the MPS service on this node", unavailable))

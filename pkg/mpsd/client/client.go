@@ -15,8 +15,10 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
@@ -120,7 +122,7 @@ func (c *Client) Stop(ctx context.Context, id gpu.MPSDaemonID) error {
 
 func pathOf(id gpu.MPSDaemonID) string { return "/v1/daemons/" + url.PathEscape(string(id)) }
 
-// do makes a request until there is an answer.
+// do makes a request until there is an answer. gpu.ErrTimeout: the context was done before the service, which runs, has answered.
 func (c *Client) do(ctx context.Context, method, path string, body, into any) error {
 	var text []byte
 	if body != nil {
@@ -131,9 +133,13 @@ func (c *Client) do(ctx context.Context, method, path string, body, into any) er
 	}
 	deadline := time.Now().Add(c.restartTime)
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		answered, err := c.attempt(ctx, method, path, text, into)
-		if answered || err == nil {
+		connected, answered, err := c.attempt(ctx, method, path, text, into)
+		switch {
+		case answered || err == nil:
 			return err
+		case connected && ctx.Err() != nil:
+			return fmt.Errorf("the MPS service at %s runs, and has not answered %s %s in time; it may carry that out later: %w: %w",
+				c.socket, method, path, gpu.ErrTimeout, context.Cause(ctx))
 		}
 		if errors.Is(err, fs.ErrNotExist) || ctx.Err() != nil || time.Now().Add(pause).After(deadline) {
 			return fmt.Errorf("%w at %s: %w", gpu.ErrMPSUnavailable, c.socket, err)
@@ -145,8 +151,15 @@ func (c *Client) do(ctx context.Context, method, path string, body, into any) er
 	}
 }
 
-// attempt makes a request once. Answered: err is the service's answer.
-func (c *Client) attempt(ctx context.Context, method, path string, body []byte, into any) (answered bool, err error) {
+// attempt makes a request once. Connected: the service has accepted it. Answered: err is the service's answer.
+func (c *Client) attempt(ctx context.Context, method, path string, body []byte, into any) (connected, answered bool, err error) {
+	var accepted atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { accepted.Store(true) }})
+	answered, err = c.once(ctx, method, path, body, into)
+	return accepted.Load(), answered, err
+}
+
+func (c *Client) once(ctx context.Context, method, path string, body []byte, into any) (answered bool, err error) {
 	request, err := http.NewRequestWithContext(ctx, method, "http://mpsd"+path, bytes.NewReader(body))
 	if err != nil {
 		return true, fmt.Errorf("asking the MPS service: %w", err)

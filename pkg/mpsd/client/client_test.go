@@ -184,3 +184,32 @@ func TestClient_ServiceGone_UnavailableAfterRepeats(t *testing.T) {
 	_, err = c.Ensure(ctx, "a", gpu.MPSDaemonSpec{})
 	require.ErrorIs(t, err, gpu.ErrMPSUnavailable)
 }
+
+// TestClient_SlowService_NotUnavailable: it runs, and carries out what it was asked for, so it is neither absent nor has it done nothing.
+func TestClient_SlowService_NotUnavailable(t *testing.T) {
+	t.Parallel()
+	socket := at(t)
+	asked, answers := make(chan struct{}, 2), make(chan struct{})
+	serve(t, socket, func(http.ResponseWriter, *http.Request) {
+		asked <- struct{}{}
+		<-answers
+	})
+	t.Cleanup(func() { close(answers) })
+	for name, request := range map[string]func(ctx context.Context) error{
+		"start": func(ctx context.Context) error {
+			_, err := New(socket).StartNew(ctx, "a", gpu.MPSDaemonSpec{})
+			return err
+		},
+		"probe": func(ctx context.Context) error { _, err := New(socket).Probe(ctx); return err },
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- request(ctx) }()
+		<-asked
+		cancel()
+		err := <-done
+		require.ErrorIs(t, err, gpu.ErrTimeout, name)
+		require.NotErrorIs(t, err, gpu.ErrMPSUnavailable, name)
+		require.ErrorContains(t, err, "it may carry that out later")
+	}
+}
