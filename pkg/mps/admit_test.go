@@ -134,3 +134,27 @@ func TestReconcile_LockTaken_NotReported(t *testing.T) {
 		assert.Equal(t, []string{"restarted aaaaaaaa with 2 shares: exit status 1"}, n.events())
 	})
 }
+
+// endingContext ends the context of a call in it, as a deadline that passes while the server starts.
+type endingContext struct {
+	*world
+	end context.CancelFunc
+}
+
+func (e endingContext) Ensure(context.Context, gpu.MPSDaemonID, gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {
+	e.end()
+	return gpu.MPSDaemon{}, context.Canceled
+}
+
+// TestStep_ContextEndsWhileServerStarts_Prohibited: the mode is set although the deadline of the call has passed.
+func TestStep_ContextEndsWhileServerStarts_Prohibited(t *testing.T) {
+	t.Parallel()
+	n := newSharedNode(t)
+	n.exit(daemonA)
+	step := n.step()
+	ctx, end := context.WithCancel(t.Context())
+	step.Daemons = endingContext{n.world, end}
+	_, err := step.Do(ctx, use(0, 0))
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, gpu.ComputeProhibited, n.mode(string(uuidA)))
+}

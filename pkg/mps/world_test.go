@@ -261,7 +261,10 @@ func (d driver) ComputeMode(_ context.Context, device string) (gpu.ComputeMode, 
 	return mode, nil
 }
 
-func (d driver) SetComputeMode(_ context.Context, device string, mode gpu.ComputeMode) error {
+func (d driver) SetComputeMode(ctx context.Context, device string, mode gpu.ComputeMode) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.calls = append(d.calls, string(mode))

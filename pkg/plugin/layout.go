@@ -73,17 +73,25 @@ func buildLayout(cfg *config.Plugin, m *Machine, ports layoutPorts) *Layout {
 
 // mpsAnswer keeps new claims from MPS shares while the MPS service does not answer or can start no control daemon, and advertises none before it
 // has been asked.
-func (l *Layout) mpsAnswer(answer mps.Answer) {
+func (l *Layout) mpsAnswer(answer mps.Answer) { publishAnswer(l.Publisher, answer) }
+
+// sharePublisher publishes devices with taints, and may do so between two calls.
+type sharePublisher interface {
+	Withhold(t gpu.DeviceType, withheld bool)
+	SetTaints(source layout.Source, rules []publish.TaintRule)
+}
+
+func publishAnswer(to sharePublisher, answer mps.Answer) {
 	if !answer.Asked { // first, so that no device is published without its taint
-		l.Publisher.Withhold(gpu.TypeMPS, true)
+		to.Withhold(gpu.TypeMPS, true)
 	}
 	var rules []publish.TaintRule
 	if !answer.Usable() {
 		rules = publish.MPSUnavailableTaints()
 	}
-	l.Publisher.SetTaints(layout.MPS, rules)
+	to.SetTaints(layout.MPS, rules)
 	if answer.Asked {
-		l.Publisher.Withhold(gpu.TypeMPS, false)
+		to.Withhold(gpu.TypeMPS, false)
 	}
 }
 

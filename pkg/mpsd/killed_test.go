@@ -1,0 +1,66 @@
+package mpsd
+
+import (
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+)
+
+// savedFirst notes for each process that is killed whether the state has it.
+type savedFirst struct {
+	System
+	dir directory
+
+	mu            sync.Mutex
+	saved, others []hostfs.Process
+}
+
+func (s *savedFirst) Kill(p hostfs.Process) error {
+	state, err := readState(s.dir)
+	s.mu.Lock()
+	if err == nil && (p == state.Daemon || slices.Contains(state.Processes, p)) {
+		s.saved = append(s.saved, p)
+	} else {
+		s.others = append(s.others, p)
+	}
+	s.mu.Unlock()
+	return s.System.Kill(p)
+}
+
+// TestEnd_ProcessKilled_SavedBefore: a killed process has no environment any more by which the next service would find it. The server of an old
+// driver, which the daemon has started for a client, is not known before.
+func TestEnd_ProcessKilled_SavedBefore(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, oldDriver)
+	system := &savedFirst{System: m.options.System, dir: m.dir()}
+	m.options.System = system
+	s := m.service()
+	daemon := m.ensure(s)
+	c := m.tenant(1000)
+	c.connected()
+	require.NoError(t, Linux{}.Kill(processOf(t, daemon.PID)))
+	m.eventually(func() bool {
+		listed, _ := s.List(t.Context(), 0)
+		return listed[0].State == gpu.MPSDead
+	})
+	system.mu.Lock()
+	assert.NotEmpty(t, system.saved, "the server")
+	assert.Empty(t, system.others)
+	system.mu.Unlock()
+	c.kill()
+	m.stop(s)
+}
+
+// processOf is the process with that pid.
+func processOf(t *testing.T, pid int) hostfs.Process {
+	t.Helper()
+	p, exists := processes.Process(pid)
+	require.True(t, exists)
+	return p
+}
