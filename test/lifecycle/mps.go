@@ -73,6 +73,8 @@ func (m *Machine) actMPS(ctx context.Context, p *Process, act Act) error {
 	switch act.Call {
 	case "reconcileMPS":
 		return m.reconcileMPS(ctx, p)
+	case "inspectMPS":
+		m.inspectMPS(ctx, p)
 	case "connect":
 		return m.connect(act.Claim)
 	case "disconnect":
@@ -127,6 +129,13 @@ func (m *Machine) reconcileMPS(ctx context.Context, p *Process) error {
 	stop()
 	err := <-watched
 	return err
+}
+
+// inspectMPS does what the leader does at once when the process of a daemon is gone: the service does not count as unavailable yet.
+func (m *Machine) inspectMPS(ctx context.Context, p *Process) {
+	m.parts.mps.reconciles()
+	defer m.parts.mps.reconciled()
+	p.MPS.Reconcile(ctx, false)
 }
 
 // connect starts a program in a container of a prepared claim, which connects to the daemon or cannot use the device.

@@ -27,6 +27,7 @@ func timePasses(d time.Duration) Act { return Act{Call: "pass", For: d} }
 // Actions of the leader, and what happens to daemons and service.
 var (
 	reconcilesMPS      = Act{Call: "reconcileMPS"}
+	inspectsMPS        = Act{Call: "inspectMPS"}
 	daemonsDie         = Act{Call: "daemonsDie"}
 	serviceVanishes    = Act{Call: "serviceVanishes"}
 	serviceInterrupted = Act{Call: "serviceInterrupted"}
@@ -81,6 +82,9 @@ var mpsScenarios = []scenario{
 	{name: "a daemon dies before a prepare", acts: []Act{sharesMPS("a", 0), daemonsDie, sharesMPS("b", 0), connects("b"), unprepares("a"), unprepares("b")}},
 	{name: "the service vanishes", acts: []Act{
 		sharesMPS("a", 0), connects("a"), serviceVanishes, reconcilesMPS, connects("a"), serviceResumes, reconcilesMPS, connects("a"), unprepares("a"),
+	}},
+	{name: "processes of daemons are gone before the service is unavailable", acts: []Act{
+		sharesMPS("a", 0), connects("a"), serviceVanishes, inspectsMPS, connects("a"), serviceResumes, reconcilesMPS, connects("a"), unprepares("a"),
 	}},
 	{name: "claims are unprepared while the service is gone", long: true, acts: []Act{
 		sharesMPS("a", 0), sharesMPS("b", 0), serviceVanishes, unprepares("a"), reconcilesMPS, unprepares("b").failing(), serviceResumes, unprepares("b"),
