@@ -45,7 +45,7 @@ func (s *Server) content(w http.ResponseWriter, c call) error {
 	header := http.Header{"Range": {wanted}}
 	ctx, stop := context.WithTimeout(c.Context(), rangeTimeout)
 	defer stop()
-	response, err := s.Nodes.ask(ctx, http.MethodGet, found, header, content)
+	response, err := s.Nodes.ask(ctx, http.MethodGet, found, nil, header, content)
 	if err != nil {
 		return apierrors.NewServiceUnavailable(err.Error())
 	}

@@ -32,10 +32,17 @@ func validID(id string) bool { return len(validation.IsDNS1123Label(id)) == 0 }
 
 // object is a report as the API shows it. Its labels are what it is about, as far as that is valid in a label.
 func object(r report.Report) v1alpha1.Report {
+	o := selectable(r)
+	o.UID, o.ResourceVersion = types.UID(r.ObjectUID()), r.Version()
+	return o
+}
+
+// selectable is an object without what nothing is selected by, and what costs more than the rest.
+func selectable(r report.Report) v1alpha1.Report {
 	o := v1alpha1.Report{
 		TypeMeta: metav1.TypeMeta{APIVersion: GroupVersion.String(), Kind: kind},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: r.ID, Namespace: r.Namespace, UID: types.UID(r.ID), CreationTimestamp: metav1.NewTime(r.Started), Labels: map[string]string{},
+			Name: r.ID, Namespace: r.Namespace, CreationTimestamp: metav1.NewTime(r.Started), Labels: map[string]string{},
 		},
 		Spec: v1alpha1.ReportSpec{
 			Claim: r.Claim, ClaimUID: r.ClaimUID, Pod: r.Pod, Container: r.Container, Node: r.Node, Process: r.Process, PID: r.PID, Tool: r.Tool,

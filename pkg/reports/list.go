@@ -3,18 +3,13 @@ package reports
 import (
 	"errors"
 	"net/http"
-	"net/url"
 	"slices"
-	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
-	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
 // writeTimeout is how long the answer with a list may take: a client that reads slowly keeps no others from their lists for longer.
@@ -62,46 +57,4 @@ func (s *Server) list(w http.ResponseWriter, c call) error {
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
 	return showList(w, c.Request, list, found.Reports)
-}
-
-// queryOf reads what a list is of.
-func queryOf(query url.Values, namespace string) (*Query, error) {
-	if query.Get("watch") == "1" || query.Get("watch") == "true" {
-		return nil, apierrors.NewMethodNotSupported(groupResource, "watch")
-	}
-	byLabel, err := labels.Parse(query.Get("labelSelector"))
-	if err != nil {
-		return nil, apierrors.NewBadRequest("labelSelector: " + err.Error())
-	}
-	byField, err := fields.ParseSelector(query.Get("fieldSelector"))
-	if err != nil {
-		return nil, apierrors.NewBadRequest("fieldSelector: " + err.Error())
-	}
-	known := fieldsOf(&v1alpha1.Report{})
-	for _, one := range byField.Requirements() {
-		if !known.Has(one.Field) {
-			return nil, apierrors.NewBadRequest("fieldSelector: " + one.Field + " is not supported")
-		}
-	}
-	q := &Query{Namespace: namespace}
-	q.Node, _ = byField.RequiresExactMatch("spec.node")
-	q.ID, _ = byField.RequiresExactMatch("metadata.name")
-	if text := query.Get("limit"); text != "" {
-		if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 0 {
-			return nil, apierrors.NewBadRequest("limit: must be an integer greater than or equal to 0")
-		}
-	}
-	switch q.After, err = decodePosition(query.Get("continue"), namespace); {
-	case errors.Is(err, errExpired):
-		return nil, apierrors.NewResourceExpired("continue: " + err.Error() + "; list again from the beginning")
-	case err != nil:
-		return nil, apierrors.NewBadRequest("continue: " + err.Error())
-	}
-	if !byLabel.Empty() || !byField.Empty() {
-		q.Match = func(r report.Report) bool {
-			o := object(r)
-			return byLabel.Matches(labels.Set(o.Labels)) && byField.Matches(fieldsOf(&o))
-		}
-	}
-	return q, nil
 }

@@ -159,7 +159,7 @@ func (n *Nodes) read(ctx context.Context, e Endpoint, q *Query, after string, b 
 }
 
 // ask sends a request about one report to its node.
-func (n *Nodes) ask(ctx context.Context, method string, r report.Report, header http.Header, more ...string) (*http.Response, error) {
+func (n *Nodes) ask(ctx context.Context, method string, r report.Report, query url.Values, header http.Header, more ...string) (*http.Response, error) {
 	endpoints, err := n.endpoints(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("finding the plugin of node %s: %w", r.Node, err)
@@ -169,7 +169,7 @@ func (n *Nodes) ask(ctx context.Context, method string, r report.Report, header 
 		return nil, fmt.Errorf("the plugin of node %s does not run: %w", r.Node, errSilent)
 	}
 	path := append([]string{"v1", "reports", r.ClaimUID, r.ID}, more...)
-	response, err := n.do(ctx, method, endpoints[at], nil, header, path...)
+	response, err := n.do(ctx, method, endpoints[at], query, header, path...)
 	if err != nil {
 		return nil, fmt.Errorf("the plugin of node %s does not answer: %w", r.Node, errors.Join(errSilent, err))
 	}

@@ -73,9 +73,16 @@ func (f *fakeNode) Content(uid, id string) (*os.File, report.Report, error) {
 	return file, r, err
 }
 
-func (f *fakeNode) Delete(_, id string) error {
+func (f *fakeNode) Delete(uid, id string, d report.Deletion) error {
 	if f.busy {
 		return errBusy
+	}
+	r, err := f.Get(uid, id)
+	if err == nil {
+		err = d.Check(r)
+	}
+	if err != nil || d.DryRun {
+		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -119,7 +119,7 @@ func key(r report.Report) string {
 // cost is about how much memory a report takes.
 func cost(r report.Report) int {
 	const fields = 512
-	return fields + len(r.ID) + len(r.Namespace) + len(r.Claim) + len(r.ClaimUID) + len(r.Pod) + len(r.Container) + len(r.Node) + len(r.Process) +
+	return fields + len(r.ID) + len(r.UID) + len(r.Namespace) + len(r.Claim) + len(r.ClaimUID) + len(r.Pod) + len(r.Container) + len(r.Node) + len(r.Process) +
 		len(r.Tool) + len(r.Reason) + len(r.Message) + len(r.File) + len(r.Path) + len(r.SHA256)
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/http"
 	"strconv"
 	"strings"
@@ -130,44 +129,15 @@ func (s *Server) get(w http.ResponseWriter, c call) error {
 	if err := s.allow(c, attributes("get", "", c.PathValue("namespace"), c.PathValue("name"))); err != nil {
 		return err
 	}
+	if err := checkGet(c.URL.Query()); err != nil {
+		return err
+	}
 	found, err := s.find(c)
 	if err != nil {
 		return err
 	}
 	o := object(found)
 	return show(w, c.Request, &o)
-}
-
-func (s *Server) delete(w http.ResponseWriter, c call) error {
-	name := c.PathValue("name")
-	if err := s.allow(c, attributes("delete", "", c.PathValue("namespace"), name)); err != nil {
-		return err
-	}
-	found, err := s.find(c)
-	if err != nil {
-		return err
-	}
-	ctx, stop := context.WithTimeout(c.Context(), nodeTimeout)
-	defer stop()
-	response, err := s.Nodes.ask(ctx, http.MethodDelete, found, nil)
-	if err != nil {
-		return apierrors.NewServiceUnavailable(err.Error())
-	}
-	defer func() { _ = response.Body.Close() }()
-	switch err := said(response); {
-	case response.StatusCode == http.StatusNoContent:
-		answer(w, http.StatusOK, &metav1.Status{
-			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess,
-			Details: &metav1.StatusDetails{Name: name, Group: GroupVersion.Group, Kind: resource},
-		})
-		return nil
-	case errors.Is(err, fs.ErrNotExist):
-		return apierrors.NewNotFound(groupResource, name)
-	case response.StatusCode == http.StatusConflict:
-		return apierrors.NewConflict(groupResource, name, err)
-	default:
-		return apierrors.NewInternalError(err)
-	}
 }
 
 // refuse answers with a Status.

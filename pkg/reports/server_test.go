@@ -76,7 +76,13 @@ func serveAPI(t *testing.T, nodes *Nodes) *httptest.Server {
 // do sends a request as a user and returns the answer.
 func do(t *testing.T, server *httptest.Server, method, by, path string, header ...string) (*http.Response, string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, nil)
+	return send(t, server, method, by, path, "", header...)
+}
+
+// send sends a request with a body.
+func send(t *testing.T, server *httptest.Server, method, by, path, text string, header ...string) (*http.Response, string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, strings.NewReader(text))
 	require.NoError(t, err)
 	if by != "" {
 		request.Header.Set("X-Remote-User", by)

@@ -163,6 +163,11 @@ func (ns *namespace) downloadsByCLI(r reportOf) {
 // removed has a download remove its source, and checks that the API has it no longer, nor the node.
 func (ns *namespace) removed(r reportOf) {
 	ns.t.Helper()
+	ns.do("delete", "--dry-run=server", "reports.profiles.gpu.prism.dev", r.Metadata.Name)
+	err := ns.reader.Delete().AbsPath(strings.TrimSuffix(contentPath(ns.name, r.Metadata.Name), "/content")).SetHeader("Content-Type", "application/json").
+		Body([]byte(`{"preconditions": {"uid": "other"}}`)).Do(context.Background()).Error()
+	require.ErrorContains(ns.t, err, "precondition failed")
+	require.Len(ns.t, ns.allReports(), 1)
 	ns.must(ns.t, ns.kubectlPrism("download", "--claim", r.Spec.Claim, "--output", ns.t.TempDir(), "--remove-source")...)
 	assert.Empty(ns.t, ns.allReports())
 	ns.notFound(contentPath(ns.name, r.Metadata.Name))

@@ -69,7 +69,7 @@ func (k *kept) Content(uid, id string) (*os.File, report.Report, error) {
 	return file, r, err
 }
 
-func (k *kept) Delete(uid, id string) error {
+func (k *kept) Delete(uid, id string, _ report.Deletion) error {
 	if r, err := k.Get(uid, id); err != nil || !r.State.Final() {
 		return cmp.Or(err, errBusy)
 	}

@@ -29,8 +29,8 @@ type Store interface {
 	Get(claimUID, id string) (report.Report, error)
 	// Content opens the file of a report; fs.ErrNotExist if it has none.
 	Content(claimUID, id string) (*os.File, report.Report, error)
-	// Delete removes a report; fs.ErrNotExist if there is none.
-	Delete(claimUID, id string) error
+	// Delete removes a report; fs.ErrNotExist if there is none, report.ErrPrecondition if it is another one or has changed.
+	Delete(claimUID, id string, d report.Deletion) error
 }
 
 const (
@@ -159,7 +159,14 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]any{"reports": found})
 }
 
+// get answers with a report, and with an error where its deletion is tried. That is no DELETE: plugins of earlier versions would delete it.
 func (s *Server) get(w http.ResponseWriter, r *http.Request) {
+	if d := report.ParseDeletion(r.URL.Query()); d.DryRun {
+		if err := s.options.Store.Delete(r.PathValue("claim"), r.PathValue("id"), d); err != nil {
+			s.refuse(w, err)
+			return
+		}
+	}
 	found, err := s.options.Store.Get(r.PathValue("claim"), r.PathValue("id"))
 	if err != nil {
 		s.refuse(w, err)
@@ -182,7 +189,7 @@ func (s *Server) content(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) delete(w http.ResponseWriter, r *http.Request) {
-	if err := s.options.Store.Delete(r.PathValue("claim"), r.PathValue("id")); err != nil {
+	if err := s.options.Store.Delete(r.PathValue("claim"), r.PathValue("id"), report.ParseDeletion(r.URL.Query())); err != nil {
 		s.refuse(w, err)
 		return
 	}
@@ -195,7 +202,7 @@ func (s *Server) refuse(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		code = http.StatusNotFound
-	case s.options.Busy(err):
+	case s.options.Busy(err), errors.Is(err, report.ErrPrecondition):
 		code = http.StatusConflict
 	}
 	answer(w, code, map[string]string{"error": err.Error()})

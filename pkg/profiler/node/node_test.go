@@ -92,8 +92,12 @@ func (o one) Content(claim, id string) (*os.File, report.Report, error) {
 	return f, r, err
 }
 
-func (o one) Delete(claim, id string) error {
-	if _, err := o.Get(claim, id); err != nil {
+func (o one) Delete(claim, id string, d report.Deletion) error {
+	r, err := o.Get(claim, id)
+	if err == nil {
+		err = d.Check(r)
+	}
+	if err != nil || d.DryRun && d.Version != "" {
 		return err
 	}
 	return errBusy
@@ -170,6 +174,10 @@ func TestServer_Requests_AnsweredOrRefused(t *testing.T) {
 		{"GET", "/v1/reports/uid/id/content", "bytes=2-4", 206, "234"},
 		{"GET", "/v1/reports/..%2f..%2fetc/passwd/content", "", 404, `"error":`},
 		{"DELETE", "/v1/reports/uid/id", "", 409, `"error":"busy"`},
+		{"DELETE", "/v1/reports/uid/id?uid=other", "", 409, "precondition failed"},
+		{"GET", "/v1/reports/uid/id?deletable=true", "", 409, `"error":"busy"`},
+		{"GET", "/v1/reports/uid/id?deletable=true&resourceVersion=other", "", 409, "precondition failed"},
+		{"GET", "/v1/reports/uid/id?deletable=true&resourceVersion=" + report.Report{ID: "id", SHA256: "abc"}.Version(), "", 200, `"id":"id"`},
 		{"POST", "/v1/reports/uid/id", "", 405, ""},
 	} {
 		header := http.Header{}

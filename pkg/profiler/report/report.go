@@ -28,6 +28,8 @@ func (s State) Final() bool { return s == Ready || s == Raw || s == Lost }
 type Report struct {
 	// ID is unique on all nodes and a DNS label: the first 8 hex digits of the claim's UID, a dash, and the session's.
 	ID string `json:"id"`
+	// UID is random and stays: a container may make a session of the same name again. Reports of earlier versions have none.
+	UID string `json:"uid,omitempty"`
 	// Namespace, Claim and ClaimUID name the ResourceClaim.
 	Namespace string `json:"namespace"`
 	Claim     string `json:"claim"`

@@ -214,7 +214,7 @@ func TestScan_ClaimHasManyReports_Stopped(t *testing.T) {
 	w.Scan()
 	assert.Equal(t, claimReports, w.states("")[report.Ready])
 	assert.Equal(t, []string{uid}, w.stopped(uid))
-	require.NoError(t, w.Delete(uid, w.List("")[0].ID))
+	require.NoError(t, w.Delete(uid, w.List("")[0].ID, report.Deletion{}))
 	w.scans()
 	w.scans()
 	assert.Equal(t, claimReports, w.states("")[report.Ready], "the one that waited")

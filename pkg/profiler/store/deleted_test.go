@@ -19,7 +19,7 @@ func importing(t *testing.T) *world {
 	w.session("report.qdstrm", []byte("raw"), finished)
 	w.Scan()
 	require.Equal(t, report.Importing, w.get().State)
-	require.ErrorIs(t, w.Delete(uid, id), ErrBusy, "its claim is prepared")
+	require.ErrorIs(t, w.Delete(uid, id, report.Deletion{}), ErrBusy, "its claim is prepared")
 	require.NoError(t, w.Release(uid))
 	return w
 }
@@ -31,7 +31,7 @@ func (w *world) spool(suffix string) string { return filepath.Join(w.dir, uid, s
 func TestDelete_ImportingOfReleasedClaim_Gone(t *testing.T) {
 	for _, suffix := range []string{readySuffix, failedSuffix} {
 		w := importing(t)
-		require.NoError(t, w.Delete(uid, id))
+		require.NoError(t, w.Delete(uid, id, report.Deletion{}))
 		require.Empty(t, w.List(""))
 		require.NoFileExists(t, w.spool(rawSuffix))
 		w.reopen(true, disk.OS{})
@@ -50,7 +50,7 @@ func TestScan_ImporterWorksForDeletedReport_NotLeftOut(t *testing.T) {
 	w := importing(t)
 	work := filepath.Join(filepath.Dir(w.spool(rawSuffix)), ".import-1")
 	require.NoError(t, os.Mkdir(work, 0o700))
-	require.NoError(t, w.Delete(uid, id))
+	require.NoError(t, w.Delete(uid, id, report.Deletion{}))
 	w.Scan()
 	require.NoError(t, os.Remove(work))
 	require.NoError(t, os.WriteFile(w.spool(readySuffix), []byte("late"), 0o600))
@@ -78,7 +78,7 @@ func TestDelete_WhileImportedFileIsStored_NotThereAgain(t *testing.T) {
 		w := importing(t)
 		files := &deleting{Files: disk.OS{}}
 		w.reopen(true, files)
-		files.delete = func() { require.NoError(t, w.Delete(uid, id)) }
+		files.delete = func() { require.NoError(t, w.Delete(uid, id, report.Deletion{})) }
 		require.NoError(t, os.WriteFile(w.spool(suffix), []byte("x"), 0o600))
 		w.Scan()
 		require.Nil(t, files.delete)
@@ -91,4 +91,29 @@ func TestDelete_WhileImportedFileIsStored_NotThereAgain(t *testing.T) {
 			require.Empty(t, left)
 		}
 	}
+}
+
+// TestDelete_Preconditions_CheckedBeforeAnything: a report that is another one by now stays, and so does any report in a dry run.
+func TestDelete_Preconditions_CheckedBeforeAnything(t *testing.T) {
+	w := importing(t)
+	old := w.get()
+	require.NoError(t, w.Delete(uid, id, report.Deletion{UID: old.ObjectUID(), Version: old.Version(), DryRun: true}))
+	require.FileExists(t, w.spool(rawSuffix))
+	require.Equal(t, old, w.get())
+
+	require.NoError(t, os.WriteFile(w.spool(readySuffix), []byte("imported"), 0o600))
+	w.Scan()
+	require.Equal(t, report.Ready, w.get().State)
+	require.Equal(t, old.ObjectUID(), w.get().ObjectUID(), "it is the same report")
+	require.ErrorIs(t, w.Delete(uid, id, report.Deletion{UID: old.ObjectUID(), Version: old.Version()}), report.ErrPrecondition)
+	require.NoError(t, w.Delete(uid, id, report.Deletion{UID: old.ObjectUID(), Version: w.get().Version()}))
+
+	require.NoError(t, w.Prepare(claimed, nil))
+	w.session("report.nsys-rep", []byte("content"), finished)
+	w.Scan()
+	require.NotEqual(t, old.ObjectUID(), w.get().ObjectUID(), "another one of the same name")
+	require.ErrorIs(t, w.Delete(uid, id, report.Deletion{UID: old.ObjectUID()}), report.ErrPrecondition)
+	later := w.get()
+	w.reopen(true, disk.OS{})
+	require.Equal(t, later.ObjectUID(), w.get().ObjectUID(), "it is in the index")
 }

@@ -35,7 +35,7 @@ func TestFollow_OtherProcessStores_NothingLost(t *testing.T) {
 	require.NoError(t, first.flush(claim.UID))
 
 	require.NoError(t, second.Release(claim.UID))
-	require.ErrorIs(t, second.Delete("uid-1", "none"), fs.ErrNotExist, "it does not know the report yet")
+	require.ErrorIs(t, second.Delete("uid-1", "none", report.Deletion{}), fs.ErrNotExist, "it does not know the report yet")
 	claim.Tool = "2023.4.4"
 	require.NoError(t, second.Prepare(claim, nil), "the claim was prepared again")
 	other := Claim{UID: "uid-2", Namespace: "ns", Name: "b", Node: "n0"}
@@ -47,6 +47,6 @@ func TestFollow_OtherProcessStores_NothingLost(t *testing.T) {
 	require.Len(t, second.List(""), 1, "the report that the other process stored")
 	assert.NotNil(t, second.claims[other.UID])
 	assert.Equal(t, "2023.4.4", second.claims[claim.UID].Claim.Tool)
-	require.NoError(t, second.Delete(claim.UID, stored.ID))
+	require.NoError(t, second.Delete(claim.UID, stored.ID, report.Deletion{}))
 	assert.Empty(t, open(true).List(""))
 }

@@ -50,7 +50,7 @@ func TestLimit_ReportDeleted_RecordedAgain(t *testing.T) {
 	w.scans()
 	require.Equal(t, []string{uid}, w.stopped(uid), "the report still takes all")
 	w.reopen(false, disk.OS{})
-	require.NoError(t, w.Delete(uid, id))
+	require.NoError(t, w.Delete(uid, id, report.Deletion{}))
 	w.seen = nil
 	w.Scan()
 	require.Empty(t, w.stopped(uid))

@@ -153,7 +153,7 @@ func TestDelete_DiskFull_FileMakesRoom(t *testing.T) {
 	w := newWorld(t, false)
 	w.stores(1, uid, report.Ready)
 	w.reopen(false, &writing{full: &os.PathError{Op: "write", Err: unix.ENOSPC}})
-	require.NoError(t, w.Delete(uid, w.List("")[0].ID))
+	require.NoError(t, w.Delete(uid, w.List("")[0].ID, report.Deletion{}))
 	w.reopen(false, disk.OS{})
 	assert.Empty(t, w.List(""))
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"io"
 	"io/fs"
@@ -222,11 +223,15 @@ func (s *Store) put(r report.Report) {
 		return
 	}
 	known := c.report(r.ID)
+	if known != nil {
+		r.UID = known.UID
+	}
 	if known != nil && same(*known, r) {
 		return
 	}
 	c.changed = true
 	if known == nil {
+		r.UID = rand.Text()
 		c.Reports = append(c.Reports, &r)
 		s.Changed(r)
 		return

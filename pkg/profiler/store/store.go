@@ -142,16 +142,16 @@ func (s *Store) Content(claimUID, id string) (*os.File, report.Report, error) {
 }
 
 // Delete removes a report and its file; fs.ErrNotExist if there is none, ErrBusy while it is being recorded, or imported for a claim that is
-// prepared.
-func (s *Store) Delete(claimUID, id string) error {
-	gone, err := s.cutOne(claimUID, id)
+// prepared, report.ErrPrecondition if it is not the one that is to be deleted.
+func (s *Store) Delete(claimUID, id string, d report.Deletion) error {
+	gone, err := s.cutOne(claimUID, id, d)
 	if err != nil {
 		return fmt.Errorf("deleting report %s: %w", id, err)
 	}
 	return s.free(claimUID, gone)
 }
 
-func (s *Store) cutOne(claimUID, id string) ([]*report.Report, error) {
+func (s *Store) cutOne(claimUID, id string, d report.Deletion) ([]*report.Report, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c, r, err := s.find(claimUID, id)
@@ -162,6 +162,9 @@ func (s *Store) cutOne(claimUID, id string) ([]*report.Report, error) {
 		return nil, ErrFollowing
 	case !deletable(c, r):
 		return nil, ErrBusy
+	}
+	if err := d.Check(*r); err != nil || d.DryRun {
+		return nil, err
 	}
 	if r.State == report.Importing {
 		if err := s.unspool(*r); err != nil {

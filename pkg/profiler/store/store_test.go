@@ -87,7 +87,7 @@ func TestScan_FinishedSession_Ready(t *testing.T) {
 	all, _ := io.ReadAll(f)
 	require.Equal(t, "content", string(all))
 	require.Equal(t, "ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73", r.SHA256)
-	require.NoError(t, w.Delete(uid, id))
+	require.NoError(t, w.Delete(uid, id, report.Deletion{}))
 	require.Empty(t, w.List("team"))
 }
 
@@ -103,7 +103,7 @@ func TestScan_LockedNote_Recording(t *testing.T) {
 	w.Scan()
 	require.Equal(t, report.Recording, w.get().State)
 	require.Nil(t, w.get().Ended)
-	require.ErrorIs(t, w.Delete(uid, id), ErrBusy)
+	require.ErrorIs(t, w.Delete(uid, id, report.Deletion{}), ErrBusy)
 	_, err = f.WriteString("state=Finished\n")
 	require.NoError(t, err)
 	w.Scan()

@@ -1,0 +1,71 @@
+package reports
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/prism-gpu/prism/pkg/profiler/report"
+)
+
+// delete removes a report from its node, or says what that would answer.
+func (s *Server) delete(w http.ResponseWriter, c call) error {
+	name := c.PathValue("name")
+	if err := s.allow(c, attributes("delete", "", c.PathValue("namespace"), name)); err != nil {
+		return err
+	}
+	wanted, err := deletionOf(w, c.Request)
+	if err != nil {
+		return err
+	}
+	found, err := s.find(c)
+	if err != nil {
+		return err
+	}
+	// Plugins of earlier versions do not know preconditions; the others check them again when nothing else changes the report.
+	if err := wanted.Check(found); err != nil {
+		return apierrors.NewConflict(groupResource, name, err)
+	}
+	if wanted.DryRun && !found.State.Final() && found.State != report.Importing {
+		return apierrors.NewConflict(groupResource, name, errors.New("the report is still being recorded; delete it after its process has exited"))
+	}
+	if err := s.deleteOnNode(c.Context(), found, wanted); err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, &metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess,
+		Details: &metav1.StatusDetails{Name: name, Group: GroupVersion.Group, Kind: resource, UID: types.UID(found.ObjectUID())},
+	})
+	return nil
+}
+
+// deleteOnNode asks the node of a report to delete it, or for a dry run whether it could.
+func (s *Server) deleteOnNode(ctx context.Context, found report.Report, wanted report.Deletion) error {
+	ctx, stop := context.WithTimeout(ctx, nodeTimeout)
+	defer stop()
+	method, done := http.MethodDelete, http.StatusNoContent
+	if wanted.DryRun {
+		method, done = http.MethodGet, http.StatusOK
+	}
+	response, err := s.Nodes.ask(ctx, method, found, wanted.Query(), nil)
+	if err != nil {
+		return apierrors.NewServiceUnavailable(err.Error())
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode == done {
+		return nil
+	}
+	switch err := said(response); {
+	case errors.Is(err, fs.ErrNotExist):
+		return apierrors.NewNotFound(groupResource, found.ID)
+	case response.StatusCode == http.StatusConflict:
+		return apierrors.NewConflict(groupResource, found.ID, err)
+	default:
+		return apierrors.NewInternalError(err)
+	}
+}

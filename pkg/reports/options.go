@@ -1,0 +1,205 @@
+package reports
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	listvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/profiler/report"
+)
+
+// Options are carried out, or refused with their name; only those that mean nothing for reports are left alone: kubectl and the namespace
+// controller send some of them. TestOptions has a row for each.
+
+// maxBody bounds the options in the body of a request.
+const maxBody = 16 << 10
+
+// decodeQuery reads the options in a query as API servers do. Parameters that are no options are left alone there, too.
+func decodeQuery(query url.Values, into runtime.Object, integers ...string) error {
+	for _, name := range integers {
+		if text := query.Get(name); text != "" {
+			if _, err := strconv.ParseInt(text, 10, 64); err != nil {
+				return apierrors.NewBadRequest(fmt.Sprintf("%s: must be an integer, got %q", name, text))
+			}
+		}
+	}
+	if err := scheme.ParameterCodec.DecodeParameters(query, metav1.SchemeGroupVersion, into); err != nil {
+		return apierrors.NewBadRequest("reading the options of the request: " + err.Error())
+	}
+	return nil
+}
+
+// checkVersion refuses the version of a former state: nodes keep none, and the versions of reports have no order.
+func checkVersion(version string) error {
+	if version == "" || version == "0" {
+		return nil
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf(`resourceVersion: supported values: "", "0"; got %q: reports have no former versions`, version))
+}
+
+// checkGet refuses options of a get that cannot be carried out.
+func checkGet(query url.Values) error {
+	var o metav1.GetOptions
+	if err := decodeQuery(query, &o); err != nil {
+		return err
+	}
+	return checkVersion(o.ResourceVersion)
+}
+
+// queryOf reads what a list is of.
+func queryOf(query url.Values, namespace string) (*Query, error) {
+	o, err := listOptions(query)
+	if err != nil {
+		return nil, err
+	}
+	byLabel, err := labels.Parse(o.LabelSelector)
+	if err != nil {
+		return nil, apierrors.NewBadRequest("labelSelector: " + err.Error())
+	}
+	byField, err := fields.ParseSelector(o.FieldSelector)
+	if err != nil {
+		return nil, apierrors.NewBadRequest("fieldSelector: " + err.Error())
+	}
+	known := fieldsOf(&v1alpha1.Report{})
+	for _, one := range byField.Requirements() {
+		if !known.Has(one.Field) {
+			return nil, apierrors.NewBadRequest("fieldSelector: " + one.Field + " is not supported")
+		}
+	}
+	q := &Query{Namespace: namespace, Limit: int(min(o.Limit, maxItems))}
+	q.Node, _ = byField.RequiresExactMatch("spec.node")
+	q.ID, _ = byField.RequiresExactMatch("metadata.name")
+	switch q.After, err = decodePosition(o.Continue, namespace); {
+	case errors.Is(err, errExpired):
+		return nil, apierrors.NewResourceExpired("continue: " + err.Error() + "; list again from the beginning")
+	case err != nil:
+		return nil, apierrors.NewBadRequest("continue: " + err.Error())
+	}
+	if !byLabel.Empty() || !byField.Empty() {
+		q.Match = func(r report.Report) bool {
+			o := selectable(r)
+			return byLabel.Matches(labels.Set(o.Labels)) && byField.Matches(fieldsOf(&o))
+		}
+	}
+	return q, nil
+}
+
+// listOptions reads the options of a list, and refuses those that cannot be carried out. The timeout may be longer than the list takes, and
+// bookmarks are of watches.
+func listOptions(query url.Values) (*metav1.ListOptions, error) {
+	o := &metav1.ListOptions{}
+	if err := decodeQuery(query, o, "limit", "timeoutSeconds"); err != nil {
+		return nil, err
+	}
+	if o.Watch {
+		return nil, apierrors.NewMethodNotSupported(groupResource, "watch")
+	}
+	if o.Limit < 0 {
+		return nil, apierrors.NewBadRequest("limit: must be an integer greater than or equal to 0")
+	}
+	if o.ShardSelector != "" {
+		return nil, apierrors.NewBadRequest("shardSelector: is not supported; use labelSelector or fieldSelector")
+	}
+	invalid := listvalidation.ValidateListOptions(&internalversion.ListOptions{
+		ResourceVersion: o.ResourceVersion, ResourceVersionMatch: o.ResourceVersionMatch, Continue: o.Continue, SendInitialEvents: o.SendInitialEvents,
+	}, false)
+	if len(invalid) > 0 {
+		return nil, invalidOptions("ListOptions", invalid)
+	}
+	return o, checkVersion(o.ResourceVersion)
+}
+
+// deletionOf reads the options of a deletion. Where both the query and the body have some, all of them hold: API servers read one of them.
+func deletionOf(w http.ResponseWriter, r *http.Request) (d report.Deletion, err error) {
+	var inQuery metav1.DeleteOptions
+	query := r.URL.Query()
+	for name := range query {
+		if strings.HasPrefix(name, "preconditions") {
+			return d, apierrors.NewBadRequest(name + ": is not supported in the query; send it in the body")
+		}
+	}
+	if err := decodeQuery(query, &inQuery, "gracePeriodSeconds"); err != nil {
+		return d, err
+	}
+	inBody, err := deleteBody(w, r)
+	if err != nil {
+		return d, err
+	}
+	for _, o := range []*metav1.DeleteOptions{&inQuery, inBody} {
+		invalid := validation.ValidateDeleteOptions(o)
+		if ignore := o.IgnoreStoreReadErrorWithClusterBreakingPotential; ignore != nil && *ignore && len(invalid) == 0 {
+			invalid = append(invalid, field.Forbidden(field.NewPath("ignoreStoreReadErrorWithClusterBreakingPotential"), "is not supported for reports"))
+		}
+		if len(invalid) > 0 {
+			return d, invalidOptions("DeleteOptions", invalid)
+		}
+		d.DryRun = d.DryRun || slices.Contains(o.DryRun, metav1.DryRunAll)
+	}
+	if wanted := inBody.Preconditions; wanted != nil {
+		if wanted.UID != nil {
+			d.UID = string(*wanted.UID)
+		}
+		if wanted.ResourceVersion != nil {
+			d.Version = *wanted.ResourceVersion
+		}
+	}
+	return d, nil
+}
+
+// deleteBody reads the options in the body of a deletion; what is no option of this version could change the result, and is refused.
+func deleteBody(w http.ResponseWriter, r *http.Request) (*metav1.DeleteOptions, error) {
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		if _, large := errors.AsType[*http.MaxBytesError](err); large {
+			return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the options of a deletion may have %d bytes", maxBody))
+		}
+		return nil, apierrors.NewBadRequest("reading the options of the deletion: " + err.Error())
+	}
+	o := &metav1.DeleteOptions{}
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return o, nil
+	}
+	if kind := r.Header.Get("Content-Type"); kind != "" {
+		if media, _, err := mime.ParseMediaType(kind); err != nil || media != runtime.ContentTypeJSON {
+			return nil, failed(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type: supported values: %q; got %q", runtime.ContentTypeJSON, kind))
+		}
+	}
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.DisallowUnknownFields()
+	err = decoder.Decode(o)
+	if err == nil && decoder.More() {
+		err = errors.New("more than one object")
+	}
+	if err != nil {
+		return nil, apierrors.NewBadRequest("reading the options of the deletion: " + err.Error())
+	}
+	if o.Kind != "" && o.Kind != "DeleteOptions" {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("kind: supported values: %q; got %q", "DeleteOptions", o.Kind))
+	}
+	return o, nil
+}
+
+// invalidOptions is the answer to options that validation refused.
+func invalidOptions(kind string, because field.ErrorList) error {
+	return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind(kind).GroupKind(), "", because)
+}
