@@ -22,7 +22,8 @@ const maxRange = 16 << 20
 // rangeTimeout is how long an answer with a range may take.
 const rangeTimeout = 10 * time.Minute
 
-// content answers with a range of a report's file: of the whole file where none is asked for and it is no larger than maxRange.
+// content answers with a report's file, or with the range of it that is asked for, cut to maxRange. A file that is larger is sent in ranges only:
+// a part of it in an answer to a request for all of it would be taken for the report.
 func (s *Server) content(w http.ResponseWriter, c call) error {
 	name := c.PathValue("name")
 	if err := s.allow(c, attributes("get", content, c.PathValue("namespace"), name)); err != nil {
@@ -35,12 +36,12 @@ func (s *Server) content(w http.ResponseWriter, c call) error {
 	if err := available(found); err != nil {
 		return err
 	}
-	wanted, err := byteRange(c.Request, found)
-	if err != nil {
-		return err
-	}
 	if match := c.Header.Get("If-Match"); match != "" && match != "*" && match != strconv.Quote(found.SHA256) {
 		return failed(http.StatusPreconditionFailed, "the report has another SHA-256 than If-Match says")
+	}
+	wanted, whole, err := byteRange(c.Request, found)
+	if err != nil {
+		return err
 	}
 	header := http.Header{"Range": {wanted}}
 	ctx, stop := context.WithTimeout(c.Context(), rangeTimeout)
@@ -61,9 +62,14 @@ func (s *Server) content(w http.ResponseWriter, c call) error {
 	for _, key := range []string{"Content-Length", "Content-Range", "Content-Type"} {
 		w.Header()[key] = response.Header.Values(key)
 	}
+	code := http.StatusPartialContent
+	if whole {
+		code = http.StatusOK
+		w.Header().Del("Content-Range")
+	}
 	w.Header().Set("ETag", strconv.Quote(found.SHA256))
 	w.Header().Set("Accept-Ranges", "bytes")
-	w.WriteHeader(http.StatusPartialContent)
+	w.WriteHeader(code)
 	_, _ = io.Copy(w, response.Body) // a client that went, or a node, is seen by the length
 	return nil
 }
@@ -81,34 +87,46 @@ func available(r report.Report) error {
 	return nil
 }
 
-// byteRange is the range that the node is asked for: the first of the request, cut to maxRange.
-func byteRange(r *http.Request, of report.Report) (string, error) {
+// byteRange is the range that the node is asked for: that of the request, cut to maxRange, or the whole report where the request has none.
+func byteRange(r *http.Request, of report.Report) (wanted string, whole bool, err error) {
+	text := r.Header.Get("Range")
+	if text == "" || !ifRange(r, of) {
+		if of.Size > maxRange {
+			return "", false, apierrors.NewBadRequest(fmt.Sprintf(
+				"Range: required, because report %s has %d bytes and an answer has at most %d; ask for ranges, or use kubectl prism profile download", of.ID, of.Size, maxRange))
+		}
+		return fmt.Sprintf("bytes=0-%d", of.Size-1), true, nil
+	}
+	wanted, err = partOf(text, of)
+	return wanted, false, err
+}
+
+// partOf reads the header Range.
+func partOf(text string, of report.Report) (string, error) {
 	unsatisfiable := failed(http.StatusRequestedRangeNotSatisfiable, fmt.Sprintf("the report has %d bytes", of.Size))
 	first, last := int64(0), of.Size-1
-	if text := r.Header.Get("Range"); text != "" && ifRange(r, of) {
-		from, to, ok := strings.Cut(strings.TrimPrefix(text, "bytes="), "-")
-		if !strings.HasPrefix(text, "bytes=") || !ok || strings.Contains(to, ",") {
+	from, to, ok := strings.Cut(strings.TrimPrefix(text, "bytes="), "-")
+	if !strings.HasPrefix(text, "bytes=") || !ok || strings.Contains(to, ",") {
+		return "", unsatisfiable
+	}
+	var err error
+	switch {
+	case from == "":
+		var suffix int64
+		if suffix, err = strconv.ParseInt(to, 10, 64); err == nil && suffix > 0 {
+			first = max(0, of.Size-suffix)
+		} else {
 			return "", unsatisfiable
 		}
-		var err error
-		switch {
-		case from == "":
-			var suffix int64
-			if suffix, err = strconv.ParseInt(to, 10, 64); err == nil && suffix > 0 {
-				first = max(0, of.Size-suffix)
-			} else {
-				return "", unsatisfiable
-			}
-		case to == "":
-			first, err = strconv.ParseInt(from, 10, 64)
-		default:
-			if first, err = strconv.ParseInt(from, 10, 64); err == nil {
-				last, err = strconv.ParseInt(to, 10, 64)
-			}
+	case to == "":
+		first, err = strconv.ParseInt(from, 10, 64)
+	default:
+		if first, err = strconv.ParseInt(from, 10, 64); err == nil {
+			last, err = strconv.ParseInt(to, 10, 64)
 		}
-		if err != nil || first < 0 || first >= of.Size || last < first {
-			return "", unsatisfiable
-		}
+	}
+	if err != nil || first < 0 || first >= of.Size || last < first {
+		return "", unsatisfiable
 	}
 	last = min(last, of.Size-1, first+maxRange-1)
 	return fmt.Sprintf("bytes=%d-%d", first, last), nil

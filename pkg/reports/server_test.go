@@ -172,6 +172,24 @@ func TestList_Forms_AsClientsAsk(t *testing.T) {
 	assert.Equal(t, http.StatusMethodNotAllowed, response.StatusCode)
 }
 
+// TestContent_NoRange_AllOrNone: a client that asks for all never gets a part.
+func TestContent_NoRange_AllOrNone(t *testing.T) {
+	t.Parallel()
+	most := strings.Repeat("0123456789abcdef", maxRange/16)
+	nodes, certificate := newNode(t, "n0", map[string]string{"a": most, "b": most + "x"})
+	server := api(t, nodes, certificate)
+	for _, header := range [][]string{nil, {"Range", "bytes=0-1", "If-Range", `"other"`}} {
+		response, body := do(t, server, http.MethodGet, "alice", inTeam+"/a/content", header...)
+		assert.Equal(t, http.StatusOK, response.StatusCode)
+		assert.Len(t, body, maxRange)
+		assert.Empty(t, response.Header.Get("Content-Range"))
+		assert.EqualValues(t, maxRange, response.ContentLength)
+		response, body = do(t, server, http.MethodGet, "alice", inTeam+"/b/content", header...)
+		assert.Equal(t, http.StatusBadRequest, response.StatusCode)
+		assert.Contains(t, body, "Range: required, because report b has 16777217 bytes")
+	}
+}
+
 // TestContent_Ranges_CutAndCompared: an answer has at most maxRange bytes, and never those of another content.
 func TestContent_Ranges_CutAndCompared(t *testing.T) {
 	t.Parallel()
@@ -183,7 +201,7 @@ func TestContent_Ranges_CutAndCompared(t *testing.T) {
 		code        int
 		first, last int
 	}{
-		"":                                     {http.StatusPartialContent, 0, maxRange - 1},
+		"":                                     {code: http.StatusBadRequest},
 		"bytes=0-":                             {http.StatusPartialContent, 0, maxRange - 1},
 		"bytes=5-9":                            {http.StatusPartialContent, 5, 9},
 		"bytes=-3":                             {http.StatusPartialContent, len(large) - 3, len(large) - 1},
