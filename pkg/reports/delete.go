@@ -58,6 +58,9 @@ func (s *Server) deleteOnNode(ctx context.Context, found report.Report, wanted r
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode == done {
+		if !wanted.DryRun {
+			s.Nodes.known.remove(found)
+		}
 		return nil
 	}
 	switch err := said(response); {

@@ -31,7 +31,7 @@ const (
 	headerTimeout = 5 * time.Second
 	// listTime is how long a list may take: it ends with what it has, and another one has the rest.
 	listTime = 10 * time.Second
-	// quietTime is how long a node that was silent is not asked for lists.
+	// quietTime is how long a node that was silent is not asked again, whatever the request.
 	quietTime = 15 * time.Second
 	// asked is how many nodes are asked at once, by all lists together.
 	asked = 128
@@ -81,7 +81,7 @@ type limits struct {
 // NewNodes makes one with the certificate of controllers: a directory with tls.crt, tls.key and ca.crt, the authority of plugins, which is
 // read for every connection.
 func NewNodes(certificate string, endpoints func(ctx context.Context) ([]Endpoint, error)) *Nodes {
-	n := &Nodes{endpoints: endpoints, slots: make(chan struct{}, asked), limits: limits{maxAnswer, nodeTimeout, listTime, headerTimeout}, now: time.Now}
+	n := &Nodes{endpoints: endpoints, known: newKnown(), slots: make(chan struct{}, asked), limits: limits{maxAnswer, nodeTimeout, listTime, headerTimeout}, now: time.Now}
 	n.client = &http.Client{Transport: &http.Transport{
 		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			config, err := clientTLS(certificate)
@@ -111,13 +111,13 @@ func clientTLS(dir string) (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, RootCAs: pool, ServerName: ServerName}, nil
 }
 
-// of asks one node for reports behind a key. A node that did not answer in time is not asked again for quietTime, unless the list is of it alone
-// or of one report: another replica may have listed that meanwhile, and no report may be missing because a node was silent before.
+// of asks one node for reports behind a key. A node that did not answer in time is not asked again for quietTime. It is named as silent until
+// then: a report that may be there is not reported as missing.
 func (n *Nodes) of(ctx context.Context, e Endpoint, q *Query, after string, b bounds) (nodeList, error) {
 	if e.Address == "" {
 		return nodeList{}, errors.New("the plugin does not run")
 	}
-	if q.Node == "" && q.ID == "" && n.quiet.has(e, n.now()) {
+	if n.quiet.has(e, n.now()) {
 		return nodeList{}, fmt.Errorf("node %s: %w", e.Node, errSilent)
 	}
 	limited, stop := context.WithTimeout(ctx, n.limits.node)
@@ -168,9 +168,15 @@ func (n *Nodes) ask(ctx context.Context, method string, r report.Report, query u
 	if at < 0 {
 		return nil, fmt.Errorf("the plugin of node %s does not run: %w", r.Node, errSilent)
 	}
+	if n.quiet.has(endpoints[at], n.now()) {
+		return nil, fmt.Errorf("the plugin of node %s did not answer within the last %v; it is asked again after that: %w", r.Node, quietTime, errSilent)
+	}
 	path := append([]string{"v1", "reports", r.ClaimUID, r.ID}, more...)
 	response, err := n.do(ctx, method, endpoints[at], query, header, path...)
 	if err != nil {
+		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() { // also of the context
+			n.quiet.put(endpoints[at], n.now())
+		}
 		return nil, fmt.Errorf("the plugin of node %s does not answer: %w", r.Node, errors.Join(errSilent, err))
 	}
 	return response, nil

@@ -331,25 +331,3 @@ func TestFind_Again_OneNodeAsked(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, found, "a name that is known is of its namespace alone")
 }
-
-// TestFind_NodeWasSilent_AskedAgain: a report is found as soon as its node answers, also by a replica for which it was silent.
-func TestFind_NodeWasSilent_AskedAgain(t *testing.T) {
-	t.Parallel()
-	a := newAuthority(t)
-	own := a.issue(t, ServerName)
-	pair, err := tls.LoadX509KeyPair(filepath.Join(own, "tls.crt"), filepath.Join(own, "tls.key"))
-	require.NoError(t, err)
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusOK, map[string]any{"reports": []report.Report{stored("n0", "team", "of-n0", "x")}})
-	}))
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS13}
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	endpoint := Endpoint{Node: "n0", Address: server.Listener.Addr().String()}
-	nodes := withLongLimits(NewNodes(a.issue(t, "prism-controller"), func(context.Context) ([]Endpoint, error) { return []Endpoint{endpoint}, nil }))
-	nodes.quiet.put(endpoint, time.Now())
-	_, found, silent, err := nodes.Find(t.Context(), "team", "of-n0")
-	require.NoError(t, err)
-	assert.True(t, found)
-	assert.Empty(t, silent)
-}

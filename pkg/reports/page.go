@@ -64,6 +64,7 @@ func (p *page) take(at *Position, list nodeList) *Position {
 			return &end
 		}
 		p.Reports = append(p.Reports, r)
+		p.nodes.known.put(r)
 		p.cost += cost(r)
 	}
 	return nil
