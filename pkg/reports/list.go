@@ -2,6 +2,7 @@ package reports
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -25,10 +26,12 @@ func (s *Server) list(w http.ResponseWriter, c call) error {
 	if err != nil {
 		return err
 	}
-	if !s.lists.enter(c.by.GetName()) {
-		return apierrors.NewTooManyRequests("too many lists of reports at once; try again later", 1)
+	by := partyOf(c.by, namespace)
+	if !s.lists.enter(listSeats, by) {
+		return apierrors.NewTooManyRequests(fmt.Sprintf("too many lists of reports at once: %d are answered, %d of a namespace and %d of a user; try again later",
+			listSeats.all, listSeats.namespace, listSeats.user), 1)
 	}
-	defer s.lists.leave(c.by.GetName())
+	defer s.lists.leave(by)
 	found, err := s.Nodes.List(c.Context(), *query)
 	switch {
 	case errors.Is(err, errSlow):

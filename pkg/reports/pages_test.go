@@ -288,51 +288,6 @@ func TestList_OneNodeHangs_OthersDelayedByItsTimeout(t *testing.T) {
 	})
 }
 
-// TestList_SeveralAtOnce_Refused: what lists take together is bounded, and one user does not take all of it.
-func TestList_SeveralAtOnce_Refused(t *testing.T) {
-	t.Parallel()
-	begun, end := make(chan struct{}), make(chan struct{})
-	nodes := NewNodes(t.TempDir(), func(context.Context) ([]Endpoint, error) {
-		begun <- struct{}{}
-		<-end
-		return nil, nil
-	})
-	server := serveAPI(t, nodes)
-	done := make(chan int, maxLists)
-	for _, list := range [][2]string{{"alice", inTeam}, {"alice", inTeam}, {"bob", inTeam}, {"root", version1 + "/reports"}} {
-		if list[0] == "bob" {
-			response, body := do(t, server, http.MethodGet, "alice", inTeam)
-			assert.Equal(t, http.StatusTooManyRequests, response.StatusCode, body)
-			assert.Equal(t, "1", response.Header.Get("Retry-After"))
-		}
-		go func() {
-			request, err := http.NewRequest(http.MethodGet, server.URL+list[1], nil) //nolint:noctx // the test ends it
-			if !assert.NoError(t, err) {
-				done <- 0
-				return
-			}
-			request.Header.Set("X-Remote-User", list[0])
-			response, err := http.DefaultClient.Do(request)
-			if !assert.NoError(t, err) {
-				done <- 0
-				return
-			}
-			_ = response.Body.Close()
-			done <- response.StatusCode
-		}()
-		<-begun
-	}
-	response, _ := do(t, server, http.MethodGet, "bob", inTeam)
-	assert.Equal(t, http.StatusTooManyRequests, response.StatusCode)
-	close(end)
-	for range maxLists {
-		assert.Equal(t, http.StatusOK, <-done)
-	}
-	go func() { <-begun }()
-	response, _ = do(t, server, http.MethodGet, "bob", inTeam)
-	assert.Equal(t, http.StatusOK, response.StatusCode)
-}
-
 // TestList_SlowNode_PartByPart: what came in time is kept, and the node is asked for the rest.
 func TestList_SlowNode_PartByPart(t *testing.T) {
 	t.Parallel()

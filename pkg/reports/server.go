@@ -29,7 +29,7 @@ type Server struct {
 	Users  authenticator.Request
 	Access Reviewer
 	// lists are those that are answered.
-	lists lists
+	lists taken
 }
 
 // Path begins the paths of the API, and those of what clients discover it with.
