@@ -155,5 +155,6 @@ func connect(cfg *config.Controller) (*rest.Config, error) {
 		return nil, fmt.Errorf("connecting to the API server: %w", err)
 	}
 	connection.UserAgent = name + "/" + version
+	connection.QPS, connection.Burst = float32(cfg.KubeAPI.QPS), cfg.KubeAPI.Burst
 	return connection, nil
 }

@@ -35,13 +35,14 @@ func TestWire_AdmissionOff_ReportsServed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg, err := config.LoadController(append([]string{
-				"--kubeconfig=" + kubeconfig(t), "--namespace=ns", "--metrics-endpoint=0", "--probe-endpoint=0", "--plugin-selector=app=p",
+				"--kubeconfig=" + kubeconfig(t), "--namespace=ns", "--metrics-endpoint=0", "--probe-endpoint=0", "--plugin-selector=app=p", "--kube-api-qps=12", "--kube-api-burst=34",
 			}, c.flags...), func(string) string { return "" })
 			require.NoError(t, err)
 			// The watches of DeviceClasses have metrics, which a process registers once.
 			cfg.DeviceClasses = false
 			m, err := wire(t.Context(), cfg)
 			require.NoError(t, err)
+			assert.Equal(t, []any{float32(12), 34}, []any{m.GetConfig().QPS, m.GetConfig().Burst})
 			server, ok := m.GetWebhookServer().(*webhook.DefaultServer)
 			require.True(t, ok)
 			answers := func(path string) bool {

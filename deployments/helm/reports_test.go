@@ -108,7 +108,7 @@ func controllerConfig(t *testing.T, rendered objects) (*config.Controller, *apps
 
 // TestChartReports_Controller_FindsPlugins: by the labels of their pods and the port that they answer at.
 func TestChartReports_Controller_FindsPlugins(t *testing.T) {
-	rendered := parse(t, render(t, "--set", tools+",profiler.reports.port=9000"))
+	rendered := parse(t, render(t, "--set", tools+",profiler.reports.port=9000,controller.kubeAPI.burst=40", "--set-json", "controller.kubeAPI.qps=20.5"))
 	cfg, deployment := controllerConfig(t, rendered)
 	assert.EqualValues(t, 2, *deployment.Spec.Replicas)
 	assert.True(t, cfg.DeviceClasses && cfg.AdmissionWebhook)
@@ -120,6 +120,7 @@ func TestChartReports_Controller_FindsPlugins(t *testing.T) {
 		assert.False(t, selector.Matches(labels.Set(typed[appsv1.DaemonSet](t, rendered, "DaemonSet/"+other).Spec.Template.Labels)), other)
 	}
 	assert.Equal(t, 9000, cfg.Reports.PluginPort)
+	assert.Equal(t, config.Rate{QPS: 20.5, Burst: 40}, cfg.KubeAPI)
 	assert.Equal(t, ":9000", pluginConfig(t, rendered, "prism-kubelet-plugin").Profiler.Endpoint)
 }
 

@@ -43,6 +43,8 @@ type Controller struct {
 	AdmissionWebhook bool `json:"admissionWebhook"`
 	// Reports is where the nodes' reports of profiled processes are.
 	Reports Reports `json:"reports"`
+	// KubeAPI limits requests to the API server, per second and in a burst. The API of reports has as many of its own.
+	KubeAPI Rate `json:"kubeAPI"`
 	// LogVerbosity: 0 errors and warnings for operators, 2 decisions, 4 details, 6 traces.
 	LogVerbosity int `json:"logVerbosity"`
 	// LogFormat is "text" or "json".
@@ -82,7 +84,7 @@ func LoadController(args []string, getenv func(string) string) (*Controller, err
 func controllerDefaults() *Controller {
 	return &Controller{
 		DriverName: "gpu.prism.dev", DeviceClasses: true, GPUExtendedResource: "Auto", Lease: "prism-controller", MetricsEndpoint: ":8080", ProbeEndpoint: ":8081",
-		AdmissionEndpoint: ":9443", AdmissionWebhook: true, Reports: Reports{PluginPort: 8444}, LogVerbosity: 2, LogFormat: "text",
+		AdmissionEndpoint: ":9443", AdmissionWebhook: true, Reports: Reports{PluginPort: 8444}, KubeAPI: Rate{QPS: 50, Burst: 100}, LogVerbosity: 2, LogFormat: "text",
 	}
 }
 
@@ -109,6 +111,8 @@ func (c *Controller) flags() *pflag.FlagSet {
 		"empty: no API of reports")
 	f.StringVar(&c.Reports.PluginSelector, "plugin-selector", c.Reports.PluginSelector, "label selector of the pods of the kubelet plugin, for the API of reports")
 	f.IntVar(&c.Reports.PluginPort, "plugin-port", c.Reports.PluginPort, "port at which plugins answer with their reports")
+	f.Float64Var(&c.KubeAPI.QPS, "kube-api-qps", c.KubeAPI.QPS, "requests per second to the API server; -1: no limit")
+	f.IntVar(&c.KubeAPI.Burst, "kube-api-burst", c.KubeAPI.Burst, "burst of requests to the API server")
 	f.IntVarP(&c.LogVerbosity, "log-verbosity", "v", c.LogVerbosity, "0 errors and warnings for operators, 2 decisions, 4 details, 6 traces")
 	f.StringVar(&c.LogFormat, "log-format", c.LogFormat, "text or json")
 	return f
@@ -136,6 +140,7 @@ func (c *Controller) validate() error {
 	if !slices.Contains(gpuExtendedResources, c.GPUExtendedResource) {
 		bad("gpu-extended-resource", "unsupported value %q; supported values: %s", c.GPUExtendedResource, strings.Join(gpuExtendedResources, ", "))
 	}
+	c.KubeAPI.validate(bad)
 	NodeConfig{Map: c.ConfigMap}.validate(bad)
 	if !validMap(c.ProfilerMap) {
 		bad("profiler-config-map", "must be <namespace>/<name>, got %q", c.ProfilerMap)

@@ -15,7 +15,7 @@ func TestLoadController_FlagAndVariable_FlagWins(t *testing.T) {
 	assert.Equal(t, &Controller{
 		DriverName: "gpu.prism.dev", ConfigMap: "prism-system/nodes", GPUExtendedResource: "Auto", Namespace: "prism-system", Lease: "mine", MetricsEndpoint: ":8080",
 		ProbeEndpoint: ":8081", AdmissionEndpoint: ":9443", LogVerbosity: 4, LogFormat: "text", DeviceClasses: true, AdmissionWebhook: true,
-		Reports: Reports{PluginPort: 8444},
+		Reports: Reports{PluginPort: 8444}, KubeAPI: Rate{QPS: 50, Burst: 100},
 	}, c)
 }
 
@@ -31,6 +31,7 @@ func TestLoadController_InvalidValues_Refused(t *testing.T) {
 		"--log-verbosity=11":      "--log-verbosity: must be between 0 and 10, got 11",
 		"now":                     `unexpected argument "now": there are only flags`,
 
+		"--kube-api-qps=0":           "--kube-api-qps: must not be 0 and --kube-api-burst must be greater than or equal to 1, got 0 and 100",
 		"--gpu-extended-resource=no": `--gpu-extended-resource: unsupported value "no"; supported values: Auto, Always, Never`,
 		"--admission-endpoint=9443":  `--admission-endpoint: must be <address>:<port>, got "9443"`,
 		"--reports-certificate=/c": "--plugin-selector: must be a label selector, got \"\"\n" +

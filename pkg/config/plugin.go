@@ -265,11 +265,15 @@ func (p *Plugin) validate() error {
 	if !slices.Contains(monitorDevices, p.MonitorDevices) {
 		bad("monitor-devices", "unsupported value %q; supported values: %s", p.MonitorDevices, strings.Join(monitorDevices, ", "))
 	}
-	if p.KubeAPI.QPS == 0 || p.KubeAPI.Burst < 1 {
-		bad("kube-api-qps", "must not be 0 and --kube-api-burst must be greater than or equal to 1, got %v and %d", p.KubeAPI.QPS, p.KubeAPI.Burst)
-	}
+	p.KubeAPI.validate(bad)
 	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(problems...)
+}
+
+func (r Rate) validate(bad func(flag, format string, args ...any)) {
+	if r.QPS == 0 || r.Burst < 1 {
+		bad("kube-api-qps", "must not be 0 and --kube-api-burst must be greater than or equal to 1, got %v and %d", r.QPS, r.Burst)
+	}
 }
 
 func (p Profiler) validate(bad func(flag, format string, args ...any)) {

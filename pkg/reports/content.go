@@ -43,6 +43,7 @@ func (s *Server) content(w http.ResponseWriter, c call) error {
 	if err != nil {
 		return err
 	}
+	c.leave() // a download may take long, and keeps no other request waiting
 	header := http.Header{"Range": {wanted}}
 	ctx, stop := context.WithTimeout(c.Context(), rangeTimeout)
 	defer stop()

@@ -39,7 +39,7 @@ func Serve(ctx context.Context, m manager.Manager, o Options) error {
 		return fmt.Errorf("serving reports: %w", err)
 	}
 	plugins := Plugins{Reader: m.GetClient(), Namespace: o.Namespace, Selector: o.Selector, Port: o.Port}
-	s := &Server{Nodes: NewNodes(o.Certificate, plugins.Endpoints), Users: users, Access: Access{client}}
+	s := &Server{Nodes: NewNodes(o.Certificate, plugins.Endpoints), Users: users, Access: NewDecisions(Access{client})}
 	server, handler := m.GetWebhookServer(), s.Handler()
 	server.Register(Path, handler)
 	server.Register(Path+"/", handler)

@@ -30,6 +30,8 @@ type Server struct {
 	Access Reviewer
 	// lists are those that are answered.
 	lists taken
+	// calls are all requests of users.
+	calls calls
 }
 
 // Path begins the paths of the API, and those of what clients discover it with.
@@ -59,6 +61,8 @@ func (s *Server) Handler() http.Handler {
 type call struct {
 	*http.Request
 	by user.Info
+	// leave lets the next request run; it may be called early.
+	leave func()
 }
 
 // user authenticates the user of a request.
@@ -69,7 +73,15 @@ func (s *Server) user(handle func(w http.ResponseWriter, c call) error) http.Han
 			refuse(w, apierrors.NewUnauthorized("the request does not come from the API server of the cluster"))
 			return
 		}
-		if err := handle(w, call{Request: r, by: answer.User}); err != nil {
+		c := call{Request: r, by: answer.User}
+		c.leave, err = s.calls.enter(r.Context(), partyOf(c.by, r.PathValue("namespace")))
+		if err != nil { // or the client went
+			refuse(w, apierrors.NewTooManyRequests(fmt.Sprintf("%v: %d of a namespace and %d of a user are answered or wait; try again later",
+				errCrowded, namespaceCalls, userCalls), 1))
+			return
+		}
+		defer c.leave()
+		if err := handle(w, c); err != nil {
 			refuse(w, err)
 		}
 	}

@@ -1,0 +1,172 @@
+package reports
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	authorizationapi "k8s.io/api/authorization/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// reviews counts what is reviewed; names that are allowed alone are those of a role with resourceNames.
+type reviews struct {
+	asked int
+	deny  bool
+	name  string
+	err   error
+}
+
+func (r *reviews) Allowed(_ context.Context, _ user.Info, what authorizationapi.ResourceAttributes) (bool, string, error) {
+	r.asked++
+	return !r.deny || r.name != "" && what.Name == r.name, "a role", r.err
+}
+
+// TestDecisions_SameUser_ReviewedOnce until the decision ends, and a denial ends earlier.
+func TestDecisions_SameUser_ReviewedOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for deny, holds := range map[bool]time.Duration{false: allowedTime, true: deniedTime} {
+			r := &reviews{deny: deny}
+			d := NewDecisions(r)
+			alice := &user.DefaultInfo{Name: "alice", Groups: []string{"a", "b"}}
+			ask := func() {
+				allowed, _, err := d.Allowed(t.Context(), alice, attributes("list", "", "team", ""))
+				require.NoError(t, err)
+				assert.Equal(t, !deny, allowed)
+			}
+			ask()
+			alice.Groups = []string{"b", "a"}
+			time.Sleep(holds - time.Nanosecond)
+			ask()
+			assert.Equal(t, 1, r.asked)
+			time.Sleep(2 * time.Nanosecond)
+			ask()
+			assert.Equal(t, 2, r.asked)
+		}
+	})
+}
+
+// TestDecisions_AnythingElse_ReviewedAgain: rights may follow from each thing that is known of a user.
+func TestDecisions_AnythingElse_ReviewedAgain(t *testing.T) {
+	t.Parallel()
+	r := &reviews{}
+	d := NewDecisions(r)
+	base := user.DefaultInfo{Name: "alice", UID: "7", Groups: []string{"a"}, Extra: map[string][]string{"scopes": {"x"}}}
+	get := attributes("get", "", "team", "r1")
+	users := []user.DefaultInfo{base, base, base, base, base, base}
+	users[1].Name, users[2].UID, users[3].Groups = "bob", "8", []string{"a", "admins"}
+	users[4].Extra, users[5].Groups = map[string][]string{"scopes": {"x", "y"}}, []string{`a","b`}
+	for i := range users {
+		for _, what := range []authorizationapi.ResourceAttributes{
+			get, attributes("delete", "", "team", "r1"), attributes("get", content, "team", "r1"), attributes("get", "", "other", "r1"),
+			attributes("get", "", "", ""),
+		} {
+			before := r.asked
+			_, _, err := d.Allowed(t.Context(), &users[i], what)
+			require.NoError(t, err)
+			assert.Equal(t, before+1, r.asked, "user %d: %+v", i, what)
+		}
+	}
+	before := r.asked
+	for i := range 1000 {
+		_, _, err := d.Allowed(t.Context(), &base, attributes("get", "", "team", fmt.Sprint("r", i)))
+		require.NoError(t, err)
+	}
+	assert.Equal(t, before, r.asked, "a thousand reports of one namespace cost nothing more")
+}
+
+// TestDecisions_ResourceNames_Honoured: a role may be about one report.
+func TestDecisions_ResourceNames_Honoured(t *testing.T) {
+	t.Parallel()
+	d := NewDecisions(&reviews{deny: true, name: "r1"})
+	for name, want := range map[string]bool{"r1": true, "r2": false, "": false} {
+		allowed, _, err := d.Allowed(t.Context(), &user.DefaultInfo{Name: "alice"}, attributes("get", "", "team", name))
+		require.NoError(t, err)
+		assert.Equal(t, want, allowed, name)
+	}
+}
+
+// TestDecisions_Failure_NotRemembered: the next request asks again.
+func TestDecisions_Failure_NotRemembered(t *testing.T) {
+	t.Parallel()
+	r := &reviews{err: errors.New("no answer")}
+	d := NewDecisions(r)
+	_, _, err := d.Allowed(t.Context(), &user.DefaultInfo{Name: "alice"}, attributes("list", "", "team", ""))
+	require.Error(t, err)
+	r.err = nil
+	allowed, _, err := d.Allowed(t.Context(), &user.DefaultInfo{Name: "alice"}, attributes("list", "", "team", ""))
+	require.NoError(t, err)
+	assert.True(t, allowed)
+}
+
+// slow reviews wait until they are let go.
+type slow struct{ end chan struct{} }
+
+func (s slow) Allowed(context.Context, user.Info, authorizationapi.ResourceAttributes) (bool, string, error) {
+	<-s.end
+	return false, "", nil
+}
+
+// TestRequests_ManyOfANamespace_OthersRun: what waits about one namespace is bounded, by user and for all its users, and others do not wait.
+func TestRequests_ManyOfANamespace_OthersRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &Server{Nodes: NewNodes(t.TempDir(), nil), Users: headers{}, Access: slow{make(chan struct{})}}
+		handler, codes := s.Handler(), make(chan int, 2*namespaceCalls)
+		sent := 0
+		sends := func(by, path string) {
+			sent++
+			go func() { codes <- request(handler, http.MethodGet, by, path).Code }()
+		}
+		for range userCalls {
+			sends("alice", in("team")+"/a")
+		}
+		synctest.Wait()
+		response := request(handler, http.MethodGet, "alice", in("other"))
+		assert.Equal(t, http.StatusTooManyRequests, response.Code)
+		assert.Equal(t, "1", response.Header().Get("Retry-After"))
+		for i := range namespaceCalls - userCalls {
+			sends(fmt.Sprint("system:serviceaccount:team:", i), in("team")+"/a")
+		}
+		synctest.Wait()
+		assert.Equal(t, http.StatusTooManyRequests, request(handler, http.MethodGet, "bob", in("team")).Code)
+		assert.Len(t, s.calls.lines[line{namespace: "team"}].running, runningCalls)
+		sends("bob", in("other"))
+		sends(namespaceController, in("team"))
+		synctest.Wait()
+		assert.Empty(t, codes)
+		assert.Len(t, s.calls.lines[line{namespace: "other"}].running, 1, "it runs")
+		assert.Len(t, s.calls.lines[line{system: true}].running, 1, "the namespace controller runs")
+		close(s.Access.(slow).end)
+		for range sent {
+			assert.Equal(t, http.StatusForbidden, <-codes)
+		}
+		synctest.Wait()
+		assert.Empty(t, s.calls.lines)
+		assert.Zero(t, s.calls.taken.all+s.calls.taken.kept)
+	})
+}
+
+// TestCalls_ClientGoes_PlaceGivenBack: a request that waits ends with its client.
+func TestCalls_ClientGoes_PlaceGivenBack(t *testing.T) {
+	t.Parallel()
+	var c calls
+	by := party{namespace: "team", user: "alice"}
+	for range runningCalls {
+		_, err := c.enter(t.Context(), by)
+		require.NoError(t, err)
+	}
+	gone, stop := context.WithCancel(t.Context())
+	stop()
+	_, err := c.enter(gone, by)
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, runningCalls, c.taken.all)
+	assert.Equal(t, runningCalls, c.lines[line{namespace: "team"}].members)
+}
