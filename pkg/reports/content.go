@@ -22,6 +22,31 @@ const maxRange = 16 << 20
 // rangeTimeout is how long an answer with a range may take.
 const rangeTimeout = 10 * time.Minute
 
+// stallTime is how long a download may be without progress, because of its client or of the node, until it ends.
+const stallTime = 30 * time.Second
+
+// Two replicas of the controller have 48 downloads at most, and a plugin takes 64 connections: the others are left for lists, gets and deletions.
+const maxDownloads, namespaceDownloads, userDownloads, systemDownloads = 22, 8, 4, 2
+
+// downloadSeats are those of downloads.
+var downloadSeats = seats{all: maxDownloads, namespace: namespaceDownloads, user: userDownloads, kept: systemDownloads}
+
+// steady ends a download without progress.
+type steady struct {
+	http.ResponseWriter
+	// stalled ends the request to the node.
+	stalled *time.Timer
+}
+
+// Write gives the client stallTime for what one read of the node's answer had.
+func (s steady) Write(b []byte) (int, error) {
+	s.stalled.Reset(stallTime)
+	_ = http.NewResponseController(s.ResponseWriter).SetWriteDeadline(time.Now().Add(stallTime))
+	n, err := s.ResponseWriter.Write(b)
+	s.stalled.Reset(stallTime)
+	return n, err
+}
+
 // content answers with a report's file, or with the range of it that is asked for, cut to maxRange. A file that is larger is sent in ranges only:
 // a part of it in an answer to a request for all of it would be taken for the report.
 func (s *Server) content(w http.ResponseWriter, c call) error {
@@ -43,7 +68,18 @@ func (s *Server) content(w http.ResponseWriter, c call) error {
 	if err != nil {
 		return err
 	}
+	by := partyOf(c.by, c.PathValue("namespace"))
+	if !s.downloads.enter(downloadSeats, by) {
+		return apierrors.NewTooManyRequests(fmt.Sprintf("too many downloads of reports at once: %d are answered, %d of a namespace and %d of a user; try again later",
+			downloadSeats.all, downloadSeats.namespace, downloadSeats.user), 1)
+	}
+	defer s.downloads.leave(by)
 	c.leave() // a download may take long, and keeps no other request waiting
+	return s.download(w, c, found, wanted, whole)
+}
+
+// download sends a range of a report that its node answers with, or all of it.
+func (s *Server) download(w http.ResponseWriter, c call, found report.Report, wanted string, whole bool) error {
 	header := http.Header{"Range": {wanted}}
 	ctx, stop := context.WithTimeout(c.Context(), rangeTimeout)
 	defer stop()
@@ -55,11 +91,10 @@ func (s *Server) content(w http.ResponseWriter, c call) error {
 	if response.StatusCode != http.StatusPartialContent {
 		err := said(response)
 		if errors.Is(err, fs.ErrNotExist) {
-			return apierrors.NewNotFound(groupResource, name)
+			return apierrors.NewNotFound(groupResource, found.ID)
 		}
 		return apierrors.NewInternalError(err)
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(rangeTimeout))
 	for _, key := range []string{"Content-Length", "Content-Range", "Content-Type"} {
 		w.Header()[key] = response.Header.Values(key)
 	}
@@ -71,7 +106,9 @@ func (s *Server) content(w http.ResponseWriter, c call) error {
 	w.Header().Set("ETag", strconv.Quote(found.SHA256))
 	w.Header().Set("Accept-Ranges", "bytes")
 	w.WriteHeader(code)
-	_, _ = io.Copy(w, response.Body) // a client that went, or a node, is seen by the length
+	stalled := time.AfterFunc(stallTime, stop)
+	defer stalled.Stop()
+	_, _ = io.Copy(steady{w, stalled}, response.Body) // a client that went, or a node, is seen by the length
 	return nil
 }
 

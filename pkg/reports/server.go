@@ -30,6 +30,8 @@ type Server struct {
 	Access Reviewer
 	// lists are those that are answered.
 	lists taken
+	// downloads are those that are answered.
+	downloads taken
 	// calls are all requests of users.
 	calls calls
 }
