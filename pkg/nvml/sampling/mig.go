@@ -155,7 +155,7 @@ func (d *Driver) MIGValues(ctx context.Context, id gpu.UUID, m *metrics.MIGDevic
 		for i := range g.migDevices {
 			if at := &g.migDevices[i]; at.facts.UUID == m.UUID {
 				var buffer [4]reading
-				readings, err := readMemory(ctx, g, "MIG memory", at.handle, buffer[:0])
+				readings, err := readMemory(ctx, g, at.handle, true, buffer[:0])
 				set(readings, fields, &m.Values)
 				return err
 			}

@@ -2,6 +2,7 @@ package sampling
 
 import (
 	"context"
+	"errors"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -44,7 +45,7 @@ var memoryFields = metrics.NewFieldSet(
 var (
 	eachRound = []reader{
 		{memoryFields, func(ctx context.Context, g *device, out []reading) ([]reading, error) {
-			return readMemory(ctx, g, "nvmlDeviceGetMemoryInfo_v2", g.handle, out)
+			return readMemory(ctx, g, g.handle, false, out)
 		}},
 		{metrics.NewFieldSet(metrics.FieldTemperatureGPU), readTemperature},
 		{metrics.NewFieldSet(metrics.FieldUtilization, metrics.FieldUtilizationMemory), readUtilization},
@@ -182,18 +183,22 @@ func performanceState(device nvml.Device) (int, nvml.Return) {
 }
 
 // readMemory reads a GPU's memory or a MIG device's. A driver before version 2 counts what is reserved as used: then only total and free
-// are known.
-func readMemory(ctx context.Context, g *device, question string, handle nvml.Device, out []reading) ([]reading, error) {
-	m, ok, err := valueAs(ctx, g, question, "nvmlDeviceGetMemoryInfo_v2", handle.GetMemoryInfo_v2)
-	switch {
-	case err != nil:
-		return out, err
-	case ok:
-		return append(out,
-			reading{metrics.FieldMemoryTotal, float64(m.Total)}, reading{metrics.FieldMemoryUsed, float64(m.Used)},
-			reading{metrics.FieldMemoryFree, float64(m.Free)}, reading{metrics.FieldMemoryReserved, float64(m.Reserved)}), nil
-	case !g.unsupported[question]:
-		return out, nil
+// are known. What a MIG device does not support is asked again: the answer is no property of the GPU, whose next MIG device may support it.
+func readMemory(ctx context.Context, g *device, handle nvml.Device, mig bool, out []reading) ([]reading, error) {
+	const latest = "nvmlDeviceGetMemoryInfo_v2"
+	if mig || !g.unsupported[latest] {
+		m, err := must(ctx, g, latest, handle.GetMemoryInfo_v2)
+		var unsupported *gpu.UnsupportedError
+		switch {
+		case err == nil:
+			return append(out,
+				reading{metrics.FieldMemoryTotal, float64(m.Total)}, reading{metrics.FieldMemoryUsed, float64(m.Used)},
+				reading{metrics.FieldMemoryFree, float64(m.Free)}, reading{metrics.FieldMemoryReserved, float64(m.Reserved)}), nil
+		case !errors.As(err, &unsupported):
+			return out, fatal(ctx, err)
+		case !mig:
+			g.unsupported[latest] = true
+		}
 	}
 	old, ok, err := passing(ctx, g, "nvmlDeviceGetMemoryInfo", handle.GetMemoryInfo)
 	if err != nil || !ok {
