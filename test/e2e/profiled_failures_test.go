@@ -102,7 +102,12 @@ func TestProfile_PluginGone_RecordingGoesOn(t *testing.T) {
 
 	goOn()
 	r := ns.reportsOf("recorded", 1, "Ready")[0]
-	assert.NotEmpty(t, exported(t, ns.downloads(r)))
+	var content []byte
+	eventually(t, startLimit, func() (err error) { // a controller that has found the node silent asks it again 15 s later
+		content, err = ns.content(r)
+		return err
+	})
+	assert.NotEmpty(t, exported(t, ns.saves(r, content)))
 }
 
 // saysOf is what kubectl says on stderr of something that succeeds.

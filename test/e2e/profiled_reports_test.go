@@ -55,8 +55,19 @@ func contentPath(namespace, report string) string {
 // downloads fetches a report from the API server into a file and checks it against its hash.
 func (ns *namespace) downloads(r reportOf) string {
 	ns.t.Helper()
-	content, err := ns.reader.Get().AbsPath(contentPath(ns.name, r.Metadata.Name)).DoRaw(context.Background())
+	content, err := ns.content(r)
 	require.NoError(ns.t, err)
+	return ns.saves(r, content)
+}
+
+// content fetches a report.
+func (ns *namespace) content(r reportOf) ([]byte, error) {
+	return ns.reader.Get().AbsPath(contentPath(ns.name, r.Metadata.Name)).DoRaw(context.Background())
+}
+
+// saves writes a report to a file and checks it against its hash.
+func (ns *namespace) saves(r reportOf, content []byte) string {
+	ns.t.Helper()
 	sum := sha256.Sum256(content)
 	assert.Equal(ns.t, r.Status.SHA256, hex.EncodeToString(sum[:]))
 	assert.Len(ns.t, content, int(r.Status.Size))
