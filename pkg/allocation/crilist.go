@@ -33,7 +33,8 @@ type listed struct {
 	podUID  string
 }
 
-// list asks the runtime for all its containers. Their number is that of containers that the runtime has made, so each one is kept.
+// list asks the runtime for all its containers. Each one is kept: there are as many as
+// the node has containers.
 func (s runtimeSocket) list(ctx context.Context) (all []listed, err error) {
 	path, err := s.path()
 	if err != nil {

@@ -19,7 +19,7 @@ func (OS) Hold(dir string, shared bool) (release func(), err error) {
 	return hold(dir, how)
 }
 
-// HoldContext is Hold until the context is done: then it returns the cause, and what it was waiting for is released as soon as it gets it.
+// HoldContext is Hold, but returns the cause once the context is done. A lock that it acquires after that is released at once.
 func (o OS) HoldContext(ctx context.Context, dir string, shared bool) (release func(), err error) {
 	type holding struct {
 		release func()

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHoldContext_Done_ReturnsAndReleases: what it was waiting for is not kept.
+// TestHoldContext_Done_ReturnsAndReleases: a lock acquired too late is released.
 func TestHoldContext_Done_ReturnsAndReleases(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

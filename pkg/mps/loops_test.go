@@ -64,7 +64,7 @@ var ports = map[string]struct {
 }
 
 // TestRun_PortFails_FewRounds: a reconciler and a watcher that cannot do anything wait before they try again, whatever has failed before, and
-// what they cannot do is reported or counted.
+// each failure is reported or counted.
 func TestRun_PortFails_FewRounds(t *testing.T) {
 	t.Parallel()
 	for name, port := range ports {

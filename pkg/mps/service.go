@@ -174,7 +174,8 @@ func (s *Service) start(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDae
 	return s.run(ctx, id, spec, s.Daemons.Start, sameDevice)
 }
 
-// startNew does that for a device that no claim uses yet. Its settings are all those of the spec, also with an MPS service of an earlier version.
+// startNew does that for a device that no claim uses yet. A daemon that runs with other settings than those of the spec is
+// replaced, also where an MPS service of an earlier version has answered.
 func (s *Service) startNew(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {
 	return s.run(ctx, id, spec, s.Daemons.StartNew, func(a, b gpu.MPSDaemonSpec) bool { return a == b })
 }

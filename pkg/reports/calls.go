@@ -16,7 +16,7 @@ const (
 	maxCalls, systemCalls = 1024, 64
 )
 
-// errCrowded is why a request is not answered: as many wait already as may.
+// errCrowded refuses a request because the queue is full.
 var errCrowded = errors.New("too many requests for reports at once")
 
 // calls are the requests that are answered or wait: requests about one namespace wait for each other, and not for those about others.
