@@ -13,6 +13,11 @@ import (
 // Profile has the loader put Prism's library into the container's processes.
 const Profile = "profile"
 
+// libraryLink is the name by which the loader knows the library: a link in the container's own folder. AddressSanitizer's shared runtime
+// ends a program when the name of the first loaded library does not have "libasan.so" in it, and its static runtime when such a path is
+// mapped (compiler-rt/lib/asan/asan_linux.cpp): the loader keeps the link's name, and the kernel maps the library's own path.
+const libraryLink = "libprism-beside-libasan.so"
+
 // Paths in the container. The CDI spec of the claim mounts what is there, the last as a tmpfs of the container's own.
 const (
 	library         = "/run/prism/programs/libprism-inject.so"

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const injected = "/run/prism/programs/libprism-inject.so\n"
+const injected = "/run/prism/container/libprism-beside-libasan.so\n"
 
 // bundle is that of a container whose mounts are there.
 type bundle struct {
@@ -79,10 +79,10 @@ hook "$@" || echo "exit $?"
 func TestProfile_NoList_LibraryLoaded(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	output := b.prepare(t, "", `cat etc/ld.so.preload run/prism/container/context
+	output := b.prepare(t, "", `cat etc/ld.so.preload run/prism/container/context; readlink run/prism/container/lib*
 touch etc/ld.so.preload 2>&1 | sed 's/.*: //'; stat -c "%a %n" run/prism/container/*; ls -A run/prism/results`)
-	want := injected + "claim=uid\npod=pod-a\nnamespace=ns\ncontainer=main\nnode=node-a\nlocalInit=N\nRead-only file system\n" +
-		"644 run/prism/container/context\n644 run/prism/container/ld.so.preload\n" +
+	want := injected + "claim=uid\npod=pod-a\nnamespace=ns\ncontainer=main\nnode=node-a\nlocalInit=N\n/run/prism/programs/libprism-inject.so\nRead-only file system\n" +
+		"644 run/prism/container/context\n644 run/prism/container/ld.so.preload\n777 run/prism/container/libprism-beside-libasan.so\n" +
 		"1777 run/prism/container/pipes\n"
 	for _, i := range strings.Fields("0 1 10 11 12 13 14 15 2 3 4 5 6 7 8 9") {
 		want += "444 run/prism/container/slot-" + i + "\n"

@@ -139,20 +139,31 @@ func several(own int) error {
 
 // writeFile replaces a file in a folder, for everyone to read.
 func writeFile(folder int, name string, content []byte) error {
+	return replace(folder, name, func(temporary string) error {
+		fd, err := unix.Openat(folder, temporary, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
+		if err != nil {
+			return err
+		}
+		file := os.NewFile(uintptr(fd), name)
+		_, err = file.Write(content)
+		// The runtime may have any umask.
+		return errors.Join(err, file.Chmod(0o644), file.Close())
+	})
+}
+
+// writeLink replaces a symbolic link in a folder.
+func writeLink(folder int, name, target string) error {
+	return replace(folder, name, func(temporary string) error { return unix.Symlinkat(target, folder, temporary) })
+}
+
+// replace gives a name in the container's own folder to what create has made at a temporary one.
+func replace(folder int, name string, create func(temporary string) error) error {
 	const temporary = ".new"
 	// What another hook left there may be anything.
 	err := unix.Unlinkat(folder, temporary, 0)
-	if err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("writing %s in %s: %w", name, containerFolder, err)
+	if err == nil || errors.Is(err, unix.ENOENT) {
+		err = create(temporary)
 	}
-	fd, err := unix.Openat(folder, temporary, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
-	if err != nil {
-		return fmt.Errorf("writing %s in %s: %w", name, containerFolder, err)
-	}
-	file := os.NewFile(uintptr(fd), name)
-	_, err = file.Write(content)
-	// The runtime may have any umask.
-	err = errors.Join(err, file.Chmod(0o644), file.Close())
 	if err == nil {
 		err = unix.Renameat(folder, temporary, folder, name)
 	}

@@ -28,7 +28,7 @@ func (r root) preload(own int) error {
 	if !changed {
 		return nil
 	}
-	if err := writeFile(own, "ld.so.preload", list); err != nil {
+	if err := errors.Join(writeLink(own, libraryLink, library), writeFile(own, "ld.so.preload", list)); err != nil {
 		return err
 	}
 	if err := bindOver(own, "ld.so.preload", target); err != nil {
@@ -59,10 +59,11 @@ func notShared(target int) error {
 
 // withLibrary adds the library to a list, unless it is there. It is the last, so that it runs before the other libraries do.
 func withLibrary(list string) (with []byte, changed bool) {
+	const listed = containerFolder + "/" + libraryLink
 	for line := range strings.Lines(list) {
 		names, _, _ := strings.Cut(line, "#")
 		for _, name := range strings.FieldsFunc(names, func(r rune) bool { return strings.ContainsRune(" \t\n:", r) }) {
-			if name == library {
+			if name == listed {
 				return nil, false
 			}
 		}
@@ -70,7 +71,7 @@ func withLibrary(list string) (with []byte, changed bool) {
 	if list != "" && !strings.HasSuffix(list, "\n") {
 		list += "\n"
 	}
-	return []byte(list + library + "\n"), true
+	return []byte(list + listed + "\n"), true
 }
 
 // preloadTarget opens what the list is bound over, and returns what the image has there.

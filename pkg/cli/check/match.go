@@ -21,6 +21,7 @@ var changes = map[string]string{
 	report.ReasonPerfEventsUnavailable: "take cpuSampling out, or ask an administrator to allow perf events on the node",
 	report.ReasonPreloadNotPossible:    "take the volume or the list away that the container has at /etc/ld.so.preload",
 	report.ReasonStaticOrMusl:          "use an image with glibc whose programs are linked dynamically",
+	report.ReasonSanitizerNotSupported: "profile a build without the sanitizer",
 	report.ReasonNoProcessMatched:      "compare match with the command lines of the processes, for example with kubectl exec POD -- ps -ef",
 	report.ReasonRangeNotReached:       "the process has to open the NVTX range, or call cudaProfilerStart; or set start: Immediate",
 	report.ReasonFellBackUnprofiled:    "the message of the condition says what the tool lacks",

@@ -132,6 +132,8 @@ func (s State) unrecorded(reason string) string {
 		return "is not recorded, as /etc/ld.so.preload could not be replaced; take away the volume at /etc, or give it a file of that name"
 	case report.ReasonStaticOrMusl:
 		return "is static or uses musl, and loads no library of the profiler; link it dynamically and use an image with glibc"
+	case report.ReasonSanitizerNotSupported:
+		return "ran without the profiler, as it has the runtime of a sanitizer, beside which nsys cannot work; profile a build without it"
 	case report.ReasonToolNotInstalled:
 		return "ran without the profiler, which is not in the container any more; create the pod again"
 	case report.ReasonOtherProfileWon:

@@ -123,6 +123,11 @@ var states = map[string]struct {
 		reports:   []report.Report{of(report.Lost, "SlotsTaken")},
 		profiling: "Profiling=false SlotsTaken: Process " + where + " ran without the profiler, as the container had match.maxSessions (1) recorded processes; raise it to record more.",
 	},
+	"sanitizer": {
+		reports: []report.Report{of(report.Lost, "SanitizerNotSupported")}, available: none,
+		profiling: "Profiling=false SanitizerNotSupported: Process " + where + " ran without the profiler, as it has the runtime of a sanitizer, " +
+			"beside which nsys cannot work; profile a build without it.",
+	},
 	"no tool": {
 		reports: []report.Report{of(report.Lost, "ToolNotInstalled")}, available: none,
 		profiling: "Profiling=false ToolNotInstalled: Process " + where + " ran without the profiler, which is not in the container any more; create the pod again.",

@@ -191,10 +191,11 @@ func (c container) mount() error {
 	for i := range runplan.MaxSessions {
 		steps = append(steps, os.WriteFile(fmt.Sprintf(prism+"container/slot-%d", i), nil, 0o444))
 	}
+	steps = append(steps, os.Symlink(prism+"programs/libprism-inject.so", prism+"container/libprism-beside-libasan.so"))
 	if c.Shared != "" {
 		steps = append(steps, unix.Mount(c.Shared, "/dev/shm", "", unix.MS_BIND, ""))
 	}
-	list := c.Preload + prism + "programs/libprism-inject.so\n"
+	list := c.Preload + prism + "container/libprism-beside-libasan.so\n"
 	if c.NoLibrary {
 		list = c.Preload
 	}

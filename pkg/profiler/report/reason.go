@@ -14,6 +14,8 @@ const (
 	ReasonPreloadNotPossible = "PreloadNotPossible"
 	// ReasonStaticOrMusl: the entrypoint is static or uses musl, and preloads nothing.
 	ReasonStaticOrMusl = "StaticOrMusl"
+	// ReasonSanitizerNotSupported: the process has the runtime of a sanitizer, which does not work beside the profiler's libraries.
+	ReasonSanitizerNotSupported = "SanitizerNotSupported"
 	// ReasonNoProcessMatched: no process of the container has matched yet.
 	ReasonNoProcessMatched = "NoProcessMatched"
 	// ReasonRangeNotReached: the recording waits for an NVTX range or for the CUDA profiler API.

@@ -2,6 +2,7 @@
 // place of a process that matches. Whatever fails, the process runs once, unless its claim wants it to fail then.
 #include "ancestry.h"
 #include "process.h"
+#include "sanitizer.h"
 #include "session.h"
 #include "supervise.h"
 #include "tool.h"
@@ -102,6 +103,8 @@ static _Noreturn void profile(struct run *run)
 		without(run, "FellBackUnprofiled", "locking a slot in " CONTAINER_FOLDER, errno);
 	if (stop_wanted())
 		unwanted(run, "Stopped", "recording has been stopped for this claim");
+	if (has_sanitizer(run->executable))
+		without(run, "SanitizerNotSupported", "the program is built with a sanitizer or preloads one, and does not run with nsys as it does alone", 0);
 	if (access(run->plan.tool, X_OK) < 0)
 		without(run, "ToolNotInstalled", run->plan.tool, errno);
 	if (session_prepare(run) < 0)
