@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -10,7 +11,19 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/mpsd"
 )
+
+// TestHardenings_Flag_SameValues: those of the service.
+func TestHardenings_Flag_SameValues(t *testing.T) {
+	t.Parallel()
+	for _, hardening := range mpsd.Hardenings {
+		_, err := config.LoadMPSD([]string{"--hardening=" + string(hardening)}, func(string) string { return "" })
+		require.NoError(t, err)
+	}
+	_, err := config.LoadMPSD([]string{"--hardening=x"}, func(string) string { return "" })
+	require.ErrorContains(t, err, fmt.Sprintf("supported values: %s, %s, %s", mpsd.Hardenings[0], mpsd.Hardenings[1], mpsd.Hardenings[2]))
+}
 
 // TestServe_WaitingForAnotherService_EndsOnSignal: the pod that is terminating may take long, and its successor may be deleted meanwhile.
 func TestServe_WaitingForAnotherService_EndsOnSignal(t *testing.T) {

@@ -21,6 +21,8 @@ type MPSD struct {
 	DriverRoot string `json:"driverRoot,omitempty"`
 	// RunDir has the socket and the directories of control daemons. It is the same path on the host.
 	RunDir string `json:"runDir"`
+	// Hardening is what control daemons lose of the container's rights: "Full", "Mounts" or "None".
+	Hardening string `json:"hardening"`
 	// LogVerbosity: 0 errors and warnings for operators, 2 decisions, 4 details, 6 traces.
 	LogVerbosity int `json:"logVerbosity"`
 	// LogFormat is "text" or "json".
@@ -53,7 +55,7 @@ func LoadMPSD(args []string, getenv func(string) string) (*MPSD, error) {
 
 // mpsdDefaults are the values of a process without flags.
 func mpsdDefaults() *MPSD {
-	return &MPSD{DriverName: "gpu.prism.dev", HostRoot: "/host", LogVerbosity: 2, LogFormat: "text"}
+	return &MPSD{DriverName: "gpu.prism.dev", HostRoot: "/host", Hardening: "Mounts", LogVerbosity: 2, LogFormat: "text"}
 }
 
 // flags binds every field to a flag; the value of the field is the default.
@@ -63,6 +65,7 @@ func (m *MPSD) flags() *pflag.FlagSet {
 	f.StringVar(&m.HostRoot, "host-root", m.HostRoot, "mount point of the root filesystem of the host")
 	f.StringVar(&m.DriverRoot, "nvidia-driver-root", m.DriverRoot, "root directory of the NVIDIA driver on the host; empty: detected")
 	f.StringVar(&m.RunDir, "run-dir", m.RunDir, "directory of the socket and of control daemons, the same path on the host; empty: /run/<driver name>")
+	f.StringVar(&m.Hardening, "hardening", m.Hardening, "what control daemons that are started lose of the container's rights: Full, Mounts or None")
 	f.IntVarP(&m.LogVerbosity, "log-verbosity", "v", m.LogVerbosity, "0 errors and warnings for operators, 2 decisions, 4 details, 6 traces")
 	f.StringVar(&m.LogFormat, "log-format", m.LogFormat, "text or json")
 	return f
@@ -90,6 +93,9 @@ func (m *MPSD) validate() error {
 	}
 	if m.DriverRoot != "" && !filepath.IsAbs(m.DriverRoot) {
 		bad("nvidia-driver-root", "must be an absolute path of the host, got %q", m.DriverRoot)
+	}
+	if hardenings := []string{"Full", "Mounts", "None"}; !slices.Contains(hardenings, m.Hardening) {
+		bad("hardening", "unsupported value %q; supported values: %s", m.Hardening, strings.Join(hardenings, ", "))
 	}
 	if m.LogVerbosity < 0 || m.LogVerbosity > 10 {
 		bad("log-verbosity", "must be between 0 and 10, got %d", m.LogVerbosity)

@@ -13,18 +13,19 @@ func TestLoadMPSD_FlagsAndEnvironment_FlagsTakePrecedence(t *testing.T) {
 	m, err := LoadMPSD([]string{"--host-root=/", "-v=4", "--log-format=text", "--nvidia-driver-root=/run/nvidia/driver"}, func(name string) string { return env[name] })
 	require.NoError(t, err)
 	assert.Equal(t, &MPSD{
-		DriverName: "gpu.example.com", HostRoot: "/", DriverRoot: "/run/nvidia/driver", RunDir: "/run/gpu.example.com", LogVerbosity: 4, LogFormat: "text",
+		DriverName: "gpu.example.com", HostRoot: "/", DriverRoot: "/run/nvidia/driver", RunDir: "/run/gpu.example.com", Hardening: "Mounts", LogVerbosity: 4, LogFormat: "text",
 	}, m)
 	assert.Equal(t, "/run/gpu.example.com/mpsd.sock", m.Socket())
 	assert.Equal(t, "/run/gpu.example.com/mps", m.DaemonsDir())
-	assert.Len(t, MPSDFlags(), 6)
+	assert.Len(t, MPSDFlags(), 7)
 }
 
 func TestLoadMPSD_InvalidValues_AllReported(t *testing.T) {
 	t.Parallel()
 	none := func(string) string { return "" }
-	_, err := LoadMPSD([]string{"--driver-name=A", "--host-root=x", "--run-dir=y", "--nvidia-driver-root=z", "-v=11", "--log-format=xml"}, none)
+	_, err := LoadMPSD([]string{"--driver-name=A", "--host-root=x", "--run-dir=y", "--nvidia-driver-root=z", "-v=11", "--log-format=xml", "--hardening=full"}, none)
 	require.EqualError(t, err, `--driver-name: must be a DNS subdomain of at most 63 characters, got "A"
+--hardening: unsupported value "full"; supported values: Full, Mounts, None
 --host-root: must be an absolute path, got "x"
 --log-format: unsupported value "xml"; supported values: text, json
 --log-verbosity: must be between 0 and 10, got 11

@@ -1,6 +1,7 @@
 package mpsd
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
@@ -11,20 +12,48 @@ import (
 // LaunchCommand is the argument with which the service's own program runs Launch.
 const LaunchCommand = "exec-daemon"
 
+// launch is how a control daemon is started, in a new mount namespace.
+type launch struct {
+	// Shm is its directory shm.
+	Shm       string    `json:"shm"`
+	Hardening Hardening `json:"hardening"`
+	Tree      mountTree `json:"tree"`
+}
+
+// arguments are those of the service's program that run the daemon's.
+func (l launch) arguments(service, daemon string, options ...string) ([]string, error) {
+	raw, err := json.Marshal(l)
+	if err != nil {
+		return nil, err
+	}
+	return append([]string{service, LaunchCommand, string(raw), daemon}, options...), nil
+}
+
 // Launch becomes another program, in the new mount namespace of this process: mounts of the service follow, its own go nowhere, and the
-// directory shm is its /dev/shm, with the mounts in it. The arguments are shm, the program and its arguments. It returns only if that
-// fails.
+// directory shm is its /dev/shm, with the mounts in it. The arguments are those that launch makes. It returns only if that fails.
 func Launch(args []string) error {
 	if len(args) < 2 {
-		return errors.New("the arguments must be a directory, a program and its arguments")
+		return errors.New("the arguments must be settings, a program and its arguments")
 	}
+	var l launch
+	if err := json.Unmarshal([]byte(args[0]), &l); err != nil {
+		return fmt.Errorf("reading the settings: %w", err)
+	}
+	program := args[1]
 	runtime.LockOSThread()
-	shm, program := args[0], args[1]
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("keeping mounts in the mount namespace of the control daemon: %w", err)
 	}
-	if err := unix.Mount(shm, "/dev/shm", "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-		return fmt.Errorf("mounting %s at /dev/shm: %w", shm, err)
+	if l.Hardening != HardeningNone {
+		if err := l.Tree.enter(); err != nil {
+			return fmt.Errorf("hiding what is not the driver's from the control daemon: %w", err)
+		}
+	}
+	if err := unix.Mount(l.Shm, "/dev/shm", "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("mounting %s at /dev/shm: %w", l.Shm, err)
+	}
+	if err := l.Hardening.restrict(); err != nil {
+		return fmt.Errorf("restricting the control daemon: %w", err)
 	}
 	if err := unix.Exec(program, args[1:], unix.Environ()); err != nil {
 		return fmt.Errorf("executing %s: %w", program, err)

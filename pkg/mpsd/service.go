@@ -24,6 +24,8 @@ type Options struct {
 	// Host has the driver; DriverRoot is its root directory on the host, empty to detect it.
 	Host       *hostfs.FS
 	DriverRoot string
+	// Hardening is what a daemon that is started loses of this container's rights; empty: HardeningMounts.
+	Hardening Hardening
 	// System is the machine.
 	System System
 	// Program runs Launch when its first argument is LaunchCommand.
@@ -71,6 +73,9 @@ type Service struct {
 func New(ctx context.Context, options Options) (*Service, error) {
 	if options.Times == (Times{}) {
 		options.Times = defaultTimes
+	}
+	if options.Hardening == "" {
+		options.Hardening = HardeningMounts
 	}
 	// The revisions of an earlier service are smaller.
 	s := &Service{

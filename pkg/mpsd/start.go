@@ -126,10 +126,18 @@ func (d *daemon) start(ctx context.Context, spec gpu.MPSDaemonSpec) error {
 
 // run starts the process, with a server for all users where the driver knows that, and returns when it listens.
 func (d *daemon) run(ctx context.Context, installed driver) error {
+	tree, err := d.mountTree(installed)
+	if err != nil {
+		return err
+	}
+	how := launch{Shm: d.dir.shm(), Hardening: d.service.Hardening, Tree: tree}
 	for _, options := range [][]string{{"-multiuser-server"}, nil} {
 		d.state.MultiUser = options != nil
 		from := logSize(d.dir.daemonLog())
-		args := append([]string{d.service.Program, LaunchCommand, d.dir.shm(), installed.control, "-f"}, options...)
+		args, err := how.arguments(d.service.Program, installed.control, append([]string{"-f"}, options...)...)
+		if err != nil {
+			return err
+		}
 		started, err := d.service.System.Start(Command{
 			Path: d.service.Program, Args: args, Env: d.dir.environment(installed, d.state.Spec.Device), Stdin: d.dir.stdin(), Log: d.dir.daemonLog(),
 		})

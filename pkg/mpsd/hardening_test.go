@@ -1,0 +1,113 @@
+package mpsd
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// listIn is what a process sees in a directory.
+func listIn(t *testing.T, pid int, directory string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/root%s", pid, directory))
+	require.NoError(t, err)
+	names := []string{}
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+// status is a field of /proc/<pid>/status.
+func status(t *testing.T, pid int, field string) string {
+	t.Helper()
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	require.NoError(t, err)
+	for line := range strings.Lines(string(raw)) {
+		if value, found := strings.CutPrefix(line, field+":"); found {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// TestHardening_DaemonAndServer_SeeWhatTheyMay: with a server and a client that works.
+func TestHardening_DaemonAndServer_SeeWhatTheyMay(t *testing.T) {
+	t.Parallel()
+	for _, hardening := range Hardenings {
+		t.Run(string(hardening), func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t, newDriver)
+			m.options.Hardening = hardening
+			s := m.service()
+			daemon := m.ensure(s)
+			client := m.tenant(1000)
+			client.connected()
+			require.NotEmpty(t, daemon.Servers)
+			for _, pid := range append([]int{daemon.PID}, daemon.Servers...) {
+				if hardening == HardeningNone {
+					assert.Contains(t, listIn(t, pid, m.node.Root()), "etc")
+					continue
+				}
+				assert.ElementsMatch(t, []string{"usr", "run"}, listIn(t, pid, m.node.Root()))
+				assert.Equal(t, []string{"nvidia-persistenced"}, listIn(t, pid, m.node.Root()+"/run"))
+				assert.ElementsMatch(t, []string{controlProgram, serverProgram}, listIn(t, pid, filepath.Dir(m.node.SMI())))
+				assert.Equal(t, []string{string(daemonID)}, listIn(t, pid, m.options.Dir))
+				assert.Subset(t, []string{
+					"fd", "full", "null", "nvidia-caps", "nvidia-modeset", "nvidia-uvm", "nvidia-uvm-tools", "nvidia0", "nvidiactl", "random", "shm",
+					"stderr", "stdin", "stdout", "urandom", "zero",
+				}, listIn(t, pid, "/dev"))
+				for _, directory := range []string{m.node.Root(), filepath.Dir(m.options.Dir)} {
+					assert.Contains(t, mountOptions(t, pid, directory), "tmpfs ro,")
+				}
+				full := hardening == HardeningFull
+				assert.Equal(t, map[bool]string{true: "1", false: "0"}[full], status(t, pid, "NoNewPrivs"))
+				assert.Equal(t, "2", status(t, pid, "Seccomp"))
+				if full {
+					held, err := strconv.ParseUint(status(t, os.Getpid(), "CapBnd"), 16, 64)
+					require.NoError(t, err)
+					assert.Equal(t, fmt.Sprintf("%016x", held&0x180c0ff), status(t, pid, "CapBnd"))
+				}
+			}
+			client.kill()
+			m.eventually(func() bool { return s.Stop(t.Context(), daemonID) == nil })
+			m.gone()
+		})
+	}
+}
+
+// TestLaunch_Full_CallsForbidden: none of them needs a capability that is dropped.
+func TestLaunch_Full_CallsForbidden(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, newDriver)
+	shm := filepath.Join(filepath.Dir(m.options.Dir), "shm")
+	require.NoError(t, os.Mkdir(shm, 0o755))
+	const refused = "unshare failed: Operation not permitted"
+	for hardening, want := range map[Hardening]string{HardeningNone: "0 0 0 ", HardeningMounts: "1 0 0 " + refused, HardeningFull: "1 1 1 " + refused} {
+		l := launch{Shm: shm, Hardening: hardening, Tree: mountTree{Dev: "/dev"}}
+		script := `unshare --user true 2>/dev/null; printf "$? "; python3 -c 'import ctypes; exit(ctypes.CDLL(None).ptrace(0, 0, 0, 0) != 0)'; printf "$? "
+test -w /sys/kernel/uevent_helper -o -w /sys/fs/cgroup; printf "$? "; unshare --user true 2>&1 | sed 's/^unshare: //' | tr -d '\n'`
+		args, err := l.arguments(m.options.Program, "/bin/sh", "-c", script)
+		require.NoError(t, err)
+		command := exec.CommandContext(t.Context(), "unshare", append([]string{"--mount"}, args...)...)
+		output, err := command.CombinedOutput()
+		require.NoError(t, err, string(output))
+		assert.Equal(t, want, string(output), hardening)
+	}
+}
+
+// TestLaunch_NoSettings_Refused names what is wrong.
+func TestLaunch_NoSettings_Refused(t *testing.T) {
+	t.Parallel()
+	require.EqualError(t, Launch([]string{"{}"}), "the arguments must be settings, a program and its arguments")
+	var syntax *json.SyntaxError
+	require.ErrorAs(t, Launch([]string{"/dev/shm", "/bin/true"}), &syntax)
+}
