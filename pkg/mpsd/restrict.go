@@ -107,7 +107,7 @@ func forbid(calls []uint32) error {
 	for i, instruction := range raw {
 		filter[i] = unix.SockFilter{Code: instruction.Op, Jt: instruction.Jt, Jf: instruction.Jf, K: instruction.K}
 	}
-	loaded := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]} //nolint:gosec // some hundred
+	loaded := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}                                                    //nolint:gosec // some hundred
 	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&loaded)), 0, 0); err != nil { //nolint:gosec // as the call takes it
 		return fmt.Errorf("loading the filter of system calls: %w", err)
 	}
