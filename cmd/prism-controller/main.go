@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
@@ -23,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/prism-gpu/prism/pkg/admission"
 	"github.com/prism-gpu/prism/pkg/config"
@@ -85,10 +83,6 @@ func wire(ctx context.Context, cfg *config.Controller) (manager.Manager, error) 
 		DriverName: cfg.DriverName, ConfigMap: types.NamespacedName{Namespace: namespace, Name: configMap}, OwnerRole: cfg.OwnerRole,
 		GPUResource: controller.GPUResource(cfg.GPUExtendedResource), Lease: types.NamespacedName{Namespace: cfg.Namespace, Name: cfg.Lease},
 	}
-	host, port, err := cfg.Admission()
-	if err != nil {
-		return nil, err
-	}
 	selector, err := labels.Parse(cfg.Reports.PluginSelector)
 	if err != nil {
 		return nil, err
@@ -97,25 +91,23 @@ func wire(ctx context.Context, cfg *config.Controller) (manager.Manager, error) 
 	if cfg.Reports.Certificate != "" {
 		cached.ByObject[&corev1.Pod{}] = reports.PodCache(cfg.Namespace, selector)
 	}
+	served := newAdmissionServer(cfg.AdmissionEndpoint, cfg.AdmissionCertificate)
 	m, err := manager.New(connection, manager.Options{
-		WebhookServer: webhook.NewServer(webhook.Options{Host: host, Port: port, CertDir: cfg.AdmissionCertificate, TLSOpts: []func(*tls.Config){
-			// The API server says by its certificate that it speaks for a user.
-			func(c *tls.Config) { c.ClientAuth = tls.RequestClientCert },
-		}}),
-		Scheme: scheme, Cache: cached, Logger: klog.Background(),
+		WebhookServer: served, Scheme: scheme, Cache: cached, Logger: klog.Background(),
 		LeaderElection: true, LeaderElectionNamespace: cfg.Namespace, LeaderElectionID: cfg.Lease,
 		// The process exits after Start returns, so another replica can lead at once.
 		LeaderElectionReleaseOnCancel: true,
-		Metrics:                       metricsserver.Options{BindAddress: cfg.MetricsEndpoint},
-		HealthProbeBindAddress:        cfg.ProbeEndpoint,
+		Metrics:                       metricsserver.Options{BindAddress: "0"}, // servePages does
 	})
 	if err != nil {
 		return nil, fmt.Errorf("building the controller: %w", err)
 	}
-	for _, add := range []func(string, healthz.Checker) error{m.AddHealthzCheck, m.AddReadyzCheck} {
-		if err := add("serving", healthz.Ping); err != nil {
-			return nil, fmt.Errorf("building the controller: %w", err)
-		}
+	ready := healthz.Ping
+	if serves(cfg) {
+		ready = served.StartedChecker()
+	}
+	if err := servePages(ctx, m, cfg.MetricsEndpoint, cfg.ProbeEndpoint, ready); err != nil {
+		return nil, err
 	}
 	if err := serve(ctx, m, cfg, selector); err != nil {
 		return nil, err
@@ -128,6 +120,11 @@ func wire(ctx context.Context, cfg *config.Controller) (manager.Manager, error) 
 		Metrics: controller.NewMetrics(metrics.Registry, version),
 	}
 	return m, reconciler.Watch(m)
+}
+
+// serves reports whether the API server asks this process.
+func serves(cfg *config.Controller) bool {
+	return cfg.AdmissionCertificate != "" && cfg.AdmissionWebhook || cfg.Reports.Certificate != ""
 }
 
 // serve has every replica answer the API server: about configurations that are written, and about reports.

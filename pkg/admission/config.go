@@ -52,15 +52,11 @@ func Serve(ctx context.Context, m manager.Manager, driver string, profiles types
 	if _, err := m.GetCache().GetInformer(ctx, &resourceapi.DeviceClass{}, cache.BlockUntilSynced(false)); err != nil {
 		return fmt.Errorf("watching DeviceClasses for admission: %w", err)
 	}
-	server := m.GetWebhookServer()
 	handler := &OpaqueConfig{Driver: driver, Classes: m.GetClient()}
 	if profiles.Name != "" {
 		handler.Profiles = ProfileRules{Reader: m.GetAPIReader(), Map: profiles}
 	}
-	server.Register(Path, &webhook.Admission{Handler: handler})
-	if err := m.AddReadyzCheck("admission", server.StartedChecker()); err != nil {
-		return fmt.Errorf("serving admission: %w", err)
-	}
+	m.GetWebhookServer().Register(Path, &webhook.Admission{Handler: handler})
 	return nil
 }
 

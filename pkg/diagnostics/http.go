@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/pprof"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/prism-gpu/prism/pkg/listen"
 )
 
 // HTTP serves metrics and probes.
@@ -31,11 +31,11 @@ func (h HTTP) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", h.Endpoint)
+	listener, err := listen.TCP(ctx, h.Endpoint, listen.Pages)
 	if err != nil {
 		return fmt.Errorf("serving metrics and probes at %s: %w; choose another with --http-endpoint", h.Endpoint, err)
 	}
-	server := &http.Server{Handler: h.handler(), ReadHeaderTimeout: 10 * time.Second}
+	server := listen.PageServer(h.handler())
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/listen"
 )
 
 func get(t *testing.T, server *httptest.Server, path string) (int, string) {
@@ -98,4 +100,40 @@ func TestHTTP_PortInUse_ErrorNamesTheFlag(t *testing.T) {
 	err = HTTP{Endpoint: taken.Addr().String(), Metrics: NewMetrics("v1", quiet())}.Run(t.Context())
 	require.ErrorContains(t, err, "serving metrics and probes at "+taken.Addr().String())
 	require.True(t, strings.HasSuffix(err.Error(), "address already in use; choose another with --http-endpoint"), err)
+}
+
+// TestHTTP_ClientTakesAll_ProbesAnswered: the kubelet kills a plugin whose probes are not answered.
+func TestHTTP_ClientTakesAll_ProbesAnswered(t *testing.T) {
+	t.Parallel()
+	free, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	at := free.Addr().String()
+	require.NoError(t, free.Close())
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	h := HTTP{Endpoint: at, Metrics: NewMetrics("v1", quiet()), Ready: func() error { return nil }, Note: func() string { return "" }}
+	go func() { ended <- h.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-ended)
+	})
+	ask := func(from string) error {
+		dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		client := &http.Client{Timeout: limit, Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}}
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+at+"/healthz", http.NoBody)
+		require.NoError(t, err)
+		answer, err := client.Do(request)
+		if err != nil {
+			return err
+		}
+		return answer.Body.Close()
+	}
+	require.Eventually(t, func() bool { return ask("127.0.0.1") == nil }, limit, time.Millisecond)
+	for range listen.Pages.PerClient {
+		held, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext(t.Context(), "tcp", at)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = held.Close() })
+	}
+	require.Error(t, ask("127.0.0.2"), "its share is taken")
+	require.NoError(t, ask("127.0.0.1"))
 }

@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/listen"
 )
 
 // kubelet is the address of a client that has one connection.
@@ -81,7 +82,7 @@ func TestServer_ClientTakesAll_OthersAnswered(t *testing.T) {
 	t.Parallel()
 	pages, probes := listening(t)
 	const greedy = "127.0.0.2"
-	held := make([]net.Conn, maxOfClient)
+	held := make([]net.Conn, listen.Pages.PerClient)
 	for i := range held {
 		held[i] = dial(t, greedy, pages)
 	}
@@ -102,8 +103,8 @@ func TestServer_ManyClientsTakeAll_ProbeAnswered(t *testing.T) {
 	pages, probes := listening(t)
 	for _, at := range []string{pages, probes} {
 		var held []net.Conn
-		for pod := range maxConnections / maxOfClient {
-			for range maxOfClient {
+		for pod := range listen.Pages.Total / listen.Pages.PerClient {
+			for range listen.Pages.PerClient {
 				held = append(held, dial(t, fmt.Sprintf("127.0.1.%d", pod+1), at))
 			}
 		}
@@ -114,45 +115,3 @@ func TestServer_ManyClientsTakeAll_ProbeAnswered(t *testing.T) {
 		require.ErrorIs(t, err, io.EOF, "the oldest one made room")
 	}
 }
-
-// TestConnections_Full_OldestOfTheGreediestClosed: a client with one connection keeps it as long as another one has two.
-func TestConnections_Full_OldestOfTheGreediestClosed(t *testing.T) {
-	t.Parallel()
-	all := &connections{}
-	add := func(client string) (added, leaves *connection) {
-		ours, theirs := net.Pipe()
-		t.Cleanup(func() { _, _ = ours.Close(), theirs.Close() })
-		added = &connection{Conn: from{ours, client}, of: all}
-		added.client = addressOf(added.Conn)
-		return added, all.add(added)
-	}
-	single, leaves := add("10.0.0.1:1")
-	require.Nil(t, leaves)
-	oldest, leaves := add("10.0.0.2:1")
-	require.Nil(t, leaves)
-	for i := range maxConnections - 2 {
-		_, leaves := add(fmt.Sprintf("10.0.%d.%d:2", i/2+1, 2)) // two each
-		require.Nil(t, leaves)
-	}
-	_, leaves = add("[::ffff:10.0.0.2]:2")
-	require.NotNil(t, leaves)
-	assert.Equal(t, "10.0.1.2", leaves.client.String(), "the oldest of those with most")
-	_, leaves = add("10.0.0.2:3")
-	require.NotNil(t, leaves)
-	assert.Same(t, oldest, leaves, "the same client by another form of its address")
-	assert.Contains(t, all.open, single)
-	assert.Len(t, all.open, maxConnections)
-}
-
-// from is a connection of a client.
-type from struct {
-	net.Conn
-	client string
-}
-
-func (f from) RemoteAddr() net.Addr { return client(f.client) }
-
-type client string
-
-func (client) Network() string  { return "tcp" }
-func (c client) String() string { return string(c) }

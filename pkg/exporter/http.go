@@ -10,7 +10,6 @@ import (
 	"net/http/pprof"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/munnerz/goautoneg"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/listen"
 )
 
 // server serves pages and probes.
@@ -46,14 +46,6 @@ func validateWebConfig(file string) error {
 	return nil
 }
 
-const (
-	headerTimeout = 10 * time.Second
-	// writeTimeout is more than a page takes; net/http/pprof adds the time of a profile to it.
-	writeTimeout = time.Minute
-	// idleTimeout is less than Prometheus's usual interval: another connection is cheap, and one that is kept is another client's place.
-	idleTimeout = 10 * time.Second
-)
-
 // run serves until the context ends. A port that is in use is an error.
 func (s *server) run(ctx context.Context) error {
 	failed := make(chan error, 2)
@@ -76,32 +68,26 @@ func (s *server) run(ctx context.Context) error {
 
 // serve serves at one address until the context ends.
 func (s *server) serve(ctx context.Context, address, flag string, handler http.Handler, webConfig string) error {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	listener, err := listen.TCP(ctx, address, listen.Pages)
 	if err != nil {
 		return fmt.Errorf("serving metrics and probes at %s: %w; choose another with --%s", address, err, flag)
 	}
 	logger := slog.New(logr.ToSlogHandler(klog.FromContext(ctx).V(4)))
-	server := bounded(handler)
+	server := listen.PageServer(handler)
 	server.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelDebug)
-	limited := &connections{Listener: listener}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if s.listening != nil {
 		s.listening(listener.Addr())
 	}
 	if webConfig == "" {
-		err = server.Serve(limited)
+		err = server.Serve(listener)
 	} else {
-		err = web.Serve(limited, server, &web.FlagConfig{WebConfigFile: &webConfig}, logger)
+		err = web.Serve(listener, server, &web.FlagConfig{WebConfigFile: &webConfig}, logger)
 	}
 	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving metrics and probes at %s: %w", address, err)
 	}
 	return nil
-}
-
-// bounded serves no client longer than the timeouts.
-func bounded(handler http.Handler) *http.Server {
-	return &http.Server{Handler: handler, ReadHeaderTimeout: headerTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout}
 }
 
 func (s *server) handler() http.Handler {

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/listen"
 )
 
 // text is a view that says one thing.
@@ -152,14 +153,6 @@ func TestServer_Readyz_NamesWhatIsMissing(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, scrape(s, "/debug/pprof/", nil).Code)
 }
 
-func TestBounded_Timeouts_Set(t *testing.T) {
-	t.Parallel()
-	server := bounded(http.NotFoundHandler())
-	assert.NotZero(t, server.ReadHeaderTimeout)
-	assert.NotZero(t, server.WriteTimeout)
-	assert.NotZero(t, server.IdleTimeout)
-}
-
 // pipeListener has one connection.
 type pipeListener struct{ connections chan net.Conn }
 
@@ -185,7 +178,7 @@ func TestServer_ProfileLongerThanTimeout_Served(t *testing.T) {
 		var now view = &text{"one"}
 		s := serving(&now)
 		s.serving.Pprof = true
-		server := bounded(s.handler())
+		server := listen.PageServer(s.handler())
 		listener, done := pipeListener{make(chan net.Conn, 1)}, make(chan error, 1)
 		go func() { done <- server.Serve(listener) }()
 		own, other := net.Pipe()
@@ -195,7 +188,7 @@ func TestServer_ProfileLongerThanTimeout_Served(t *testing.T) {
 			assert.ErrorIs(t, <-done, http.ErrServerClosed)
 		}()
 		start := time.Now()
-		request := httptest.NewRequest(http.MethodGet, "/debug/pprof/allocs?seconds="+strconv.Itoa(int(2*writeTimeout/time.Second)), http.NoBody)
+		request := httptest.NewRequest(http.MethodGet, "/debug/pprof/allocs?seconds="+strconv.Itoa(int(2*server.WriteTimeout/time.Second)), http.NoBody)
 		require.NoError(t, request.Write(own))
 		answer, err := http.ReadResponse(bufio.NewReader(own), request)
 		require.NoError(t, err)
@@ -203,7 +196,7 @@ func TestServer_ProfileLongerThanTimeout_Served(t *testing.T) {
 		profile, err := io.ReadAll(answer.Body)
 		require.NoError(t, err)
 		assert.NotEmpty(t, profile)
-		assert.Equal(t, 2*writeTimeout, time.Since(start))
+		assert.Equal(t, 2*server.WriteTimeout, time.Since(start))
 		assert.NoError(t, answer.Body.Close())
 	})
 }

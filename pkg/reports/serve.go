@@ -43,9 +43,6 @@ func Serve(ctx context.Context, m manager.Manager, o Options) error {
 	server, handler := m.GetWebhookServer(), s.Handler()
 	server.Register(Path, handler)
 	server.Register(Path+"/", handler)
-	if err := m.AddReadyzCheck("reports", server.StartedChecker()); err != nil {
-		return fmt.Errorf("serving reports: %w", err)
-	}
 	return nil
 }
 

@@ -7,15 +7,11 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/prism-gpu/prism/pkg/listen"
 )
 
 const (
-	// maxConnections bounds the memory that controllers take; each replica needs a few.
-	maxConnections = 64
-	// maxHandshakes are the connections whose client is not known yet, and sourceHandshakes those from one address. Any pod may open them, and
-	// they take no place of a controller's.
-	maxHandshakes    = 512
-	sourceHandshakes = 16
 	// handshakeTimeout is how long a client may take to send its certificate.
 	handshakeTimeout = 3 * time.Second
 	// acceptPause keeps a process without a free file descriptor from accepting in a loop.
@@ -32,17 +28,13 @@ type gate struct {
 	// ctx ends with the listener.
 	ctx  context.Context //nolint:containedctx // Accept has none
 	stop context.CancelCauseFunc
-
-	mu    sync.Mutex
-	all   int
-	peers map[string]int // handshakes by address
 }
 
 func newGate(listener net.Listener, config *tls.Config) *gate {
 	ctx, stop := context.WithCancelCause(context.Background())
 	g := &gate{
-		Listener: listener, config: config, verified: make(chan net.Conn), places: make(chan struct{}, maxConnections), ctx: ctx, stop: stop,
-		peers: map[string]int{},
+		Listener: listen.Bound(listener, listen.Handshakes), config: config,
+		verified: make(chan net.Conn), places: make(chan struct{}, listen.Verified), ctx: ctx, stop: stop,
 	}
 	go g.run()
 	return g
@@ -63,20 +55,12 @@ func (g *gate) run() {
 			}
 			continue
 		}
-		peer := address(connection)
-		if !g.enter(peer) {
-			_ = connection.Close()
-			continue
-		}
-		go func() {
-			defer g.leave(peer)
-			g.verify(connection)
-		}()
+		go g.verify(connection.(*listen.Conn)) //nolint:forcetypeassert // by listen.Listener
 	}
 }
 
 // verify passes a connection on whose client is verified, and closes others.
-func (g *gate) verify(connection net.Conn) {
+func (g *gate) verify(connection *listen.Conn) {
 	ctx, stop := context.WithTimeout(g.ctx, handshakeTimeout)
 	defer stop()
 	placed := &place{Conn: connection}
@@ -92,31 +76,11 @@ func (g *gate) verify(connection net.Conn) {
 		return
 	}
 	placed.leave = sync.OnceFunc(func() { <-g.places })
+	connection.Release()
 	select {
 	case g.verified <- secure:
 	case <-ctx.Done():
 		_ = secure.Close()
-	}
-}
-
-// enter counts a handshake; false: there are as many as there may be.
-func (g *gate) enter(peer string) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.all >= maxHandshakes || g.peers[peer] >= sourceHandshakes {
-		return false
-	}
-	g.all++
-	g.peers[peer]++
-	return true
-}
-
-func (g *gate) leave(peer string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.all--
-	if g.peers[peer]--; g.peers[peer] == 0 {
-		delete(g.peers, peer)
 	}
 }
 
@@ -147,12 +111,4 @@ func (p *place) Close() error {
 		p.leave()
 	}
 	return p.Conn.Close()
-}
-
-func address(connection net.Conn) string {
-	host, _, err := net.SplitHostPort(connection.RemoteAddr().String())
-	if err != nil {
-		return connection.RemoteAddr().String()
-	}
-	return host
 }

@@ -2,9 +2,12 @@ package node
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"io"
 	"net"
 	"net/http"
+	"path/filepath"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/listen"
 )
 
 // pipes is a listener whose connections stay in this process, so that their time is that of a synctest bubble.
@@ -85,11 +90,11 @@ func TestServer_SilentConnections_ControllersAnswered(t *testing.T) {
 		began := time.Now()
 		var silent []net.Conn
 		for i := range 8 {
-			for range sourceHandshakes {
+			for range listen.Handshakes.PerClient {
 				silent = append(silent, listener.dial(net.IPv4(127, 0, 1, byte(i+1))))
 			}
 		}
-		require.Greater(t, len(silent), maxConnections)
+		require.Greater(t, len(silent), listen.Verified)
 		closed(t, listener.dial(net.IPv4(127, 0, 1, 1))) // one more than an address may have
 		for range 3 {
 			answer, err := ask(a, controllers, http.MethodGet, "/v1/reports", nil)
@@ -108,9 +113,33 @@ func TestServer_SilentConnections_ControllersAnswered(t *testing.T) {
 func TestGate_Places_GivenBack(t *testing.T) {
 	a := newAuthority(t)
 	ask := serve(t, a)
-	for range 2*maxConnections + 1 {
+	for range 2*listen.Verified + 1 {
 		answer, err := ask(a, controllers, http.MethodGet, "/v1/reports", nil)
 		require.NoError(t, err)
 		require.NoError(t, answer.Body.Close())
+	}
+}
+
+// TestGate_VerifiedClient_MoreThanUnknownOnes: open connections of a verified client, such as downloads, are not counted as handshakes of its
+// address.
+func TestGate_VerifiedClient_MoreThanUnknownOnes(t *testing.T) {
+	a := newAuthority(t)
+	server := New(options(t, a))
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	g := newGate(listener, &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return server.certificates() }})
+	t.Cleanup(func() { _ = g.Close() })
+	mine := t.TempDir()
+	a.write(t, mine, ClientName)
+	pair, err := tls.LoadX509KeyPair(filepath.Join(mine, "tls.crt"), filepath.Join(mine, "tls.key"))
+	require.NoError(t, err)
+	config := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: ServerName, Certificates: []tls.Certificate{pair}}
+	config.RootCAs.AddCert(a.cert)
+	for range 2 * listen.Handshakes.PerClient {
+		client, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", listener.Addr().String())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = client.Close() })
+		_, err = g.Accept()
+		require.NoError(t, err)
 	}
 }

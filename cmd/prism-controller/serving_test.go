@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/prism-gpu/prism/pkg/listen"
+)
+
+// waitLimit ends a wait that failed.
+const waitLimit = time.Minute
+
+// certificate makes a directory with tls.crt and tls.key.
+func certificate(t *testing.T) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	signed, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	for name, block := range map[string]*pem.Block{"tls.crt": {Type: "CERTIFICATE", Bytes: signed}, "tls.key": {Type: "PRIVATE KEY", Bytes: private}} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600))
+	}
+	return dir
+}
+
+// freeAddress is one of this machine at which nothing listens.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// client asks from an address of this machine, on a new connection each time.
+func client(from string) *http.Client {
+	return &http.Client{Timeout: waitLimit, Transport: &http.Transport{
+		DialContext:     (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).DialContext,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true, DisableKeepAlives: true,
+	}}
+}
+
+// get is the status of an answer.
+func get(t *testing.T, from, url string) (int, error) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	require.NoError(t, err)
+	answer, err := client(from).Do(request)
+	if err != nil {
+		return 0, err
+	}
+	return answer.StatusCode, answer.Body.Close()
+}
+
+// collector keeps what is added to a manager.
+type collector struct {
+	manager.Manager
+	added []manager.Runnable
+}
+
+func (c *collector) Add(r manager.Runnable) error {
+	c.added = append(c.added, r)
+	return nil
+}
+
+// TestServing_ClientTakesAll_OthersAnswered: a client that holds connections to a port of the controller, or starts requests without sending
+// them, keeps neither the API server nor the kubelet out, and takes no more of its memory.
+func TestServing_ClientTakesAll_OthersAnswered(t *testing.T) {
+	t.Parallel()
+	admission := newAdmissionServer(freeAddress(t), certificate(t))
+	admission.Register("/ok", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
+	require.Error(t, admission.StartedChecker()(nil), "before the start")
+	all := &collector{}
+	metricsAt, probesAt := freeAddress(t), freeAddress(t)
+	require.NoError(t, servePages(t.Context(), all, metricsAt, probesAt, admission.StartedChecker()))
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	runs := append(all.added, admission)
+	t.Cleanup(func() {
+		stop()
+		for range runs {
+			require.NoError(t, <-ended)
+		}
+	})
+	for _, each := range runs {
+		go func() { ended <- each.Start(ctx) }()
+	}
+	require.Eventually(t, func() bool { return admission.StartedChecker()(nil) == nil }, waitLimit, time.Millisecond)
+	for _, c := range []struct {
+		scheme, address, path string
+		limits                listen.Limits
+	}{{"https://", admission.address, "/ok", listen.Admission}, {"http://", metricsAt, "/metrics", listen.Pages}, {"http://", probesAt, "/readyz", listen.Pages}} {
+		url := c.scheme + c.address + c.path
+		for range c.limits.PerClient {
+			held, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext(t.Context(), "tcp", c.address)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = held.Close() })
+		}
+		_, err := get(t, "127.0.0.2", url)
+		require.Error(t, err, "%s: its share is taken", url)
+		status, err := get(t, "127.0.0.1", url)
+		require.NoError(t, err, url)
+		assert.Equal(t, http.StatusOK, status, url)
+	}
+}
