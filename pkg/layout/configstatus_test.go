@@ -74,7 +74,7 @@ func TestRefusedGPU_Changing_GoesOnToTheLastValidLayout(t *testing.T) {
 		defer stop()
 		d.entries = twice
 		d.Reload()
-		after(2 * debounce)
+		after(changeWait)
 		assert.Contains(t, d.leaving(t), wholeOfFirst)
 		after(time.Minute)
 		assert.Equal(t, []string{ownPool, small6, big}, d.advertised(t))

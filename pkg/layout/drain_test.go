@@ -26,7 +26,7 @@ func turned(t *testing.T) (d *fixture, stop func()) {
 	assert.Equal(t, []string{"n0", first}, d.advertised(t))
 	d.entries = onlyMIG
 	d.Reload()
-	after(2 * debounce)
+	after(changeWait)
 	return d, stop
 }
 
@@ -127,7 +127,7 @@ func TestDrain_LayoutChanges_GPUInspectedFirst(t *testing.T) {
 		})
 		d.entries = onlyWhole
 		d.Reload()
-		after(taintTime)
+		after(changeWait + taintTime)
 		assert.False(t, d.now().Node.GPUs[0].MIG.Mode.Enabled, "it was not inspected since")
 		after(3*drainInterval + pageInterval)
 		assert.Equal(t, []string{"n0", first}, d.advertised(t))
@@ -358,7 +358,7 @@ func TestDrain_TaintsUnsupported_LayoutChangesWithoutThem(t *testing.T) {
 		defer stop()
 		d.entries = onlyMIG
 		d.Reload()
-		after(taintTime + 3*drainInterval + debounce + pageInterval)
+		after(taintTime + 3*drainInterval + changeWait + pageInterval)
 		assert.Equal(t, []string{ownPool, small6, big}, d.advertised(t))
 	})
 }

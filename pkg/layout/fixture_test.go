@@ -33,6 +33,9 @@ type fixture struct {
 	server
 }
 
+// changeWait is when a change of the configuration of node n0 was read.
+var changeWait = debounce + phase("n0") + time.Millisecond
+
 // server is what the API server answers.
 type server struct {
 	unknown     error // why it is not known whether it stores counters

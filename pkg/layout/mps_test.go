@@ -55,7 +55,7 @@ func TestMPS_SettingsChange_AppliedAtOnce(t *testing.T) {
 		assert.False(t, before.Allows("team-b"))
 		d.entries = strings.NewReplacer("1Gi", "2Gi", "team-a", "team-b", "x.com/a", "x.com/b").Replace(withMPS)
 		d.Reload()
-		after(2 * debounce)
+		after(changeWait)
 		now := d.mps(t)
 		assert.Equal(t, int64(2<<30), now.ShmBytes)
 		assert.True(t, now.Allows("team-b"))

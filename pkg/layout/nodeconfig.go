@@ -21,6 +21,8 @@ type configuration struct {
 	before bool
 	// unread is why there is no configuration to advertise GPUs by.
 	unread error
+	// wait is how long a change waits until it is read.
+	wait time.Duration
 	reading
 	notices *notices
 }
@@ -28,8 +30,9 @@ type configuration struct {
 // reading is how the last tries to read a configuration went.
 type reading struct {
 	// valid: it was read; fits: these GPUs support it; passing: it could not be read for a transient reason; stale: it may have changed
-	// since.
+	// since, and is read again when it is due.
 	valid, fits, passing, stale bool
+	due                         time.Time
 	// failures counts the failed tries.
 	failures int
 	retry    backoff.Backoff
@@ -37,7 +40,7 @@ type reading struct {
 
 func newConfiguration(node string, n *notices) *configuration {
 	return &configuration{
-		unread: fmt.Errorf("the configuration of node %s was not read yet", node), notices: n,
+		unread: fmt.Errorf("the configuration of node %s was not read yet", node), notices: n, wait: debounce + phase(node),
 		reading: reading{retry: backoff.Backoff{First: retryFirst, Max: retryMax}},
 	}
 }
@@ -81,6 +84,13 @@ func (c *configuration) stays(otherwise string) string {
 	}
 }
 
+// changed has the configuration read again after the wait; further changes until then are read with it.
+func (c *configuration) changed(now time.Time) {
+	if !c.stale {
+		c.stale, c.due = true, now.Add(c.wait)
+	}
+}
+
 // retries reports whether the configuration has to be read again to be known. An invalid one waits for another text, where that is watched,
 // or for other GPUs, which do not require reading it again.
 func (c *configuration) retries(watched bool) bool {
@@ -114,18 +124,12 @@ func (c *configuration) flags(saved *v1alpha1.NodeFlags) *v1alpha1.NodeFlags {
 
 // reread reads the configuration where it may have changed, or where the last try failed or found it invalid.
 func (w *worker) reread(ctx context.Context) {
-	c := w.state.config
-	if due := c.again(time.Now(), w.ports.Config.Watched); !c.stale && !due {
+	c, now := w.state.config, time.Now()
+	retried, changed := c.again(now, w.ports.Config.Watched), c.stale && !now.Before(c.due)
+	if !retried && !changed {
 		return
 	}
-	if c.stale {
-		_, _ = call(ctx, w, func(ctx context.Context) (struct{}, error) {
-			select {
-			case <-ctx.Done():
-			case <-time.After(debounce):
-			}
-			return struct{}{}, nil
-		})
+	if changed {
 		c.stale = false
 		c.retry.Reset()
 		w.state.rollout.changes.checkNow()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/kube"
@@ -67,7 +68,9 @@ func manyNodes(t *testing.T, nodes int, server *pageCounter) (fixtures []*fixtur
 	var stops []func()
 	for i := range nodes {
 		d := newFixture(t, onlyWhole)
-		d.ports.API.Allocated, d.worker.drain.pages.node = server.read, fmt.Sprintf("gpu-node-%04d", i)
+		name := fmt.Sprintf("gpu-node-%04d", i)
+		d.ports.API.Allocated, d.worker.drain.pages.node = server.read, name
+		d.worker.state.config.wait = newConfiguration(name, nil).wait
 		d.ports.API.Tainted = func(ctx context.Context) (map[gpu.PoolDevice]bool, error) {
 			return map[gpu.PoolDevice]bool{wholeOfFirst: true}, ctx.Err()
 		}
@@ -85,6 +88,50 @@ func manyNodes(t *testing.T, nodes int, server *pageCounter) (fixtures []*fixtur
 // shareOfASecond is how many of 1,000 nodes may read a page in one second. Names are spread as by chance, so a second has some more than
 // its share.
 const shareOfASecond = 1000 / int(pageInterval/time.Second) * 5 / 4
+
+// TestReload_ThousandNodes_ReadSpread: all nodes see an edit at once, and read the configuration within the longest wait that is documented.
+func TestReload_ThousandNodes_ReadSpread(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const nodes = 1000
+		fixtures, stop := manyNodes(t, nodes, &pageCounter{})
+		defer stop()
+		bySecond, at := map[time.Duration]int{}, time.Now()
+		var mu sync.Mutex
+		for _, d := range fixtures {
+			read := d.ports.Config.Read
+			d.ports.Config.Read = func(ctx context.Context) (*v1alpha1.NodeConfig, error) {
+				mu.Lock()
+				bySecond[time.Since(at).Truncate(time.Second)]++
+				mu.Unlock()
+				return read(ctx)
+			}
+			d.Reload()
+			d.Reload()
+		}
+		after(debounce + pageInterval)
+		all, most := 0, 0
+		for _, n := range bySecond {
+			all, most = all+n, max(most, n)
+		}
+		assert.Equal(t, nodes, all, "each once")
+		assert.LessOrEqual(t, most, shareOfASecond)
+	})
+}
+
+// TestReload_EditsGoOn_ChangeGoesOn: a GPU whose layout changes does not wait for further edits, however often these are made.
+func TestReload_EditsGoOn_ChangeGoesOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, stop := turned(t)
+		defer stop()
+		for range int((taintTime + 3*drainInterval + pageInterval) / (100 * time.Millisecond)) {
+			d.Reload()
+			after(100 * time.Millisecond)
+		}
+		assert.Equal(t, []string{ownPool, small6, big}, d.advertised(t))
+	})
+}
 
 // TestClaimPages_ThousandNodes_AreSpread when a job ends that held the GPUs of all of them.
 func TestClaimPages_ThousandNodes_AreSpread(t *testing.T) {

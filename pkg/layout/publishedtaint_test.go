@@ -132,7 +132,7 @@ func TestPublishedTaint_EditForAGPUInItsOwnPool_TaintsWhatLeaves(t *testing.T) {
 		assert.Equal(t, map[string][]string{"n0 " + second: {}, ownPool + " " + first: {}, ownPool + " " + small6: {}, ownPool + " " + big: {}}, store.taints(t))
 		d.entries = onlyBig
 		d.Reload()
-		after(2 * time.Second)
+		after(changeWait + time.Second)
 		assert.Equal(t, taintedInItsPool, store.taints(t))
 		after(taintTime - 2*time.Second)
 		assert.Equal(t, taintedInItsPool, store.taints(t))
@@ -167,7 +167,7 @@ func TestPublishedTaint_NotStoredYet_IsWaitedFor(t *testing.T) {
 func TestPublishedTaint_Vanishes_RestartsTheTaintTime(t *testing.T) {
 	t.Parallel()
 	for name, vanish := range map[string]time.Duration{
-		"before the taint time is over":     3 * time.Second,
+		"before the taint time is over":     changeWait + 2*time.Second,
 		"when the GPU has long been in use": time.Minute,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestPublishedTaint_Vanishes_RestartsTheTaintTime(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d, store, stop := published(t, both)
 				defer stop()
-				if vanish > taintTime {
+				if vanish > changeWait+taintTime {
 					d.records = append(d.records, holds(ownPool, first))
 				}
 				d.entries = onlyBig

@@ -114,8 +114,8 @@ func (o *layoutController) reconfigured(ctx context.Context) error {
 }
 
 const (
-	// changeSeconds suffices for a change that is not blocked.
-	changeSeconds = 14
+	// changeSeconds suffices for a change that is not blocked: an edit waits up to 5.5 s until it is read.
+	changeSeconds = 19
 	// askSeconds is how long a process that needed no MPS service may take to ask it.
 	askSeconds = 11
 	// releaseSeconds suffices for a change after the devices are released.
