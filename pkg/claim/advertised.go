@@ -17,6 +17,8 @@ type advertised struct {
 	layout gpu.Layout
 	// standby: another process may advertise something else by now.
 	standby bool
+	// recent: the claim may have been allocated before the layout changed, and bound after it.
+	recent bool
 }
 
 // result resolves one of our allocation results, and returns the family of its device.
@@ -105,10 +107,14 @@ func (a advertised) absent(r *resourceapi.DeviceRequestAllocationResult, g *gpu.
 // againFix is the advice where another allocation helps.
 const againFix = "delete the pod so that it is scheduled again"
 
-// changed refuses a device that the layout does not have, or not there. The layout of a process on standby may be an old one.
+// changed refuses a device that the layout does not have, or not there. The layout of a process on standby may be an old one, and that of a
+// claim that was just allocated may come back: the configuration was edited while its pod was scheduled.
 func (a advertised) changed(r *resourceapi.DeviceRequestAllocationResult, cause string, args ...any) error {
 	if a.standby {
 		return passing(r, "wait until the update of the plugin on this node is complete; if this stays, "+againFix, cause, args...)
+	}
+	if a.recent {
+		return passing(r, "if this stays for 10 minutes after the allocation, "+againFix, cause, args...)
 	}
 	return refusal(r, againFix, cause, args...)
 }

@@ -106,6 +106,9 @@ type Source struct {
 	// Standby reports whether another process may advertise another layout of the node, so that a device that is not advertised here is
 	// refused for the moment only. It is called before Advertised; nil: none does.
 	Standby func() bool
+	// Recent reports whether a claim was allocated so recently that a device which is not advertised now is refused for the moment only: a
+	// scheduler that holds a pod at Permit binds it to what was advertised before. Nil: no claim was.
+	Recent func(rc *resourceapi.ResourceClaim) bool
 	// Families plan the results of their types; nil: those of this package.
 	Families []Family
 }
@@ -122,7 +125,7 @@ func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 	if err != nil {
 		return nil, &Refusal{Cause: fmt.Sprintf("what node %s advertises is not known yet: %v", s.NodeName, err), Transient: true, Err: err}
 	}
-	now := advertised{source: s, node: node, layout: layout, standby: standby}
+	now := advertised{source: s, node: node, layout: layout, standby: standby, recent: s.Recent != nil && s.Recent(rc)}
 	configs, err := s.decode(&devices)
 	if err != nil {
 		return nil, err

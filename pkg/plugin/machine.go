@@ -129,7 +129,7 @@ func (m *Machine) Ports(advertised Advertised, profiler claim.Profiler, recorder
 		Locks:   m.State.Locks,
 		Planner: claim.Source{
 			Driver: m.cfg.DriverName, NodeName: m.cfg.NodeName, Monitor: published(m.cfg).Monitor, Families: all.claim(),
-			Advertised: advertised.Now, Standby: advertised.Standby, Exporter: m.cfg.Exporter, Profiler: profiler,
+			Advertised: advertised.Now, Standby: advertised.Standby, Recent: recentlyAllocated(m.adapters.Now), Exporter: m.cfg.Exporter, Profiler: profiler,
 		},
 		Specs:         claimFiles{builder, cdi.Files{Dir: m.State.Specs, Metrics: metrics}, m.State.profiles},
 		Steps:         reportingClients(all.steps(advertised), recorder),
