@@ -87,7 +87,7 @@ func TestScan_ManyFailedSessions_NotRead(t *testing.T) {
 	require.NoError(t, err)
 	defer inbox.Close()
 	w.many(uid, 1000, 1001, recording, "")
-	done, err := w.Store.session(&copies{ctx: t.Context(), left: scanBytes}, uid, inbox, fmt.Sprintf("s%d-%016x", 1000, 1000))
+	done, err := w.Store.session(&copies{ctx: t.Context(), left: scanBytes, notes: w.notes(uid)}, uid, inbox, fmt.Sprintf("s%d-%016x", 1000, 1000))
 	require.NoError(t, err)
 	assert.False(t, done)
 	assert.Empty(t, w.List(""), "the note was not read")

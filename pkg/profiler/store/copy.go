@@ -30,6 +30,8 @@ type copies struct {
 	// left is how many bytes may be copied, reports how many reports may be new, lost how many may be without a file.
 	left          int64
 	reports, lost int
+	// notes are those of the sessions, and how much of them may be read.
+	notes notes
 	// counted says that reports is known.
 	counted bool
 	// taken is what was copied out of sessions that the inbox still has.

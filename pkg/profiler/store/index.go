@@ -54,6 +54,8 @@ type inMemory struct {
 	prepares int
 	// inbox is what its inbox had when it was measured last, in bytes.
 	inbox int64
+	// notes are those of sessions that go on, as they were read, by report.
+	notes map[string]stamp
 }
 
 // errDamaged is why an index is not used: it is not what the store wrote.

@@ -96,8 +96,9 @@ func isReason(text string) bool {
 	return true
 }
 
-// escape replaces what is not printable, and cuts.
+// escape replaces what is not printable, and cuts. No more is read of the text than the result may have.
 func escape(text string, limit int) string {
+	text = text[:min(len(text), limit*utf8.UTFMax)]
 	text = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
 			return '_'

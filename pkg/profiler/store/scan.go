@@ -4,20 +4,14 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
-
-// noteRest is how long a note that is not locked must be unchanged until its session is over: a supervisor makes it before it locks it.
-const noteRest = 5 * time.Second
 
 // Scan takes over what is new in the inboxes and in the spool, once. Claims do not wait for each other's errors, which go to Failed. Limits are
 // counted at the end, and meanwhile as often as without files to copy.
@@ -61,7 +55,7 @@ func (s *Store) scan(copying *copies, uid string) error {
 	defer inbox.Close()
 	names, _, err := entries(inbox, maxEntries)
 	var over []string
-	copying.left, copying.lost = scanBytes, claimLost
+	copying.left, copying.lost, copying.notes = scanBytes, claimLost, s.notes(uid)
 	for _, name := range names {
 		if !sessionPattern.MatchString(name) {
 			continue
@@ -72,6 +66,7 @@ func (s *Store) scan(copying *copies, uid string) error {
 			over = append(over, name)
 		}
 	}
+	s.remember(uid, copying.notes)
 	s.absent(uid, names)
 	if flushErr := s.flush(uid); flushErr != nil {
 		return errors.Join(err, flushErr) // sessions stay until the index has them
@@ -127,16 +122,13 @@ func (s *Store) session(copying *copies, uid string, inbox *os.File, name string
 		return false, nil // gone, or not a folder: a container may put anything there
 	}
 	defer dir.Close()
-	r := report.Report{
-		ID: id, Namespace: claim.Namespace, Claim: claim.Name, ClaimUID: uid, Node: claim.Node, Tool: claim.Tool, State: report.Recording,
-		Started: before.Started,
+	r := s.begun(claim, id, before.Started)
+	said, is := s.note(copying, dir, id, released)
+	if is == unread {
+		return false, nil
 	}
-	if r.Started.IsZero() {
-		r.Started = s.Now().UTC()
-	}
-	said, live := s.note(dir, released)
 	said.fill(&r, s.Now())
-	if live {
+	if is == live {
 		copying.put(s, r, known == nil)
 		return false, nil
 	}
@@ -156,26 +148,15 @@ func (s *Store) session(copying *copies, uid string, inbox *os.File, name string
 	return err == nil, err
 }
 
-// note reads the note of a session, and whether the session goes on.
-func (s *Store) note(dir *os.File, released bool) (n note, live bool) {
-	f, st, err := fileWithin(dir, "note", unix.O_RDONLY)
-	if err != nil {
-		var of unix.Stat_t
-		recent := unix.Fstat(int(dir.Fd()), &of) == nil && s.Now().Sub(time.Unix(of.Ctim.Unix())) < noteRest
-		return note{}, recent && !released
+// begun is a report of a claim before its note is read; started is zero if the report is new.
+func (s *Store) begun(claim Claim, id string, started time.Time) report.Report {
+	if started.IsZero() {
+		started = s.Now().UTC()
 	}
-	defer f.Close()
-	raw, _ := io.ReadAll(io.LimitReader(f, maxNote))
-	n = parseNote(raw)
-	if n.over() {
-		return n, false // the process may go on without the tool
+	return report.Report{
+		ID: id, Namespace: claim.Namespace, Claim: claim.Name, ClaimUID: claim.UID, Node: claim.Node, Tool: claim.Tool, State: report.Recording,
+		Started: started,
 	}
-	recent := s.Now().Sub(time.Unix(st.Ctim.Unix())) < noteRest
-	if recent && !released {
-		return n, true // the lock is not tried while the supervisor may be about to take it
-	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
-	return n, errors.Is(err, unix.EWOULDBLOCK)
 }
 
 // absent ends sessions whose folder a container removed.
