@@ -31,7 +31,9 @@ func gpuMetricsPage(string) (string, error) {
 	out.heading("How values get their container")
 	out.para("- A device that one container alone has: the container has the device's values, without the memory of foreign processes.\n" +
 		"- A share, or a claim of several containers: memory and utilization of the container's processes. NVML has no utilization of a process " +
-		"on a MIG device, and a container is in no series as long as the runtime does not report its id.\n" +
+		"on a MIG device, and a container is in no series as long as the runtime does not report its id. " +
+		"The driver has samples only of processes that used the GPU since the last round: one without has no utilization, and " +
+		"`prism_exporter_process_samples_read` says that this means that the process did not use the GPU. A container without a process has 0.\n" +
 		"- A process that is in no container that has its device is foreign. Its memory, that of MPS servers and what the driver itself " +
 		"needs is unattributed: containers and `prism_gpu_unattributed_memory_bytes` are together at most what is in use.\n" +
 		"- Several MIG devices in one GPU instance: the values are the instance's, so the first of them has the series.\n" +

@@ -25,6 +25,7 @@ func (e *Exporter) sourceStates() string {
 	status := e.adapters.Sampler.Status()
 	states = strconv.AppendBool(strconv.AppendBool(states, status.Err == nil), e.idle.Load())
 	number(status.Reopened)
+	number(status.SamplesDropped)
 	for _, g := range slices.Sorted(maps.Keys(status.Errors)) {
 		states = append(states, g...)
 		number(status.Errors[g])
@@ -39,7 +40,8 @@ func (e *Exporter) self() metrics.Exporter {
 	status := e.adapters.Sampler.Status()
 	self := metrics.Exporter{
 		Version: e.adapters.Version, Node: e.node, Problems: e.counters.problems(), OTLPErrors: e.otlpErrors.Load(),
-		SessionsReopened: status.Reopened, NVMLErrors: status.Errors, IntervalsLimited: status.IntervalsLimited,
+		SessionsReopened: status.Reopened, NVMLErrors: status.Errors, SamplesDropped: status.SamplesDropped,
+		IntervalsLimited: status.IntervalsLimited,
 	}
 	if e.idle.Load() {
 		return self // a node without a GPU needs no source

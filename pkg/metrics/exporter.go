@@ -18,6 +18,8 @@ type Exporter struct {
 	SessionsReopened uint64
 	// NVMLErrors counts calls that failed or that took too long, by GPU.
 	NVMLErrors map[gpu.UUID]uint64
+	// SamplesDropped counts utilization samples of processes with a time in the future.
+	SamplesDropped uint64
 	// IntervalsLimited counts the claims that asked for a shorter interval than the exporter allows.
 	IntervalsLimited int
 	// OTLPErrors counts exports by OTLP that failed.

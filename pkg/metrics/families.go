@@ -55,7 +55,7 @@ var (
 	familyXIDLast = Family{"prism_gpu_xid_last_timestamp_seconds", "When the XID error was reported last.", "seconds", Gauge, ofXID}
 
 	familyContainerUtilization = Family{
-		"prism_container_gpu_utilization_ratio", "Share of the time in which work of the container ran on the device.",
+		"prism_container_gpu_utilization_ratio", "Share of the time in which work of the container ran on the device; none where the driver has no sample of its processes.",
 		"ratio", Gauge, ofContainer,
 	}
 	familyContainerMemory = Family{
@@ -86,6 +86,15 @@ var (
 	familyInterval   = Family{"prism_exporter_interval_seconds", "Time between the rounds on the GPU.", "seconds", Gauge, ofGPU}
 	familyNVMLErrors = Family{
 		"prism_exporter_nvml_errors_total", "NVML calls for the GPU that failed or took too long.", "", Counter, ofGPU,
+	}
+	familySamplesRead = Family{
+		"prism_exporter_process_samples_read",
+		"1 where the driver reported which processes used the GPU since the last round: a container without a utilization did not use it. Else 0, as in " +
+			"MIG mode.", "", Gauge, ofGPU,
+	}
+	familySamplesDropped = Family{
+		"prism_exporter_process_samples_dropped_total", "Utilization samples of processes that were dropped, as their time is in the future.",
+		"", Counter, nil,
 	}
 	familyReopened = Family{
 		"prism_exporter_nvml_sessions_reopened_total", "Times that NVML was closed and opened again to release a MIG device.", "", Counter, nil,
@@ -134,6 +143,7 @@ func Families() []Family {
 	all = append(all, familyXIDs, familyXIDsByCode, familyXIDLast, familyForeign, familyUnattributed, familyMIGInfo)
 	add(&migFamilies)
 	return append(all, familyAllocation, familyContainerUtilization, familyContainerMemory, familyContainerMemoryTotal,
-		familyProcessUtilization, familyProcessMemory, familyBuild, familySampled, familyInterval, familyNVMLErrors, familyReopened,
+		familyProcessUtilization, familyProcessMemory, familyBuild, familySampled, familyInterval, familyNVMLErrors, familySamplesRead,
+		familySamplesDropped, familyReopened,
 		familyHidden, familySourceUp, familySourceRead, familySourceErrors, familyLimited, familyProblems, familyOTLPErrors)
 }

@@ -118,6 +118,7 @@ func node() (*metrics.Snapshot, *metrics.Allocations, metrics.Exporter) {
 	one.MIG, two.MIG = migID(2), migID(2)
 	parted.Processes = []metrics.Process{one, two}
 	parted.XIDs = []metrics.XID{{Code: 43, GPUInstance: 8, Count: 1, Last: at}}
+	whole.ProcessesSampled, shared.ProcessesSampled = true, true
 	memory(&shared.Values, 16*gib, 9*gib)
 	server := process(302, "", 256<<20, 0)
 	server.MPSServer = true
@@ -140,7 +141,7 @@ func node() (*metrics.Snapshot, *metrics.Allocations, metrics.Exporter) {
 	}
 	return &metrics.Snapshot{Generation: 1, GPUs: []*metrics.GPU{whole, parted, shared, lost}}, &metrics.Allocations{List: list},
 		metrics.Exporter{
-			Version: "1.2.3", Node: "node-1", SessionsReopened: 1, NVMLErrors: map[gpu.UUID]uint64{gpuID(3): 4},
+			Version: "1.2.3", Node: "node-1", SessionsReopened: 1, SamplesDropped: 2, NVMLErrors: map[gpu.UUID]uint64{gpuID(3): 4},
 			Sources:  []metrics.SourceState{{Name: "cri", Errors: 3}, {Name: "records", OK: true, At: at}},
 			Problems: []metrics.Problem{{Line: 3, Field: "DCGM_EXP_P2P_STATUS", Reason: "not supported"}},
 		}

@@ -219,6 +219,13 @@ func (p *page) exporter(j *Joined) {
 	for _, b := range j.boards {
 		p.sample(float64(e.NVMLErrors[b.Identity.UUID]), b.whole.labels, nil)
 	}
+	p.begin(&familySamplesRead)
+	for _, b := range j.boards {
+		if b.Up {
+			p.sample(number(b.ProcessesSampled), b.whole.labels, nil)
+		}
+	}
+	p.one(&familySamplesDropped, float64(e.SamplesDropped))
 	p.one(&familyReopened, float64(e.SessionsReopened))
 	p.one(&familyHidden, number(hidden))
 	for _, f := range []*Family{&familySourceUp, &familySourceRead, &familySourceErrors} {

@@ -52,6 +52,8 @@ type GPU struct {
 	Processes []Process
 	// ProcessesHidden: the driver has processes on the GPU that the exporter's pid namespace cannot see.
 	ProcessesHidden bool
+	// ProcessesSampled: the driver reported the utilization of processes since the last round. One that has no value did not use the GPU.
+	ProcessesSampled bool
 	// XIDs are counted since the exporter began, by code and GPU instance.
 	XIDs []XID
 	// ClockEvents are those of the last Window.
@@ -109,6 +111,16 @@ type Process struct {
 	SM, Memory, Encoder, Decoder float64
 	// MPSServer says that it uses the GPU by itself and is a server of the node's MPS service, which works for others.
 	MPSServer bool
+}
+
+// ProcessList is what the driver reports of the processes on a GPU in one round.
+type ProcessList struct {
+	// Processes are without identity, each once.
+	Processes []Process
+	// Hidden and Sampled are ProcessesHidden and ProcessesSampled of a GPU.
+	Hidden, Sampled bool
+	// Dropped counts the utilization samples with a time in the future.
+	Dropped int
 }
 
 // ProcessIdentity is what /proc says of a process.

@@ -25,8 +25,9 @@ type clockSample struct {
 	reasons uint16
 }
 
-// Add adds a sample, which is not older than the one before, and returns the counts up to it.
+// Add adds a sample, and returns the counts up to it. Samples that are later than it are dropped: the clock was set back.
 func (h *ClockEventHistory) Add(at time.Time, reasons float64) (counts ClockEvents) {
+	h.samples = slices.DeleteFunc(h.samples, func(s clockSample) bool { return s.at > at.UnixMilli() })
 	h.samples = append(h.samples, clockSample{at.UnixMilli(), uint16(uint64(reasons) & (1<<len(clockEvents) - 1))})
 	old := 0
 	for h.samples[old].at <= at.Add(-Window).UnixMilli() {

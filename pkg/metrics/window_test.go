@@ -62,6 +62,15 @@ func TestClockEventHistory_ReasonsBeyondTheKnown_Ignored(t *testing.T) {
 	assert.EqualValues(t, 1, history.Add(at, 1<<20+256)[8])
 }
 
+// TestClockEventHistory_ClockSetBack_LaterSamplesDropped: they would be counted, and kept, until the clock has caught up.
+func TestClockEventHistory_ClockSetBack_LaterSamplesDropped(t *testing.T) {
+	var history metrics.ClockEventHistory
+	history.Add(at.Add(24*time.Hour), 1)
+	assert.EqualValues(t, 1, history.Add(at, 2)[1])
+	assert.EqualValues(t, 0, history.Add(at.Add(time.Second), 2)[0])
+	assert.EqualValues(t, 2, history.Add(at.Add(time.Second), 4)[1])
+}
+
 // TestParseCSV_RecentEvents_Chosen: the fields are among those that are sampled for it.
 func TestParseCSV_RecentEvents_Chosen(t *testing.T) {
 	chosen, problems, err := metrics.ParseCSV([]byte("DCGM_EXP_XID_ERRORS_COUNT, gauge, XIDs\nDCGM_EXP_CLOCK_EVENTS_COUNT, gauge, Clocks\n"))

@@ -42,8 +42,10 @@ type fakeGPU struct {
 	devices   []metrics.MIGDevice
 	processes []metrics.Process
 	hidden    bool
-	err       error
-	hang      bool
+	// ahead is how many utilization samples of each round are of the future.
+	ahead int
+	err   error
+	hang  bool
 	// pause is how long the next call takes, which succeeds: the machine was suspended.
 	pause time.Duration
 	// lostUntil is the number of the session that finds the GPU again, which is lost before.
@@ -192,11 +194,11 @@ func (f *fakeLibrary) ReleaseSamples(_ context.Context, id gpu.UUID, target int)
 	return err
 }
 
-func (f *fakeLibrary) Processes(_ context.Context, id gpu.UUID) ([]metrics.Process, bool, error) {
+func (f *fakeLibrary) Processes(_ context.Context, id gpu.UUID, interval time.Duration) (metrics.ProcessList, error) {
 	g, err := f.at(id)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.Clone(g.processes), g.hidden, err
+	return metrics.ProcessList{Processes: slices.Clone(g.processes), Hidden: g.hidden, Sampled: interval > 0, Dropped: g.ahead}, err
 }
 
 func (f *fakeLibrary) NextXID(_ context.Context, wait time.Duration) (gpu.UUID, metrics.XID, error) {

@@ -34,8 +34,9 @@ type Library interface {
 	// ReleaseSamples frees the samples of a target. Nothing of the session is in use there afterwards. One without samples is no error.
 	ReleaseSamples(ctx context.Context, id gpu.UUID, target int) error
 	// Processes lists the processes on a GPU and on the MIG devices of the last MIGDevices, each once, and reports whether there are some
-	// that the caller's pid namespace hides. They have no identity.
-	Processes(ctx context.Context, id gpu.UUID) (processes []metrics.Process, hidden bool, err error)
+	// that the caller's pid namespace hides. They have no identity. interval is the time between rounds: what is sampled later than that from
+	// now is dropped.
+	Processes(ctx context.Context, id gpu.UUID, interval time.Duration) (metrics.ProcessList, error)
 	// NextXID waits that long for an XID. Without one, the UUID is empty. It may run beside all calls but Open and Close.
 	NextXID(ctx context.Context, wait time.Duration) (gpu.UUID, metrics.XID, error)
 }

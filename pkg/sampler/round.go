@@ -24,10 +24,13 @@ func (w *worker) round() error {
 		return w.undone(err)
 	}
 	g := &metrics.GPU{Identity: identity, Began: began, Interval: interval, Up: true}
-	if g.Processes, g.ProcessesHidden, err = lib.Processes(ctx, w.id); err != nil {
+	list, err := lib.Processes(ctx, w.id, interval)
+	if err != nil {
 		return w.undone(err)
 	}
-	g.ProcessesHidden = w.identify(g.Processes) || g.ProcessesHidden
+	w.crew.s.dropped(list.Dropped)
+	g.Processes, g.ProcessesSampled = list.Processes, list.Sampled
+	g.ProcessesHidden = w.identify(g.Processes) || list.Hidden
 	whole, at := w.of(plans, ""), time.Now()
 	if err := lib.Values(ctx, w.id, whole.fields, &g.Values); err != nil {
 		return w.undone(err)

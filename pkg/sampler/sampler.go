@@ -46,6 +46,8 @@ type Status struct {
 	Reopened uint64
 	// Errors counts the calls that failed or took too long, by GPU.
 	Errors map[gpu.UUID]uint64
+	// SamplesDropped counts the utilization samples of processes with a time in the future.
+	SamplesDropped uint64
 	// IntervalsLimited counts the devices whose claims ask for a shorter interval than MinInterval.
 	IntervalsLimited int
 }
@@ -250,6 +252,13 @@ func (s *Sampler) failed(id gpu.UUID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.status.Errors[id]++
+}
+
+// dropped counts samples with a time in the future.
+func (s *Sampler) dropped(samples int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status.SamplesDropped += uint64(samples) //nolint:gosec // not negative
 }
 
 // note counts an XID.

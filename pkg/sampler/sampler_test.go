@@ -352,3 +352,16 @@ func TestSampler_ProcessExits_OthersNotHidden(t *testing.T) {
 		assert.InDelta(t, 0.5, g.Processes[0].SM, 0)
 	})
 }
+
+// TestSampler_SamplesOfTheFuture_Counted: of all rounds, and the snapshot says that the driver reports samples.
+func TestSampler_SamplesOfTheFuture_Counted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1)
+		f.gpus["GPU-0"].ahead = 2
+		s := started(t, Options{Library: f})
+		pass(25 * time.Second)
+		assert.Equal(t, 2*uint64(f.rounds("GPU-0")), s.Status().SamplesDropped)
+		assert.True(t, gpuOf(t, s, "GPU-0").ProcessesSampled)
+	})
+}

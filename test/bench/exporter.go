@@ -30,7 +30,7 @@ const (
 	exporterBudget        = 30 << 20
 	callsOfGPU            = 20
 	callsOfInstance       = 8
-	seriesOfGPU           = 70
+	seriesOfGPU           = 71
 	seriesOfInstance      = 30
 	seriesOfContainer     = 6
 	wholeBudget           = 10 * time.Millisecond // a second: 1 % of a core

@@ -254,7 +254,7 @@ func measure(t *testing.T, d *sampling.Driver, g *metrics.Identity, costs map[st
 		"MIGDevices": func() error { _, _, err := d.MIGDevices(t.Context(), g.UUID); return err },
 		"Values":     func() error { return d.Values(t.Context(), g.UUID, all, &metrics.Values{}) },
 		"Sample":     func() error { return d.Sample(t.Context(), g.UUID, wholeGPU, all, true, &metrics.Values{}) },
-		"Processes":  func() error { _, _, err := d.Processes(t.Context(), g.UUID); return err },
+		"Processes":  func() error { _, err := d.Processes(t.Context(), g.UUID, time.Second); return err },
 	} {
 		var took []float64
 		for range rounds {

@@ -95,8 +95,16 @@ func (g *bareGPU) GetGraphicsRunningProcesses() ([]nvml.ProcessInfo, nvml.Return
 	return g.graphics, nvml.SUCCESS
 }
 
-func (g *bareGPU) GetProcessUtilization(uint64) ([]nvml.ProcessUtilizationSample, nvml.Return) {
-	return g.utilization, nvml.SUCCESS
+func (g *bareGPU) GetProcessUtilization(lastSeen uint64) (later []nvml.ProcessUtilizationSample, ret nvml.Return) {
+	for _, s := range g.utilization {
+		if s.TimeStamp > lastSeen {
+			later = append(later, s)
+		}
+	}
+	if len(later) == 0 {
+		return nil, nvml.ERROR_NOT_FOUND
+	}
+	return later, nvml.SUCCESS
 }
 
 // bareDriver is an open driver with that GPU, "GPU-0".
@@ -200,9 +208,10 @@ func TestProcesses_SeveralLists_EachOnce(t *testing.T) {
 		mps:      []nvml.ProcessInfo{on(11, 200)},
 	}
 	d := bareDriver(t, &bare{}, g)
-	processes, hidden, err := d.Processes(t.Context(), "GPU-0")
+	list, err := d.Processes(t.Context(), "GPU-0", time.Second)
 	require.NoError(t, err)
-	assert.False(t, hidden)
+	assert.False(t, list.Hidden)
+	processes := list.Processes
 	require.Len(t, processes, 5)
 	assert.InDelta(t, 100, processes[0].MemoryBytes, 0)
 	assert.True(t, math.IsNaN(processes[2].MemoryBytes))
@@ -214,16 +223,18 @@ func TestProcesses_SeveralLists_EachOnce(t *testing.T) {
 	g.utilization = []nvml.ProcessUtilizationSample{
 		{Pid: 10, TimeStamp: 5, SmUtil: 20}, {Pid: 10, TimeStamp: 6, SmUtil: 40}, {Pid: 11, TimeStamp: 6, SmUtil: 101},
 	}
-	processes, hidden, err = d.Processes(t.Context(), "GPU-0")
+	list, err = d.Processes(t.Context(), "GPU-0", time.Second)
 	require.NoError(t, err)
-	assert.True(t, hidden, "pid 0 is a process that this namespace does not show")
+	assert.True(t, list.Hidden, "pid 0 is a process that this namespace does not show")
+	processes = list.Processes
 	require.Len(t, processes, 5)
 	assert.InDelta(t, 0.3, processes[0].SM, 1e-9, "the mean of the samples")
 	assert.True(t, math.IsNaN(processes[1].SM), "above 100 % is no value")
-	assert.Zero(t, processes[3].SM, "it has not used the GPU")
-	processes, _, err = d.Processes(t.Context(), "GPU-0")
+	assert.True(t, math.IsNaN(processes[3].SM), "the driver has no sample of it")
+	list, err = d.Processes(t.Context(), "GPU-0", time.Second)
 	require.NoError(t, err)
-	assert.Zero(t, processes[0].SM, "these samples were counted before")
+	assert.True(t, math.IsNaN(list.Processes[0].SM), "these samples were counted before")
+	assert.True(t, list.Sampled)
 }
 
 func TestClose_SamplesAndEventSet_FreedBeforeShutdown(t *testing.T) {

@@ -3,6 +3,8 @@ package sampling
 import (
 	"context"
 	"math"
+	"slices"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -15,7 +17,7 @@ const noInstance = math.MaxUint32
 
 // processReader reads the processes of a GPU.
 type processReader struct {
-	// lastSeen is the time of the latest utilization sample, microseconds; begun says that one was asked for before.
+	// lastSeen is the time of the latest utilization sample, microseconds since 1970; begun says that one was asked for before.
 	lastSeen uint64
 	begun    bool
 	// symbols of the three lists, as the library has them.
@@ -38,20 +40,22 @@ type place struct{ pid, instance, compute uint32 }
 // Processes lists the processes on a GPU and on the MIG devices of its round, each once, with their utilization since the last time.
 // hidden: there are some that this process's pid namespace does not show. MPSServer says only that a process uses the GPU by itself and
 // not through MPS: whether it is a server, the MPS service's files say. At most eight calls. It comes before Values in a round, which
-// rotates through more of its values where few processes are listed.
-func (d *Driver) Processes(ctx context.Context, id gpu.UUID) (processes []metrics.Process, hidden bool, err error) {
-	var found []metrics.Process
-	var others bool
+// rotates through more of its values where few processes are listed. interval is the time between rounds: samples that are later than that
+// from now are dropped, as the next rounds would wait for later ones.
+func (d *Driver) Processes(ctx context.Context, id gpu.UUID, interval time.Duration) (metrics.ProcessList, error) {
+	var found metrics.ProcessList
 	if err := d.group(ctx, id, func(ctx context.Context, g *device) (err error) {
-		found, others, err = g.listProcesses(ctx)
-		return err
+		if found, err = g.listProcesses(ctx); err != nil {
+			return err
+		}
+		return g.utilizations(ctx, &found, interval)
 	}); err != nil {
-		return nil, false, err
+		return metrics.ProcessList{}, err
 	}
-	return found, others, nil
+	return found, nil
 }
 
-func (g *device) listProcesses(ctx context.Context) (processes []metrics.Process, hidden bool, err error) {
+func (g *device) listProcesses(ctx context.Context) (list metrics.ProcessList, err error) {
 	r := &g.processes
 	if r.compute == "" {
 		r.compute = listSymbol(g, "nvmlDeviceGetComputeRunningProcesses")
@@ -59,7 +63,7 @@ func (g *device) listProcesses(ctx context.Context) (processes []metrics.Process
 		r.graphics = listSymbol(g, "nvmlDeviceGetGraphicsRunningProcesses")
 	}
 	known := map[place]int{}
-	for _, list := range []struct {
+	for _, kind := range []struct {
 		symbol string
 		fn     func() ([]nvml.ProcessInfo, nvml.Return)
 		mps    bool
@@ -67,9 +71,9 @@ func (g *device) listProcesses(ctx context.Context) (processes []metrics.Process
 		{r.compute, g.handle.GetComputeRunningProcesses, false}, {r.graphics, g.handle.GetGraphicsRunningProcesses, false},
 		{r.mps, g.handle.GetMPSComputeRunningProcesses, true},
 	} {
-		infos, ok, err := value(ctx, g, list.symbol, list.fn)
+		infos, ok, err := value(ctx, g, kind.symbol, kind.fn)
 		if err != nil {
-			return nil, false, err
+			return list, err
 		}
 		if !ok {
 			continue
@@ -79,14 +83,13 @@ func (g *device) listProcesses(ctx context.Context) (processes []metrics.Process
 		}
 		for _, info := range infos {
 			if info.Pid == 0 {
-				hidden = true
+				list.Hidden = true
 				continue
 			}
-			processes = g.add(processes, known, info, list.mps)
+			list.Processes = g.add(list.Processes, known, info, kind.mps)
 		}
 	}
-	err = g.utilizations(ctx, processes)
-	return processes, hidden, err
+	return list, nil
 }
 
 // add adds a process to the list, or what another list says of it.
@@ -130,12 +133,17 @@ func (g *device) migAt(instance, compute uint32) gpu.UUID {
 }
 
 // utilizations sets what the processes have used since the last round: the mean of the driver's samples. The driver has samples only of
-// processes that use the GPU, so a process without one has used nothing. The first round has no beginning and sets nothing.
-func (g *device) utilizations(ctx context.Context, processes []metrics.Process) error {
+// processes that use the GPU: one without is left without a value, Sampled says that there was an answer. The first round has no beginning and
+// sets nothing, nor does the first one after the clock was set back.
+func (g *device) utilizations(ctx context.Context, list *metrics.ProcessList, interval time.Duration) error {
 	r := &g.processes
 	const symbol = "nvmlDeviceGetProcessUtilization"
 	if g.identity.MIGMode || g.unsupported[symbol] {
 		return nil
+	}
+	latest := uint64(max(0, time.Now().Add(interval).UnixMicro()))
+	if r.lastSeen > latest {
+		r.lastSeen, r.begun = 0, false
 	}
 	var empty bool
 	samples, ok, err := value(ctx, g, symbol, func() ([]nvml.ProcessUtilizationSample, nvml.Return) {
@@ -151,7 +159,9 @@ func (g *device) utilizations(ctx context.Context, processes []metrics.Process) 
 	if !empty {
 		g.calls++ // the first one asks how many there are
 	}
-	since := r.lastSeen
+	since, all := r.lastSeen, len(samples)
+	samples = slices.DeleteFunc(samples, func(s nvml.ProcessUtilizationSample) bool { return s.TimeStamp > latest })
+	list.Dropped = all - len(samples)
 	for i := range samples {
 		r.lastSeen = max(r.lastSeen, samples[i].TimeStamp)
 	}
@@ -159,9 +169,10 @@ func (g *device) utilizations(ctx context.Context, processes []metrics.Process) 
 		r.begun = true
 		return nil
 	}
+	list.Sampled = len(samples) > 0 || list.Dropped == 0
 	means := meansOf(samples, since)
-	for i := range processes {
-		p := &processes[i]
+	for i := range list.Processes {
+		p := &list.Processes[i]
 		m := means[p.PID]
 		p.SM, p.Memory, p.Encoder, p.Decoder = m[0].ratio(), m[1].ratio(), m[2].ratio(), m[3].ratio()
 	}
@@ -172,28 +183,17 @@ func (g *device) utilizations(ctx context.Context, processes []metrics.Process) 
 type mean struct {
 	sum   float64
 	count int
-	bad   bool
 }
 
 func (m *mean) add(utilization uint32) {
-	if utilization > maxPercent {
-		m.bad = true
-		return
+	if utilization <= maxPercent {
+		m.sum += float64(utilization)
+		m.count++
 	}
-	m.sum += float64(utilization)
-	m.count++
 }
 
-func (m mean) ratio() float64 {
-	switch {
-	case m.count > 0:
-		return m.sum / float64(m.count) * percent
-	case m.bad:
-		return math.NaN()
-	default:
-		return 0
-	}
-}
+// ratio is NaN without samples.
+func (m mean) ratio() float64 { return m.sum / float64(m.count) * percent }
 
 // meansOf are the means of each process's samples that are newer than since: of SM, memory, encoder and decoder.
 func meansOf(samples []nvml.ProcessUtilizationSample, since uint64) map[uint32][4]mean {

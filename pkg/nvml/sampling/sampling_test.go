@@ -110,7 +110,7 @@ func TestRound_Power_Watts(t *testing.T) {
 	}
 }
 
-func TestProcesses_Idle_ZeroAndNoValueWithoutBeginning(t *testing.T) {
+func TestProcesses_Idle_SampledAndNoValue(t *testing.T) {
 	t.Parallel()
 	c := samplingOn(t, "t4")
 	c.load("--memory", "1Gi", "--sm", "30")
@@ -119,10 +119,12 @@ func TestProcesses_Idle_ZeroAndNoValueWithoutBeginning(t *testing.T) {
 	r := c.must("round")
 	require.Len(t, r.Processes, 1)
 	assert.InDelta(t, -1, r.Processes[0].SM, 0, "the first round has no beginning")
+	assert.False(t, r.Sampled)
 	c.pass(time.Second)
 	assert.InDelta(t, 0.3, c.must("round").Processes[0].SM, 1e-9)
-	again := c.must("round").Processes[0].SM
-	assert.InDelta(t, 0, again, 0, "samples that were seen are not counted again")
+	r = c.must("round")
+	assert.InDelta(t, -1, r.Processes[0].SM, 0, "samples that were seen are not counted again")
+	assert.True(t, r.Sampled, "the driver has none, and says so")
 }
 
 func TestRound_MIG_InstancesByGPM(t *testing.T) {

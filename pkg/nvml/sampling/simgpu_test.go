@@ -34,6 +34,7 @@ type read struct {
 	MIGDevices []readMIG
 	Processes  []readProcess
 	Hidden     bool
+	Sampled    bool
 	// Code and Instance are the XID's.
 	Code     uint64
 	Instance int
@@ -131,17 +132,17 @@ func round(ctx context.Context, d *Driver, id gpu.UUID, r *read) error {
 		return err
 	}
 	r.Identity = identity
-	processes, hidden, err := d.Processes(ctx, id)
+	list, err := d.Processes(ctx, id, time.Minute) // the node's clock passes faster than this process's
 	if err != nil {
 		return err
 	}
-	for i := range processes {
-		p := &processes[i]
+	for i := range list.Processes {
+		p := &list.Processes[i]
 		r.Processes = append(r.Processes, readProcess{
 			PID: p.PID, MIG: p.MIG, Memory: orNone(p.MemoryBytes), SM: orNone(p.SM), Server: p.MPSServer,
 		})
 	}
-	r.Hidden = hidden
+	r.Hidden, r.Sampled = list.Hidden, list.Sampled
 	var values metrics.Values
 	if err := d.Values(ctx, id, fields, &values); err != nil {
 		return err
