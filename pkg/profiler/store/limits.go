@@ -56,7 +56,7 @@ func (s *Store) limit(of pending) {
 		switch roomy := !u.crowded && u.own.room() && share.room() && all.room(); {
 		case u.stopped != nil && roomy:
 			// What the inbox has stays: it may be a report that could not be stored yet.
-			if s.Now().Sub(*u.stopped) >= 2*grace {
+			if s.since(u.stopped) >= 2*grace {
 				s.failed(u.uid, s.resume(u.uid))
 			}
 		case u.stopped != nil || u.crowded || u.own.over():
@@ -149,7 +149,7 @@ func (s *Store) stop(u use) error {
 		s.Changed(report.Report{ClaimUID: u.uid})
 		return err
 	}
-	if s.Now().Sub(*u.stopped) < grace || u.inbox == 0 {
+	if s.since(u.stopped) < grace || u.inbox == 0 {
 		return nil
 	}
 	inbox, err := openDir(s.path(u.uid, inboxDir))
@@ -178,6 +178,9 @@ func (s *Store) stop(u use) error {
 		c.Truncated = true
 	})
 }
+
+// since is how long ago a claim was stopped. A time in the future is as long ago: the clock was set back since.
+func (s *Store) since(stopped *time.Time) time.Duration { return s.Now().Sub(*stopped).Abs() }
 
 // resume has processes of a claim recorded again that start from now on.
 func (s *Store) resume(uid string) error {
