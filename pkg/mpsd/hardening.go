@@ -38,7 +38,7 @@ type mountTree struct {
 	Dev string `json:"dev"`
 }
 
-// driverSockets are the directories in which services of the driver listen.
+// driverSockets are the directories below the driver's root in which services of the driver listen.
 var driverSockets = []string{"/run/nvidia-persistenced", "/run/nvidia-fabricmanager"}
 
 // mountTree is that of a daemon.
@@ -51,7 +51,7 @@ func (d *daemon) mountTree(installed driver) (mountTree, error) {
 	tree := mountTree{Kept: slices.Sorted(maps.Values(libraries))}
 	tree.Kept = append(slices.Compact(tree.Kept), string(d.dir), installed.control, filepath.Join(installed.serverDir, serverProgram))
 	for _, directory := range driverSockets {
-		if path, err := host.Resolve(directory); err == nil {
+		if path, err := host.Resolve(filepath.Join(installed.root.HostPath, directory)); err == nil {
 			tree.Kept = append(tree.Kept, path)
 		}
 	}

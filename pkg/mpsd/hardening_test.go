@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
 // listIn is what a process sees in a directory.
@@ -110,4 +112,34 @@ func TestLaunch_NoSettings_Refused(t *testing.T) {
 	require.EqualError(t, Launch([]string{"{}"}), "the arguments must be settings, a program and its arguments")
 	var syntax *json.SyntaxError
 	require.ErrorAs(t, Launch([]string{"/dev/shm", "/bin/true"}), &syntax)
+}
+
+// TestMountTree_DriverOfAnOperator_OwnSocketsKept: services of a driver that is installed below another root listen there.
+func TestMountTree_DriverOfAnOperator_OwnSocketsKept(t *testing.T) {
+	t.Parallel()
+	host := t.TempDir()
+	root := filepath.Join(host, "run/nvidia/driver")
+	for path, mode := range map[string]os.FileMode{
+		"usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.95.05": 0o644, "usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05": 0o644,
+		"usr/bin/" + controlProgram: 0o755, "usr/bin/" + serverProgram: 0o755,
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, path)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(root, path), []byte("x"), mode))
+	}
+	require.NoError(t, os.Symlink("libnvidia-ml.so.580.95.05", filepath.Join(root, "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1")))
+	options := Options{Dir: "/run/gpu.example.com/mps", Host: hostfs.New(host), DriverRoot: "/run/nvidia/driver"}
+	installed, err := options.driver()
+	require.NoError(t, err)
+	tree, err := (&daemon{service: &Service{Options: options}, dir: "/run/gpu.example.com/mps/a"}).mountTree(installed)
+	require.NoError(t, err)
+	library := filepath.Join(root, "usr/lib/x86_64-linux-gnu")
+	assert.Equal(t, mountTree{
+		Hidden: []string{host, "/run/gpu.example.com"},
+		Kept: []string{
+			filepath.Join(library, "libcuda.so.580.95.05"), filepath.Join(library, "libnvidia-ml.so.580.95.05"), "/run/gpu.example.com/mps/a",
+			filepath.Join(root, "usr/bin", controlProgram), filepath.Join(root, "usr/bin", serverProgram),
+			filepath.Join(root, "run/nvidia-persistenced"), filepath.Join(root, "run/nvidia-fabricmanager"),
+		},
+		Dev: filepath.Join(host, "dev"),
+	}, tree)
 }
