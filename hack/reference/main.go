@@ -31,6 +31,8 @@ func pages() []page {
 		{"chart-values.md", valuesPage},
 		{"kubernetes-versions.md", versionsPage},
 		{"migration.md", migrationPage},
+		boundsPage("security.md", tenantBounds),
+		boundsPage("reliability.md", recoveryBounds),
 	}
 	for _, k := range kinds() {
 		all = append(all, page{k.page(), k.markdown}, page{k.schema(), k.jsonSchema})

@@ -21,9 +21,10 @@ var (
 // Verified bounds the connections of clients with a certificate of a controller; each replica needs a few.
 const Verified = 64
 
-// RequestMemory bounds the memory for requests at the port that API servers connect to, in bytes. An API server answers 200 requests that change
-// something at once by default (--max-mutating-requests-inflight).
-var RequestMemory = Limits{Total: 64 << 20, PerClient: 32 << 20}
+// RequestMemory bounds the memory for requests at the port that API servers connect to, in bytes. One API server may have as many requests for
+// reports as pkg/reports lets wait (1,088 without a body), and those of users for reports keep no configuration from being admitted. By default it
+// answers 200 requests that change something at once (--max-mutating-requests-inflight).
+var RequestMemory = Limits{Total: 96 << 20, PerClient: 80 << 20}
 
 const (
 	// requestBase is the memory of a request without a body, requestCopies is how often a body is in memory while it is decoded.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"testing"
 
@@ -143,4 +144,17 @@ func TestServers_Clients_LogNothing(t *testing.T) { //nolint:paralleltest // it 
 	assert.Empty(t, logged.String())
 	PageServer(nil).ErrorLog.Printf("http: panic serving %s", "10.0.0.1:1")
 	assert.Equal(t, "http: panic serving 10.0.0.1:1\n", logged.String())
+}
+
+// TestRequestMemory_RequestsForReportsWait_AdmissionAnswered: one API server has as many requests for reports as may wait, and asks about a
+// configuration.
+func TestRequestMemory_RequestsForReportsWait_AdmissionAnswered(t *testing.T) {
+	t.Parallel()
+	const reports = 1024 + 64 // maxCalls and systemCalls of pkg/reports
+	all := &taken{limits: RequestMemory, of: map[netip.Addr]int{}}
+	client := addressOf("10.0.0.1:1")
+	for range reports {
+		require.True(t, all.enter(client, requestMemory(request(t, "10.0.0.1:1", 0))))
+	}
+	assert.True(t, all.enter(client, requestMemory(request(t, "10.0.0.1:1", 2<<20))), "1 MiB, before and after the edit")
 }

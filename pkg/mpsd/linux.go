@@ -74,12 +74,12 @@ func (Linux) Remove(path string) error { return os.RemoveAll(path) }
 // shmFlags are the mount flags of the tmpfs that clients have as /dev/shm.
 const shmFlags = unix.MS_NOEXEC | unix.MS_NOSUID | unix.MS_NODEV
 
-// shmFiles is how many files a tmpfs of that size may have. Files without content count to no size, and take about 1 KiB of the kernel's
-// memory each.
-func shmFiles(bytes int64) int64 {
-	const least, bytesPerFile = 4096, 16 << 10
-	return max(least, bytes/bytesPerFile)
-}
+// A tmpfs may have a file for each shmBytesPerFile of its size, and shmLeastFiles at least. Files without content count to no size, and take about
+// 1 KiB of the kernel's memory each.
+const shmLeastFiles, shmBytesPerFile = 4096, 16 << 10
+
+// shmFiles is how many files a tmpfs of that size may have.
+func shmFiles(bytes int64) int64 { return max(shmLeastFiles, bytes/shmBytesPerFile) }
 
 // Mount makes a tmpfs that every user may write to.
 func (Linux) Mount(path string, bytes int64, mounted bool) error {

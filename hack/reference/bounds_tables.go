@@ -1,0 +1,71 @@
+package main
+
+const (
+	retryAfter = "status 429 with `Retry-After`"
+	busy       = "status 503 with `Retry-After`"
+	refusedNow = "the connection is closed"
+)
+
+// tenantBounds are of what all tenants share.
+var tenantBounds = []bound{
+	{"reports API, each replica of the controller", "requests about a namespace that are answered or wait", "pkg/reports.namespaceCalls", false, retryAfter},
+	{"reports API, each replica of the controller", "of them, requests of one user", "pkg/reports.userCalls", false, retryAfter},
+	{"reports API, each replica of the controller", "requests about a namespace that are answered at once", "pkg/reports.runningCalls", false, "they wait for each other"},
+	{"reports API, each replica of the controller", "requests of all namespaces", "pkg/reports.maxCalls", false, retryAfter},
+	{"reports API, each replica of the controller", "places kept for the cluster's own controllers", "pkg/reports.systemCalls", false, ""},
+	{"reports API, each replica of the controller", "lists at once", "pkg/reports.listSeats.all", false, retryAfter},
+	{"reports API, each replica of the controller", "lists of one namespace", "pkg/reports.namespaceLists", false, retryAfter},
+	{"reports API, each replica of the controller", "lists of one user", "pkg/reports.userLists", false, retryAfter},
+	{"reports API, each replica of the controller", "reports in an answer", "pkg/reports.maxItems", false, "the next page"},
+	{"reports API, each replica of the controller", "memory of an answer", "pkg/reports.maxCost", true, "the next page"},
+	{"reports API, each replica of the controller", "time of an answer", "pkg/reports.listTime", false, "the next page"},
+	{"reports API, each replica of the controller", "downloads of a namespace", "pkg/reports.namespaceDownloads", false, retryAfter},
+	{"reports API, each replica of the controller", "downloads of a user", "pkg/reports.userDownloads", false, retryAfter},
+	{"reports API, each replica of the controller", "time of a download without progress", "pkg/reports.stallTime", false, "it ends, and goes on with the next request"},
+	{"reports API, each replica of the controller", "answers about rights that are remembered", "pkg/reports.maxDecisions", false, "the least recently used is forgotten"},
+	{"reports API, each replica of the controller", "body of a request", "pkg/reports.maxBody", true, "status 413"},
+	{"HTTPS port of the controller", "connections", "pkg/listen.Admission.Total", false, "the oldest of the address with most is closed"},
+	{"HTTPS port of the controller", "connections of an address", "pkg/listen.Admission.PerClient", false, refusedNow},
+	{"HTTPS port of the controller", "memory of requests", "pkg/listen.RequestMemory.Total", true, busy},
+	{"HTTPS port of the controller", "memory of requests of an address", "pkg/listen.RequestMemory.PerClient", true, busy},
+	{"ports for metrics and probes", "connections", "pkg/listen.Pages.Total", false, "the oldest of the address with most is closed"},
+	{"ports for metrics and probes", "connections of an address", "pkg/listen.Pages.PerClient", false, refusedNow},
+	{"reports API of the plugin", "connections of controllers", "pkg/listen.Verified", false, "they wait for 3 s, then they are closed"},
+	{"reports API of the plugin", "connections of clients that are not verified", "pkg/listen.Handshakes.Total", false, "the oldest of the address with most is closed"},
+	{"reports API of the plugin", "of them, connections of an address", "pkg/listen.Handshakes.PerClient", false, refusedNow},
+	{"store of reports on a node", "reports of a claim", "pkg/profiler/store.claimReports", false, "recording is stopped"},
+	{"store of reports on a node", "reports", "pkg/profiler/store.nodeReports", false, "recording is stopped"},
+	{"store of reports on a node", "parts of the bytes and reports of the node of which a namespace has one at most", "pkg/profiler/store.namespaces", false, "recording of the namespace is stopped"},
+	{"store of reports on a node", "lost reports that a claim keeps", "pkg/profiler/store.claimLost", false, "the oldest are dropped"},
+	{"store of reports on a node", "reports of a namespace without a file", "pkg/profiler/store.namespaceFileless", false, "the oldest are dropped"},
+	{"store of reports on a node", "entries of a claim's directory that are read in a scan", "pkg/profiler/store.maxEntries", false, "the others are removed"},
+	{"store of reports on a node", "bytes of a note", "pkg/profiler/store.maxNote", true, "the rest is not read"},
+	{"store of reports on a node", "bytes of a claim's notes in a scan", "pkg/profiler/store.scanNotes", true, "the next scan"},
+	{"store of reports on a node", "bytes of reports copied for a claim in a scan", "pkg/profiler/store.scanBytes", true, "the next scan"},
+	{"plugin", "containers whose pods are known", "pkg/podresources.MaxContainers", false, "as many of each claim"},
+	{"plugin", "shortest time between two statuses of a claim about its profile", "pkg/plugin.statusPause", false, "the next status has both"},
+	{"plugin", "claims that are followed after they were unprepared", "pkg/plugin.maxFollowed", false, "the oldest are not followed"},
+	{"plugin", "states of the automaton of a pattern", "pkg/pattern.MaxStates", false, "the claim is refused"},
+	{"MPS service", "log of a control daemon", "pkg/mpsd.logLimit", true, "its first half is discarded"},
+	{"`/dev/shm` of an MPS share", "files whatever its size", "pkg/mpsd.shmLeastFiles", false, "one for each 16 KiB; then no more can be made"},
+	{"hook program", "time that a container waits for its profile", "pkg/hook.prepareTimeout", false, "it starts without"},
+}
+
+// recoveryBounds are of how long something lasts.
+var recoveryBounds = []bound{
+	{"Prepare and Unprepare", "retries of what may pass by itself", "pkg/plugin.retryBudget", false, "the kubelet calls again"},
+	{"Prepare and Unprepare", "cleanup that keeps an Unprepare from its end", "pkg/plugin.deferCleanupAfter", false, "it becomes pending, and the GPU is tainted"},
+	{"Prepare and Unprepare", "undoing one effect", "pkg/prepare.undoTime", false, "it becomes pending"},
+	{"Prepare and Unprepare", "retries of a device that is not advertised any more, after its allocation", "pkg/plugin.permitTime", false, "refused"},
+	{"layout of a GPU", "taint before devices are removed", "pkg/layout.taintTime", false, ""},
+	{"layout of a GPU", "after an edit of the configuration, at least", "pkg/layout.debounce", false, ""},
+	{"layout of a GPU", "spread of nodes that read an edit", "pkg/layout.pageInterval", false, ""},
+	{"layout of a GPU", "between two checks for claims in the way, at most", "pkg/layout.checkMax", false, ""},
+	{"garbage collection", "between two rounds", "pkg/reconcile.Period", false, ""},
+	{"garbage collection", "a claim is reported to be gone", "pkg/reconcile.goneFor", false, "its record is undone"},
+	{"MPS", "a control daemon has exited and its GPU is not PROHIBITED", "pkg/mps.exitTime", false, "and the time to set it"},
+	{"MPS", "the MPS service does not answer", "pkg/mps.grace", false, "MPS devices are tainted"},
+	{"MPS", "between two reads of the limits in force", "pkg/mps.period", false, ""},
+	{"MPS", "between two restarts of a daemon that fails, at most", "pkg/mps.restartMost", false, ""},
+	{"update of the plugin", "last statuses of claims when the process exits", "pkg/plugin.drainTime", false, "the next process writes them"},
+}
