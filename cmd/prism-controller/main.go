@@ -90,6 +90,7 @@ func wire(ctx context.Context, cfg *config.Controller) (manager.Manager, error) 
 	cached := controller.Cache(options)
 	if cfg.Reports.Certificate != "" {
 		cached.ByObject[&corev1.Pod{}] = reports.PodCache(cfg.Namespace, selector)
+		cached.ByObject[&corev1.Namespace{}] = reports.NamespaceCache()
 	}
 	served := newAdmissionServer(cfg.AdmissionEndpoint, cfg.AdmissionCertificate)
 	m, err := manager.New(connection, manager.Options{

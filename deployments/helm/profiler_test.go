@@ -53,7 +53,7 @@ func TestChartProfiler_NoTools_NothingRendered(t *testing.T) {
 func TestChartProfiler_Tools_RulesAsThePluginReadsThem(t *testing.T) {
 	rendered := parse(t, render(t, "--set", tools))
 	assert.Equal(t, &profiles.Rules{Policy: profiles.Policy{Args: profiles.ArgsDeny}, Defaults: []profiles.Default{}}, rulesOf(t, rendered, "prism-profiler"))
-	assert.Equal(t, []string{"nodes"}, readable(t, rendered, "prism-kubelet-plugin"), "no default selects by labels")
+	assert.Equal(t, []string{"nodes", "namespaces"}, readable(t, rendered, "prism-kubelet-plugin"), "no default selects by labels")
 	assert.Equal(t, config.Profiler{
 		Enabled: true, Map: "prism-system/prism-profiler", Endpoint: ":8444", Certificate: "/etc/prism/reports", Client: "prism-controller",
 		NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")}, StartTimeout: 10 * time.Second, ReportTimeout: time.Minute,

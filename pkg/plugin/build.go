@@ -72,7 +72,9 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 		Core: core, layout: layout, statuses: statuses, profiles: profiles, serving: serving, following: following,
 		leader: &leader{
 			locks: machine.State.Locks, layout: layout, intervals: core.Intervals, mps: core.MPS, reconciler: newReconciler(cfg, api, tx, metrics),
-			profiles: func(ctx context.Context) { reporting{machine.State.profiles}.run(ctx, machine.Kept) }, registered: serving.registered,
+			profiles: func(ctx context.Context) {
+				reporting{machine.State.profiles, namespacesOf(api.Background, klog.FromContext(ctx))}.run(ctx, machine.Kept)
+			}, registered: serving.registered,
 		},
 	}, nil
 }

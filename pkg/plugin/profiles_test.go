@@ -208,7 +208,7 @@ func TestRun_DiskFailed_StoredLater(t *testing.T) {
 		failing.failures = 2
 		ctx, stop := context.WithCancel(t.Context())
 		began, asked := time.Now(), time.Duration(0)
-		reporting{&profiles{store: s}}.run(ctx, func() ([]*checkpoint.Record, error) {
+		reporting{profiles: &profiles{store: s}}.run(ctx, func() ([]*checkpoint.Record, error) {
 			asked = time.Since(began)
 			stop()
 			return nil, nil
@@ -244,12 +244,12 @@ func TestUnprepare_Profile_Released(t *testing.T) {
 	require.NoError(t, prepared(t.Context(), p, rc))
 	folder := filepath.Join(n.cfg.ProfilesDir(), claimUID)
 	require.NoError(t, p.Machine.State.profiles.store.Lead())
-	reporting{p.Machine.State.profiles}.sweep(p.Machine.Kept)
+	reporting{profiles: p.Machine.State.profiles}.sweep(p.Machine.Kept)
 	assert.DirExists(t, folder, "it is prepared")
 	require.NoError(t, unprepared(t.Context(), p, rc))
 	assert.DirExists(t, folder)
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		reporting{p.Machine.State.profiles}.sweep(p.Machine.Kept)
+		reporting{profiles: p.Machine.State.profiles}.sweep(p.Machine.Kept)
 		assert.NoDirExists(c, folder)
 	}, time.Minute, 10*time.Millisecond)
 }

@@ -3,6 +3,8 @@ package plugin
 import (
 	"context"
 	"net"
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +13,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/prism-gpu/prism/pkg/profiler/store"
 )
 
 // TestServe_ReportsPortInUse_ClaimsPrepared: reports that cannot be read keep no claim from being prepared.
@@ -23,7 +32,7 @@ func TestServe_ReportsPortInUse_ClaimsPrepared(t *testing.T) {
 	n.cfg.Profiler.Endpoint, n.cfg.Profiler.Certificate = other.Addr().String(), t.TempDir()
 	p := n.build(t)
 	ctx, stop := context.WithCancel(t.Context())
-	r := reporting{p.Machine.State.profiles}
+	r := reporting{profiles: p.Machine.State.profiles}
 	logged := ""
 	r.logger = funcr.New(func(_, args string) {
 		logged = args
@@ -40,7 +49,7 @@ func TestServeReports_Fails_ServedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		began, calls, served := time.Now(), 0, time.Duration(0)
-		reporting{&profiles{}}.serveAgain(ctx, func(context.Context) error {
+		reporting{profiles: &profiles{}}.serveAgain(ctx, func(context.Context) error {
 			if calls++; calls <= 2 {
 				return unix.EADDRINUSE
 			}
@@ -50,4 +59,51 @@ func TestServeReports_Fails_ServedLater(t *testing.T) {
 		})
 		assert.Equal(t, 2*serveRetry, served)
 	})
+}
+
+// TestLead_Namespace_ReportsBelongToItsUID: the leading process finds out which namespace of its name the claim is in.
+func TestLead_Namespace_ReportsBelongToItsUID(t *testing.T) {
+	t.Parallel()
+	n := profilingNode(t, "", "2023.4.4")
+	created := metav1.NewTime(time.Now().Add(-time.Hour))
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", UID: "ns-uid", CreationTimestamp: created}}
+	_, err := n.client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{})
+	require.NoError(t, err)
+	p := n.build(t)
+	require.NoError(t, prepared(t.Context(), p, n.profiledClaim(t, withEnvironment)))
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		p.leader.profiles(ctx)
+		close(ended)
+	}()
+	index := filepath.Join(n.cfg.ProfilesDir(), claimUID, "index.json")
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		raw, err := os.ReadFile(index)
+		require.NoError(c, err)
+		assert.Contains(c, string(raw), `"namespaceUID":"ns-uid"`)
+	}, time.Minute, 10*time.Millisecond)
+	stop()
+	<-ended
+}
+
+// TestNamespacesOf_Answers_AsTheAPIServerHasThem: none is an answer, and what is no answer is logged once.
+func TestNamespacesOf_Answers_AsTheAPIServerHasThem(t *testing.T) {
+	t.Parallel()
+	created := time.Unix(1, 0)
+	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", UID: "uid", CreationTimestamp: metav1.NewTime(created)}})
+	logged := 0
+	read := namespacesOf(client, funcr.New(func(string, string) { logged++ }, funcr.Options{}))
+	for name, want := range map[string]store.Namespace{"ns": {UID: "uid", Created: created}, "other": {}} {
+		found, err := read(t.Context(), name)
+		require.NoError(t, err)
+		assert.Equal(t, want, found)
+	}
+	assert.Zero(t, logged)
+	client.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, unix.ECONNREFUSED })
+	for range 3 {
+		_, err := read(t.Context(), "ns")
+		require.ErrorIs(t, err, unix.ECONNREFUSED)
+	}
+	assert.Equal(t, 1, logged)
 }

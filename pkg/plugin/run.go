@@ -81,7 +81,7 @@ func (p *Plugin) parts() []func(context.Context) error {
 		p.Machine.serveLimits,
 		p.WatchMPS,
 		p.profiles.watch,
-		reporting{p.Machine.State.profiles}.serve,
+		reporting{profiles: p.Machine.State.profiles}.serve,
 		p.following,
 		p.serving.failure,
 	}

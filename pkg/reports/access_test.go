@@ -52,7 +52,7 @@ func frontProxy(t *testing.T, of authority, access Reviewer) *httptest.Server {
 		_, known := users.authority.VerifyOptions()
 		return known && len(users.names.AllowedClientNames()) == 1
 	}, time.Minute, 10*time.Millisecond)
-	nodes := NewNodes(t.TempDir(), func(context.Context) ([]Endpoint, error) { return nil, nil })
+	nodes := NewNodes(t.TempDir(), func(context.Context) ([]Endpoint, error) { return nil, nil }, always("uid"))
 	server := httptest.NewUnstartedServer((&Server{Nodes: nodes, Users: users, Access: access}).Handler())
 	server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS13}
 	server.StartTLS()

@@ -118,7 +118,7 @@ func (s slow) Allowed(context.Context, user.Info, authorizationapi.ResourceAttri
 func TestRequests_ManyOfANamespace_OthersRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &Server{Nodes: NewNodes(t.TempDir(), nil), Users: headers{}, Access: slow{make(chan struct{})}}
+		s := &Server{Nodes: NewNodes(t.TempDir(), nil, always("uid")), Users: headers{}, Access: slow{make(chan struct{})}}
 		handler, codes := s.Handler(), make(chan int, 2*namespaceCalls)
 		sent := 0
 		sends := func(by, path string) {

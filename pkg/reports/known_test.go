@@ -26,7 +26,7 @@ func TestFind_NodeWasSilent_NamedAndAskedAgainLater(t *testing.T) {
 		answer(w, http.StatusOK, map[string]any{"reports": []report.Report{stored("n0", "team", "of-n0", "x")}})
 	})
 	endpoint := Endpoint{Node: "n0", Address: address}
-	nodes := withLongLimits(NewNodes(a.issue(t, "prism-controller"), func(context.Context) ([]Endpoint, error) { return []Endpoint{endpoint}, nil }))
+	nodes := withLongLimits(NewNodes(a.issue(t, "prism-controller"), func(context.Context) ([]Endpoint, error) { return []Endpoint{endpoint}, nil }, always("uid")))
 	now := time.Now()
 	nodes.now = func() time.Time { return now }
 	nodes.quiet.put(endpoint, now)

@@ -89,7 +89,7 @@ func TestList_ManyReports_MemoryBounded(t *testing.T) {
 		endpoints = append(endpoints, Endpoint{Node: name, Address: crowded(t, a, name, h)})
 	}
 	s := &Server{
-		Nodes: withLongLimits(NewNodes(a.issue(t, "prism-controller"), func(context.Context) ([]Endpoint, error) { return endpoints, nil })), Users: headers{},
+		Nodes: withLongLimits(NewNodes(a.issue(t, "prism-controller"), func(context.Context) ([]Endpoint, error) { return endpoints, nil }, always("uid"))), Users: headers{},
 		Access: rights{"alice list reports team": true},
 	}
 	runtime.GC()

@@ -62,10 +62,11 @@ type Endpoint struct {
 // Nodes asks the plugins of all nodes. Use NewNodes.
 type Nodes struct {
 	// endpoints are those of all nodes that should answer.
-	endpoints func(ctx context.Context) ([]Endpoint, error)
-	client    *http.Client
-	known     known
-	quiet     quiet
+	endpoints  func(ctx context.Context) ([]Endpoint, error)
+	namespaces Namespaces
+	client     *http.Client
+	known      known
+	quiet      quiet
 	// slots are taken while a node is asked.
 	slots  chan struct{}
 	limits limits
@@ -80,8 +81,8 @@ type limits struct {
 
 // NewNodes makes one with the certificate of controllers: a directory with tls.crt, tls.key and ca.crt, the authority of plugins, which is
 // read for every connection.
-func NewNodes(certificate string, endpoints func(ctx context.Context) ([]Endpoint, error)) *Nodes {
-	n := &Nodes{endpoints: endpoints, known: newKnown(), slots: make(chan struct{}, asked), limits: limits{maxAnswer, nodeTimeout, listTime, headerTimeout}, now: time.Now}
+func NewNodes(certificate string, endpoints func(ctx context.Context) ([]Endpoint, error), namespaces Namespaces) *Nodes {
+	n := &Nodes{endpoints: endpoints, namespaces: namespaces, known: newKnown(), slots: make(chan struct{}, asked), limits: limits{maxAnswer, nodeTimeout, listTime, headerTimeout}, now: time.Now}
 	n.client = &http.Client{Transport: &http.Transport{
 		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			config, err := clientTLS(certificate)
@@ -137,6 +138,9 @@ func (n *Nodes) of(ctx context.Context, e Endpoint, q *Query, after string, b bo
 // read reads what one node answers.
 func (n *Nodes) read(ctx context.Context, e Endpoint, q *Query, after string, b bounds) (list nodeList, err error) {
 	query := url.Values{"namespace": {q.Namespace}, "limit": {strconv.Itoa(b.items)}}
+	if q.namespaceUID != "" {
+		query.Set("namespaceUID", string(q.namespaceUID))
+	}
 	if q.ID != "" {
 		query.Set("id", q.ID)
 	}
@@ -152,7 +156,7 @@ func (n *Nodes) read(ctx context.Context, e Endpoint, q *Query, after string, b 
 		return list, said(response)
 	}
 	// What came before an error is kept.
-	if list, err = readList(response.Body, after, b, func(r report.Report) bool { return q.has(r, e.Node) }); err != nil {
+	if list, err = readList(response.Body, after, b, func(r report.Report) bool { return q.has(r, e.Node) && n.current(ctx, q, r) }); err != nil {
 		return list, fmt.Errorf("reading what node %s answered: %w", e.Node, err)
 	}
 	return list, nil

@@ -27,6 +27,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/prism-gpu/prism/pkg/profiler/node"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
@@ -44,15 +45,21 @@ type fakeNode struct {
 	reports []report.Report
 }
 
+// always is the UID of the namespace of any name.
+type always types.UID
+
+func (a always) Known(context.Context, string) types.UID            { return types.UID(a) }
+func (a always) Current(context.Context, string) (types.UID, error) { return types.UID(a), nil }
+
 // List says more than it was asked for: callers must not rely on it.
-func (f *fakeNode) List(string) []report.Report {
+func (f *fakeNode) List(string, string) []report.Report {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([]report.Report{}, f.reports...)
 }
 
 func (f *fakeNode) Get(_, id string) (report.Report, error) {
-	for _, r := range f.List("") {
+	for _, r := range f.List("", "") {
 		if r.ID == id {
 			return r, nil
 		}
@@ -179,7 +186,7 @@ func TestNodes_AnswerAboutOthers_LeftOut(t *testing.T) {
 		stored("n0", "team", "../e", ""), stored("n0", "team", "a/content", ""),
 	}}
 	endpoints, certificate := f.serve(t, "n0")
-	found, err := withLongLimits(NewNodes(certificate, endpoints)).List(t.Context(), Query{Namespace: "team"})
+	found, err := withLongLimits(NewNodes(certificate, endpoints, always("uid"))).List(t.Context(), Query{Namespace: "team"})
 	require.NoError(t, err)
 	require.Len(t, found.Reports, 1)
 	assert.Equal(t, "a", found.Reports[0].ID)
@@ -202,7 +209,7 @@ func TestNodes_Silent_Named(t *testing.T) {
 		require.NoError(t, err)
 		return append(append(known, other...), Endpoint{Node: "n2"}, Endpoint{Node: "n3", Address: closed.Addr().String()}), nil
 	}
-	nodes := NewNodes(certificate, all)
+	nodes := NewNodes(certificate, all, always("uid"))
 	assert.Equal(t, limits{maxAnswer, nodeTimeout, listTime, headerTimeout}, nodes.limits)
 	assert.Equal(t, headerTimeout, nodes.client.Transport.(*http.Transport).ResponseHeaderTimeout)
 	nodes = withLongLimits(nodes)
@@ -225,7 +232,7 @@ func TestDial_HandshakeHangs_Ends(t *testing.T) {
 	hanging, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer hanging.Close()
-	nodes := withLongLimits(NewNodes(newAuthority(t).issue(t, "prism-controller"), nil))
+	nodes := withLongLimits(NewNodes(newAuthority(t).issue(t, "prism-controller"), nil, always("uid")))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
@@ -308,7 +315,7 @@ func TestFind_Again_OneNodeAsked(t *testing.T) {
 		t.Cleanup(server.Close)
 		endpoints = append(endpoints, Endpoint{Node: name, Address: server.Listener.Addr().String()})
 	}
-	nodes := withLongLimits(NewNodes(a.issue(t, "prism-controller"), func(context.Context) ([]Endpoint, error) { return endpoints, nil }))
+	nodes := withLongLimits(NewNodes(a.issue(t, "prism-controller"), func(context.Context) ([]Endpoint, error) { return endpoints, nil }, always("uid")))
 	for range 10 {
 		r, found, silent, err := nodes.Find(t.Context(), "team", "of-n3")
 		require.NoError(t, err)

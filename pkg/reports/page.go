@@ -89,8 +89,15 @@ func (n *Nodes) further(ctx context.Context, e Endpoint, p *page, at Position) a
 // errSlow is why a list has nothing: no node was asked in the time that it may take.
 var errSlow = errors.New("no node could be asked in time, because others are waited for")
 
-// List asks nodes, up to asked of them at once, until the list is full or its time is over.
+// List asks nodes, up to asked of them at once, until the list is full or its time is over. A namespace that is not there has no reports.
 func (n *Nodes) List(ctx context.Context, q Query) (Found, error) {
+	if q.Namespace != "" {
+		uid, err := n.namespaces.Current(ctx, q.Namespace)
+		if err != nil || uid == "" {
+			return Found{}, err
+		}
+		q.namespaceUID = uid
+	}
 	endpoints, err := n.open(ctx, &q)
 	if err != nil {
 		return Found{}, err

@@ -54,7 +54,7 @@ func fleet(t *testing.T, counts ...int) (nodes *Nodes, names []string) {
 		e := Endpoint{Node: name}
 		if i == 1 {
 			e.Address = a.standIn(t, func(w http.ResponseWriter, _ *http.Request) {
-				answer(w, http.StatusOK, map[string]any{"reports": f.List("")})
+				answer(w, http.StatusOK, map[string]any{"reports": f.List("", "")})
 			})
 		} else {
 			e.Address = f.listen(t, certificate)
@@ -62,7 +62,7 @@ func fleet(t *testing.T, counts ...int) (nodes *Nodes, names []string) {
 		endpoints = append(endpoints, e)
 	}
 	slices.Reverse(endpoints)
-	return withLongLimits(NewNodes(a.issue(t, "prism-controller"), func(context.Context) ([]Endpoint, error) { return endpoints, nil })), names
+	return withLongLimits(NewNodes(a.issue(t, "prism-controller"), func(context.Context) ([]Endpoint, error) { return endpoints, nil }, always("uid"))), names
 }
 
 // pages follows a list to its end and returns the names on each page.
@@ -195,7 +195,7 @@ func TestList_NodeWithoutEnd_Truncated(t *testing.T) {
 		}
 		answer(w, http.StatusOK, map[string]any{"reports": all})
 	})
-	nodes := withLongLimits(NewNodes(a.issue(t, "prism-controller"), func(context.Context) ([]Endpoint, error) { return []Endpoint{{Node: "n0", Address: address}}, nil }))
+	nodes := withLongLimits(NewNodes(a.issue(t, "prism-controller"), func(context.Context) ([]Endpoint, error) { return []Endpoint{{Node: "n0", Address: address}}, nil }, always("uid")))
 	server := serveAPI(t, nodes)
 	seen := 0
 	query := url.Values{"limit": {"4000"}}

@@ -72,7 +72,7 @@ func (p *pipes) standIn(address string, handler http.HandlerFunc) {
 func (p *pipes) asking(endpoints ...Endpoint) *Nodes {
 	p.t.Helper()
 	certificate := p.a.issue(p.t, "prism-controller")
-	nodes := NewNodes(certificate, func(context.Context) ([]Endpoint, error) { return endpoints, nil })
+	nodes := NewNodes(certificate, func(context.Context) ([]Endpoint, error) { return endpoints, nil }, always("uid"))
 	nodes.client.Transport.(*http.Transport).DialTLSContext = func(ctx context.Context, _, address string) (net.Conn, error) {
 		config, err := clientTLS(certificate)
 		if err != nil {

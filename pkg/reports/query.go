@@ -8,6 +8,7 @@ import (
 	"errors"
 	"regexp"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/prism-gpu/prism/pkg/profiler/report"
@@ -17,6 +18,8 @@ import (
 type Query struct {
 	// Namespace, Node and ID are "" for all.
 	Namespace, Node, ID string
+	// namespaceUID is that of the namespace with that name now.
+	namespaceUID types.UID
 	// After is where the list begins: reports are in the order of their nodes' names and then of their keys.
 	After Position
 	// Limit is how many reports it has at most; 0 is maxItems. It may have fewer, and others after them.
@@ -119,7 +122,7 @@ func key(r report.Report) string {
 // cost is about how much memory a report takes.
 func cost(r report.Report) int {
 	const fields = 512
-	return fields + len(r.ID) + len(r.UID) + len(r.Namespace) + len(r.Claim) + len(r.ClaimUID) + len(r.Pod) + len(r.Container) + len(r.Node) + len(r.Process) +
+	return fields + len(r.ID) + len(r.UID) + len(r.Namespace) + len(r.NamespaceUID) + len(r.Claim) + len(r.ClaimUID) + len(r.Pod) + len(r.Container) + len(r.Node) + len(r.Process) +
 		len(r.Tool) + len(r.Reason) + len(r.Message) + len(r.File) + len(r.Path) + len(r.SHA256)
 }
 

@@ -45,7 +45,7 @@ func TestList_SeveralAtOnce_Refused(t *testing.T) {
 		nodes := NewNodes(t.TempDir(), func(context.Context) ([]Endpoint, error) {
 			<-end
 			return nil, nil
-		})
+		}, always("uid"))
 		handler := (&Server{Nodes: nodes, Users: headers{}, Access: all{}}).Handler()
 		codes := make(chan int, maxLists)
 		begins := func(by, path string) {

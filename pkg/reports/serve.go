@@ -31,6 +31,9 @@ func Serve(ctx context.Context, m manager.Manager, o Options) error {
 	if _, err := m.GetCache().GetInformer(ctx, &corev1.Pod{}, cache.BlockUntilSynced(false)); err != nil {
 		return fmt.Errorf("watching the pods of the kubelet plugin: %w", err)
 	}
+	if _, err := m.GetCache().GetInformer(ctx, &corev1.Namespace{}, cache.BlockUntilSynced(false)); err != nil {
+		return fmt.Errorf("watching namespaces: %w", err)
+	}
 	users, err := NewFrontProxy(client)
 	if err != nil {
 		return err
@@ -39,7 +42,8 @@ func Serve(ctx context.Context, m manager.Manager, o Options) error {
 		return fmt.Errorf("serving reports: %w", err)
 	}
 	plugins := Plugins{Reader: m.GetClient(), Namespace: o.Namespace, Selector: o.Selector, Port: o.Port}
-	s := &Server{Nodes: NewNodes(o.Certificate, plugins.Endpoints), Users: users, Access: NewDecisions(Access{client})}
+	namespaces := ClusterNamespaces{Cached: m.GetClient(), Direct: m.GetAPIReader()}
+	s := &Server{Nodes: NewNodes(o.Certificate, plugins.Endpoints, namespaces), Users: users, Access: NewDecisions(Access{client})}
 	server, handler := m.GetWebhookServer(), s.Handler()
 	server.Register(Path, handler)
 	server.Register(Path+"/", handler)

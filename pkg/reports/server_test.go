@@ -53,7 +53,7 @@ func withLongLimits(n *Nodes) *Nodes {
 // api is the API over these nodes; alice may do all in namespace team, bob may list there.
 func api(t *testing.T, endpoints func(context.Context) ([]Endpoint, error), certificate string) *httptest.Server {
 	t.Helper()
-	return serveAPI(t, withLongLimits(NewNodes(certificate, endpoints)))
+	return serveAPI(t, withLongLimits(NewNodes(certificate, endpoints, always("uid"))))
 }
 
 // apiOf answers with the reports of nodes.

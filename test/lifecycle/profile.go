@@ -260,6 +260,9 @@ func (m *Machine) storeReports(ctx context.Context, p *Process) error {
 		return err
 	}
 	reports.Scan(ctx)
+	once, stop := context.WithCancel(ctx)
+	stop()
+	reports.FollowNamespaces(once, func(context.Context, string) (store.Namespace, error) { return store.Namespace{UID: "namespace"}, nil })
 	return reports.Sweep(func() (map[string]bool, error) {
 		records, err := p.Machine.Kept()
 		prepared := map[string]bool{}
@@ -282,7 +285,7 @@ func (m *Machine) reportsAreWhole() error {
 	if err != nil {
 		return errors.Join(err, damaged)
 	}
-	for _, r := range s.List("") {
+	for _, r := range s.List("", "") {
 		if r.State == report.Ready || r.State == report.Raw {
 			damaged = errors.Join(damaged, isWhole(s, &r))
 		}

@@ -127,7 +127,7 @@ func (m *Machine) checkReports(ctx context.Context, p *Process, claims map[strin
 // hasReport: a claim has one report of its process, and none if none was recorded.
 func (m *Machine) hasReport(p *Process, uid string, k *claimState, cut bool) error {
 	var found []report.Report
-	for _, r := range p.Machine.State.Reports().List("") {
+	for _, r := range p.Machine.State.Reports().List("", "") {
 		if r.ClaimUID == uid {
 			found = append(found, r)
 		}

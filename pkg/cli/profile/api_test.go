@@ -27,6 +27,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	authorizationapi "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -38,6 +39,12 @@ import (
 // errBusy is why a report that is not complete is not removed.
 var errBusy = errors.New("the report is not complete")
 
+// oneOfEach is a cluster with a namespace of each name.
+type oneOfEach struct{}
+
+func (oneOfEach) Known(context.Context, string) types.UID            { return "uid" }
+func (oneOfEach) Current(context.Context, string) (types.UID, error) { return "uid", nil }
+
 // kept has reports with content, by id.
 type kept struct {
 	mu      sync.Mutex
@@ -45,14 +52,14 @@ type kept struct {
 	files   map[string]string
 }
 
-func (k *kept) List(string) []report.Report {
+func (k *kept) List(string, string) []report.Report {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return append([]report.Report{}, k.reports...)
 }
 
 func (k *kept) Get(_, id string) (report.Report, error) {
-	for _, r := range k.List("") {
+	for _, r := range k.List("", "") {
 		if r.ID == id {
 			return r, nil
 		}
@@ -138,7 +145,7 @@ func serving(t *testing.T, k *kept, access allowed, silent ...string) *server {
 		endpoints = append(endpoints, reports.Endpoint{Node: name})
 	}
 	s := &reports.Server{
-		Nodes:  reports.NewNodes(ofController, func(context.Context) ([]reports.Endpoint, error) { return endpoints, nil }),
+		Nodes:  reports.NewNodes(ofController, func(context.Context) ([]reports.Endpoint, error) { return endpoints, nil }, oneOfEach{}),
 		Access: access,
 		Users: authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
 			return &authenticator.Response{User: &user.DefaultInfo{Name: "ada"}}, true, nil
@@ -183,7 +190,7 @@ func TestCommands_RealAPI_Agree(t *testing.T) {
 	got, err := os.ReadFile(filepath.Join(dir, "x.nsys-rep"))
 	require.NoError(t, err)
 	assert.True(t, bytes.Equal(content, got))
-	assert.Empty(t, k.List(""))
+	assert.Empty(t, k.List("", ""))
 }
 
 func TestCommands_RealAPI_StrangersRefused(t *testing.T) {

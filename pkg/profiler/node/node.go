@@ -23,8 +23,8 @@ import (
 
 // Store is what the reports are asked from. Reports are found by their ids, which are no paths.
 type Store interface {
-	// List returns the reports of a namespace, of all with "".
-	List(namespace string) []report.Report
+	// List returns the reports of a namespace, of all with "". With the namespace's UID, those of others of its name are left out.
+	List(namespace, namespaceUID string) []report.Report
 	// Get returns one report; fs.ErrNotExist if there is none.
 	Get(claimUID, id string) (report.Report, error)
 	// Content opens the file of a report; fs.ErrNotExist if it has none.
@@ -149,7 +149,7 @@ func (s *Server) handler() http.Handler {
 // list answers with the reports of a namespace, or with one of them, in the order of their keys: those behind a key, and no more than a limit.
 func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	found := s.options.Store.List(query.Get("namespace"))
+	found := s.options.Store.List(query.Get("namespace"), query.Get("namespaceUID"))
 	id, after := query.Get("id"), query.Get("after")
 	found = slices.DeleteFunc(found, func(r report.Report) bool { return id != "" && r.ID != id || r.Key() <= after })
 	slices.SortFunc(found, func(a, b report.Report) int { return strings.Compare(a.Key(), b.Key()) })

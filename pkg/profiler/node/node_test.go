@@ -72,8 +72,8 @@ var errBusy = errors.New("busy")
 // one is a store with a report.
 type one struct{ path string }
 
-func (one) List(namespace string) []report.Report {
-	return []report.Report{{ID: "ie", Namespace: namespace}, {ID: "id", Namespace: namespace}}
+func (one) List(namespace, uid string) []report.Report {
+	return []report.Report{{ID: "ie", Namespace: namespace, NamespaceUID: uid}, {ID: "id", Namespace: namespace, NamespaceUID: uid}}
 }
 
 func (o one) Get(claim, id string) (report.Report, error) {
@@ -162,6 +162,7 @@ func TestServer_Requests_AnsweredOrRefused(t *testing.T) {
 		body                string
 	}{
 		{"GET", "/v1/reports?namespace=n", "", 200, `"namespace":"n"`},
+		{"GET", "/v1/reports?namespace=n&namespaceUID=u", "", 200, `"namespaceUID":"u"`},
 		{"GET", "/v1/reports?namespace=n&id=id", "", 200, `"id":"id"`},
 		{"GET", "/v1/reports?namespace=n&limit=1", "", 200, `"id":"id"`},
 		{"GET", "/v1/reports?namespace=n&after=id", "", 200, `"id":"ie"`},

@@ -68,8 +68,10 @@ func (r Report) ObjectUID() string {
 }
 
 // Version changes with every change of the report, and is unique among all reports. Versions have no order, so they are not numbers: clients
-// that compare resource versions as numbers get an error, not a wrong answer.
+// that compare resource versions as numbers get an error, not a wrong answer. The UID of the namespace is no part of it: plugins and controllers
+// of earlier versions do not have it.
 func (r Report) Version() string {
+	r.NamespaceUID = ""
 	sum := digest(r)
 	return "v" + hex.EncodeToString(sum[:10])
 }

@@ -32,8 +32,10 @@ type Report struct {
 	UID string `json:"uid,omitempty"`
 	// Namespace, Claim and ClaimUID name the ResourceClaim.
 	Namespace string `json:"namespace"`
-	Claim     string `json:"claim"`
-	ClaimUID  string `json:"claimUID"`
+	// NamespaceUID is that of the namespace: a later one of its name has another. It is set in answers of plugins; "" where it is not known.
+	NamespaceUID string `json:"namespaceUID,omitempty"`
+	Claim        string `json:"claim"`
+	ClaimUID     string `json:"claimUID"`
 	// Pod and Container are those of the process; empty where the runtime named none.
 	Pod       string `json:"pod,omitempty"`
 	Container string `json:"container,omitempty"`

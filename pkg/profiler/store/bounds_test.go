@@ -34,7 +34,7 @@ func (w *world) many(of string, from, to int, note, content string) {
 // states counts the reports of a namespace.
 func (w *world) states(namespace string) map[report.State]int {
 	all := map[report.State]int{}
-	for _, r := range w.List(namespace) {
+	for _, r := range w.List(namespace, "") {
 		all[r.State]++
 	}
 	return all
@@ -65,7 +65,7 @@ func TestScan_FailedSessions_NewestKept(t *testing.T) {
 	scans := 0
 	for ; scans < 10 && len(w.names(inboxDir)) > 0; scans++ {
 		w.Scan()
-		require.LessOrEqual(t, len(w.List("")), claimLost)
+		require.LessOrEqual(t, len(w.List("", "")), claimLost)
 	}
 	assert.Equal(t, (sessions+claimLost-1)/claimLost, scans, "so many are taken over in each scan")
 	assert.LessOrEqual(t, files.indexes, scans+2)
@@ -90,7 +90,7 @@ func TestScan_ManyFailedSessions_NotRead(t *testing.T) {
 	done, err := w.Store.session(&copies{ctx: t.Context(), left: scanBytes, notes: w.notes(uid)}, uid, inbox, fmt.Sprintf("s%d-%016x", 1000, 1000))
 	require.NoError(t, err)
 	assert.False(t, done)
-	assert.Empty(t, w.List(""), "the note was not read")
+	assert.Empty(t, w.List("", ""), "the note was not read")
 }
 
 // TestLimit_DroppedReports_NoWrites: what a full namespace drops of claims at rest costs no durable write each.
@@ -105,7 +105,7 @@ func TestLimit_DroppedReports_NoWrites(t *testing.T) {
 	w.Files = files
 	w.Scan()
 	w.Scan()
-	assert.Len(t, w.List("other"), namespaceFileless)
+	assert.Len(t, w.List("other", ""), namespaceFileless)
 	assert.Zero(t, files.indexes)
 }
 
@@ -214,7 +214,7 @@ func TestScan_ClaimHasManyReports_Stopped(t *testing.T) {
 	w.Scan()
 	assert.Equal(t, claimReports, w.states("")[report.Ready])
 	assert.Equal(t, []string{uid}, w.stopped(uid))
-	require.NoError(t, w.Delete(uid, w.List("")[0].ID, report.Deletion{}))
+	require.NoError(t, w.Delete(uid, w.List("", "")[0].ID, report.Deletion{}))
 	w.scans()
 	w.scans()
 	assert.Equal(t, claimReports, w.states("")[report.Ready], "the one that waited")
@@ -246,7 +246,7 @@ func TestOpen_ManyReportsWithoutFile_HeapBounded(t *testing.T) {
 		s, err := Open(Options{Dir: dir, Files: disk.OS{}, Now: func() time.Time { return now.Add(c.later) }})
 		require.NoError(t, err)
 		took := int64(heap()) - int64(before)
-		assert.Equal(t, c.most, len(s.List("")), name) //nolint:testifylint // all would be printed
+		assert.Equal(t, c.most, len(s.List("", "")), name) //nolint:testifylint // all would be printed
 		assert.Less(t, took, int64(8<<20), name)
 		runtime.KeepAlive(s)
 	}

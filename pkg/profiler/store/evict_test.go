@@ -60,7 +60,7 @@ func TestEvict_NodeFull_OldestOfOthersGo(t *testing.T) {
 	assert.Subset(t, *evicted, oldest)
 	assert.LessOrEqual(t, w.states("")[report.Ready], 16)
 	for _, namespace := range []string{"a", "b"} {
-		assert.Contains(t, []int{5, 6}, len(w.List(namespace)), "%s keeps its fair share", namespace)
+		assert.Contains(t, []int{5, 6}, len(w.List(namespace, "")), "%s keeps its fair share", namespace)
 	}
 	assert.GreaterOrEqual(t, w.states(claimed.Namespace)[report.Ready], 4)
 	for _, of := range []string{"a-0", "b-0"} {
@@ -105,8 +105,8 @@ func TestEvict_MuchMissing_FairShareStays(t *testing.T) {
 	e := evictions{tally: tally{limit: w.NodeBytes, by: map[string]int64{"a": 8 * piece, "b": 8 * piece, "c": 0}}, missing: 100 * piece, of: size}
 	require.True(t, w.evict(&e))
 	assert.Len(t, *evicted, 6)
-	assert.Len(t, w.List("a"), 5)
-	assert.Len(t, w.List("b"), 5)
+	assert.Len(t, w.List("a", ""), 5)
+	assert.Len(t, w.List("b", ""), 5)
 }
 
 // TestEvict_ClaimFull_KeepsOthers: room on the node does not help a claim that has used its own.

@@ -41,7 +41,7 @@ func TestSweep_FullInbox_NothingWaits(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Join(w.dir, uid, inboxDir, fmt.Sprint(i)), 0o755))
 	}
 	files := &listing{}
-	files.removing = func() { w.List("") }
+	files.removing = func() { w.List("", "") }
 	w.reopen(false, files)
 	require.NoError(t, w.Sweep(preparedIs(nil)))
 	assert.NotContains(t, files.listed, inboxDir)

@@ -34,6 +34,8 @@ type Claim struct {
 type index struct {
 	Schema int   `json:"schema"`
 	Claim  Claim `json:"claim"`
+	// NamespaceUID is that of the claim's namespace; "" until it is known. Earlier versions have none.
+	NamespaceUID string `json:"namespaceUID,omitempty"`
 	// Released says that the claim is no longer prepared: its containers are gone.
 	Released bool `json:"released,omitempty"`
 	// Stopped is when recording was stopped because the store was full; Truncated says that the inbox was emptied after that.
@@ -56,6 +58,8 @@ type inMemory struct {
 	inbox int64
 	// notes are those of sessions that go on, as they were read, by report.
 	notes map[string]stamp
+	// ended says that its namespace was deleted. A process that begins to lead finds that out again.
+	ended bool
 }
 
 // errDamaged is why an index is not used: it is not what the store wrote.

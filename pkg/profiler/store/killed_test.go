@@ -121,7 +121,7 @@ func TestScan_KilledAnywhere_NothingLostOrTwice(t *testing.T) {
 			died = left < 0
 			w.reopen(suffix != "", disk.OS{})
 			w.Scan()
-			require.Len(t, w.List(""), 1)
+			require.Len(t, w.List("", ""), 1)
 			require.Equal(t, ready, w.get().State, "fault point %d of %q", point, suffix)
 			for dir, files := range map[string]int{inboxDir: 0, spoolDir: 0, reportsDir: 1} {
 				there, _ := os.ReadDir(filepath.Join(w.dir, uid, dir))

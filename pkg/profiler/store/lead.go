@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // ErrFollowing is why a report cannot be changed here: another process of the node stores reports.
@@ -46,6 +47,7 @@ func (s *Store) read() error {
 	}
 	dropFileless(found)
 	s.claims = found
+	s.identities.next = map[string]time.Time{}
 	s.wake()
 	return nil
 }

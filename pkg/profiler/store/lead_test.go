@@ -44,9 +44,9 @@ func TestFollow_OtherProcessStores_NothingLost(t *testing.T) {
 	assert.FileExists(t, unfinished, "the other process is writing it")
 	require.NoError(t, second.Lead())
 	assert.NoFileExists(t, unfinished)
-	require.Len(t, second.List(""), 1, "the report that the other process stored")
+	require.Len(t, second.List("", ""), 1, "the report that the other process stored")
 	assert.NotNil(t, second.claims[other.UID])
 	assert.Equal(t, "2023.4.4", second.claims[claim.UID].Claim.Tool)
 	require.NoError(t, second.Delete(claim.UID, stored.ID, report.Deletion{}))
-	assert.Empty(t, open(true).List(""))
+	assert.Empty(t, open(true).List("", ""))
 }

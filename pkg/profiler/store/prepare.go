@@ -47,6 +47,7 @@ func (s *Store) Prepare(claim Claim, plan map[string][]byte) error {
 		return err
 	}
 	s.claims[claim.UID] = &next
+	s.identities.wake()
 	s.wake()
 	return nil
 }
@@ -69,6 +70,7 @@ func (s *Store) begin(claim Claim, plan map[string][]byte) error {
 		return fmt.Errorf("making the profile of claim %s: %w", claim.UID, err)
 	}
 	s.claims[claim.UID] = c
+	s.identities.wake()
 	s.wake()
 	return nil
 }

@@ -65,7 +65,7 @@ func (w *writing) Remove(path string) error {
 
 // listBeside lists the reports, and closes got after that.
 func (w *world) listBeside(got chan struct{}) {
-	w.List("")
+	w.List("", "")
 	close(got)
 }
 
@@ -94,7 +94,7 @@ func TestSweep_ManyReportsExpire_OneWrite(t *testing.T) {
 	w.stores(1000, uid, report.Ready)
 	files := &writing{}
 	w.reopen(false, files)
-	require.Len(t, w.List(""), 1000)
+	require.Len(t, w.List("", ""), 1000)
 	w.now = w.now.Add(2 * claimed.Retention)
 	removed, got := 0, make(chan struct{})
 	files.removing = func() {
@@ -115,7 +115,7 @@ func TestSweep_ManyReportsExpire_OneWrite(t *testing.T) {
 	<-got
 	assert.Equal(t, 1, files.indexes)
 	assert.Equal(t, 1000, removed)
-	assert.Empty(t, w.List(""))
+	assert.Empty(t, w.List("", ""))
 	left, err := os.ReadDir(filepath.Join(w.dir, uid, reportsDir))
 	require.NoError(t, err)
 	assert.Empty(t, left)
@@ -135,7 +135,7 @@ func TestSweep_KilledWhileExpiring_ListedHaveFiles(t *testing.T) {
 		died = left < 0
 		follower, err := Open(Options{Dir: w.dir, Files: disk.OS{}, Follow: true})
 		require.NoError(t, err)
-		for _, r := range follower.List("") {
+		for _, r := range follower.List("", "") {
 			f, _, err := follower.Content(uid, r.ID)
 			require.NoError(t, err, "fault point %d", point)
 			require.NoError(t, f.Close())
@@ -143,7 +143,7 @@ func TestSweep_KilledWhileExpiring_ListedHaveFiles(t *testing.T) {
 		w.reopen(false, disk.OS{})
 		names, err := os.ReadDir(filepath.Join(w.dir, uid, reportsDir))
 		require.NoError(t, err)
-		require.Len(t, names, len(w.List("")), "fault point %d", point)
+		require.Len(t, names, len(w.List("", "")), "fault point %d", point)
 	}
 }
 
@@ -153,9 +153,9 @@ func TestDelete_DiskFull_FileMakesRoom(t *testing.T) {
 	w := newWorld(t, false)
 	w.stores(1, uid, report.Ready)
 	w.reopen(false, &writing{full: &os.PathError{Op: "write", Err: unix.ENOSPC}})
-	require.NoError(t, w.Delete(uid, w.List("")[0].ID, report.Deletion{}))
+	require.NoError(t, w.Delete(uid, w.List("", "")[0].ID, report.Deletion{}))
 	w.reopen(false, disk.OS{})
-	assert.Empty(t, w.List(""))
+	assert.Empty(t, w.List("", ""))
 }
 
 // TestOpen_DamagedIndexKept_FilesStay: files that belong to an index that cannot be read are not those of no report.

@@ -72,6 +72,8 @@ type Store struct {
 	changed chan struct{}
 	// spares are folders of claims to come.
 	spares spares
+	// identities are what is known of the namespaces that claims are in.
+	identities identities
 }
 
 // ErrBusy is why a report cannot be deleted: it is not complete yet.
@@ -94,21 +96,26 @@ func Open(o Options) (*Store, error) {
 	if o.Failed == nil {
 		o.Failed = func(string, error) {}
 	}
-	s := &Store{Options: o, claims: map[string]*index{}, changed: make(chan struct{}, 1), following: o.Follow, spares: newSpares()}
+	s := &Store{Options: o, claims: map[string]*index{}, changed: make(chan struct{}, 1), following: o.Follow, spares: newSpares(), identities: newIdentities()}
 	return s, s.read()
 }
 
-// List returns the reports of a namespace, of all with "", in the order of their ids.
-func (s *Store) List(namespace string) []report.Report {
+// List returns the reports of a namespace, of all with "", in the order of their ids. With the UID of the namespace, reports of others of its
+// name are left out; those of claims whose namespace's UID is not known yet are not.
+func (s *Store) List(namespace, namespaceUID string) []report.Report {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := []report.Report{}
 	for _, c := range s.claims {
-		if namespace != "" && c.Claim.Namespace != namespace {
+		if c.ended || namespace != "" && c.Claim.Namespace != namespace {
+			continue
+		}
+		if namespaceUID != "" && c.NamespaceUID != "" && c.NamespaceUID != namespaceUID {
+			s.identities.doubt(namespace)
 			continue
 		}
 		for _, r := range c.Reports {
-			all = append(all, *r)
+			all = append(all, c.shown(r))
 		}
 	}
 	slices.SortFunc(all, func(a, b report.Report) int { return strings.Compare(a.ID+a.ClaimUID, b.ID+b.ClaimUID) })
@@ -119,11 +126,11 @@ func (s *Store) List(namespace string) []report.Report {
 func (s *Store) Get(claimUID, id string) (report.Report, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, r, err := s.find(claimUID, id)
+	c, r, err := s.find(claimUID, id)
 	if err != nil {
 		return report.Report{}, err
 	}
-	return *r, nil
+	return c.shown(r), nil
 }
 
 // Content opens the file of a report that is Ready or Raw; fs.ErrNotExist if it has none.

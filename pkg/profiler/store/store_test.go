@@ -88,7 +88,7 @@ func TestScan_FinishedSession_Ready(t *testing.T) {
 	require.Equal(t, "content", string(all))
 	require.Equal(t, "ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73", r.SHA256)
 	require.NoError(t, w.Delete(uid, id, report.Deletion{}))
-	require.Empty(t, w.List("team"))
+	require.Empty(t, w.List("team", ""))
 }
 
 // TestScan_LockedNote_Recording: the supervisor has the lock as long as its process runs, which goes on after a recording of a range or of a
@@ -233,7 +233,7 @@ func TestSweep_RetentionPassed_ReportAndFolderRemoved(t *testing.T) {
 	w.session("report.nsys-rep", []byte("content"), finished)
 	w.Scan()
 	w.reopen(false, disk.OS{})
-	require.Len(t, w.List(""), 1)
+	require.Len(t, w.List("", ""), 1)
 	w.now = w.now.Add(2 * time.Hour)
 	require.NoError(t, w.Sweep(holding()))
 	require.NoDirExists(t, filepath.Join(w.dir, uid))

@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// Sweep deletes reports whose retention has passed, and the folders of claims that are not prepared and have none. Claims that prepared
+// Sweep deletes reports whose retention has passed, or whose namespace was deleted, and the folders of claims that are not prepared and have none. Claims that prepared
 // does not have are released: their containers are gone. It is called after the claims of the store were listed: a claim that is prepared
 // has a record before it has a folder.
 func (s *Store) Sweep(prepared func() (map[string]bool, error)) error {
@@ -113,7 +113,7 @@ func (s *Store) removeDropped(dropped string, err error) error {
 	return s.removeDir(dropped)
 }
 
-// expire deletes reports whose retention has passed.
+// expire deletes reports whose retention has passed, or whose namespace was deleted.
 func (s *Store) expire(uid string) error {
 	gone, err := s.cutExpired(uid)
 	return errors.Join(err, s.free(uid, gone))
@@ -127,7 +127,7 @@ func (s *Store) cutExpired(uid string) ([]*report.Report, error) {
 		return nil, nil
 	}
 	now := s.Now()
-	return s.cut(c, func(r *report.Report) bool { return c.expired(r, now) })
+	return s.cut(c, func(r *report.Report) bool { return c.expired(r, now) || c.ended && deletable(c, r) })
 }
 
 // drop releases a claim, and removes its folder if it has neither reports nor sessions, unless it was prepared again meanwhile.

@@ -288,11 +288,10 @@ app.kubernetes.io/component: profiler
 {{- toYaml (dict "policy" $policy "defaults" .Values.profiler.defaults) -}}
 {{- end -}}
 
-{{/* Which labels defaults for profiles select by, "namespaces" and "pods", as a list in JSON. */}}
-{{- define "prism.profiler.labels" -}}
-{{- $asked := list -}}
+{{/* What plugins that profile read of the cluster, "namespaces" and "pods", as a list in JSON. */}}
+{{- define "prism.profiler.read" -}}
+{{- $asked := ternary list (list "namespaces") (empty .Values.profiler.tools) -}}
 {{- range ternary list .Values.profiler.defaults (empty .Values.profiler.tools) -}}
-{{- if hasKey . "namespaceSelector" -}}{{- $asked = append $asked "namespaces" -}}{{- end -}}
 {{- if hasKey . "podSelector" -}}{{- $asked = append $asked "pods" -}}{{- end -}}
 {{- end -}}
 {{- $asked | uniq | sortAlpha | toJson -}}

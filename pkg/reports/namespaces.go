@@ -1,0 +1,72 @@
+package reports
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/prism-gpu/prism/pkg/profiler/report"
+)
+
+// Namespaces says which namespace has a name now: reports belong to one with a UID, and none of a later one of its name.
+type Namespaces interface {
+	// Known returns the UID of a namespace that is in memory, "" of others.
+	Known(ctx context.Context, name string) types.UID
+	// Current is Known, and asks the API server for others; "" if there is none.
+	Current(ctx context.Context, name string) (types.UID, error)
+}
+
+// ClusterNamespaces are those of the cluster: Cached follows them, and Direct asks the API server.
+type ClusterNamespaces struct{ Cached, Direct client.Reader }
+
+// NamespaceCache restricts a cache to what is read of namespaces.
+func NamespaceCache() cache.ByObject {
+	return cache.ByObject{Transform: func(object any) (any, error) {
+		namespace, ok := object.(*corev1.Namespace)
+		if !ok {
+			return object, nil
+		}
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace.Name, UID: namespace.UID, ResourceVersion: namespace.ResourceVersion}}, nil
+	}}
+}
+
+// Known implements Namespaces.
+func (c ClusterNamespaces) Known(ctx context.Context, name string) types.UID {
+	var found corev1.Namespace
+	if c.Cached.Get(ctx, types.NamespacedName{Name: name}, &found) != nil {
+		return ""
+	}
+	return found.UID
+}
+
+// Current implements Namespaces.
+func (c ClusterNamespaces) Current(ctx context.Context, name string) (types.UID, error) {
+	if uid := c.Known(ctx, name); uid != "" {
+		return uid, nil
+	}
+	var found corev1.Namespace
+	if err := c.Direct.Get(ctx, types.NamespacedName{Name: name}, &found); client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("reading the UID of namespace %s: %w", name, err)
+	} else if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	return found.UID, nil
+}
+
+// current reports whether a report is one of the namespace that has the name now. Plugins of earlier versions answer without a UID.
+func (n *Nodes) current(ctx context.Context, q *Query, r report.Report) bool {
+	if r.NamespaceUID == "" {
+		return true
+	}
+	now := q.namespaceUID
+	if q.Namespace == "" {
+		now = n.namespaces.Known(ctx, r.Namespace)
+	}
+	return types.UID(r.NamespaceUID) == now
+}
