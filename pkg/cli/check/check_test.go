@@ -225,6 +225,28 @@ func TestPod_ExtendedResource_ItsClaimCounts(t *testing.T) {
 		RequestMappings:   []corev1.ContainerExtendedResourceRequest{{ContainerName: "main", ResourceName: "nvidia.com/gpu", RequestName: "r"}},
 	}
 	assert.Equal(t, check.Yes, check.Pod(f).Containers[0].Profiled)
+	assert.True(t, check.UsesClaim(f.Pod, "main", "train-gpu"))
+	assert.False(t, check.UsesClaim(f.Pod, "sidecar", "train-gpu"))
+}
+
+// TestUsesClaim_Containers_ByTheirOwnClaims: a claim of the pod is not that of each container.
+func TestUsesClaim_Containers_ByTheirOwnClaims(t *testing.T) {
+	pod := facts(t, "", "trace: [cuda]", "python3").Pod
+	pod.Spec.InitContainers = []corev1.Container{{Name: "setup", Resources: pod.Spec.Containers[0].Resources}}
+	pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "sidecar"})
+	for _, c := range []struct {
+		container, claim string
+		want             bool
+	}{
+		{"main", "train-gpu", true},
+		{"setup", "train-gpu", true},
+		{"sidecar", "train-gpu", false},
+		{"main", "other", false},
+		{"main", "", false},
+		{"", "train-gpu", false},
+	} {
+		assert.Equal(t, c.want, check.UsesClaim(pod, c.container, c.claim), c)
+	}
 }
 
 func TestPod_SeveralClaims_OneProfileWins(t *testing.T) {

@@ -53,7 +53,7 @@ func Pod(f *Facts) *Result {
 // container decides by all claims of a container: one that is profiled is enough.
 func (f *Facts) container(of *corev1.Container) Container {
 	c := Container{Name: of.Name, Reports: f.count(of.Name)}
-	uses := f.uses(of)
+	uses := uses(f.Pod, of)
 	if len(uses) == 0 {
 		c.Verdict = Verdict{No, "the container uses no claim, and only containers with a claim of driver " + f.Driver + " are profiled",
 			"name a claim with a ProfilerConfig in resources.claims of the container"}
@@ -92,13 +92,20 @@ func (f *Facts) count(container string) map[string]int {
 	return states
 }
 
+// UsesClaim reports whether a container of a pod uses the ResourceClaim of that name.
+func UsesClaim(pod *corev1.Pod, container, claim string) bool {
+	return claim != "" && slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), func(c corev1.Container) bool {
+		return c.Name == container && slices.ContainsFunc(uses(pod, &c), func(u use) bool { return u.object == claim })
+	})
+}
+
 // uses are the claims of a container, also those that Kubernetes made for its extended resources.
-func (f *Facts) uses(of *corev1.Container) []use {
+func uses(pod *corev1.Pod, of *corev1.Container) []use {
 	var uses []use
 	for _, claim := range of.Resources.Claims {
-		uses = append(uses, use{claim.Name, ObjectName(f.Pod, claim.Name), claim.Request})
+		uses = append(uses, use{claim.Name, ObjectName(pod, claim.Name), claim.Request})
 	}
-	if extended := f.Pod.Status.ExtendedResourceClaimStatus; extended != nil {
+	if extended := pod.Status.ExtendedResourceClaimStatus; extended != nil {
 		for _, mapping := range extended.RequestMappings {
 			if mapping.ContainerName == of.Name {
 				uses = append(uses, use{mapping.ResourceName, extended.ResourceClaimName, mapping.RequestName})

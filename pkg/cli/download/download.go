@@ -9,6 +9,7 @@ import (
 	"hash"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -21,7 +22,7 @@ import (
 type Source interface {
 	// Content opens at most length bytes of a report, from an offset on; it may have fewer.
 	Content(ctx context.Context, r *v1alpha1.Report, offset, length int64) (io.ReadCloser, error)
-	// Copy writes a report that is in the container of its process; that has to run.
+	// Copy writes a report that is in the container of its process; that has to run. It ends soon after a write has failed.
 	Copy(ctx context.Context, r *v1alpha1.Report, to io.Writer) error
 }
 
@@ -43,6 +44,8 @@ const (
 	piece = 16 << 20
 	// tries is how often a piece is asked for that does not come.
 	tries = 5
+	// unknownSize is how many bytes are copied out of a container for a report whose size is not known: an earlier version recorded it.
+	unknownSize = 1 << 30
 	// mode: reports have command lines, and may have secrets.
 	mode = 0o600
 )
@@ -216,14 +219,17 @@ func (d *Downloads) piece(ctx context.Context, r *v1alpha1.Report, name string, 
 // errEmpty is an answer without a byte.
 var errEmpty = errors.New("the server sent nothing")
 
-// copy downloads a report out of its container, always from its begin.
+// copy downloads a report out of its container, always from its begin. The container may have put anything in its place, which may have no end.
 func (d *Downloads) copy(ctx context.Context, r *v1alpha1.Report, name string) error {
 	p, err := d.open(name+"."+letters(r.Name)+".part", -1)
 	if err != nil {
 		return err
 	}
-	if err := d.Source.Copy(ctx, r, d.shown(p, name, r.Status.Size)); err != nil {
-		if _, ours := errors.AsType[*writeError](err); ours {
+	if err := d.Source.Copy(ctx, r, &capped{to: d.shown(p, name, r.Status.Size), left: atMost(r.Status.Size)}); err != nil {
+		if errors.Is(err, errLarge) {
+			err = fmt.Errorf("downloading report %s: the file in the container is not the report: it has more than %d bytes, and the report has %s; copy it "+
+				"with kubectl cp if you want it all the same", r.Name, atMost(r.Status.Size), sizeOf(r))
+		} else if _, ours := errors.AsType[*writeError](err); ours {
 			err = d.failed("writing", p.name, err)
 		}
 		return errors.Join(err, p.file.Close(), d.Dir.Remove(p.name))
@@ -234,6 +240,38 @@ func (d *Downloads) copy(ctx context.Context, r *v1alpha1.Report, name string) e
 			r.Name, p.size), p.file.Close(), d.Dir.Remove(p.name))
 	}
 	return d.finish(p, name)
+}
+
+// errLarge is why a copy ends before its source does.
+var errLarge = errors.New("the file is larger than the report")
+
+// atMost is how many bytes are copied for a report of a size: a tenth more, so that the size of a file that was replaced is seen.
+func atMost(size int64) int64 {
+	if size <= 0 {
+		return unknownSize
+	}
+	return size + min(size/10, math.MaxInt64-size)
+}
+
+func sizeOf(r *v1alpha1.Report) string {
+	if r.Status.Size <= 0 {
+		return "an unknown size"
+	}
+	return fmt.Sprint(r.Status.Size)
+}
+
+// capped is a writer that fails once it got more than it may.
+type capped struct {
+	to   io.Writer
+	left int64
+}
+
+func (b *capped) Write(data []byte) (int, error) {
+	if int64(len(data)) > b.left {
+		return 0, errLarge
+	}
+	b.left -= int64(len(data))
+	return b.to.Write(data)
 }
 
 // finish gives a complete file its name. Without Force it fails if there is a file of that name now.

@@ -191,3 +191,58 @@ func TestFetch_InContainer_ComparedWithWhatIsKnown(t *testing.T) {
 		})
 	}
 }
+
+// TestFetch_OtherFileOfTheSize_NotTheReport: it is refused, and overwritten with force; nothing is compared by size alone.
+func TestFetch_OtherFileOfTheSize_NotTheReport(t *testing.T) {
+	content := []byte("content")
+	inContainer := reportOf(content)
+	inContainer.Status.Path, inContainer.Status.SHA256 = "/out/x.nsys-rep", ""
+	for name, r := range map[string]*v1alpha1.Report{"on a node": reportOf(content), "in a container": inContainer} {
+		t.Run(name, func(t *testing.T) {
+			dir, s := t.TempDir(), &source{content: content}
+			mine := filepath.Join(dir, "x.nsys-rep")
+			require.NoError(t, os.WriteFile(mine, []byte("other!!"), 0o600))
+			d := downloads(t, s, dir)
+			_, _, err := d.Fetch(t.Context(), r, "x.nsys-rep")
+			require.ErrorContains(t, err, "there is another file of that name; overwrite it with --force")
+			got, err := os.ReadFile(mine)
+			require.NoError(t, err)
+			assert.Equal(t, "other!!", string(got))
+			d.Force = true
+			outcome, _, err := d.Fetch(t.Context(), r, "x.nsys-rep")
+			require.NoError(t, err)
+			assert.Equal(t, download.Downloaded, outcome)
+			got, err = os.ReadFile(mine)
+			require.NoError(t, err)
+			assert.Equal(t, "content", string(got))
+		})
+	}
+}
+
+// large is a report in a container whose file has no end.
+type large struct {
+	source
+	sent int64
+}
+
+func (l *large) Copy(_ context.Context, _ *v1alpha1.Report, to io.Writer) error {
+	for piece := make([]byte, 1<<20); ; l.sent += int64(len(piece)) {
+		if _, err := to.Write(piece); err != nil {
+			return err
+		}
+	}
+}
+
+func TestFetch_LargerThanTheReport_EndsAtATenthMore(t *testing.T) {
+	dir, l := t.TempDir(), &large{}
+	r := reportOf(nil)
+	r.Status.Path, r.Status.SHA256, r.Status.Size = "/dev/zero.nsys-rep", "", 20<<20
+	d := downloads(t, &l.source, dir)
+	d.Source = l
+	_, _, err := d.Fetch(t.Context(), r, "x.nsys-rep")
+	require.ErrorContains(t, err, "the file in the container is not the report: it has more than ")
+	assert.EqualValues(t, 22<<20, l.sent)
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}

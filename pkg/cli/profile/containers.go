@@ -20,6 +20,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/cli/check"
 	"github.com/prism-gpu/prism/pkg/cli/reports"
 )
 
@@ -52,9 +53,15 @@ func (c containers) Copy(ctx context.Context, r *v1alpha1.Report, to io.Writer) 
 	if err := runs(ctx, client, r); err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	out := &keeps{to: to, failed: stop}
 	err = unlessStalled(ctx, func(ctx context.Context, came func()) error {
-		return execute(ctx, config, client, r, touching{to, came})
+		return execute(ctx, config, client, r, touching{out, came})
 	})
+	if out.err != nil {
+		return out.err
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
@@ -81,6 +88,9 @@ func runs(ctx context.Context, client kubernetes.Interface, r *v1alpha1.Report) 
 		return fmt.Errorf("the pod of that name has no container %s: it is another pod now, and %s", r.Spec.Container, gone)
 	case statuses[i].State.Running == nil:
 		return errors.New("the container does not run, and nothing can be read out of it: " + gone)
+	case !check.UsesClaim(pod, r.Spec.Container, r.Spec.Claim):
+		return fmt.Errorf("container %s of that pod does not use claim %s: it is another pod now, or the container that recorded the report named one "+
+			"that is not its own; nothing is read out of it", r.Spec.Container, r.Spec.Claim)
 	}
 	return nil
 }
@@ -105,11 +115,9 @@ func execute(ctx context.Context, config *rest.Config, client kubernetes.Interfa
 	if err != nil {
 		return err
 	}
-	out, said := &keeps{to: to}, &first{limit: maxStderr}
-	err = executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: out, Stderr: said})
+	said := &first{limit: maxStderr}
+	err = executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: to, Stderr: said})
 	switch text := reports.Escape(strings.TrimSpace(said.String())); {
-	case out.err != nil:
-		return out.err
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
@@ -135,16 +143,18 @@ func (w touching) Write(b []byte) (int, error) {
 	return w.to.Write(b)
 }
 
-// keeps keeps the error of a writer: streams of a container report their own.
+// keeps keeps the error of a writer: streams of a container report their own, and read what the container goes on sending. failed ends that.
 type keeps struct {
-	to  io.Writer
-	err error
+	to     io.Writer
+	failed func()
+	err    error
 }
 
 func (k *keeps) Write(b []byte) (int, error) {
 	n, err := k.to.Write(b)
 	if err != nil {
 		k.err = err
+		k.failed()
 	}
 	return n, err
 }

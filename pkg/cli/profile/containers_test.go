@@ -11,9 +11,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
+
+// endless is the content of a file that has no end.
+const endless = "endless"
 
 // executes answers requests to execute a program in pod train, as the API server does: with the content of a file, or with what the program
 // says and its exit code.
@@ -21,7 +25,16 @@ func (s *server) executes(t *testing.T, content, said string, code int) {
 	t.Helper()
 	s.objects["/api/v1/namespaces/team/pods/train"] = map[string]any{
 		"kind": "Pod", "apiVersion": "v1", "metadata": metav1.ObjectMeta{Name: "train", Namespace: "team"},
-		"status": map[string]any{"containerStatuses": []any{map[string]any{"name": "main", "state": map[string]any{"running": map[string]any{}}}}},
+		"spec": corev1.PodSpec{
+			ResourceClaims: []corev1.PodResourceClaim{{Name: "of-the-pod", ResourceClaimName: new("gpu")}},
+			Containers: []corev1.Container{
+				{Name: "main", Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "of-the-pod"}}}}, {Name: "sidecar"},
+			},
+		},
+		"status": map[string]any{"containerStatuses": []any{
+			map[string]any{"name": "main", "state": map[string]any{"running": map[string]any{}}},
+			map[string]any{"name": "sidecar", "state": map[string]any{"running": map[string]any{}}},
+		}},
 	}
 	s.intercept = func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, "/pods/train/exec") {
@@ -39,6 +52,11 @@ func (s *server) executes(t *testing.T, content, said string, code int) {
 			return true
 		}
 		defer func() { _ = conn.Close() }()
+		for content == endless {
+			if _, err := streams[1].Write(make([]byte, 1<<10)); err != nil {
+				return true
+			}
+		}
 		_, _ = streams[1].Write([]byte(content))
 		_, _ = streams[2].Write([]byte(said))
 		status := metav1.Status{Status: metav1.StatusSuccess}
@@ -83,5 +101,35 @@ func TestDownload_InContainerFails_SaysWhy(t *testing.T) {
 		require.Error(t, err)
 		assert.Contains(t, errOut, want)
 		assert.Empty(t, files(t, dir), "a part of a report in a container cannot be continued")
+	}
+}
+
+// TestDownload_EndlessFileInContainer_Ended: no more is read than a tenth beyond the size of the report.
+func TestDownload_EndlessFileInContainer_Ended(t *testing.T) {
+	s, dir := newServer(t), t.TempDir()
+	r := s.add("a-1", nil)
+	r.Status.Path, r.Status.File, r.Status.SHA256, r.Status.Size = "/out/a b;$(x)", "", "", 10<<10
+	s.executes(t, endless, "", 0)
+	_, errOut, err := s.run(t.Context(), t, "download", "a-1", "-O", dir)
+	require.Error(t, err)
+	assert.Contains(t, errOut, "downloading report a-1: the file in the container is not the report: it has more than 11264 bytes, and the report has "+
+		"10240; copy it with kubectl cp if you want it all the same\n")
+	assert.Empty(t, files(t, dir))
+}
+
+// TestDownload_OtherContainer_NothingRead: pod and container are names that the recording container chose.
+func TestDownload_OtherContainer_NothingRead(t *testing.T) {
+	for container, claim := range map[string]string{"sidecar": "gpu", "main": "other"} {
+		s, dir := newServer(t), t.TempDir()
+		r := s.add("a-1", nil)
+		r.Spec.Container, r.Spec.Claim = container, claim
+		r.Status.Path, r.Status.File, r.Status.SHA256, r.Status.Size = "/out/a b;$(x)", "", "", 0
+		s.executes(t, "a secret", "", 0)
+		_, errOut, err := s.run(t.Context(), t, "download", "a-1", "-O", dir)
+		require.Error(t, err)
+		assert.Contains(t, errOut, "container "+container+" of that pod does not use claim "+claim+": ")
+		assert.Empty(t, s.asked("GET /api/v1/namespaces/team/pods/train/exec"))
+		assert.Empty(t, s.asked("POST /api/v1/namespaces/team/pods/train/exec"))
+		assert.Empty(t, files(t, dir))
 	}
 }

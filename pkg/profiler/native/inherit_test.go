@@ -115,6 +115,7 @@ func TestRun_FileName_ReducedPlaceholders(t *testing.T) {
 	assert.Equal(t, n["file"]+".qdstrm\n", output)
 	where := "/run/work/__/ns/" + n["file"]
 	assert.Equal(t, where+" "+where+".qdstrm", n["path"], "the last one is what it turned out to be")
+	assert.Regexp(t, `^[1-9][0-9]*$`, n["size"], "downloads are bounded by it")
 	assert.Equal(t, finished, n["state"])
 }
 

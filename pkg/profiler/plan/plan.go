@@ -170,8 +170,12 @@ func uuid(r *checkpoint.Result) string {
 
 // Claim is how the claim's reports are kept.
 func Claim(r *checkpoint.Record, c *v1alpha1.ProfilerConfig, tool Tool, node string) store.Claim {
+	dir := runplan.Results
+	if *c.Output.Type == v1alpha1.OutputContainerPath {
+		dir = *c.Output.Path
+	}
 	return store.Claim{
 		UID: r.Claim.UID, Namespace: r.Claim.Namespace, Name: r.Claim.Name, Node: node, Tool: tool.Version,
-		MaxBytes: c.Output.MaxBytes.Value(), Retention: c.Output.Retention.Duration,
+		MaxBytes: c.Output.MaxBytes.Value(), Retention: c.Output.Retention.Duration, Dir: dir,
 	}
 }

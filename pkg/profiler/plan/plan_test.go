@@ -163,6 +163,17 @@ func TestEdits_DevicesOfRequest_HookOnce(t *testing.T) {
 	assert.Equal(t, []string{"1", "2"}, devices)
 }
 
+// TestClaim_OutputPath_FolderOfReports: reports that stay in their container are in that folder, no others stay.
+func TestClaim_OutputPath_FolderOfReports(t *testing.T) {
+	t.Parallel()
+	r, c := configOf(t, func(c *v1alpha1.ProfilerConfig) {
+		c.Output = &v1alpha1.ProfilerOutput{Type: new(v1alpha1.OutputContainerPath), Path: new("/out/{POD}")}
+	})
+	assert.Equal(t, "/out/{POD}", Claim(r, c, tool, "n1").Dir)
+	r, c = configOf(t, nil)
+	assert.Equal(t, "/run/prism/results", Claim(r, c, tool, "n1").Dir)
+}
+
 func TestConfig_Damaged_NamesClaim(t *testing.T) {
 	t.Parallel()
 	_, err := Config(&checkpoint.Record{Claim: checkpoint.Claim{Namespace: "ns", Name: "claim"}, Profile: json.RawMessage("{")})

@@ -57,7 +57,8 @@ type Report struct {
 	// File is the name that the report is downloaded under; Path where it is in the container, for reports that stay there.
 	File string `json:"file,omitempty"`
 	Path string `json:"path,omitempty"`
-	// Size is in bytes; SHA256 in hex. Both are those of the file that can be downloaded.
+	// Size is in bytes; SHA256 in hex. Both are those of the file that can be downloaded; of one that stays in its container the size is what the
+	// container says, and there is no SHA256.
 	Size   int64  `json:"size,omitempty"`
 	SHA256 string `json:"sha256,omitempty"`
 }

@@ -36,8 +36,13 @@ type evictions struct {
 	of      func(*report.Report) int64
 }
 
-// size is how many bytes of the node a report takes.
-func size(r *report.Report) int64 { return r.Size }
+// size is how many bytes of the node a report takes: none if it stays in its container.
+func size(r *report.Report) int64 {
+	if r.SHA256 == "" {
+		return 0
+	}
+	return r.Size
+}
 
 func one(*report.Report) int64 { return 1 }
 

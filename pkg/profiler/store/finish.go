@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -69,13 +70,16 @@ func (s *Store) finish(copying *copies, dir *os.File, r report.Report, said note
 
 // stays is about a report that the tool wrote elsewhere in the container: what the note says of it is all that is known.
 func stays(r report.Report, said note) report.Report {
+	if bytes, err := strconv.ParseInt(said["size"], 10, 64); err == nil && bytes > 0 && bytes <= maxSize {
+		r.Size = bytes
+	}
 	switch suffix := path.Ext(r.Path); {
 	case said["state"] == "Finished" && suffix == readySuffix:
 		r.State, r.File = report.Ready, r.File+suffix
 	case said["state"] == "Finished" && suffix == rawSuffix:
 		r.State, r.File = report.Raw, r.File+suffix
 	default:
-		r.State, r.Path, r.Message = report.Lost, "", said.message()
+		r.State, r.Path, r.Size, r.Message = report.Lost, "", 0, said.message()
 		if r.Reason == "" {
 			r.Reason = reasonNoReport
 		}

@@ -28,6 +28,9 @@ type Claim struct {
 	MaxBytes int64 `json:"maxBytes,omitempty"`
 	// Retention is how long reports are kept after their process exited; 0 is for ever.
 	Retention time.Duration `json:"retention,omitempty"`
+	// Dir is the folder in the container where reports stay, with placeholders, or that of the inbox; empty: an earlier version prepared the
+	// claim, and it is not known.
+	Dir string `json:"dir,omitempty"`
 }
 
 // index is what is kept of a claim.
@@ -80,7 +83,7 @@ func (c *index) report(id string) *report.Report {
 // bytes are those of the files that were stored.
 func (c *index) bytes() (all int64) {
 	for _, r := range c.Reports {
-		all += r.Size
+		all += size(r)
 	}
 	return all
 }

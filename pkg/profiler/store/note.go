@@ -16,6 +16,8 @@ const (
 	maxNote = 64 << 10
 	// maxField bounds a value of a note in the index, in bytes.
 	maxField = 253
+	// maxSize bounds the size of a report that stays in its container, in bytes.
+	maxSize = 1 << 50
 	// maxFile bounds the name that a report is downloaded under, maxPath where it is in its container.
 	maxFile, maxPath = 200, 1024
 )
@@ -26,7 +28,7 @@ type note map[string]string
 // noteKeys are those that are read.
 var noteKeys = map[string]bool{
 	"pod": true, "namespace": true, "container": true, "process": true, "pid": true, "started": true, "file": true, "state": true,
-	"reason": true, "exited": true, "path": true, "message": true,
+	"reason": true, "exited": true, "path": true, "size": true, "message": true,
 }
 
 // parseNote reads complete lines; others, and unknown keys, are left out.
@@ -51,8 +53,9 @@ func (n note) message() string { return escape(n["message"], maxField) }
 // over says that the supervisor wrote its last state.
 func (n note) over() bool { return n["state"] == "Finished" || n["state"] == "Failed" }
 
-// fill takes over what the note says, escaped and bounded. The claim's own fields are not the container's to say.
-func (n note) fill(r *report.Report, now time.Time) {
+// fill takes over what the note says, escaped and bounded. The claim's own fields are not the container's to say, and a report stays nowhere
+// else than where the claim wants it.
+func (n note) fill(r *report.Report, of *Claim, now time.Time) {
 	r.Pod, r.Container = escape(n["pod"], maxField), escape(n["container"], maxField)
 	r.Process = escape(path.Base("/"+n["process"]), maxField)
 	if r.Process == "/" {
@@ -68,8 +71,8 @@ func (n note) fill(r *report.Report, now time.Time) {
 		r.Ended = &at
 	}
 	r.File = fileName(n["file"], r.ID)
-	if at := n["path"]; path.IsAbs(at) {
-		r.Path = escape(at, maxPath)
+	if at := escape(n["path"], maxPath); of.stays(at) {
+		r.Path = at
 	}
 	if reason := n["reason"]; isReason(reason) {
 		r.Reason = reason

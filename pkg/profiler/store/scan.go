@@ -127,7 +127,7 @@ func (s *Store) session(copying *copies, uid string, inbox *os.File, name string
 	if is == unread {
 		return false, nil
 	}
-	said.fill(&r, s.Now())
+	said.fill(&r, &claim, s.Now())
 	if is == live {
 		copying.put(s, r, known == nil)
 		return false, nil
@@ -191,7 +191,7 @@ func (c *copies) put(s *Store, r report.Report, first bool) {
 	if r.State == report.Lost {
 		c.lost--
 	}
-	c.taken += r.Size
+	c.taken += size(&r)
 	s.put(r)
 }
 

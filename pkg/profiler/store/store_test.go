@@ -125,6 +125,14 @@ func TestScan_ReportElsewhere_Path(t *testing.T) {
 			"path=/work/r.nsys-rep\nreason=FellBackUnprofiled\n" + strings.Replace(finished, "Finished", "Failed", 1),
 			report.Report{State: report.Lost, File: "a_.._b_c", Reason: "FellBackUnprofiled"},
 		},
+		"sized": {
+			"size=7\npath=/work/r.nsys-rep\n" + finished,
+			report.Report{State: report.Ready, File: "a_.._b_c.nsys-rep", Path: "/work/r.nsys-rep", Size: 7},
+		},
+		"sized beyond sense": {
+			"size=9223372036854775807\npath=/work/r.nsys-rep\n" + finished,
+			report.Report{State: report.Ready, File: "a_.._b_c.nsys-rep", Path: "/work/r.nsys-rep"},
+		},
 		"relative": {"path=r.nsys-rep\n" + finished, report.Report{State: report.Lost, File: "a_.._b_c", Reason: reasonNoReport}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -355,8 +355,10 @@ bool report_note(struct run *run)
 		report_path(run, extensions[i], path);
 		if (lstat(path, &status) < 0 || !S_ISREG(status.st_mode) || status.st_size == 0)
 			continue;
-		if (elsewhere(run))
+		if (elsewhere(run)) {
+			note_number(run, "size", status.st_size);
 			note_add(run, "path", path);
+		}
 		return true;
 	}
 	return false;

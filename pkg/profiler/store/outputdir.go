@@ -1,0 +1,30 @@
+package store
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// placeholder is what stands for the name of something in a folder's template.
+var placeholder = regexp.MustCompile(`%?\{[^{}]*\}`)
+
+// placeholderValue matches what the profiler writes for one: no slash.
+const placeholderValue = `[A-Za-z0-9._-]*`
+
+// stays reports whether a path in the container is one of a file in the claim's folder for reports.
+func (c *Claim) stays(file string) bool {
+	if !path.IsAbs(file) || slices.Contains(strings.Split(file, "/"), "..") {
+		return false
+	}
+	if c.Dir == "" {
+		return true
+	}
+	parts := placeholder.Split(c.Dir, -1)
+	for i := range parts {
+		parts[i] = regexp.QuoteMeta(parts[i])
+	}
+	pattern, err := regexp.Compile("^" + strings.Join(parts, placeholderValue) + "/[^/]+$")
+	return err == nil && pattern.MatchString(file)
+}
