@@ -42,6 +42,7 @@ func (e *Exporter) send(ctx context.Context) error {
 		return fmt.Errorf("--otlp-endpoint: %w", err)
 	}
 	var sent *round
+	var sums metrics.OTelSums
 	said := ""
 	for {
 		select {
@@ -54,7 +55,7 @@ func (e *Exporter) send(ctx context.Context) error {
 			continue
 		}
 		sent = now
-		err := sendRound(ctx, exporter, now.join().OTel(), instrumentation.Scope{Name: "prism-exporter", Version: e.adapters.Version})
+		err := sendRound(ctx, exporter, sums.OTel(now.join(), time.Now()), instrumentation.Scope{Name: "prism-exporter", Version: e.adapters.Version})
 		if err != nil && ctx.Err() == nil {
 			e.otlpErrors.Add(1)
 			if err.Error() != said {
@@ -112,7 +113,9 @@ func otelMetrics(all []metrics.OTelMetric, now time.Time) []metricdata.Metrics {
 	for _, m := range all {
 		points := make([]metricdata.DataPoint[float64], 0, len(m.Points))
 		for _, p := range m.Points {
-			points = append(points, metricdata.DataPoint[float64]{Attributes: attribute.NewSet(attributes(p.Attributes)...), Time: now, Value: p.Value})
+			points = append(points, metricdata.DataPoint[float64]{
+				Attributes: attribute.NewSet(attributes(p.Attributes)...), StartTime: p.Start, Time: now, Value: p.Value,
+			})
 		}
 		var data metricdata.Aggregation = metricdata.Gauge[float64]{DataPoints: points}
 		if m.Kind != metrics.OTelGauge {

@@ -46,14 +46,14 @@ func TestSend_Collector_ResourcePerContainer(t *testing.T) {
 	t.Parallel()
 	url, got := receive(t)
 	f := newFixture(t, &config.Exporter{OTLPEndpoint: url, Sampling: config.Sampling{Interval: config.Duration{Duration: time.Second}}})
-	board := &metrics.GPU{Identity: metrics.Identity{UUID: "GPU-1", Name: "NVIDIA H100"}, Up: true, At: time.Unix(1, 0), Interval: time.Second}
+	board := &metrics.GPU{Identity: metrics.Identity{UUID: "GPU-1", Name: "NVIDIA H100"}, Up: true, At: time.Unix(100, 0), Began: time.Unix(99, 0), Interval: time.Second}
 	board.Values.Set(metrics.FieldUtilization, 0.5)
 	board.Values.Set(metrics.FieldMemoryUsed, 1024)
 	board.Values.Set(metrics.FieldMemoryTotal, 4096)
 	board.Values.Set(metrics.FieldEnergy, 7)
 	f.sampler.snapshot.Store(&metrics.Snapshot{Generation: 1, GPUs: []*metrics.GPU{board}})
 	f.allocations.list = &metrics.Allocations{Generation: 1, List: []metrics.Allocation{{
-		Namespace: "team", Claim: "claim", ClaimUID: "uid", Request: "gpu", Pool: "node-a", Device: "gpu-0", GPU: "GPU-1",
+		Namespace: "team", Claim: "claim", ClaimUID: "uid", Request: "gpu", Pool: "node-a", Device: "gpu-0", GPU: "GPU-1", Since: time.Unix(50, 0),
 		Containers: []metrics.Container{{Namespace: "team", Pod: "trainer", PodUID: "pod-uid", Name: "main", ID: "id"}},
 	}}}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -83,8 +83,13 @@ func TestSend_Collector_ResourcePerContainer(t *testing.T) {
 	energy := seen["trainer hw.energy"].GetSum()
 	assert.True(t, energy.GetIsMonotonic())
 	assert.Equal(t, otlpmetrics.AggregationTemporality_AGGREGATION_TEMPORALITY_CUMULATIVE, energy.GetAggregationTemporality())
+	assert.InDelta(t, 0, energy.GetDataPoints()[0].GetAsDouble(), 0, "what was used before is not the container's")
 	usage := seen["trainer hw.gpu.memory.usage"].GetSum()
 	assert.False(t, usage.GetIsMonotonic())
+	for _, sum := range []*otlpmetrics.Sum{energy, usage} {
+		assert.EqualValues(t, time.Unix(50, 0).UnixNano(), sum.GetDataPoints()[0].GetStartTimeUnixNano(), "when the claim was prepared")
+	}
+	assert.NotZero(t, seen[" hw.status"].GetSum().GetDataPoints()[0].GetStartTimeUnixNano(), "when the exporter began")
 	assert.InDelta(t, 1024, usage.GetDataPoints()[0].GetAsDouble(), 0)
 	assert.Contains(t, seen, " hw.status", "the node has the rest")
 }

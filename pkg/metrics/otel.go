@@ -3,6 +3,7 @@ package metrics
 import (
 	"math"
 	"slices"
+	"time"
 )
 
 // OTelResource is what has metrics in OpenTelemetry: the node, or a container. Its metrics are those of the hardware conventions.
@@ -33,10 +34,11 @@ type OTelMetric struct {
 	Points                  []OTelPoint
 }
 
-// OTelPoint is one value.
+// OTelPoint is one value. Start is when a sum began: the claim was prepared; zero: before it is known. Gauges have none.
 type OTelPoint struct {
 	Attributes []OTelAttribute
 	Value      float64
+	Start      time.Time
 }
 
 // otelRow says how a field is shown in OpenTelemetry.
@@ -83,13 +85,13 @@ func (j *Joined) OTel() []OTelResource {
 	node := newResource("host.name", j.exporter.Node, "k8s.node.name", j.exporter.Node)
 	all := []*resource{node}
 	containers := map[string]*resource{}
-	of := func(h *holder) *resource {
+	of := func(d *device, h *holder) *resource {
 		key := h.Namespace + "/" + h.Pod + "/" + h.Name
 		if containers[key] == nil {
-			containers[key] = newResource("host.name", j.exporter.Node, "k8s.node.name", j.exporter.Node, "k8s.namespace.name", h.Namespace,
-				"k8s.pod.name", h.Pod, "k8s.pod.uid", h.PodUID, "k8s.container.name", h.Name, "container.id", h.ID)
+			containers[key] = newResource(j.container(&h.Container)...)
 			all = append(all, containers[key])
 		}
+		containers[key].since = d.since(h)
 		return containers[key]
 	}
 	for _, b := range j.boards {
@@ -100,8 +102,8 @@ func (j *Joined) OTel() []OTelResource {
 			}
 			if d.exclusive() && !d.stale() {
 				h := d.holders[0]
-				of(h).device(d, h.memory)
-				of(h).share(d, h.memory)
+				of(d, h).device(d, h.memory)
+				of(d, h).share(d, h.memory)
 				if rest := b.rest(d); rest > 0 {
 					node.usage(d, rest)
 				}
@@ -111,7 +113,7 @@ func (j *Joined) OTel() []OTelResource {
 				node.device(d, b.rest(d))
 			}
 			for _, h := range d.holders {
-				of(h).part(d, h)
+				of(d, h).part(d, h)
 			}
 		}
 		if b.Up && len(b.migs) > 0 {
@@ -119,6 +121,24 @@ func (j *Joined) OTel() []OTelResource {
 		}
 	}
 	return withMetrics(all)
+}
+
+// container are the attributes of a container, keys and values in turn.
+func (j *Joined) container(c *Container) []string {
+	return []string{
+		"host.name", j.exporter.Node, "k8s.node.name", j.exporter.Node, "k8s.namespace.name", c.Namespace,
+		"k8s.pod.name", c.Pod, "k8s.pod.uid", c.PodUID, "k8s.container.name", c.Name, "container.id", c.ID,
+	}
+}
+
+// since is when the claims of a container that has the device were prepared; zero: before any round.
+func (d *device) since(h *holder) (at time.Time) {
+	for _, a := range d.allocations {
+		if slices.Contains(h.claims, a.ClaimUID) && a.Since.After(at) {
+			at = a.Since
+		}
+	}
+	return at
 }
 
 // withMetrics are the resources that have any.
@@ -136,10 +156,12 @@ func withMetrics(all []*resource) []OTelResource {
 type resource struct {
 	OTelResource
 	byName map[string]int
+	// since is when the sums began that are added.
+	since time.Time
 }
 
 func newResource(pairs ...string) *resource {
-	return &resource{OTelResource{Attributes: attributes(pairs...)}, map[string]int{}}
+	return &resource{OTelResource: OTelResource{Attributes: attributes(pairs...)}, byName: map[string]int{}}
 }
 
 // attributes are keys and values in turn, without those that are empty.
@@ -164,6 +186,9 @@ func (r *resource) add(name, unit, help string, kind OTelKind, value float64, of
 		r.Metrics = append(r.Metrics, OTelMetric{Name: name, Description: help, Unit: unit, Kind: kind})
 	}
 	point := OTelPoint{Value: value}
+	if kind != OTelGauge {
+		point.Start = r.since
+	}
 	for _, list := range of {
 		point.Attributes = append(point.Attributes, list...)
 	}
