@@ -48,7 +48,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	gone := dropping(machine.State.profiles)
 	statuses := newStatuses(ctx, cfg, api, calls, gone)
 	profiles := newProfiling(ctx, machine, api.Claims)
-	core, err := newCore(ctx, machine, layout.Layout, profiles.profiler(), coreReports{
+	core, err := newCore(ctx, machine, layout.Layout, profiles, coreReports{
 		events: api.Events, retrying: func(rc *resourceapi.ResourceClaim, cause error) {
 			gone(string(rc.UID))
 			retrying(ctx, statuses, rc, cause)

@@ -8,7 +8,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
-	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/layout"
 	"github.com/prism-gpu/prism/pkg/mps"
@@ -40,7 +39,7 @@ type coreReports struct {
 }
 
 // newCore builds what prepares claims on a machine that has opened its files. Claims can be unprepared from then on, and prepared after begin.
-func newCore(ctx context.Context, m *Machine, l *Layout, profiler claim.Profiler, reports coreReports) (*Core, error) {
+func newCore(ctx context.Context, m *Machine, l *Layout, profiler *profiling, reports coreReports) (*Core, error) {
 	c := &Core{Machine: m, layout: l}
 	settings := m.Settings()
 	settings.Retrying = reports.retrying

@@ -113,8 +113,8 @@ type Advertised interface {
 	Flags() *v1alpha1.NodeFlags
 }
 
-// Ports returns what a transaction on this machine works on. The profiler is nil where no processes are profiled. Events are about the node.
-func (m *Machine) Ports(advertised Advertised, profiler claim.Profiler, recorder events.Recorder) prepare.Ports {
+// Ports returns what a transaction on this machine works on. Profiler is nil where no processes are profiled. Events are about the node.
+func (m *Machine) Ports(advertised Advertised, profiler *profiling, recorder events.Recorder) prepare.Ports {
 	host := m.adapters.Host
 	open := m.Inventory.MIGDriver
 	mode := mig.Mode{Driver: open, Shown: m.Inventory.MIGMode, Changed: m.Inventory.Refresh}
@@ -127,10 +127,10 @@ func (m *Machine) Ports(advertised Advertised, profiler claim.Profiler, recorder
 	return prepare.Ports{
 		Records: m.State.Records,
 		Locks:   m.State.Locks,
-		Planner: claim.Source{
+		Planner: planner{claim.Source{
 			Driver: m.cfg.DriverName, NodeName: m.cfg.NodeName, Monitor: published(m.cfg).Monitor, Families: all.claim(),
-			Advertised: advertised.Now, Standby: advertised.Standby, Recent: recentlyAllocated(m.adapters.Now), Exporter: m.cfg.Exporter, Profiler: profiler,
-		},
+			Advertised: advertised.Now, Standby: advertised.Standby, Recent: recentlyAllocated(m.adapters.Now), Exporter: m.cfg.Exporter,
+		}, profiler},
 		Specs:         claimFiles{builder, cdi.Files{Dir: m.State.Specs, Metrics: metrics}, m.State.profiles},
 		Steps:         reportingClients(all.steps(advertised), recorder),
 		Preconditions: map[string]prepare.Precondition{claim.PreconditionMIGMode: mode, claim.PreconditionNoMIGMode: mode},

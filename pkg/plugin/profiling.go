@@ -61,12 +61,28 @@ func newProfiling(ctx context.Context, m *Machine, client kubernetes.Interface) 
 	return p
 }
 
-// profiler is what claims are planned with.
-func (p *profiling) profiler() claim.Profiler {
-	if p == nil {
-		return nil
+// planner plans claims, within the time of the call that it does so for.
+type planner struct {
+	claim.Source
+	profiling *profiling // nil: processes are not profiled
+}
+
+// Resolve implements prepare.Planner. A claim whose caller has gone is not planned without what could not be read for it.
+func (p planner) Resolve(ctx context.Context, rc *resourceapi.ResourceClaim) (*claim.Plan, error) {
+	if p.profiling != nil {
+		p.Profiler = profilingCall{p.profiling, ctx}
 	}
-	return p
+	plan, err := p.Source.Resolve(rc)
+	if err == nil && ctx.Err() != nil {
+		return nil, fmt.Errorf("planning the claim: %w", ctx.Err())
+	}
+	return plan, err
+}
+
+// profilingCall implements claim.Profiler for one call.
+type profilingCall struct {
+	*profiling
+	ctx context.Context //nolint:containedctx // of the call; package claim, which is pure, passes none on
 }
 
 // watch reads the rules again whenever the ConfigMap changes, until the context ends.
@@ -137,8 +153,8 @@ func (p *profiling) known(ctx context.Context) *rules.Rules {
 }
 
 // Defaults are those of the cluster whose conditions are true of the claim.
-func (p *profiling) Defaults(rc *resourceapi.ResourceClaim) ([]*v1alpha1.ProfilerConfig, error) {
-	ctx, stop := context.WithTimeout(context.Background(), labelsTimeout)
+func (p profilingCall) Defaults(rc *resourceapi.ResourceClaim) ([]*v1alpha1.ProfilerConfig, error) {
+	ctx, stop := context.WithTimeout(p.ctx, labelsTimeout)
 	defer stop()
 	known := p.known(ctx)
 	if known == nil {
@@ -159,8 +175,8 @@ func (p *profiling) Defaults(rc *resourceapi.ResourceClaim) ([]*v1alpha1.Profile
 }
 
 // Limit applies the cluster's policy.
-func (p *profiling) Limit(namespace string, config *v1alpha1.ProfilerConfig) error {
-	ctx, stop := context.WithTimeout(context.Background(), labelsTimeout)
+func (p profilingCall) Limit(namespace string, config *v1alpha1.ProfilerConfig) error {
+	ctx, stop := context.WithTimeout(p.ctx, labelsTimeout)
 	defer stop()
 	known := p.known(ctx)
 	if known == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/cdi"
@@ -290,6 +293,43 @@ func TestProfiling_RulesNotRead_ClaimRetried(t *testing.T) {
 		rc.Status.Allocation.Devices.Config = nil
 		require.NoError(t, prepared(t.Context(), p, rc))
 	})
+}
+
+// silent is an API server that answers no request.
+type silent struct{}
+
+func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+// TestPrepare_CallEnds_APIServerNotAwaited: the call of the kubelet, or the stop of the plugin, bounds what is read for profiles too, and a claim
+// is not prepared without what the time did not suffice for.
+func TestPrepare_CallEnds_APIServerNotAwaited(t *testing.T) {
+	t.Parallel()
+	for name, unread := range map[string]func(p *profiling, client kubernetes.Interface){
+		"policy and defaults": func(p *profiling, client kubernetes.Interface) {
+			p.client = client
+			p.rules.Store(nil)
+		},
+		"labels": func(p *profiling, client kubernetes.Interface) { p.labels.read.Client = client },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://server", Transport: silent{}})
+				require.NoError(t, err)
+				n := profilingNode(t, "defaults: [{namespaceSelector: {}, config: {captureEnvironment: true}}]", "2023.4.4")
+				p := n.build(t)
+				unread(p.profiles, client)
+				ctx, stop := context.WithTimeout(t.Context(), labelsTimeout/4)
+				defer stop()
+				began := time.Now()
+				require.ErrorIs(t, prepared(ctx, p, n.profiledClaim(t, "")), context.DeadlineExceeded)
+				assert.Less(t, time.Since(began), labelsTimeout/4)
+			})
+		})
+	}
 }
 
 // TestProfiling_RulesReadLate_DefaultsApplied: the API server did not answer when the plugin started, and does when a claim is prepared.

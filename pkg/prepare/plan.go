@@ -36,7 +36,7 @@ func (p planning) plan(ctx context.Context, rc *resourceapi.ResourceClaim, e ear
 // resolve makes the plan. A claim that was prepared with a pre-created MIG device is refused as long as that device is missing, and
 // keeps its record: the plugin creates none in its place.
 func (p planning) resolve(ctx context.Context, rc *resourceapi.ResourceClaim, before *checkpoint.Record) (*claim.Plan, error) {
-	plan, err := p.planner.Resolve(rc)
+	plan, err := p.planner.Resolve(ctx, rc)
 	if before == nil || !slices.ContainsFunc(before.Results, isStatic) {
 		return plan, err
 	}

@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"context"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -38,12 +39,12 @@ type Specs interface {
 	Holds(claimUID string, devices []string) bool
 }
 
-// Planner reads claims; claim.Source against the node's present state is the real one.
+// Planner reads claims, as claim.Source does against the node's present state.
 type Planner interface {
 	// AllocationKeys lists this driver's allocation results as they stand in the claim.
 	AllocationKeys(rc *resourceapi.ResourceClaim) []claim.AllocationKey
-	// Resolve returns a plan, or a *claim.Refusal with the reason why there is none.
-	Resolve(rc *resourceapi.ResourceClaim) (*claim.Plan, error)
+	// Resolve returns a plan, or a *claim.Refusal with the reason why there is none. When the context has ended it returns an error.
+	Resolve(ctx context.Context, rc *resourceapi.ResourceClaim) (*claim.Plan, error)
 }
 
 // Ports is what a Transaction works on.

@@ -240,7 +240,7 @@ func (w *world) source() claim.Source {
 	}}
 }
 
-func (p planner) Resolve(rc *resourceapi.ResourceClaim) (*claim.Plan, error) {
+func (p planner) Resolve(_ context.Context, rc *resourceapi.ResourceClaim) (*claim.Plan, error) {
 	plan, err := p.Source.Resolve(rc)
 	if err != nil {
 		return nil, err

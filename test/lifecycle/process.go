@@ -231,8 +231,8 @@ type planner struct {
 }
 
 // Resolve adds the effects to every GPU that the claim owns.
-func (p planner) Resolve(rc *resourceapi.ResourceClaim) (*claim.Plan, error) {
-	plan, err := p.Planner.Resolve(rc)
+func (p planner) Resolve(ctx context.Context, rc *resourceapi.ResourceClaim) (*claim.Plan, error) {
+	plan, err := p.Planner.Resolve(ctx, rc)
 	if err != nil || p.effects == nil {
 		return plan, err
 	}
