@@ -107,6 +107,7 @@ var Tests = []Test{
 	{"TestProfile_NoLoader_RunsUnprofiled", profile, core, []string{"profiles"}},
 	{"TestProfile_Server_ReportOutlivesPod", profile, core, []string{"profiles"}},
 	{"TestProfile_Strangers_Forbidden", profile, core, []string{"profiles"}},
+	{"TestProfile_TenantTakesAll_OthersServed", profile, second, []string{"profiles", "admission"}},
 	{"TestProfile_API_Available", profile, core, []string{"profiles"}},
 	{"TestProfile_Demo_Recorded", profile, core, []string{"profiles"}},
 	{"TestProfile_Samples_Lookahead", profile, core, []string{"profiles"}},

@@ -1,0 +1,129 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/prism-gpu/prism/test/images"
+)
+
+// holdsConnections opens connections to an address, keeps those that stay open, and says how many.
+const holdsConnections = `import socket, sys, time
+held = []
+for _ in range(200):
+    s = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=30)
+    s.settimeout(0.2)
+    try:
+        s.recv(1)
+    except socket.timeout:
+        held.append(s)
+    except OSError:
+        pass
+print("holds", len(held), flush=True)
+time.sleep(3600)`
+
+// admissionPort is that of the controller, and connectionsOfAddress how many one address has there (pkg/listen.Admission).
+const admissionPort, connectionsOfAddress = "9443", 16
+
+// TestProfile_TenantTakesAll_OthersServed: a tenant holds connections to the controller, and asks for reports as often as it can. Others wait for
+// no answer because of that, and their webhook answers.
+func TestProfile_TenantTakesAll_OthersServed(t *testing.T) {
+	ns := profiled(t, 1)
+	other := newNamespace(t, ns.cluster)
+	ns.createProfiled("owned", `{}`, nil, inPrograms("main", "python3", "/opt/facts.py"))
+	r := ns.reportsOf("owned", 1, "Ready")[0]
+
+	other.create(workload{
+		name: "flood", image: images.ProgramsImage, command: []string{"python3", "-c", holdsConnections, other.controllerAddress(), admissionPort},
+	})
+	other.prints("flood", "main", fmt.Sprintf("holds %d\n", connectionsOfAddress))
+
+	greedy, polite := other.client("greedy", other), ns.client("polite", ns)
+	path := func(namespace string) string { return "/apis/" + reportsVersion + "/namespaces/" + namespace + "/reports" }
+	ask := func(client rest.Interface, path string) error {
+		return client.Get().AbsPath(path).MaxRetries(0).Do(context.Background()).Error()
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var asking sync.WaitGroup
+	refused := make(chan error, 1)
+	for range 200 {
+		asking.Go(func() {
+			for ctx.Err() == nil {
+				if err := ask(greedy, path(other.name)+"/none"); apierrors.IsTooManyRequests(err) {
+					select {
+					case refused <- err:
+					default:
+					}
+				}
+			}
+		})
+	}
+	require.ErrorContains(t, <-refused, "too many requests", "one user has no more than its bound")
+	for range 10 {
+		require.NoError(t, ask(polite, path(ns.name)))
+		require.NoError(t, ask(polite, path(ns.name)+"/"+r.Metadata.Name))
+	}
+	err := ns.answered(func() error { return ns.createText(migWithInterval) }, "resourceclaim", "mig")
+	ns.isDenied("mig", err, "GPUConfig.sharing with strategy TimeSlicing is not supported for a MIG device")
+	stop()
+	asking.Wait()
+	ns.carriesOutOptions(r)
+}
+
+// carriesOutOptions has a user with the role edit delete a report as a dry run, and with the UID of another one.
+func (ns *namespace) carriesOutOptions(r reportOf) {
+	ns.t.Helper()
+	line := ns.userWith("editor", "edit", ns)
+	_, err := ns.run("", append(line, "delete", "--dry-run=server", "--namespace", ns.name, "reports.profiles.gpu.prism.dev", r.Metadata.Name)...)
+	require.NoError(ns.t, err)
+	_, err = ns.run(`{"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "other"}}`,
+		append(line, "delete", "--raw", strings.TrimSuffix(contentPath(ns.name, r.Metadata.Name), "/content"), "--filename=-")...)
+	require.ErrorContains(ns.t, err, "precondition failed")
+	assert.Len(ns.t, ns.allReports(), 1)
+}
+
+// controllerAddress is the IP of a pod of the controller.
+func (ns *namespace) controllerAddress() string {
+	ns.t.Helper()
+	address := ""
+	eventually(ns.t, startLimit, func() error {
+		var pods corev1.PodList
+		err := ns.get(&pods, "pods", "--namespace", system, "--selector", controllerSelector)
+		if err == nil && (len(pods.Items) == 0 || pods.Items[0].Status.PodIP == "") {
+			err = errors.New("the controller has no address")
+		}
+		if err == nil {
+			address = pods.Items[0].Status.PodIP
+		}
+		return err
+	})
+	return address
+}
+
+// client is one of the API server for a new user with the role edit in a namespace.
+func (ns *namespace) client(name string, at *namespace) rest.Interface {
+	ns.t.Helper()
+	ns.do("create", "serviceaccount", name)
+	at.do("create", "rolebinding", name, "--clusterrole", "edit", "--serviceaccount", ns.name+":"+name)
+	config, err := clientcmd.BuildConfigFromFlags("", ns.variable("KUBECONFIG"))
+	require.NoError(ns.t, err)
+	config = rest.AnonymousClientConfig(config)
+	config.BearerToken, config.QPS, config.Timeout = strings.TrimSpace(ns.do("create", "token", name)), -1, readLimit
+	client, err := kubernetes.NewForConfig(config)
+	require.NoError(ns.t, err)
+	return client.RESTClient()
+}
+
