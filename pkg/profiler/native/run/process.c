@@ -43,6 +43,11 @@ int give_back(const struct run *run)
 	return sigprocmask(SIG_SETMASK, &run->mask, NULL);
 }
 
+void adopt_none(const struct run *run)
+{
+	(void)prctl(PR_SET_CHILD_SUBREAPER, run->subreaper, 0, 0, 0);
+}
+
 static const char *value_of(const char *variable, const char *name)
 {
 	const char *rest = after(variable, name);

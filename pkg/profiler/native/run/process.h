@@ -13,6 +13,9 @@ int take_over(struct run *run);
 // give_back restores all of it, so that an execution begins with what was inherited.
 int give_back(const struct run *run);
 
+// adopt_none leaves the processes whose parents exit from now on to their next ancestor, as without this process, which needs those of nsys.
+void adopt_none(const struct run *run);
+
 // run_original executes the process in place of this one. It returns where the kernel refuses.
 void run_original(struct run *run, bool children_too);
 

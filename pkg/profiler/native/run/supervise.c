@@ -187,6 +187,7 @@ static int begin(struct run *run)
 	const char *failed = start(run);
 	run->ready = !failed;
 	if (failed) {
+		adopt_none(run);
 		pipes_remove(run);
 		note_tool_failure(run, "FellBackUnprofiled", failed);
 		if (run->plan.fail_closed)
@@ -249,6 +250,7 @@ static void conclude(struct run *run, struct recording *r, const char *lost)
 	tool_finish(run);
 	tool_kill(run);
 	copy_output(run);
+	adopt_none(run);
 	drop(&run->tool_output);
 	r->running = false;
 	r->done = true;
