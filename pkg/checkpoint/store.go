@@ -60,7 +60,7 @@ func (s *Store) Put(r *Record) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("storing the record of claim %s/%s: %w", r.Claim.Namespace, r.Claim.Name, err)
+		return fmt.Errorf("storing the record of claim %s: %w", r.Claim.UID, err)
 	}
 	return nil
 }

@@ -2,9 +2,13 @@ package plugin
 
 import (
 	"context"
+	"errors"
+	"net/url"
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -46,9 +50,25 @@ func (c collected) Unprepare(ctx context.Context, claim checkpoint.Claim) error 
 // claimLookup reads the claims of records from the API server.
 type claimLookup struct{ Claims kube.Claims }
 
-// Exists reports whether the claim with that UID exists.
+// Exists reports whether the claim with that UID exists. The text of the error, which becomes an Event of the Node, does not name the claim as
+// the API server's does.
 func (l claimLookup) Exists(ctx context.Context, claim checkpoint.Claim) (bool, error) {
-	return l.Claims.Exists(ctx, kube.Claim{Namespace: claim.Namespace, Name: claim.Name, UID: types.UID(claim.UID)})
+	found, err := l.Claims.Exists(ctx, kube.Claim{Namespace: claim.Namespace, Name: claim.Name, UID: types.UID(claim.UID)})
+	if err != nil {
+		return false, prepare.Redact("the API server did not answer: "+unnamedCause(err), err)
+	}
+	return found, nil
+}
+
+// unnamedCause is the part of an error of the API server that does not name the object.
+func unnamedCause(err error) string {
+	if call, ok := errors.AsType[*url.Error](err); ok {
+		return call.Err.Error()
+	}
+	if reason := apierrors.ReasonForError(err); reason != metav1.StatusReasonUnknown {
+		return string(reason)
+	}
+	return "the log of the plugin has the cause"
 }
 
 // collection reports garbage collection: in the log, as Events of the node, and as metrics.
@@ -65,7 +85,7 @@ type collection struct {
 func (r collection) Removed(ctx context.Context, leaks []gc.Leak) {
 	byKind := map[gc.Kind][]string{}
 	for _, o := range leaks {
-		klog.FromContext(ctx).Info("Removed leaked resources", "kind", o.Kind, "resource", o.String())
+		klog.FromContext(ctx).Info("Removed leaked resources", "kind", o.Kind, "resource", o.String(), "claim", klog.KRef(o.Claim.Namespace, o.Claim.Name))
 		r.Metrics.Collected(o.Kind)
 		byKind[o.Kind] = append(byKind[o.Kind], o.String())
 	}
@@ -81,7 +101,7 @@ func (r collection) Removed(ctx context.Context, leaks []gc.Leak) {
 func (r collection) Failed(ctx context.Context, err error, news bool) {
 	r.Metrics.CollectionFailed()
 	if news {
-		klog.FromContext(ctx).Error(err, "Garbage collection failed")
+		klog.FromContext(ctx).Error(err, "Garbage collection failed", prepare.LogValues(err)...)
 		r.Events.Warn(events.GarbageCollectionFailed, events.ActionReconcile, err.Error())
 	}
 }

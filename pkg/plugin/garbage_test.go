@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"errors"
+	"net/url"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,7 +13,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -20,6 +23,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/prepare/gc"
@@ -47,7 +51,7 @@ func TestCollection_Removed_OneEventPerKind(t *testing.T) {
 		all = append(all, event)
 	}
 	assert.Equal(t, []string{
-		"Normal GarbageCollected RemoveClaim: Removed leaked resources: claim ns/claim (UID c)",
+		"Normal GarbageCollected RemoveClaim: Removed leaked resources: claim c",
 		"Normal GarbageCollected RemoveSpec: Removed leaked resources: CDI spec of claim a, CDI spec of claim b",
 		"Normal GarbageCollected RemoveEffect: Removed leaked resources: mig on GPU GPU-1",
 		"Normal GarbageCollected RemoveFile: Removed leaked resources: unfinished record of claim d",
@@ -146,7 +150,7 @@ func TestCollected_ClaimGone_NothingLeft(t *testing.T) {
 			Node: k, Claims: claimLookup{kube.Claims{Client: server}}, Report: collection{Events: written, Metrics: collectionCounts{}},
 			Pods: nodePods{{Namespace: "ns", Name: "claim-listed", Devices: []string{"listed-gpu-1-GPU-1"}}},
 		}).Run(ctx)
-		assert.Equal(t, "Normal GarbageCollected RemoveClaim: Removed leaked resources: claim ns/claim-gone (UID gone)", <-written)
+		assert.Equal(t, "Normal GarbageCollected RemoveClaim: Removed leaked resources: claim gone", <-written)
 		assert.Empty(t, written)
 		for _, file := range left() {
 			assert.NotContains(t, file, "gone")
@@ -158,4 +162,44 @@ func TestCollected_ClaimGone_NothingLeft(t *testing.T) {
 			assert.NotEqual(t, "claim-listed", get.GetName(), "the kubelet lists it")
 		}
 	})
+}
+
+// TestNodeEvents_ClaimsOfTenants_NamedByUIDAlone: Events of a Node are in namespace default, and other tenants read them there.
+func TestNodeEvents_ClaimsOfTenants_NamedByUIDAlone(t *testing.T) {
+	t.Parallel()
+	const namespace, name = "tenant-namespace", "tenant-claim"
+	of := checkpoint.Claim{UID: "6f0c1d2e", Namespace: namespace, Name: name}
+	resource := resourceapi.SchemeGroupVersion.WithResource("resourceclaims").GroupResource()
+	request := &url.Error{Op: "Get", URL: "https://server/apis/resource.k8s.io/v1/namespaces/" + namespace + "/resourceclaims/" + name, Err: errors.New("connection refused")}
+	exists := func(answer error) error {
+		server := fake.NewClientset()
+		server.PrependReactor("get", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, answer })
+		_, err := claimLookup{kube.Claims{Client: server}}.Exists(t.Context(), of)
+		require.ErrorContains(t, errors.Unwrap(err), name, "the log has it")
+		return err
+	}
+	dir := filepath.Join(t.TempDir(), "records")
+	records, err := checkpoint.Open(disk.OS{}, dir)
+	require.NoError(t, err)
+	require.NoError(t, os.RemoveAll(dir))
+	written := make(fakes.Events, 16)
+	report := collection{Events: written, Metrics: collectionCounts{}}
+	report.Removed(t.Context(), []gc.Leak{
+		{Kind: gc.LeakedClaim, Claim: of}, {Kind: gc.LeakedSpec, Claim: of}, {Kind: gc.LeakedFile, Claim: of, What: "record"},
+	})
+	for want, failure := range map[string]error{
+		"the API server did not answer: connection refused":                  exists(request),
+		"the API server did not answer: Forbidden":                           exists(apierrors.NewForbidden(resource, name, errors.New("no"))),
+		"the API server did not answer: the log of the plugin has the cause": exists(errors.New("odd")),
+		"recovering claim 6f0c1d2e: GPU is lost":                             prepare.OfClaim("recovering", of, gpu.ErrLost),
+		"storing the record of claim 6f0c1d2e: ":                             records.Put(&checkpoint.Record{Claim: of, State: checkpoint.Done}),
+	} {
+		report.Failed(t.Context(), failure, true)
+		assert.Contains(t, failure.Error(), want)
+	}
+	close(written)
+	for event := range written {
+		assert.NotContains(t, event, namespace)
+		assert.NotContains(t, event, name)
+	}
 }

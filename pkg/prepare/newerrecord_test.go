@@ -77,7 +77,7 @@ func TestReleasingRecord_NewerSchema_LeftAlone(t *testing.T) {
 				require.ErrorContains(t, err, "does not know schema 2")
 				removed, err := p.collect(t.Context(), nil, true)
 				assert.Empty(t, removed)
-				require.ErrorContains(t, err, "a newer version prepared claim default/claim-a and knows what it owns")
+				require.ErrorContains(t, err, "a newer version prepared claim a and knows what it owns")
 
 				require.ErrorContains(t, p.Unprepare(t.Context(), "a"), "does not know schema 2")
 				time.Sleep(deferCleanupAfter)

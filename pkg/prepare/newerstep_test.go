@@ -28,7 +28,7 @@ func TestRecord_NewerVersion_LeftAlone(t *testing.T) {
 		p := w.start(t)
 		assert.Empty(t, p.damaged)
 		assert.Equal(t, [][]gpu.UUID{{uuid(0)}}, p.pendingGPUs, "the scheduler keeps new claims away")
-		require.ErrorContains(t, p.Recover(t.Context()), "recovering claim default/claim-a: "+sentence)
+		require.ErrorContains(t, p.Recover(t.Context()), "recovering claim a: "+sentence)
 		_, err := p.Prepare(t.Context(), wants("a", device(0)))
 		require.EqualError(t, err, sentence)
 		_, err = p.Prepare(t.Context(), wants("b", device(0)))

@@ -2,6 +2,7 @@ package prepare
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
@@ -36,6 +37,12 @@ func (e *redacted) Unwrap() error { return e.err }
 // Redact returns err with another text for users: its own text names other claims, which may be in namespaces without access.
 // It is still err for errors.Is and errors.As, and LogValues has its text.
 func Redact(text string, err error) error { return &redacted{text: text, err: err} }
+
+// OfClaim is the error of doing something to a claim, which its text names by the UID alone: it becomes an Event of the Node, in namespace
+// default. LogValues has the claim's name.
+func OfClaim(doing string, of checkpoint.Claim, err error) error {
+	return Redact(fmt.Sprintf("%s claim %s: %v", doing, of.UID, err), fmt.Errorf("%s claim %s/%s: %w", doing, of.Namespace, of.Name, err))
+}
 
 // LogValues are the keys and values about other claims that the log has of an error of Prepare, and its text does not. It returns
 // nil where there are none.

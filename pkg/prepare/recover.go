@@ -3,7 +3,6 @@ package prepare
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
@@ -25,7 +24,7 @@ func (t *Transaction) Recover(ctx context.Context) error {
 		}
 		recovering.Go(func() {
 			if err := t.recoverClaim(ctx, r.Claim.UID); err != nil {
-				failed[i] = fmt.Errorf("recovering claim %s/%s: %w", r.Claim.Namespace, r.Claim.Name, err)
+				failed[i] = OfClaim("recovering", r.Claim, err)
 			}
 		})
 	}

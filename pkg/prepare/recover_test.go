@@ -63,9 +63,9 @@ func TestRecover_Failures_TriedOnceAndReported(t *testing.T) {
 		start := time.Now()
 		err := p.Recover(t.Context())
 		assert.Zero(t, time.Since(start))
-		require.EqualError(t, err, "recovering claim default/claim-cleanup: undoing mode on GPU "+string(uuid(1))+": no answer within the deadline\n"+
-			"recovering claim default/claim-intent: undoing mode on GPU "+string(uuid(0))+": no answer within the deadline\n"+
-			"recovering claim default/claim-swept: NVIDIA driver is not loaded; check the NVIDIA driver on the node with nvidia-smi")
+		require.EqualError(t, err, "recovering claim cleanup: undoing mode on GPU "+string(uuid(1))+": no answer within the deadline\n"+
+			"recovering claim intent: undoing mode on GPU "+string(uuid(0))+": no answer within the deadline\n"+
+			"recovering claim swept: NVIDIA driver is not loaded; check the NVIDIA driver on the node with nvidia-smi")
 		assert.Equal(t, checkpoint.Releasing, w.record(t, "intent").State)
 
 		w.refuse = always("all", errDisk)

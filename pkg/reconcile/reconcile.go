@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/prepare/gc"
 )
 
@@ -209,7 +210,7 @@ func (r *Reconciler) undo(ctx context.Context, claim checkpoint.Claim) bool {
 	defer cancel()
 	if err := r.Node.Unprepare(ctx, claim); err != nil {
 		r.undoing[claim.UID] = claim
-		r.failure(ctx, fmt.Errorf("undoing claim %s/%s (UID %s), which is gone: %w", claim.Namespace, claim.Name, claim.UID, err))
+		r.failure(ctx, prepare.OfClaim("undoing deleted", claim, err))
 		return false
 	}
 	return true

@@ -70,7 +70,7 @@ func TestReconciler_ClaimGone_UndoneAfterFiveMinutes(t *testing.T) {
 				assert.Equal(t, round, undoneIn)
 				if round > 0 {
 					assert.Equal(t, []string{"a"}, w.undone)
-					assert.Equal(t, []string{"claim default/claim-a (UID a)"}, w.removed)
+					assert.Equal(t, []string{"claim a"}, w.removed)
 				} else {
 					assert.Empty(t, w.undone)
 				}
@@ -286,7 +286,7 @@ func TestReconciler_UndoFails_RecoverContinues(t *testing.T) {
 			}
 		}
 		w.run(t, 8)
-		assert.Equal(t, []string{"undoing claim default/claim-a (UID a), which is gone: it is stuck"}, w.news)
+		assert.Equal(t, []string{"undoing deleted claim a: it is stuck"}, w.news)
 		assert.Empty(t, w.removed)
 
 		w = node("a")
@@ -296,7 +296,7 @@ func TestReconciler_UndoFails_RecoverContinues(t *testing.T) {
 		require.Equal(t, checkpoint.Releasing, w.of("a").State)
 		w.drop("a")
 		w.resume(t, r, 2)
-		assert.Equal(t, []string{"claim default/claim-a (UID a)"}, w.removed)
+		assert.Equal(t, []string{"claim a"}, w.removed)
 		assert.Empty(t, r.undoing)
 		assert.Empty(t, r.absences, "nothing is remembered of what is gone")
 	})

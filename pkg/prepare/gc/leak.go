@@ -36,11 +36,11 @@ type Leak struct {
 	What string
 }
 
-// String names it in a sentence.
+// String names it in a sentence, which may become an Event of the Node: claims are named by their UIDs.
 func (l Leak) String() string {
 	switch l.Kind {
 	case LeakedClaim:
-		return fmt.Sprintf("claim %s/%s (UID %s)", l.Claim.Namespace, l.Claim.Name, l.Claim.UID)
+		return "claim " + l.Claim.UID
 	case LeakedSpec:
 		return "CDI spec of claim " + l.Claim.UID
 	case LeakedEffect:
