@@ -51,7 +51,9 @@ func TestProfile_TenantTakesAll_OthersServed(t *testing.T) {
 	other.prints("flood", "main", fmt.Sprintf("holds %d\n", connectionsOfAddress))
 
 	greedy, polite := other.client("greedy", other), ns.client("polite", ns)
-	path := func(namespace string) string { return "/apis/" + reportsVersion + "/namespaces/" + namespace + "/reports" }
+	path := func(namespace string) string {
+		return "/apis/" + reportsVersion + "/namespaces/" + namespace + "/reports"
+	}
 	ask := func(client rest.Interface, path string) error {
 		return client.Get().AbsPath(path).MaxRetries(0).Do(context.Background()).Error()
 	}
@@ -126,4 +128,3 @@ func (ns *namespace) client(name string, at *namespace) rest.Interface {
 	require.NoError(ns.t, err)
 	return client.RESTClient()
 }
-
