@@ -64,11 +64,7 @@ func (s Spool) Run(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		next, found := s.next(ctx)
-		if found {
-			s.one(ctx, next)
-			if ctx.Err() != nil {
-				return nil
-			}
+		if found && s.one(ctx, next) && ctx.Err() == nil {
 			continue
 		}
 		select {
@@ -167,34 +163,32 @@ func readRecorded(claim string) recorded {
 	return index.Claim
 }
 
-// one imports a file.
-func (s Spool) one(ctx context.Context, w waiting) {
+// one imports a file; stored is false where neither a report nor the reason for which it stays raw could be stored: then it waits again at once.
+func (s Spool) one(ctx context.Context, w waiting) (stored bool) {
 	logger := klog.FromContext(ctx).WithValues("report", w.id, "bytes", w.size, "try", w.tries+1)
 	if w.tries >= maxTries {
-		s.keepRaw(ctx, w, fmt.Errorf("importing it ended the container of the importer %d times", w.tries))
-		return
+		return s.keepRaw(ctx, w, fmt.Errorf("importing it ended the container of the importer %d times", w.tries))
 	}
 	if err := errors.Join(s.advance(w), os.WriteFile(s.mark(w.id), make([]byte, w.tries+1), 0o600)); err != nil {
 		logger.Error(err, "Raw report is not imported yet")
-		s.keepRaw(ctx, w, err)
-		return
+		return s.keepRaw(ctx, w, err)
 	}
 	started := time.Now() // it is counted before it is made: a file that ends this process is not tried for ever
 	err := s.importing(ctx, w)
 	switch {
 	case ctx.Err() != nil:
 		s.discard(w.id) // it was not the file
-		return
+		return true
 	case err == nil:
 		logger.Info("Report is imported", "took", time.Since(started).Round(time.Millisecond).String())
 	case w.tries+1 < maxTries && !errors.Is(err, fs.ErrNotExist):
 		logger.Error(err, "Raw report could not be imported and will be tried again")
-		return
+		return true
 	default:
-		s.keepRaw(ctx, w, err)
-		return
+		return s.keepRaw(ctx, w, err)
 	}
 	s.discard(w.id)
+	return true
 }
 
 // importing imports a file, and marks those that wait meanwhile.
@@ -207,8 +201,8 @@ func (s Spool) importing(ctx context.Context, w waiting) error {
 	return s.Import(ctx, filepath.Join(w.dir, w.id+rawSuffix), filepath.Join(w.dir, w.id+reportSuffix))
 }
 
-// keepRaw leaves the reason for which a file stays raw.
-func (s Spool) keepRaw(ctx context.Context, w waiting, cause error) {
+// keepRaw leaves the reason for which a file stays raw; false where that cannot be stored.
+func (s Spool) keepRaw(ctx context.Context, w waiting, cause error) (stored bool) {
 	logger := klog.FromContext(ctx).WithValues("report", w.id, "bytes", w.size)
 	logger.Error(cause, "Raw report could not be imported and stays raw")
 	path, tmp := filepath.Join(w.dir, w.id+failedSuffix), filepath.Join(w.dir, unfinishedPrefix+w.id+failedSuffix)
@@ -221,6 +215,7 @@ func (s Spool) keepRaw(ctx context.Context, w waiting, cause error) {
 		logger.Error(err, "Why a raw report could not be imported is not stored")
 	}
 	s.discard(w.id)
+	return err == nil
 }
 
 func (s Spool) mark(id string) string { return filepath.Join(s.Tries, id) }

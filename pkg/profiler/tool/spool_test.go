@@ -127,6 +127,20 @@ func TestSpool_LongImports_OthersMarked(t *testing.T) {
 	})
 }
 
+// TestSpool_NothingStored_Paused: on a full disk neither reports nor reasons are stored, and the same file waits again at once.
+func TestSpool_NothingStored_Paused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, folder, order := spool(t, map[string]string{"a": "raw"}, func(string) error { return errors.New("no space left on device") })
+		blocked := filepath.Join(folder, unfinishedPrefix+"a"+failedSuffix, "not empty")
+		require.NoError(t, os.MkdirAll(blocked, 0o700))
+		ctx, stop := context.WithTimeout(t.Context(), 10*scanEvery)
+		defer stop()
+		require.NoError(t, s.Run(ctx))
+		assert.InDelta(t, 10*maxTries, len(*order), maxTries)
+	})
+}
+
 // spool is one with raw files of claim u1, recorded with version 1, and an importer that fails for names in bad.
 func spool(t *testing.T, raw map[string]string, fail func(id string) error) (Spool, string, *[]string) {
 	t.Helper()
