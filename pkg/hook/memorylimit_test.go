@@ -1,15 +1,19 @@
 package hook_test
 
 import (
+	"encoding/json"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/hook"
+	"github.com/prism-gpu/prism/pkg/hook/protocol"
 )
 
 // TestMemoryLimit_Cgroup_OfUnifiedHierarchyOnly: the plugin is not asked about anything else.
@@ -51,4 +55,55 @@ func limit(t *testing.T, proc string, pid int) error {
 	t.Helper()
 	return hook.Program{Stdin: strings.NewReader(stateOf(t, pid, bundleOf(t))), Proc: proc, Pause: time.Millisecond}.
 		Run([]string{"memory-limit", "--socket", filepath.Join(proc, "hook.sock"), "--claim", "uid", "--device", device})
+}
+
+// TestMemoryLimit_Others_OfAllHooks: before and after its own, of other claims that this plugin is asked for, and no others.
+func TestMemoryLimit_Others_OfAllHooks(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "hook-") // t.TempDir is too long for a socket
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "hook.sock")
+	arguments := func(socket, claim string) []string {
+		return []string{"prism-hook", "memory-limit", "--socket", socket, "--claim", claim, "--device", device + "-of-" + claim}
+	}
+	type called struct {
+		Path string   `json:"path"`
+		Args []string `json:"args"`
+	}
+	ours := func(args ...string) called { return called{"/var/lib/prism/prism-hook", args} }
+	text, err := json.Marshal(map[string]any{"hooks": map[string]any{"createRuntime": []called{
+		ours(arguments(socket, "before")...), {"/usr/bin/other", arguments(socket, "other-program")}, ours("prism-hook", "exclusive", "--device", "a"),
+		ours("prism-hook"), ours(arguments(socket, "own")...), ours("prism-hook", "memory-limit", "--unknown"),
+		ours(arguments("/other.sock", "other-plugin")...), ours(arguments(socket, "own")...), ours(arguments(socket, "after")...), ours(arguments(socket, "last")...),
+	}}})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), text, 0o600))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "4711"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "4711", "cgroup"), []byte("0::/kubepods/c1\n"), 0o600))
+	listener, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	defer func() { _ = listener.Close() }()
+	asked := make(chan protocol.LimitRequest, 1)
+	go func() {
+		connection, err := listener.Accept()
+		if !assert.NoError(t, err) {
+			close(asked)
+			return
+		}
+		defer func() { _ = connection.Close() }()
+		var request protocol.LimitRequest
+		assert.NoError(t, json.NewDecoder(connection).Decode(&request))
+		_, err = connection.Write([]byte("{}\n"))
+		assert.NoError(t, err)
+		asked <- request
+	}()
+	program := hook.Program{Stdin: strings.NewReader(stateOf(t, 4711, dir)), Proc: dir, Pause: time.Millisecond, RetryBudget: time.Minute}
+	require.NoError(t, program.Run(arguments(socket, "own")[1:]))
+	of := func(claim string) protocol.LimitedDevice {
+		return protocol.LimitedDevice{Claim: claim, Device: device + "-of-" + claim}
+	}
+	assert.Equal(t, protocol.LimitRequest{
+		LimitedDevice: of("own"), Cgroup: "/kubepods/c1", Others: []protocol.LimitedDevice{of("before"), of("after"), of("last")},
+	}, <-asked)
 }

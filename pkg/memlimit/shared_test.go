@@ -64,3 +64,25 @@ func TestServer_TwoClaimsOfOneContainer_Refused(t *testing.T) {
 		require.ErrorContains(t, w.container(t, cgroup, "uid", share, retry), "claim ns/other: it is not prepared")
 	}
 }
+
+// TestServer_ThirdClaimOnTheGPU_Refused: each of the others is checked, not the first one alone.
+func TestServer_ThirdClaimOnTheGPU_Refused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	records := map[string]*checkpoint.Record{"uid": w.record}
+	for uid, id := range map[string]gpu.UUID{"uid2": "GPU-d", "uid3": gpuA} {
+		r := prepared()
+		r.Claim = checkpoint.Claim{UID: uid, Namespace: "ns", Name: uid}
+		r.Results[0].GPUUUID = id
+		records[uid] = r
+	}
+	w.server.Record = func(uid string) (*checkpoint.Record, error) { return records[uid], nil }
+	w.serve(t)
+	for _, order := range [][]string{{"uid", "uid2", "uid3"}, {"uid2", "uid", "uid3"}, {"uid3", "uid2", "uid"}} {
+		w.hooks(order...)
+		require.ErrorContains(t, w.container(t, cgroup, "uid", share, retry), ": ns/claim and ns/uid3;", order)
+		require.ErrorContains(t, w.container(t, cgroup, "uid3", share, retry), ": ns/uid3 and ns/claim;", order)
+	}
+	assert.Empty(t, w.driver.limits)
+	require.NoError(t, w.container(t, cgroup, "uid2", share, retry), "it alone has that GPU")
+}

@@ -88,6 +88,34 @@ func TestClaim_Share_NoOtherTenantsNumbers(t *testing.T) {
 	assertNoOther(t, page, "two", "s2", foreign, unattributed, "xid")
 }
 
+// TestClaim_OnlyShareOfAGPU_NotItsValues: another tenant gets the next share at any time, and had one before.
+func TestClaim_OnlyShareOfAGPU_NotItsValues(t *testing.T) {
+	g, list := timeSliced(process(1, "one/main", gib, 0.25))
+	g.XIDs = []metrics.XID{{Code: 31, GPUInstance: -1, Count: 2, Last: at}}
+	page := join(g, exposed(list[0])).Claim("one-uid")
+	families := parsed(t, page)
+	assert.InDelta(t, 1*gib, value(t, families, usedByContainer), 0, "of its own processes, not of the GPU")
+	assert.InDelta(t, 0.25, value(t, families, utilizationByContainer), 0)
+	for f := range metrics.FieldCount {
+		assert.NotContains(t, families, metrics.Table[f].GPU)
+	}
+	assertNoOther(t, page, foreign, unattributed, "xid")
+}
+
+// TestClaim_OneOfTwoMIGDevicesOfAnInstance_NotItsValues: the values are those of the GPU instance, also while no claim has the other one.
+func TestClaim_OneOfTwoMIGDevicesOfAnInstance_NotItsValues(t *testing.T) {
+	g := board(0, "NVIDIA H100 80GB HBM3", metrics.Hopper)
+	g.Identity.MIGMode = true
+	g.MIGDevices = []*metrics.MIGDevice{instance(1, 7, metrics.Hopper, gib), instance(2, 7, metrics.Hopper, gib)}
+	g.MIGDevices[1].ComputeInstance = 1
+	families := parsed(t, join(g, exposed(allocation("one", g.Identity.UUID, migID(1), "", container("one", "main")))).Claim("one-uid"))
+	assert.Contains(t, families, "prism_mig_info")
+	for f := range metrics.FieldCount {
+		assert.NotContains(t, families, metrics.Table[f].MIG)
+		assert.NotContains(t, families, metrics.Table[f].GPU)
+	}
+}
+
 func TestClaim_MIGDevice_OwnDeviceOnly(t *testing.T) {
 	g := board(0, "NVIDIA H100 80GB HBM3", metrics.Hopper)
 	g.Identity.MIGMode = true
