@@ -16,12 +16,16 @@ type policy struct {
 	spec map[string]any
 }
 
-func newPolicy(t *testing.T, rendered objects) *policy {
+// newPolicy is the policy of that name.
+func newPolicy(t *testing.T, rendered objects, name string) *policy {
 	t.Helper()
+	require.NotNil(t, rendered["ValidatingAdmissionPolicy/"+name], name)
+	assert.Equal(t, name, dig(t, rendered["ValidatingAdmissionPolicyBinding/"+name], "spec", "policyName"))
+	assert.Equal(t, []any{"Deny"}, dig(t, rendered["ValidatingAdmissionPolicyBinding/"+name], "spec", "validationActions"))
 	env, err := cel.NewEnv(cel.OptionalTypes(), cel.Variable("request", cel.DynType), cel.Variable("object", cel.DynType),
 		cel.Variable("oldObject", cel.DynType), cel.Variable("variables", cel.DynType))
 	require.NoError(t, err)
-	return &policy{t: t, env: env, spec: dig(t, rendered.only(t, "ValidatingAdmissionPolicy"), "spec").(map[string]any)}
+	return &policy{t: t, env: env, spec: dig(t, rendered["ValidatingAdmissionPolicy/"+name], "spec").(map[string]any)}
 }
 
 func (p *policy) eval(expression any, input map[string]any) ref.Val {
@@ -63,6 +67,9 @@ func (p *policy) denies(request, object, oldObject map[string]any) (string, bool
 	return "", true
 }
 
+// slicesPolicy is the name of the policy for ResourceSlices.
+const slicesPolicy = "prism-kubelet-plugin-resourceslices"
+
 func slice(node, driver string) map[string]any { return sliceOfPool(node, driver, "n0") }
 
 func sliceOfPool(node, driver, pool string) map[string]any {
@@ -77,7 +84,7 @@ func sliceOfPool(node, driver, pool string) map[string]any {
 func TestChartPolicy_ForeignWrites_Denied(t *testing.T) {
 	const driver = "gpu.example.com"
 	rendered := parse(t, render(t, "--set", "driverName="+driver))
-	rules := newPolicy(t, rendered)
+	rules := newPolicy(t, rendered, slicesPolicy)
 	bound := map[string]any{"authentication.kubernetes.io/node-name": []any{"n0"}}
 	plugin := account(t, rendered)
 	for name, test := range map[string]struct {
@@ -123,7 +130,7 @@ func TestChartPolicy_ForeignWrites_Denied(t *testing.T) {
 func TestChartPolicy_PoolOfAnotherNode_Denied(t *testing.T) {
 	const driver = "gpu.example.com"
 	rendered := parse(t, render(t, "--set", "driverName="+driver))
-	rules := newPolicy(t, rendered)
+	rules := newPolicy(t, rendered, slicesPolicy)
 	plugin := account(t, rendered)
 	for _, test := range []struct {
 		node, pool string
@@ -171,12 +178,10 @@ func TestChartPolicy_PoolOfAnotherNode_Denied(t *testing.T) {
 
 // TestChartPolicy_Rules_CoverEveryWriteAndVersion: every write of every version of ResourceSlices.
 func TestChartPolicy_Rules_CoverEveryWriteAndVersion(t *testing.T) {
-	rendered := parse(t, render(t))
-	spec := dig(t, rendered.only(t, "ValidatingAdmissionPolicy"), "spec").(map[string]any)
+	spec := newPolicy(t, parse(t, render(t)), slicesPolicy).spec
 	assert.Equal(t, "Fail", spec["failurePolicy"])
 	assert.Equal(t, map[string]any{"resourceRules": []any{map[string]any{
 		"apiGroups": []any{"resource.k8s.io"}, "apiVersions": []any{"v1", "v1beta2", "v1beta1", "v1alpha3"},
 		"operations": []any{"CREATE", "UPDATE", "DELETE"}, "resources": []any{"resourceslices"},
 	}}}, spec["matchConstraints"])
-	assert.Equal(t, []any{"Deny"}, dig(t, rendered.only(t, "ValidatingAdmissionPolicyBinding"), "spec", "validationActions"))
 }

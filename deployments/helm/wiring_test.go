@@ -46,12 +46,12 @@ func TestChartServiceAccount_EveryReference_SameAccount(t *testing.T) {
 			subject := subjects[0].(map[string]any)
 			assert.Equal(t, want, fmt.Sprintf("system:serviceaccount:%s:%s", subject["namespace"], subject["name"]))
 
-			conditions := dig(t, rendered.only(t, "ValidatingAdmissionPolicy"), "spec", "matchConditions").([]any)
-			require.Len(t, conditions, 1)
-			assert.Equal(t, fmt.Sprintf("request.userInfo.username == %q", want), conditions[0].(map[string]any)["expression"])
-
-			assert.Equal(t, rendered.only(t, "ValidatingAdmissionPolicy").GetName(),
-				dig(t, rendered.only(t, "ValidatingAdmissionPolicyBinding"), "spec", "policyName"))
+			for _, what := range []string{"resourceslices", "claimstatus"} {
+				rules := newPolicy(t, rendered, rendered.only(t, "DaemonSet").GetName()+"-"+what)
+				conditions := rules.spec["matchConditions"].([]any)
+				require.Len(t, conditions, 1)
+				assert.Equal(t, fmt.Sprintf("request.userInfo.username == %q", want), conditions[0].(map[string]any)["expression"])
+			}
 			assert.Equal(t, rendered.only(t, "ClusterRole").GetName(),
 				dig(t, rendered.only(t, "ClusterRoleBinding"), "roleRef", "name"))
 			if _, created := rendered["ServiceAccount/given"]; !created && !strings.Contains(strings.Join(args, " "), "create=false") {

@@ -53,6 +53,7 @@ func selectors(t *testing.T, plan *Plan) map[string]string {
 	for _, class := range plan.Classes {
 		assert.True(t, owned(class, driver), class.Name)
 		assert.Empty(t, validation.IsDNS1123Subdomain(class.Name))
+		assert.True(t, strings.HasSuffix(class.Name, "."+driver), "the chart's policy for DeviceClasses denies %s", class.Name)
 		text, guarded := strings.CutPrefix(class.Spec.Selectors[0].CEL.Expression, `device.driver == "gpu.prism.dev" && `)
 		assert.True(t, guarded, text)
 		if resourceOf(class) == "" {

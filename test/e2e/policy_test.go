@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,10 +79,48 @@ func TestWholeResourceSlices_ForeignOne_Kept(t *testing.T) {
 	})
 }
 
+// TestWholeClaimStatus_NotOfOwnNode_Denied: a plugin writes the status of claims that have devices of its node, and of no others.
+func TestWholeClaimStatus_NotOfOwnNode_Denied(t *testing.T) {
+	ns := inParallel(t, 0)
+	require.NoError(t, ns.createText(`{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "waiting"}, "spec": {}}`))
+	write := func(as []string) error {
+		_, err := ns.run("", append(as, "patch", "--namespace", ns.name, "resourceclaim", "waiting", "--subresource=status", "--type=merge",
+			"--dry-run=server", `--patch={"status":{"devices":[]}}`)...)
+		return err
+	}
+	bound := ns.as(ns.token("--bound-object-kind", "Pod", "--bound-object-name", ns.plugin(t).Name))
+	require.ErrorContains(t, write(bound), "the plugin of node 'n0' may not write the status of a claim without devices of driver '"+driverName+"' on that node")
+	require.ErrorContains(t, write(ns.as(ns.token())), "the token of this user is not bound to a node")
+	require.NoError(t, write(ns.kubectl()), "the administrator may")
+}
+
+// TestWholeDeviceClasses_NotManaged_Denied: the controller writes the DeviceClasses that it manages, and neither the chart's nor a user's.
+func TestWholeDeviceClasses_NotManaged_Denied(t *testing.T) {
+	ns := inParallel(t, 0)
+	controller := ns.as(ns.tokenOf(controllerName))
+	create := func(name, labels string) error {
+		text := `{"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "` + name + `", "labels": {` + labels + `}}, "spec": {}}`
+		_, err := ns.run(text, append(slices.Clone(controller), "create", "--dry-run=server", "--filename=-")...)
+		return err
+	}
+	const managed = `"app.kubernetes.io/managed-by": "prism-controller", "prism.dev/driver": "` + driverName + `"`
+	require.NoError(t, create("policy-test."+driverName, managed))
+	require.ErrorContains(t, create("policy-test."+driverName, ""), "which lacks the labels app.kubernetes.io/managed-by: prism-controller")
+	require.ErrorContains(t, create("policy-test.example.com", managed), "whose name does not end with ."+driverName)
+	_, err := ns.run("", append(controller, "delete", "--dry-run=server", "deviceclass", driverName)...)
+	require.ErrorContains(t, err, "the controller of driver '"+driverName+"' may not write DeviceClass '"+driverName+"'")
+}
+
 // token is one of the plugin's service account.
 func (ns *namespace) token(binding ...string) string {
 	ns.t.Helper()
-	return ns.must(ns.t, ns.kubectl(append([]string{"create", "token", "--namespace", system, pluginName}, binding...)...)...)
+	return ns.tokenOf(pluginName, binding...)
+}
+
+// tokenOf is one of a service account of Prism.
+func (ns *namespace) tokenOf(account string, binding ...string) string {
+	ns.t.Helper()
+	return ns.must(ns.t, ns.kubectl(append([]string{"create", "token", "--namespace", system, account}, binding...)...)...)
 }
 
 // as is a kubectl command line for the user that has the token: the administrator's own certificate must not be in it.

@@ -32,6 +32,8 @@ var Tests = []Test{
 	{"TestStatus_ParametersUnsorted_Written", node, core, []string{"claims"}},
 	{"TestWholeResourceSlices_OtherNodes_Denied", node, second, []string{"resourceslices"}},
 	{"TestWholeResourceSlices_ForeignOne_Kept", node, third, []string{"resourceslices"}},
+	{"TestWholeClaimStatus_NotOfOwnNode_Denied", node, first, []string{"claims", "resourceslices"}},
+	{"TestWholeDeviceClasses_NotManaged_Denied", node, second, []string{"extended-resources", "resourceslices"}},
 	{"TestWholeProbe", node, core, []string{"resourceslices"}},
 	{"TestWholeDeviceNodeMissing", node, first, []string{"claims"}},
 	{"TestWholeResourceSlices_Deleted_PublishedAgain", node, second, []string{"resourceslices"}},
