@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
 // shared is a GPU with an MPS control daemon of the test's own, in directories of its own. No setting of the GPU is changed: its compute
@@ -35,6 +36,14 @@ const limitMiB = 2048
 
 // share starts the daemon. The test is skipped where the GPU cannot be shared now.
 func share(t *testing.T) *shared {
+	t.Helper()
+	s, id, _ := sharedGPU(t)
+	s.serve(id)
+	return s
+}
+
+// sharedGPU is share without a daemon.
+func sharedGPU(t *testing.T) (*shared, gpu.UUID, hostfs.DriverRoot) {
 	t.Helper()
 	session, root, _ := open(t)
 	gpus, _, err := session.GPUs(t.Context())
@@ -58,8 +67,7 @@ func share(t *testing.T) *shared {
 		"PATH=" + filepath.Dir(control) + ":" + os.Getenv("PATH"), "LD_LIBRARY_PATH=" + filepath.Dir(root.Library),
 		"CUDA_VISIBLE_DEVICES=" + string(gpus[i].UUID), "CUDA_MPS_PIPE_DIRECTORY=" + s.dir, "CUDA_MPS_LOG_DIRECTORY=" + s.dir,
 	}
-	s.serve(gpus[i].UUID)
-	return s
+	return s, gpus[i].UUID, root
 }
 
 // serve starts the control daemon, and stops it after the test.
