@@ -39,13 +39,12 @@ func (a *ahead) run(ctx context.Context) {
 		if int(a.found.Load()) >= a.query.items() || !a.room.take(ctx, firstCost) {
 			return
 		}
-		select {
-		case a.nodes.slots <- struct{}{}:
-		case <-ctx.Done():
+		give, err := a.nodes.slots.take(ctx, a.query.line)
+		if err != nil {
 			return
 		}
 		go func() {
-			defer func() { <-a.nodes.slots }()
+			defer give()
 			after, read := "", 0
 			if e.Node == a.query.After.Node {
 				after, read = a.query.After.After, a.query.After.Read

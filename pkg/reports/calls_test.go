@@ -137,19 +137,19 @@ func TestRequests_ManyOfANamespace_OthersRun(t *testing.T) {
 		}
 		synctest.Wait()
 		assert.Equal(t, http.StatusTooManyRequests, request(handler, http.MethodGet, "bob", in("team")).Code)
-		assert.Len(t, s.calls.lines[line{namespace: "team"}].running, runningCalls)
+		assert.Len(t, s.calls.lines.queues[line{namespace: "team"}].running, runningCalls)
 		sends("bob", in("other"))
 		sends(namespaceController, in("team"))
 		synctest.Wait()
 		assert.Empty(t, codes)
-		assert.Len(t, s.calls.lines[line{namespace: "other"}].running, 1, "it runs")
-		assert.Len(t, s.calls.lines[line{system: true}].running, 1, "the namespace controller runs")
+		assert.Len(t, s.calls.lines.queues[line{namespace: "other"}].running, 1, "it runs")
+		assert.Len(t, s.calls.lines.queues[line{system: true}].running, 1, "the namespace controller runs")
 		close(s.Access.(slow).end)
 		for range sent {
 			assert.Equal(t, http.StatusForbidden, <-codes)
 		}
 		synctest.Wait()
-		assert.Empty(t, s.calls.lines)
+		assert.Empty(t, s.calls.lines.queues)
 		assert.Zero(t, s.calls.taken.all+s.calls.taken.kept)
 	})
 }
@@ -168,5 +168,5 @@ func TestCalls_ClientGoes_PlaceGivenBack(t *testing.T) {
 	_, err := c.enter(gone, by)
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, runningCalls, c.taken.all)
-	assert.Equal(t, runningCalls, c.lines[line{namespace: "team"}].members)
+	assert.Equal(t, runningCalls, c.lines.queues[line{namespace: "team"}].members)
 }

@@ -35,8 +35,8 @@ func (k known) remove(r report.Report) { k.nodes.Remove(knownKey{r.Namespace, r.
 
 // Find returns the report of that name in a namespace; silent are the nodes that did not answer, where it may be. Where a list had the report,
 // its node alone is asked.
-func (n *Nodes) Find(ctx context.Context, namespace, id string) (r report.Report, found bool, silent []string, err error) {
-	q := Query{Namespace: namespace, ID: id, Limit: 1}
+func (n *Nodes) Find(ctx context.Context, namespace, id string, by party) (r report.Report, found bool, silent []string, err error) {
+	q := Query{Namespace: namespace, ID: id, Limit: 1, line: lineOf(by)}
 	if q.Node = n.known.node(namespace, id); q.Node != "" {
 		at, err := n.List(ctx, q)
 		switch {

@@ -32,6 +32,7 @@ func (s *Server) list(w http.ResponseWriter, c call) error {
 			listSeats.all, listSeats.namespace, listSeats.user), 1)
 	}
 	defer s.lists.leave(by)
+	query.line = lineOf(by)
 	found, err := s.Nodes.List(c.Context(), *query)
 	switch {
 	case errors.Is(err, errSlow):

@@ -33,8 +33,9 @@ const (
 	listTime = 10 * time.Second
 	// quietTime is how long a node that was silent is not asked again, whatever the request.
 	quietTime = 15 * time.Second
-	// asked is how many nodes are asked at once, by all lists together.
-	asked = 128
+	// asked is how many nodes are asked at once, by all requests together; namespaceAsked of them by those about one namespace, and
+	// systemAsked more by the controllers of the cluster alone.
+	asked, namespaceAsked, systemAsked = 256, 128, 32
 	// maxAnswer is how many bytes of a node's answer are read; maxReports how many reports of a node are listed, on all pages together.
 	maxAnswer  = 8 << 20
 	maxReports = 20000
@@ -42,7 +43,7 @@ const (
 	firstItems = 64
 	firstBytes = 32 << 10
 	firstCost  = 64 << 10
-	aheadCost  = asked * firstCost
+	aheadCost  = namespaceAsked * firstCost
 	// maxItems and maxCost bound a list, as cost counts.
 	maxItems = 20000
 	maxCost  = 12 << 20
@@ -67,10 +68,9 @@ type Nodes struct {
 	client     *http.Client
 	known      known
 	quiet      quiet
-	// slots are taken while a node is asked.
-	slots  chan struct{}
-	limits limits
-	now    func() time.Time
+	slots      *slots
+	limits     limits
+	now        func() time.Time
 }
 
 // limits are maxAnswer, nodeTimeout, listTime and headerTimeout, but in tests.
@@ -82,7 +82,7 @@ type limits struct {
 // NewNodes makes one with the certificate of controllers: a directory with tls.crt, tls.key and ca.crt, the authority of plugins, which is
 // read for every connection.
 func NewNodes(certificate string, endpoints func(ctx context.Context) ([]Endpoint, error), namespaces Namespaces) *Nodes {
-	n := &Nodes{endpoints: endpoints, namespaces: namespaces, known: newKnown(), slots: make(chan struct{}, asked), limits: limits{maxAnswer, nodeTimeout, listTime, headerTimeout}, now: time.Now}
+	n := &Nodes{endpoints: endpoints, namespaces: namespaces, known: newKnown(), slots: newSlots(), limits: limits{maxAnswer, nodeTimeout, listTime, headerTimeout}, now: time.Now}
 	n.client = &http.Client{Transport: &http.Transport{
 		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			config, err := clientTLS(certificate)
@@ -91,7 +91,7 @@ func NewNodes(certificate string, endpoints func(ctx context.Context) ([]Endpoin
 			}
 			return (&tls.Dialer{NetDialer: &net.Dialer{Timeout: n.limits.connect}, Config: config}).DialContext(ctx, network, address)
 		},
-		ResponseHeaderTimeout: headerTimeout, MaxIdleConnsPerHost: 2, MaxIdleConns: 4 * asked, IdleConnTimeout: idleTimeout, DisableCompression: true,
+		ResponseHeaderTimeout: headerTimeout, MaxIdleConnsPerHost: 2, MaxIdleConns: 4 * namespaceAsked, IdleConnTimeout: idleTimeout, DisableCompression: true,
 	}}
 	return n
 }

@@ -317,7 +317,7 @@ func TestFind_Again_OneNodeAsked(t *testing.T) {
 	}
 	nodes := withLongLimits(NewNodes(a.issue(t, "prism-controller"), func(context.Context) ([]Endpoint, error) { return endpoints, nil }, always("uid")))
 	for range 10 {
-		r, found, silent, err := nodes.Find(t.Context(), "team", "of-n3")
+		r, found, silent, err := nodes.Find(t.Context(), "team", "of-n3", party{})
 		require.NoError(t, err)
 		require.True(t, found)
 		assert.Empty(t, silent)
@@ -334,7 +334,7 @@ func TestFind_Again_OneNodeAsked(t *testing.T) {
 			assert.Equal(t, 1, count, e.Node)
 		}
 	}
-	_, found, _, err := nodes.Find(t.Context(), "other", "of-n3")
+	_, found, _, err := nodes.Find(t.Context(), "other", "of-n3", party{})
 	require.NoError(t, err)
 	assert.False(t, found, "a name that is known is of its namespace alone")
 }

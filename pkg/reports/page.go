@@ -72,12 +72,11 @@ func (p *page) take(at *Position, list nodeList) *Position {
 
 // further asks a node for what is behind a position: as much as the list has room for.
 func (n *Nodes) further(ctx context.Context, e Endpoint, p *page, at Position) answered {
-	select {
-	case n.slots <- struct{}{}:
-	case <-ctx.Done():
-		return answered{err: ctx.Err()}
+	give, err := n.slots.take(ctx, p.line)
+	if err != nil {
+		return answered{err: err}
 	}
-	defer func() { <-n.slots }()
+	defer give()
 	b := bounds{bytes: n.limits.answer, cost: maxCost - p.cost, items: maxReports - at.Read, kept: p.items() - len(p.Reports)}
 	if p.Match == nil {
 		b.items = min(b.items, b.kept)
@@ -89,7 +88,7 @@ func (n *Nodes) further(ctx context.Context, e Endpoint, p *page, at Position) a
 // errSlow is why a list has nothing: no node was asked in the time that it may take.
 var errSlow = errors.New("no node could be asked in time, because others are waited for")
 
-// List asks nodes, up to asked of them at once, until the list is full or its time is over. A namespace that is not there has no reports.
+// List asks nodes, up to namespaceAsked of them at once, until the list is full or its time is over. A namespace that is not there has no reports.
 func (n *Nodes) List(ctx context.Context, q Query) (Found, error) {
 	if q.Namespace != "" {
 		uid, err := n.namespaces.Current(ctx, q.Namespace)

@@ -244,7 +244,7 @@ func TestList_HungNodes_TimeBounded(t *testing.T) {
 			q.After = *found.Next
 		}
 		assert.Equal(t, 1000, silent)
-		assert.Equal(t, 2, lists, "%d nodes are asked at once, for %v each", asked, nodeTimeout)
+		assert.Equal(t, 2, lists, "%d nodes are asked at once, for %v each", namespaceAsked, nodeTimeout)
 
 		start := time.Now()
 		found, err := nodes.List(t.Context(), Query{Namespace: "team"})

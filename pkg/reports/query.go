@@ -18,6 +18,8 @@ import (
 type Query struct {
 	// Namespace, Node and ID are "" for all.
 	Namespace, Node, ID string
+	// line is what the request waits in until nodes are asked.
+	line line
 	// namespaceUID is that of the namespace with that name now.
 	namespaceUID types.UID
 	// After is where the list begins: reports are in the order of their nodes' names and then of their keys.

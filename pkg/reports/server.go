@@ -116,7 +116,7 @@ func (s *Server) allow(c call, what authorizationapi.ResourceAttributes) error {
 // find returns the report of that name. Where nodes are silent it may be theirs.
 func (s *Server) find(c call) (report.Report, error) {
 	namespace, name := c.PathValue("namespace"), c.PathValue("name")
-	r, found, silent, err := s.Nodes.Find(c.Context(), namespace, name)
+	r, found, silent, err := s.Nodes.Find(c.Context(), namespace, name, partyOf(c.by, namespace))
 	switch {
 	case err != nil:
 		return r, apierrors.NewInternalError(err)

@@ -1,0 +1,105 @@
+package reports
+
+import (
+	"context"
+	"sync"
+)
+
+// line is what a request waits in: that of its namespace, or of the cluster's controllers.
+type line struct {
+	namespace string
+	system    bool
+}
+
+func lineOf(by party) line {
+	if by.system {
+		return line{system: true}
+	}
+	return line{namespace: by.namespace}
+}
+
+// lines are the queues of namespaces: what is about one waits for what is about the same one, and not for others.
+type lines struct {
+	mu     sync.Mutex
+	queues map[line]*queue
+}
+
+// queue is a line with as many running places as it may have.
+type queue struct {
+	running chan struct{}
+	// members are those that run or wait.
+	members int
+}
+
+// enter waits for one of the places of a line, and returns how it is left; the context's error if that ends first.
+func (l *lines) enter(ctx context.Context, at line, places int) (leave func(), err error) {
+	of := l.join(at, places)
+	select {
+	case of.running <- struct{}{}:
+		return func() {
+			<-of.running
+			l.part(at, of)
+		}, nil
+	case <-ctx.Done():
+		l.part(at, of)
+		return nil, ctx.Err()
+	}
+}
+
+func (l *lines) join(at line, places int) *queue {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.queues == nil {
+		l.queues = map[line]*queue{}
+	}
+	of := l.queues[at]
+	if of == nil {
+		of = &queue{running: make(chan struct{}, places)}
+		l.queues[at] = of
+	}
+	of.members++
+	return of
+}
+
+// part drops a queue without members.
+func (l *lines) part(at line, of *queue) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if of.members--; of.members == 0 {
+		delete(l.queues, at)
+	}
+}
+
+// slots are taken while a node is asked. Use newSlots.
+type slots struct {
+	lines lines
+	// all are those of all namespaces, kept those of the cluster's controllers.
+	all, kept chan struct{}
+}
+
+func newSlots() *slots {
+	return &slots{all: make(chan struct{}, asked), kept: make(chan struct{}, systemAsked)}
+}
+
+// take waits for a slot: one of the namespace first, so that no namespace waits for all that another one asks. It returns how to leave the slot;
+// the context's error if that ends first.
+func (s *slots) take(ctx context.Context, at line) (give func(), err error) {
+	leave, err := s.lines.enter(ctx, at, namespaceAsked)
+	if err != nil {
+		return nil, err
+	}
+	of := s.all
+	if at.system {
+		of = s.kept
+	}
+	select {
+	case of <- struct{}{}:
+		return func() {
+			<-of
+			leave()
+		}, nil
+	case <-ctx.Done():
+		leave()
+		return nil, ctx.Err()
+	}
+}
