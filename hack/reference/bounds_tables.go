@@ -13,6 +13,8 @@ var tenantBounds = []bound{
 	{"reports API, each replica of the controller", "requests about a namespace that are answered at once", "pkg/reports.runningCalls", false, "they wait for each other"},
 	{"reports API, each replica of the controller", "requests of all namespaces", "pkg/reports.maxCalls", false, retryAfter},
 	{"reports API, each replica of the controller", "places kept for the cluster's own controllers", "pkg/reports.systemCalls", false, ""},
+	{"reports API, each replica of the controller", "nodes that are asked at once", "pkg/reports.asked", false, "they wait"},
+	{"reports API, each replica of the controller", "of them, nodes that are asked for one namespace", "pkg/reports.namespaceAsked", false, "they wait"},
 	{"reports API, each replica of the controller", "lists at once", "pkg/reports.listSeats.all", false, retryAfter},
 	{"reports API, each replica of the controller", "lists of one namespace", "pkg/reports.namespaceLists", false, retryAfter},
 	{"reports API, each replica of the controller", "lists of one user", "pkg/reports.userLists", false, retryAfter},
