@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"sync"
+
+	"github.com/prism-gpu/prism/pkg/profiler/seats"
 )
 
 const (
@@ -21,25 +23,25 @@ var errCrowded = errors.New("too many requests for reports at once")
 
 // calls are the requests that are answered or wait: requests about one namespace wait for each other, and not for those about others.
 type calls struct {
-	taken taken
+	taken seats.Taken
 	lines lines
 }
 
 // callSeats are the places of all requests.
-var callSeats = seats{all: maxCalls, namespace: namespaceCalls, user: userCalls, kept: systemCalls}
+var callSeats = seats.Bounds{All: maxCalls, Namespace: namespaceCalls, User: userCalls, Kept: systemCalls}
 
 // enter waits until a request may run, and returns how it leaves; errCrowded if it may not wait, the context's error if that ends first.
-func (c *calls) enter(ctx context.Context, by party) (leave func(), err error) {
-	if !c.taken.enter(callSeats, by) {
+func (c *calls) enter(ctx context.Context, by seats.Party) (leave func(), err error) {
+	if !c.taken.Enter(callSeats, by) {
 		return nil, errCrowded
 	}
 	end, err := c.lines.enter(ctx, lineOf(by), runningCalls)
 	if err != nil {
-		c.taken.leave(by)
+		c.taken.Leave(by)
 		return nil, err
 	}
 	return sync.OnceFunc(func() {
 		end()
-		c.taken.leave(by)
+		c.taken.Leave(by)
 	}), nil
 }

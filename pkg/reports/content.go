@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/prism-gpu/prism/pkg/profiler/report"
+	"github.com/prism-gpu/prism/pkg/profiler/seats"
 )
 
 // maxRange is how much of a report one answer has, in bytes.
@@ -25,11 +26,11 @@ const rangeTimeout = 10 * time.Minute
 // stallTime is how long a download may be without progress, because of its client or of the node, until it ends.
 const stallTime = 30 * time.Second
 
-// Two replicas of the controller have 48 downloads at most, and a plugin takes 64 connections: the others are left for lists, gets and deletions.
+// These are a controller's; each node bounds what all of its controllers download.
 const maxDownloads, namespaceDownloads, userDownloads, systemDownloads = 22, 8, 4, 2
 
 // downloadSeats are those of downloads.
-var downloadSeats = seats{all: maxDownloads, namespace: namespaceDownloads, user: userDownloads, kept: systemDownloads}
+var downloadSeats = seats.Bounds{All: maxDownloads, Namespace: namespaceDownloads, User: userDownloads, Kept: systemDownloads}
 
 // steady ends a download without progress.
 type steady struct {
@@ -69,29 +70,32 @@ func (s *Server) content(w http.ResponseWriter, c call) error {
 		return err
 	}
 	by := partyOf(c.by, c.PathValue("namespace"))
-	if !s.downloads.enter(downloadSeats, by) {
+	if !s.downloads.Enter(downloadSeats, by) {
 		return apierrors.NewTooManyRequests(fmt.Sprintf("too many downloads of reports at once: %d are answered, %d of a namespace and %d of a user; try again later",
-			downloadSeats.all, downloadSeats.namespace, downloadSeats.user), 1)
+			downloadSeats.All, downloadSeats.Namespace, downloadSeats.User), 1)
 	}
-	defer s.downloads.leave(by)
+	defer s.downloads.Leave(by)
 	c.leave() // a download may take long, and keeps no other request waiting
-	return s.download(w, c, found, wanted, whole)
+	return s.download(w, c, found, by, wanted, whole)
 }
 
 // download sends a range of a report that its node answers with, or all of it.
-func (s *Server) download(w http.ResponseWriter, c call, found report.Report, wanted string, whole bool) error {
+func (s *Server) download(w http.ResponseWriter, c call, found report.Report, by seats.Party, wanted string, whole bool) error {
 	header := http.Header{"Range": {wanted}}
 	ctx, stop := context.WithTimeout(c.Context(), rangeTimeout)
 	defer stop()
-	response, err := s.Nodes.ask(ctx, http.MethodGet, found, nil, header, content)
+	response, err := s.Nodes.ask(ctx, http.MethodGet, found, by.Query(), header, content)
 	if err != nil {
 		return apierrors.NewServiceUnavailable(err.Error())
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusPartialContent {
 		err := said(response)
-		if errors.Is(err, fs.ErrNotExist) {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
 			return apierrors.NewNotFound(groupResource, found.ID)
+		case response.StatusCode == http.StatusTooManyRequests:
+			return apierrors.NewTooManyRequests(err.Error(), 1)
 		}
 		return apierrors.NewInternalError(err)
 	}

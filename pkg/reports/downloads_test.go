@@ -14,14 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/profiler/report"
+	"github.com/prism-gpu/prism/pkg/profiler/seats"
 )
-
-// seated is how many seats are taken.
-func (t *taken) seated() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.all
-}
 
 // downloads is a server whose clients are connections of this process, and the node behind it has one report.
 func downloads(t *testing.T, send http.HandlerFunc) (*Server, func(by string) net.Conn) {
@@ -79,7 +73,6 @@ func TestContent_NotRead_PlaceGivenBack(t *testing.T) {
 		assert.Zero(t, time.Since(began), "nothing waited")
 		time.Sleep(stallTime)
 		synctest.Wait()
-		assert.Zero(t, s.downloads.seated())
 		assert.Equal(t, http.StatusOK, request(s.Handler(), http.MethodGet, "alice", inTeam+"/a/content").Code)
 	})
 }
@@ -111,12 +104,37 @@ func TestContent_NodeStalls_PlaceGivenBack(t *testing.T) {
 			assert.NoError(t, http.NewResponseController(w).Flush())
 			<-r.Context().Done()
 		})
-		connection := download("alice")
-		go func() { _, _ = io.Copy(io.Discard, connection) }()
+		for range userDownloads {
+			connection := download("alice")
+			go func() { _, _ = io.Copy(io.Discard, connection) }()
+		}
 		synctest.Wait()
-		assert.Equal(t, 1, s.downloads.seated())
+		assert.Equal(t, http.StatusTooManyRequests, request(s.Handler(), http.MethodGet, "alice", inTeam+"/a/content").Code)
 		time.Sleep(stallTime)
 		synctest.Wait()
-		assert.Zero(t, s.downloads.seated())
+		assert.Equal(t, http.StatusOK, request(s.Handler(), http.MethodGet, "alice", inTeam+"/a/content").Code)
+	})
+}
+
+// TestContent_NodeCrowded_TryAgain: a node counts what a user downloads from it through all controllers.
+func TestContent_NodeCrowded_TryAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var by []seats.Party
+		s, _ := downloads(t, func(w http.ResponseWriter, r *http.Request) {
+			by = append(by, seats.ParseParty(r.URL.Query(), "team"))
+			answer(w, http.StatusTooManyRequests, map[string]string{"error": "too many downloads from node n0"})
+		})
+		for _, user := range []string{"alice", "bob", "alice", namespaceController} {
+			response := request(s.Handler(), http.MethodGet, user, inTeam+"/a/content")
+			assert.Equal(t, http.StatusTooManyRequests, response.Code)
+			assert.Equal(t, "1", response.Header().Get("Retry-After"))
+			assert.Contains(t, response.Body.String(), "too many downloads from node n0")
+		}
+		require.Len(t, by, 4)
+		assert.Equal(t, by[0], by[2])
+		assert.NotEqual(t, by[0], by[1])
+		assert.NotContains(t, by[0].User, "alice")
+		assert.Equal(t, []bool{false, true}, []bool{by[0].System, by[3].System})
 	})
 }

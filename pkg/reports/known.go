@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/lru"
 
 	"github.com/prism-gpu/prism/pkg/profiler/report"
+	"github.com/prism-gpu/prism/pkg/profiler/seats"
 )
 
 // maxKnown bounds what is remembered: about 5 MB, and as many reports as a list has.
@@ -35,7 +36,7 @@ func (k known) remove(r report.Report) { k.nodes.Remove(knownKey{r.Namespace, r.
 
 // Find returns the report of that name in a namespace; silent are the nodes that did not answer, where it may be. Where a list had the report,
 // its node alone is asked.
-func (n *Nodes) Find(ctx context.Context, namespace, id string, by party) (r report.Report, found bool, silent []string, err error) {
+func (n *Nodes) Find(ctx context.Context, namespace, id string, by seats.Party) (r report.Report, found bool, silent []string, err error) {
 	q := Query{Namespace: namespace, ID: id, Limit: 1, line: lineOf(by)}
 	if q.Node = n.known.node(namespace, id); q.Node != "" {
 		at, err := n.List(ctx, q)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/profiler/report"
+	"github.com/prism-gpu/prism/pkg/profiler/seats"
 )
 
 // TestFind_NodeWasSilent_NamedAndAskedAgainLater: a report is not missing because its node was silent before.
@@ -30,12 +31,12 @@ func TestFind_NodeWasSilent_NamedAndAskedAgainLater(t *testing.T) {
 	now := time.Now()
 	nodes.now = func() time.Time { return now }
 	nodes.quiet.put(endpoint, now)
-	_, found, silent, err := nodes.Find(t.Context(), "team", "of-n0", party{})
+	_, found, silent, err := nodes.Find(t.Context(), "team", "of-n0", seats.Party{})
 	require.NoError(t, err)
 	assert.False(t, found)
 	assert.Equal(t, []string{"n0"}, silent)
 	now = now.Add(quietTime)
-	_, found, silent, err = nodes.Find(t.Context(), "team", "of-n0", party{})
+	_, found, silent, err = nodes.Find(t.Context(), "team", "of-n0", seats.Party{})
 	require.NoError(t, err)
 	assert.True(t, found)
 	assert.Empty(t, silent)

@@ -3,6 +3,8 @@ package reports
 import (
 	"context"
 	"sync"
+
+	"github.com/prism-gpu/prism/pkg/profiler/seats"
 )
 
 // line is what a request waits in: that of its namespace, or of the cluster's controllers.
@@ -11,11 +13,11 @@ type line struct {
 	system    bool
 }
 
-func lineOf(by party) line {
-	if by.system {
+func lineOf(by seats.Party) line {
+	if by.System {
 		return line{system: true}
 	}
-	return line{namespace: by.namespace}
+	return line{namespace: by.Namespace}
 }
 
 // lines are the queues of namespaces: what is about one waits for what is about the same one, and not for others.

@@ -27,11 +27,11 @@ func (s *Server) list(w http.ResponseWriter, c call) error {
 		return err
 	}
 	by := partyOf(c.by, namespace)
-	if !s.lists.enter(listSeats, by) {
+	if !s.lists.Enter(listSeats, by) {
 		return apierrors.NewTooManyRequests(fmt.Sprintf("too many lists of reports at once: %d are answered, %d of a namespace and %d of a user; try again later",
-			listSeats.all, listSeats.namespace, listSeats.user), 1)
+			listSeats.All, listSeats.Namespace, listSeats.User), 1)
 	}
-	defer s.lists.leave(by)
+	defer s.lists.Leave(by)
 	query.line = lineOf(by)
 	found, err := s.Nodes.List(c.Context(), *query)
 	switch {

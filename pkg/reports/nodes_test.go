@@ -31,6 +31,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/profiler/node"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
+	"github.com/prism-gpu/prism/pkg/profiler/seats"
 )
 
 var errBusy = errors.New("the report is being recorded")
@@ -317,7 +318,7 @@ func TestFind_Again_OneNodeAsked(t *testing.T) {
 	}
 	nodes := withLongLimits(NewNodes(a.issue(t, "prism-controller"), func(context.Context) ([]Endpoint, error) { return endpoints, nil }, always("uid")))
 	for range 10 {
-		r, found, silent, err := nodes.Find(t.Context(), "team", "of-n3", party{})
+		r, found, silent, err := nodes.Find(t.Context(), "team", "of-n3", seats.Party{})
 		require.NoError(t, err)
 		require.True(t, found)
 		assert.Empty(t, silent)
@@ -334,7 +335,7 @@ func TestFind_Again_OneNodeAsked(t *testing.T) {
 			assert.Equal(t, 1, count, e.Node)
 		}
 	}
-	_, found, _, err := nodes.Find(t.Context(), "other", "of-n3", party{})
+	_, found, _, err := nodes.Find(t.Context(), "other", "of-n3", seats.Party{})
 	require.NoError(t, err)
 	assert.False(t, found, "a name that is known is of its namespace alone")
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/prism-gpu/prism/pkg/profiler/report"
+	"github.com/prism-gpu/prism/pkg/profiler/seats"
 )
 
 // Reviewer says whether a user may do something; Access is the real one.
@@ -29,9 +30,9 @@ type Server struct {
 	Users  authenticator.Request
 	Access Reviewer
 	// lists are those that are answered.
-	lists taken
+	lists seats.Taken
 	// downloads are those that are answered.
-	downloads taken
+	downloads seats.Taken
 	// calls are all requests of users.
 	calls calls
 }

@@ -137,7 +137,7 @@ var walls = []wall{
 		because: "what runs in an administrator's image knows files and that image, and neither claims nor the API server",
 	},
 	{
-		name: "reports", of: []string{"pkg/reports"}, ours: []string{"api/profiles/v1alpha1", "pkg/profiler/report"}, named: []string{"os/exec"},
+		name: "reports", of: []string{"pkg/reports"}, ours: []string{"api/profiles/v1alpha1", "pkg/profiler/report", "pkg/profiler/seats"}, named: []string{"os/exec"},
 		because: "the API of reports asks nodes and reviews access, and stores nothing",
 	},
 	{
@@ -145,7 +145,7 @@ var walls = []wall{
 		because: "what containers wrote is stored by a part that knows files and nothing else",
 	},
 	{
-		name: "profile-node", of: []string{"pkg/profiler/node"}, ours: []string{"pkg/profiler/report", "pkg/listen"}, named: []string{"k8s.io"},
+		name: "profile-node", of: []string{"pkg/profiler/node"}, ours: []string{"pkg/profiler/report", "pkg/listen", "pkg/profiler/seats"}, named: []string{"k8s.io"},
 		because: "the node API asks a store through a port, and knows neither claims nor the API server",
 	},
 	{

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/prism-gpu/prism/pkg/profiler/report"
+	"github.com/prism-gpu/prism/pkg/profiler/seats"
 )
 
 // Store is what the reports are asked from. Reports are found by their ids, which are no paths.
@@ -40,7 +41,13 @@ const (
 	contentTimeout = time.Hour
 	answerTimeout  = time.Minute
 	maxHeader      = 16 << 10
+	// stallTime is how long a download may be without progress. That of a controller that goes ends earlier.
+	stallTime = time.Minute
 )
+
+// contentSeats are the downloads that are answered at once, whichever controllers they come from: the other connections are left for lists, gets
+// and deletions.
+var contentSeats = seats.Bounds{All: 40, Namespace: 8, User: 4, Kept: 4}
 
 // ServerName is what the certificates of plugins are for, and ClientName those of controllers by default.
 const (
@@ -65,14 +72,18 @@ type Options struct {
 }
 
 // Server serves the reports of a node.
-type Server struct{ options Options }
+type Server struct {
+	options Options
+	// downloads are those that are answered.
+	downloads seats.Taken
+}
 
 // New makes a server. Certificates that cannot be used yet are no error: connections are refused until they can.
 func New(o Options) *Server {
 	if o.Busy == nil {
 		o.Busy = func(error) bool { return false }
 	}
-	return &Server{o}
+	return &Server{options: o}
 }
 
 // Run serves until the context ends. A port that is in use is an error.
@@ -182,10 +193,34 @@ func (s *Server) content(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer func() { _ = file.Close() }()
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(contentTimeout))
+	by := seats.ParseParty(r.URL.Query(), found.Namespace)
+	if !s.downloads.Enter(contentSeats, by) {
+		w.Header().Set("Retry-After", "1")
+		answer(w, http.StatusTooManyRequests, map[string]string{"error": fmt.Sprintf(
+			"too many downloads from node %s at once: it answers %d, %d of a namespace and %d of a user; try again later", found.Node, contentSeats.All,
+			contentSeats.Namespace, contentSeats.User)})
+		return
+	}
+	defer s.downloads.Leave(by)
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("ETag", strconv.Quote(found.SHA256))
-	http.ServeContent(w, r, "", time.Time{}, file)
+	http.ServeContent(steady{w, time.Now().Add(contentTimeout)}, r, "", time.Time{}, file)
+}
+
+// steady ends a download without progress, and one that takes too long.
+type steady struct {
+	http.ResponseWriter
+	until time.Time
+}
+
+// Write gives the controller stallTime for what one read of the file had.
+func (s steady) Write(b []byte) (int, error) {
+	deadline := time.Now().Add(stallTime)
+	if deadline.After(s.until) {
+		deadline = s.until
+	}
+	_ = http.NewResponseController(s.ResponseWriter).SetWriteDeadline(deadline)
+	return s.ResponseWriter.Write(b)
 }
 
 func (s *Server) delete(w http.ResponseWriter, r *http.Request) {
