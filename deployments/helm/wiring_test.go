@@ -141,7 +141,7 @@ func TestChartPlugin_Environment_EveryVariableRead(t *testing.T) {
 			NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")}, StartTimeout: 30 * time.Second,
 			ReportTimeout: 10 * time.Minute,
 		},
-		KubeAPI: config.Rate{QPS: 50.5, Burst: 100},
+		KubeAPI: config.Rate{QPS: 50.5, Burst: 100}, SchedulerVersion: "1.36.1",
 		Paths: config.Paths{
 			HostRoot: "/host", CDIRoot: "/etc/cdi",
 			KubeletPlugins: "/data/kubelet/plugins", KubeletRegistrar: "/data/kubelet/plugins_registry",

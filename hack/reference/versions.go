@@ -80,6 +80,11 @@ func versionsPage(root string) (string, error) {
 	out := newText("Kubernetes versions", "hack/reference, checked against the end-to-end tests")
 	out.para("Kubernetes 1.34 or later is supported. A feature is on by default from the version in the table, where its gate is not turned off. The end-to-end " +
 		"tests run on " + codes(versions) + ": `make e2e KUBERNETES=<version>`. Kubernetes 1.34 is not tested.")
+	out.para("The plugin probes what the API server stores when it starts, up to a minute after it has lost a connection to it, as in every upgrade and rollback, and " +
+		"after fields were dropped; at most once in ten minutes, and never without such a cause. GPUs are then advertised accordingly, without a restart: Event " +
+		"`ClusterFeaturesChanged`. What a scheduler counts follows from the API server's version. Where one is older, as a second scheduler or one that is upgraded " +
+		"later, set the chart value `schedulerVersion` to its version before the API server is upgraded, and remove it when all are: with a scheduler that does not count " +
+		"them, devices of one GPU may be allocated together.")
 	t := table{head: []string{"feature", "Kubernetes", "feature gate", "without it", "tested on", "tests"}}
 	for _, c := range capabilities {
 		tested, tests := on(versions, c.since, true), codes(c.tests)

@@ -123,6 +123,9 @@ func TestLoadPlugin_InvalidValues_Refused(t *testing.T) {
 		"verbosity":            {args: []string{"-v=11", "--node-name=n"}, want: "--log-verbosity: must be between 0 and 10, got 11"},
 		"format":               {args: []string{"--log-format=xml", "--node-name=n"}, want: `--log-format: unsupported value "xml"; supported values: text, json`},
 		"no requests":          {args: []string{"--kube-api-qps=0", "--node-name=n"}, want: "--kube-api-burst must be greater than or equal to 1, got 0 and 400"},
+		"scheduler": {
+			args: []string{"--scheduler-version=newest", "--node-name=n"}, want: `--scheduler-version: must be a version such as 1.36.2, got "newest"`,
+		},
 		"two configurations": {
 			args: []string{"--node-config=/a", "--node-config-map=n/m", "--node-name=n"}, want: "--node-config: must not be set together with --node-config-map",
 		},

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/version"
 )
 
 // Plugin is the configuration of prism-kubelet-plugin. Its JSON form is what the file holds and what is printed at start.
@@ -27,6 +28,8 @@ type Plugin struct {
 	Kubeconfig string `json:"kubeconfig,omitempty"`
 	// KubeAPI limits requests to the API server, per second and in a burst.
 	KubeAPI Rate `json:"kubeAPI"`
+	// SchedulerVersion is the version of the cluster's oldest scheduler; empty: that of the API server.
+	SchedulerVersion string `json:"schedulerVersion,omitempty"`
 	// Paths are those of this process and of the host.
 	Paths Paths `json:"paths"`
 	// Driver is how the NVIDIA driver is detected.
@@ -171,6 +174,8 @@ func (p *Plugin) flags() *pflag.FlagSet {
 	f.StringVar(&p.Kubeconfig, "kubeconfig", p.Kubeconfig, "kubeconfig file; empty: service account of the pod")
 	f.Float64Var(&p.KubeAPI.QPS, "kube-api-qps", p.KubeAPI.QPS, "requests per second to the API server; -1: no limit")
 	f.IntVar(&p.KubeAPI.Burst, "kube-api-burst", p.KubeAPI.Burst, "burst of requests to the API server")
+	f.StringVar(&p.SchedulerVersion, "scheduler-version", p.SchedulerVersion, "version of the cluster's oldest scheduler, where it is older than the API server: "+
+		"MIG devices and shares require one that counts them; empty: the API server's")
 	f.StringVar(&p.Paths.HostRoot, "host-root", p.Paths.HostRoot, "mount point of the root filesystem of the host")
 	f.StringVar(&p.Paths.CDIRoot, "cdi-root", p.Paths.CDIRoot, "directory for CDI specs")
 	f.StringVar(&p.Paths.KubeletPlugins, "kubelet-plugins-dir", p.Paths.KubeletPlugins, "plugins directory of the kubelet")
@@ -266,6 +271,9 @@ func (p *Plugin) validate() error {
 		bad("monitor-devices", "unsupported value %q; supported values: %s", p.MonitorDevices, strings.Join(monitorDevices, ", "))
 	}
 	p.KubeAPI.validate(bad)
+	if _, err := version.ParseGeneric(p.SchedulerVersion); p.SchedulerVersion != "" && err != nil {
+		bad("scheduler-version", "must be a version such as 1.36.2, got %q", p.SchedulerVersion)
+	}
 	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(problems...)
 }

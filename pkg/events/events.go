@@ -7,6 +7,7 @@ const (
 	AllocationConflict           = "AllocationConflict"
 	AllocationConflictResolved   = "AllocationConflictResolved"
 	CheckpointCorrupted          = "CheckpointCorrupted"
+	ClusterFeaturesChanged       = "ClusterFeaturesChanged"
 	DeviceNodesMissing           = "DeviceNodesMissing"
 	GPULayoutChangePending       = "GPULayoutChangePending"
 	GPUUnhealthy                 = "GPUUnhealthy"

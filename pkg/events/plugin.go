@@ -11,6 +11,7 @@ func ofPlugin() []Event {
 			CheckpointCorrupted, true, node, "The record of a claim could not be read and was set aside; other claims are not affected.",
 			"Delete the pod of the claim, so that it is prepared again; check the filesystem of the kubelet's directory.",
 		},
+		{ClusterFeaturesChanged, false, node, "GPUs are advertised otherwise, because the API server stores other fields or counts as another version.", ""},
 		{
 			DeviceNodesMissing, true, node, "Device nodes that a flag of the node's configuration adds to containers are missing.",
 			"Load the kernel module that the Event names, or turn the flag off.",

@@ -27,11 +27,17 @@ type Probe struct {
 	DriverName, NodeName string
 	// NodeUID is the UID of the Node object; empty: it is read.
 	NodeUID types.UID
+	// SchedulerVersion is the version of the cluster's oldest scheduler; empty: that of the API server.
+	SchedulerVersion string
 }
 
 // PartitionableDevices reports whether the server stores shared counters and their consumption. It is false also for a server before
-// 1.35, which refuses this form of them. After an error the result is unknown, and the call can be retried.
+// 1.35, which refuses this form of them, and where a scheduler is known to be older than those that count them by default. After an error the
+// result is unknown, and the call can be retried.
 func (p Probe) PartitionableDevices(ctx context.Context) (bool, error) {
+	if p.SchedulerVersion != "" && !atLeast(p.SchedulerVersion, countersCounted) {
+		return false, nil
+	}
 	uid, err := p.nodeUID(ctx)
 	if err != nil {
 		return false, fmt.Errorf("probing whether the API server stores shared counters: %w", err)

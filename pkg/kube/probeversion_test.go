@@ -28,6 +28,24 @@ func TestCountsShares_Versions_From1_36_2(t *testing.T) {
 	}
 }
 
+// TestProbe_SchedulerOlderThanServer_ItsVersionCounts.
+func TestProbe_SchedulerOlderThanServer_ItsVersionCounts(t *testing.T) {
+	t.Parallel()
+	client := clientset.NewClientset()
+	client.Discovery().(*fake.FakeDiscovery).FakedServerVersion = &version.Info{GitVersion: "v1.37.0"}
+	client.PrependReactor("create", "resourceslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		return true, action.(clienttesting.CreateAction).GetObject(), nil //nolint:forcetypeassert // of that verb
+	})
+	for scheduler, want := range map[string][2]bool{"1.35.4": {false, false}, "v1.36.1": {true, false}, "1.36.2": {true, true}, "1.37.1": {true, true}} {
+		p := kube.Probe{Client: client, DriverName: driverName, NodeName: nodeName, NodeUID: "uid", SchedulerVersion: scheduler}
+		counters, err := p.PartitionableDevices(t.Context())
+		require.NoError(t, err)
+		shares, err := p.CountsShares(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, want, [2]bool{counters, shares}, scheduler)
+	}
+}
+
 func TestCountsShares_ServerFails_Error(t *testing.T) {
 	t.Parallel()
 	client := clientset.NewClientset()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -30,21 +31,27 @@ func supported(yes bool) Support {
 	return Unsupported
 }
 
-// capabilities are the probed features of the API server and the scheduler.
-type capabilities struct {
+// features are those of the API server and the scheduler.
+type features struct {
 	// counters: the API server stores shared counters. Shares: the scheduler counts allocated shares of a device when it decides about other
 	// devices of the GPU. Taints: the API server stores device taints, which is assumed until it has dropped one.
 	counters, shares, taints Support
+}
+
+// capabilities are the features as they were probed last.
+type capabilities struct {
+	features
 
 	retry    backoff.Backoff
 	failures int
+	again    reprobe
 }
 
 // errCounters is why no GPU is partitioned.
 var errCounters = errors.New("whether the API server stores shared counters, which keep the devices of one GPU apart, is not known yet")
 
 func newCapabilities() capabilities {
-	return capabilities{retry: backoff.Backoff{First: retryFirst, Max: retryMax}}
+	return capabilities{retry: backoff.Backoff{First: retryFirst, Max: retryMax}, again: newReprobe()}
 }
 
 // limit returns the modes in which a GPU is advertised: without modes that only counters keep apart, where no counters are stored, and where
@@ -72,56 +79,90 @@ func (c *capabilities) reduced(as gpu.Modes) bool {
 	return c.counters == Supported && c.uncounted(as) && (as.TimeSlice != nil || as.MPS != nil) && modes > 1
 }
 
-// ask probes the API server: whether it stores counters, and, where it does, whether the scheduler counts shares.
-func (api APIPorts) ask(ctx context.Context) (counters, shares Support, err error) {
+// ask probes the API server: whether it stores counters, and, where it does, whether the scheduler counts shares; again also whether it stores
+// taints. Counters that no layout has required yet are not probed again.
+func (api APIPorts) ask(ctx context.Context, known features, again bool) (features, error) {
+	if again {
+		stored, err := api.DeviceTaints(ctx)
+		if err != nil {
+			return known, err
+		}
+		if known.taints = supported(stored); known.counters == Unknown {
+			return known, nil
+		}
+	}
 	stored, err := api.PartitionableDevices(ctx)
 	if err != nil {
-		return Unknown, Unknown, err
+		return known, err
 	}
-	if !stored {
-		return Unsupported, Unknown, nil
+	if known.counters, known.shares = supported(stored), Unknown; !stored {
+		return known, nil
 	}
 	counted, err := api.CountsShares(ctx)
-	if err != nil {
-		return Unknown, Unknown, err
-	}
-	return Supported, supported(counted), nil
+	known.shares = supported(counted)
+	return known, err
 }
 
 // unprobed reports whether the layout waits for a probe.
 func (s *Snapshot) unprobed() bool { return errors.Is(s.Err, errCounters) }
 
-// probe probes the support of counters, where the layout waits for that and a probe is due.
+// probe probes the features, where the layout waits for that or they are to be probed again, and a probe is due.
 func (w *worker) probe(ctx context.Context) {
-	c := &w.state.capabilities
-	if !w.output.latest.Load().unprobed() || !c.retry.Due(time.Now()) {
+	c, now := &w.state.capabilities, time.Now()
+	waits, again := w.output.latest.Load().unprobed(), c.again.isDue(now)
+	if !again && !(waits && c.retry.Due(now)) {
 		return
 	}
-	type answer struct{ counters, shares Support }
-	found, err := call(ctx, w, func(ctx context.Context) (answer, error) {
-		counters, shares, err := w.ports.API.ask(ctx)
-		return answer{counters, shares}, err
-	})
+	known := c.features
+	found, err := call(ctx, w, func(ctx context.Context) (features, error) { return w.ports.API.ask(ctx, known, again && !waits) })
+	if err == nil && c.features != known { // the API server has dropped fields meanwhile, which counts
+		c.again.done(time.Now())
+		c.again.requested(request{dropped: true}, w.ports.NodeName, time.Now())
+		return
+	}
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "What is partitioned is not published yet")
+		klog.FromContext(ctx).Error(err, "The features of the API server are not known")
 		c.retry.Defer(time.Now())
-		if c.failures++; c.failures == retryBudget {
+		c.again.deferred(c.retry.Next())
+		if c.failures++; waits && c.failures == retryBudget {
 			w.state.notices.warn(advice{reason: events.PartitionableDevicesUnknown}, fmt.Sprintf("No change of the layout is published: %v", err))
 		}
 		return
 	}
-	c.failures, c.shares = 0, found.shares
+	c.failures = 0
 	c.retry.Reset()
-	w.state.countersAre(found.counters)
-	w.output.stale = true
+	c.again.done(time.Now())
+	before := w.output.latest.Load()
+	w.output.stale = w.output.stale || found != c.features
+	w.state.found(found)
+	if !again || waits {
+		return
+	}
+	w.renew()
+	if after := w.output.latest.Load(); before.Err == nil && after.Err == nil && !reflect.DeepEqual(before.Layout, after.Layout) {
+		w.state.notices.changed(found)
+	}
+	w.ports.API.Probed(found.taints != Unsupported)
+}
+
+// found records the features, and reports what is missing.
+func (s *state) found(now features) {
+	s.capabilities.shares, s.capabilities.taints = now.shares, now.taints
+	if now.shares == Supported {
+		s.notices.clear(advice{reason: events.SharedCountersUnsupported})
+	}
+	s.countersAre(now.counters)
 }
 
 // countersAre records whether the API server stores counters.
 func (s *state) countersAre(found Support) {
 	s.capabilities.counters = found
-	if found == Unsupported {
-		s.notices.warn(advice{reason: events.PartitionableDevicesDisabled}, "The API server stores no shared counters of devices, so every GPU is advertised "+
-			"in one mode: whole where its configuration allows that, else as a fixed set of MIG devices; turn on the feature gate "+
-			"DRAPartitionableDevices (Kubernetes 1.36 has it on)")
+	about := advice{reason: events.PartitionableDevicesDisabled}
+	if found != Unsupported {
+		s.notices.clear(about)
+		return
 	}
+	s.notices.warn(about, "The API server stores no shared counters of devices, or the scheduler does not know them, so every GPU is advertised "+
+		"in one mode: whole where its configuration allows that, else as a fixed set of MIG devices; turn on the feature gate "+
+		"DRAPartitionableDevices (Kubernetes 1.36 has it on)")
 }

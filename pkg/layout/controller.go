@@ -86,12 +86,19 @@ func (c *Controller) TaintsUnsupported() {
 	c.requests.leave(func(r *request) { r.taintsDropped = true })
 }
 
+// ConnectionLost is called when a connection to the API server was lost, as by an upgrade: its features are probed again. It does not block.
+func (c *Controller) ConnectionLost() { c.requests.leave(func(r *request) { r.lost = true }) }
+
+// FieldsDropped is called when the API server has dropped fields: its features are probed again after a while. It does not block.
+func (c *Controller) FieldsDropped() { c.requests.leave(func(r *request) { r.dropped = true }) }
+
 // request has the pending requests of other goroutines.
 type request struct {
 	// leading is nil without a call of Lead; taken are closed when the request is applied.
 	leading                                *bool
 	taken                                  []chan struct{}
 	reload, countersDropped, taintsDropped bool
+	lost, dropped                          bool
 }
 
 // requests passes requests to the goroutine that writes.

@@ -34,14 +34,16 @@ type fixture struct {
 }
 
 // changeWait is when a change of the configuration of node n0 was read.
-var changeWait = debounce + phase("n0") + time.Millisecond
+var changeWait = debounce + phase("n0", pageInterval) + time.Millisecond
 
 // server is what the API server answers.
 type server struct {
 	unknown     error // why it is not known whether it stores counters
 	probes      int
-	uncounted   bool  // the scheduler does not count shares
-	sharesError error // why that is not known
+	uncountered bool   // it stores no counters
+	probed      []bool // what Probed was called with
+	uncounted   bool   // the scheduler does not count shares
+	sharesError error  // why that is not known
 
 	allocated map[gpu.PoolDevice]bool // without a record
 	listed    int                     // how many pages were read
@@ -81,9 +83,13 @@ func (d *fixture) restart(t *testing.T) {
 					if d.probes++; d.probes > 1000 {
 						return true, nil // time stands still while nothing waits
 					}
-					return true, d.unknown
+					return !d.uncountered, d.unknown
 				})
 			},
+			DeviceTaints: func(ctx context.Context) (bool, error) {
+				return ask(ctx, func() (bool, error) { return !d.untainted, d.unknown })
+			},
+			Probed: func(taints bool) { d.probed = append(d.probed, taints) },
 			CountsShares: func(ctx context.Context) (bool, error) {
 				return ask(ctx, func() (bool, error) { return !d.uncounted, d.sharesError })
 			},

@@ -40,7 +40,7 @@ type reading struct {
 
 func newConfiguration(node string, n *notices) *configuration {
 	return &configuration{
-		unread: fmt.Errorf("the configuration of node %s was not read yet", node), notices: n, wait: debounce + phase(node),
+		unread: fmt.Errorf("the configuration of node %s was not read yet", node), notices: n, wait: debounce + phase(node, pageInterval),
 		reading: reading{retry: backoff.Backoff{First: retryFirst, Max: retryMax}},
 	}
 }

@@ -48,6 +48,13 @@ func (n *notices) warn(about advice, note string) {
 // clear drops advice that does not hold any more: it is reported again when it holds again.
 func (n *notices) clear(about advice) { delete(n.reported, about) }
 
+// changed reports that GPUs are advertised otherwise because the cluster's features have changed.
+func (n *notices) changed(now features) {
+	is := map[Support]string{Supported: "supported", Unsupported: "not supported", Unknown: "unknown"}
+	n.events.Normal(events.ClusterFeaturesChanged, events.ActionConfigure, "GPUs are advertised otherwise, because features of the cluster have changed: shared counters "+
+		"are "+is[now.counters]+", shares beside other devices of a GPU are "+is[now.shares]+", device taints are "+is[now.taints])
+}
+
 // invalid reports the problem of a side of the configuration.
 func (n *notices) invalid(what side, reason, note string) {
 	now := problem{reason: reason, note: note}

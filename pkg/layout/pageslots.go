@@ -14,12 +14,12 @@ const pageInterval = 5 * time.Second
 
 // pageSlot returns when a node may read a page, the first time after now: a moment in every pageInterval that depends on the node's name.
 func pageSlot(node string, now time.Time) time.Time {
-	since := uint64(now.Add(-phase(node)).UnixNano()) % uint64(pageInterval)
+	since := uint64(now.Add(-phase(node, pageInterval)).UnixNano()) % uint64(pageInterval)
 	return now.Add(pageInterval - time.Duration(since))
 }
 
-// phase is the part of pageInterval at which a node does what all nodes do: 0 or more, and less than pageInterval.
-func phase(node string) time.Duration {
+// phase is the part of a time after which a node does what all nodes do: 0 or more, and less than all of it.
+func phase(node string, of time.Duration) time.Duration {
 	sum := sha256.Sum256([]byte(node))
-	return time.Duration(binary.BigEndian.Uint64(sum[:8]) % uint64(pageInterval))
+	return time.Duration(binary.BigEndian.Uint64(sum[:8]) % uint64(of))
 }

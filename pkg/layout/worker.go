@@ -97,6 +97,9 @@ func (w *worker) pause(now time.Time) time.Duration {
 	if w.output.latest.Load().unprobed() {
 		pause = min(pause, w.state.capabilities.retry.Next().Sub(now))
 	}
+	if due := w.state.capabilities.again.due; !due.IsZero() {
+		pause = min(pause, due.Sub(now))
+	}
 	return max(0, min(pause, w.drain.pause(now)))
 }
 
@@ -156,6 +159,7 @@ func (w *worker) update() {
 	if r.taintsDropped {
 		w.state.capabilities.taints = Unsupported
 	}
+	w.state.capabilities.again.requested(r, w.ports.NodeName, time.Now())
 	if r.leading != nil {
 		w.drain.lead(*r.leading)
 	}

@@ -26,6 +26,8 @@ type API struct {
 	Slices ResourceSlices
 	// Events are about the node.
 	Events events.Recorder
+	// Lost has a token after a connection to the API server was lost; nil: that is not known.
+	Lost <-chan struct{}
 }
 
 // ResourceSlices keeps what is published last in the API server; *kube.Slices is the real one.
@@ -42,7 +44,9 @@ func NewAPI(ctx context.Context, cfg *config.Plugin, claims, background kubernet
 	return API{
 		Claims: claims, Background: background, Events: recorder,
 		Cluster: cluster{
-			Probe: kube.Probe{Client: background, DriverName: cfg.DriverName, NodeName: cfg.NodeName}, client: background,
+			Probe: kube.Probe{
+				Client: background, DriverName: cfg.DriverName, NodeName: cfg.NodeName, SchedulerVersion: cfg.SchedulerVersion,
+			}, client: background,
 		},
 		Slices: kube.NewSlices(kube.SlicesOptions{
 			Client: background, DriverName: cfg.DriverName, NodeName: cfg.NodeName,
@@ -62,6 +66,8 @@ func connect(ctx context.Context, cfg *config.Plugin, version string) (API, erro
 	}
 	base.QPS, base.Burst, base.UserAgent = float32(cfg.KubeAPI.QPS), cfg.KubeAPI.Burst, "prism-kubelet-plugin/"+version
 	base.ContentType, base.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
+	loss := kube.NewWatchLoss()
+	base.Wrap(loss.Wrap)
 	claims, err := kubernetes.NewForConfig(base)
 	if err != nil {
 		return API{}, fmt.Errorf("connecting to the API server: %w", err)
@@ -71,7 +77,9 @@ func connect(ctx context.Context, cfg *config.Plugin, version string) (API, erro
 		return API{}, fmt.Errorf("connecting to the API server: %w", err)
 	}
 	recorder := kube.NewEvents(background, cfg.DriverName, cfg.NodeName)
-	return NewAPI(ctx, cfg, claims, background, recorder), recorder.Start(ctx)
+	api := NewAPI(ctx, cfg, claims, background, recorder)
+	api.Lost = loss.Lost()
+	return api, recorder.Start(ctx)
 }
 
 // cluster asks the API server for one node and one driver.

@@ -55,14 +55,19 @@ func buildLayout(cfg *config.Plugin, m *Machine, ports layoutPorts) *Layout {
 	cluster := ports.Cluster
 	families, options := m.families(), published(cfg)
 	options.Families = families.publish()
+	l := &Layout{}
 	controller := layout.New(layout.Ports{
 		NodeName: cfg.NodeName, Inventory: m.Inventory, Config: ports.Config, Records: m.records, Store: layoutStore(cfg, m.adapters), Events: ports.Events,
 		Modes: families.modes(),
 		API: layout.APIPorts{
-			PartitionableDevices: cluster.PartitionableDevices, CountsShares: cluster.CountsShares, Tainted: cluster.Tainted, Allocated: cluster.Allocated,
+			PartitionableDevices: cluster.PartitionableDevices, CountsShares: cluster.CountsShares, DeviceTaints: cluster.DeviceTaints,
+			Tainted: cluster.Tainted, Allocated: cluster.Allocated, Probed: func(taints bool) {
+				l.Publisher.TaintsStored(taints)
+				l.Publisher.Renew() // what an earlier version dropped is written again
+			},
 		},
 	})
-	l := &Layout{Controller: controller, Publisher: layout.NewPublisher(controller, options, ports.Slices)}
+	l.Controller, l.Publisher = controller, layout.NewPublisher(controller, options, ports.Slices)
 	l.mpsAnswer(mps.Answer{})
 	l.Conflicts = &health.Conflicts{
 		Sockets: m.adapters.Host.Sockets, KubeletPlugins: cfg.Paths.KubeletPlugins, DriverName: cfg.DriverName, Set: l.conflict,
@@ -155,10 +160,12 @@ type nodeLayout struct {
 	config *configSource
 	slices ResourceSlices
 	events events.Recorder
+	// lost has a token after a connection to the API server was lost; nil: never.
+	lost <-chan struct{}
 }
 
 func newLayout(cfg *config.Plugin, m *Machine, source *configSource, api API) *nodeLayout {
-	return &nodeLayout{config: source, slices: api.Slices, events: api.Events, Layout: buildLayout(cfg, m, layoutPorts{
+	return &nodeLayout{config: source, slices: api.Slices, events: api.Events, lost: api.Lost, Layout: buildLayout(cfg, m, layoutPorts{
 		Cluster: api.Cluster, Slices: api.Slices, Events: api.Events,
 		// A file may be on a filesystem that does not report writes of others, so an invalid one is read again now and then.
 		Config: layout.ConfigPorts{Read: source.read, Retryable: passing, Watched: cfg.NodeConfig.File == ""},
@@ -181,6 +188,7 @@ const firstRead = time.Second
 func (l *nodeLayout) dropped(ctx context.Context, d kube.DroppedFields) {
 	klog.FromContext(ctx).Info("The API server stored a ResourceSlice without some fields: turn the features on",
 		"pool", d.Pool, "slice", d.Slice, "features", d.Features)
+	l.Controller.FieldsDropped()
 	if d.Counters() {
 		l.Controller.CountersUnsupported()
 	}
@@ -190,6 +198,18 @@ func (l *nodeLayout) dropped(ctx context.Context, d kube.DroppedFields) {
 	}
 	l.events.Warn(events.ResourceSliceFieldsDropped, events.ActionPublish, fmt.Sprintf("The API server drops fields of the ResourceSlices of pool %s: "+
 		"turn on %s", d.Pool, strings.Join(d.Features, ", ")))
+}
+
+// probeAgain has features probed again after connections to the API server were lost, until the context ends.
+func (l *nodeLayout) probeAgain(ctx context.Context) {
+	for {
+		select {
+		case <-l.lost:
+			l.Controller.ConnectionLost()
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // publish keeps the ResourceSlices until the context ends. One process of a node does at a time.

@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/kube"
@@ -28,7 +29,10 @@ func (p *Plugin) Advertise(ctx context.Context) error {
 		defer close(published) // also if Run does not return
 		published <- p.layout.Publisher.Run(ctx)
 	}()
+	var probing sync.WaitGroup
+	probing.Go(func() { p.layout.probeAgain(ctx) })
 	err := p.layout.Controller.Run(ctx, p.leader.renew)
+	probing.Wait()
 	return errors.Join(err, <-published)
 }
 

@@ -1,0 +1,73 @@
+package layout
+
+import (
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/backoff"
+)
+
+const (
+	// lossSpread is the time over which the nodes of a cluster probe again when all of them have lost their connections: 1,000 nodes send at
+	// most 20 probes a second. lossInterval is the time between two probes of a node, as where connections are lost all the time.
+	lossSpread   = time.Minute
+	lossInterval = 10 * time.Minute
+	// What was dropped is probed again after dropFirst, twice as long each time, dropTries times: one of several API servers may be older for
+	// the time of an upgrade, and another one may have answered the probe. Then, as nothing is probed for ever, not before the next lost
+	// connection.
+	dropFirst = 5 * time.Minute
+	dropMax   = 80 * time.Minute
+	dropTries = 5
+)
+
+// reprobe is when features that are known are probed again. Only events lead to that, and each to a bounded number of probes.
+type reprobe struct {
+	// due is when; zero: not at all. Last is when it was done last.
+	due, last time.Time
+	// drops has the waits after fields were dropped, and dropped counts them.
+	drops   backoff.Backoff
+	dropped int
+}
+
+func newReprobe() reprobe { return reprobe{drops: backoff.Backoff{First: dropFirst, Max: dropMax}} }
+
+// requested takes up events.
+func (r *reprobe) requested(by request, node string, now time.Time) {
+	if by.lost {
+		r.drops.Reset()
+		r.dropped = 0
+		r.plan(now, node)
+	}
+	if by.dropped && r.due.IsZero() && r.dropped < dropTries {
+		r.dropped++
+		r.drops.Defer(now)
+		r.due = r.drops.Next().Add(phase(node, lossSpread))
+	}
+}
+
+// plan plans a probe after a connection was lost.
+func (r *reprobe) plan(now time.Time, node string) {
+	from := now
+	if next := r.last.Add(lossInterval); !r.last.IsZero() && next.After(from) {
+		from = next
+	}
+	if due := from.Add(phase(node, lossSpread)); r.due.IsZero() || due.Before(r.due) {
+		r.due = due
+	}
+}
+
+// isDue reports whether to probe now.
+func (r *reprobe) isDue(now time.Time) bool { return !r.due.IsZero() && !now.Before(r.due) }
+
+// deferred puts a probe off that has failed.
+func (r *reprobe) deferred(to time.Time) {
+	if !r.due.IsZero() {
+		r.due = to
+	}
+}
+
+// done ends a probe that was due.
+func (r *reprobe) done(now time.Time) {
+	if r.isDue(now) {
+		r.due, r.last = time.Time{}, now
+	}
+}
