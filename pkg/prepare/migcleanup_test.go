@@ -1,6 +1,8 @@
 package prepare
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,6 +68,39 @@ func TestUnprepare_MIGDeviceStuck_OthersUndone(t *testing.T) {
 		w.refuse = nil
 		require.NoError(t, c.startWithMIG(t).Recover(t.Context()), "the next process finishes what is pending, and nothing else")
 		assert.Equal(t, map[string]gpu.MIGUUID{migName("19-0"): "MIG-19-0"}, c.there)
+	})
+}
+
+// TestUnprepare_FewerStepsLeftForSameCause_StoredAgain: what a retry has undone is undone for the next process too, although the rest is pending
+// since the same time for the same cause.
+func TestUnprepare_FewerStepsLeftForSameCause_StoredAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w, c := newPartitionable(1)
+		w.steps = []string{"mode"} // for each device
+		p := c.startWithMIG(t)
+		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0", "9-4"))
+		require.NoError(t, err)
+		undone := 0
+		w.refuse = func(op string) error {
+			if !strings.HasPrefix(op, "undo mode") {
+				return nil
+			}
+			if undone++; undone == 2 {
+				return nil
+			}
+			return errStuck
+		}
+		require.Error(t, p.Unprepare(t.Context(), "a"))
+		before := w.record(t, "a")
+		require.Error(t, p.Unprepare(t.Context(), "a"))
+		after := w.record(t, "a")
+		require.Equal(t, 3, undone)
+		require.Equal(t, before.PendingCleanup, after.PendingCleanup)
+		assert.Less(t, len(after.Steps), len(before.Steps))
+		w.refuse = nil
+		w.events()
+		require.NoError(t, c.startWithMIG(t).Recover(t.Context()))
+		assert.Len(t, slices.DeleteFunc(w.events(), func(op string) bool { return !strings.HasPrefix(op, "undo mode") }), 1)
 	})
 }
 
