@@ -135,6 +135,24 @@ func TestDrain_LayoutChanges_GPUInspectedFirst(t *testing.T) {
 	})
 }
 
+// TestDrain_LayoutChanges_SavedBeforeItTakesEffect: a process that ends in between has advertised nothing that the next one does not know.
+func TestDrain_LayoutChanges_SavedBeforeItTakesEffect(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, stop := turned(t)
+		defer stop()
+		var advertised []bool // whether the new layout was in effect when it was saved
+		d.saved.saving = func(saved Saved) {
+			is, will := d.output.latest.Load().Layout[firstUUID], saved.GPUs[firstUUID]
+			inEffect := len(is.MIG) > 0 || d.worker.state.rollout.current[firstUUID].Equal(will)
+			advertised = append(advertised, inEffect)
+		}
+		after(time.Minute)
+		assert.Equal(t, []string{ownPool, small6, big}, d.advertised(t))
+		assert.Equal(t, []bool{false}, advertised)
+	})
+}
+
 func TestDrain_ConfigurationTakenBack_ChangeEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

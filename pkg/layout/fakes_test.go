@@ -56,6 +56,8 @@ type memory struct {
 	err    error
 	// late is an error of Save after it has saved.
 	late error
+	// saving is called before something is saved; nil is allowed.
+	saving func(saved Saved)
 }
 
 func (m *memory) Load() (Saved, error) {
@@ -65,6 +67,9 @@ func (m *memory) Load() (Saved, error) {
 }
 
 func (m *memory) Save(saved Saved) error {
+	if m.saving != nil {
+		m.saving(saved)
+	}
 	guard.Lock()
 	defer guard.Unlock()
 	if m.err != nil {
