@@ -135,7 +135,7 @@ func TestDrain_LayoutChanges_GPUInspectedFirst(t *testing.T) {
 	})
 }
 
-// TestDrain_LayoutChanges_SavedBeforeItTakesEffect: a process that ends in between has advertised nothing that the next one does not know.
+// TestDrain_LayoutChanges_SavedBeforeItTakesEffect: a process that exits in between has advertised nothing that the next one does not know.
 func TestDrain_LayoutChanges_SavedBeforeItTakesEffect(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
