@@ -121,6 +121,21 @@ func TestHandle_ValidOrNotValidated_Allowed(t *testing.T) {
 	}
 }
 
+// TestHandle_Subresource_NotValidated, whatever spec the request has: the API server ignores that, and a claim whose status cannot be written
+// is never allocated, released or deleted.
+func TestHandle_Subresource_NotValidated(t *testing.T) {
+	t.Parallel()
+	handler := newHandler(t)
+	claim := `{spec: ` + devices("gpu.prism.dev", "gpu.prism.dev", invalid) + `}`
+	for _, operation := range []admissionapi.Operation{admissionapi.Create, admissionapi.Update} {
+		req := review(t, operation, "ResourceClaim", claim)
+		req.OldObject = review(t, admissionapi.Create, "ResourceClaim", `{spec: {}}`).Object
+		assert.False(t, handler.Handle(t.Context(), req).Allowed, "%s of the claim", operation)
+		req.SubResource = "status"
+		assert.True(t, handler.Handle(t.Context(), req).Allowed, "%s of its status", operation)
+	}
+}
+
 // TestHandle_PolicyForProfiles_SaidWhenWritten: what the cluster's policy denies a claim is denied when it is written, with the sentence that
 // the node would say, and what cannot be known then is left to the node.
 func TestHandle_PolicyForProfiles_SaidWhenWritten(t *testing.T) {
