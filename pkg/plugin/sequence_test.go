@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/layout"
 	"github.com/prism-gpu/prism/pkg/mps"
@@ -129,4 +131,53 @@ func TestLead_ReconcilersEndFirst_ThenLockReleased(t *testing.T) {
 	require.NoError(t, ended(t, done))
 	assert.True(t, released.Load())
 	assert.False(t, beside.Load(), "released while a reconciler ran")
+}
+
+// closingSession notes when the driver is closed.
+type closingSession struct {
+	inventory.Session
+	closed *atomic.Bool
+}
+
+func (s closingSession) Close() error {
+	s.closed.Store(true)
+	return s.Session.Close()
+}
+
+// TestRun_WorkGoesOn_DriverClosedAfterIt: a call that still runs when the process is to exit may be changing a GPU.
+func TestRun_WorkGoesOn_DriverClosedAfterIt(t *testing.T) {
+	t.Parallel()
+	n := newWired(t)
+	var closed atomic.Bool
+	open := n.adapters.Driver
+	n.adapters.Driver = func(root string) inventory.Opener {
+		return func(ctx context.Context, at hostfs.DriverRoot) (inventory.Session, error) {
+			session, err := open(root)(ctx, at)
+			return closingSession{session, &closed}, err
+		}
+	}
+	p, err := Build(t.Context(), n.cfg, n.adapters)
+	require.NoError(t, err)
+	works, ends, released := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	p.leader.profiles = func(ctx context.Context) {
+		close(works)
+		<-ctx.Done()
+		close(ends)
+		<-released
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	n.register(t)
+	<-works
+	stop()
+	<-ends
+	for range 10_000 { // a close that does not wait comes meanwhile
+		runtime.Gosched()
+	}
+	assert.False(t, closed.Load(), "closed while a part worked")
+	close(released)
+	require.NoError(t, ended(t, done))
+	assert.True(t, closed.Load())
 }
