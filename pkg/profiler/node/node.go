@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/prism-gpu/prism/pkg/profiler/report"
@@ -24,7 +23,7 @@ import (
 
 // Store is what the reports are asked from. Reports are found by their ids, which are no paths.
 type Store interface {
-	// List returns the reports of a namespace, of all with "". With the namespace's UID, those of others of its name are left out.
+	// List returns the reports of a namespace, of all with "", in any order. With the namespace's UID, those of others of its name are left out.
 	List(namespace, namespaceUID string) []report.Report
 	// Get returns one report; fs.ErrNotExist if there is none.
 	Get(claimUID, id string) (report.Report, error)
@@ -162,8 +161,8 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	found := s.options.Store.List(query.Get("namespace"), query.Get("namespaceUID"))
 	id, after := query.Get("id"), query.Get("after")
-	found = slices.DeleteFunc(found, func(r report.Report) bool { return id != "" && r.ID != id || r.Key() <= after })
-	slices.SortFunc(found, func(a, b report.Report) int { return strings.Compare(a.Key(), b.Key()) })
+	found = slices.DeleteFunc(found, func(r report.Report) bool { return id != "" && r.ID != id || after != "" && r.Key() <= after })
+	slices.SortFunc(found, report.Report.Compare)
 	if limit, err := strconv.Atoi(query.Get("limit")); err == nil && limit > 0 {
 		found = found[:min(limit, len(found))]
 	}

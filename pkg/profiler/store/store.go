@@ -7,8 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -100,12 +98,17 @@ func Open(o Options) (*Store, error) {
 	return s, s.read()
 }
 
-// List returns the reports of a namespace, of all with "", in the order of their ids. With the UID of the namespace, reports of others of its
-// name are left out; those of claims whose namespace's UID is not known yet are not.
+// List returns the reports of a namespace, of all with "", in no order: nothing is sorted while all others wait for the lock. With the UID of the
+// namespace, reports of others of its name are left out; those of claims whose namespace's UID is not known yet are not.
 func (s *Store) List(namespace, namespaceUID string) []report.Report {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := []report.Report{}
+	n := s.counted()
+	most := n.node
+	if namespace != "" {
+		most = n.by[namespace]
+	}
+	all := make([]report.Report, 0, most) // growing it would copy thousands of reports again and again
 	for _, c := range s.claims {
 		if c.ended || namespace != "" && c.Claim.Namespace != namespace {
 			continue
@@ -118,7 +121,6 @@ func (s *Store) List(namespace, namespaceUID string) []report.Report {
 			all = append(all, c.shown(r))
 		}
 	}
-	slices.SortFunc(all, func(a, b report.Report) int { return strings.Compare(a.ID+a.ClaimUID, b.ID+b.ClaimUID) })
 	return all
 }
 
