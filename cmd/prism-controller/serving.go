@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"path/filepath"
 	"sync/atomic"
@@ -29,7 +30,8 @@ const shutdownTimeout = 10 * time.Second
 type admissionServer struct {
 	webhook.DefaultServer
 	address string
-	started atomic.Bool
+	// at is where it accepts connections; nil until it does.
+	at atomic.Pointer[net.TCPAddr]
 }
 
 // newAdmissionServer serves at "<host>:<port>", with tls.crt and tls.key of a directory, which may change.
@@ -59,7 +61,7 @@ func (s *admissionServer) Start(ctx context.Context) error {
 		// The API server says by its certificate that it speaks for a user.
 		ClientAuth: tls.RequestClientCert,
 	})
-	s.started.Store(true)
+	s.at.Store(listener.Addr().(*net.TCPAddr)) //nolint:forcetypeassert // of a TCP listener
 	timeout := shutdownTimeout
 	return (&manager.Server{Name: "admission", Server: listen.AdmissionServer(s.Options.WebhookMux), Listener: secure, ShutdownTimeout: &timeout}).Start(ctx)
 }
@@ -67,7 +69,7 @@ func (s *admissionServer) Start(ctx context.Context) error {
 // StartedChecker implements webhook.Server.
 func (s *admissionServer) StartedChecker() healthz.Checker {
 	return func(*http.Request) error {
-		if !s.started.Load() {
+		if s.at.Load() == nil {
 			return errors.New("the admission endpoint does not accept connections yet")
 		}
 		return nil

@@ -44,15 +44,6 @@ func certificate(t *testing.T) string {
 	return dir
 }
 
-// freeAddress is one of this machine at which nothing listens.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
-}
-
 // client asks from an address of this machine, on a new connection each time.
 func client(from string) *http.Client {
 	return &http.Client{Timeout: waitLimit, Transport: &http.Transport{
@@ -88,12 +79,14 @@ func (c *collector) Add(r manager.Runnable) error {
 // them, keeps neither the API server nor the kubelet out, and takes no more of its memory.
 func TestServing_ClientTakesAll_OthersAnswered(t *testing.T) {
 	t.Parallel()
-	admission := newAdmissionServer(freeAddress(t), certificate(t))
+	admission := newAdmissionServer("127.0.0.1:0", certificate(t))
 	admission.Register("/ok", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
 	require.Error(t, admission.StartedChecker()(nil), "before the start")
 	all := &collector{}
-	metricsAt, probesAt := freeAddress(t), freeAddress(t)
-	require.NoError(t, servePages(t.Context(), all, metricsAt, probesAt, admission.StartedChecker()))
+	require.NoError(t, servePages(t.Context(), all, "127.0.0.1:0", "127.0.0.1:0", admission.StartedChecker()))
+	at := func(i int) string {
+		return all.added[i].(*manager.Server).Listener.Addr().String() //nolint:forcetypeassert // as servePages adds them
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	runs := append(all.added, admission)
@@ -110,7 +103,9 @@ func TestServing_ClientTakesAll_OthersAnswered(t *testing.T) {
 	for _, c := range []struct {
 		scheme, address, path string
 		limits                listen.Limits
-	}{{"https://", admission.address, "/ok", listen.Admission}, {"http://", metricsAt, "/metrics", listen.Pages}, {"http://", probesAt, "/readyz", listen.Pages}} {
+	}{
+		{"https://", admission.at.Load().String(), "/ok", listen.Admission}, {"http://", at(0), "/metrics", listen.Pages}, {"http://", at(1), "/readyz", listen.Pages},
+	} {
 		url := c.scheme + c.address + c.path
 		for range c.limits.PerClient {
 			held, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext(t.Context(), "tcp", c.address)
