@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -91,6 +92,7 @@ func wire(ctx context.Context, cfg *config.Controller) (manager.Manager, error) 
 	if cfg.Reports.Certificate != "" {
 		cached.ByObject[&corev1.Pod{}] = reports.PodCache(cfg.Namespace, selector)
 		cached.ByObject[&corev1.Namespace{}] = reports.NamespaceCache()
+		cached.ByObject[&coordinationv1.Lease{}] = reports.AnnouncementCache(cfg.Namespace, cfg.DriverName)
 	}
 	served := newAdmissionServer(cfg.AdmissionEndpoint, cfg.AdmissionCertificate)
 	m, err := manager.New(connection, manager.Options{
@@ -140,7 +142,7 @@ func serve(ctx context.Context, m manager.Manager, cfg *config.Controller, selec
 		return nil
 	}
 	return reports.Serve(ctx, m, reports.Options{
-		Namespace: cfg.Namespace, Selector: selector, Port: cfg.Reports.PluginPort, Certificate: cfg.Reports.Certificate,
+		Namespace: cfg.Namespace, DriverName: cfg.DriverName, Selector: selector, Port: cfg.Reports.PluginPort, Certificate: cfg.Reports.Certificate,
 	})
 }
 

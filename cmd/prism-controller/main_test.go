@@ -67,7 +67,7 @@ func discovery(t *testing.T) map[string]any {
 		resources := metav1.APIResourceList{GroupVersion: version.String()}
 		for kind := range scheme.KnownTypes(version) {
 			plural, _ := meta.UnsafeGuessKindToResource(version.WithKind(kind))
-			resources.APIResources = append(resources.APIResources, metav1.APIResource{Name: plural.Resource, Kind: kind, Namespaced: kind == "Pod"})
+			resources.APIResources = append(resources.APIResources, metav1.APIResource{Name: plural.Resource, Kind: kind, Namespaced: kind == "Pod" || kind == "Lease"})
 		}
 		if version.Group == "" {
 			answers["/api/"+version.Version] = resources

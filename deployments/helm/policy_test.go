@@ -185,3 +185,45 @@ func TestChartPolicy_Rules_CoverEveryWriteAndVersion(t *testing.T) {
 		"operations": []any{"CREATE", "UPDATE", "DELETE"}, "resources": []any{"resourceslices"},
 	}}}, spec["matchConstraints"])
 }
+
+// TestChartPolicy_LeaseOfAnother_Denied: a plugin announces the reports of its own node, and takes neither a leader's Lease nor another node's.
+func TestChartPolicy_LeaseOfAnother_Denied(t *testing.T) {
+	rendered := parse(t, render(t, "--set", tools+",driverName=gpu.example.com"))
+	const name = "prism-kubelet-plugin-leases"
+	rules := newPolicy(t, rendered, name)
+	assert.Equal(t, []any{map[string]any{
+		"apiGroups": []any{"coordination.k8s.io"}, "apiVersions": []any{"*"}, "operations": []any{"CREATE", "UPDATE", "DELETE"}, "resources": []any{"leases"},
+	}}, dig(t, rendered["ValidatingAdmissionPolicy/"+name], "spec", "matchConstraints", "resourceRules"))
+	const plugin = "system:serviceaccount:" + namespace + ":prism-kubelet-plugin"
+	const others = "the plugin of node 'n1' may write Lease 'gpu.example.com.n1' only"
+	bound := map[string]any{"authentication.kubernetes.io/node-name": []any{"n1"}}
+	for _, c := range []struct {
+		user  string
+		extra map[string]any
+		lease string
+		want  string
+		free  bool
+	}{
+		{plugin, bound, "gpu.example.com.n1", "", false},
+		{plugin, bound, "gpu.example.com.n10", others, false},
+		{plugin, bound, "gpuxexample.com.n1", others, false},
+		{plugin, bound, "prism-controller", others, false},
+		{plugin, bound, "", others, false}, // of generateName
+		{plugin, map[string]any{}, "gpu.example.com.", "the token of this user is not bound to a node; use the token of a pod on the node that keeps reports", false},
+		{"system:serviceaccount:" + namespace + ":prism-controller", bound, "prism-controller", "", true},
+	} {
+		for _, operation := range []string{"CREATE", "UPDATE", "DELETE"} {
+			lease := map[string]any{"metadata": map[string]any{"name": c.lease}}
+			if c.lease == "" {
+				lease = map[string]any{"metadata": map[string]any{"generateName": "gpu.example.com.n1"}}
+			}
+			object, old := lease, lease
+			if operation == "DELETE" {
+				object = nil
+			}
+			got, evaluated := rules.denies(map[string]any{"operation": operation, "userInfo": map[string]any{"username": c.user, "extra": c.extra}}, object, old)
+			assert.Equal(t, c.want, got, "%s %s", operation, c.lease)
+			assert.Equal(t, !c.free, evaluated)
+		}
+	}
+}

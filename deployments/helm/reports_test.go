@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -183,4 +185,25 @@ func TestChartReports_NodeSecretMissing_PluginStarts(t *testing.T) {
 		}
 	}
 	require.Fail(t, "no Secret")
+}
+
+// TestChartReports_Announcements_WrittenByPluginsReadByControllers: both in the namespace of the release alone.
+func TestChartReports_Announcements_WrittenByPluginsReadByControllers(t *testing.T) {
+	rendered := parse(t, render(t, "--set", tools))
+	verbs := func(role string) (all []string) {
+		for _, rule := range typed[rbacv1.Role](t, rendered, "Role/"+role).Rules {
+			if slices.Equal(rule.Resources, []string{"leases"}) && len(rule.ResourceNames) == 0 {
+				all = append(all, rule.Verbs...)
+			}
+		}
+		return all
+	}
+	assert.Equal(t, []string{"get", "create", "delete"}, verbs("prism-profiler"))
+	assert.Equal(t, []string{"create", "list", "watch"}, verbs("prism-controller"))
+	subjects := typed[rbacv1.RoleBinding](t, rendered, "RoleBinding/prism-profiler").Subjects
+	assert.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Name: "prism-kubelet-plugin", Namespace: namespace}}, subjects)
+	plugin := pluginConfig(t, rendered, "prism-kubelet-plugin")
+	cfg, _ := controllerConfig(t, rendered)
+	assert.Equal(t, cfg.DriverName, plugin.DriverName)
+	assert.True(t, strings.HasPrefix(plugin.Profiler.Map, cfg.Namespace+"/"), "announcements are in the namespace of the policy")
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	admissionapi "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -26,7 +27,7 @@ import (
 func Scheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, rbacv1.AddToScheme, resourceapi.AddToScheme, admissionapi.AddToScheme,
+		corev1.AddToScheme, coordinationv1.AddToScheme, rbacv1.AddToScheme, resourceapi.AddToScheme, admissionapi.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("registering the kinds of the API: %w", err)

@@ -46,9 +46,13 @@ const (
 	TooManyMIGProfiles           = "TooManyMIGProfiles"
 )
 
+// ReportsLeft is of the Lease by which a node announces that it keeps reports, written by the controller.
+const ReportsLeft = "ReportsLeft"
+
 // Actions are what was being done when an Event was written.
 const (
 	ActionConfigure = "Configure"
+	ActionDelete    = "Delete"
 	ActionDetect    = "Detect"
 	ActionDiscover  = "Discover"
 	ActionPrepare   = "Prepare"
@@ -62,7 +66,7 @@ type Event struct {
 	Reason string
 	// Warning is false for an Event of type Normal.
 	Warning bool
-	// About is the kind of the object that it is about: Node or ConfigMap.
+	// About is the kind of the object that it is about: Node, ConfigMap or Lease.
 	About string
 	// Meaning says when it is written, Fix what an operator does; empty where nothing has to be done.
 	Meaning, Fix string
@@ -71,6 +75,7 @@ type Event struct {
 const (
 	node      = "Node"
 	configMap = "ConfigMap"
+	lease     = "Lease"
 )
 
 // All lists every Event in the order of the reasons.
@@ -99,6 +104,10 @@ func ofController() []Event {
 		{
 			NodeConfigInvalid, true, configMap, "An entry of the ConfigMap cannot be read; the DeviceClasses of its last valid content stay.",
 			"Correct the entry that the Event names.",
+		},
+		{
+			ReportsLeft, true, lease, "A node that keeps reports did not answer while a namespace was deleted, which does not wait for it.",
+			"Nothing if the plugin of the node runs again: it removes them. Else delete the directory profiles on the node.",
 		},
 		{
 			TooManyMIGProfiles, true, configMap, "Nodes publish more MIG profiles than there are on all GPUs; the rest get no DeviceClass.",

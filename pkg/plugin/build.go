@@ -73,7 +73,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 		leader: &leader{
 			locks: machine.State.Locks, layout: layout, intervals: core.Intervals, mps: core.MPS, reconciler: newReconciler(cfg, api, tx, metrics),
 			profiles: func(ctx context.Context) {
-				reporting{machine.State.profiles, namespacesOf(api.Background, klog.FromContext(ctx))}.run(ctx, machine.Kept)
+				reporting{machine.State.profiles, newReportsCluster(cfg, api.Background, klog.FromContext(ctx))}.run(ctx, machine.Kept)
 			}, registered: serving.registered,
 		},
 	}, nil

@@ -6,11 +6,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
-	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/profiler/node"
 	"github.com/prism-gpu/prism/pkg/profiler/store"
 )
@@ -18,27 +15,9 @@ import (
 // reporting is what a plugin does with reports in the background.
 type reporting struct {
 	*profiles
-	// namespaces says which namespace has a name now; nil on a machine without an API.
-	namespaces func(ctx context.Context, name string) (store.Namespace, error)
+	// cluster is nil on a machine without an API.
+	cluster store.Cluster
 }
-
-// namespacesOf reads namespaces, and logs why they cannot be read, once for each cause.
-func namespacesOf(client kubernetes.Interface, logger klog.Logger) func(ctx context.Context, name string) (store.Namespace, error) {
-	logged := ""
-	return func(ctx context.Context, name string) (store.Namespace, error) {
-		ctx, stop := context.WithTimeout(ctx, namespaceTimeout)
-		defer stop()
-		uid, created, err := kube.Namespaces{Client: client}.Get(ctx, name)
-		if err != nil && err.Error() != logged && !errors.Is(err, context.Canceled) {
-			logged = err.Error()
-			logger.Error(err, "Reports of namespaces that were deleted stay for now", "retryAfter", time.Minute)
-		}
-		return store.Namespace{UID: string(uid), Created: created}, err
-	}
-}
-
-// namespaceTimeout bounds a question about a namespace.
-const namespaceTimeout = 10 * time.Second
 
 // profileSweep is how often reports are deleted whose retention has passed.
 const profileSweep = time.Minute
@@ -77,8 +56,8 @@ func (r reporting) lead(ctx context.Context, records func() ([]*checkpoint.Recor
 		wait.JitterUntilWithContext(ctx, func(context.Context) { r.sweep(records) }, profileSweep, sweepJitter, true)
 	})
 	beside.StartWithContext(besides, r.store.KeepSpares)
-	if r.namespaces != nil {
-		beside.StartWithContext(besides, func(ctx context.Context) { r.store.FollowNamespaces(ctx, r.namespaces) })
+	if r.cluster != nil {
+		beside.StartWithContext(besides, func(ctx context.Context) { r.store.FollowCluster(ctx, r.cluster) })
 	}
 	return r.store.Run(ctx)
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/profiler/store"
 )
 
@@ -61,13 +62,16 @@ func TestServeReports_Fails_ServedLater(t *testing.T) {
 	})
 }
 
-// TestLead_Namespace_ReportsBelongToItsUID: the leading process finds out which namespace of its name the claim is in.
+// TestLead_Namespace_ReportsBelongToItsUID: the leading process finds out which namespace of its name the claim is in, and announces that the
+// node keeps reports.
 func TestLead_Namespace_ReportsBelongToItsUID(t *testing.T) {
 	t.Parallel()
 	n := profilingNode(t, "", "2023.4.4")
 	created := metav1.NewTime(time.Now().Add(-time.Hour))
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", UID: "ns-uid", CreationTimestamp: created}}
 	_, err := n.client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = n.client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n0", UID: "node-uid"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	p := n.build(t)
 	require.NoError(t, prepared(t.Context(), p, n.profiledClaim(t, withEnvironment)))
@@ -82,18 +86,20 @@ func TestLead_Namespace_ReportsBelongToItsUID(t *testing.T) {
 		raw, err := os.ReadFile(index)
 		require.NoError(c, err)
 		assert.Contains(c, string(raw), `"namespaceUID":"ns-uid"`)
+		_, err = n.client.CoordinationV1().Leases("ns").Get(t.Context(), "gpu.prism.dev.n0", metav1.GetOptions{})
+		require.NoError(c, err, "the announcement, in the namespace of the policy")
 	}, time.Minute, 10*time.Millisecond)
 	stop()
 	<-ended
 }
 
-// TestNamespacesOf_Answers_AsTheAPIServerHasThem: none is an answer, and what is no answer is logged once.
-func TestNamespacesOf_Answers_AsTheAPIServerHasThem(t *testing.T) {
+// TestReportsCluster_Namespaces_AsTheAPIServerHasThem: none is an answer, and what is no answer is logged once.
+func TestReportsCluster_Namespaces_AsTheAPIServerHasThem(t *testing.T) {
 	t.Parallel()
 	created := time.Unix(1, 0)
 	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", UID: "uid", CreationTimestamp: metav1.NewTime(created)}})
 	logged := 0
-	read := namespacesOf(client, funcr.New(func(string, string) { logged++ }, funcr.Options{}))
+	read := newReportsCluster(&config.Plugin{}, client, funcr.New(func(string, string) { logged++ }, funcr.Options{})).Namespace
 	for name, want := range map[string]store.Namespace{"ns": {UID: "uid", Created: created}, "other": {}} {
 		found, err := read(t.Context(), name)
 		require.NoError(t, err)

@@ -54,6 +54,9 @@ func (s *Server) list(w http.ResponseWriter, c call) error {
 		}
 	}
 	if len(found.Silent) > 0 {
+		if by.System && namespace != "" && s.Left != nil {
+			s.Left(c.Context(), namespace, found.Silent)
+		}
 		w.Header().Add("Warning", `299 - "reports of these nodes are missing, which did not answer: `+names(found.Silent)+`"`)
 	}
 	if len(found.Truncated) > 0 {

@@ -8,19 +8,23 @@ import (
 	"strconv"
 	"strings"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
 )
 
-// Plugins are the pods of the kubelet plugin: one of each node, for a moment two.
+// Plugins are the pods of the kubelet plugin: one of each node, for a moment two. A node that announces reports may have none.
 type Plugins struct {
-	Reader    client.Reader
-	Namespace string
-	Selector  labels.Selector
-	Port      int
+	Reader client.Reader
+	// Namespace and Selector are those of the pods; DriverName is in the label of the announcements.
+	Namespace, DriverName string
+	Selector              labels.Selector
+	Port                  int
 }
 
 // PodCache restricts a cache to these pods, and to what is read of them.
@@ -44,7 +48,33 @@ func PodCache(namespace string, selector labels.Selector) cache.ByObject {
 	}
 }
 
-// Endpoints returns one of each node that has such a pod. Of two pods it is the one that is ready, and of those the later one.
+// AnnouncementCache restricts a cache to the announcements of a driver's nodes.
+func AnnouncementCache(namespace, driverName string) cache.ByObject {
+	return cache.ByObject{Namespaces: map[string]cache.Config{namespace: {LabelSelector: announced(driverName)}}}
+}
+
+func announced(driverName string) labels.Selector {
+	return labels.SelectorFromSet(labels.Set{v1alpha1.AnnouncementLabel: driverName})
+}
+
+// Announced returns the announcements of nodes, by node: of each that keeps reports, whether or not its plugin runs.
+func (p Plugins) Announced(ctx context.Context) (map[string]*coordinationv1.Lease, error) {
+	var leases coordinationv1.LeaseList
+	if err := p.Reader.List(ctx, &leases, client.InNamespace(p.Namespace), client.MatchingLabelsSelector{Selector: announced(p.DriverName)}); err != nil {
+		return nil, fmt.Errorf("listing the nodes that keep reports: %w", err)
+	}
+	all := map[string]*coordinationv1.Lease{}
+	for i := range leases.Items {
+		// A plugin makes the Lease of its own node only; the name is what admission compares.
+		lease := &leases.Items[i]
+		if node, ok := strings.CutPrefix(lease.Name, p.DriverName+"."); ok {
+			all[node] = lease
+		}
+	}
+	return all, nil
+}
+
+// Endpoints returns one of each node that has such a pod, or keeps reports. Of two pods it is the one that is ready, and of those the later one.
 func (p Plugins) Endpoints(ctx context.Context) ([]Endpoint, error) {
 	var pods corev1.PodList
 	if err := p.Reader.List(ctx, &pods, client.InNamespace(p.Namespace), client.MatchingLabelsSelector{Selector: p.Selector}); err != nil {
@@ -55,6 +85,15 @@ func (p Plugins) Endpoints(ctx context.Context) ([]Endpoint, error) {
 		pod := &pods.Items[i]
 		if node := pod.Spec.NodeName; node != "" && (of[node] == nil || better(pod, of[node])) {
 			of[node] = pod
+		}
+	}
+	keeping, err := p.Announced(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for node := range keeping {
+		if of[node] == nil {
+			of[node] = &corev1.Pod{}
 		}
 	}
 	all := make([]Endpoint, 0, len(of))

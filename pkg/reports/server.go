@@ -29,6 +29,9 @@ type Server struct {
 	Nodes  *Nodes
 	Users  authenticator.Request
 	Access Reviewer
+	// Left is called with the nodes that did not answer while a controller of the cluster listed the reports of a namespace, as the one that deletes
+	// namespaces does; nil is allowed.
+	Left func(ctx context.Context, namespace string, nodes []string)
 	// lists are those that are answered.
 	lists seats.Taken
 	// downloads are those that are answered.

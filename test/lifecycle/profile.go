@@ -262,7 +262,7 @@ func (m *Machine) storeReports(ctx context.Context, p *Process) error {
 	reports.Scan(ctx)
 	once, stop := context.WithCancel(ctx)
 	stop()
-	reports.FollowNamespaces(once, func(context.Context, string) (store.Namespace, error) { return store.Namespace{UID: "namespace"}, nil })
+	reports.FollowCluster(once, oneNamespace{})
 	return reports.Sweep(func() (map[string]bool, error) {
 		records, err := p.Machine.Kept()
 		prepared := map[string]bool{}
@@ -272,6 +272,15 @@ func (m *Machine) storeReports(ctx context.Context, p *Process) error {
 		return prepared, err
 	})
 }
+
+// oneNamespace is a cluster in which the namespace of all claims stays the same.
+type oneNamespace struct{}
+
+func (oneNamespace) Namespace(context.Context, string) (store.Namespace, error) {
+	return store.Namespace{UID: "namespace"}, nil
+}
+
+func (oneNamespace) Announce(context.Context, bool) error { return nil }
 
 // reportsAreWhole: a report that can be downloaded has the content that its index says.
 func (m *Machine) reportsAreWhole() error {

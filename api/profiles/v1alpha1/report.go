@@ -5,6 +5,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// AnnouncementLabel has the name of the driver, on the Leases by which nodes announce that they keep reports.
+const AnnouncementLabel = "profiles.gpu.prism.dev/driver"
+
 // Report is one report of one process.
 type Report struct {
 	metav1.TypeMeta   `json:",inline"`

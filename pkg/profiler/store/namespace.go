@@ -52,13 +52,25 @@ func (n identities) doubt(name string) {
 	n.wake()
 }
 
-// FollowNamespaces finds out which namespace of its name each claim is in, and removes the reports of those that were deleted, until the context
-// ends. It asks soon after a claim was prepared, at the start, and when a controller names another UID. read returns the namespace that has a
-// name now, as the API server's store has it, and reports its own errors.
-func (s *Store) FollowNamespaces(ctx context.Context, read func(ctx context.Context, name string) (Namespace, error)) {
+// Cluster is what the API server says of namespaces, and how the node announces its reports. It reports its own errors, and is asked again.
+type Cluster interface {
+	// Namespace returns the namespace that has a name now, as the API server's store has it.
+	Namespace(ctx context.Context, name string) (Namespace, error)
+	// Announce says whether the node keeps reports, or will.
+	Announce(ctx context.Context, keeps bool) error
+}
+
+// FollowCluster announces whether the node keeps reports, finds out which namespace of its name each claim is in, and removes the reports of
+// namespaces that were deleted, until the context ends. It asks soon after a claim was prepared, at the start, and when a controller names
+// another UID.
+func (s *Store) FollowCluster(ctx context.Context, of Cluster) {
+	var announced *bool
 	for {
+		if keeps := s.keeps(); (announced == nil || *announced != keeps) && of.Announce(ctx, keeps) == nil {
+			announced = &keeps
+		}
 		for name, claims := range s.unknown() {
-			found, err := read(ctx, name)
+			found, err := of.Namespace(ctx, name)
 			if err != nil {
 				break // the next one would have the same
 			}
@@ -76,6 +88,13 @@ func (s *Store) FollowNamespaces(ctx context.Context, read func(ctx context.Cont
 		case <-time.After(namespaceRetry):
 		}
 	}
+}
+
+// keeps reports whether the node has a claim with reports, or one whose processes may make some.
+func (s *Store) keeps() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.claims) > 0
 }
 
 // unknown are the claims in namespaces to ask about, by namespace. Claims that are prepared later may be in another one of the name.

@@ -19,21 +19,25 @@ import (
 
 // cluster has one namespace team, or none, and counts how often it was asked for it.
 type cluster struct {
-	team  Namespace
-	err   error
-	asked atomic.Int64
+	team      Namespace
+	err       error
+	asked     atomic.Int64
+	announced []bool
 }
 
-func (c *cluster) read(_ context.Context, _ string) (Namespace, error) {
+func (c *cluster) Namespace(context.Context, string) (Namespace, error) {
 	c.asked.Add(1)
 	return c.team, c.err
 }
 
+func (c *cluster) Announce(_ context.Context, keeps bool) error {
+	c.announced = append(c.announced, keeps)
+	return c.err
+}
+
 // round asks once about what there is to ask.
 func (w *world) round(c *cluster) {
-	ctx, stop := context.WithCancel(w.t.Context())
-	stop()
-	w.FollowNamespaces(ctx, c.read)
+	w.FollowCluster(stopped(w.t), c)
 }
 
 // recorded is a world whose claim has a complete report.
@@ -124,18 +128,40 @@ func TestNamespace_ReadBeforeAClaimWasPrepared_NotOfThatClaim(t *testing.T) {
 	w := newWorld(t, false)
 	other := claimed
 	other.UID = "another"
-	w.FollowNamespaces(stopped(t), func(context.Context, string) (Namespace, error) {
-		require.NoError(t, w.Prepare(other, nil))
-		return Namespace{UID: "first"}, nil
-	})
+	w.FollowCluster(stopped(t), meanwhile{&cluster{team: Namespace{UID: "first"}}, func() { require.NoError(t, w.Prepare(other, nil)) }})
 	assert.Equal(t, "first", w.claims[uid].NamespaceUID)
 	assert.Empty(t, w.claims[other.UID].NamespaceUID)
+}
+
+// meanwhile does something while the API server is asked.
+type meanwhile struct {
+	*cluster
+	do func()
+}
+
+func (m meanwhile) Namespace(ctx context.Context, name string) (Namespace, error) {
+	m.do()
+	return m.cluster.Namespace(ctx, name)
 }
 
 func stopped(t *testing.T) context.Context {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	return ctx
+}
+
+// failing is a cluster without an answer at first.
+type failing struct {
+	*cluster
+	answers atomic.Bool
+}
+
+func (f *failing) Namespace(ctx context.Context, name string) (Namespace, error) {
+	found, err := f.cluster.Namespace(ctx, name)
+	if !f.answers.Load() {
+		err = errors.New("no answer")
+	}
+	return found, err
 }
 
 // TestNamespace_KnownUID_AskedSeldom: a node asks once for each namespace after a claim was prepared, and then every few hours, however often
@@ -145,17 +171,11 @@ func TestNamespace_KnownUID_AskedSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := Open(Options{Dir: t.TempDir(), Files: disk.OS{}})
 		require.NoError(t, err)
-		c, answers := &cluster{team: Namespace{UID: "first", Created: time.Unix(1, 0)}}, atomic.Bool{}
+		c := &failing{cluster: &cluster{team: Namespace{UID: "first", Created: time.Unix(1, 0)}}}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
-			s.FollowNamespaces(ctx, func(ctx context.Context, name string) (Namespace, error) {
-				found, err := c.read(ctx, name)
-				if !answers.Load() {
-					err = errors.New("no answer")
-				}
-				return found, err
-			})
+			s.FollowCluster(ctx, c)
 			close(ended)
 		}()
 		one, two := claimed, claimed
@@ -164,7 +184,7 @@ func TestNamespace_KnownUID_AskedSeldom(t *testing.T) {
 		require.NoError(t, s.Prepare(two, nil))
 		time.Sleep(10 * namespaceRetry)
 		assert.InDelta(t, 10, c.asked.Swap(0), 2, "one question at a time until there is an answer")
-		answers.Store(true)
+		c.answers.Store(true)
 		time.Sleep(namespaceCheck)
 		assert.EqualValues(t, 1, c.asked.Load())
 		time.Sleep(4 * namespaceCheck)
@@ -190,4 +210,58 @@ func TestNamespace_UIDKnown_KeptByPrepareAndByLead(t *testing.T) {
 	require.NoError(t, w.Lead())
 	assert.Equal(t, "first", w.claims[uid].NamespaceUID)
 	assert.Equal(t, "2025.1", w.claims[uid].Claim.Tool)
+}
+
+// TestAnnounce_FirstClaimToLast_Once: an announcement is written when the set of reports begins or ends, and again only where that failed.
+func TestAnnounce_FirstClaimToLast_Once(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, err := Open(Options{Dir: t.TempDir(), Files: disk.OS{}})
+		require.NoError(t, err)
+		announced := make(chan bool, 100)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			s.FollowCluster(ctx, &announces{cluster: &cluster{team: Namespace{UID: "first"}}, to: announced, failures: 2})
+			close(ended)
+		}()
+		expect := func(within time.Duration, want ...bool) {
+			t.Helper()
+			time.Sleep(within)
+			var got []bool
+			for len(announced) > 0 {
+				got = append(got, <-announced)
+			}
+			assert.Equal(t, want, got)
+		}
+		expect(4*namespaceRetry, false, false, false)
+		other := claimed
+		other.UID = "another"
+		require.NoError(t, s.Prepare(claimed, nil))
+		require.NoError(t, s.Prepare(other, nil))
+		expect(2*namespacePause, true)
+		require.NoError(t, s.Release(uid))
+		require.NoError(t, s.Sweep(holding(other.UID)))
+		expect(2 * namespaceCheck)
+		require.NoError(t, s.Release(other.UID))
+		require.NoError(t, s.Sweep(holding()))
+		expect(2*namespaceRetry, false)
+		stop()
+		<-ended
+	})
+}
+
+// announces is a cluster that cannot be written at first.
+type announces struct {
+	*cluster
+	to       chan bool
+	failures int
+}
+
+func (a *announces) Announce(_ context.Context, keeps bool) error {
+	a.to <- keeps
+	if a.failures--; a.failures >= 0 {
+		return errors.New("no answer")
+	}
+	return nil
 }

@@ -1,0 +1,82 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+)
+
+// ReportsAnnouncement is the Lease by which a node announces that it keeps reports of profiled processes. It is there whether or not the plugin
+// runs, unlike its ResourceSlices, which the kubelet deletes half a minute after the plugin has gone, and is deleted with the Node. Nothing renews
+// it: it is written when the first report may come, and deleted when the last one has gone.
+type ReportsAnnouncement struct {
+	Client kubernetes.Interface
+	// Namespace is that of the Lease; DriverName and NodeName are its name, and Label has DriverName.
+	Namespace, DriverName, NodeName, Label string
+}
+
+// Set makes the Lease, or deletes it.
+func (a ReportsAnnouncement) Set(ctx context.Context, keeps bool) error {
+	change := a.remove
+	if keeps {
+		change = a.make
+	}
+	if err := change(ctx); err != nil {
+		return fmt.Errorf("announcing with Lease %s/%s whether node %s keeps reports: %w", a.Namespace, a.name(), a.NodeName, err)
+	}
+	return nil
+}
+
+func (a ReportsAnnouncement) name() string { return a.DriverName + "." + a.NodeName }
+
+func (a ReportsAnnouncement) remove(ctx context.Context) error {
+	err := a.Client.CoordinationV1().Leases(a.Namespace).Delete(ctx, a.name(), metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// make makes it again where it belongs to a former Node of the name, with which it would be deleted.
+func (a ReportsAnnouncement) make(ctx context.Context) error {
+	node, err := a.Client.CoreV1().Nodes().Get(ctx, a.NodeName, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	leases := a.Client.CoordinationV1().Leases(a.Namespace)
+	found, err := leases.Get(ctx, a.name(), metav1.GetOptions{})
+	switch {
+	case err == nil && ownedBy(found, node.UID):
+		return nil
+	case err == nil:
+		err = a.remove(ctx)
+	case apierrors.IsNotFound(err):
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = leases.Create(ctx, &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: a.Namespace, Name: a.name(), Labels: map[string]string{a.Label: a.DriverName},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Node", Name: node.Name, UID: node.UID}},
+		},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &a.NodeName},
+	}, metav1.CreateOptions{})
+	return err
+}
+
+func ownedBy(lease *coordinationv1.Lease, node types.UID) bool {
+	for _, owner := range lease.OwnerReferences {
+		if owner.UID == node {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,67 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/profiler/store"
+)
+
+// clusterTimeout bounds a request about reports to the API server.
+const clusterTimeout = 10 * time.Second
+
+// reportsCluster is the cluster as the store of reports asks it. Each error is logged once, until another one comes.
+type reportsCluster struct {
+	namespaces   kube.Namespaces
+	announcement kube.ReportsAnnouncement
+	logger       klog.Logger
+	logged       string
+}
+
+// newReportsCluster asks with this client. The Lease of the node is in the namespace of the ConfigMap with the policy.
+func newReportsCluster(cfg *config.Plugin, client kubernetes.Interface, logger klog.Logger) *reportsCluster {
+	namespace, _, _ := strings.Cut(cfg.Profiler.Map, "/")
+	return &reportsCluster{
+		namespaces: kube.Namespaces{Client: client}, logger: logger,
+		announcement: kube.ReportsAnnouncement{
+			Client: client, Namespace: namespace, DriverName: cfg.DriverName, NodeName: cfg.NodeName, Label: v1alpha1.AnnouncementLabel,
+		},
+	}
+}
+
+// Namespace implements store.Cluster.
+func (c *reportsCluster) Namespace(ctx context.Context, name string) (store.Namespace, error) {
+	ctx, stop := context.WithTimeout(ctx, clusterTimeout)
+	defer stop()
+	uid, created, err := c.namespaces.Get(ctx, name)
+	c.log(err, "Reports of namespaces that were deleted stay for now")
+	return store.Namespace{UID: string(uid), Created: created}, err
+}
+
+// Announce implements store.Cluster. A plugin without a policy, as one that was started by hand, has no namespace for its Lease.
+func (c *reportsCluster) Announce(ctx context.Context, keeps bool) error {
+	if c.announcement.Namespace == "" {
+		return nil
+	}
+	ctx, stop := context.WithTimeout(ctx, clusterTimeout)
+	defer stop()
+	err := c.announcement.Set(ctx, keeps)
+	c.log(err, "Controllers do not know yet whether the node keeps reports")
+	return err
+}
+
+func (c *reportsCluster) log(err error, what string) {
+	if err == nil || errors.Is(err, context.Canceled) || err.Error() == c.logged {
+		return
+	}
+	c.logged = err.Error()
+	c.logger.Error(err, what, "retryAfter", time.Minute)
+}
