@@ -110,7 +110,7 @@ func (s *Snapshot) unprobed() bool { return errors.Is(s.Err, errCounters) }
 func (w *worker) probe(ctx context.Context) {
 	c, now := &w.state.capabilities, time.Now()
 	waits, again := w.output.latest.Load().unprobed(), c.again.isDue(now)
-	if !again && !(waits && c.retry.Due(now)) {
+	if !again && (!waits || !c.retry.Due(now)) {
 		return
 	}
 	known := c.features
@@ -122,11 +122,7 @@ func (w *worker) probe(ctx context.Context) {
 	}
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "The features of the API server are not known")
-		c.retry.Defer(time.Now())
-		c.again.deferred(c.retry.Next())
-		if c.failures++; waits && c.failures == retryBudget {
-			w.state.notices.warn(advice{reason: events.PartitionableDevicesUnknown}, fmt.Sprintf("No change of the layout is published: %v", err))
-		}
+		w.state.notFound(err, waits)
 		return
 	}
 	c.failures = 0
@@ -143,6 +139,16 @@ func (w *worker) probe(ctx context.Context) {
 		w.state.notices.changed(found)
 	}
 	w.ports.API.Probed(found.taints != Unsupported)
+}
+
+// notFound puts the next probe off, and reports that a layout waits for it.
+func (s *state) notFound(err error, waits bool) {
+	c := &s.capabilities
+	c.retry.Defer(time.Now())
+	c.again.deferred(c.retry.Next())
+	if c.failures++; waits && c.failures == retryBudget {
+		s.notices.warn(advice{reason: events.PartitionableDevicesUnknown}, fmt.Sprintf("No change of the layout is published: %v", err))
+	}
 }
 
 // found records the features, and reports what is missing.
