@@ -127,18 +127,24 @@ func (w *worker) probe(ctx context.Context) {
 	}
 	c.failures = 0
 	c.retry.Reset()
-	c.again.done(time.Now())
+	lost := c.again.done(time.Now())
 	before := w.output.latest.Load()
 	w.output.stale = w.output.stale || found != c.features
 	w.state.found(found)
-	if !again || waits {
-		return
+	if again && !waits {
+		reprobed(w, before, found, lost || found != known) // what is dropped all the same would be dropped again
 	}
+}
+
+// reprobed reports a layout that changes for features that were probed again, and has it published again.
+func reprobed(w *worker, before *Snapshot, found features, publish bool) {
 	w.renew()
 	if after := w.output.latest.Load(); before.Err == nil && after.Err == nil && !reflect.DeepEqual(before.Layout, after.Layout) {
 		w.state.notices.changed(found)
 	}
-	w.ports.API.Probed(found.taints != Unsupported)
+	if publish {
+		w.ports.API.Probed(found.taints != Unsupported)
+	}
 }
 
 // notFound puts the next probe off, and reports that a layout waits for it.

@@ -47,8 +47,8 @@ type APIPorts struct {
 	CountsShares func(ctx context.Context) (bool, error)
 	// DeviceTaints reports whether the API server stores device taints. It is called when features are probed again.
 	DeviceTaints func(ctx context.Context) (bool, error)
-	// Probed is called after features were probed again, with whether taints are stored: what was published is to be published again. It must
-	// not block.
+	// Probed is called after features were probed again for a lost connection, or have changed, with whether taints are stored: what was
+	// published is to be published again. It must not block.
 	Probed func(taints bool)
 	// Tainted lists the stored devices of this node, and of each whether it is tainted as draining.
 	Tainted func(ctx context.Context) (map[gpu.PoolDevice]bool, error)

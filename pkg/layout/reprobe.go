@@ -23,6 +23,8 @@ const (
 type reprobe struct {
 	// due is when; zero: not at all. Last is when it was done last.
 	due, last time.Time
+	// lost: it is for a lost connection.
+	lost bool
 	// drops has the waits after fields were dropped, and dropped counts them.
 	drops   backoff.Backoff
 	dropped int
@@ -34,7 +36,7 @@ func newReprobe() reprobe { return reprobe{drops: backoff.Backoff{First: dropFir
 func (r *reprobe) requested(by request, node string, now time.Time) {
 	if by.lost {
 		r.drops.Reset()
-		r.dropped = 0
+		r.dropped, r.lost = 0, true
 		r.plan(now, node)
 	}
 	if by.dropped && r.due.IsZero() && r.dropped < dropTries {
@@ -65,9 +67,11 @@ func (r *reprobe) deferred(to time.Time) {
 	}
 }
 
-// done ends a probe that was due.
-func (r *reprobe) done(now time.Time) {
+// done ends a probe that was due, and reports whether it was for a lost connection.
+func (r *reprobe) done(now time.Time) (lost bool) {
 	if r.isDue(now) {
+		lost, r.lost = r.lost, false
 		r.due, r.last = time.Time{}, now
 	}
+	return lost
 }

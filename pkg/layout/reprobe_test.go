@@ -105,6 +105,23 @@ func TestFieldsDropped_AnotherServerStoresThem_FewTries(t *testing.T) {
 	})
 }
 
+// TestFieldsDropped_NothingChanged_NotPublishedAgain: publishing what is dropped all the same would drop it again, for ever.
+func TestFieldsDropped_NothingChanged_NotPublishedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := opened(t, both)
+		stop := d.runs(t)
+		defer stop()
+		probes := d.probes
+		d.TaintsUnsupported()
+		d.untainted = true
+		d.FieldsDropped()
+		after(24 * time.Hour)
+		assert.Equal(t, probes+1, d.probes)
+		assert.Empty(t, d.probed)
+	})
+}
+
 // TestReprobe_ThousandNodes_Spread: all nodes lose their connections at once when an API server is restarted.
 func TestReprobe_ThousandNodes_Spread(t *testing.T) {
 	t.Parallel()
