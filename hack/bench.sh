@@ -1,15 +1,22 @@
 #!/usr/bin/env bash
 # Measures what a claim costs, on a cluster of its own that is always removed. The tables go to standard output, everything else
 # to standard error. Exits with 1 when a count exceeds its budget. Environment: MODEL, KUBERNETES; BENCH_KEEP keeps the cluster; PARTS
-# measures only these parts (names that a run prints, with commas between them).
+# measures only these parts (names that a run prints, with commas between them); BASE is the commit whose build the part tenants compares with.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. hack/building.sh
 if [ "$(uname -s)" != Linux ] || [ "$(id -u)" != 0 ]; then
 	echo "bench: the node of the cluster is made of Linux namespaces: run it as root on Linux" >&2
 	exit 2
 fi
 export NAME=bench COUNT=8 NODES=1
 local=(bin/localcluster --name "$NAME")
+base=
+case ,${PARTS:-tenants}, in *,tenants,*) base=${BASE:-1bb5e8bb} ;; esac
+if [ -n "$base" ] && ! git cat-file -e "$base^{commit}" 2>/dev/null; then
+	echo "bench: $base is no commit of this clone: fetch it, or set BASE to the commit to compare with" >&2
+	exit 2
+fi
 
 exec 9>"${TMPDIR:-/tmp}/prism-bench.lock"
 flock --nonblock 9 || { echo "bench: another benchmark runs on this machine: wait until it has finished" >&2; exit 2; }
@@ -27,14 +34,26 @@ if [ ! -x "$example" ]; then
 	CGO_ENABLED=0 GOWORK=off GOFLAGS=-mod=readonly go -C "$source" build -trimpath -o "$example" ./cmd/dra-example-kubeletplugin >&2
 fi
 
-# A node of an earlier run would not be new. 9>&-: no process that stays may hold the lock.
-"${local[@]}" down >/dev/null 2>&1 9>&- || true
 unpacked=$(mktemp -d)
 ended() {
+	[ ! -e "$unpacked/source" ] || git worktree remove --force "$unpacked/source" >&2
 	rm -rf "$unpacked"
 	[ -n "${BENCH_KEEP:-}" ] || "${local[@]}" down >&2
 }
 trap ended EXIT
+
+# The build that this one is compared with, in a working tree of its own; its programs are built as those of the image.
+before=()
+if [ -n "$base" ]; then
+	git worktree add --quiet --detach "$unpacked/source" "$base" >&2
+	mkdir "$unpacked/before"
+	CGO_ENABLED=1 building "the programs of the build before" 60 go -C "$unpacked/source" build -trimpath -gcflags=all=-dwarf=false -tags grpcnotrace \
+		-ldflags "-s -w -X main.version=$base -extldflags=-Wl,-z,lazy" -o "$unpacked/before/" ./cmd/prism-kubelet-plugin ./cmd/prism-controller >&2
+	before=(--before "$unpacked/before" --before-name "build $base")
+fi
+
+# A node of an earlier run would not be new. 9>&-: no process that stays may hold the lock.
+"${local[@]}" down >/dev/null 2>&1 9>&- || true
 hack/cluster-up.sh >&2 9>&-
 eval "$("${local[@]}" env)"
 # The programs that run without a container are written as a container runtime unpacks an image, 32 KiB at a time: the kernel maps as much
@@ -46,7 +65,7 @@ done
 server=https://$(kubectl get endpointslices kubernetes --output jsonpath='{.endpoints[0].addresses[0]}:{.ports[0].port}')
 "${local[@]}" exec n0 "$PWD/bin/prism-bench" --kubeconfig "$KUBECONFIG" --server "$server" --node-name n0 \
 	--binary "$unpacked/prism-kubelet-plugin" --example "$unpacked/${example##*/}" \
-	--gpu-load "$(bin/simgpu build)/tool/gpu-load" --parts "${PARTS:-}"
+	--gpu-load "$(bin/simgpu build)/tool/gpu-load" --parts "${PARTS:-}" "${before[@]}"
 
 # What needs no cluster: programs in containers of their own, and the servers of 1,000 nodes.
 programs() {

@@ -19,7 +19,7 @@ type Row struct {
 	// Count is a number, of bytes in a row with Bytes.
 	Count int
 	Bytes bool
-	// Base and BaseCount are what the row is compared with: p50, or the number.
+	// Base and BaseCount are what the row is compared with: p50, or p99 where that has the budget, or the number.
 	Base      Samples
 	BaseCount int
 	// Note is printed after the count.
@@ -32,7 +32,7 @@ type Budget struct {
 	// Limit is the largest value: nanoseconds at p50, a number, or bytes. Ratio is the largest ratio to the base.
 	Limit int
 	Ratio float64
-	// Equal: the value is neither larger nor smaller. Tail: the limit is for p99.
+	// Equal: the value is neither larger nor smaller. Tail: the limit, or the ratio, is for p99.
 	Equal, Tail bool
 	kind        budgetKind
 }
@@ -60,19 +60,20 @@ func InMemory(bytes int) Budget { return Budget{Limit: bytes, kind: printed} }
 // Ratio is the budget of a comparison.
 func Ratio(most float64) Budget { return Budget{Ratio: most, kind: printed} }
 
+// RatioAtP99 is the budget of a comparison of the slowest ones.
+func RatioAtP99(most float64) Budget { return Budget{Ratio: most, Tail: true, kind: printed} }
+
 // exceeded says whether the row is not within its budget.
 func (r Row) exceeded() bool {
 	got := r.Count
 	if r.Samples != nil {
-		got = int(r.Samples.P50())
+		got = int(r.of(r.Samples))
 	}
 	switch {
 	case r.Budget.kind == none:
 		return false
 	case r.Budget.Ratio > 0:
 		return r.ratio() > r.Budget.Ratio
-	case r.Budget.Tail:
-		return int(r.Samples.P99()) > r.Budget.Limit
 	}
 	return got > r.Budget.Limit || r.Budget.Equal && got < r.Budget.Limit
 }
@@ -94,11 +95,19 @@ func Problems(rows ...Row) error {
 	return errors.Join(problems...)
 }
 
+// of is which time of some samples has the budget.
+func (r Row) of(s Samples) time.Duration {
+	if r.Budget.Tail {
+		return s.P99()
+	}
+	return s.P50()
+}
+
 // ratio is 0 without a base.
 func (r Row) ratio() float64 {
 	base, got := float64(r.BaseCount), float64(r.Count)
 	if r.Samples != nil {
-		base, got = float64(r.Base.P50()), float64(r.Samples.P50())
+		base, got = float64(r.of(r.Base)), float64(r.of(r.Samples))
 	}
 	if base == 0 {
 		return 0
@@ -126,12 +135,18 @@ func (r Row) budget() string {
 	case b.kind == none:
 		return ""
 	case b.Ratio > 0:
-		return sign + strconv.FormatFloat(b.Ratio, 'f', 2, 64)
-	case b.Tail:
-		return sign + r.number(b.Limit) + " at p99"
+		return sign + strconv.FormatFloat(b.Ratio, 'f', 2, 64) + r.tail()
 	default:
-		return sign + r.number(b.Limit)
+		return sign + r.number(b.Limit) + r.tail()
 	}
+}
+
+// tail says that a number is one of p99.
+func (r Row) tail() string {
+	if r.Budget.Tail {
+		return " at p99"
+	}
+	return ""
 }
 
 // columns are those of every table. One that is empty in all rows of a section is left out.
@@ -156,7 +171,7 @@ var columns = []struct {
 		case r.ratio() == 0:
 			return ""
 		case r.Samples != nil:
-			return milliseconds(r.Base.P50())
+			return milliseconds(r.of(r.Base)) + r.tail()
 		}
 		return r.number(r.BaseCount)
 	}},

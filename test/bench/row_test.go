@@ -37,6 +37,8 @@ func TestRow_TimeOverBudget_PrintedNotFailing(t *testing.T) {
 		{Name: "p99 over", Samples: fast, Budget: Budget{Limit: int(2 * time.Millisecond), Tail: true, kind: printed}},
 		{Name: "ratio over", Samples: slow, Base: fast, Budget: Ratio(1)},
 		{Name: "ratio within", Samples: fast, Base: slow, Budget: Ratio(1)},
+		{Name: "p99 ratio over", Samples: fast, Base: slow, Budget: RatioAtP99(.2)},
+		{Name: "p99 ratio within", Samples: fast, Base: Samples{time.Millisecond, 10 * time.Second}, Budget: RatioAtP99(.2)},
 		{Name: "memory over", Count: 50 << 20, Bytes: true, Budget: InMemory(44 << 20)},
 		{Name: "memory beside", Count: 44 << 20, BaseCount: 88 << 20, Bytes: true, Budget: Ratio(1)},
 	}
@@ -51,6 +53,8 @@ func TestRow_TimeOverBudget_PrintedNotFailing(t *testing.T) {
 		"| p99 over (2) | 1.00 ms | 1000 ms |  |  | ≤ 2.00 ms at p99, **exceeded** |",
 		"| ratio over (2) | 1000 ms | 1000 ms | 1.00 ms | 1000.00 | ≤ 1.00, **exceeded** |",
 		"| ratio within (2) | 1.00 ms | 1000 ms | 1000 ms | 0.00 | ≤ 1.00 |",
+		"| p99 ratio over (2) | 1.00 ms | 1000 ms | 1000 ms at p99 | 1.00 | ≤ 0.20 at p99, **exceeded** |",
+		"| p99 ratio within (2) | 1.00 ms | 1000 ms | 10000 ms at p99 | 0.10 | ≤ 0.20 at p99 |",
 		"| memory over | 50.0 MiB |  |  |  | ≤ 44.0 MiB, **exceeded** |",
 		"| memory beside | 44.0 MiB |  | 88.0 MiB | 0.50 | ≤ 1.00 |",
 	} {

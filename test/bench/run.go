@@ -25,6 +25,8 @@ type Options struct {
 	KubeletDir, CDIRoot, SimgpuRoot string
 	// Binary is the program of the plugin, Example that of dra-example-driver, for the runs that need a process of their own.
 	Binary, Example string
+	// Before is a directory with the programs of another build, and BeforeName its name in the tables.
+	Before, BeforeName string
 	// Load is simgpu's program that works on a GPU.
 	Load string
 	// Parts are the names of the parts to run; empty: all.
@@ -136,6 +138,7 @@ func (b *bencher) all(ctx context.Context) error {
 		{"mps", "MPS shares", b.mps},
 		{"mig", "MIG devices", b.mig},
 		{"exporter", "prism-exporter", b.exporter},
+		{"tenants", "users of the API of reports", b.tenantLists},
 	} {
 		if len(b.Parts) > 0 && !slices.Contains(b.Parts, part.name) {
 			continue

@@ -18,7 +18,7 @@ import (
 )
 
 // limit is far longer than a run takes.
-const limit = 15 * time.Minute
+const limit = 20 * time.Minute
 
 func main() {
 	o := bench.Options{Progress: os.Stderr}
@@ -31,6 +31,8 @@ func main() {
 	pflag.StringVar(&o.SimgpuRoot, "simgpu-root", "/run/nvidia/driver", "directory of the simulated NVIDIA driver")
 	pflag.StringVar(&o.Binary, "binary", "", "the plugin's program")
 	pflag.StringVar(&o.Example, "example", "", "the program of dra-example-driver")
+	pflag.StringVar(&o.Before, "before", "", "directory with the plugin's and the controller's program of an earlier build")
+	pflag.StringVar(&o.BeforeName, "before-name", "build before", "name of that build in the tables")
 	pflag.StringVar(&o.Load, "gpu-load", "", "simgpu's program that works on a GPU")
 	pflag.StringSliceVar(&o.Parts, "parts", nil, "parts to run, by name; empty: all")
 	reader := pflag.String("claim-reader", "", "be the other process of a measurement of memory, with the API server at this address")
