@@ -1,10 +1,12 @@
 package e2e
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -108,6 +110,94 @@ func TestProfile_PluginGone_RecordingGoesOn(t *testing.T) {
 		return err
 	})
 	assert.NotEmpty(t, exported(t, ns.saves(r, content)))
+}
+
+// TestProfile_NodeWithoutPlugin_NamespaceMadeAgain: a node without a pod of the plugin is named as silent, and keeps no namespace from being
+// deleted, but says what stays there. A user of a later namespace of the name sees none of it, and the node removes it.
+func TestProfile_NodeWithoutPlugin_NamespaceMadeAgain(t *testing.T) {
+	ns := profiledExclusive(t)
+	team := newNamespace(t, ns.cluster)
+	team.createProfiled("former", `{}`, nil, inPrograms("main", "python3", "/opt/facts.py"))
+	assert.Equal(t, map[string]int32{"main": 7}, team.exits("former"))
+	former := team.reportsOf("former", 1, "Ready")[0]
+	folder := filepath.Dir(team.inbox("former"))
+	team.delete("pods,resourceclaims", "--all")
+	lease := driverName + "." + nodeName
+	ns.must(t, ns.kubectl("get", "lease", lease, "--namespace", system)...)
+	ns.withoutPlugin(func() {
+		_, err := team.reports()
+		require.ErrorContains(t, err, "nodes "+nodeName+" are silent")
+		_, err = team.try("get", "reports.profiles.gpu.prism.dev", former.Metadata.Name)
+		require.ErrorContains(t, err, "these nodes did not answer: "+nodeName)
+		ns.must(t, ns.kubectl("delete", "--timeout", startLimit.String(), "namespace", team.name)...)
+		eventually(t, startLimit, func() error { return ns.reportsLeft(lease, team.name) })
+	})
+	require.DirExists(t, folder)
+	ns.must(t, ns.kubectl("create", "namespace", team.name)...)
+	tenant := team.userWith("tenant", "edit", team)
+	list := strings.TrimSuffix(contentPath(team.name, ""), "//content")
+	eventually(t, reportLimit, func() error {
+		var found struct {
+			Items       []reportOf `json:"items"`
+			SilentNodes []string   `json:"silentNodes"`
+		}
+		raw, err := ns.run("", append(tenant, "get", "--raw", list)...)
+		if err == nil {
+			err = json.Unmarshal([]byte(raw), &found)
+		}
+		require.Empty(t, found.Items)
+		if err == nil && len(found.SilentNodes) > 0 {
+			err = fmt.Errorf("nodes %v are silent", found.SilentNodes)
+		}
+		return err
+	})
+	for _, path := range []string{list + "/" + former.Metadata.Name, contentPath(team.name, former.Metadata.Name)} {
+		_, err := ns.run("", append(tenant, "get", "--raw", path)...)
+		require.ErrorContains(t, err, "not found", path)
+	}
+	eventually(t, reportLimit, func() error {
+		if _, err := os.Stat(folder); err == nil {
+			return fmt.Errorf("%s is there", folder)
+		}
+		return nil
+	})
+}
+
+// withoutPlugin runs something while the node has no pod of the plugin.
+func (ns *namespace) withoutPlugin(do func()) {
+	ns.t.Helper()
+	patch := func(nodeSelector string) {
+		ns.must(ns.t, ns.kubectl("patch", "daemonset", pluginName, "--namespace", system, "--patch",
+			`{"spec": {"template": {"spec": {"nodeSelector": {"e2e.prism.dev/plugin": `+nodeSelector+`}}}}}`)...)
+	}
+	ns.t.Cleanup(func() {
+		patch("null")
+		ns.plugin(ns.t)
+	})
+	patch(`"none"`)
+	eventually(ns.t, startLimit, func() error {
+		var pods corev1.PodList
+		err := ns.get(&pods, "pods", "--namespace", system, "--selector", pluginSelector)
+		if err == nil && len(pods.Items) > 0 {
+			err = errors.New("the pod of the plugin is still there")
+		}
+		return err
+	})
+	do()
+	patch("null")
+	ns.plugin(ns.t)
+}
+
+// reportsLeft complains until an Event about the Lease of the node names the namespace.
+func (ns *namespace) reportsLeft(lease, of string) error {
+	var events corev1.EventList
+	err := ns.get(&events, "events", "--namespace", system, "--field-selector", "reason=ReportsLeft,involvedObject.name="+lease)
+	for i := range events.Items {
+		if strings.Contains(events.Items[i].Message, of) {
+			return nil
+		}
+	}
+	return errors.Join(err, fmt.Errorf("no Event about Lease %s names namespace %s", lease, of))
 }
 
 // saysOf is what kubectl says on stderr of something that succeeds.

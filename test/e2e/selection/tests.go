@@ -95,6 +95,7 @@ var Tests = []Test{
 	{"TestProfile_OutOfMemory_AsWithout", profile, second, []string{"profiles"}},
 	{"TestProfile_InboxFilled_Truncated", profile, third, []string{"profiles"}},
 	{"TestProfile_PluginGone_RecordingGoesOn", profile, first, []string{"profiles"}},
+	{"TestProfile_NodeWithoutPlugin_NamespaceMadeAgain", profile, third, []string{"profiles"}},
 	{"TestProfile_ControllersGone_RecordingGoesOn", profile, second, []string{"profiles"}},
 	{"TestProfile_Policy_Refused", profile, core, []string{"profiles"}},
 	{"TestProfile_Namespaces_Profiled", profile, core, []string{"profiles"}},
