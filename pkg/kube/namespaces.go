@@ -19,7 +19,8 @@ type Namespaces struct {
 // Get returns the UID of a namespace, and when it was created; "" if there is none.
 func (n Namespaces) Get(ctx context.Context, name string) (uid types.UID, created time.Time, err error) {
 	found, err := n.Client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	// Anything may answer 404 in the place of an API server.
+	if apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err) {
 		return "", time.Time{}, nil
 	}
 	if err != nil {

@@ -1,14 +1,17 @@
 package kube_test
 
 import (
+	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -70,6 +73,12 @@ func TestNamespaces_Get_NoneIsAnAnswer(t *testing.T) {
 	client.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, assert.AnError })
 	_, _, err = of.Get(t.Context(), "team")
 	require.ErrorIs(t, err, assert.AnError)
+	client.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
+		const odd = "404 page not found" // by something else than an API server
+		return true, nil, apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{Resource: "namespaces"}, "team", odd, 0, true)
+	})
+	_, _, err = of.Get(t.Context(), "team")
+	require.Error(t, err)
 	get, ok := client.Actions()[0].(clienttesting.GetActionImpl)
 	require.True(t, ok)
 	assert.Empty(t, get.GetOptions.ResourceVersion, "a cache may have a namespace that was deleted")

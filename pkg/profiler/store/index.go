@@ -61,8 +61,10 @@ type inMemory struct {
 	inbox int64
 	// notes are those of sessions that go on, as they were read, by report.
 	notes map[string]stamp
-	// ended says that its namespace was deleted. A process that begins to lead finds that out again.
-	ended bool
+	// ended is since when the API server answers that its namespace was deleted; zero: it does not. confirmed says that it has answered so again: the
+	// reports are removed. A process that begins to lead finds that out again.
+	ended     time.Time
+	confirmed bool
 }
 
 // errDamaged is why an index is not used: it is not what the store wrote.

@@ -17,6 +17,8 @@ const (
 	// namespacePause is the shortest time between two rounds of questions, namespaceRetry when those are asked again that had no answer.
 	namespacePause = time.Second
 	namespaceRetry = time.Minute
+	// namespaceConfirm is the shortest time between two answers that a namespace was deleted, before its reports are removed: one answer may be wrong.
+	namespaceConfirm = time.Minute
 	// namespaceSkew is how much the clocks of the node and of an API server may differ.
 	namespaceSkew = time.Minute
 )
@@ -106,7 +108,7 @@ func (s *Store) unknown() map[string][]string {
 		name := c.Claim.Namespace
 		claims[name] = append(claims[name], uid)
 		next, asked := s.identities.next[name]
-		due[name] = due[name] || !asked || !now.Before(next) || c.NamespaceUID == "" && !c.ended
+		due[name] = due[name] || !asked || !now.Before(next) || c.NamespaceUID == "" && c.ended.IsZero()
 	}
 	maps.DeleteFunc(s.identities.next, func(name string, _ time.Time) bool { return claims[name] == nil })
 	maps.DeleteFunc(claims, func(name string, _ []string) bool { return !due[name] })
@@ -115,42 +117,56 @@ func (s *Store) unknown() map[string][]string {
 
 // compare takes over which namespace has a name, for claims that were there before it was read.
 func (s *Store) compare(name string, claims []string, found Namespace) {
-	failed := false
+	failed, unconfirmed := false, false
 	for _, uid := range claims {
-		if err := s.belong(uid, found); err != nil {
+		open, err := s.belong(uid, found)
+		if err != nil {
 			s.Failed(uid, err)
 			failed = true
 		}
-	}
-	if failed {
-		return
+		unconfirmed = unconfirmed || open
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	switch {
+	case failed:
+		return
+	case unconfirmed:
+		s.identities.next[name] = s.Now().Add(namespaceConfirm)
+		return
+	}
 	s.identities.next[name] = s.Now().Add(namespaceCheck + rand.N(namespaceCheck/2)) //nolint:gosec // spreads the questions of nodes
 }
 
 // belong has a claim be in a namespace, or in one that was deleted. A claim of which no UID is known, as of an earlier version's index, is in the
-// namespace of its name, unless that was created after the claim was prepared.
-func (s *Store) belong(claimUID string, found Namespace) error {
+// namespace of its name, unless that was created after the claim was prepared. Unconfirmed is a first answer that the namespace was deleted, which
+// hides reports until the next one.
+func (s *Store) belong(claimUID string, found Namespace) (unconfirmed bool, err error) {
 	afterwards := found.Created.After(s.planned(claimUID).Add(namespaceSkew))
 	s.mu.Lock()
 	c := s.claims[claimUID]
 	switch {
-	case c == nil, found.UID != "" && c.NamespaceUID == found.UID:
+	case c == nil, c.confirmed:
 		s.mu.Unlock()
-		return nil
+		return false, nil
+	case found.UID != "" && c.NamespaceUID == found.UID:
+		c.ended = time.Time{}
+		s.mu.Unlock()
+		return false, nil
 	case c.NamespaceUID == "" && found.UID != "" && !afterwards:
-		c.NamespaceUID, c.changed = found.UID, true
-	default:
-		c.ended = true
+		c.NamespaceUID, c.changed, c.ended = found.UID, true, time.Time{}
+		s.mu.Unlock()
+		return false, s.flush(claimUID)
+	case c.ended.IsZero():
+		c.ended = s.Now()
 	}
-	ended := c.ended
+	c.confirmed = s.Now().Sub(c.ended) >= namespaceConfirm
+	confirmed := c.confirmed
 	s.mu.Unlock()
-	if ended {
-		return s.expire(claimUID) // a sweep removes those that are not complete yet
+	if !confirmed {
+		return true, nil
 	}
-	return s.flush(claimUID)
+	return false, s.expire(claimUID) // a sweep removes those that are not complete yet
 }
 
 // planned is when the plan of a claim was written, which no container can change; now where it is not there.

@@ -70,6 +70,8 @@ func TestNamespace_MadeAgain_ReportsNotListedAndRemoved(t *testing.T) {
 	assert.Empty(t, w.List("team", "second"))
 	w.round(c)
 	assert.Empty(t, w.List("", ""))
+	w.now = w.now.Add(namespaceConfirm)
+	w.round(c)
 	require.NoFileExists(t, filepath.Join(w.dir, uid, reportsDir, id+readySuffix))
 	require.NoError(t, w.Sweep(holding()))
 	require.NoDirExists(t, filepath.Join(w.dir, uid))
@@ -84,9 +86,13 @@ func TestNamespace_Deleted_ReportsRemovedAsTheyEnd(t *testing.T) {
 	c.team = Namespace{}
 	w.now = w.now.Add(2 * namespaceCheck)
 	w.round(c)
+	w.now = w.now.Add(namespaceConfirm)
+	w.round(c)
 	assert.Empty(t, w.List("", ""))
 	require.Equal(t, report.Importing, w.get().State, "its claim is prepared")
 	require.NoError(t, w.Lead())
+	w.round(c)
+	w.now = w.now.Add(namespaceConfirm)
 	w.round(c)
 	assert.Empty(t, w.List("", ""), "a process that begins to store reports asks again")
 	require.NoError(t, w.Release(uid))
@@ -112,6 +118,34 @@ func TestNamespace_IndexWithoutUID_OfTheOneThatIsThere(t *testing.T) {
 			w.round(&cluster{team: Namespace{UID: "now", Created: w.now.Add(c.created)}})
 			assert.Len(t, w.List("team", "now"), c.listed)
 			assert.Empty(t, w.List("team", "another"))
+		})
+	}
+}
+
+// TestNamespace_OneOddAnswer_NothingRemoved: reports are removed after a second answer, and not for as long as the first one is the last.
+func TestNamespace_OneOddAnswer_NothingRemoved(t *testing.T) {
+	for name, odd := range map[string]Namespace{"none": {}, "another": {UID: "other", Created: time.Now().Add(time.Hour)}} {
+		t.Run(name, func(t *testing.T) {
+			w, kept := recorded(t), claimed
+			kept.Retention = 0
+			require.NoError(t, w.Prepare(kept, nil))
+			c := &cluster{team: Namespace{UID: "first", Created: w.now.Add(-time.Hour)}}
+			w.round(c)
+			right := c.team
+			for _, c.team = range []Namespace{odd, odd, right, odd} { // the second is too early
+				w.identities.doubt("team")
+				w.round(c)
+				if c.team == right {
+					require.Len(t, w.List("team", "first"), 1)
+				}
+				w.now = w.now.Add(namespaceConfirm / 3)
+				require.NoError(t, w.Sweep(holding()))
+			}
+			w.now = w.now.Add(namespaceConfirm)
+			require.NoError(t, w.Sweep(holding()))
+			c.team = right
+			w.round(c)
+			require.Len(t, w.List("team", "first"), 1)
 		})
 	}
 }

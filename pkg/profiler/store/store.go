@@ -110,7 +110,7 @@ func (s *Store) List(namespace, namespaceUID string) []report.Report {
 	}
 	all := make([]report.Report, 0, most) // growing it would copy thousands of reports again and again
 	for _, c := range s.claims {
-		if c.ended || namespace != "" && c.Claim.Namespace != namespace {
+		if !c.ended.IsZero() || namespace != "" && c.Claim.Namespace != namespace {
 			continue
 		}
 		if namespaceUID != "" && c.NamespaceUID != "" && c.NamespaceUID != namespaceUID {

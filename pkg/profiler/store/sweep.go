@@ -127,7 +127,7 @@ func (s *Store) cutExpired(uid string) ([]*report.Report, error) {
 		return nil, nil
 	}
 	now := s.Now()
-	return s.cut(c, func(r *report.Report) bool { return c.expired(r, now) || c.ended && deletable(c, r) })
+	return s.cut(c, func(r *report.Report) bool { return c.expired(r, now) || c.confirmed && deletable(c, r) })
 }
 
 // drop releases a claim, and removes its folder if it has neither reports nor sessions, unless it was prepared again meanwhile.
