@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	authorizationapi "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/prism-gpu/prism/pkg/profiler/seats"
@@ -36,7 +37,7 @@ func TestDecisions_SameUser_ReviewedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for deny, holds := range map[bool]time.Duration{false: allowedTime, true: deniedTime} {
 			r := &reviews{deny: deny}
-			d := NewDecisions(r)
+			d := NewDecisions(r, always("uid"))
 			alice := &user.DefaultInfo{Name: "alice", Groups: []string{"a", "b"}}
 			ask := func() {
 				allowed, _, err := d.Allowed(t.Context(), alice, attributes("list", "", "team", ""))
@@ -59,7 +60,7 @@ func TestDecisions_SameUser_ReviewedOnce(t *testing.T) {
 func TestDecisions_AnythingElse_ReviewedAgain(t *testing.T) {
 	t.Parallel()
 	r := &reviews{}
-	d := NewDecisions(r)
+	d := NewDecisions(r, always("uid"))
 	base := user.DefaultInfo{Name: "alice", UID: "7", Groups: []string{"a"}, Extra: map[string][]string{"scopes": {"x"}}}
 	get := attributes("get", "", "team", "r1")
 	users := []user.DefaultInfo{base, base, base, base, base, base}
@@ -84,10 +85,30 @@ func TestDecisions_AnythingElse_ReviewedAgain(t *testing.T) {
 	assert.Equal(t, before, r.asked, "a thousand reports of one namespace cost nothing more")
 }
 
+// renewed is a cluster whose namespaces are made again.
+type renewed struct {
+	always
+	now types.UID
+}
+
+func (r *renewed) Known(context.Context, string) types.UID { return r.now }
+
+// TestDecisions_NamespaceMadeAgain_ReviewedAgain: rights to a namespace are none to a later one of its name.
+func TestDecisions_NamespaceMadeAgain_ReviewedAgain(t *testing.T) {
+	t.Parallel()
+	r, namespaces := &reviews{}, &renewed{now: "first"}
+	d := NewDecisions(r, namespaces)
+	for _, namespaces.now = range []types.UID{"first", "first", "second", "second"} {
+		_, _, err := d.Allowed(t.Context(), &user.DefaultInfo{Name: "alice"}, attributes("list", "", "team", ""))
+		require.NoError(t, err)
+	}
+	assert.Equal(t, 2, r.asked)
+}
+
 // TestDecisions_ResourceNames_Honoured: a role may be about one report.
 func TestDecisions_ResourceNames_Honoured(t *testing.T) {
 	t.Parallel()
-	d := NewDecisions(&reviews{deny: true, name: "r1"})
+	d := NewDecisions(&reviews{deny: true, name: "r1"}, always("uid"))
 	for name, want := range map[string]bool{"r1": true, "r2": false, "": false} {
 		allowed, _, err := d.Allowed(t.Context(), &user.DefaultInfo{Name: "alice"}, attributes("get", "", "team", name))
 		require.NoError(t, err)
@@ -99,7 +120,7 @@ func TestDecisions_ResourceNames_Honoured(t *testing.T) {
 func TestDecisions_Failure_NotRemembered(t *testing.T) {
 	t.Parallel()
 	r := &reviews{err: errors.New("no answer")}
-	d := NewDecisions(r)
+	d := NewDecisions(r, always("uid"))
 	_, _, err := d.Allowed(t.Context(), &user.DefaultInfo{Name: "alice"}, attributes("list", "", "team", ""))
 	require.Error(t, err)
 	r.err = nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	authorizationapi "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/types"
 	utilcache "k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apiserver/pkg/authentication/user"
 )
@@ -22,13 +23,14 @@ const (
 
 // Decisions remembers what a Reviewer decided, so that many requests of a user cost the API server one review. Use NewDecisions.
 type Decisions struct {
-	reviewer Reviewer
-	cache    *utilcache.LRUExpireCache
+	reviewer   Reviewer
+	namespaces Namespaces
+	cache      *utilcache.LRUExpireCache
 }
 
-// NewDecisions remembers the decisions of a reviewer.
-func NewDecisions(of Reviewer) *Decisions {
-	return &Decisions{reviewer: of, cache: utilcache.NewLRUExpireCache(maxDecisions)}
+// NewDecisions remembers the decisions of a reviewer. Those about a namespace are none of a later one of its name.
+func NewDecisions(of Reviewer, namespaces Namespaces) *Decisions {
+	return &Decisions{reviewer: of, namespaces: namespaces, cache: utilcache.NewLRUExpireCache(maxDecisions)}
 }
 
 // decision is what a reviewer said.
@@ -51,7 +53,7 @@ func (d *Decisions) Allowed(ctx context.Context, by user.Info, what authorizatio
 }
 
 func (d *Decisions) decide(ctx context.Context, by user.Info, what authorizationapi.ResourceAttributes) (bool, string, error) {
-	key, err := decisionKey(by, what)
+	key, err := decisionKey(by, what, d.namespaces.Known(ctx, what.Namespace))
 	if err != nil {
 		return false, "", err
 	}
@@ -73,9 +75,9 @@ func (d *Decisions) decide(ctx context.Context, by user.Info, what authorization
 }
 
 // decisionKey is all that a decision depends on, in a form in which no two are alike.
-func decisionKey(by user.Info, what authorizationapi.ResourceAttributes) (string, error) {
+func decisionKey(by user.Info, what authorizationapi.ResourceAttributes, namespace types.UID) (string, error) {
 	groups := slices.Sorted(slices.Values(by.GetGroups()))
-	raw, err := json.Marshal([]any{by.GetName(), by.GetUID(), groups, by.GetExtra(), what.Verb, what.Subresource, what.Namespace, what.Name})
+	raw, err := json.Marshal([]any{by.GetName(), by.GetUID(), groups, by.GetExtra(), what.Verb, what.Subresource, what.Namespace, namespace, what.Name})
 	if err != nil {
 		return "", fmt.Errorf("reviewing what user %s may do: %w", by.GetName(), err)
 	}

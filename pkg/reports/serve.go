@@ -46,7 +46,7 @@ func Serve(ctx context.Context, m manager.Manager, o Options) error {
 	}
 	plugins := Plugins{Reader: m.GetClient(), Namespace: o.Namespace, DriverName: o.DriverName, Selector: o.Selector, Port: o.Port}
 	namespaces := ClusterNamespaces{Cached: m.GetClient(), Direct: m.GetAPIReader()}
-	s := &Server{Nodes: NewNodes(o.Certificate, plugins.Endpoints, namespaces), Users: users, Access: NewDecisions(Access{api})}
+	s := &Server{Nodes: NewNodes(o.Certificate, plugins.Endpoints, namespaces), Users: users, Access: NewDecisions(Access{api}, namespaces)}
 	s.Left = left{plugins, m.GetEventRecorder("prism-controller")}.report
 	server, handler := m.GetWebhookServer(), s.Handler()
 	server.Register(Path, handler)
