@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 )
 
 // TestWholeResourceSlices_OtherNodes_Denied: with the token of its own pod, a plugin writes its own node's ResourceSlices in its own pools only.
@@ -83,15 +85,15 @@ func TestWholeResourceSlices_ForeignOne_Kept(t *testing.T) {
 func TestWholeClaimStatus_NotOfOwnNode_Denied(t *testing.T) {
 	ns := inParallel(t, 0)
 	require.NoError(t, ns.createText(`{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "waiting"}, "spec": {}}`))
-	write := func(as []string) error {
-		_, err := ns.run("", append(as, "patch", "--namespace", ns.name, "resourceclaim", "waiting", "--subresource=status", "--type=merge",
-			"--dry-run=server", `--patch={"status":{"devices":[]}}`)...)
-		return err
+	// kubectl patch would read the status first, which a plugin may not.
+	write := func(as rest.Interface) error {
+		return as.Patch(types.MergePatchType).AbsPath("/apis/resource.k8s.io/v1/namespaces", ns.name, "resourceclaims/waiting/status").Param("dryRun", "All").
+			Body([]byte(`{"status": {"devices": []}}`)).Do(t.Context()).Error()
 	}
-	bound := ns.as(ns.token("--bound-object-kind", "Pod", "--bound-object-name", ns.plugin(t).Name))
+	bound := ns.clientWith(ns.token("--bound-object-kind", "Pod", "--bound-object-name", ns.plugin(t).Name))
 	require.ErrorContains(t, write(bound), "the plugin of node 'n0' may not write the status of a claim without devices of driver '"+driverName+"' on that node")
-	require.ErrorContains(t, write(ns.as(ns.token())), "the token of this user is not bound to a node")
-	require.NoError(t, write(ns.kubectl()), "the administrator may")
+	require.ErrorContains(t, write(ns.clientWith(ns.token())), "the token of this user is not bound to a node")
+	require.NoError(t, write(ns.reader), "the administrator may")
 }
 
 // TestWholeDeviceClasses_NotManaged_Denied: the controller writes the DeviceClasses that it manages, and neither the chart's nor a user's.

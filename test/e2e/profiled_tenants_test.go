@@ -120,10 +120,16 @@ func (ns *namespace) client(name string, at *namespace) rest.Interface {
 	ns.t.Helper()
 	ns.do("create", "serviceaccount", name)
 	at.do("create", "rolebinding", name, "--clusterrole", "edit", "--serviceaccount", ns.name+":"+name)
+	return ns.clientWith(ns.do("create", "token", name))
+}
+
+// clientWith is one of the API server with a token.
+func (ns *namespace) clientWith(token string) rest.Interface {
+	ns.t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", ns.variable("KUBECONFIG"))
 	require.NoError(ns.t, err)
 	config = rest.AnonymousClientConfig(config)
-	config.BearerToken, config.QPS, config.Timeout = strings.TrimSpace(ns.do("create", "token", name)), -1, readLimit
+	config.BearerToken, config.QPS, config.Timeout = strings.TrimSpace(token), -1, readLimit
 	client, err := kubernetes.NewForConfig(config)
 	require.NoError(ns.t, err)
 	return client.RESTClient()
