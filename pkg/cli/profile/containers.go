@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -59,8 +60,8 @@ func (c containers) Copy(ctx context.Context, r *v1alpha1.Report, to io.Writer) 
 	err = unlessStalled(ctx, func(ctx context.Context, came func()) error {
 		return execute(ctx, config, client, r, touching{out, came})
 	})
-	if out.err != nil {
-		return out.err
+	if failed := out.end(); failed != nil {
+		return failed
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
@@ -143,14 +144,23 @@ func (w touching) Write(b []byte) (int, error) {
 	return w.to.Write(b)
 }
 
-// keeps keeps the error of a writer: streams of a container report their own, and read what the container goes on sending. failed ends that.
+// keeps keeps the error of a writer: streams of a container report their own, and read what the container goes on sending. failed ends that. A
+// stream may go on writing for a moment after it has returned.
 type keeps struct {
 	to     io.Writer
 	failed func()
-	err    error
+
+	mu    sync.Mutex
+	err   error
+	ended bool
 }
 
 func (k *keeps) Write(b []byte) (int, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ended {
+		return 0, io.ErrClosedPipe
+	}
 	n, err := k.to.Write(b)
 	if err != nil {
 		k.err = err
@@ -159,15 +169,33 @@ func (k *keeps) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// first keeps the first bytes.
+// end has nothing be written any more, and returns the error of the writer.
+func (k *keeps) end() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ended = true
+	return k.err
+}
+
+// first keeps the first bytes. It has no other methods of a buffer, whose ReadFrom would keep all.
 type first struct {
-	bytes.Buffer
 	limit int
+
+	mu   sync.Mutex
+	kept bytes.Buffer
 }
 
 func (f *first) Write(b []byte) (int, error) {
-	if room := f.limit - f.Len(); room > 0 {
-		f.Buffer.Write(b[:min(room, len(b))])
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if room := f.limit - f.kept.Len(); room > 0 {
+		f.kept.Write(b[:min(room, len(b))])
 	}
 	return len(b), nil
+}
+
+func (f *first) String() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.kept.String()
 }

@@ -104,6 +104,18 @@ func TestDownload_InContainerFails_SaysWhy(t *testing.T) {
 	}
 }
 
+// TestDownload_LongErrorOfContainer_FirstBytes: a container writes as much as it likes.
+func TestDownload_LongErrorOfContainer_FirstBytes(t *testing.T) {
+	s, dir := newServer(t), t.TempDir()
+	r := s.add("a-1", nil)
+	r.Status.Path, r.Status.File, r.Status.SHA256, r.Status.Size = "/out/a b;$(x)", "", "", 0
+	s.executes(t, "", strings.Repeat("long ", 1<<17), 1)
+	_, errOut, err := s.run(t.Context(), t, "download", "a-1", "-O", dir)
+	require.Error(t, err)
+	assert.Contains(t, errOut, ": cat /out/a b;$(x): long long")
+	assert.Less(t, len(errOut), 16<<10)
+}
+
 // TestDownload_EndlessFileInContainer_Ended: no more is read than a tenth beyond the size of the report.
 func TestDownload_EndlessFileInContainer_Ended(t *testing.T) {
 	s, dir := newServer(t), t.TempDir()
