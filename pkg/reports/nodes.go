@@ -47,6 +47,8 @@ const (
 	// maxItems and maxCost bound a list, as cost counts.
 	maxItems = 20000
 	maxCost  = 12 << 20
+	// maxRest is how many bytes are read behind a list, for the end of the answer: a connection is not used again before that.
+	maxRest = 512
 	// maxError is how many bytes of an error are read.
 	maxError = 4 << 10
 	// idleTimeout is how long a connection to a node is kept for the next question.
@@ -91,7 +93,8 @@ func NewNodes(certificate string, endpoints func(ctx context.Context) ([]Endpoin
 			}
 			return (&tls.Dialer{NetDialer: &net.Dialer{Timeout: n.limits.connect}, Config: config}).DialContext(ctx, network, address)
 		},
-		ResponseHeaderTimeout: headerTimeout, MaxIdleConnsPerHost: 2, MaxIdleConns: 4 * namespaceAsked, IdleConnTimeout: idleTimeout, DisableCompression: true,
+		// As many as the requests about one namespace that run at once: a plugin refuses handshakes that are too many.
+		ResponseHeaderTimeout: headerTimeout, MaxIdleConnsPerHost: runningCalls, MaxIdleConns: 4 * namespaceAsked, IdleConnTimeout: idleTimeout, DisableCompression: true,
 	}}
 	return n
 }
@@ -159,6 +162,7 @@ func (n *Nodes) read(ctx context.Context, e Endpoint, q *Query, after string, b 
 	if list, err = readList(response.Body, after, b, func(r report.Report) bool { return q.has(r, e.Node) && n.current(ctx, q, r) }); err != nil {
 		return list, fmt.Errorf("reading what node %s answered: %w", e.Node, err)
 	}
+	_, _ = io.CopyN(io.Discard, response.Body, maxRest) // a list that was cut has more behind it
 	return list, nil
 }
 
