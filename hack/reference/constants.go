@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"go/ast"
 	"go/constant"
-	"go/importer"
 	"go/parser"
 	"go/token"
 	"go/types"
@@ -19,8 +18,8 @@ import (
 type constants struct {
 	root string
 	fset *token.FileSet
-	// standard are packages of the standard library that constants are made of, such as time.
-	standard types.Importer
+	// times is package time, as far as constants are made of it.
+	times    *types.Package
 	packages map[string]*checkedPackage
 }
 
@@ -32,14 +31,27 @@ type checkedPackage struct {
 }
 
 func newConstants(root string) *constants {
-	fset := token.NewFileSet()
-	return &constants{root: root, fset: fset, standard: importer.ForCompiler(fset, "source", nil), packages: map[string]*checkedPackage{}}
+	return &constants{root: root, fset: token.NewFileSet(), times: units(), packages: map[string]*checkedPackage{}}
+}
+
+// units has the durations of package time. Its source may not be there when this runs.
+func units() *types.Package {
+	times := types.NewPackage("time", "time")
+	duration := types.NewNamed(types.NewTypeName(token.NoPos, times, "Duration", nil), types.Typ[types.Int64], nil)
+	for name, unit := range map[string]time.Duration{
+		"Nanosecond": time.Nanosecond, "Microsecond": time.Microsecond, "Millisecond": time.Millisecond, "Second": time.Second, "Minute": time.Minute, "Hour": time.Hour,
+	} {
+		times.Scope().Insert(types.NewConst(token.NoPos, times, name, duration, constant.MakeInt64(int64(unit))))
+	}
+	times.Scope().Insert(duration.Obj())
+	times.MarkComplete()
+	return times
 }
 
 // Import gives an empty package for one that no constant here is made of.
 func (c *constants) Import(path string) (*types.Package, error) {
-	if path == "time" || path == "math" {
-		return c.standard.Import(path)
+	if path == "time" {
+		return c.times, nil
 	}
 	empty := types.NewPackage(path, filepath.Base(path))
 	empty.MarkComplete()
