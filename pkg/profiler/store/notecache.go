@@ -102,7 +102,5 @@ func (s *Store) begins(dir *os.File, released bool) progress {
 	return over
 }
 
-// fresh reports whether a file has changed lately. One that changed in the future has not: the clock was set back since.
-func (s *Store) fresh(st *unix.Stat_t) bool {
-	return s.Now().Sub(time.Unix(st.Ctim.Unix())).Abs() < noteRest
-}
+// fresh reports whether a file has changed lately.
+func (s *Store) fresh(st *unix.Stat_t) bool { return s.Now().Sub(time.Unix(st.Ctim.Unix())) < noteRest }

@@ -81,18 +81,6 @@ func TestScan_LargeNotes_BoundedPerScan(t *testing.T) {
 	assert.Zero(t, w.reads())
 }
 
-// TestScan_ClockSetBack_SessionEnds: a note that is not locked does not keep its session until the clock has caught up.
-func TestScan_ClockSetBack_SessionEnds(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, false)
-	w.session("report.nsys-rep", []byte("content"), recordingNote)
-	w.Scan()
-	require.Equal(t, report.Recording, w.get().State)
-	w.now = w.now.Add(-time.Hour)
-	w.Scan()
-	assert.Equal(t, report.Ready, w.get().State)
-}
-
 // TestLimit_ClockSetBack_Truncated: what a container writes beyond its limit does not stay until the clock has caught up.
 func TestLimit_ClockSetBack_Truncated(t *testing.T) {
 	t.Parallel()
