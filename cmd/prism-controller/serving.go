@@ -30,7 +30,7 @@ const shutdownTimeout = 10 * time.Second
 type admissionServer struct {
 	webhook.DefaultServer
 	address string
-	// at is where it accepts connections; nil until it does.
+	// at is the address of the listener; nil before it listens.
 	at atomic.Pointer[net.TCPAddr]
 }
 

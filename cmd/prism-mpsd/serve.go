@@ -20,7 +20,7 @@ func serveUntilSignal(cfg *config.MPSD) error {
 	return serve(ctx, cfg)
 }
 
-// serve answers requests until the context is done. It first waits until another service of the same directory, such as that of a
+// serve answers requests until the context ends. It first waits until another service of the same directory, such as that of a
 // terminating pod, has released it.
 func serve(ctx context.Context, cfg *config.MPSD) error {
 	klog.Background().Info("Starting", "version", version, "config", cfg)

@@ -14,7 +14,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/mpsd"
 )
 
-// TestHardenings_Flag_SameValues: those of the service.
+// TestHardenings_Flag_SameValues: the flag --hardening accepts the values that package mpsd knows, and no other.
 func TestHardenings_Flag_SameValues(t *testing.T) {
 	t.Parallel()
 	for _, hardening := range mpsd.Hardenings {

@@ -30,7 +30,8 @@ func policyOf(t *testing.T, rendered map[string]*unstructured.Unstructured, work
 	return peers
 }
 
-// TestChart_NetworkPolicies_OffUnlessSet: those of the plugin and of the controller admit to each port the peers that need it.
+// TestChart_NetworkPolicies_OffUnlessSet: the NetworkPolicies of the plugin and of the controller allow ingress to each port from the pods that
+// use it, and are not created by default.
 func TestChart_NetworkPolicies_OffUnlessSet(t *testing.T) {
 	const plugin, controller = "prism-kubelet-plugin", "prism-controller"
 	for name := range parse(t, render(t, "--set-json", `profiler.tools=[{"version":"1.2.3","image":"i","path":"/p"}]`)) {

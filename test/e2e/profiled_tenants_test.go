@@ -19,18 +19,15 @@ import (
 	"github.com/prism-gpu/prism/test/images"
 )
 
-// holdsConnections opens connections to an address, keeps those that stay open, and says how many.
-const holdsConnections = `import socket, sys, time
-held = []
-for _ in range(200):
-    s = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=30)
-    s.settimeout(0.2)
-    try:
-        s.recv(1)
-    except socket.timeout:
-        held.append(s)
-    except OSError:
-        pass
+// holdsConnections opens connections to an address, waits until the server has closed all but as many as one address may have, however long that
+// takes, and says how many are left.
+const holdsConnections = `import select, socket, sys, time
+held = [socket.create_connection((sys.argv[1], int(sys.argv[2]))) for _ in range(200)]
+while len(held) > int(sys.argv[3]):
+    closed, _, _ = select.select(held, [], [])
+    for s in closed:
+        s.close()
+    held = [s for s in held if s not in closed]
 print("holds", len(held), flush=True)
 time.sleep(3600)`
 
@@ -46,7 +43,7 @@ func TestProfile_TenantTakesAll_OthersServed(t *testing.T) {
 	r := ns.reportsOf("owned", 1, "Ready")[0]
 
 	other.create(workload{
-		name: "flood", image: images.ProgramsImage, command: []string{"python3", "-c", holdsConnections, other.controllerAddress(), admissionPort},
+		name: "flood", image: images.ProgramsImage, command: []string{"python3", "-c", holdsConnections, other.controllerAddress(), admissionPort, fmt.Sprint(connectionsOfAddress)},
 	})
 	other.prints("flood", "main", fmt.Sprintf("holds %d\n", connectionsOfAddress))
 
