@@ -317,6 +317,24 @@ func TestRun_ExecSession_Untouched(t *testing.T) {
 	}
 }
 
+// TestRun_FirstProcessGone_Untouched: in a pod with the host's namespace of processes, a probe may be executed as the container ends.
+func TestRun_FirstProcessGone_Untouched(t *testing.T) {
+	t.Parallel()
+	for name, is := range map[string]struct {
+		first int
+		want  string
+	}{"gone": {1 << 22, "\n"}, "alive": {1, "by-nsys\n"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newContainer(t, nil)
+			c.First = is.first
+			code, output := c.run(t, c.script(t, `sh -c 'echo "$GIVEN"' profiled`)...)
+			assert.Zero(t, code)
+			assert.Equal(t, is.want, output)
+		})
+	}
+}
+
 // TestRun_SupervisorKilled_ProcessKilled: as if the process itself had been killed; nsys finishes the recording.
 func TestRun_SupervisorKilled_ProcessKilled(t *testing.T) {
 	t.Parallel()

@@ -98,6 +98,8 @@ type container struct {
 	Preload  string
 	// NoMark leaves out the library.
 	NoLibrary bool
+	// First is what the container is told of its first process; 0 is its own.
+	First int
 	// Child has the test's init stay, with the process below it.
 	Child bool
 
@@ -187,7 +189,7 @@ func (c container) mount() error {
 	bind(c.Results, prism+"results", unix.MS_NOEXEC)
 	bind(c.Work, "/run/work", 0)
 	steps = append(steps, os.MkdirAll(prism+"container/pipes", 0o755), os.Chmod(prism+"container/pipes", 0o777|os.ModeSticky),
-		os.WriteFile(prism+"container/context", []byte("pod=pod-a\nnamespace=ns\ncontainer=main\nnode=node-a\n"), 0o644))
+		os.WriteFile(prism+"container/context", fmt.Appendf(nil, "pod=pod-a\nnamespace=ns\ncontainer=main\nnode=node-a\nlocalInit=%d\n", c.First), 0o644))
 	for i := range runplan.MaxSessions {
 		steps = append(steps, os.WriteFile(fmt.Sprintf(prism+"container/slot-%d", i), nil, 0o444))
 	}

@@ -1,9 +1,14 @@
 package native
 
 import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -123,3 +128,58 @@ func TestLibrary_OtherPrograms_AsWithout(t *testing.T) {
 
 // addresses are addresses and process ids.
 var addresses = regexp.MustCompile(`(0x)?[0-9a-f]{4,}`)
+
+// TestLibrary_NameAnywhereInTable_Found: the table is read in pieces, and no more of tables that overlap than the file is long.
+func TestLibrary_NameAnywhereInTable_Found(t *testing.T) {
+	t.Parallel()
+	programs(t)
+	const piece, name = 64 << 10, "\x00__asan_init\x00"
+	table := func(at int) []byte { return append(bytes.Repeat([]byte("x"), at), name...) }
+	for about, is := range map[string]struct {
+		tables [][]byte
+		again  int // how often the file's whole content is a table before these
+		found  bool
+	}{
+		"first name":       {tables: [][]byte{table(0)[1:]}, found: true},
+		"end of a piece":   {tables: [][]byte{table(piece - 1 - len(name))}, found: true},
+		"null in the next": {tables: [][]byte{table(piece - len(name))}, found: true},
+		"half in the next": {tables: [][]byte{table(2*piece - 8)}, found: true},
+		"in the next":      {tables: [][]byte{table(piece - 1)}, found: true},
+		"second table":     {tables: [][]byte{table(10)[:12], table(10)}, found: true},
+		"end of another":   {tables: [][]byte{append([]byte("\x00my"), name[1:]...)}},
+		"longer":           {tables: [][]byte{[]byte("\x00__asan_init_v8\x00")}},
+		"overlapping":      {tables: [][]byte{table(10)}, again: 2},
+	} {
+		t.Run(about, func(t *testing.T) {
+			t.Parallel()
+			c := newContainer(t, nil)
+			c.gcc(t, "allocates.c", "program", "-s")
+			withTables(t, filepath.Join(c.Work, "program"), is.again, is.tables)
+			code, _ := c.run(t, "/run/work/program", "profiled")
+			assert.Equal(t, 3, code)
+			if is.found {
+				assert.Equal(t, "SanitizerNotSupported", c.one(t)["reason"])
+			} else {
+				assert.Equal(t, finished, c.one(t)["state"])
+			}
+		})
+	}
+}
+
+// withTables gives a program other sections, which nobody reads who runs it: tables of names, after those that are the program itself.
+func withTables(t *testing.T, path string, again int, tables [][]byte) {
+	t.Helper()
+	program, err := os.ReadFile(path)
+	require.NoError(t, err)
+	sections := slices.Repeat([]elf.Section64{{Type: uint32(elf.SHT_STRTAB), Size: uint64(len(program))}}, again)
+	for _, table := range tables {
+		sections = append(sections, elf.Section64{Type: uint32(elf.SHT_STRTAB), Off: uint64(len(program)), Size: uint64(len(table))})
+		program = append(program, table...)
+	}
+	binary.LittleEndian.PutUint64(program[40:], uint64(len(program))) // e_shoff
+	binary.LittleEndian.PutUint16(program[60:], uint16(len(sections)))
+	binary.LittleEndian.PutUint16(program[62:], 0) // e_shstrndx
+	program, err = binary.Append(program, binary.LittleEndian, sections)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, program, 0o755)) //nolint:gosec // it is executed
+}

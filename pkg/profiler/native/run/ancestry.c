@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -79,6 +80,9 @@ static int walk_up(pid_t init, pid_t parent)
 bool in_exec_session(pid_t init)
 {
 	struct process first = {.parent = 0};
+	// In the host's namespace of processes, what is executed as the container ends may start after its first process has gone.
+	if (init > 0 && kill(init, 0) < 0 && errno == ESRCH)
+		return true;
 	if (process_read(init, &first) < 0)
 		first.parent = 0;
 	// The runtime's own process, which executes the command, exits at about this time.

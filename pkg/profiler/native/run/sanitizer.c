@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,39 +17,60 @@ static const char *const runtimes[] = {
 	"libclang_rt.asan", "libclang_rt.hwasan", "libclang_rt.lsan", "libclang_rt.msan", "libclang_rt.tsan",
 };
 
-// names says whether a table of symbols' names has one of the calls. They all end alike, so the table is read once.
-static bool names(const char *table, size_t size)
+enum {
+	piece = 64 << 10,
+	// carried is how much of a piece is looked at with the next one: the longest name with the null before it.
+	carried = 32,
+};
+
+// names says whether a table of symbols' names has one of the calls. They all end alike, so each piece is searched once.
+static bool names(int file, uint64_t offset, uint64_t size)
 {
 	static const char end[] = "san_init"; // with the null
-	const char *from = table, *found;
-	while ((found = memmem(from, size - (size_t)(from - table), end, sizeof end))) {
-		const char *name = found;
-		while (name > table && name[-1])
-			name--;
-		for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
-			if (!strcmp(name, calls[i]))
-				return true;
-		from = found + sizeof end;
+	static char bytes[carried + piece];
+	size_t kept = 1;
+	bytes[0] = 0; // before the first name
+	while (size > 0) {
+		ssize_t got = pread(file, bytes + kept, size < piece ? (size_t)size : piece, (off_t)offset);
+		if (got <= 0)
+			return false;
+		const char *from = bytes, *limit = bytes + kept + got, *found;
+		while ((found = memmem(from, (size_t)(limit - from), end, sizeof end))) {
+			from = found + sizeof end;
+			for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+				const char *name = from - strlen(calls[i]) - 1;
+				if (name > bytes && !name[-1] && !strcmp(name, calls[i]))
+					return true;
+			}
+		}
+		offset += (uint64_t)got;
+		size -= (uint64_t)got;
+		kept = limit - bytes < carried ? (size_t)(limit - bytes) : carried;
+		memmove(bytes, limit - kept, kept);
 	}
 	return false;
 }
 
-// in_tables looks into each table of names of a 64-bit ELF file.
-static bool in_tables(const char *file, uint64_t size)
+// in_tables looks into each table of names of a 64-bit ELF file. The file may change meanwhile, and its tables may overlap: no more is read
+// than it is long.
+static bool in_tables(int file, uint64_t size)
 {
 	Elf64_Ehdr header;
-	if (size < sizeof header)
+	if (pread(file, &header, sizeof header, 0) != sizeof header)
 		return false;
-	memcpy(&header, file, sizeof header);
 	if (memcmp(header.e_ident, ELFMAG, SELFMAG) || header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_shentsize != sizeof(Elf64_Shdr))
 		return false;
-	for (uint64_t i = 0; i < header.e_shnum; i++) {
+	uint64_t left = size;
+	for (uint64_t i = 0; i < header.e_shnum && header.e_shoff < size; i++) {
 		Elf64_Shdr section;
-		if (header.e_shoff > size || size - header.e_shoff < (i + 1) * sizeof section)
+		if (pread(file, &section, sizeof section, (off_t)(header.e_shoff + i * sizeof section)) != sizeof section)
 			return false;
-		memcpy(&section, file + header.e_shoff + i * sizeof section, sizeof section);
-		if (section.sh_type == SHT_STRTAB && section.sh_offset <= size && section.sh_size <= size - section.sh_offset &&
-		    names(file + section.sh_offset, section.sh_size))
+		if (section.sh_type != SHT_STRTAB || section.sh_offset > size || section.sh_size > size - section.sh_offset)
+			continue;
+		if (section.sh_size > left)
+			return false;
+		left -= section.sh_size;
+		if (names(file, section.sh_offset, section.sh_size))
 			return true;
 	}
 	return false;
@@ -62,12 +82,7 @@ static bool in_program(const char *executable)
 	if (file < 0)
 		return false;
 	struct stat status;
-	void *content = MAP_FAILED;
-	if (fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0)
-		content = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, file, 0);
-	bool found = content != MAP_FAILED && in_tables(content, (uint64_t)status.st_size);
-	if (content != MAP_FAILED)
-		munmap(content, (size_t)status.st_size);
+	bool found = fstat(file, &status) == 0 && S_ISREG(status.st_mode) && in_tables(file, (uint64_t)status.st_size);
 	close(file);
 	return found;
 }
