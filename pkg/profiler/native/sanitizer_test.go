@@ -141,8 +141,8 @@ func TestLibrary_NameAnywhereInTable_Found(t *testing.T) {
 		found  bool
 	}{
 		"first name":       {tables: [][]byte{table(0)[1:]}, found: true},
-		"end of a piece":   {tables: [][]byte{table(piece - 1 - len(name))}, found: true},
-		"null in the next": {tables: [][]byte{table(piece - len(name))}, found: true},
+		"end of a piece":   {tables: [][]byte{table(piece - len(name))}, found: true},
+		"null in the next": {tables: [][]byte{table(piece + 1 - len(name))}, found: true},
 		"half in the next": {tables: [][]byte{table(2*piece - 8)}, found: true},
 		"in the next":      {tables: [][]byte{table(piece - 1)}, found: true},
 		"second table":     {tables: [][]byte{table(10)[:12], table(10)}, found: true},
