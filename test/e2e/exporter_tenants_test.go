@@ -18,14 +18,14 @@ import (
 	"github.com/prism-gpu/prism/pkg/podresources"
 )
 
-// Containers of a pod that makes the kubelet's list long, and how often each names its claim. The API server takes no longer pods.
-const listedContainers, listedTimes = 160, 64
+// Pods that make the kubelet's list long, and containers of each.
+const listedPods, listedContainers = 10, 600
 
-// TestExporter_TenantMakesListLong_PodsNamed: one pod makes the kubelet's list longer than a message of gRPC may be by default. The exporter still
-// names each pod with its use, and the plugin still finds every claim.
+// TestExporter_TenantMakesListLong_PodsNamed: pods of a tenant make the kubelet's list longer than a message of gRPC may be by default. The exporter
+// still names each pod with its use, and each claim of a container is found.
 func TestExporter_TenantMakesListLong_PodsNamed(t *testing.T) {
-	ns := inParallel(t, 2)
-	ns.createListed("long")
+	ns := inParallel(t, 4)
+	ns.createListed()
 	socket := filepath.Join(filepath.Dir(ns.variable("PRISM_NODE_0_KUBELET_PLUGINS")), "pod-resources/kubelet.sock")
 	connection, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
@@ -51,29 +51,35 @@ func TestExporter_TenantMakesListLong_PodsNamed(t *testing.T) {
 			of[each.Pod]++
 		}
 	}
-	require.Equal(t, map[string]int{"whole-gpu": 1, "long": listedContainers + 1}, of, "each claim of a container once")
+	want := map[string]int{"whole-gpu": 1}
+	for pod := range listedPods {
+		want[fmt.Sprint("long-", pod)] = listedContainers + 1
+	}
+	require.Equal(t, want, of)
 }
 
-// createListed creates a pod of which only the first container starts. The kubelet lists what the others have all the same.
-func (ns *namespace) createListed(name string) {
+// createListed creates pods with one claim, of which only the first container starts. The kubelet lists what the others have all the same.
+func (ns *namespace) createListed() {
 	ns.t.Helper()
-	w := workload{name: name, ref: "gpu", request: request{class: gpuClass}}
-	objects := w.objects()
-	pod := objects[1].(*corev1.Pod) //nolint:forcetypeassert // as documented
 	always := corev1.ContainerRestartPolicyAlways
-	for i := range listedContainers {
-		container := pod.Spec.Containers[0]
-		container.Name, container.RestartPolicy = fmt.Sprint("c", i), &always
-		container.StartupProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"false"}}}, FailureThreshold: 10000}
-		container.Resources.Claims = nil
-		for request := range listedTimes {
-			container.Resources.Claims = append(container.Resources.Claims, corev1.ResourceClaim{Name: "gpu", Request: fmt.Sprint("r", request)})
+	for i := range listedPods {
+		w := workload{name: fmt.Sprint("long-", i), ref: "gpus", named: true, request: request{class: gpuClass, count: 3}}
+		objects := w.objects()
+		pod := objects[1].(*corev1.Pod) //nolint:forcetypeassert // as documented
+		pod.Spec.ResourceClaims[0].ResourceClaimName = new("long-0")
+		for j := range listedContainers {
+			container := pod.Spec.Containers[0]
+			container.Name, container.RestartPolicy = fmt.Sprint("c", j), &always
+			container.StartupProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"false"}}}, FailureThreshold: 10000}
+			pod.Spec.InitContainers = append(pod.Spec.InitContainers, container)
 		}
-		pod.Spec.InitContainers = append(pod.Spec.InitContainers, container)
-	}
-	for _, object := range objects {
-		text, err := json.Marshal(object)
-		require.NoError(ns.t, err)
-		require.NoError(ns.t, ns.createText(string(text)))
+		if i > 0 {
+			objects = objects[1:]
+		}
+		for _, object := range objects {
+			text, err := json.Marshal(object)
+			require.NoError(ns.t, err)
+			require.NoError(ns.t, ns.createText(string(text)))
+		}
 	}
 }
