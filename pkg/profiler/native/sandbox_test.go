@@ -98,7 +98,7 @@ type container struct {
 	Preload  string
 	// NoMark leaves out the library.
 	NoLibrary bool
-	// First is what the container is told of its first process; 0 is its own.
+	// First is the pid of the first process in the context file; 0 leaves the own one.
 	First int
 	// Child has the test's init stay, with the process below it.
 	Child bool

@@ -166,7 +166,7 @@ func TestLibrary_NameAnywhereInTable_Found(t *testing.T) {
 	}
 }
 
-// withTables gives a program other sections, which nobody reads who runs it: tables of names, after those that are the program itself.
+// withTables replaces the sections of a program, which are not read when it runs, by tables of names, after those that are the program itself.
 func withTables(t *testing.T, path string, again int, tables [][]byte) {
 	t.Helper()
 	program, err := os.ReadFile(path)
@@ -181,5 +181,5 @@ func withTables(t *testing.T, path string, again int, tables [][]byte) {
 	binary.LittleEndian.PutUint16(program[62:], 0) // e_shstrndx
 	program, err = binary.Append(program, binary.LittleEndian, sections)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(path, program, 0o755)) //nolint:gosec // it is executed
+	require.NoError(t, os.WriteFile(path, program, 0o755))
 }
