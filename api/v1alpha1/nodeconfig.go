@@ -79,11 +79,14 @@ type GPUSelect struct {
 	Indices []int32 `json:"indices,omitempty"`
 	// UUIDs of GPUs, as nvidia-smi -L prints them.
 	UUIDs []string `json:"uuids,omitempty"`
-	// Products are globs of product names.
+	// Products are globs of product names, in either case, as NVML spells them
+	// (NVIDIA H100*) or as the node label nvidia.com/gpu.product does
+	// (NVIDIA-H100*).
 	Products []string `json:"products,omitempty"`
-	// MustMatch reports indices and UUIDs that the node does not have. False
-	// reports neither, for a configuration of many nodes. Unset: UUIDs are
-	// reported and indices are not.
+	// MustMatch decides how it is reported that the node lacks an index, a UUID or
+	// a product, or its GPUs a MIG profile of the entry. True: as a problem. False:
+	// not at all, for a configuration of many nodes. Unset: a UUID, and a profile to
+	// advertise, are a problem, all else is mentioned in an Event.
 	MustMatch *bool `json:"mustMatch,omitempty"`
 }
 

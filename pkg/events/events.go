@@ -29,6 +29,7 @@ const (
 	NodeConfigAccepted           = "NodeConfigAccepted"
 	NodeConfigInvalid            = "NodeConfigInvalid"
 	NodeConfigUnavailable        = "NodeConfigUnavailable"
+	NodeConfigUnmatched          = "NodeConfigUnmatched"
 	PartitionableDevicesDisabled = "PartitionableDevicesDisabled"
 	PartitionableDevicesUnknown  = "PartitionableDevicesUnknown"
 	ResourceSliceFieldsDropped   = "ResourceSliceFieldsDropped"

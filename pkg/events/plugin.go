@@ -97,6 +97,10 @@ func drivers() []Event {
 			NodeConfigUnavailable, true, node, "The node's configuration could not be read several times; the last one stays.",
 			"Check that the ConfigMap or file exists and that the API server responds.",
 		},
+		{
+			NodeConfigUnmatched, false, node, "The node's configuration names GPUs or MIG profiles that the node lacks, as one for many nodes may; " +
+				"all else is applied. `select.mustMatch` makes it a problem, or turns the Event off.", "",
+		},
 	}, cluster()...)
 }
 

@@ -68,6 +68,7 @@ func (s *state) desired(view *inventory.View) gpu.Layout {
 		return maps.Clone(s.rollout.current)
 	}
 	layout, refused, err := nodeconfig.Resolve(s.config.last, view.Node)
+	s.notices.unmatched(nodeconfig.Absent(s.config.last, view.Node))
 	if s.config.fits = err == nil; s.config.fits {
 		s.notices.valid(sideGPUs)
 		return layout

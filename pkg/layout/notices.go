@@ -45,6 +45,22 @@ func (n *notices) warn(about advice, note string) {
 	n.events.Warn(about.reason, events.ActionConfigure, note)
 }
 
+// unmatched mentions what the configuration names and the node may lack, empty for nothing. It is no problem, as one configuration can be for
+// many nodes.
+func (n *notices) unmatched(what string) {
+	about := advice{reason: events.NodeConfigUnmatched}
+	if what == "" {
+		n.clear(about)
+		return
+	}
+	if n.reported[about] == what {
+		return
+	}
+	n.reported[about] = what
+	klog.Background().Info("The node lacks what its configuration names", "lacking", what)
+	n.events.Normal(about.reason, events.ActionConfigure, "Parts of the node's configuration match nothing on this node: "+what)
+}
+
 // clear drops advice that does not hold any more: it is reported again when it holds again.
 func (n *notices) clear(about advice) { delete(n.reported, about) }
 

@@ -108,6 +108,9 @@ func plan(config *v1alpha1.NodeConfig) string {
 			fmt.Fprintf(&lines, "- %v\n", problem)
 		}
 	}
+	if absent := nodeconfig.Absent(config, &gpu.Node{GPUs: gpus()}); absent != "" {
+		fmt.Fprintf(&lines, "mentioned: %s\n", absent)
+	}
 	return lines.String()
 }
 
@@ -184,17 +187,4 @@ func TestResolve_SharesLargerThanGPU_Refused(t *testing.T) {
 	layout, _, err = nodeconfig.Resolve(parse(9), &gpu.Node{GPUs: node})
 	require.NoError(t, err)
 	assert.Equal(t, int64(80<<30-512<<20), layout[h0].MPS.Memory.Total)
-}
-
-// While no GPU is known, none is missed.
-func TestResolve_MustMatchWithoutGPUs_NoProblem(t *testing.T) {
-	t.Parallel()
-	entries := `[{select: {indices: [0, 9], uuids: [` + string(l3) + `, GPU-00000000-0000-0000-0000-00000000000f], products: [none], mustMatch: true}}]`
-	layout, _, err := nodeconfig.Resolve(config(t, entries), &gpu.Node{})
-	require.NoError(t, err)
-	assert.Empty(t, layout)
-	layout, _, err = nodeconfig.Resolve(config(t, entries), &gpu.Node{GPUs: gpus()})
-	require.EqualError(t, err, "NodeConfig: gpus[0].select.uuids[1]: no matching device with UUID: GPU-00000000-0000-0000-0000-00000000000f; "+
-		"remove it, or replace it by one that nvidia-smi -L prints on this node; gpus[0].select.indices[1]: no matching device at index: 9; this node has 4 GPUs")
-	assert.Empty(t, cmp.Diff(gpu.Layout{h0: {Whole: true}, l3: {Whole: true}}, layout), "the GPUs that are there are not affected")
 }

@@ -132,11 +132,11 @@ func shorten(text string) string {
 	return quoted[1 : len(quoted)-1]
 }
 
-// selectOf names GPUs; mustMatch says that it is wrong when the node lacks one.
-func selectOf(refs []gpuRef, mustMatch bool) *v1alpha1.GPUSelect {
+// selectOf names GPUs; counted: a number stands for them, so that it is meant when the node has fewer.
+func selectOf(refs []gpuRef, counted bool) *v1alpha1.GPUSelect {
 	sel := &v1alpha1.GPUSelect{}
-	if mustMatch {
-		sel.MustMatch = &mustMatch
+	if counted {
+		sel.MustMatch = new(false)
 	}
 	for _, ref := range refs {
 		if ref.uuid != "" {

@@ -209,7 +209,7 @@ func (t *translation) entries() []v1alpha1.GPUEntry {
 	var entries []v1alpha1.GPUEntry
 	for _, g := range groups {
 		entry := t.entry(g.sharings)
-		entry.Select = selectOf(g.gpus, !g.counted)
+		entry.Select = selectOf(g.gpus, g.counted)
 		entries = append(entries, entry)
 	}
 	var rest []int

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"path"
 	"slices"
 	"strings"
 
@@ -14,8 +13,8 @@ import (
 
 // Resolve returns what each of the node's GPUs is to be advertised as: the entry whose select matches it says so, else the entry
 // without a select. GPUs without an entry are not in the layout, which means that they are advertised whole; a nil config gives
-// a nil layout. A select may match nothing, as one config can be for many nodes; UUIDs that the node does not have are reported, and
-// what mustMatch says. The faults of the node are GPUs that it has and that do not answer.
+// a nil layout. A select may match nothing, as one config can be for many nodes: mustMatch decides whether that is an error, and Absent
+// lists it otherwise. The faults of the node are GPUs that it has and that do not answer.
 //
 // The config has passed Validate. The error is a *v1alpha1.Problems with all that these GPUs or this version do not support. The
 // GPUs of those problems are refused: they are not in the layout either, and affect no other.
@@ -23,15 +22,20 @@ func Resolve(config *v1alpha1.NodeConfig, node *gpu.Node) (layout gpu.Layout, re
 	if config == nil {
 		return nil, nil, nil
 	}
-	r := &resolution{config: config, driver: node.Driver, layout: gpu.Layout{}}
-	there := slices.Clone(node.GPUs)
-	for _, fault := range node.Faults {
-		there = append(there, gpu.GPU{UUID: fault.UUID, Index: fault.Index})
+	r := resolve(config, node)
+	if len(r.problems) > 0 {
+		err = &v1alpha1.Problems{Kind: kindOf(config), List: r.problems}
 	}
+	return r.layout, r.refusedGPUs, err
+}
+
+func resolve(config *v1alpha1.NodeConfig, node *gpu.Node) *resolution {
+	r := &resolution{config: config, driver: node.Driver, layout: gpu.Layout{}}
+	has := inventoryOf(node)
 	wrong := make([]bool, len(config.GPUs))
 	for i := range config.GPUs {
 		r.exclusive(i)
-		r.matched(i, there)
+		r.matched(i, has)
 		wrong[i] = r.outOfRange(i)
 	}
 	entries := make([][]*gpu.GPU, len(config.GPUs))
@@ -46,16 +50,13 @@ func Resolve(config *v1alpha1.NodeConfig, node *gpu.Node) (layout gpu.Layout, re
 		entries[entry] = append(entries[entry], g)
 		modes := r.modes(entry, g)
 		if r.refused {
-			refused = append(refused, g.UUID)
+			r.refusedGPUs = append(r.refusedGPUs, g.UUID)
 			continue
 		}
 		r.layout[g.UUID] = modes
 	}
 	r.known(entries)
-	if len(r.problems) > 0 {
-		err = &v1alpha1.Problems{Kind: kindOf(config), List: r.problems}
-	}
-	return r.layout, refused, err
+	return r
 }
 
 // resolution is one config on its way to a layout.
@@ -64,6 +65,10 @@ type resolution struct {
 	driver   gpu.Driver
 	layout   gpu.Layout
 	problems []*v1alpha1.Problem
+	// absent is what the config names, the node lacks, and may lack.
+	absent []*v1alpha1.Problem
+	// refusedGPUs have a problem.
+	refusedGPUs []gpu.UUID
 	// refused: something is wrong with the GPU that is being resolved.
 	refused bool
 }
@@ -99,10 +104,14 @@ func (r *resolution) add(at, format string, args ...any) {
 
 // note notes a problem once, however many GPUs have it.
 func (r *resolution) note(at, format string, args ...any) {
-	problem := v1alpha1.Problem{Path: at, Text: fmt.Sprintf(format, args...)}
-	if !slices.ContainsFunc(r.problems, func(known *v1alpha1.Problem) bool { return *known == problem }) {
-		r.problems = append(r.problems, &problem)
+	r.problems = once(r.problems, v1alpha1.Problem{Path: at, Text: fmt.Sprintf(format, args...)})
+}
+
+func once(list []*v1alpha1.Problem, problem v1alpha1.Problem) []*v1alpha1.Problem {
+	if slices.ContainsFunc(list, func(known *v1alpha1.Problem) bool { return *known == problem }) {
+		return list
 	}
+	return append(list, &problem)
 }
 
 // exclusive refuses replicas of MIG devices that are made for a claim.
@@ -161,33 +170,6 @@ func shared(mig *v1alpha1.NodeMIG) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(mig.Replicas)), func(profile string) bool { return mig.Replicas[profile] < 2 })
 }
 
-// known reports profiles in replicas that no GPU has that they are for. Several entries may come from one place.
-func (r *resolution) known(entries [][]*gpu.GPU) {
-	missing, had := map[string]string{}, map[string]bool{}
-	for i, gpus := range entries {
-		for _, profile := range shared(r.config.GPUs[i].MIG) {
-			if profile == v1alpha1.AllProfiles {
-				continue
-			}
-			at := r.at(i, fmt.Sprintf("mig.replicas[%s]", profile), profile)
-			had[at] = had[at] || slices.ContainsFunc(gpus, func(g *gpu.GPU) bool { return hasProfile(g, profile) })
-			if len(gpus) > 0 {
-				missing[at] = profile
-			}
-		}
-	}
-	for _, at := range slices.Sorted(maps.Keys(missing)) {
-		if !had[at] {
-			r.note(at, "no GPU that this is for has profile %s; remove it, or correct it: nvidia-smi mig -lgip lists the profiles of the node's GPUs",
-				missing[at])
-		}
-	}
-}
-
-func hasProfile(g *gpu.GPU, profile string) bool {
-	return g.MIG != nil && slices.Contains(g.MIG.ProfileNames(), profile)
-}
-
 // entry finds the entry for a GPU, false when there is none.
 func (r *resolution) entry(g *gpu.GPU) (int, bool) {
 	selecting, rest := -1, -1
@@ -211,16 +193,6 @@ func (r *resolution) entry(g *gpu.GPU) (int, bool) {
 		return selecting, true
 	}
 	return rest, rest >= 0
-}
-
-// selects reports whether any list of the select names the GPU. Letters of UUIDs match in either case.
-func selects(sel *v1alpha1.GPUSelect, g *gpu.GPU) bool {
-	return slices.ContainsFunc(sel.Indices, func(index int32) bool { return int(index) == g.Index }) ||
-		slices.ContainsFunc(sel.UUIDs, func(uuid string) bool { return strings.EqualFold(uuid, string(g.UUID)) }) ||
-		slices.ContainsFunc(sel.Products, func(glob string) bool {
-			ok, err := path.Match(glob, g.Product.Name)
-			return ok && err == nil
-		})
 }
 
 // modes reads entry i for a GPU.
@@ -259,36 +231,6 @@ func replicas(t *v1alpha1.NodeTimeSlice) *gpu.Replicas {
 	return r
 }
 
-// matched reports what entry i names and the node lacks, where it must not: of UUIDs unless mustMatch is false, of indices where
-// it is true.
-func (r *resolution) matched(i int, gpus []gpu.GPU) {
-	sel := r.config.GPUs[i].Select
-	if sel == nil || sel.MustMatch != nil && !*sel.MustMatch || len(gpus) == 0 {
-		return
-	}
-	has := func(one v1alpha1.GPUSelect) bool {
-		return slices.ContainsFunc(gpus, func(g gpu.GPU) bool { return selects(&one, &g) })
-	}
-	many := ""
-	if sel.MustMatch == nil {
-		many = "; where this is for several nodes, set mustMatch of the select to false"
-	}
-	for j, uuid := range sel.UUIDs {
-		if !has(v1alpha1.GPUSelect{UUIDs: []string{uuid}}) {
-			r.note(r.at(i, fmt.Sprintf("select.uuids[%d]", j), ""), "no matching device with UUID: %s; remove it, or replace it by one that "+
-				"nvidia-smi -L prints on this node%s", uuid, many)
-		}
-	}
-	if sel.MustMatch == nil {
-		return
-	}
-	for j, index := range sel.Indices {
-		if !has(v1alpha1.GPUSelect{Indices: []int32{index}}) {
-			r.note(r.at(i, fmt.Sprintf("select.indices[%d]", j), ""), "no matching device at index: %d; this node has %d GPUs", index, len(gpus))
-		}
-	}
-}
-
 // allMedia ends the names of profiles that own every media engine of a GPU. They can only be beside profiles without any ("-me"), which
 // the counters do not say.
 const allMedia = "+me.all"
@@ -310,8 +252,11 @@ func (r *resolution) profiles(i int, modeAt string, g *gpu.GPU) []string {
 	if mig == nil || mig.Profiles == nil {
 		return slices.DeleteFunc(names, func(name string) bool { return strings.HasSuffix(name, allMedia) })
 	}
+	has := func(profile string) bool { return slices.Contains(names, profile) }
+	// Without any of them a GPU that has no other mode would have no device.
+	mayLack := r.importance(i, false) == ignored && (slices.ContainsFunc(mig.Profiles, has) || len(r.config.GPUs[i].Modes) > 1)
 	for j, wanted := range mig.Profiles {
-		if !slices.Contains(names, wanted) {
+		if !has(wanted) && !mayLack {
 			r.add(r.at(i, fmt.Sprintf("mig.profiles[%d]", j), ""), "%s has no profile %s; it has: %s", g.Product.Name, wanted,
 				strings.Join(names, ", "))
 		}

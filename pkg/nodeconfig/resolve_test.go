@@ -151,11 +151,6 @@ func TestResolve_NotSupported_Refused(t *testing.T) {
 			"NodeConfig: gpus[0].mig.replicas[1g.10gb]: a MIG device that is made for a claim is exclusive to it, and replicas are for pre-created " +
 				"MIG devices; remove it, or mode mig", []int{0}, 0,
 		},
-		"replicas of a profile that no GPU has": {
-			`[{select: {indices: [2, 3]}, mig: {replicas: {1g.10gb: 2, 1g.6gb: 2}}}]`,
-			"NodeConfig: gpus[0].mig.replicas[1g.10gb]: no GPU that this is for has profile 1g.10gb; remove it, or correct it: " +
-				"nvidia-smi mig -lgip lists the profiles of the node's GPUs", []int{2, 3}, 0,
-		},
 		"time-sliced twice": {
 			`[{select: {indices: [1]}, modes: [timeslice], timeSlice: {replicas: 2}}, {select: {uuids: [` + string(h1) + `]}, modes: [timeslice], ` +
 				`timeSlice: {replicas: 3}}, {modes: [timeslice], timeSlice: {replicas: 5}}]`,
@@ -183,11 +178,6 @@ func TestResolve_NotSupported_Refused(t *testing.T) {
 			`[{select: {products: ["*B200"]}, modes: [timeslice], timeSlice: {replicas: -1}}, {modes: [whole]}]`,
 			"NodeConfig: gpus[0].timeSlice.replicas: -1 is out of range; allowed: 2 to 2147483647", []int{0, 1, 2, 3}, 0,
 		},
-		"a UUID of another node": {
-			`[{select: {uuids: [` + string(h1) + `, GPU-00000000-0000-0000-0000-00000000000f]}, modes: [mig]}, {modes: [whole]}]`,
-			"NodeConfig: gpus[0].select.uuids[1]: no matching device with UUID: GPU-00000000-0000-0000-0000-00000000000f; remove it, or replace it " +
-				"by one that nvidia-smi -L prints on this node; where this is for several nodes, set mustMatch of the select to false", []int{0, 1, 2, 3}, 0,
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -206,26 +196,6 @@ func TestResolve_NotSupported_Refused(t *testing.T) {
 			assert.ErrorAs(t, err, &problems)
 		})
 	}
-}
-
-// TestResolve_FaultyOrForeignGPUs_NoProblem: GPUs that do not answer are there, and a config for many nodes says so.
-func TestResolve_FaultyOrForeignGPUs_NoProblem(t *testing.T) {
-	t.Parallel()
-	const lost = "GPU-00000000-0000-0000-0000-00000000000f"
-	fault := gpu.Fault{Index: 4, UUID: lost, Err: gpu.ErrLost}
-	for _, entries := range []string{
-		`[{select: {uuids: [` + lost + `], indices: [0]}, modes: [mig]}]`,
-		`[{select: {uuids: [` + lost + `], indices: [0, 4], mustMatch: true}, modes: [mig]}]`,
-		`[{select: {uuids: [` + lost + `, GPU-00000000-0000-0000-0000-0000000000ff], indices: [0, 9], mustMatch: false}, modes: [mig]}]`,
-		`[{select: {indices: [0, 9]}, modes: [mig]}]`,
-	} {
-		layout, refused, err := nodeconfig.Resolve(config(t, entries), &gpu.Node{GPUs: gpus(), Faults: []gpu.Fault{fault}})
-		require.NoError(t, err, entries)
-		assert.Empty(t, refused)
-		assert.Equal(t, gpu.Layout{h0: {MIG: []string{"1g.10gb", "2g.20gb", "3g.40gb"}}}, layout)
-	}
-	_, _, err := nodeconfig.Resolve(config(t, `[{select: {uuids: [`+lost+`]}}]`), &gpu.Node{GPUs: gpus()})
-	require.ErrorContains(t, err, "no matching device with UUID: "+lost)
 }
 
 // Problems that several GPUs have are reported once, and all of them together.

@@ -59,6 +59,7 @@ var Tests = []Test{
 	{"TestConfigByFile", layouts, core, []string{"config"}},
 	{"TestConfigByLabel", layouts, core, []string{"config"}},
 	{"TestConfigUnknown", layouts, third, []string{"config"}},
+	{"TestConfigSelectors_MatchNothing_Reported", layouts, first, []string{"config"}},
 	{"TestMIGMetrics_DeviceMadeAgain_OfTheNewPod", layouts, core, []string{"metrics", "mig"}},
 	{"TestExtendedResourcePod", layouts, core, []string{"extended-resources"}},
 	{"TestExtendedResourceNames", layouts, core, []string{"extended-resources"}},
