@@ -2,16 +2,18 @@ package v1alpha1
 
 import (
 	"regexp"
-	"strings"
 	"sync"
 
 	"github.com/dlclark/regexp2/v2"
+
+	"github.com/prism-gpu/prism/api/perl"
 )
 
 const maxPatternBytes = 1024
 
-// checkPattern refuses patterns that are too long, do not compile, or refer
-// back to what they matched: those have no bound on the time they take.
+// checkPattern refuses patterns that are too long, do not compile, refer back to
+// what they matched, as those have no bound on the time they take, or have a
+// construct that the library reads otherwise than its dialect says.
 func checkPattern(p *problems, path, pattern string, dialect RegexDialect) {
 	if good.has(dialect, pattern) {
 		return
@@ -60,33 +62,11 @@ func compilePattern(p *problems, path, pattern string, dialect RegexDialect) {
 		}
 		return
 	}
-	if _, err := regexp2.Compile(pattern); err != nil {
-		p.add(path, "%s is not a valid Perl regular expression: %v", quote(pattern), err)
+	if err := perl.Check(pattern); err != nil {
+		p.add(path, "%s: %v", quote(pattern), err)
 		return
 	}
-	if refersBack(pattern) {
-		p.add(path, "%s has a back-reference or a conditional group, which are not supported; write the alternatives out", quote(pattern))
+	if _, err := regexp2.Compile(pattern); err != nil {
+		p.add(path, "%s is not a valid Perl regular expression: %v", quote(pattern), err)
 	}
-}
-
-// refersBack finds \1, \k<name> and (?(…)…) in a pattern that compiles. In a
-// character class these are plain characters.
-func refersBack(pattern string) bool {
-	inClass := false
-	for i := 0; i < len(pattern); i++ {
-		switch rest := pattern[i:]; {
-		case strings.HasPrefix(rest, `\`):
-			if !inClass && len(rest) > 1 && strings.ContainsRune("123456789k", rune(rest[1])) {
-				return true
-			}
-			i++
-		case inClass:
-			inClass = rest[0] != ']' || strings.HasSuffix(pattern[:i], "[") || strings.HasSuffix(pattern[:i], "[^")
-		case rest[0] == '[':
-			inClass = true
-		case strings.HasPrefix(rest, "(?("):
-			return true
-		}
-	}
-	return false
 }

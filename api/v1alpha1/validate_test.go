@@ -66,7 +66,7 @@ func TestProfilerConfig_Tool_Validated(t *testing.T) {
 }
 
 func TestProfilerConfig_Match_Validated(t *testing.T) {
-	const refers = " has a back-reference or a conditional group, which are not supported; write the alternatives out"
+	const refers = `: a back-reference is not supported; write the alternatives out, and a character by its number as \x{41}`
 	testRefusals(t, profilerHeader, map[string]refusal{
 		"dialect":            {"match: {dialect: PCRE}", `match.dialect: unsupported value "PCRE"; supported values: Perl, RE2`},
 		"lookahead":          {"match: {regex: '^(?!.*bash).*python'}", ""},
@@ -75,12 +75,15 @@ func TestProfilerConfig_Match_Validated(t *testing.T) {
 		"broken":             {"match: {regex: '(a'}", "match.regex: \"(a\" is not a valid Perl regular expression: error parsing regexp: missing closing ) in `(a`"},
 		"back-reference":     {`match: {regex: '(a)\1'}`, `match.regex: "(a)\\1"` + refers},
 		"named":              {`match: {regex: '(?<n>a)\k<n>'}`, `match.regex: "(?<n>a)\\k<n>"` + refers},
-		"conditional":        {`match: {regex: '(a)?(?(1)b|c)'}`, `match.regex: "(a)?(?(1)b|c)"` + refers},
+		"conditional":        {`match: {regex: '(a)?(?(1)b|c)'}`, `match.regex: "(a)?(?(1)b|c)": a conditional on a group, (?(1)…|…), is not supported; write both alternatives out, as in (?:…|…)`},
 		"escaped backslash":  {`match: {regex: '\\1'}`, ""},
 		"digit in class":     {`match: {regex: '[\1]'}`, ""},
 		"bracket in class":   {`match: {regex: '[])]a[^]\1]'}`, ""},
 		"after a class":      {`match: {regex: '([a])\1'}`, `match.regex: "([a])\\1"` + refers},
 		"conditional, class": {`match: {regex: '[(?(]'}`, ""},
+		"lookahead as such":  {`match: {regex: '(?(?=a)ab|.c)'}`, ""},
+		"POSIX class":        {`match: {regex: '[[:alpha:]]'}`, `match.regex: "[[:alpha:]]": a POSIX class, [[:alpha:]], is not supported; write a class such as [A-Za-z], \p{L}, \w, \d or \s`},
+		"POSIX class of RE2": {`match: {dialect: RE2, regex: '[[:alpha:]]'}`, ""},
 		"long":               {"match: {regex: " + strings.Repeat("a", 1025) + "}", "match.regex: must be at most 1024 bytes, got 1025"},
 		"exclude":            {"match: {exclude: [a, '(']}", "match.exclude[1]: \"(\" is not a valid Perl regular expression: error parsing regexp: missing closing ) in `(`"},
 		"exclude everything": {`match: {exclude: [""]}`, "match.exclude[0]: must not be empty, since an empty pattern excludes every process"},

@@ -1,12 +1,17 @@
 package pattern
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/prism-gpu/prism/api/perl"
+)
 
 // Dialect is the language that a pattern is written in.
 type Dialect uint8
 
 const (
-	// Perl is the language of regexp2, with lookaheads.
+	// Perl is the language of Perl and PCRE2 as far as a table can express it, with lookaheads; \w, \d and \s are of Unicode. regexp2 parses it, and
+	// perl.Check refuses what that reads otherwise.
 	Perl Dialect = iota
 	// RE2 is the language of Go's package regexp.
 	RE2
@@ -41,6 +46,9 @@ func Compile(text string, dialect Dialect) (*Table, error) {
 	var err error
 	switch dialect {
 	case Perl:
+		if err := perl.Check(text); err != nil {
+			return nil, err
+		}
 		start, err = p.lowerPerl(text)
 	case RE2:
 		start, err = p.lowerRE2(text)

@@ -15,7 +15,7 @@ var (
 	literals = []string{"a", "b", "c", "ab", "/", " ", "py", "1", "_", "é", `\n`, `\.`, "-", "K", "ſ", "日", "train", "𐐀", `\x{FFFD}`}
 	classes  = []string{".", "[ab]", "[^a]", `\w`, `\W`, `\d`, `\s`, `\S`, "[a-c1]", `[^\s/]`, `[\w-]`, `\p{L}`, `[^\n]`, `\D`, `\P{Lu}`, `[^\W\d]`,
 		"[k-s]", "[é-日]", `[^\x{80}-\x{10FFFF}]`, `\p{Greek}`, "[a-z0-9_./-]"}
-	perlClasses = []string{"[a-z-[b]]", `[\w-[\d_]]`, `[^a-[k]]`, `\p{Emoji}`, `[\p{L}\P{Ll}]`, `[\s\S-[ab]]`}
+	perlClasses = []string{"[^b-z]", `[\w_-]`, `[^a-k\[]`, `\p{Emoji}`, `[\p{L}\P{Ll}]`, `[\s\S]`}
 	re2Classes  = []string{"[[:alpha:]]", "[[:^digit:]]", `\pL`, `[^[:space:]]`}
 
 	positions     = []string{"^", "$", `\b`, `\B`, `\A`, `\z`}
