@@ -35,7 +35,7 @@ func (a advertised) result(r *resourceapi.DeviceRequestAllocationResult) (*Resul
 	if r.ShareID != nil {
 		resolved.ShareID = string(*r.ShareID)
 	}
-	for name, quantity := range r.ConsumedCapacity {
+	for name, quantity := range unqualified(r.ConsumedCapacity, a.source.Driver) {
 		if resolved.Consumed == nil {
 			resolved.Consumed = map[string]string{}
 		}

@@ -83,6 +83,13 @@ func TestResolve_MPSShares_OneStepEach(t *testing.T) {
 			uses:          []MPSUse{{Daemon: "aaaaaaaa", MemoryMiB: 2048, ActiveThreadPercentage: 50}},
 			preconditions: noMIG,
 		},
+		"capacities in the driver's domain": {
+			rc: allocated(results(anMPSShare("r", poolA, mpsA, "1", driverName+"/memory", "2048Mi", driverName+"/activeThreadPercentage", "50",
+				"activeThreadPercentage", "0", "example.com/memory", "1Gi"))),
+			steps:         []Step{serves(uuidA, mpsA, "1", `{"daemon":"aaaaaaaa","memoryMiB":2048,"activeThreadPercentage":50,`+defaultsA)},
+			uses:          []MPSUse{{Daemon: "aaaaaaaa", MemoryMiB: 2048, ActiveThreadPercentage: 50}},
+			preconditions: noMIG,
+		},
 		"no cap of the percentage": {
 			rc:            allocated(results(anMPSShare("r", poolA, mpsA, "1", "memory", "1Gi", "activeThreadPercentage", "0"))),
 			steps:         []Step{serves(uuidA, mpsA, "1", `{"daemon":"aaaaaaaa","memoryMiB":1024,`+defaultsA)},

@@ -198,6 +198,10 @@ func TestValidator_MPSRequests_ProblemsWithPath(t *testing.T) {
 			exactly(`deviceClassName: mps.gpu.prism.dev, capacity: {requests: {activeThreadPercentage: "101"}}`, ""),
 			at + "capacity.requests.activeThreadPercentage must be between 0 and 100, got 101",
 		},
+		"a percentage out of range, in the driver's domain": {
+			exactly(`deviceClassName: mps.gpu.prism.dev, capacity: {requests: {gpu.prism.dev/activeThreadPercentage: "101"}}`, ""),
+			at + "capacity.requests.activeThreadPercentage must be between 0 and 100, got 101",
+		},
 		"strategy MPS":                     {exactly("deviceClassName: gpu.prism.dev", mpsConfig), ""},
 		"strategy MPS for several GPUs":    {exactly("deviceClassName: gpu.prism.dev, count: 2", mpsConfig), at + onlyOne},
 		"strategy MPS of another class":    {exactly("deviceClassName: other, count: 2", mpsConfig), at + onlyOne},

@@ -37,7 +37,7 @@ type Result struct {
 	Admin bool
 	// Device is what was allocated.
 	Device gpu.Device
-	// Consumed is the capacity taken of a device with shares, as Kubernetes quantities.
+	// Consumed is the capacity taken of a device with shares, as Kubernetes quantities, by names without the driver's domain.
 	Consumed map[string]string
 	// MPS says how it is used as an MPS client; nil otherwise.
 	MPS *MPSUse

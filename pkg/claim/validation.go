@@ -97,18 +97,26 @@ func (v Validator) requests(requests []resourceapi.DeviceRequest) []asked {
 		r := &requests[i]
 		if e := r.Exactly; e != nil {
 			all = append(all, asked{
-				name: r.Name, parent: r.Name, class: e.DeviceClassName, family: v.familyOf(e.DeviceClassName), capacity: e.Capacity,
+				name: r.Name, parent: r.Name, class: e.DeviceClassName, family: v.familyOf(e.DeviceClassName), capacity: v.capacity(e.Capacity),
 				admin: e.AdminAccess != nil && *e.AdminAccess, count: countOf(e.AllocationMode, e.Count),
 			})
 		}
 		for _, sub := range r.FirstAvailable {
 			all = append(all, asked{
 				name: r.Name + "/" + sub.Name, parent: r.Name, class: sub.DeviceClassName, family: v.familyOf(sub.DeviceClassName),
-				capacity: sub.Capacity, count: countOf(sub.AllocationMode, sub.Count),
+				capacity: v.capacity(sub.Capacity), count: countOf(sub.AllocationMode, sub.Count),
 			})
 		}
 	}
 	return all
+}
+
+// capacity is what a request asks for, by names without the driver's domain; nil for nil.
+func (v Validator) capacity(c *resourceapi.CapacityRequirements) *resourceapi.CapacityRequirements {
+	if c == nil {
+		return nil
+	}
+	return &resourceapi.CapacityRequirements{Requests: unqualified(c.Requests, v.Driver)}
 }
 
 // countOf is how many devices a request is for, 0 for all that there are. Kubernetes sets both fields before a claim is checked, and not

@@ -203,7 +203,7 @@ func (q heldQueue) Get() (pool string, shutdown bool) {
 }
 
 func (s *Slices) controllerOptions(start *resourceslice.DriverResources, attached <-chan struct{}, dropped func(DroppedFields)) resourceslice.Options {
-	return resourceslice.Options{
+	options := resourceslice.Options{
 		DriverName: s.opts.DriverName,
 		KubeClient: s.opts.Client,
 		Owner:      &resourceslice.Owner{APIVersion: "v1", Kind: "Node", Name: s.opts.NodeName, UID: s.opts.NodeUID},
@@ -214,6 +214,8 @@ func (s *Slices) controllerOptions(start *resourceslice.DriverResources, attache
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](publishRetryFirst, publishRetryMax))},
 		ErrorHandler: func(ctx context.Context, err error, what string) { s.handle(ctx, err, what, dropped) },
 	}
+	allowQualifiedNames(&options)
+	return options
 }
 
 // handle reports an error of the controller. Errors after the context is done are expected.

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
@@ -161,6 +162,23 @@ func TestSlices_Publish_CreatedAndUpdated(t *testing.T) {
 	eventually(t, "writes are counted", func() bool {
 		return slices.Stats() == kube.SlicesStats{Created: 1, Updated: 1}
 	})
+}
+
+// TestSlices_CapacityOfOwnDomain_Published: the library of 0.38 refuses such names by default, and with them all pools of the node.
+func TestSlices_CapacityOfOwnDomain_Published(t *testing.T) {
+	t.Parallel()
+	server := newSliceServer(t)
+	opts := options(server)
+	opts.OnError = func(err error) { assert.NoError(t, err) }
+	published := resources(1)
+	device := resourceapi.Device{Name: "mig", Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
+		driverName + "/" + publish.CapMIGMemory: {Value: resource.MustParse("9Gi")},
+	}}
+	published.Pools[nodeName+"/gpu-1"] = resourceslice.Pool{Slices: []resourceslice.Slice{{Devices: []resourceapi.Device{device}}}}
+	slices := kube.NewSlices(opts)
+	slices.Publish(published)
+	start(t, slices)
+	eventually(t, "both pools are written", func() bool { return len(server.stored(t)) == 2 })
 }
 
 func TestSlices_RestartWithoutPublish_NothingReadOrWritten(t *testing.T) {

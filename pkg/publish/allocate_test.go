@@ -16,6 +16,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/structured"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/test/allocator"
 )
 
 // scheduler allocates a node's devices with the scheduler's own algorithm.
@@ -25,22 +26,16 @@ type scheduler struct {
 	slices   []*resourceapi.ResourceSlice
 	classes  structured.DeviceClassLister
 	taken    sets.Set[structured.DeviceID]
-	shares   sets.Set[structured.SharedDeviceID]
-	consumed structured.ConsumedCapacityCollection
-	cache    *cel.Cache
-}
-
-// features are those of Kubernetes 1.37.
-var features = structured.Features{
-	AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true,
-	FractionalCapacityRange: true, PartitionableDevices: true, PrioritizedList: true,
+	// allocated has the devices of taken.
+	allocated allocator.Allocated
+	cache     *cel.Cache
 }
 
 func newScheduler(t *testing.T, n *gpu.Node) *scheduler {
 	t.Helper()
+	nothing := allocator.Nothing()
 	return &scheduler{
-		t: t, features: features, slices: slicesOf(n), taken: sets.New[structured.DeviceID](),
-		shares: sets.New[structured.SharedDeviceID](), consumed: structured.NewConsumedCapacityCollection(),
+		t: t, features: allocator.Features, slices: slicesOf(n), taken: nothing.Devices, allocated: nothing,
 		classes: classes{
 			"gpu.prism.dev": "gpu", "mig.gpu.prism.dev": "mig", "monitor.gpu.prism.dev": "monitor", "timeslice.gpu.prism.dev": "timeslice",
 			"mps.gpu.prism.dev": "mps",
@@ -86,11 +81,9 @@ func request(class string, count int64, expressions ...string) resourceapi.Exact
 // allocator knows what is taken now.
 func (s *scheduler) allocator() structured.Allocator {
 	s.t.Helper()
-	allocator, err := structured.NewAllocator(s.t.Context(), s.features,
-		structured.AllocatedState{AllocatedDevices: s.taken, AllocatedSharedDeviceIDs: s.shares, AggregatedCapacity: s.consumed},
-		s.classes, s.slices, s.cache)
+	a, err := allocator.New(s.t.Context(), s.features, s.allocated, s.classes, s.slices, s.cache)
 	require.NoError(s.t, err)
-	return allocator
+	return a
 }
 
 // allocate returns the devices a claim with one request gets, nil if it must wait.
@@ -111,8 +104,8 @@ func (s *scheduler) hold(r resourceapi.DeviceRequestAllocationResult) {
 	switch {
 	case r.AdminAccess != nil && *r.AdminAccess:
 	case r.ShareID != nil:
-		s.shares.Insert(structured.MakeSharedDeviceID(id, r.ShareID))
-		s.consumed.Insert(structured.NewDeviceConsumedCapacity(id, r.ConsumedCapacity))
+		s.allocated.Shares.Insert(structured.MakeSharedDeviceID(id, r.ShareID))
+		s.allocated.Consumed.Insert(structured.NewDeviceConsumedCapacity(id, r.ConsumedCapacity))
 	default:
 		s.taken.Insert(id)
 	}
@@ -124,8 +117,8 @@ func (s *scheduler) release(r resourceapi.DeviceRequestAllocationResult) {
 		s.taken.Delete(id)
 		return
 	}
-	s.shares.Delete(structured.MakeSharedDeviceID(id, r.ShareID))
-	s.consumed.Remove(structured.NewDeviceConsumedCapacity(id, r.ConsumedCapacity))
+	s.allocated.Shares.Delete(structured.MakeSharedDeviceID(id, r.ShareID))
+	s.allocated.Consumed.Remove(structured.NewDeviceConsumedCapacity(id, r.ConsumedCapacity))
 }
 
 // wouldAllocate returns what a claim with one request would get, nil if it must wait.

@@ -115,7 +115,9 @@ func ProfileCapacity(profile string) string {
 // addSelectable adds the capacities by which a claim selects a MIG device. The others of the device are in the set already.
 //
 // Their names carry the domain: the allocator of Kubernetes 1.36 and 1.37 compares the names in a claim with those in a ResourceSlice as they
-// are written, and a name without a domain would also match devices of other drivers. With the domain a claim means these devices alone.
+// are written, and a name without a domain would also match devices of other drivers. With the domain a claim means these devices alone. From
+// 1.38 on a claim with the domain also matches names without it. They can be published without it when 1.38 is the oldest supported
+// Kubernetes, schedulers included, and no other name has the domain.
 func addSelectable(set Capacities, driverName string, d gpu.Device) {
 	qualified := func(name string) resourceapi.QualifiedName { return resourceapi.QualifiedName(driverName + "/" + name) }
 	set[qualified(CapMIGMemory)] = set[CapMemory]

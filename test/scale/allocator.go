@@ -19,13 +19,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/test/allocator"
 )
-
-// features are those of Kubernetes 1.37 without alpha gates.
-var features = structured.Features{
-	AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true,
-	FractionalCapacityRange: true, PartitionableDevices: true, PrioritizedList: true,
-}
 
 type results = []resourceapi.DeviceRequestAllocationResult
 
@@ -69,10 +64,9 @@ func newNode(l *Layout, name string, n *gpu.Node) *node {
 // allocate runs the allocator for a claim with one request; without results the node has no such device. The scheduler creates an allocator
 // per pod and calls Allocate per node; the duration is that of this call.
 func (s *node) allocate(ctx context.Context, request *resourceapi.ExactDeviceRequest) (results, time.Duration, error) {
-	allocator, err := structured.NewAllocator(ctx, features, structured.AllocatedState{
-		AllocatedDevices: s.taken, AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
-		AggregatedCapacity: structured.NewConsumedCapacityCollection(),
-	}, s.classes, s.slices, s.cache)
+	allocated := allocator.Nothing()
+	allocated.Devices = s.taken
+	a, err := allocator.New(ctx, allocator.Features, allocated, s.classes, s.slices, s.cache)
 	if err != nil {
 		return nil, 0, fmt.Errorf("layout %s: %w", s.layout.Name, err)
 	}
@@ -83,7 +77,7 @@ func (s *node) allocate(ctx context.Context, request *resourceapi.ExactDeviceReq
 		}},
 	}
 	start := time.Now()
-	found, err := allocator.Allocate(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, []*resourceapi.ResourceClaim{claim})
+	found, err := a.Allocate(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, []*resourceapi.ResourceClaim{claim})
 	took := time.Since(start)
 	if err != nil && !errors.Is(err, structured.ErrFailedAllocationOnNode) {
 		return nil, 0, fmt.Errorf("layout %s, class %s: %w", s.layout.Name, request.DeviceClassName, err)
