@@ -26,7 +26,7 @@ const (
 	runcVersion       = "1.5.2"
 	cniVersion        = "1.9.1"
 	helmVersion       = "4.3.1"
-	toolkitVersion    = "1.20.1"
+	toolkitVersion    = "1.20.2"
 	// prometheusVersion is Prometheus's own, 3.13; its Go module has other numbers.
 	prometheusVersion = "0.313.0"
 )
@@ -117,7 +117,7 @@ const grpcTag = "grpcnotrace"
 // libraries are the modules that the project requires in a version newer than Kubernetes and helm do, of those that its Kubernetes client
 // imports: with them that client is compiled once for the cluster and the project.
 func libraries() []string {
-	return []string{"go.yaml.in/yaml/v3@v3.0.6", "golang.org/x/oauth2@v0.37.0"}
+	return []string{"go.yaml.in/yaml/v3@v3.0.6", "golang.org/x/oauth2@v0.37.0", "golang.org/x/net@v0.62.0"}
 }
 
 func kubernetesRecipe(version string) Recipe {

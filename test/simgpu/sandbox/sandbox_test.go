@@ -346,6 +346,9 @@ func TestNVCDI_DriverRoot_CommonEdits(t *testing.T) {
 	require.NoError(t, err)
 	mounts := map[string]bool{}
 	for _, mount := range edits.Mounts {
+		if mount.HostPath == "/dev/null" {
+			continue
+		}
 		assert.Equal(t, filepath.Join(node.Root(), mount.ContainerPath), mount.HostPath)
 		mounts[mount.ContainerPath] = true
 	}
