@@ -60,7 +60,7 @@ func TestChartController_Roles_NameItsObjects(t *testing.T) {
 		}
 	}
 	assert.Equal(t, map[string]any{
-		"validatingadmissionpolicies": controller.PolicyName("gpu.example.com"), "clusterroles": "prism-controller",
+		"validatingadmissionpolicies": controller.PolicyName("prism-controller", "gpu.example.com"), "clusterroles": "prism-controller",
 		"configmaps": "nodes", "leases": "prism-controller",
 	}, named)
 	account := dig(t, rendered["Deployment/prism-controller"], "spec", "template", "spec", "serviceAccountName")

@@ -156,5 +156,29 @@ func TestChartPolicy_DeviceClasses_ManagedOnesOnly(t *testing.T) {
 		_, looked = decide("DELETE", "admin", nil, before)
 		assert.False(t, looked)
 	}
+	// Made by this release under another driver name: deleted, and nothing else.
+	const name = "mig-1g-10gb.gpu.prism.dev"
+	owner := func(role string) string {
+		return "{metadata: {name: " + name + ", labels: {" + another + "}, ownerReferences: [{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, name: " + role + "}]}}"
+	}
+	for _, c := range []struct {
+		operation, before, after string
+		denied                   bool
+	}{
+		{"DELETE", owner("prism-controller"), "", false},
+		{"DELETE", owner("other-controller"), "", true},
+		{"UPDATE", owner("prism-controller"), owner("prism-controller"), true},
+		{"CREATE", "", owner("prism-controller"), true},
+	} {
+		var before, after map[string]any
+		if c.before != "" {
+			before = fields(t, c.before)
+		}
+		if c.after != "" {
+			after = fields(t, c.after)
+		}
+		got, _ := rules.denies(map[string]any{"operation": c.operation, "userInfo": map[string]any{"username": user}}, after, before)
+		assert.Equal(t, c.denied, got != "", "%v: %s", c, got)
+	}
 	assert.Nil(t, parse(t, render(t, "--set", "controller.enabled=false"))["ValidatingAdmissionPolicy/prism-controller-deviceclasses"])
 }

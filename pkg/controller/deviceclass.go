@@ -69,12 +69,12 @@ func newClass(driver, name, resource, selector string, byKey names) (*resourceap
 	return class, nil
 }
 
-// configOf is the configuration of the DeviceClass that has a resource name now. A new DeviceClass of that name gets it; in an existing
-// one, users own the configuration.
+// configOf is the configuration of the DeviceClass that has a resource name now, possibly under another driver name. A new DeviceClass of that
+// name gets it; in an existing one, users own the configuration.
 func (p *planner) configOf(resource string) []resourceapi.DeviceClassConfiguration {
 	for i := range p.Classes {
-		if class := &p.Classes[i]; resourceOf(class) == resource && owned(class, p.Driver) {
-			return class.Spec.Config
+		if class := &p.Classes[i]; resourceOf(class) == resource && p.ours(class) {
+			return p.renamed(class)
 		}
 	}
 	return nil

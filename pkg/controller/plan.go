@@ -39,16 +39,22 @@ type Problem struct {
 	Reason string
 	// Note is one sentence: the cause, the effect and the fix.
 	Note string
+	// Class and Node name the object that the problem is about besides the configuration; empty: none.
+	Class, Node string
 }
 
 // Input is the input of NewPlan.
 type Input struct {
 	// Driver is the DRA driver's name.
 	Driver string
+	// OwnerRole is the ClusterRole that owns the objects; empty for none.
+	OwnerRole string
 	// Configs are the entries of the ConfigMap. All of them are used, because nodes may select any.
 	Configs map[string]string
 	// Classes are all existing DeviceClasses, managed or not.
 	Classes []resourceapi.DeviceClass
+	// Former are the managed ones of earlier driver names of the release, with these names. Plans have none of them.
+	Former map[string]string
 	// Profiles are those of the MIG devices that nodes publish.
 	Profiles []string
 	// GPUResource determines whether whole GPUs get the name nvidia.com/gpu.
@@ -97,7 +103,7 @@ func NewPlan(in Input) (*Plan, error) {
 	if err := p.profileClasses(); err != nil {
 		return nil, err
 	}
-	p.plan.Policy, p.plan.Binding = newPolicy(in.Driver, single)
+	p.plan.Policy, p.plan.Binding = newPolicy(PolicyName(in.OwnerRole, in.Driver), in.Driver, single)
 	return p.plan, nil
 }
 
@@ -115,6 +121,16 @@ type planner struct {
 
 func (p *planner) problem(reason, format string, args ...any) {
 	p.plan.Problems = append(p.plan.Problems, Problem{Reason: reason, Note: fmt.Sprintf(format, args...)})
+}
+
+// problemOf is a problem of a DeviceClass.
+func (p *planner) problemOf(class, reason, format string, args ...any) {
+	p.plan.Problems = append(p.plan.Problems, Problem{Reason: reason, Note: fmt.Sprintf(format, args...), Class: class})
+}
+
+// problemOn is the problem that a node has the capacity of a device plugin.
+func (p *planner) problemOn(node, format string, args ...any) {
+	p.plan.Problems = append(p.plan.Problems, Problem{Reason: ReasonDevicePluginCapacity, Note: fmt.Sprintf(format, args...), Node: node})
 }
 
 func (p *planner) want(resource, key string, uses ...use) {
@@ -158,7 +174,7 @@ func (p *planner) read(key string) {
 func (p *planner) useRecorded(key string, which func(use) bool) {
 	for i := range p.Classes {
 		class := &p.Classes[i]
-		if !owned(class, p.Driver) || resourceOf(class) == "" {
+		if !p.ours(class) || resourceOf(class) == "" {
 			continue
 		}
 		for _, u := range recordedUses(class, key) {
@@ -204,15 +220,15 @@ func (p *planner) class(resource string) (planned bool, err error) {
 	for i := range p.Classes {
 		other := &p.Classes[i]
 		switch {
-		case owned(other, p.Driver):
+		case p.ours(other):
 			continue
 		case resourceOf(other) == resource && hasOnlySelector(other, selector):
 			// It is equivalent, so there is nothing to report.
 		case resourceOf(other) == resource:
-			p.problem(ReasonDeviceClassNameTaken, "%s is the extended resource name of DeviceClass %s, which the controller does not manage: requests get the devices of the "+
+			p.problemOf(other.Name, ReasonDeviceClassNameTaken, "%s is the extended resource name of DeviceClass %s, which the controller does not manage: requests get the devices of the "+
 				"newest DeviceClass of that name, not %s; remove its extendedResourceName, or the name from the node configuration", resource, other.Name, selector)
 		case other.Name == name:
-			p.problem(ReasonDeviceClassNameTaken, "DeviceClass %s is not managed by the controller, so %s cannot be requested; delete it, or remove the name from the node "+
+			p.problemOf(name, ReasonDeviceClassNameTaken, "DeviceClass %s is not managed by the controller, so %s cannot be requested; delete it, or remove the name from the node "+
 				"configuration", name, resource)
 		default:
 			continue
@@ -242,7 +258,7 @@ func (p *planner) class(resource string) (planned bool, err error) {
 // hasClassFor reports whether there is a managed DeviceClass for a resource name, also if the API server has dropped the name.
 func (p *planner) hasClassFor(resource string) bool {
 	return slices.ContainsFunc(p.Classes, func(c resourceapi.DeviceClass) bool {
-		return (c.Name == className(resource, p.Driver) || resourceOf(&c) == resource) && owned(&c, p.Driver)
+		return (c.Name == className(resource, p.Driver) || resourceOf(&c) == resource) && p.ours(&c)
 	})
 }
 

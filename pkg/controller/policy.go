@@ -1,22 +1,26 @@
 package controller
 
 import (
+	"cmp"
 	"fmt"
 
 	admissionapi "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// PolicyName is the name of the policy and of its binding.
-func PolicyName(driver string) string { return "shared-requests." + driver }
+// PolicyName is the name of the policy and of its binding: after the ClusterRole that owns them, so that a driver that gets another name keeps
+// them; without an owner after the driver.
+func PolicyName(ownerRole, driver string) string {
+	return "shared-requests." + cmp.Or(ownerRole, driver)
+}
 
 // newPolicy returns the policy that denies pods whose containers request more than one of any of the resources, with the message of
 // NVIDIA's device plugin; nil without resources.
-func newPolicy(driver string, resources []string) (*admissionapi.ValidatingAdmissionPolicy, *admissionapi.ValidatingAdmissionPolicyBinding) {
+func newPolicy(name, driver string, resources []string) (*admissionapi.ValidatingAdmissionPolicy, *admissionapi.ValidatingAdmissionPolicyBinding) {
 	if len(resources) == 0 {
 		return nil, nil
 	}
-	meta := metav1.ObjectMeta{Name: PolicyName(driver), Labels: labels(driver)}
+	meta := metav1.ObjectMeta{Name: name, Labels: labels(driver)}
 	policy := &admissionapi.ValidatingAdmissionPolicy{
 		ObjectMeta: meta,
 		Spec: admissionapi.ValidatingAdmissionPolicySpec{
@@ -44,7 +48,7 @@ func newPolicy(driver string, resources []string) (*admissionapi.ValidatingAdmis
 	return policy, &admissionapi.ValidatingAdmissionPolicyBinding{
 		ObjectMeta: meta,
 		Spec: admissionapi.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName: PolicyName(driver), ValidationActions: []admissionapi.ValidationAction{admissionapi.Deny},
+			PolicyName: name, ValidationActions: []admissionapi.ValidationAction{admissionapi.Deny},
 		},
 	}
 }

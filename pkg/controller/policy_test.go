@@ -30,7 +30,7 @@ func verdict(t *testing.T, spec string, resources ...string) string {
 		require.NoError(t, err, expression)
 		return value
 	}
-	policy, _ := newPolicy(driver, resources)
+	policy, _ := newPolicy("shared-requests.x", driver, resources)
 	require.NotNil(t, policy)
 	for _, variable := range policy.Spec.Variables {
 		variables[variable.Name] = eval(variable.Expression)
@@ -71,7 +71,7 @@ func TestNewPolicy_Pods_SeveralSharesDenied(t *testing.T) {
 }
 
 func TestNewPolicy_NoResources_Nil(t *testing.T) {
-	policy, binding := newPolicy(driver, nil)
+	policy, binding := newPolicy("shared-requests.x", driver, nil)
 	assert.Nil(t, policy)
 	assert.Nil(t, binding)
 }

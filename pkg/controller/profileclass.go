@@ -96,7 +96,7 @@ func (p *planner) wantProfiles(key string, profiles ...string) {
 func (p *planner) limitPublishedProfiles() {
 	known := map[string]bool{}
 	for i := range p.Classes {
-		if o := originOf(&p.Classes[i]); o != nil && o.Published && owned(&p.Classes[i], p.Driver) {
+		if o := originOf(&p.Classes[i]); o != nil && o.Published && p.ours(&p.Classes[i]) {
 			known[o.Profile] = true
 		}
 	}
@@ -122,7 +122,7 @@ func (p *planner) usePublishedProfiles() {
 		p.profile(profile).Published = true
 	}
 	for i := range p.Classes {
-		if o := originOf(&p.Classes[i]); o != nil && o.Published && owned(&p.Classes[i], p.Driver) {
+		if o := originOf(&p.Classes[i]); o != nil && o.Published && p.ours(&p.Classes[i]) {
 			p.profile(o.Profile).Published = true
 		}
 	}
@@ -131,7 +131,7 @@ func (p *planner) usePublishedProfiles() {
 // keepRecordedProfiles adds the recorded profiles of an invalid entry.
 func (p *planner) keepRecordedProfiles(key string) {
 	for i := range p.Classes {
-		if o := originOf(&p.Classes[i]); o != nil && slices.Contains(o.Entries, key) && owned(&p.Classes[i], p.Driver) {
+		if o := originOf(&p.Classes[i]); o != nil && slices.Contains(o.Entries, key) && p.ours(&p.Classes[i]) {
 			p.wantProfiles(key, o.Profile)
 		}
 	}
@@ -139,7 +139,7 @@ func (p *planner) keepRecordedProfiles(key string) {
 
 // unmanagedClass returns the unmanaged DeviceClass of that name, nil without one.
 func (p *planner) unmanagedClass(name string) *resourceapi.DeviceClass {
-	i := slices.IndexFunc(p.Classes, func(c resourceapi.DeviceClass) bool { return c.Name == name && !owned(&c, p.Driver) })
+	i := slices.IndexFunc(p.Classes, func(c resourceapi.DeviceClass) bool { return c.Name == name && !p.ours(&c) })
 	if i < 0 {
 		return nil
 	}
@@ -164,7 +164,7 @@ func (p *planner) profileClasses() error {
 		name, selector := ProfileClass(p.Driver, profile)
 		if other := p.unmanagedClass(name); other != nil {
 			if !hasOnlySelector(other, selector) {
-				p.problem(ReasonDeviceClassNameTaken, "DeviceClass %s is not managed by the controller: requests with it get the devices that it selects, not MIG devices of "+
+				p.problemOf(name, ReasonDeviceClassNameTaken, "DeviceClass %s is not managed by the controller: requests with it get the devices that it selects, not MIG devices of "+
 					"profile %s; delete it, and the controller creates its own", name, profile)
 			}
 			continue

@@ -67,12 +67,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("reading ConfigMap %s: %w", r.ConfigMap, err)
 	}
-	in := Input{Driver: r.DriverName, Configs: configs, GPUResource: r.GPUResource}
+	in := Input{Driver: r.DriverName, OwnerRole: r.OwnerRole, Configs: configs, GPUResource: r.GPUResource}
 	var classes resourceapi.DeviceClassList
 	if err := r.Client.List(ctx, &classes); err != nil {
 		return reconcile.Result{}, fmt.Errorf("listing DeviceClasses: %w", err)
 	}
-	in.Classes = classes.Items
+	if err := r.resolveOwner(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	in.Classes, in.Former = classes.Items, r.formerClasses(classes.Items)
 	profiles, err := r.profiles(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -87,9 +90,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if err := r.resolveOwner(ctx); err != nil {
-		return reconcile.Result{}, err
-	}
 	renew := r.released.begin()
 	err = r.apply(ctx, plan, classes.Items, renew)
 	r.released.end(renew, err == nil)
@@ -101,7 +101,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	case err != nil:
 		return reconcile.Result{}, err
 	}
-	r.reportProblems(about, plan.Problems)
+	r.reportProblems(about, classes.Items, plan.Problems)
 	r.Metrics.planned(plan)
 	return reconcile.Result{RequeueAfter: recheck}, nil
 }
@@ -155,18 +155,28 @@ func (r *Reconciler) apply(ctx context.Context, plan *Plan, classes []resourceap
 			current = &classes[i]
 		}
 		if nameDropped(current, desired) && !plan.Unconfigured[resourceOf(desired)] {
-			plan.Problems = append(plan.Problems, Problem{ReasonExtendedResourcesUnsupported, "The API server drops the extended resource names of " +
-				"DeviceClasses, so pods cannot request " + resourceOf(desired) + "; Kubernetes 1.36 or later stores them"})
+			plan.Problems = append(plan.Problems, Problem{
+				Reason: ReasonExtendedResourcesUnsupported, Class: desired.Name, Note: "The API server drops the extended resource names of DeviceClasses, so " +
+					"pods cannot request " + resourceOf(desired) + "; Kubernetes 1.36 or later stores them",
+			})
 		}
 		if err := r.class(ctx, desired, current, renew.has(resourceOf(desired))); err != nil {
 			return err
 		}
 	}
 	for i := range classes {
-		if class := &classes[i]; owned(class, r.DriverName) && !names[class.Name] {
-			if err := r.remove(ctx, class); err != nil {
-				return err
-			}
+		class := &classes[i]
+		remove := r.remove
+		switch {
+		case names[class.Name]:
+			continue
+		case r.formerDriver(class) != "":
+			remove = func(ctx context.Context, _ client.Object) error { return r.removeFormer(ctx, class, plan) }
+		case !owned(class, r.DriverName):
+			continue
+		}
+		if err := remove(ctx, class); err != nil {
+			return err
 		}
 	}
 	return r.policy(ctx, plan)
@@ -191,7 +201,7 @@ func (r *Reconciler) class(ctx context.Context, desired, current *resourceapi.De
 
 // policy creates, updates or deletes the policy and its binding. The binding is created last and deleted first: it needs the policy.
 func (r *Reconciler) policy(ctx context.Context, plan *Plan) error {
-	name := types.NamespacedName{Name: PolicyName(r.DriverName)}
+	name := types.NamespacedName{Name: PolicyName(r.OwnerRole, r.DriverName)}
 	policy, binding := &admissionapi.ValidatingAdmissionPolicy{}, &admissionapi.ValidatingAdmissionPolicyBinding{}
 	for _, object := range []client.Object{policy, binding} {
 		if err := r.Client.Get(ctx, name, object); client.IgnoreNotFound(err) != nil {
@@ -200,7 +210,7 @@ func (r *Reconciler) policy(ctx context.Context, plan *Plan) error {
 	}
 	if plan.Policy == nil {
 		for _, object := range []client.Object{binding, policy} {
-			if object.GetName() != "" && owned(object, r.DriverName) {
+			if object.GetName() != "" && r.mine(object) {
 				if err := r.remove(ctx, object); err != nil {
 					return err
 				}
@@ -216,8 +226,8 @@ func (r *Reconciler) policy(ctx context.Context, plan *Plan) error {
 		switch {
 		case step.current.GetName() == "":
 			err = r.create(ctx, step.desired)
-		case !owned(step.current, r.DriverName):
-			plan.Problems = append(plan.Problems, Problem{ReasonDeviceClassNameTaken, kindOf(step.current) + " " + name.Name +
+		case !r.mine(step.current):
+			plan.Problems = append(plan.Problems, Problem{Reason: ReasonDeviceClassNameTaken, Note: kindOf(step.current) + " " + name.Name +
 				" is not managed by the controller, so requests for several shares are refused on the node only; delete it"})
 			return nil
 		default:

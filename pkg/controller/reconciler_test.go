@@ -160,7 +160,7 @@ func (w *cluster) classes() map[string]resourceapi.DeviceClass {
 // hasPolicy reports whether the policy and its binding exist.
 func (w *cluster) hasPolicy() bool {
 	w.t.Helper()
-	name := types.NamespacedName{Name: PolicyName(driver)}
+	name := types.NamespacedName{Name: PolicyName("prism-controller", driver)}
 	policy := w.Client.Get(w.t.Context(), name, &admissionapi.ValidatingAdmissionPolicy{})
 	binding := w.Client.Get(w.t.Context(), name, &admissionapi.ValidatingAdmissionPolicyBinding{})
 	assert.Equal(w.t, policy == nil, binding == nil)
@@ -204,7 +204,7 @@ func TestReconcile_ObjectsChangedByOthers_Corrected(t *testing.T) {
 	class.Spec.Config = added
 	require.NoError(t, w.Client.Update(t.Context(), &class))
 	policy := &admissionapi.ValidatingAdmissionPolicy{}
-	require.NoError(t, w.Client.Get(t.Context(), types.NamespacedName{Name: PolicyName(driver)}, policy))
+	require.NoError(t, w.Client.Get(t.Context(), types.NamespacedName{Name: PolicyName("prism-controller", driver)}, policy))
 	policy.Spec.Validations[0].Expression = "true"
 	policy.Spec.MatchConstraints.NamespaceSelector = &metav1.LabelSelector{} // like the API server's default
 	require.NoError(t, w.Client.Update(t.Context(), policy))
@@ -213,7 +213,7 @@ func TestReconcile_ObjectsChangedByOthers_Corrected(t *testing.T) {
 	assert.Equal(t, selector, class.Spec.Selectors[0].CEL.Expression)
 	assert.Equal(t, "gpu", class.Labels["example.com/team"])
 	assert.Equal(t, added, class.Spec.Config)
-	require.NoError(t, w.Client.Get(t.Context(), types.NamespacedName{Name: PolicyName(driver)}, policy))
+	require.NoError(t, w.Client.Get(t.Context(), types.NamespacedName{Name: PolicyName("prism-controller", driver)}, policy))
 	assert.NotEqual(t, "true", policy.Spec.Validations[0].Expression)
 	assert.NotNil(t, policy.Spec.MatchConstraints.NamespaceSelector)
 }
@@ -223,8 +223,10 @@ func TestReconcile_Problem_OneEventPerOccurrence(t *testing.T) {
 	w := newCluster(t, configs(map[string]string{"a": mpsConfig}), &taken)
 	w.reconcile()
 	w.reconcile()
-	require.Len(t, w.events.Events, 1)
-	assert.Contains(t, <-w.events.Events, "Warning DeviceClassNameTaken nvidia.com/gpu-2gb is the extended resource name of DeviceClass other")
+	require.Len(t, w.events.Events, 2, "of the class and of the ConfigMap")
+	for range 2 {
+		assert.Contains(t, <-w.events.Events, "Warning DeviceClassNameTaken nvidia.com/gpu-2gb is the extended resource name of DeviceClass other")
+	}
 	assert.InDelta(t, 1, value(t, w.Metrics.problems.WithLabelValues(ReasonDeviceClassNameTaken)), 0)
 	assert.Contains(t, w.classes(), wholeGPU)
 	assert.Equal(t, "true", w.classes()["nvidia.com/gpu-2gb"].Spec.Selectors[0].CEL.Expression)
@@ -233,7 +235,7 @@ func TestReconcile_Problem_OneEventPerOccurrence(t *testing.T) {
 	assert.InDelta(t, 0, value(t, w.Metrics.problems.WithLabelValues(ReasonDeviceClassNameTaken)), 0)
 	assert.Contains(t, w.classes(), "nvidia.com/gpu-2gb", "the unmanaged class stays")
 	w.configure(map[string]string{"a": mpsConfig})
-	assert.Len(t, w.events.Events, 1)
+	assert.Len(t, w.events.Events, 2)
 }
 
 // A scheduler forgets a name when one of two classes with it loses it. So a managed class is kept beside an unmanaged one and written again
@@ -274,11 +276,11 @@ func TestReconcile_OtherClassLosesName_ClassWrittenAgain(t *testing.T) {
 }
 
 func TestReconcile_UnmanagedPolicy_KeptAndReported(t *testing.T) {
-	unmanaged := &admissionapi.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: PolicyName(driver)}}
+	unmanaged := &admissionapi.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: PolicyName("prism-controller", driver)}}
 	w := newCluster(t, configs(map[string]string{"a": mpsConfig}), unmanaged)
 	w.reconcile()
 	require.Len(t, w.events.Events, 1)
-	assert.Contains(t, <-w.events.Events, "ValidatingAdmissionPolicy shared-requests.gpu.prism.dev is not managed by the controller")
+	assert.Contains(t, <-w.events.Events, "ValidatingAdmissionPolicy shared-requests.prism-controller is not managed by the controller")
 	require.NoError(t, w.Client.Get(t.Context(), client.ObjectKeyFromObject(unmanaged), unmanaged))
 	assert.Empty(t, unmanaged.Spec.Validations)
 	w.configure(map[string]string{"a": "version: v1"})
@@ -303,7 +305,7 @@ func TestReconcile_ServerDropsNames_Reported(t *testing.T) {
 		w := newCluster(t, configs(map[string]string{"a": text}), &dropped)
 		w.reconcile()
 		assert.InDelta(t, want, value(t, w.Metrics.problems.WithLabelValues(ReasonExtendedResourcesUnsupported)), 0)
-		assert.Len(t, w.events.Events, want)
+		assert.Len(t, w.events.Events, 2*want, "of the class and of the ConfigMap")
 	}
 }
 

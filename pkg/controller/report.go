@@ -5,7 +5,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/prism-gpu/prism/pkg/events"
 )
@@ -13,16 +15,41 @@ import (
 // maxNote is the API's limit for the note of an Event, in bytes.
 const maxNote = 1024
 
-// reportProblems sends one Event about the object for each new problem, and again if a fixed problem recurs.
-func (r *Reconciler) reportProblems(about runtime.Object, problems []Problem) {
+// reportProblems sends an Event for each new problem, and again if a fixed problem recurs: of the ConfigMap, and of the DeviceClass or the Node
+// that it is about. Without a ConfigMap about is the Lease, which users do not inspect: it has the Events that are about nothing else.
+func (r *Reconciler) reportProblems(about runtime.Object, classes []resourceapi.DeviceClass, problems []Problem) {
 	current := map[Problem]bool{}
 	for _, problem := range problems {
 		current[problem] = true
 		if !r.reported[problem] {
-			r.Events.Eventf(about, nil, corev1.EventTypeWarning, problem.Reason, events.ActionReconcile, "%s", shorten(problem.Note))
+			for _, object := range r.objectsOf(problem, about, classes) {
+				r.Events.Eventf(object, nil, corev1.EventTypeWarning, problem.Reason, events.ActionReconcile, "%s", shorten(problem.Note))
+			}
 		}
 	}
 	r.reported = current
+}
+
+// objectsOf are the objects whose Events have a problem.
+func (r *Reconciler) objectsOf(problem Problem, about runtime.Object, classes []resourceapi.DeviceClass) []runtime.Object {
+	var objects []runtime.Object
+	if problem.Class != "" {
+		var uid types.UID
+		for i := range classes {
+			if classes[i].Name == problem.Class {
+				uid = classes[i].UID
+			}
+		}
+		objects = append(objects, classReference(problem.Class, uid))
+	}
+	if problem.Node != "" {
+		// As the kubelet refers to its Node: tools select Events by that UID.
+		objects = append(objects, &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: problem.Node, UID: types.UID(problem.Node)})
+	}
+	if r.ConfigMap.Name != "" || len(objects) == 0 {
+		objects = append(objects, about)
+	}
+	return objects
 }
 
 // shorten truncates a note to at most maxNote bytes of whole characters.

@@ -42,8 +42,8 @@ func Cache(o Options) cache.Options {
 	only := cache.Options{
 		ReaderFailOnMissingInformer: true,
 		ByObject: map[client.Object]cache.ByObject{
-			&admissionapi.ValidatingAdmissionPolicy{}:        {Field: named(PolicyName(o.DriverName))},
-			&admissionapi.ValidatingAdmissionPolicyBinding{}: {Field: named(PolicyName(o.DriverName))},
+			&admissionapi.ValidatingAdmissionPolicy{}:        {Field: named(PolicyName(o.OwnerRole, o.DriverName))},
+			&admissionapi.ValidatingAdmissionPolicyBinding{}: {Field: named(PolicyName(o.OwnerRole, o.DriverName))},
 			&resourceapi.ResourceSlice{}: {
 				Field:     fields.OneTermEqualSelector(resourceapi.ResourceSliceSelectorDriver, o.DriverName),
 				Transform: shrink(o.DriverName),

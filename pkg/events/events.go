@@ -38,10 +38,12 @@ const (
 	TimeSliceIntervalNotSet      = "TimeSliceIntervalNotSet"
 )
 
-// Reasons of Events of the controller's ConfigMap. NodeConfigInvalid is one of them too.
+// Reasons of Events of the controller's ConfigMap, or of the DeviceClass or Node that a problem is about. NodeConfigInvalid is one of them, and
+// DriverNameChanged one of the kubelet plugin's too.
 const (
 	DeviceClassNameTaken         = "DeviceClassNameTaken"
 	DevicePluginCapacity         = "DevicePluginCapacity"
+	DriverNameChanged            = "DriverNameChanged"
 	ExtendedResourcesOverlap     = "ExtendedResourcesOverlap"
 	ExtendedResourcesUnsupported = "ExtendedResourcesUnsupported"
 	TooManyMIGProfiles           = "TooManyMIGProfiles"
@@ -67,16 +69,17 @@ type Event struct {
 	Reason string
 	// Warning is false for an Event of type Normal.
 	Warning bool
-	// About is the kind of the object that it is about: Node, ConfigMap or Lease.
+	// About is the kind of the object that it is about: Node, ConfigMap, DeviceClass or Lease.
 	About string
 	// Meaning says when it is written, Fix what an operator does; empty where nothing has to be done.
 	Meaning, Fix string
 }
 
 const (
-	node      = "Node"
-	configMap = "ConfigMap"
-	lease     = "Lease"
+	node        = "Node"
+	configMap   = "ConfigMap"
+	deviceClass = "DeviceClass"
+	lease       = "Lease"
 )
 
 // All lists every Event in the order of the reasons.
@@ -87,19 +90,20 @@ func All() []Event {
 func ofController() []Event {
 	return []Event{
 		{
-			DeviceClassNameTaken, true, configMap, "A DeviceClass that the controller would create exists already and belongs to something else.",
+			DeviceClassNameTaken, true, configMap + ", " + deviceClass, "A DeviceClass that the controller would create exists already and belongs to something else.",
 			"Delete or rename that DeviceClass, or choose another resource name.",
 		},
 		{
-			DevicePluginCapacity, true, configMap, "Nodes have nvidia.com/gpu from a device plugin, so whole GPUs of Prism do not get that name.",
+			DevicePluginCapacity, true, configMap + ", " + node, "Nodes have nvidia.com/gpu from a device plugin, so whole GPUs of Prism do not get that name.",
 			"Remove the device plugin, or set the chart value for the resource name to Never.",
 		},
+		{DriverNameChanged, false, deviceClass, "The DeviceClass replaced one of an earlier driver name of the release, which was deleted.", ""},
 		{
 			ExtendedResourcesOverlap, true, configMap, "Two extended resource names request the same devices.",
 			"Give the GPUs of the entries different names.",
 		},
 		{
-			ExtendedResourcesUnsupported, true, configMap, "The API server does not store extended resource names of DeviceClasses.",
+			ExtendedResourcesUnsupported, true, configMap + ", " + deviceClass, "The API server does not store extended resource names of DeviceClasses.",
 			"Turn on the feature gate DRAExtendedResource, or request devices by ResourceClaims.",
 		},
 		{
