@@ -18,6 +18,7 @@ func TestChartSchema_InvalidValue_RefusedByName(t *testing.T) {
 		"nvidiaDriverRoot=run/nvidia/driver":                    "at '/nvidiaDriverRoot': 'run/nvidia/driver' does not match pattern",
 		"nvidiaCDIHook=nothing":                                 "at '/nvidiaCDIHook'",
 		"nvidiaCDIHook=nvidia-cdi-hook":                         "at '/nvidiaCDIHook'",
+		"nvidiaCDIHook=hosts":                                   "at '/nvidiaCDIHook'",
 		"kubeletRoot=/a/../b":                                   "at '/kubeletRoot': '/a/../b' does not match pattern",
 		"cdiRoot=/":                                             "at '/cdiRoot': '/' does not match pattern",
 		"stateDir=prism":                                        "at '/stateDir': 'prism' does not match pattern",

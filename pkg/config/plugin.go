@@ -107,15 +107,25 @@ type Paths struct {
 type Driver struct {
 	// Root is the root directory of the driver on the host; empty: that of the node configuration, else detected.
 	Root string `json:"root,omitempty"`
-	// CDIHook is the path of nvidia-cdi-hook on the host; empty: detected, else installed; NoCDIHook: CDI specs have no hooks.
+	// CDIHook is the path of nvidia-cdi-hook on the host; empty: the host's, and the plugin's own for hooks that the host's does not have;
+	// or HostCDIHook, OwnCDIHook or NoCDIHook.
 	CDIHook string `json:"cdiHook,omitempty"`
 	// FailOnInitError makes the process exit when the driver does not respond at start and no claim is prepared; nil: as the node
 	// configuration says.
 	FailOnInitError *bool `json:"failOnInitError,omitempty"`
 }
 
-// NoCDIHook as CDIHook leaves hooks out of CDI specs.
-const NoCDIHook = "none"
+// The values of CDIHook that are no path.
+const (
+	// HostCDIHook uses the host's program alone: hooks that it does not have are left out of CDI specs.
+	HostCDIHook = "host"
+	// OwnCDIHook uses the plugin's own program alone.
+	OwnCDIHook = "own"
+	// NoCDIHook leaves hooks out of CDI specs.
+	NoCDIHook = "none"
+)
+
+var cdiHooks = []string{HostCDIHook, OwnCDIHook, NoCDIHook}
 
 // NodeConfig is the source of the node configuration. Without a file and a ConfigMap GPUs are advertised whole.
 type NodeConfig struct {
@@ -185,7 +195,8 @@ func (p *Plugin) flags() *pflag.FlagSet {
 		"empty: /var/lib/<driver name>")
 	f.StringVar(&p.Paths.RunDir, "run-dir", p.Paths.RunDir, "directory that the programs of Prism share on a node, the same on the host; empty: /run/<driver name>")
 	f.StringVar(&p.Driver.Root, "driver-root", p.Driver.Root, "root directory of the NVIDIA driver on the host; empty: that of the node configuration, else detected")
-	f.StringVar(&p.Driver.CDIHook, "cdi-hook", p.Driver.CDIHook, "path of nvidia-cdi-hook on the host; empty: detected, else installed by the plugin; none: CDI specs have no hooks")
+	f.StringVar(&p.Driver.CDIHook, "cdi-hook", p.Driver.CDIHook, "path of nvidia-cdi-hook on the host, whose missing hooks are left out; empty: "+
+		"detected, and the plugin's own for hooks that it does not have; host: detected, own: the plugin's own, none: CDI specs have no hooks")
 	f.VarPF(choice{&p.Driver.FailOnInitError}, "fail-on-init-error", "", "exit when the NVIDIA driver does not respond at start and no claim is prepared; "+
 		"unset: as the node configuration says").NoOptDefVal = "true"
 	f.StringVar(&p.NodeConfig.File, "node-config", p.NodeConfig.File, "file with what the GPUs are advertised as: a NodeConfig, or a configuration of NVIDIA's device plugin")
@@ -344,9 +355,10 @@ func (p *Plugin) validatePaths(bad func(flag, format string, args ...any)) {
 			bad(flag, "must be an absolute path, got %q", path)
 		}
 	}
-	for flag, path := range map[string]string{"driver-root": p.Driver.Root, "cdi-hook": p.Driver.CDIHook} {
-		if path != "" && !filepath.IsAbs(path) && (flag != "cdi-hook" || path != NoCDIHook) {
-			bad(flag, "must be an absolute path of the host, got %q", path)
-		}
+	if root := p.Driver.Root; root != "" && !filepath.IsAbs(root) {
+		bad("driver-root", "must be an absolute path of the host, got %q", root)
+	}
+	if hook := p.Driver.CDIHook; hook != "" && !filepath.IsAbs(hook) && !slices.Contains(cdiHooks, hook) {
+		bad("cdi-hook", "must be an absolute path of the host, or one of %s, got %q", strings.Join(cdiHooks, ", "), hook)
 	}
 }

@@ -21,3 +21,12 @@ func executable(seen string) bool {
 	info, err := os.Stat(seen)
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
+
+// FileID identifies the file at the host's path; false for anything else than a regular file with content.
+func (f *FS) FileID(path string) (FileID, bool) {
+	seen, err := f.resolve(path)
+	if err != nil {
+		return FileID{}, false
+	}
+	return fileID(seen)
+}

@@ -37,7 +37,7 @@ type Tool struct {
 var policies = map[gpu.Interval]int{gpu.IntervalDefault: 0, gpu.IntervalShort: 1, gpu.IntervalMedium: 2, gpu.IntervalLong: 3}
 
 // SetTimeslice sets the time-slice interval of the GPU, for all processes that run on it from then on. It runs one program once.
-// *gpu.UnsupportedError: the GPU is in MIG mode or older than Volta, or there is no nvidia-smi. *RunningError, at once: an earlier run
+// *gpu.UnsupportedError: the GPU is in MIG mode or older than Volta, or there is no nvidia-smi, or one that cannot. *RunningError, at once: an earlier run
 // for the same GPU has not exited.
 func (t *Tool) SetTimeslice(ctx context.Context, id gpu.UUID, interval gpu.Interval) error {
 	policy, known := policies[interval]
@@ -83,6 +83,13 @@ var codes = map[int]error{
 
 // exitError is the error for an exit code other than 0; out is the first line that the program printed.
 func exitError(id gpu.UUID, code int, out string) error {
+	if code == 2 {
+		// "A supplied argument or flag is invalid" (nvidia-smi's manual), and the arguments are always the same.
+		return &gpu.UnsupportedError{
+			Feature: fmt.Sprintf("compute-policy --set-timeslice in the nvidia-smi of this node, for GPU %s (%s)", id, out),
+			Needs:   "a driver whose nvidia-smi has it: 455 or later",
+		}
+	}
 	if code == 3 {
 		return &gpu.UnsupportedError{
 			Feature: fmt.Sprintf("a time-slice interval other than the default on GPU %s (%s)", id, out),

@@ -86,10 +86,16 @@ func TestSetTimeslice_ProgramFails_ErrorByExitCode(t *testing.T) {
 			assert.NotContains(t, err.Error(), "\n")
 		})
 	}
-	err := scripted(t, "echo Not Supported; exit 3").SetTimeslice(t.Context(), someGPU, gpu.IntervalLong)
-	unsupported, ok := errors.AsType[*gpu.UnsupportedError](err)
-	require.True(t, ok, "%v", err)
-	assert.Contains(t, unsupported.Error(), "(Not Supported) is not supported here: it needs a GPU of compute capability 7.0")
+	for script, want := range map[string]string{
+		"echo Not Supported; exit 3": "(Not Supported) is not supported here: it needs a GPU of compute capability 7.0",
+		"echo Invalid combination of input arguments.; exit 2": "(Invalid combination of input arguments.) is not supported here: it needs a driver whose nvidia-smi " +
+			"has it: 455 or later",
+	} {
+		err := scripted(t, script).SetTimeslice(t.Context(), someGPU, gpu.IntervalLong)
+		unsupported, ok := errors.AsType[*gpu.UnsupportedError](err)
+		require.True(t, ok, "%v", err)
+		assert.Contains(t, unsupported.Error(), want)
+	}
 }
 
 func TestSetTimeslice_NoProgramOrDriver_Refused(t *testing.T) {

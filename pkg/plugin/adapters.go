@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/cdihook"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
@@ -38,8 +39,9 @@ type Host interface {
 	CharDevices(dir, pattern string) ([]hostfs.CharDevice, error)
 	// Process finds a process by its pid.
 	Process(pid int) (hostfs.Process, bool)
-	// Program, NoExec and CheckPrograms are about the hook program.
+	// Program, FileID, NoExec and CheckPrograms are about the hook program.
 	Program(paths ...string) (string, bool)
+	FileID(path string) (hostfs.FileID, bool)
 	NoExec(path string) (bool, error)
 	CheckPrograms(dir string) error
 	// UnifiedCgroups and Cgroup are about the cgroups of containers.
@@ -65,7 +67,7 @@ type Adapters struct {
 	Host    Host
 	// Locks opens the locks in the plugin's directory.
 	Locks func(dir string) (Locks, error)
-	// Driver returns what opens the driver, whose containers get the hook program of that path; empty for none.
+	// Driver returns what opens the driver, whose hooks name the program of that path; empty: it has no hooks.
 	Driver func(hook string) inventory.Opener
 	// Tool returns what sets the time-slice intervals of the GPUs of that inventory.
 	Tool func(inv *inventory.Inventory) timeslice.Tool
@@ -75,8 +77,10 @@ type Adapters struct {
 	Families []Family
 	// Transaction makes what prepares claims; prepare.New is the real one.
 	Transaction func(prepare.Ports, prepare.Settings) (*prepare.Transaction, []error, error)
-	// HookImage is the hook program that is installed on hosts that have none; a missing file is no error.
+	// HookImage is the hook program that is installed on hosts that have none, or one without some hooks; a missing file is no error.
 	HookImage string
+	// HookAbilities returns the hooks of the host's program at a path. It is called once for each file.
+	HookAbilities func(ctx context.Context, path string) ([]string, error)
 	// OwnHookImage is prism-hook, which is installed on every host; a missing file is no error, and what needs it is refused.
 	OwnHookImage string
 	// ProfilerImage is the directory with the programs that containers of profiled claims get; missing ones are no error, and profiles are
@@ -100,7 +104,7 @@ const (
 func System(cfg *config.Plugin, version string) Adapters {
 	return Adapters{
 		Version: version, Disk: disk.OS{}, Host: pcie.New(cfg.Paths.HostRoot), HookImage: imageHook, OwnHookImage: imageOwnHook,
-		ProfilerImage: imageProfiler, Now: time.Now,
+		ProfilerImage: imageProfiler, Now: time.Now, HookAbilities: cdihook.Asker{Root: cfg.Paths.HostRoot}.Hooks,
 		Locks: func(dir string) (Locks, error) { return checkpoint.OpenLocks(dir) }, Driver: openNVML, Tool: nvidiaSMI, MPS: openMPS,
 		Transaction: prepare.New,
 		API:         func(ctx context.Context) (API, error) { return connect(ctx, cfg, version) },

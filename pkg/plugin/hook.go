@@ -19,7 +19,8 @@ import (
 
 // hookPrograms is where hook programs are, and which of them this process uses.
 type hookPrograms struct {
-	cdi.Installed
+	// nvidia is NVIDIA's.
+	nvidia *nvidiaHook
 	// own is prism-hook, ownErr why it is not in place.
 	own    cdi.Installed
 	ownErr error
@@ -44,8 +45,8 @@ type profilerPrograms struct {
 	err       error
 }
 
-// findHook finds the hook program: the one that was named, the host's, or ours, which it installs; none where the image has none.
-// It fails where ours could not be executed on the host.
+// findHook finds NVIDIA's hook program: the one that was named, the host's, or ours, which it installs; none where the image has none.
+// It fails where ours is needed and could not be executed on the host.
 func findHook(ctx context.Context, cfg *config.Plugin, a Adapters, specs *cdi.Dir) (*hookPrograms, error) {
 	p := &hookPrograms{programFolders: programFolders{
 		current: cdi.Hooks{Disk: a.Disk, Dir: cfg.ProgramsDir(), NoExec: a.Host.NoExec},
@@ -53,49 +54,28 @@ func findHook(ctx context.Context, cfg *config.Plugin, a Adapters, specs *cdi.Di
 		specs:   specs, version: a.Version,
 	}}
 	p.sweep(ctx)
-	if err := p.choose(ctx, cfg, a); err != nil {
+	p.nvidia = &nvidiaHook{
+		setting: cfg.Driver.CDIHook, host: a.Host, ask: a.HookAbilities, install: installImage(ctx, cfg, a, p.current), logger: klog.FromContext(ctx),
+	}
+	if err := p.nvidia.begin(ctx); err != nil {
 		return nil, err
 	}
 	p.installOwn(ctx, cfg, a)
 	if cfg.Profiler.Enabled {
 		p.installProfiler(ctx, a)
 	}
-	if p.Path == "" && cfg.Driver.CDIHook != config.NoCDIHook {
+	if !p.nvidia.used() && cfg.Driver.CDIHook != config.NoCDIHook {
 		klog.FromContext(ctx).Info("Without " + cdi.HookName + " containers get no library cache: install it on the host or set --cdi-hook")
 	}
 	return p, nil
 }
 
-func (p *hookPrograms) choose(ctx context.Context, cfg *config.Plugin, a Adapters) (err error) {
-	host := a.Host
-	if cfg.Driver.CDIHook == config.NoCDIHook {
-		return nil
+// name is the program that the driver's hooks name until a spec is made; empty: it has none.
+func (p *hookPrograms) name() string {
+	if p.nvidia.used() {
+		return cdi.HostHooks[0]
 	}
-	if cfg.Driver.CDIHook != "" {
-		if _, ok := host.Program(cfg.Driver.CDIHook); !ok {
-			return fmt.Errorf("--cdi-hook: there is no executable %s on the host", cfg.Driver.CDIHook)
-		}
-		p.Path = cfg.Driver.CDIHook
-		return nil
-	}
-	if path, ok := host.Program(cdi.HostHooks...); ok {
-		p.Path = path
-		return nil
-	}
-	p.Installed, err = p.current.Install(p.version, cdi.Program{Name: cdi.HookName, Image: a.HookImage})
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		p.Installed = cdi.Installed{}
-		return nil
-	case errors.Is(err, cdi.ErrNoExec):
-		return fmt.Errorf("%w: set --state-dir (chart value stateDir) to a directory whose mount allows programs, or install %s on the host; "+
-			"state directory now: %s", err, cdi.HookName, cfg.Paths.StateDir)
-	}
-	if err != nil {
-		return err
-	}
-	checkPlace(ctx, host, p.Path)
-	return nil
+	return ""
 }
 
 // checkPlace logs that a program is installed, and what is wrong with the directories that it is in.
@@ -202,7 +182,11 @@ func (p *hookPrograms) sweep(ctx context.Context) {
 
 // release lets other processes remove the programs that this one has used.
 func (p *hookPrograms) release() {
-	for _, used := range append([]cdi.Installed{p.Installed, p.own}, p.profiler.installed...) {
+	all := append([]cdi.Installed{p.own}, p.profiler.installed...)
+	if p.nvidia != nil {
+		all = append(all, p.nvidia.own)
+	}
+	for _, used := range all {
 		if used.Release != nil {
 			used.Release()
 		}

@@ -29,8 +29,10 @@ type hookNode struct {
 	specs *cdi.Dir
 	image string
 	own   string
-	logs  func() string
-	ctx   context.Context
+	// hooks are those that the host's programs list, asked the programs that were asked.
+	hooks, asked []string
+	logs         func() string
+	ctx          context.Context
 }
 
 func newHookNode(t *testing.T) *hookNode {
@@ -62,7 +64,7 @@ func (n *hookNode) onHost(path string) string {
 
 func (n *hookNode) adapters() Adapters {
 	a := System(n.cfg, testVersion)
-	a.Host, a.HookImage, a.OwnHookImage = n.host, n.image, n.own
+	a.Host, a.HookImage, a.OwnHookImage, a.HookAbilities = n.host, n.image, n.own, n.abilities
 	return a
 }
 
@@ -89,7 +91,7 @@ func TestFindHook_Upgrade_FormerDirectoryStaysWhileNeeded(t *testing.T) {
 	serving := n.before(t, claim)
 	hook, err := n.find()
 	require.NoError(t, err)
-	assert.Equal(t, filepath.Join(n.cfg.Paths.StateDir, "programs", testVersion, cdi.HookName), hook.Path)
+	assert.Equal(t, filepath.Join(n.cfg.Paths.StateDir, "programs", testVersion, cdi.HookName), hook.nvidia.own.Path)
 	assert.FileExists(t, serving.Path, "the version before serves")
 	serving.Release()
 	hook.sweep(n.ctx)
@@ -99,7 +101,7 @@ func TestFindHook_Upgrade_FormerDirectoryStaysWhileNeeded(t *testing.T) {
 	hook.sweep(n.ctx)
 	assert.NoDirExists(t, n.cfg.FormerProgramsDir())
 	assert.DirExists(t, n.cfg.PluginDir(), "records and locks are in it")
-	assert.FileExists(t, hook.Path)
+	assert.FileExists(t, hook.nvidia.own.Path)
 	hook.release()
 }
 
@@ -119,11 +121,20 @@ func TestFindHook_OlderVersion_RemovedOnceUnused(t *testing.T) {
 
 func noexec(string) (bool, error) { return true, nil }
 
+// choose finds NVIDIA's program where the state directory is mounted with noexec.
+func (n *hookNode) choose() (*nvidiaHook, error) {
+	a := n.adapters()
+	hook := &nvidiaHook{
+		setting: n.cfg.Driver.CDIHook, host: n.host, ask: n.abilities, logger: klog.FromContext(n.ctx),
+		install: installImage(n.ctx, n.cfg, a, cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.ProgramsDir(), NoExec: noexec}),
+	}
+	return hook, hook.begin(n.ctx)
+}
+
 func TestChooseHook_StateDirMountedNoExec_RefusedByName(t *testing.T) {
 	t.Parallel()
 	n := newHookNode(t)
-	programs := &hookPrograms{programFolders: programFolders{current: cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.ProgramsDir(), NoExec: noexec}}}
-	err := programs.choose(n.ctx, n.cfg, n.adapters())
+	_, err := n.choose()
 	require.ErrorIs(t, err, cdi.ErrNoExec)
 	for _, part := range []string{n.cfg.ProgramsDir(), "noexec", "--state-dir", "stateDir", n.cfg.Paths.StateDir} {
 		require.ErrorContains(t, err, part)
@@ -133,21 +144,19 @@ func TestChooseHook_StateDirMountedNoExec_RefusedByName(t *testing.T) {
 // TestChooseHook_HostsHook_StateDirNotUsed: nothing of ours is executed then.
 func TestChooseHook_HostsHook_StateDirNotUsed(t *testing.T) {
 	t.Parallel()
-	for name, named := range map[string]string{"named": "/opt/hook", "found": ""} {
+	for name, named := range map[string]string{"named": "/opt/hook", "found": "", "host": config.HostCDIHook} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := newHookNode(t)
 			n.cfg.Driver.CDIHook = named
-			want := named
-			if named == "" {
-				want = cdi.HostHooks[0]
+			want := cdi.HostHooks[0]
+			if filepath.IsAbs(named) {
+				want = named
 			}
-			hook := n.onHost(want)
-			require.NoError(t, os.MkdirAll(filepath.Dir(hook), 0o755))
-			require.NoError(t, os.WriteFile(hook, nil, 0o755))
-			programs := &hookPrograms{programFolders: programFolders{current: cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.ProgramsDir(), NoExec: noexec}}}
-			require.NoError(t, programs.choose(n.ctx, n.cfg, n.adapters()))
-			assert.Equal(t, want, programs.Path)
+			n.hosts(t, want, helpOf(t, "nvidia-cdi-hook-1.20.1"))
+			hook, err := n.choose()
+			require.NoError(t, err)
+			assert.Equal(t, want, hook.last.path)
 			assert.NoDirExists(t, n.cfg.Paths.StateDir)
 		})
 	}
@@ -169,7 +178,7 @@ func TestFindHook_ImageHasNone_Served(t *testing.T) {
 	n.image = "/does/not/exist"
 	hook, err := n.find()
 	require.NoError(t, err)
-	assert.Empty(t, hook.Path)
+	assert.Empty(t, hook.name())
 	hook.release()
 }
 

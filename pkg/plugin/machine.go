@@ -57,7 +57,7 @@ func OpenMachine(ctx context.Context, cfg *config.Plugin, a Adapters, damaged fu
 	}
 	m := &Machine{cfg: cfg, adapters: a, State: state, hook: hook, damaged: damaged}
 	m.Inventory = inventory.New(inventory.Options{
-		Host: a.Host, DriverRoot: cfg.Driver.Root, Owned: m.owned, MayHaveGPU: mayHaveGPU(a.Host), Open: a.Driver(hook.Path),
+		Host: a.Host, DriverRoot: cfg.Driver.Root, Owned: m.owned, MayHaveGPU: mayHaveGPU(a.Host), Open: a.Driver(hook.name()),
 		MemoryLimits: limitsMemory(hook, a.Host),
 	})
 	m.Tool = a.Tool(m.Inventory)
@@ -121,6 +121,12 @@ func (m *Machine) Ports(advertised Advertised, profiler *profiling, recorder eve
 	extra := &extradevices.Finder{Flags: advertised.Flags, CharDevices: host.CharDevices, Locate: host.Locate, Events: recorder}
 	all := m.families()
 	builder := SpecBuilder(host, m.Inventory, extra)
+	present := builder.Present
+	builder.Present = func() cdi.Present {
+		now := present()
+		now.Common = m.hook.nvidia.edits(now.Common)
+		return now
+	}
 	metrics := cdi.Metrics{Disk: m.adapters.Disk, Dir: m.cfg.MetricsDir()}
 	builder.ResultEdits = resultEdits(m.State.profiles.edits, m.memoryEdits().Of, metrics.Edits)
 	builder.Types, builder.Exists = all.gpuNodes(), m.hook.exists(m.State.profiles.exists(metrics.Exists(builder.Exists)))

@@ -21,9 +21,14 @@ func TestLoadPlugin_CDIHookNone_Accepted(t *testing.T) {
 	cfg, err := config.LoadPlugin(nil, func(name string) string { return env[name] })
 	require.NoError(t, err)
 	assert.Equal(t, config.NoCDIHook, cfg.Driver.CDIHook)
+	for _, word := range []string{config.HostCDIHook, config.OwnCDIHook} {
+		env["PRISM_CDI_HOOK"] = word
+		_, err = config.LoadPlugin(nil, func(name string) string { return env[name] })
+		require.NoError(t, err)
+	}
 	env["PRISM_CDI_HOOK"] = "nothing"
 	_, err = config.LoadPlugin(nil, func(name string) string { return env[name] })
-	require.EqualError(t, err, `--cdi-hook: must be an absolute path of the host, got "nothing"`)
+	require.EqualError(t, err, `--cdi-hook: must be an absolute path of the host, or one of host, own, none, got "nothing"`)
 }
 
 // TestFindHook_None_NoHook, also where the host has one.
@@ -36,12 +41,12 @@ func TestFindHook_None_NoHook(t *testing.T) {
 	specs, err := cdi.OpenDir(disk.OS{}, filepath.Join(root, "cdi"), cdi.Kind("gpu.prism.dev"))
 	require.NoError(t, err)
 	cfg := &config.Plugin{DriverName: "gpu.prism.dev", Paths: config.Paths{KubeletPlugins: filepath.Join(root, "plugins"), StateDir: filepath.Join(root, "state")}}
-	for flag, want := range map[string]string{"": cdi.HostHooks[0], config.NoCDIHook: ""} {
+	for flag, want := range map[string]string{"": cdi.HostHooks[0], config.HostCDIHook: cdi.HostHooks[0], config.NoCDIHook: ""} {
 		cfg.Driver.CDIHook = flag
 		a := System(cfg, testVersion)
 		a.Host, a.HookImage = pcie.New(root), filepath.Join(root, "no-image-hook")
 		hook, err := findHook(t.Context(), cfg, a, specs)
 		require.NoError(t, err)
-		assert.Equal(t, want, hook.Path)
+		assert.Equal(t, want, hook.name())
 	}
 }

@@ -22,7 +22,7 @@ func TestFindHook_OwnProgram_InstalledBesideTheOther(t *testing.T) {
 	require.NoError(t, err)
 	own, err := hook.Own()
 	require.NoError(t, err)
-	assert.Equal(t, filepath.Join(filepath.Dir(hook.Path), cdi.OwnHookName), own)
+	assert.Equal(t, filepath.Join(filepath.Dir(hook.nvidia.own.Path), cdi.OwnHookName), own)
 	content, err := os.ReadFile(own)
 	require.NoError(t, err)
 	assert.Equal(t, "own program", string(content))
@@ -37,7 +37,7 @@ func TestFindHook_NoNVIDIAHook_OwnInstalled(t *testing.T) {
 	n.cfg.Driver.CDIHook = config.NoCDIHook
 	hook, err := n.find()
 	require.NoError(t, err)
-	assert.Empty(t, hook.Path)
+	assert.Empty(t, hook.name())
 	own, err := hook.Own()
 	require.NoError(t, err)
 	assert.FileExists(t, own)

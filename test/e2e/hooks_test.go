@@ -48,6 +48,58 @@ func TestHooksFormerDirectory_Removed(t *testing.T) {
 	notices(t, "a former directory of hooks", func() error { return absent([]string{former}) })
 }
 
+// TestHooksOldToolkit_PodsStart: programs of NVIDIA's toolkits of hosts do not have all hooks that the driver needs, and one that is started for a
+// hook that it does not have fails the container.
+func TestHooksOldToolkit_PodsStart(t *testing.T) {
+	ns := exclusive(t)
+	const hook, ctk = "/usr/bin/nvidia-cdi-hook", "/usr/bin/nvidia-ctk"
+	ns.onHost(t, "nvidia-cdi-hook-1.17", hook)
+	plugin := ns.plugin(t)
+	old := ns.programsOf(t)
+	own := old["disable-device-node-modification"]
+	assert.True(t, strings.HasPrefix(own, "/var/lib/"+driverName+"/programs/"), own)
+	assert.Equal(t, map[string]string{"create-symlinks": hook, "update-ldcache": hook, "disable-device-node-modification": own}, old)
+	assert.Equal(t, plugin.UID, ns.plugin(t).UID, "the plugin notices the program without a restart")
+
+	ns.must(t, ns.onNode("rm", hook)...)
+	ns.onHost(t, "nvidia-ctk-1.15", ctk)
+	t.Cleanup(func() {
+		ns.helm(t, "rollback", "prism")
+		ns.plugin(t)
+	})
+	ns.helm(t, "upgrade", "prism", filepath.Join(ns.root, "deployments/helm/prism"), "--reuse-values", "--set", "nvidiaCDIHook=host")
+	ns.plugin(t)
+	assert.Equal(t, map[string]string{"create-symlinks": ctk, "update-ldcache": ctk}, ns.programsOf(t))
+}
+
+// onHost builds a part with an old program, and has it on the node until the test ends.
+func (ns *namespace) onHost(t *testing.T, part, path string) {
+	t.Helper()
+	program, err := ns.built(part, filepath.Base(path))
+	require.NoError(t, err)
+	t.Cleanup(func() { ns.must(t, ns.onNode("rm", "-f", path)...) })
+	ns.must(t, ns.onNode("install", program, path)...)
+}
+
+// programsOf starts a pod that must see its GPU, and returns the program of each of NVIDIA's hooks.
+func (ns *namespace) programsOf(t *testing.T) map[string]string {
+	t.Helper()
+	ns.apply("whole-gpu/pod.yaml")
+	pod := ns.ready("whole-gpu")
+	ns.sees("whole-gpu", "main", ns.grantedTo(pod, "gpu")...)
+	programs := map[string]string{}
+	for _, h := range ns.hooks(string(ns.claimOf(pod, "gpu").UID)) {
+		switch filepath.Base(h.Path) {
+		case "nvidia-cdi-hook":
+			programs[h.Args[1]] = h.Path
+		case "nvidia-ctk":
+			programs[h.Args[2]] = h.Path
+		}
+	}
+	ns.delete("pod", "whole-gpu")
+	return programs
+}
+
 // TestHooksStateDirNoExec: a plugin whose hook nothing could execute does not take over from the one that serves.
 func TestHooksStateDirNoExec(t *testing.T) {
 	ns := exclusive(t)

@@ -29,8 +29,8 @@ import (
 const (
 	// prometheusAddress is where Prometheus listens in the cluster's network namespace.
 	prometheusAddress = "127.0.0.1:9090"
-	// prometheusBuildLimit is how long the first build of Prometheus may take.
-	prometheusBuildLimit = 40 * time.Minute
+	// buildLimit is how long the first build of Prometheus may take, which takes longest.
+	buildLimit = 40 * time.Minute
 	// requestLimit ends a request to a pod that is gone.
 	requestLimit = time.Minute
 )
@@ -81,7 +81,7 @@ func stopPrometheus() {
 }
 
 func startPrometheus(c *cluster) (*prometheus, error) {
-	program, err := builtPrometheus(c)
+	program, err := c.built("prometheus", "prometheus")
 	if err != nil {
 		return nil, err
 	}
@@ -151,24 +151,24 @@ func (p *prometheus) ready() error {
 	}
 }
 
-// builtPrometheus is the path of the program, which is built the first time.
-func builtPrometheus(c *cluster) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), prometheusBuildLimit)
+// built is the path of a program of a part that no cluster needs, which is built the first time.
+func (c *cluster) built(part, program string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), buildLimit)
 	defer cancel()
-	line := c.localcluster("build", "prometheus")
+	line := c.localcluster("build", part)
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("building Prometheus: %w: %s", err, stderr.Bytes())
+		return "", fmt.Errorf("building %s: %w: %s", part, err, stderr.Bytes())
 	}
 	for path := range strings.FieldsSeq(string(out)) {
-		if filepath.Base(path) == "prometheus" {
+		if filepath.Base(path) == program {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("localcluster built no Prometheus: %s", out)
+	return "", fmt.Errorf("building %s: there is no %s in %q", part, program, out)
 }
 
 // prometheusLog is what Prometheus printed, if a test started it.

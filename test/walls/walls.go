@@ -154,7 +154,7 @@ var walls = []wall{
 		because: "the runtime starts the hook for every container that needs it: it is small and starts quickly",
 	},
 	{
-		name: "adapters", of: []string{"pkg/nvml", "pkg/hostfs", "pkg/nvsmi"}, ours: []string{"pkg/gpu", "pkg/nvml/library"},
+		name: "adapters", of: []string{"pkg/cdihook", "pkg/nvml", "pkg/hostfs", "pkg/nvsmi"}, ours: []string{"pkg/gpu", "pkg/nvml/library"},
 		because: "an adapter depends on the model and not on its users",
 	},
 	{
@@ -243,8 +243,8 @@ var walls = []wall{
 		because: "only driver talks to the kubelet",
 	},
 	{
-		name: "programs", of: parts, except: []string{"pkg/nvsmi", "pkg/mpsd", "pkg/profiler/tool"}, named: []string{"os/exec"},
-		because: "programs are run by pkg/nvsmi, pkg/mpsd and pkg/profiler/tool alone",
+		name: "programs", of: parts, except: []string{"pkg/cdihook", "pkg/nvsmi", "pkg/mpsd", "pkg/profiler/tool"}, named: []string{"os/exec"},
+		because: "programs are run by pkg/cdihook, pkg/nvsmi, pkg/mpsd and pkg/profiler/tool alone",
 	},
 	{
 		name: "product", of: product, named: []string{"k8s.io/kubernetes", Module + "/test", Module + "/hack", Module + "/deployments", "testing", "github.com/stretchr/testify"},

@@ -112,7 +112,7 @@ func TestBreaches_OfEachWall_Found(t *testing.T) {
 		"pkg/driver imports " + Module + "/pkg/plugin, but pkg/plugin puts the parts together, and a part does not know the whole": {
 			ImportPath: Module + "/pkg/driver", Imports: []string{Module + "/pkg/plugin"},
 		},
-		"pkg/driver imports os/exec, but programs are run by pkg/nvsmi, pkg/mpsd and pkg/profiler/tool alone": {
+		"pkg/driver imports os/exec, but programs are run by pkg/cdihook, pkg/nvsmi, pkg/mpsd and pkg/profiler/tool alone": {
 			ImportPath: Module + "/pkg/driver", Imports: []string{"os/exec"},
 		},
 		"cmd/prism-kubelet-plugin imports " + Module + "/test/simgpu/model, but the product draws in neither the server's code nor tests": {

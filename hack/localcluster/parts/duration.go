@@ -12,6 +12,7 @@ import (
 var firstBuilds = map[string]time.Duration{
 	"nvidia-cdi-hook": 10 * time.Second, "cni": 3 * time.Second, "runc": 7 * time.Second, "etcd": 17 * time.Second, "containerd": 34 * time.Second,
 	"helm": 35 * time.Second, "kubernetes": 175 * time.Second, "prometheus": 60 * time.Second,
+	"nvidia-cdi-hook-1.17": 10 * time.Second, "nvidia-ctk-1.15": 10 * time.Second,
 }
 
 // lastBuild returns how long the last build of the part took on this machine, of any version, or else the duration that was measured on another machine.

@@ -78,9 +78,9 @@ func Table(kubernetes string) []Recipe {
 			Vars:     [][2]string{{"github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion", "v" + cniVersion}},
 		},
 		{
-			Name: "nvidia-cdi-hook", Version: toolkitVersion, Module: "github.com/NVIDIA/nvidia-container-toolkit",
+			Name: "nvidia-cdi-hook", Version: toolkitVersion, Module: toolkitModule,
 			Packages: []string{"cmd/nvidia-cdi-hook"},
-			Vars:     [][2]string{{"github.com/NVIDIA/nvidia-container-toolkit/internal/info.version", toolkitVersion}},
+			Vars:     [][2]string{{toolkitModule + "/internal/info.version", toolkitVersion}},
 		},
 	}
 }
@@ -94,8 +94,18 @@ func Extras() []Recipe {
 		Packages: []string{"cmd/prometheus", "cmd/promtool"}, Tags: []string{"remove_all_sd", "enable_kubernetes_sd", grpcTag},
 		Vars:   [][2]string{{"github.com/prometheus/common/version.Version", "3.13.0"}},
 		Beside: append(libraries(), kubernetesModule+"@v"+KubernetesVersion, helmModule+"@v"+helmVersion), Staging: KubernetesVersion,
-	}}
+	}, oldToolkit("1.17.8", "nvidia-cdi-hook"), oldToolkit("1.15.0", "nvidia-ctk")}
 }
+
+// oldToolkit is a program of an older NVIDIA Container Toolkit, as hosts have it. The part has its name and the minor version.
+func oldToolkit(version, program string) Recipe {
+	return Recipe{
+		Name: program + "-" + version[:strings.LastIndex(version, ".")], Version: version, Module: toolkitModule, Packages: []string{"cmd/" + program},
+		Vars: [][2]string{{toolkitModule + "/internal/info.version", version}},
+	}
+}
+
+const toolkitModule = "github.com/NVIDIA/nvidia-container-toolkit"
 
 const etcdMain = `package main
 

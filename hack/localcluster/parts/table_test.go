@@ -86,13 +86,16 @@ func TestTable_Programs_Listed(t *testing.T) {
 
 // TestExtras_Cluster_HasNone: what only tests need is not built for a cluster.
 func TestExtras_Cluster_HasNone(t *testing.T) {
-	require.Len(t, Extras(), 1)
+	names := []string{}
 	for _, extra := range Extras() {
+		names = append(names, extra.Name)
 		for _, r := range Table(KubernetesVersion) {
 			assert.NotEqual(t, extra.Name, r.Name)
 		}
-		assert.Contains(t, extra.buildArguments("out"), "remove_all_sd,enable_kubernetes_sd,grpcnotrace")
 	}
+	assert.Equal(t, []string{"prometheus", "nvidia-cdi-hook-1.17", "nvidia-ctk-1.15"}, names)
+	assert.Contains(t, Extras()[0].buildArguments("out"), "remove_all_sd,enable_kubernetes_sd,grpcnotrace")
+	assert.Equal(t, []string{"nvidia-cdi-hook"}, Extras()[1].Programs())
 }
 
 func TestKey_RecipeChanges_Differs(t *testing.T) {

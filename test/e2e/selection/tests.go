@@ -19,6 +19,7 @@ var Tests = []Test{
 	{"TestFirstInstall_ResourceLimits_PodRuns", node, core, []string{"extended-resources"}},
 	{"TestWholeUserNamespace", node, core, []string{"claims"}},
 	{"TestHooksFormerDirectory_Removed", node, third, []string{"claims"}},
+	{"TestHooksOldToolkit_PodsStart", node, first, []string{"claims"}},
 	{"TestHooksStateDirNoExec", node, first, []string{"claims"}},
 	{"TestWholeInterval", node, core, []string{"time-slicing"}},
 	{"TestWholeIntervalOfTheNode", node, core, []string{"time-slicing", "config"}},

@@ -28,6 +28,9 @@ func (MinimalHost) Process(pid int) (hostfs.Process, bool) { return hostfs.New("
 // Program finds none.
 func (MinimalHost) Program(...string) (string, bool) { return "", false }
 
+// FileID finds none.
+func (MinimalHost) FileID(string) (hostfs.FileID, bool) { return hostfs.FileID{}, false }
+
 // NoExec is never true: programs may be executed anywhere.
 func (MinimalHost) NoExec(string) (bool, error) { return false, nil }
 

@@ -1,0 +1,265 @@
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/cdihook"
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/inventory"
+)
+
+// helpOf is what NVIDIA's program of that version lists.
+func helpOf(t *testing.T, program string) []string {
+	t.Helper()
+	help, err := os.ReadFile(filepath.Join("../cdihook/testdata", program+".txt"))
+	require.NoError(t, err)
+	return cdihook.Parse(string(help))
+}
+
+// hosts puts a program on the host, which lists those hooks; nil: it prints no help.
+func (n *hookNode) hosts(t *testing.T, path string, hooks []string) {
+	t.Helper()
+	seen := n.onHost(path)
+	require.NoError(t, os.MkdirAll(filepath.Dir(seen), 0o755))
+	require.NoError(t, os.RemoveAll(seen))
+	require.NoError(t, os.WriteFile(seen, []byte("#!/bin/sh\n"), 0o755))
+	n.hooks = hooks
+}
+
+// needed are the hooks of the driver.
+var needed = []string{"create-symlinks", "disable-device-node-modification", "update-ldcache"}
+
+// programs are the program and the first arguments of each hook of a spec.
+func programs(hook *hookPrograms) map[string][]string {
+	common := &specs.ContainerEdits{}
+	for _, name := range needed {
+		common.Hooks = append(common.Hooks, cdi.CreateContainerHook(hook.name(), name, "--folder", "/lib"))
+	}
+	got := map[string][]string{}
+	for _, h := range hook.nvidia.edits(common).Hooks {
+		i := len(h.Args) - 3
+		got[h.Args[i]] = append([]string{h.Path}, h.Args[:i]...)
+	}
+	return got
+}
+
+// TestNVIDIAHook_EachVersionAndSetting_ProgramHasTheHook: a program that is started for a hook that it does not have fails the container.
+func TestNVIDIAHook_EachVersionAndSetting_ProgramHasTheHook(t *testing.T) {
+	t.Parallel()
+	const host, ctk, named = "/usr/bin/nvidia-cdi-hook", "/usr/bin/nvidia-ctk", "/opt/toolkit/nvidia-cdi-hook"
+	own := filepath.Join("programs", testVersion, cdi.HookName)
+	of := func(program string) []string { return []string{program, filepath.Base(program)} }
+	ofCTK := func(program string) []string { return append(of(program), "hook") }
+	for name, c := range map[string]struct {
+		setting, program, version string
+		// want are the programs of the hooks of needed; nil: it is left out.
+		want [3][]string
+	}{
+		"1.16":            {"", host, "nvidia-cdi-hook-1.16.2", [3][]string{of(host), of(own), of(host)}},
+		"1.17":            {"", host, "nvidia-cdi-hook-1.17.8", [3][]string{of(host), of(own), of(host)}},
+		"1.18":            {"", host, "nvidia-cdi-hook-1.18.0", [3][]string{of(host), of(host), of(host)}},
+		"no help":         {"", host, "", [3][]string{of(own), of(own), of(own)}},
+		"none":            {"", "", "", [3][]string{of(own), of(own), of(own)}},
+		"only ctk":        {"", ctk, "nvidia-ctk-1.15.0", [3][]string{of(own), of(own), of(own)}},
+		"host 1.17":       {config.HostCDIHook, host, "nvidia-cdi-hook-1.17.4", [3][]string{of(host), nil, of(host)}},
+		"host 1.20":       {config.HostCDIHook, host, "nvidia-cdi-hook-1.20.1", [3][]string{of(host), of(host), of(host)}},
+		"host ctk 1.15":   {config.HostCDIHook, ctk, "nvidia-ctk-1.15.0", [3][]string{ofCTK(ctk), nil, ofCTK(ctk)}},
+		"host ctk 1.20":   {config.HostCDIHook, ctk, "nvidia-ctk-1.20.1", [3][]string{ofCTK(ctk), ofCTK(ctk), ofCTK(ctk)}},
+		"host, no help":   {config.HostCDIHook, host, "", [3][]string{of(host), nil, of(host)}},
+		"own":             {config.OwnCDIHook, host, "nvidia-cdi-hook-1.20.1", [3][]string{of(own), of(own), of(own)}},
+		"path 1.17":       {named, named, "nvidia-cdi-hook-1.17.8", [3][]string{of(named), nil, of(named)}},
+		"path 1.19":       {named, named, "nvidia-cdi-hook-1.19.0", [3][]string{of(named), of(named), of(named)}},
+		"setting is none": {config.NoCDIHook, host, "nvidia-cdi-hook-1.20.1", [3][]string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newHookNode(t)
+			n.cfg.Driver.CDIHook = c.setting
+			if c.program != "" {
+				n.hosts(t, c.program, nil)
+			}
+			if c.version != "" {
+				n.hooks = helpOf(t, c.version)
+			}
+			hook, err := n.find()
+			require.NoError(t, err)
+			defer hook.release()
+			if c.setting == config.NoCDIHook {
+				assert.Empty(t, hook.name(), "the driver has no hooks")
+				return
+			}
+			want := map[string][]string{}
+			for i, at := range c.want {
+				if at == nil {
+					continue
+				}
+				if at[0] == own {
+					at = append([]string{filepath.Join(n.cfg.Paths.StateDir, own)}, at[1:]...)
+				}
+				want[needed[i]] = at
+			}
+			assert.Equal(t, want, programs(hook))
+			for _, at := range want {
+				if !slices.Contains(n.asked, at[0]) {
+					assert.FileExists(t, at[0])
+				}
+			}
+			asked := len(n.asked)
+			assert.LessOrEqual(t, asked, 1)
+			assert.Equal(t, want, programs(hook))
+			assert.Len(t, n.asked, asked, "once for each file")
+			for _, at := range c.want {
+				if at == nil {
+					assert.Contains(t, n.logs(), `A CDI hook is left out`)
+				}
+			}
+		})
+	}
+}
+
+// TestNVIDIAHook_HostsFileReplaced_HelpReadAgain: toolkits are upgraded and downgraded while the plugin runs.
+func TestNVIDIAHook_HostsFileReplaced_HelpReadAgain(t *testing.T) {
+	t.Parallel()
+	n := newHookNode(t)
+	path := cdi.HostHooks[0]
+	n.hosts(t, path, helpOf(t, "nvidia-cdi-hook-1.18.0"))
+	hook, err := n.find()
+	require.NoError(t, err)
+	defer hook.release()
+	const changed = "disable-device-node-modification"
+	own := filepath.Join(n.cfg.Paths.StateDir, "programs", testVersion, cdi.HookName)
+	assert.Equal(t, path, programs(hook)[changed][0])
+	assert.NoFileExists(t, own, "the host's has all")
+
+	n.hosts(t, path, helpOf(t, "nvidia-cdi-hook-1.17.4"))
+	assert.Equal(t, own, programs(hook)[changed][0])
+	assert.Equal(t, path, programs(hook)["update-ldcache"][0])
+	assert.FileExists(t, own)
+
+	require.NoError(t, os.Remove(n.onHost(path)))
+	assert.Equal(t, own, programs(hook)["update-ldcache"][0], "the toolkit was removed")
+	n.hosts(t, path, helpOf(t, "nvidia-cdi-hook-1.20.1"))
+	assert.Equal(t, path, programs(hook)[changed][0])
+	assert.Len(t, n.asked, 3)
+}
+
+// TestNVIDIAHook_OwnCannotBeInstalled_HostsHooksUsed: without prism's copy the hooks that the host's program lacks are left out.
+func TestNVIDIAHook_OwnCannotBeInstalled_HostsHooksUsed(t *testing.T) {
+	t.Parallel()
+	for name, hooks := range map[string][]string{"old": helpOf(t, "nvidia-cdi-hook-1.17.8"), "no help": nil} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newHookNode(t)
+			n.hosts(t, cdi.HostHooks[1], hooks)
+			n.image = "/does/not/exist"
+			hook, err := n.find()
+			require.NoError(t, err)
+			defer hook.release()
+			at := []string{cdi.HostHooks[1], cdi.HookName}
+			assert.Equal(t, map[string][]string{"create-symlinks": at, "update-ldcache": at}, programs(hook))
+			assert.Contains(t, n.logs(), "A CDI hook is left out")
+			assert.Contains(t, n.logs(), "the image of the kubelet plugin has no /does/not/exist")
+		})
+	}
+}
+
+// TestFindHook_SettingCannotBeMet_RefusedByName at the start: containers of all claims would fail.
+func TestFindHook_SettingCannotBeMet_RefusedByName(t *testing.T) {
+	t.Parallel()
+	for setting, want := range map[string]string{
+		config.HostCDIHook: "--cdi-hook=host: there is no executable /usr/bin/nvidia-cdi-hook, /usr/local/bin/nvidia-cdi-hook, " +
+			"/usr/local/nvidia/toolkit/nvidia-cdi-hook, /usr/bin/nvidia-ctk, /usr/local/bin/nvidia-ctk, /usr/local/nvidia/toolkit/nvidia-ctk on the host",
+		config.OwnCDIHook: "the image of the kubelet plugin has no /does/not/exist: file does not exist",
+		"/opt/hook":       "--cdi-hook: there is no executable /opt/hook on the host",
+	} {
+		n := newHookNode(t)
+		n.cfg.Driver.CDIHook, n.image = setting, "/does/not/exist"
+		_, err := n.find()
+		require.EqualError(t, err, want)
+	}
+}
+
+// abilities are those of the programs of the host, which it is asked for.
+func (n *hookNode) abilities(_ context.Context, path string) ([]string, error) {
+	n.asked = append(n.asked, path)
+	if n.hooks == nil {
+		return nil, assert.AnError
+	}
+	return n.hooks, nil
+}
+
+// hookedSession is a driver that needs hooks.
+type hookedSession struct {
+	inventory.Session
+	hook string
+}
+
+func (s hookedSession) CommonEdits(ctx context.Context) (*specs.ContainerEdits, error) {
+	edits, err := s.Session.CommonEdits(ctx)
+	for _, name := range needed {
+		edits.Hooks = append(edits.Hooks, cdi.CreateContainerHook(s.hook, name))
+	}
+	return edits, err
+}
+
+// oldHost has a program of toolkit 1.17.
+type oldHost struct{ wiredHost }
+
+func (oldHost) Program(paths ...string) (string, bool) { return paths[0], true }
+
+func (oldHost) FileID(string) (hostfs.FileID, bool) { return hostfs.FileID{Inode: 1}, true }
+
+// TestBuild_HostsHookIsOld_SpecHasOtherProgram: the spec of a claim names for each hook a program that has it.
+func TestBuild_HostsHookIsOld_SpecHasOtherProgram(t *testing.T) {
+	t.Parallel()
+	n := newWired(t)
+	open := n.adapters.Driver
+	n.adapters.Driver = func(hook string) inventory.Opener {
+		return func(ctx context.Context, at hostfs.DriverRoot) (inventory.Session, error) {
+			session, err := open(hook)(ctx, at)
+			return hookedSession{session, hook}, err
+		}
+	}
+	n.adapters.Host = oldHost{n.adapters.Host.(wiredHost)}
+	var asked atomic.Int32
+	n.adapters.HookAbilities = func(context.Context, string) ([]string, error) {
+		asked.Add(1)
+		return helpOf(t, "nvidia-cdi-hook-1.17.8"), nil
+	}
+	n.adapters.HookImage = filepath.Join(t.TempDir(), "hook")
+	require.NoError(t, os.WriteFile(n.adapters.HookImage, []byte("program"), 0o600))
+	n.cfg.Driver.CDIHook = ""
+	p := n.build(t)
+	for i, name := range []string{"a", "b"} {
+		rc := n.claim(t, name, i)
+		require.NoError(t, prepared(t.Context(), p, rc))
+		file, err := filepath.Glob(filepath.Join(n.cfg.Paths.CDIRoot, "*"+string(rc.UID)+"*"))
+		require.NoError(t, err)
+		require.Len(t, file, 1)
+		text, err := os.ReadFile(file[0])
+		require.NoError(t, err)
+		var spec specs.Spec
+		require.NoError(t, json.Unmarshal(text, &spec))
+		programs := map[string]string{}
+		for _, h := range spec.ContainerEdits.Hooks {
+			programs[h.Args[1]] = h.Path
+		}
+		own := filepath.Join(n.cfg.ProgramsDir(), testVersion, cdi.HookName)
+		assert.Equal(t, map[string]string{
+			"create-symlinks": cdi.HostHooks[0], "update-ldcache": cdi.HostHooks[0], "disable-device-node-modification": own,
+		}, programs)
+	}
+	assert.Equal(t, int32(1), asked.Load(), "the help is read once, whatever number of claims there are")
+}
