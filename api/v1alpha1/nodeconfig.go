@@ -63,6 +63,10 @@ type GPUEntry struct {
 	MPS *NodeMPS `json:"mps,omitempty"`
 	// MIG has the settings of mode mig.
 	MIG *NodeMIG `json:"mig,omitempty"`
+	// Memory is the memory of a GPU for which the driver reports none because it
+	// uses the system's memory, a multiple of 1Mi. For other GPUs it has no
+	// effect. Unset: the memory of the system.
+	Memory *resource.Quantity `json:"memory,omitempty"`
 	// FailRequestsGreaterThanOne refuses requests of an extended resource for
 	// more than one device when one of them is a share. Requests for more than one
 	// MPS share are always refused. Default: true.

@@ -36,6 +36,10 @@ func TestNodeConfig_Modes_Validated(t *testing.T) {
 		"mig without mode":    {"gpus: [{modes: [whole], mig: {}}]", "gpus[0].mig: has no effect without mode mig; add it to modes or remove mig"},
 		"mig":                 {"gpus: [{modes: [mig]}]", ""},
 
+		"memory":          {"gpus: [{memory: 96Gi}]", ""},
+		"memory in bytes": {"gpus: [{memory: 1000M}]", "gpus[0].memory: must be a multiple of 1Mi and at least 1Mi, got 1G"},
+		"no memory":       {"gpus: [{memory: 0}]", "gpus[0].memory: must be a multiple of 1Mi and at least 1Mi, got 0"},
+
 		"time-slice alone": {"gpus: [{modes: [timeslice]}]", "gpus[0].timeSlice.replicas: required with mode timeslice: the number of claims that share the GPU, 2 or more"},
 		"no replicas":      {"gpus: [{modes: [timeslice], timeSlice: {}}]", "gpus[0].timeSlice.replicas: required with mode timeslice: the number of claims that share the GPU, 2 or more"},
 		"one replica":      {"gpus: [{modes: [timeslice], timeSlice: {replicas: 1}}]", ""},

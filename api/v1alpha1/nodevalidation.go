@@ -116,6 +116,7 @@ func (e *GPUEntry) validate(p *problems, at string) {
 			p.add(join(at, settings.key), "has no effect without mode %s; add it to modes or remove %s", settings.mode, settings.key)
 		}
 	}
+	wholeMiB(p, join(at, "memory"), e.Memory)
 	e.validateTimeSlice(p, join(at, "timeSlice"))
 	e.validateMPS(p, join(at, "mps"))
 	if e.MIG != nil {

@@ -78,7 +78,7 @@ func (b *board) sample(now time.Time) *metrics.Joined {
 		}
 		g := &metrics.GPU{
 			Identity: metrics.Identity{
-				UUID: gpu.UUID(fmt.Sprintf("GPU-%s-%d", b.node, i)), Index: i, Minor: i, Name: b.name, Brand: "NVIDIA", Architecture: b.of.String(),
+				UUID: gpu.UUID(fmt.Sprintf("GPU-%s-%d", b.node, i)), Index: i, Device: fmt.Sprintf("nvidia%d", i), Name: b.name, Brand: "NVIDIA", Architecture: b.of.String(),
 				DriverVersion: "580.95.05", CUDAVersion: "13.0", MIGMode: i == 2, GPM: b.of >= metrics.Hopper,
 			},
 			At: now, Interval: time.Second, Up: true, Values: b.values(now, false, i == 2),

@@ -15,7 +15,7 @@ func slicedNode() (*metrics.Snapshot, *metrics.Allocations) {
 	snapshot, allocations := &metrics.Snapshot{Generation: 1}, &metrics.Allocations{Generation: 1}
 	for i := range 8 {
 		g := &metrics.GPU{
-			Identity: metrics.Identity{UUID: gpu.UUID(fmt.Sprintf("GPU-%032d", i)), Index: i, Minor: i, Name: "NVIDIA H100 80GB HBM3", MIGMode: true, GPM: true},
+			Identity: metrics.Identity{UUID: gpu.UUID(fmt.Sprintf("GPU-%032d", i)), Index: i, Device: fmt.Sprintf("nvidia%d", i), Name: "NVIDIA H100 80GB HBM3", MIGMode: true, GPM: true},
 			At:       time.Unix(1, 0), Interval: time.Second, Up: true,
 		}
 		every(&g.Values)

@@ -15,7 +15,10 @@ func (u UUID) digits() string {
 	return strings.ReplaceAll(s, "-", "")
 }
 
-// GPU is one physical GPU that answered every question discovery asked.
+// UnknownMinor is the Minor of a GPU whose device node is not known.
+const UnknownMinor = -1
+
+// GPU is one physical GPU that responds.
 type GPU struct {
 	// UUID identifies the GPU.
 	UUID UUID
@@ -24,7 +27,7 @@ type GPU struct {
 	ID string
 	// Index is NVML's index; it may change when a GPU is added or lost.
 	Index int
-	// Minor is the device node's minor number: /dev/nvidia<Minor>.
+	// Minor is the device node's minor number: /dev/nvidia<Minor>; UnknownMinor where the driver does not report it.
 	Minor int
 	// PCI says where the GPU sits.
 	PCI PCI
@@ -36,6 +39,8 @@ type GPU struct {
 	MIG *MIG
 	// MemoryLimits reports whether the GPU memory of a container can be limited.
 	MemoryLimits bool
+	// UnifiedMemory: the driver reports no memory of the GPU, which uses the system's. Capacity.MemoryBytes is from elsewhere.
+	UnifiedMemory bool
 }
 
 // HasGPM reports whether the GPU has GPU performance monitoring, as Hopper and later have. It is assumed where the driver does not report
@@ -72,7 +77,8 @@ type Product struct {
 
 // Capacity is how much of each engine a GPU has. Zero means that the driver does not report it.
 type Capacity struct {
-	// MemoryBytes is the framebuffer that NVML reports as total.
+	// MemoryBytes is the framebuffer that NVML reports as total. For a GPU without one it is what the node's configuration says, else the
+	// system's memory.
 	MemoryBytes uint64
 	// Multiprocessors counts streaming multiprocessors.
 	Multiprocessors uint32

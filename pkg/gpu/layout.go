@@ -24,6 +24,8 @@ type Modes struct {
 	MIGReplicas map[string]int
 	// MIGResources is, by profile, the extended resource that requests one of these where it is not called after the profile.
 	MIGResources map[string]string
+	// MemoryBytes is the memory of the GPU where the driver does not report it; 0 for what is known without. See Layout.Sized.
+	MemoryBytes uint64 `json:",omitempty"`
 	// OneShare refuses a request of an extended resource for more than one time-sliced share. One for several MPS shares is always refused.
 	OneShare bool
 	// Static: the GPU counts as partitioned whatever profiles are advertised: MIG devices were pre-created on it, as Layout.Of finds, or
@@ -63,6 +65,34 @@ func (l Layout) WithModes(gpus []GPU, added ...Mode) Layout {
 		with[gpus[i].UUID] = modes
 	}
 	return with
+}
+
+// Sized is the node with the memory that the layout has for GPUs whose driver does not report it. The node itself stays.
+func (l Layout) Sized(n *Node) *Node {
+	sized := n
+	for i := range n.GPUs {
+		g := l[n.GPUs[i].UUID].Sized(&n.GPUs[i])
+		if g == &n.GPUs[i] {
+			continue
+		}
+		if sized == n {
+			other := *n
+			other.GPUs = slices.Clone(n.GPUs)
+			sized = &other
+		}
+		sized.GPUs[i] = *g
+	}
+	return sized
+}
+
+// Sized is the GPU with that memory, or the GPU itself where the driver reports its memory or the modes have none.
+func (o Modes) Sized(g *GPU) *GPU {
+	if o.MemoryBytes == 0 || g.Capacity.MemoryBytes > 0 && !g.UnifiedMemory {
+		return g
+	}
+	sized := *g
+	sized.Capacity.MemoryBytes = o.MemoryBytes
+	return &sized
 }
 
 // Disjoint is the layout for an API server that stores no shared counters: every GPU has devices of one family, and all of them can be

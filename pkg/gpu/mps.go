@@ -94,7 +94,7 @@ func (m *MPSSharing) withSettings(of *MPSSharing) *MPSSharing {
 // WithSettings is what the GPU is advertised as with those settings of other modes that apply to it without another layout. Claims of a GPU
 // whose layout changes are planned with them.
 func (o Modes) WithSettings(of Modes) Modes {
-	o.MPS = o.MPS.withSettings(of.MPS)
+	o.MPS, o.MemoryBytes = o.MPS.withSettings(of.MPS), of.MemoryBytes
 	return o
 }
 

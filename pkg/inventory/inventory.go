@@ -38,6 +38,10 @@ type Host interface {
 	FindDriver(explicit string) (hostfs.DriverRoot, error)
 	KernelModule() string
 	PCI(busID string) gpu.PCI
+	// GPUMinor is the minor number of a GPU's device node as the kernel module reports it, and SystemMemory the system's memory in bytes. Each
+	// is used where the driver's library has no answer; gpu.ErrNotFound: the system has none either.
+	GPUMinor(busID string) (int, error)
+	SystemMemory() (uint64, error)
 }
 
 // Options are what an Inventory works with.
@@ -294,14 +298,11 @@ func (i *Inventory) discover(ctx context.Context, root hostfs.DriverRoot) (*View
 	if err != nil {
 		return nil, err
 	}
-	for n := range gpus {
-		gpus[n].PCI = i.opts.Host.PCI(gpus[n].PCI.BusID)
-		gpus[n].MemoryLimits = gpus[n].MemoryLimits && i.opts.MemoryLimits
-	}
+	gpus, faults = i.locate(gpus, faults)
 	slices.SortFunc(gpus, func(a, b gpu.GPU) int { return cmp.Compare(a.Index, b.Index) })
 	gpu.AssignIDs(gpus)
 	next := newView(nil)
-	next.Node = &gpu.Node{Driver: i.driver, GPUs: gpus, Faults: slices.Clone(faults)}
+	next.Node = &gpu.Node{Driver: i.driver, GPUs: gpus, Faults: faults}
 	next.Common, next.Root = i.common, root
 	return next, nil
 }

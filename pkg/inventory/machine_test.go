@@ -28,6 +28,8 @@ type machine struct {
 	opened    int
 	closed    int
 	editsErr  error
+	minors    map[string]int // by PCI address, as the kernel module reports them
+	memory    uint64         // of the system
 	// during runs before a call into the driver, outside the lock; nil does nothing.
 	during func(call string)
 }
@@ -88,6 +90,25 @@ func (m *machine) KernelModule() string {
 
 func (m *machine) PCI(busID string) gpu.PCI {
 	return gpu.PCI{BusID: busID, Root: "pci" + busID[:7], NUMANode: 1}
+}
+
+func (m *machine) GPUMinor(busID string) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	minor, known := m.minors[busID]
+	if !known {
+		return 0, fmt.Errorf("no such GPU: %w", gpu.ErrNotFound)
+	}
+	return minor, nil
+}
+
+func (m *machine) SystemMemory() (uint64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.memory == 0 {
+		return 0, fmt.Errorf("no memory: %w", gpu.ErrNotFound)
+	}
+	return m.memory, nil
 }
 
 // enter begins a call into the driver, which a context that has ended interrupts.

@@ -95,18 +95,25 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	i := inventory.New(inventory.Options{
-		Host: pcie.New(root), MemoryLimits: true,
-		Open: func(ctx context.Context, r hostfs.DriverRoot) (inventory.Session, error) {
-			session, err := nvml.Open(ctx, r.Library, nvml.Options{Root: r.Path, HostRoot: r.HostPath, Deadline: deadline})
-			if err != nil {
-				return nil, err
-			}
-			return session, nil
-		},
-	})
+	open := func() *inventory.Inventory {
+		return inventory.New(inventory.Options{
+			Host: pcie.New(root), MemoryLimits: true,
+			Open: func(ctx context.Context, r hostfs.DriverRoot) (inventory.Session, error) {
+				session, err := nvml.Open(ctx, r.Library, nvml.Options{Root: r.Path, HostRoot: r.HostPath, Deadline: deadline})
+				if err != nil {
+					return nil, err
+				}
+				return session, nil
+			},
+		})
+	}
+	i := open()
 	answers := json.NewEncoder(os.Stdout)
 	for asked := bufio.NewScanner(os.Stdin); asked.Scan(); {
+		if asked.Text() == "restart" {
+			i.Close()
+			i = open()
+		}
 		answer := any(inspect(i))
 		if asked.Text() == "partition" {
 			answer = partition(i)
@@ -123,8 +130,12 @@ type node struct {
 	hardware  *model.Node
 	inspect   func(*testing.T) seen
 	partition func(*testing.T) migDevice
-	unload    func(*testing.T)
-	load      func(*testing.T)
+	// restart inspects with another inventory, which knows nothing yet.
+	restart func(*testing.T) seen
+	// root is where the files of the node are; empty without any.
+	root   string
+	unload func(*testing.T)
+	load   func(*testing.T)
 	// replace puts another driver version on the machine, which has none loaded.
 	replace func(*testing.T, model.DriverVersion)
 }
@@ -193,6 +204,12 @@ func sandboxedWithin(t *testing.T, spec model.Spec, deadline time.Duration) node
 			say(t, "partition", &s)
 			return s
 		},
+		restart: func(t *testing.T) (s seen) {
+			t.Helper()
+			say(t, "restart", &s)
+			return s
+		},
+		root:    files.Root(),
 		unload:  func(*testing.T) { files.UnloadDriver() },
 		load:    func(*testing.T) { files.LoadDriver() },
 		replace: func(_ *testing.T, version model.DriverVersion) { files.ReplaceDriver(version) },
@@ -231,7 +248,7 @@ func live(t *testing.T, n node) {
 	n.hardware.Faults.Remove(lost)
 	assert.Empty(t, cmp.Diff(first, n.inspect(t)), "back")
 
-	_, err = n.hardware.Faults.Add(model.Fault{Effect: model.EffectHang, Call: "nvmlDeviceGetMemoryInfo", GPU: 1})
+	_, err = n.hardware.Faults.Add(model.Fault{Effect: model.EffectHang, Call: "nvmlDeviceGetPerformanceState", GPU: 1})
 	require.NoError(t, err)
 	s = n.inspect(t)
 	require.Len(t, s.Node.GPUs, 7, "a hanging GPU hides no other")

@@ -51,6 +51,7 @@ func (s *state) compose(view *inventory.View, records []*checkpoint.Record, now 
 			as = disjoint(s.node, g, as, records)
 		}
 		s.adviseMode(g, as)
+		as.MemoryBytes = to.MemoryBytes
 		as.Withheld = withheld(s.node, g, of(g, as), records)
 		layout[g.UUID] = as
 		parted = parted || as.Partitioned()

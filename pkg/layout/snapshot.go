@@ -55,6 +55,7 @@ func (s *Snapshot) on(view *inventory.View) *Snapshot {
 		}
 		later.Layout[id] = advertised
 	}
+	later.Node = later.Layout.Sized(view.Node)
 	return &later
 }
 

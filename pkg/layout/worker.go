@@ -195,7 +195,7 @@ func (w *worker) renew() {
 	if w.output.stale = err != nil; err != nil { // tried again until they can be read
 		s.Err = err
 	} else if s.Layout, s.Err = w.state.compose(view, records, time.Now()); s.Err == nil {
-		s.Leaving = w.state.rollout.Leaving()
+		s.Node, s.Leaving = s.Layout.Sized(view.Node), w.state.rollout.Leaving()
 	}
 	w.show(s)
 }

@@ -91,7 +91,7 @@ func (u *dcgmUnit) value(row *dcgmRow) float64 {
 func (j *Joined) dcgmLabels(b *board, d *device, pod Container, chosen *Selection) []byte {
 	i := &b.Identity
 	to := labels("gpu", strconv.Itoa(i.Index), "UUID", string(i.UUID), "pci_bus_id", dcgmBusID(i.PCIBusID),
-		"device", "nvidia"+strconv.Itoa(i.Minor), "modelName", i.Name)
+		"device", i.Device, "modelName", i.Name)
 	if d.mig != nil {
 		to = appendLabel(to, "GPU_I_PROFILE", d.mig.Profile)
 		to = appendLabel(to, "GPU_I_ID", strconv.Itoa(d.mig.GPUInstance))

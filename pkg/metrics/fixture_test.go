@@ -57,7 +57,7 @@ func memory(v *metrics.Values, total, used float64) {
 func board(index int, name string, a metrics.Architecture) *metrics.GPU {
 	return &metrics.GPU{
 		Identity: metrics.Identity{
-			UUID: gpuID(index), Index: index, Minor: index, PCIBusID: fmt.Sprintf("0000:%02x:00.0", 0x3b+index), Name: name, Brand: "NVIDIA",
+			UUID: gpuID(index), Index: index, Device: fmt.Sprintf("nvidia%d", index), PCIBusID: fmt.Sprintf("0000:%02x:00.0", 0x3b+index), Name: name, Brand: "NVIDIA",
 			Architecture: a.String(), Serial: fmt.Sprintf("132052%d", index), VBIOS: "96.00.74", InfoROM: "G520.0200", DriverVersion: "580.95.05",
 			CUDAVersion: "13.0", GPM: a >= metrics.Hopper,
 		},

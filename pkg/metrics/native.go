@@ -61,7 +61,7 @@ func (p *page) value(d *device, f Field) {
 func (b *board) info() []byte {
 	i := &b.Identity
 	return labels(
-		"gpu", strconv.Itoa(i.Index), "device", "nvidia"+strconv.Itoa(i.Minor), "pci_bus_id", i.PCIBusID, "name", i.Name, "brand", i.Brand,
+		"gpu", strconv.Itoa(i.Index), "device", i.Device, "pci_bus_id", i.PCIBusID, "name", i.Name, "brand", i.Brand,
 		"architecture", i.Architecture, "serial", i.Serial, "vbios", i.VBIOS, "inforom", i.InfoROM, "driver_version", i.DriverVersion,
 		"cuda_version", i.CUDAVersion, "mig_mode", strconv.FormatBool(i.MIGMode),
 	)

@@ -62,9 +62,10 @@ type GPU struct {
 
 // Identity is what does not change as long as a driver is loaded.
 type Identity struct {
-	UUID     gpu.UUID
-	Index    int
-	Minor    int
+	UUID  gpu.UUID
+	Index int
+	// Device is the name of the device node, "nvidia0"; empty where it is not known.
+	Device   string
 	PCIBusID string
 	// Name is the product name: "NVIDIA H100 80GB HBM3".
 	Name, Brand, Architecture, Serial, VBIOS, InfoROM string

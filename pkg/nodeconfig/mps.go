@@ -1,6 +1,7 @@
 package nodeconfig
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -74,7 +75,7 @@ func (m *mpsEntry) capable() bool {
 		m.add(at, "%s has compute capability %s, and MPS isolates and limits its clients from 7.0 on; %s", m.gpu.Product.Name,
 			m.gpu.Product.ComputeCapability, fix)
 	case m.gpu.Capacity.MemoryBytes == 0:
-		m.add(at, "the driver does not report the memory of %s, which MPS shares divide; update the NVIDIA driver, or %s", m.gpu.Product.Name, fix)
+		m.add(at, "the driver does not report the memory of %s, which MPS shares divide; set memory of the entry in a NodeConfig, or %s", m.gpu.Product.Name, fix)
 	default:
 		return true
 	}
@@ -95,7 +96,7 @@ func (m *mpsEntry) replicas() (int, bool) {
 			at += ".replicas"
 		}
 		m.add(at, "%d is out of range; MPS supports %d clients on a GPU before CUDA 13.1, and the NVIDIA driver has CUDA %s", n, supported,
-			m.driver.CUDAVersion)
+			cmp.Or(m.driver.CUDAVersion, "of a version that it does not report"))
 		return 0, false
 	}
 	return n, n >= v1alpha1.MinMPSReplicas && n <= v1alpha1.MaxMPSReplicas

@@ -90,7 +90,7 @@ func TestResolve_MPS_Refused(t *testing.T) {
 		cuda          string
 	}{
 		"an old GPU": {
-			mpsEntries("replicas: 2"), "gpus[0].modes[1]: the driver does not report the memory of NVIDIA A30, which MPS shares divide; update the NVIDIA driver, or " +
+			mpsEntries("replicas: 2"), "gpus[0].modes[1]: the driver does not report the memory of NVIDIA A30, which MPS shares divide; set memory of the entry in a NodeConfig, or " +
 				"remove mode mps, or give such GPUs an entry of their own without it; gpus[0].modes[1]: NVIDIA L40S has compute capability 6.1, and MPS isolates " +
 				"and limits its clients from 7.0 on; remove mode mps, or give such GPUs an entry of their own without it", []gpu.UUID{a2, l3}, "13.0",
 		},

@@ -199,6 +199,8 @@ func (r *resolution) entry(g *gpu.GPU) (int, bool) {
 func (r *resolution) modes(i int, g *gpu.GPU) gpu.Modes {
 	entry := &r.config.GPUs[i]
 	modes := gpu.Modes{Whole: len(entry.Modes) == 0 || slices.Contains(entry.Modes, v1alpha1.ModeWhole)}
+	modes.MemoryBytes = uint64(bytes(entry.Memory, 0)) //nolint:gosec // Validate has seen that it is not negative
+	g = modes.Sized(g)
 	if j := slices.Index(entry.Modes, v1alpha1.ModeMIG); j >= 0 {
 		modes.MIG = r.profiles(i, r.at(i, fmt.Sprintf("modes[%d]", j), ""), g)
 	}

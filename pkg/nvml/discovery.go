@@ -21,6 +21,8 @@ type board struct {
 	profiles []profile
 	// mode is whether the MIG mode was on when handle and minor number were read.
 	mode bool
+	// incomplete: a fact is missing that the driver may report later.
+	incomplete bool
 }
 
 // GPUs lists the GPUs of the node in the order of their index. Each that does not answer is a fault and hides no other; the
@@ -97,10 +99,17 @@ func (s *Session) inspect(ctx context.Context, index int) (gpu.GPU, gpu.Fault) {
 	return gpu.GPU{}, gpu.Fault{Index: index, UUID: known.facts.UUID, BusID: known.facts.PCI.BusID, Err: err}
 }
 
-// again asks a known GPU whether it still answers, and what can have changed.
+// again asks a known GPU whether it still answers, and what can have changed. Where a fact was missing, all are read again.
 func (s *Session) again(ctx context.Context, b *board) error {
+	if b.incomplete {
+		fresh, err := s.read(ctx, b.facts.Index)
+		if err == nil {
+			*b = fresh
+		}
+		return err
+	}
 	q := query{ctx: ctx, session: s, on: library.GPUAt(b.facts.Index), device: b.device, limit: s.opts.Deadline}
-	if _, err := must(q, "nvmlDeviceGetMemoryInfo", b.device.GetMemoryInfo); err != nil || b.facts.MIG == nil {
+	if err := q.alive(); err != nil || b.facts.MIG == nil {
 		return err
 	}
 	if err := q.refreshMIG(b); err != nil || b.facts.MIG.Mode.Enabled == b.mode {
@@ -119,7 +128,9 @@ func (s *Session) read(ctx context.Context, index int) (board, error) {
 	if err != nil {
 		return b, err
 	}
-	q := query{ctx: ctx, session: s, on: library.GPUAt(index), device: b.device, limit: s.opts.Deadline}
+	q := query{
+		ctx: ctx, session: s, on: library.GPUAt(index), device: b.device, limit: s.opts.Deadline, incomplete: &b.incomplete,
+	}
 	for _, part := range []func(query, *gpu.GPU) error{readIdentity, readProduct, readCapacity} {
 		if err := part(q, &b.facts); err != nil {
 			return b, err
@@ -137,24 +148,38 @@ type query struct {
 	device  nvml.Device
 	// limit is how long each may take.
 	limit time.Duration
+	// incomplete is set where the answer to one of them is missing that may come later; nil where the caller does not want to know.
+	incomplete *bool
 }
 
-// must asks for something every GPU has.
+// must asks for something that the caller cannot do without.
 func must[T any](q query, symbol string, fn func() (T, nvml.Return)) (T, error) {
 	return library.Ask(q.ctx, q.session.driver, library.Call{On: q.on, Name: symbol, Limit: q.limit}, fn)
 }
 
-// may asks for something that a GPU or a driver may not report; then the answer is the zero value.
+// may asks for something that a GPU or a driver may not report, as library.Facts say; then the answer is the zero value.
 func may[T any](q query, symbol string, fn func() (T, nvml.Return)) (T, bool, error) {
 	value, err := must(q, symbol, fn)
-	var unsupported *gpu.UnsupportedError
-	if errors.As(err, &unsupported) {
+	if absent, later := library.Absent(q.ctx, symbol, err); absent {
+		if later && q.incomplete != nil {
+			*q.incomplete = true
+		}
 		var none T
 		return none, false, nil
 	}
 	return value, err == nil, err
 }
 
+// alive returns nil when the GPU responds. The answer is not used: a board without it is as alive as any.
+func (q query) alive() error {
+	_, _, err := may(q, "nvmlDeviceGetPerformanceState", q.device.GetPerformanceState)
+	return err
+}
+
+// minorNumber is the function that names the GPU's device node.
+const minorNumber = "nvmlDeviceGetMinorNumber"
+
+// readIdentity reads what identifies the GPU, and how it is reached.
 func readIdentity(q query, g *gpu.GPU) error {
 	uuid, err := must(q, "nvmlDeviceGetUUID", q.device.GetUUID)
 	if err != nil {
@@ -166,16 +191,22 @@ func readIdentity(q query, g *gpu.GPU) error {
 		return err
 	}
 	g.PCI.BusID = fmt.Sprintf("%04x:%02x:%02x.0", pci.Domain, pci.Bus, pci.Device)
-	g.Minor, err = must(q, "nvmlDeviceGetMinorNumber", q.device.GetMinorNumber)
+	if err := q.alive(); err != nil {
+		return err
+	}
+	minor, known, err := may(q, minorNumber, q.device.GetMinorNumber)
+	if g.Minor = minor; !known {
+		g.Minor = gpu.UnknownMinor
+	}
 	return err
 }
 
 func readProduct(q query, g *gpu.GPU) error {
-	name, err := must(q, "nvmlDeviceGetName", q.device.GetName)
+	name, _, err := may(q, "nvmlDeviceGetName", q.device.GetName)
 	if err != nil {
 		return err
 	}
-	capability, err := must(q, "nvmlDeviceGetCudaComputeCapability", func() (computeCapability, nvml.Return) {
+	capability, known, err := may(q, "nvmlDeviceGetCudaComputeCapability", func() (computeCapability, nvml.Return) {
 		major, minor, ret := q.device.GetCudaComputeCapability()
 		return computeCapability{major, minor}, ret
 	})
@@ -199,14 +230,17 @@ func readProduct(q query, g *gpu.GPU) error {
 	}
 	g.Product = gpu.Product{
 		Name: strings.TrimSpace(name), Brand: library.BrandName(brand),
-		Architecture:      library.ArchitectureName(architecture, capability.major, capability.minor),
-		ComputeCapability: capability.String(), MIGCapable: mig,
+		Architecture: library.ArchitectureName(architecture, capability.major, capability.minor),
+		MIGCapable:   mig,
+	}
+	if known {
+		g.Product.ComputeCapability = capability.String()
 	}
 	return nil
 }
 
 func readCapacity(q query, g *gpu.GPU) error {
-	memory, err := must(q, "nvmlDeviceGetMemoryInfo", q.device.GetMemoryInfo)
+	memory, err := readMemory(q, g)
 	if err != nil {
 		return err
 	}
@@ -222,9 +256,23 @@ func readCapacity(q query, g *gpu.GPU) error {
 		// The profile of the largest GPU instance leaves out the multiprocessors that no GPU instance has.
 		engines.Multiprocessors = uint32(cores) / per //nolint:gosec // NVML counts in 32 bits
 	}
-	engines.MemoryBytes = memory.Total
+	engines.MemoryBytes = memory
 	g.Capacity = engines
 	return nil
+}
+
+// readMemory reads the GPU's memory in bytes, 0 where the driver does not report it. A GPU that does not support the question has none of its
+// own.
+func readMemory(q query, g *gpu.GPU) (uint64, error) {
+	const symbol = "nvmlDeviceGetMemoryInfo"
+	memory, err := must(q, symbol, q.device.GetMemoryInfo)
+	absent, later := library.Absent(q.ctx, symbol, err)
+	if !absent {
+		return memory.Total, err
+	}
+	g.UnifiedMemory = !later
+	*q.incomplete = *q.incomplete || later
+	return 0, nil
 }
 
 // largestProfiles are the GPU instance profiles that span a whole GPU, on one model or another.
@@ -239,7 +287,7 @@ func readEngines(q query, migCapable bool) (gpu.Capacity, error) {
 		return gpu.Capacity{}, nil
 	}
 	for _, profile := range largestProfiles {
-		info, known, err := may(q, "nvmlDeviceGetGpuInstanceProfileInfo", func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
+		info, known, err := may(q, profileInfo, func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
 			info, ret := q.device.GetGpuInstanceProfileInfo(profile)
 			return info, absentProfile(ret)
 		})

@@ -26,7 +26,9 @@ type fakeDriver struct {
 	// absent symbols are not in the library; calling one is what kills a process.
 	absent map[string]bool
 	calls  map[string]int
-	gpus   []*fakeGPU
+	// returns are the codes of single calls, by symbol.
+	returns map[string]nvml.Return
+	gpus    []*fakeGPU
 }
 
 // newFakeDriver has that many H100s.
@@ -56,7 +58,7 @@ func (d *fakeDriver) call(symbol string) nvml.Return {
 	case !d.loaded:
 		return nvml.ERROR_DRIVER_NOT_LOADED
 	}
-	return nvml.SUCCESS
+	return d.returns[symbol]
 }
 
 func (d *fakeDriver) count(symbol string) int {
@@ -230,6 +232,10 @@ func (g *fakeGPU) GetCudaComputeCapability() (int, int, nvml.Return) {
 
 func (g *fakeGPU) GetMemoryInfo() (nvml.Memory, nvml.Return) {
 	return nvml.Memory{Total: 81559 << 20}, g.call("nvmlDeviceGetMemoryInfo")
+}
+
+func (g *fakeGPU) GetPerformanceState() (nvml.Pstates, nvml.Return) {
+	return nvml.PSTATE_0, g.call("nvmlDeviceGetPerformanceState")
 }
 
 func (g *fakeGPU) GetNumGpuCores() (int, nvml.Return) {

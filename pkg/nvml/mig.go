@@ -23,13 +23,20 @@ type profile struct {
 // ampere is the compute capability's first number of the boards whose MIG mode changes with a reset.
 const ampere = 8
 
-// readMIG asks a GPU how it can be partitioned, which stays the same, and how it is now.
+// profileInfo is the function that describes a profile.
+const profileInfo = "nvmlDeviceGetGpuInstanceProfileInfo"
+
+// readMIG asks a GPU how it can be partitioned, which stays the same, and how it is now. Without one of its profiles none is known: GPU
+// instances are found by their profiles, so that a GPU in MIG mode cannot be used then.
 func readMIG(q query, b *board) error {
 	if !b.facts.Product.MIGCapable {
 		return nil
 	}
+	missing := false
+	profiles := q
+	profiles.incomplete = &missing
 	for index := range nvml.GPU_INSTANCE_PROFILE_COUNT {
-		p, known, err := readProfile(q, index, b.facts.Capacity.MemoryBytes)
+		p, known, err := readProfile(profiles, index, b.facts.Capacity.MemoryBytes)
 		if err != nil {
 			return err
 		}
@@ -37,16 +44,22 @@ func readMIG(q query, b *board) error {
 			b.profiles = append(b.profiles, p)
 		}
 	}
+	if missing {
+		b.profiles, b.incomplete = nil, true
+	}
 	if err := q.refreshMIG(b); err != nil {
 		return err
 	}
 	b.mode = b.facts.MIG.Mode.Enabled
+	if missing && b.mode {
+		return fmt.Errorf("reading the MIG profiles of %s, which is in MIG mode: the driver does not report one of them: %w", q.on, gpu.ErrNotFound)
+	}
 	return nil
 }
 
 // readProfile asks for one of NVML's profiles; false where the GPU or the driver has none such.
 func readProfile(q query, index int, memory uint64) (p profile, known bool, err error) {
-	p.info, known, err = may(q, "nvmlDeviceGetGpuInstanceProfileInfo", func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
+	p.info, known, err = may(q, profileInfo, func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
 		info, ret := q.device.GetGpuInstanceProfileInfo(index)
 		return info, absentProfile(ret)
 	})
@@ -61,7 +74,8 @@ func readProfile(q query, index int, memory uint64) (p profile, known bool, err 
 		return p, false, err
 	}
 	name, err := profileName(q, index, &p.info, memory)
-	if err != nil {
+	if err != nil || name == "" {
+		*q.incomplete = true
 		return p, false, err
 	}
 	p.facts = gpu.MIGProfile{
@@ -87,8 +101,9 @@ func absentProfile(ret nvml.Return) nvml.Return {
 }
 
 // profileName asks the driver for the name of a profile. Drivers that do not report it have the profiles whose names NVIDIA's
-// library computes.
+// library computes from the memory of the GPU. The name is empty where it cannot.
 func profileName(q query, index int, info *nvml.GpuInstanceProfileInfo, memory uint64) (string, error) {
+	q.incomplete = nil // a computed name is as good
 	named, known, err := may(q, "nvmlDeviceGetGpuInstanceProfileInfoV", func() (nvml.GpuInstanceProfileInfo_v2, nvml.Return) {
 		info, ret := q.device.GetGpuInstanceProfileInfoV(index).V2()
 		return info, absentProfile(ret)
@@ -108,8 +123,8 @@ func profileName(q query, index int, info *nvml.GpuInstanceProfileInfo, memory u
 	}
 	computed, err := device.New(q.session.lib).NewMigProfile(index, index, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED,
 		info.MemorySizeMB, memory)
-	if err != nil {
-		return "", fmt.Errorf("naming MIG profile %d on %s: %w", info.Id, q.on, err)
+	if err != nil || memory == 0 {
+		return "", nil //nolint:nilerr // a profile that NVIDIA's library does not know either
 	}
 	return computed.String(), nil
 }

@@ -153,7 +153,11 @@ func (q query) identify(b *board, on bool) error {
 	if err != nil {
 		return err
 	}
-	minor, err := must(q, "nvmlDeviceGetMinorNumber", handle.GetMinorNumber)
+	minor, err := must(q, minorNumber, handle.GetMinorNumber) // one that is only unknown now may have changed
+	var unsupported *gpu.UnsupportedError
+	if errors.As(err, &unsupported) {
+		minor, err = gpu.UnknownMinor, nil
+	}
 	if err == nil {
 		b.device, b.facts.Minor, b.mode = handle, minor, on
 	}

@@ -53,6 +53,14 @@ func (session) KernelModule() string { return "580.95.05" }
 
 func (session) PCI(busID string) gpu.PCI { return gpu.PCI{BusID: busID, NUMANode: -1} }
 
+func (session) GPUMinor(busID string) (int, error) {
+	return 0, fmt.Errorf("finding the minor number of %s: %w", busID, gpu.ErrNotFound)
+}
+
+func (session) SystemMemory() (uint64, error) {
+	return 0, fmt.Errorf("reading the system's memory: %w", gpu.ErrNotFound)
+}
+
 func (session) Driver(ctx context.Context) (gpu.Driver, error) {
 	return gpu.Driver{Version: "580.95.05", CUDAVersion: "13.0"}, ctx.Err()
 }

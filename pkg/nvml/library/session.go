@@ -89,13 +89,17 @@ func (s *Session) Gate() *Gate { return s.gate }
 // Deadline is the time that one call has.
 func (s *Session) Deadline() time.Duration { return s.deadline }
 
-// Driver returns the versions of driver and CUDA.
+// Driver returns the versions of driver and CUDA; the latter is empty where the driver does not report it.
 func (s *Session) Driver(ctx context.Context) (gpu.Driver, error) {
 	version, err := Ask(ctx, s, s.onDriver("nvmlSystemGetDriverVersion"), s.lib.SystemGetDriverVersion)
 	if err != nil {
 		return gpu.Driver{}, err
 	}
-	cuda, err := Ask(ctx, s, s.onDriver("nvmlSystemGetCudaDriverVersion"), s.lib.SystemGetCudaDriverVersion)
+	const symbol = "nvmlSystemGetCudaDriverVersion"
+	cuda, err := Ask(ctx, s, s.onDriver(symbol), s.lib.SystemGetCudaDriverVersion)
+	if absent, _ := Absent(ctx, symbol, err); absent {
+		return gpu.Driver{Version: version}, nil
+	}
 	if err != nil {
 		return gpu.Driver{}, err
 	}

@@ -78,7 +78,7 @@ func (d *Driver) Open(ctx context.Context) error {
 	}
 	d.nvml, err = library.Ask(ctx, session, library.Call{On: library.WholeDriver, Name: "nvmlSystemGetNVMLVersion", Limit: d.opts.Deadline},
 		d.lib.SystemGetNVMLVersion)
-	if fatal(ctx, err) != nil {
+	if library.Fatal(ctx, err) != nil {
 		return errors.Join(err, d.Close())
 	}
 	return nil
@@ -178,31 +178,23 @@ func valueAs[T any](ctx context.Context, g *device, question, symbol string, fn 
 	if errors.As(err, &unsupported) {
 		g.unsupported[question] = true
 	}
-	return answer, err == nil, fatal(ctx, err)
+	return answer, err == nil, library.Fatal(ctx, err)
 }
 
 // passing is value for a device that may be gone the next moment, whose answers say nothing about the next one.
 func passing[T any](ctx context.Context, g *device, symbol string, fn func() (T, nvml.Return)) (answer T, ok bool, err error) {
 	answer, err = must(ctx, g, symbol, fn)
-	return answer, err == nil, fatal(ctx, err)
+	return answer, err == nil, library.Fatal(ctx, err)
 }
 
 // must asks for something that there is.
 func must[T any](ctx context.Context, g *device, symbol string, fn func() (T, nvml.Return)) (T, error) {
 	g.calls++
 	answer, err := library.Ask(ctx, g.driver.session, library.Call{On: g.on, Name: symbol, Limit: g.driver.opts.Deadline}, fn)
-	if fatal(ctx, err) != nil {
+	if library.Fatal(ctx, err) != nil {
 		g.rotation.last = nil // it may be old when the GPU answers again
 	}
 	return answer, err
-}
-
-// fatal returns an error that concerns more than one value, and nil for any other.
-func fatal(ctx context.Context, err error) error {
-	if errors.Is(err, gpu.ErrTimeout) || errors.Is(err, gpu.ErrLost) || errors.Is(err, gpu.ErrDriverNotLoaded) || ctx.Err() != nil {
-		return err
-	}
-	return nil
 }
 
 // none is the answer of functions that only do something.

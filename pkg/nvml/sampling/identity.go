@@ -101,10 +101,14 @@ func (g *device) identify(ctx context.Context) error {
 		return err
 	}
 	id.PCIBusID = fmt.Sprintf("%04x:%02x:%02x.0", pci.Domain, pci.Bus, pci.Device)
-	if id.Minor, err = must(ctx, g, "nvmlDeviceGetMinorNumber", handle.GetMinorNumber); err != nil {
+	minor, known, err := value(ctx, g, "nvmlDeviceGetMinorNumber", handle.GetMinorNumber)
+	if err != nil {
 		return err
 	}
-	name, err := must(ctx, g, "nvmlDeviceGetName", handle.GetName)
+	if known {
+		id.Device = fmt.Sprintf("nvidia%d", minor)
+	}
+	name, _, err := value(ctx, g, "nvmlDeviceGetName", handle.GetName)
 	if err != nil {
 		return err
 	}
@@ -120,23 +124,27 @@ func (g *device) identify(ctx context.Context) error {
 func (g *device) describe(ctx context.Context) error {
 	id := &g.identity
 	type version struct{ major, minor int }
-	capability, _, err := value(ctx, g, "nvmlDeviceGetCudaComputeCapability", func() (version, nvml.Return) {
+	capability, versioned, err := value(ctx, g, "nvmlDeviceGetCudaComputeCapability", func() (version, nvml.Return) {
 		major, minor, ret := g.handle.GetCudaComputeCapability()
 		return version{major, minor}, ret
 	})
 	if err != nil {
 		return err
 	}
-	brand, _, err := value(ctx, g, "nvmlDeviceGetBrand", g.handle.GetBrand)
+	brand, known, err := value(ctx, g, "nvmlDeviceGetBrand", g.handle.GetBrand)
 	if err != nil {
 		return err
 	}
-	architecture, _, err := value(ctx, g, "nvmlDeviceGetArchitecture", g.handle.GetArchitecture)
+	if known {
+		id.Brand = library.BrandName(brand)
+	}
+	architecture, known, err := value(ctx, g, "nvmlDeviceGetArchitecture", g.handle.GetArchitecture)
 	if err != nil {
 		return err
 	}
-	id.Brand = library.BrandName(brand)
-	id.Architecture = library.ArchitectureName(architecture, capability.major, capability.minor)
+	if known || versioned {
+		id.Architecture = library.ArchitectureName(architecture, capability.major, capability.minor)
+	}
 	if id.Serial, _, err = value(ctx, g, "nvmlDeviceGetSerial", g.handle.GetSerial); err != nil {
 		return err
 	}

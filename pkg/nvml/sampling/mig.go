@@ -10,6 +10,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/metrics"
+	"github.com/prism-gpu/prism/pkg/nvml/library"
 )
 
 // maxCallsPerMIG is how many calls a round may take for each MIG device, beyond maxCalls: its handle, UUID, GPU instance, compute instance,
@@ -23,13 +24,20 @@ type migDevice struct {
 	facts  metrics.MIGDevice
 }
 
-// migMode reports whether the MIG mode is on.
+// migMode reports whether the MIG mode is on. It is off where the GPU has none; any other error leaves that open.
 func (g *device) migMode(ctx context.Context) (bool, error) {
-	mode, ok, err := value(ctx, g, "nvmlDeviceGetMigMode", func() (int, nvml.Return) {
+	const symbol = "nvmlDeviceGetMigMode"
+	if g.unsupported[symbol] {
+		return false, nil
+	}
+	mode, err := must(ctx, g, symbol, func() (int, nvml.Return) {
 		current, _, ret := g.handle.GetMigMode()
 		return current, ret
 	})
-	return ok && mode == nvml.DEVICE_MIG_ENABLE, err
+	if g.unsupported[symbol], _ = library.Absent(ctx, symbol, err); g.unsupported[symbol] {
+		return false, nil
+	}
+	return mode == nvml.DEVICE_MIG_ENABLE, err
 }
 
 // MIGDevices begins a round: it lists the GPU's MIG devices, without values, and returns the GPU as it is now. One call where the MIG mode
@@ -59,8 +67,11 @@ func (d *Driver) MIGDevices(ctx context.Context, id gpu.UUID) (identity metrics.
 func (g *device) begin(ctx context.Context) error {
 	g.calls = 0
 	mode, err := g.migMode(ctx)
+	if fatal := library.Fatal(ctx, err); fatal != nil {
+		return fatal
+	}
 	if err != nil {
-		return err
+		mode = g.identity.MIGMode // as it was: without an answer it is not another one
 	}
 	if mode != g.identity.MIGMode {
 		if err := g.renew(ctx); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/metrics"
+	"github.com/prism-gpu/prism/pkg/nvml/library"
 )
 
 // maxCalls is how many calls a round on a GPU may take, those for its MIG devices left out. What is read by rotation gets what is left. A
@@ -195,7 +196,7 @@ func readMemory(ctx context.Context, g *device, handle nvml.Device, mig bool, ou
 				reading{metrics.FieldMemoryTotal, float64(m.Total)}, reading{metrics.FieldMemoryUsed, float64(m.Used)},
 				reading{metrics.FieldMemoryFree, float64(m.Free)}, reading{metrics.FieldMemoryReserved, float64(m.Reserved)}), nil
 		case !errors.As(err, &unsupported):
-			return out, fatal(ctx, err)
+			return out, library.Fatal(ctx, err)
 		case !mig:
 			g.unsupported[latest] = true
 		}

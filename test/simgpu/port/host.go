@@ -87,6 +87,22 @@ func (h *Host) PCI(busID string) gpu.PCI {
 	return gpu.PCI{BusID: busID, NUMANode: -1}
 }
 
+// GPUMinor returns the minor number of a GPU; gpu.ErrNotFound for another address.
+func (h *Host) GPUMinor(busID string) (int, error) {
+	for _, id := range h.node.Identities() {
+		if id.PCI.String() == busID {
+			return id.Minor, nil
+		}
+	}
+	return 0, fmt.Errorf("finding the minor number of %s: %w", busID, gpu.ErrNotFound)
+}
+
+// systemMemory is the memory of every Host.
+const systemMemory = 128 << 30
+
+// SystemMemory returns the memory of the machine.
+func (h *Host) SystemMemory() (uint64, error) { return systemMemory, nil }
+
 // MIGNodes returns the device nodes of a GPU instance and of one of its compute instances; gpu.ErrNotFound if
 // they do not exist.
 func (h *Host) MIGNodes(gpuMinor, gi, ci int) ([]hostfs.CharDevice, error) {

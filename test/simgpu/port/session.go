@@ -98,7 +98,7 @@ func (s *Session) GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) {
 
 // gpuAt describes a GPU. With an error it has the identity alone.
 func (s *Session) gpuAt(ctx context.Context, index int) (gpu.GPU, error) {
-	const symbol = "nvmlDeviceGetMemoryInfo"
+	const symbol = "nvmlDeviceGetPerformanceState"
 	handle, err := s.session.ByIndex(index)
 	if err != nil {
 		return gpu.GPU{}, asError("nvmlDeviceGetHandleByIndex_v2", err)

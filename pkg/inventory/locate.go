@@ -1,0 +1,37 @@
+package inventory
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// locate adds what the host knows of the GPUs. One whose device node is not known is a fault: no container could use it.
+func (i *Inventory) locate(found []gpu.GPU, faults []gpu.Fault) ([]gpu.GPU, []gpu.Fault) {
+	located, broken := make([]gpu.GPU, 0, len(found)), slices.Clone(faults)
+	for _, g := range found {
+		g.PCI = i.opts.Host.PCI(g.PCI.BusID)
+		g.MemoryLimits = g.MemoryLimits && i.opts.MemoryLimits
+		if err := i.complete(&g); err != nil {
+			broken = append(broken, gpu.Fault{Index: g.Index, UUID: g.UUID, BusID: g.PCI.BusID, Err: err})
+			continue
+		}
+		located = append(located, g)
+	}
+	return located, broken
+}
+
+// complete asks the host for what the driver's library does not report. Memory that is not known is left at 0.
+func (i *Inventory) complete(g *gpu.GPU) (err error) {
+	if g.UnifiedMemory && g.Capacity.MemoryBytes == 0 {
+		g.Capacity.MemoryBytes, _ = i.opts.Host.SystemMemory() // an unknown size is 0
+	}
+	if g.Minor != gpu.UnknownMinor {
+		return nil
+	}
+	if g.Minor, err = i.opts.Host.GPUMinor(g.PCI.BusID); err != nil {
+		return fmt.Errorf("its device node is not known: NVML does not report its minor number, and %w", err)
+	}
+	return nil
+}

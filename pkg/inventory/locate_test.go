@@ -1,0 +1,40 @@
+package inventory
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// TestRefresh_FactsOfTheSystem_WhereTheDriverHasNone: the minor number, without which a GPU is a fault, and the memory of a GPU without its own.
+func TestRefresh_FactsOfTheSystem_WhereTheDriverHasNone(t *testing.T) {
+	t.Parallel()
+	m := newMachine()
+	m.gpus[0].Minor, m.gpus[0].UnifiedMemory = gpu.UnknownMinor, true
+	m.gpus[1].Minor = gpu.UnknownMinor
+	m.minors, m.memory = map[string]int{"0000:3b:00.0": 7}, 119<<30
+	i := newInventory(m)
+	require.NoError(t, i.Refresh(t.Context()))
+	node := i.Current().Node
+	require.Len(t, node.GPUs, 1)
+	assert.Equal(t, 7, node.GPUs[0].Minor)
+	assert.Equal(t, uint64(119<<30), node.GPUs[0].Capacity.MemoryBytes)
+	require.Len(t, node.Faults, 1)
+	assert.Equal(t, gpu.UUID("GPU-22222222-bbbb"), node.Faults[0].UUID)
+	assert.Equal(t, "0000:5b:00.0", node.Faults[0].BusID)
+	require.EqualError(t, node.Faults[0].Err, "its device node is not known: NVML does not report its minor number, and no such GPU: not found")
+
+	m.change(func(m *machine) {
+		m.minors["0000:5b:00.0"], m.memory = 3, 0
+		m.gpus[1].Capacity.MemoryBytes = 1 << 30
+	})
+	require.NoError(t, i.Refresh(t.Context()))
+	node = i.Current().Node
+	require.Len(t, node.GPUs, 2)
+	assert.Zero(t, node.GPUs[0].Capacity.MemoryBytes, "not known")
+	assert.Equal(t, 3, node.GPUs[1].Minor)
+	assert.Equal(t, uint64(1<<30), node.GPUs[1].Capacity.MemoryBytes)
+}
