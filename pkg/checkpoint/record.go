@@ -167,6 +167,8 @@ type Step struct {
 	Last bool `json:"-"`
 	// CDIDevice is the name of the device in the claim's CDI spec. Edits has it; it is not stored.
 	CDIDevice string `json:"-"`
+	// ClaimUID is the claim's. Edits has it; it is not stored.
+	ClaimUID string `json:"-"`
 
 	unknown unknownKeys
 }

@@ -242,7 +242,7 @@ const defaultStateParent = "/var/lib"
 // ProgramsDir is where programs are that the container runtime executes on the host.
 func (p *Plugin) ProgramsDir() string { return filepath.Join(p.Paths.StateDir, "programs") }
 
-// HookSocket is where prism-hook requests memory limits of the newest process.
+// HookSocket is where prism-hook requests memory limits of the newest process, and reports the containers that it fails.
 func (p *Plugin) HookSocket() string { return filepath.Join(p.RunDir(), "hook.sock") }
 
 // ToolsDir has the installed versions of the profiler.

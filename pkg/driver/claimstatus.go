@@ -2,6 +2,7 @@ package driver
 
 import (
 	"errors"
+	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -28,7 +29,10 @@ type ClaimStatus struct {
 }
 
 // Prepared says of every device which GPU it is.
-func (s ClaimStatus) Prepared(r *checkpoint.Record) {
+func (s ClaimStatus) Prepared(r *checkpoint.Record) { s.ContainerRefused(r, "", "") }
+
+// ContainerRefused is Prepared where a container with the device of that name in the CDI spec is not started, for this reason.
+func (s ClaimStatus) ContainerRefused(r *checkpoint.Record, device, why string) {
 	node := s.Node()
 	extra := make([]map[string]any, len(r.Results))
 	if s.StepData != nil {
@@ -48,6 +52,9 @@ func (s ClaimStatus) Prepared(r *checkpoint.Record) {
 		if result.Profiled {
 			devices[i].Profile = profile
 		}
+	}
+	if at := slices.Index(r.CDI.Devices, device); at >= 0 {
+		devices[at].Refused = why
 	}
 	s.Statuses.Ready(kube.Claim{Namespace: r.Claim.Namespace, Name: r.Claim.Name, UID: types.UID(r.Claim.UID)}, devices)
 }

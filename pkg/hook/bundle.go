@@ -53,12 +53,21 @@ type config struct {
 	} `json:"root"`
 	// Annotations name the container and the pod.
 	Annotations map[string]string `json:"annotations"`
+	Mounts      []mount           `json:"mounts"`
 	Hooks       struct {
 		CreateRuntime []struct {
 			Path string   `json:"path"`
 			Args []string `json:"args"`
 		} `json:"createRuntime"`
 	} `json:"hooks"`
+}
+
+// mount is one of the container's, in the order in which the runtime mounts them.
+type mount struct {
+	Destination string   `json:"destination"`
+	Type        string   `json:"type"`
+	Source      string   `json:"source"`
+	Options     []string `json:"options"`
 }
 
 // readBundle reads the file config.json in the bundle. Nothing else in the bundle is opened, and no link is followed to it.

@@ -1,15 +1,33 @@
 package hook
 
 import (
+	"encoding/json"
 	"fmt"
+	"net"
 	"strings"
+	"time"
 
 	"github.com/prism-gpu/prism/pkg/hook/protocol"
 )
 
-// exclusive fails a container that has the mark of another device than that of this name. A tenant that sets such a variable fails its own
-// container; it cannot take away those of CDI, which the runtime sets after the pod's.
-func (p Program) exclusive(device string) error {
+// client is what the arguments of exclusive say of the MPS share that the container has.
+type client struct {
+	limit
+	// shm is the host's path of the file system that MPS clients have as /dev/shm, shmSize its size in bytes.
+	shm     string
+	shmSize uint64
+}
+
+func parseClient(args []string) (c client, err error) {
+	flags := newFlags(Exclusive)
+	c.flags(flags)
+	flags.StringVar(&c.shm, "shm", "", "directory of the host that MPS clients have as /dev/shm")
+	flags.Uint64Var(&c.shmSize, "shm-size", 0, "size of that directory in bytes")
+	return c, parse(flags, args)
+}
+
+// exclusive fails a container that must not use the MPS share as it is, and has the plugin repeat why in the status of the claim.
+func (p Program) exclusive(of client) error {
 	s, err := p.state()
 	if err != nil {
 		return err
@@ -18,8 +36,20 @@ func (p Program) exclusive(device string) error {
 	if err != nil {
 		return err
 	}
+	if err = config.otherDevice(of.Device); err == nil {
+		err = bounded(func() error { return p.keepShm(s, config, of) })
+	}
+	if err != nil {
+		report(of.limit, config.container(profiling{}), err)
+	}
+	return err
+}
+
+// otherDevice refuses a container that has the mark of another device than that of this name. A tenant that sets such a variable fails its own
+// container; it cannot take away those of CDI, which the runtime sets after the pod's.
+func (c *config) otherDevice(device string) error {
 	own := protocol.Mark(device)
-	for _, variable := range config.Process.Env {
+	for _, variable := range c.Process.Env {
 		name, kind, _ := strings.Cut(variable, "=")
 		if protocol.IsMark(name) && name != own {
 			return fmt.Errorf("a container that uses a GPU with MPS cannot use another GPU, MIG device or share, "+
@@ -27,4 +57,25 @@ func (p Program) exclusive(device string) error {
 		}
 	}
 	return nil
+}
+
+// reportTime bounds how long the plugin is waited for. Without it the refusal is in the events of the pod alone.
+const reportTime = 2 * time.Second
+
+// report sends why the container is refused to the plugin.
+func report(to limit, of about, why error) {
+	line, err := json.Marshal(protocol.Refusal{
+		LimitedDevice: to.LimitedDevice, Refused: fmt.Sprintf("container %.64q of pod %.256q: %v", of.container, of.pod, why),
+	})
+	if err != nil {
+		return
+	}
+	connection, err := net.DialTimeout("unix", to.socket, reportTime)
+	if err != nil {
+		return
+	}
+	defer func() { _ = connection.Close() }()
+	if err := connection.SetDeadline(time.Now().Add(reportTime)); err == nil {
+		_, _ = connection.Write(append(line, '\n'))
+	}
 }

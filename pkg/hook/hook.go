@@ -12,7 +12,7 @@ import (
 
 // The subcommands.
 const (
-	// Exclusive fails a container that has another device besides the named one.
+	// Exclusive fails a container that has another device besides the named one, or a /dev/shm of its own that is too small.
 	Exclusive = "exclusive"
 	// MemoryLimit has the plugin limit the GPU memory of the container, and fails it without.
 	MemoryLimit = "memory-limit"
@@ -38,14 +38,13 @@ func (p Program) Run(args []string) error {
 	if len(args) == 0 {
 		return fmt.Errorf("no subcommand; supported values: %s, %s, %s", Exclusive, MemoryLimit, Profile)
 	}
-	flags := newFlags(args[0])
 	switch args[0] {
 	case Exclusive:
-		device := deviceFlag(flags)
-		if err := parse(flags, args[1:]); err != nil {
+		client, err := parseClient(args[1:])
+		if err != nil {
 			return err
 		}
-		return p.exclusive(*device)
+		return p.exclusive(client)
 	case MemoryLimit:
 		limit, err := parseLimit(args[1:])
 		if err != nil {
@@ -64,23 +63,23 @@ func newFlags(subcommand string) *flag.FlagSet {
 	return flags
 }
 
-func deviceFlag(flags *flag.FlagSet) *string {
-	return flags.String("device", "", "name of the device in the CDI spec")
-}
-
 // limit is what the arguments of memory-limit say.
 type limit struct {
 	socket string
 	protocol.LimitedDevice
 }
 
-func parseLimit(args []string) (limit, error) {
+// flags adds those for the fields to the flags of a subcommand.
+func (l *limit) flags(flags *flag.FlagSet) {
+	flags.StringVar(&l.socket, "socket", "", "socket of the kubelet plugin")
+	flags.StringVar(&l.Claim, "claim", "", "UID of the claim")
+	flags.StringVar(&l.Device, "device", "", "name of the device in the CDI spec")
+}
+
+func parseLimit(args []string) (l limit, err error) {
 	flags := newFlags(MemoryLimit)
-	device := deviceFlag(flags)
-	socket := flags.String("socket", "", "socket of the kubelet plugin")
-	claim := flags.String("claim", "", "UID of the claim")
-	err := parse(flags, args)
-	return limit{*socket, protocol.LimitedDevice{Claim: *claim, Device: *device}}, err
+	l.flags(flags)
+	return l, parse(flags, args)
 }
 
 // parse reads the flags of a subcommand, all of which are required.

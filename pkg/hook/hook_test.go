@@ -35,8 +35,13 @@ func bundleOf(t *testing.T, env ...string) string {
 	return dir
 }
 
+// exclusiveArgs are the arguments for a device whose clients share 1 GiB in a directory.
+func exclusiveArgs(socket, shm string) []string {
+	return []string{"exclusive", "--socket", socket, "--claim", "uid", "--device", device, "--shm", shm, "--shm-size", "1073741824"}
+}
+
 func exclusive(stdin string) error {
-	return hook.Program{Stdin: strings.NewReader(stdin)}.Run([]string{"exclusive", "--device", device})
+	return hook.Program{Stdin: strings.NewReader(stdin)}.Run(exclusiveArgs("/run/no.sock", "/run/shm"))
 }
 
 func TestExclusive_OtherMark_Refused(t *testing.T) {
@@ -161,8 +166,9 @@ func TestRun_InvalidArguments_Refused(t *testing.T) {
 	}{
 		"none":               {nil, "no subcommand; supported values: exclusive, memory-limit, profile"},
 		"unknown subcommand": {[]string{"run"}, `unknown subcommand "run"; supported values: exclusive, memory-limit, profile`},
-		"no device":          {[]string{"exclusive"}, "exclusive: -device: required"},
-		"unknown flag":       {[]string{"exclusive", "--device", "d", "--claim", "c"}, "exclusive: flag provided but not defined: -claim"},
+		"no device":          {[]string{"exclusive", "--socket", "s", "--claim", "c", "--shm", "d"}, "exclusive: -device: required"},
+		"no size":            {[]string{"exclusive", "--shm-size", "1Gi"}, `exclusive: invalid value "1Gi" for flag -shm-size: parse error`},
+		"unknown flag":       {[]string{"exclusive", "--device", "d", "--node", "n"}, "exclusive: flag provided but not defined: -node"},
 		"unknown argument":   {[]string{"exclusive", "--device", "d", "e"}, `exclusive: unknown argument "e"`},
 		"without a value":    {[]string{"exclusive", "--device"}, "exclusive: flag needs an argument: -device"},
 		"parts of a limit":   {[]string{"memory-limit", "--device", "d", "--claim", "c"}, "memory-limit: -socket: required"},

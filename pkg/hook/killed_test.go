@@ -101,7 +101,8 @@ func TestProgram_KilledWhereverItWaits_NothingLeft(t *testing.T) {
 	cgroup := filepath.Join(n.dir, "7", "cgroup")
 	require.NoError(t, syscall.Mkfifo(cgroup, 0o600))
 	before := n.files(t)
-	for _, args := range [][]string{{"exclusive", "--device", device}, limit} {
+	exclusive := exclusiveArgs(n.listener.Addr().String(), n.dir)
+	for _, args := range [][]string{exclusive, limit} {
 		command, stdin := n.start(t, args...)
 		_, err := io.WriteString(stdin, `{"id": "c", `) // the rest of the OCI state does not come
 		require.NoError(t, err)
@@ -115,7 +116,7 @@ func TestProgram_KilledWhereverItWaits_NothingLeft(t *testing.T) {
 		require.NoError(t, stdin.Close())
 		return command
 	}
-	require.NoError(t, start("exclusive", "--device", device).Wait(), "it waits for nothing else")
+	require.NoError(t, start(exclusive...).Wait(), "it waits for nothing else")
 	command := start(limit...)
 	pipe, err := os.OpenFile(cgroup, os.O_WRONLY, 0) // until the program reads it
 	require.NoError(t, err)

@@ -31,21 +31,23 @@ type about struct {
 	static bool
 }
 
+// annotation is the first of these annotations that the container has; "" without one.
+func (c *config) annotation(names ...string) string {
+	for _, name := range names {
+		if value := c.Annotations[name]; value != "" {
+			return value
+		}
+	}
+	return ""
+}
+
 // container reads the annotations of containerd and CRI-O.
 func (c *config) container(of profiling) about {
-	annotation := func(names ...string) string {
-		for _, name := range names {
-			if value := c.Annotations[name]; value != "" {
-				return value
-			}
-		}
-		return ""
-	}
 	a := about{
 		claim: of.claim, node: of.node,
-		pod:       annotation("io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name"),
-		namespace: annotation("io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace"),
-		container: annotation("io.kubernetes.cri.container-name", "io.kubernetes.container.name"),
+		pod:       c.annotation("io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name"),
+		namespace: c.annotation("io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace"),
+		container: c.annotation("io.kubernetes.cri.container-name", "io.kubernetes.container.name"),
 	}
 	if len(c.Process.Args) > 0 {
 		a.process = path.Base(c.Process.Args[0])

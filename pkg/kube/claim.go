@@ -27,6 +27,8 @@ type Device struct {
 	Metrics *MetricsCondition
 	// Profile are conditions of a device whose claim is profiled, by their types of ProfileConditions.
 	Profile []Condition
+	// Refused is why a container with the prepared device is not started; empty where none was refused.
+	Refused string
 }
 
 // Condition is a condition of a device.

@@ -22,6 +22,8 @@ const (
 	ReasonPrepared = "Prepared"
 	// ReasonPrepareFailed is the reason of status False; the message is the error.
 	ReasonPrepareFailed = "PrepareFailed"
+	// ReasonContainerRefused is the reason of status False of a device that is prepared, and with which a container must not start.
+	ReasonContainerRefused = "ContainerRefused"
 
 	// ConditionMetricsReady is the condition of devices whose claim has a GPUMetricsConfig.
 	ConditionMetricsReady = "GPUMetricsReady"
@@ -141,8 +143,11 @@ func (s *Statuses) entry(claim *resourceapi.ResourceClaim, d Device) resourceapi
 // conditions are the conditions of a device of a report. A transition time is kept while the status is the same.
 func (s *Statuses) conditions(current resourceapi.AllocatedDeviceStatus, d Device, r *report) []metav1.Condition {
 	ready := metav1.Condition{Type: ConditionReady, Status: metav1.ConditionTrue, Reason: ReasonPrepared, Message: r.message}
-	if !r.ready {
+	switch {
+	case !r.ready:
 		ready.Status, ready.Reason = metav1.ConditionFalse, ReasonPrepareFailed
+	case d.Refused != "":
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, ReasonContainerRefused, d.Refused
 	}
 	all := []metav1.Condition{ready}
 	if m := d.Metrics; m != nil {

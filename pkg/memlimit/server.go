@@ -31,6 +31,8 @@ type Server struct {
 	Driver func() (gpu.MemoryLimiter, error)
 	// Cgroup returns this process's path of the directory of a cgroup of the host.
 	Cgroup func(path string) (string, error)
+	// Refused is called for the record and the device of a container that prism-hook has failed, with the reason.
+	Refused func(r *checkpoint.Record, device, why string)
 	// Pause is between two attempts to serve, and between two checks that a process serves the socket; 0: 5 s.
 	Pause time.Duration
 }
@@ -120,16 +122,22 @@ func (s Server) serve(ctx context.Context, connection *net.UnixConn) {
 	if deadline, ok := ctx.Deadline(); ok && connection.SetDeadline(deadline) != nil {
 		return
 	}
-	var request protocol.LimitRequest
+	var request struct {
+		protocol.LimitRequest
+		Refused string `json:"refused"`
+	}
 	err := checkPeer(connection)
 	if err == nil {
 		err = read(connection, &request)
 	}
-	if errors.Is(err, io.EOF) && request.Claim == "" {
+	switch {
+	case errors.Is(err, io.EOF) && request.Claim == "":
 		return // another process has checked whether this one serves
-	}
-	if err == nil {
-		err = s.limit(ctx, request)
+	case err == nil && request.Refused != "":
+		s.refused(ctx, request.LimitedDevice, request.Refused)
+		return
+	case err == nil:
+		err = s.limit(ctx, request.LimitRequest)
 	}
 	logger := klog.FromContext(ctx).WithValues("claimUID", request.Claim, "device", request.Device, "cgroup", request.Cgroup)
 	var answer protocol.LimitAnswer
@@ -144,7 +152,19 @@ func (s Server) serve(ctx context.Context, connection *net.UnixConn) {
 	}
 }
 
-func read(connection *net.UnixConn, request *protocol.LimitRequest) error {
+// refused reports a container that prism-hook has failed. The claim may be unprepared by now.
+func (s Server) refused(ctx context.Context, of protocol.LimitedDevice, why string) {
+	logger := klog.FromContext(ctx).WithValues("claimUID", of.Claim, "device", of.Device, "reason", why)
+	record, err := s.Record(of.Claim)
+	if err != nil || record.State != checkpoint.Done {
+		logger.Error(err, "A container is refused, and its claim is not prepared")
+		return
+	}
+	logger.Info("A container is refused")
+	s.Refused(record, of.Device, why)
+}
+
+func read(connection *net.UnixConn, request any) error {
 	line, err := bufio.NewReaderSize(connection, protocol.MaxLine).ReadSlice('\n')
 	if err == nil {
 		err = json.Unmarshal(line, request)

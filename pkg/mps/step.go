@@ -29,12 +29,16 @@ type Step struct {
 	Needed func() bool
 	// Hook is the CDI hook of Prism with those arguments; nil where there is none.
 	Hook func(args ...string) *specs.Hook
+	// Socket is the host's path of the socket on which the hook reports a container that it refuses.
+	Socket string
 }
 
 // Where containers find the daemon.
 const (
 	pipeDir = "/run/prism/mps"
-	shmDir  = "/dev/shm"
+	// shmDir is /dev/shm in a spelling of its own: a runtime replaces a mount at the same text, and mounts this one over a volume that the pod
+	// has at /dev/shm. So the hook finds the volume, and leaves the container that or fails it.
+	shmDir = "/dev/.//shm"
 )
 
 // precheckTime is what the question to a service may take that was not asked yet. The GPU is locked meanwhile.
@@ -187,18 +191,20 @@ func (s Step) Find(ctx context.Context) ([]checkpoint.Step, error) {
 func (s Step) Names(recorded, found checkpoint.Step) bool { return s.Same(recorded, found) }
 
 // Edits has the containers of the device connect to the daemon, with the limits of the share. They may have no other device of this driver,
-// which the hook verifies: of two values of a variable a container gets one.
+// which the hook verifies: of two values of a variable a container gets one. Where the pod has a volume at /dev/shm the hook takes the clients'
+// off it.
 func (s Step) Edits(step checkpoint.Step) (cdi.Edits, error) {
 	wanted, err := claim.ParseMPS(step.Args)
 	if err != nil {
 		return cdi.Edits{}, err
 	}
 	dir := filepath.Join(s.Dir, string(wanted.Daemon))
+	shm := filepath.Join(dir, "shm")
 	edits := cdi.Edits{
 		Env: map[string]string{"CUDA_MPS_PIPE_DIRECTORY": pipeDir},
 		Mounts: []*specs.Mount{
 			mount(filepath.Join(dir, "client"), pipeDir, "ro"),
-			mount(filepath.Join(dir, "shm"), shmDir, "rw"),
+			mount(shm, shmDir, "rw"),
 		},
 	}
 	if wanted.MemoryMiB > 0 {
@@ -208,7 +214,9 @@ func (s Step) Edits(step checkpoint.Step) (cdi.Edits, error) {
 		edits.Env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = strconv.Itoa(wanted.ActiveThreadPercentage)
 	}
 	if s.Hook != nil {
-		if hook := s.Hook("exclusive", "--device", step.CDIDevice); hook != nil {
+		hook := s.Hook("exclusive", "--socket", s.Socket, "--claim", step.ClaimUID, "--device", step.CDIDevice,
+			"--shm", shm, "--shm-size", strconv.FormatInt(wanted.Default.ShmBytes, 10))
+		if hook != nil {
 			edits.Hooks, edits.Exclusive = []*specs.Hook{hook}, true
 		}
 	}

@@ -304,7 +304,8 @@ func TestEdits_Share_EnvironmentMountsAndHook(t *testing.T) {
 	t.Parallel()
 	step := newWorld(t).step()
 	of := use(2048, 25)
-	of.CDIDevice = "uid-gpu-a"
+	of.CDIDevice, of.ClaimUID = "uid-gpu-a", "uid"
+	step.Socket = "/run/hook.sock"
 	edits, err := step.Edits(of)
 	require.NoError(t, err)
 	mount := func(from, to, access string) *specs.Mount {
@@ -317,9 +318,11 @@ func TestEdits_Share_EnvironmentMountsAndHook(t *testing.T) {
 		Env: map[string]string{
 			"CUDA_MPS_PIPE_DIRECTORY": "/run/prism/mps", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=2048M", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25",
 		},
-		Mounts:    []*specs.Mount{mount("client", "/run/prism/mps", "ro"), mount("shm", "/dev/shm", "rw")},
+		Mounts:    []*specs.Mount{mount("client", "/run/prism/mps", "ro"), mount("shm", "/dev/.//shm", "rw")},
 		Exclusive: true,
-		Hooks:     []*specs.Hook{{HookName: "createRuntime", Path: "/prism-hook", Args: []string{"exclusive", "--device", "uid-gpu-a"}}},
+		Hooks: []*specs.Hook{{HookName: "createRuntime", Path: "/prism-hook", Args: []string{
+			"exclusive", "--socket", "/run/hook.sock", "--claim", "uid", "--device", "uid-gpu-a", "--shm", "/run/gpu.prism.dev/mps/aaaaaaaa/shm", "--shm-size", "1073741824",
+		}}},
 	}, edits)
 	edits, err = step.Edits(use(0, 0))
 	require.NoError(t, err)

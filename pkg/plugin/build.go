@@ -8,6 +8,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/gpu"
@@ -28,6 +29,8 @@ type Plugin struct {
 	profiles *profiling
 	// following writes the statuses of claims whose profiles have changed.
 	following func(ctx context.Context) error
+	// refused reports a container of a prepared claim that prism-hook has failed.
+	refused func(r *checkpoint.Record, device, why string)
 }
 
 // Build builds everything and serves nothing. It opens the node's files and inspects the driver once; a driver that does not answer is an
@@ -70,6 +73,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	serving := newServing(cfg, machine, layout, api, driverPorts{tx, followed, metrics, calls})
 	return &Plugin{
 		Core: core, layout: layout, statuses: statuses, profiles: profiles, serving: serving, following: following,
+		refused: reports.ContainerRefused,
 		leader: &leader{
 			locks: machine.State.Locks, layout: layout, intervals: core.Intervals, mps: core.MPS, reconciler: newReconciler(cfg, api, tx, metrics),
 			profiles: func(ctx context.Context) {

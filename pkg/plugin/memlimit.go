@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 
+	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/memlimit"
 )
@@ -29,12 +30,14 @@ func (m *Machine) memoryEdits() memlimit.Edits {
 	}
 }
 
-// serveLimits sets the limits that the runtime requests, until the context ends; none where the node has none.
-func (m *Machine) serveLimits(ctx context.Context) error {
-	if !limitsMemory(m.hook, m.adapters.Host) {
+// serveHook sets the limits that prism-hook requests, and reports the containers that it refuses, until the context ends; nothing without the
+// program.
+func (m *Machine) serveHook(ctx context.Context, refused func(r *checkpoint.Record, device, why string)) error {
+	if _, err := m.hook.Own(); err != nil {
 		return nil
 	}
 	return memlimit.Server{
 		Socket: m.cfg.HookSocket(), Record: m.State.Records.Load, Driver: m.Inventory.MemoryLimiter, Cgroup: m.adapters.Host.Cgroup,
+		Refused: refused,
 	}.Run(ctx)
 }

@@ -3,6 +3,8 @@ package plugin
 import (
 	"context"
 	"encoding/json"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +22,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/hook"
 	"github.com/prism-gpu/prism/pkg/hook/protocol"
 	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/test/fakes"
 	"github.com/prism-gpu/prism/test/simgpu/model"
 	"github.com/prism-gpu/prism/test/simgpu/port"
 )
@@ -99,7 +102,7 @@ func TestMachine_TimeSlicedShareWithMemory_LimitedByHook(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- m.serveLimits(ctx) }()
+	go func() { done <- m.serveHook(ctx, nil) }()
 	proc := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(proc, "7"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(proc, "7", "cgroup"), []byte("0::/kubepods/c1\n"), 0o600))
@@ -127,7 +130,7 @@ func TestMachine_TimeSlicedShareWithMemory_LimitedByHook(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// TestMachine_NodeWithoutCgroupV2_NoLimits: no spec names the hook, and there is no socket.
+// TestMachine_NodeWithoutCgroupV2_NoLimits: no spec names the hook.
 func TestMachine_NodeWithoutCgroupV2_NoLimits(t *testing.T) {
 	t.Parallel()
 	m, node, _ := limiting(t, false)
@@ -135,8 +138,50 @@ func TestMachine_NodeWithoutCgroupV2_NoLimits(t *testing.T) {
 	spec, err := m.Ports(undecided{}, nil, nil).Specs.Build(cdi.SpecRequest{Record: shared(node)})
 	require.NoError(t, err)
 	assert.Empty(t, spec.Devices[0].ContainerEdits.Hooks)
-	require.NoError(t, m.serveLimits(t.Context()))
-	assert.NoDirExists(t, m.cfg.Paths.RunDir)
+}
+
+// TestBuild_ContainerRefused_ConditionRepeatsIt, also on a node that limits no memory; and it is gone once the claim is prepared again.
+func TestBuild_ContainerRefused_ConditionRepeatsIt(t *testing.T) {
+	t.Parallel()
+	n := newWired(t)
+	n.adapters.OwnHookImage = filepath.Join(t.TempDir(), "prism-hook")
+	require.NoError(t, os.WriteFile(n.adapters.OwnHookImage, []byte("program"), 0o600))
+	p := n.build(t)
+	stop := fakes.Run(t, p.statuses.Run)
+	defer stop()
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- p.Machine.serveHook(ctx, p.refused) }()
+	rc := n.claim(t, "a", 0)
+	require.NoError(t, prepared(t.Context(), p, rc))
+	record, err := p.Machine.State.Records.Load("uid-a")
+	require.NoError(t, err)
+	line, err := json.Marshal(protocol.Refusal{
+		LimitedDevice: protocol.LimitedDevice{Claim: "uid-a", Device: record.CDI.Devices[0]}, Refused: `container "main": too small`,
+	})
+	require.NoError(t, err)
+	var connection net.Conn
+	eventually(t, func() bool {
+		connection, err = net.Dial("unix", n.cfg.HookSocket())
+		return err == nil
+	}, "the socket")
+	_, err = connection.Write(append(line, '\n'))
+	require.NoError(t, err)
+	conditions := func() []string {
+		require.NoError(t, p.statuses.Drain(t.Context()))
+		devices := n.status(t, rc)
+		require.Len(t, devices, 1)
+		ready := devices[0].Conditions[0]
+		return []string{ready.Type, string(ready.Status), ready.Reason, ready.Message}
+	}
+	_, err = io.ReadAll(connection)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"Ready", "False", "ContainerRefused", `container "main": too small`}, conditions())
+	assert.Contains(t, string(n.status(t, rc)[0].Data.Raw), n.model.Identities()[0].UUID)
+	require.NoError(t, prepared(t.Context(), p, rc))
+	assert.Equal(t, []string{"Ready", "True", "Prepared", "The device is prepared on the node."}, conditions())
+	cancel()
+	require.NoError(t, <-served)
 }
 
 // TestBuild_OwnHookRemoved_RefusedWithReason: a spec with the hook is not made without the program.

@@ -78,7 +78,7 @@ func (p *Plugin) parts() []func(context.Context) error {
 		inventory.Run,
 		p.Serve,
 		p.Machine.KeepPrograms,
-		p.Machine.serveLimits,
+		func(ctx context.Context) error { return p.Machine.serveHook(ctx, p.refused) },
 		p.WatchMPS,
 		p.profiles.watch,
 		reporting{profiles: p.Machine.State.profiles}.serve,

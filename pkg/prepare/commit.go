@@ -92,7 +92,7 @@ func (s specSource) edits(r *checkpoint.Record) (all []cdi.DeviceEdits, err erro
 		}
 		for _, at := range r.ResultsOf(step) {
 			of := *step
-			of.CDIDevice = r.CDI.Devices[at]
+			of.CDIDevice, of.ClaimUID = r.CDI.Devices[at], r.Claim.UID
 			edits, err := editor.Edits(of)
 			if err != nil {
 				return nil, refuseStep(r, step, fmt.Errorf("making the CDI edits of %s on GPU %s: %w", step.Kind, step.Target, err))

@@ -186,7 +186,7 @@ func TestMPSOwnVariables_CDIWins(t *testing.T) {
 	ns.create(w)
 	ns.mpsShare("own-variables", "share", 2048)
 	out := ns.do("exec", "own-variables", "--", "sh", "-c",
-		"env | grep ^CUDA_MPS_ | sort; touch /run/prism/mps/x || true; grep ' /dev/shm ' /proc/mounts")
+		"env | grep ^CUDA_MPS_ | sort; touch /run/prism/mps/x || true; grep ' /dev/shm ' /proc/mounts | tail -1")
 	assert.Contains(t, out, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=2048M\nCUDA_MPS_PIPE_DIRECTORY=/run/prism/mps\n")
 	assert.Contains(t, ns.do("exec", "own-variables", "--", "ls", "/run/prism/mps"), "control\nlog\n")
 	assert.Regexp(t, ` /dev/shm tmpfs rw,nosuid,nodev,noexec,`, out)

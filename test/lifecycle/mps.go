@@ -205,7 +205,7 @@ func (m *Machine) sharedDevice(r *checkpoint.Record, s *checkpoint.Step) string 
 // mpsEdits are the edits that the record's shares make in the spec.
 func (m *Machine) mpsEdits(r *checkpoint.Record) (all []cdi.DeviceEdits, err error) {
 	cfg := m.settings()
-	step := mps.Step{Dir: filepath.Join(cfg.RunDir(), "mps"), Hook: func(args ...string) *specs.Hook {
+	step := mps.Step{Dir: filepath.Join(cfg.RunDir(), "mps"), Socket: cfg.HookSocket(), Hook: func(args ...string) *specs.Hook {
 		return cdi.CreateRuntimeHook(filepath.Join(cfg.ProgramsDir(), writer, cdi.OwnHookName), args...)
 	}}
 	for i := range r.Steps {
@@ -214,7 +214,7 @@ func (m *Machine) mpsEdits(r *checkpoint.Record) (all []cdi.DeviceEdits, err err
 		}
 		for _, at := range r.ResultsOf(&r.Steps[i]) {
 			of := r.Steps[i]
-			of.CDIDevice = r.CDI.Devices[at]
+			of.CDIDevice, of.ClaimUID = r.CDI.Devices[at], r.Claim.UID
 			edits, err := step.Edits(of)
 			if err != nil {
 				return nil, err

@@ -16,6 +16,13 @@ type LimitedDevice struct {
 	Device string `json:"device"`
 }
 
+// Refusal is the line that prism-hook sends instead where it fails a container; nothing is answered.
+type Refusal struct {
+	LimitedDevice
+	// Refused is why, for the status of the claim.
+	Refused string `json:"refused"`
+}
+
 // LimitAnswer is the line that the plugin answers.
 type LimitAnswer struct {
 	// Error is why there is no limit; empty: it is in force.

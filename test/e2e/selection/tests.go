@@ -139,6 +139,7 @@ var Tests = []Test{
 	{"TestMPSTwoNamespaces", mps, core, []string{"mps"}},
 	{"TestMPSInClaim", mps, core, []string{"mps"}},
 	{"TestMPSOwnVariables_CDIWins", mps, third, []string{"mps"}},
+	{"TestMPSOwnShm_LargeEnough_Stays", mps, core, []string{"mps"}},
 	{"TestMPSTwoGPUsInContainer_Failed", mps, core, []string{"mps"}},
 	{"TestMPSAndOtherModes_ExcludeEachOther", mps, core, []string{"mps"}},
 }

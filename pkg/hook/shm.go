@@ -1,0 +1,161 @@
+package hook
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// shmFolder is the folder of shared memory in a container.
+const shmFolder = "/dev/shm"
+
+// keepShm leaves a container the volume that its pod has at /dev/shm, and fails it where the volume is smaller than that of MPS clients.
+func (p Program) keepShm(s state, c *config, of client) error {
+	if !c.hasShm(of.shm, p.hostIPC(s.Pid)) {
+		return nil
+	}
+	size, err := p.uncoverShm(s, c, of.shm)
+	switch {
+	case err != nil:
+		return fmt.Errorf("leaving the container the volume at %s: %w", shmFolder, err)
+	case size < of.shmSize:
+		return fmt.Errorf("the pod's volume at %s has %s, and a container that uses a GPU with MPS needs %s there: "+
+			"give the volume a sizeLimit of %[3]s or more, or take it out of the container", shmFolder, quantity(size), quantity(of.shmSize))
+	}
+	return nil
+}
+
+// hostIPC reports whether the process is in this process's namespace of shared memory: the host's.
+func (p Program) hostIPC(pid int) bool {
+	own, err := os.Stat(filepath.Join(p.Proc, "self", "ns", "ipc"))
+	if err != nil {
+		return false
+	}
+	its, err := os.Stat(filepath.Join(p.Proc, strconv.Itoa(pid), "ns", "ipc"))
+	return err == nil && os.SameFile(own, its)
+}
+
+// hasShm reports whether the pod has a volume at /dev/shm. Every container has something there: of its own the sandbox's, which the runtime
+// names by the sandbox, or the host's where the pod has the host's IPC namespace.
+func (c *config) hasShm(ours string, hostIPC bool) bool {
+	sandbox := c.annotation("io.kubernetes.cri.sandbox-id", "io.kubernetes.cri-o.SandboxID")
+	if sandbox == "" {
+		return false // a runtime that is not known
+	}
+	return slices.ContainsFunc(c.Mounts, func(m mount) bool {
+		switch bind := m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind"); {
+		case path.Clean(m.Destination) != shmFolder || m.Source == ours || !bind:
+			return false
+		case m.Source == shmFolder && hostIPC:
+			return false
+		}
+		return path.Base(m.Source) != "shm" || !slices.Contains(strings.Split(m.Source, "/"), sandbox)
+	})
+}
+
+// uncoverShm takes the MPS clients' file system off the volume that it covers, and returns the size of the volume in bytes. The mounts are
+// there, and nothing of the container runs yet.
+func (p Program) uncoverShm(s state, c *config, shm string) (size uint64, err error) {
+	var ours unix.Stat_t
+	if err := unix.Stat(shm, &ours); err != nil {
+		return 0, fmt.Errorf("opening %s: %w", shm, err)
+	}
+	namespace, err := os.Open(filepath.Join(p.Proc, strconv.Itoa(s.Pid), "ns", "mnt"))
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = namespace.Close() }()
+	dir := c.Root.Path
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(s.Bundle, dir)
+	}
+	inside := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and the thread ends with it, as its namespace is another one
+		inside <- func() error {
+			if err := errors.Join(unix.Unshare(unix.CLONE_FS), unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNS)); err != nil {
+				return fmt.Errorf("entering the mount namespace of the container: %w", err)
+			}
+			size, err = uncover(dir, ours.Dev)
+			return err
+		}()
+	}()
+	err = <-inside
+	return size, err
+}
+
+// uncover takes the file system of that device off /dev/shm below the root of the container.
+func uncover(dir string, device uint64) (size uint64, err error) {
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("opening the root %q of the container: %w", dir, err)
+	}
+	r, err := checkRoot(fd, dir)
+	if err != nil {
+		return 0, err
+	}
+	defer r.close()
+	top, err := r.openShm()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = unix.Close(top) }()
+	var of unix.Stat_t
+	if err := unix.Fstat(top, &of); err != nil {
+		return 0, err
+	}
+	if of.Dev != device {
+		return 0, errors.New("the file system of MPS clients is not mounted over it")
+	}
+	if err := unix.Unmount("/proc/self/fd/"+strconv.Itoa(top), unix.MNT_DETACH); err != nil {
+		return 0, fmt.Errorf("unmounting the file system of MPS clients: %w", err)
+	}
+	return r.shmSize()
+}
+
+func (r root) openShm() (int, error) {
+	fd, err := r.open(shmFolder, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return -1, fmt.Errorf("opening it: %w", err)
+	}
+	return fd, nil
+}
+
+// shmSize is the size of the file system at /dev/shm in bytes; the largest there is for a tmpfs without one.
+func (r root) shmSize() (uint64, error) {
+	fd, err := r.openShm()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return 0, fmt.Errorf("reading its size: %w", err)
+	}
+	if fs.Blocks == 0 {
+		return math.MaxUint64, nil
+	}
+	return fs.Blocks * uint64(max(fs.Bsize, 0)), nil
+}
+
+// quantity is a number of bytes as Kubernetes has it.
+func quantity(bytes uint64) string {
+	for _, unit := range []struct {
+		shift uint
+		name  string
+	}{{30, "Gi"}, {20, "Mi"}, {10, "Ki"}} {
+		if n := bytes >> unit.shift; n > 0 && n<<unit.shift == bytes {
+			return strconv.FormatUint(n, 10) + unit.name
+		}
+	}
+	return strconv.FormatUint(bytes, 10)
+}
