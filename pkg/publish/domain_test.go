@@ -31,7 +31,7 @@ func layoutsOf(t *testing.T, board string) (*gpu.Node, []gpu.Layout) {
 }
 
 // TestResources_AllBoards_OnlySelectingCapacitiesQualified: k8s.io/dynamic-resource-allocation 0.38 refuses names in the driver's own domain
-// unless it is told otherwise, and where a device has a name with the domain and without, CEL sees either. So a name has the domain only if
+// unless an option is set, and where a device has a name with the domain and without, CEL sees either. So a name has the domain only if
 // it selects MIG devices, and none is there twice.
 func TestResources_AllBoards_OnlySelectingCapacitiesQualified(t *testing.T) {
 	t.Parallel()

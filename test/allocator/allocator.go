@@ -34,7 +34,7 @@ func Nothing() Allocated {
 	}
 }
 
-// New returns an allocator of devices in these slices beside what is allocated. An error says what of the slices it cannot read.
+// New returns an allocator of devices in these ResourceSlices beside what is allocated. An error says what of them it cannot read.
 func New(
 	ctx context.Context, features structured.Features, a Allocated, classes structured.DeviceClassLister, slices []*resourceapi.ResourceSlice,
 	cache *cel.Cache,

@@ -11,7 +11,7 @@ func (a Allocated) state() structured.AllocatedState {
 	return structured.AllocatedState{AllocatedDevices: a.Devices, AllocatedSharedDeviceIDs: a.Shares, AggregatedCapacity: a.Consumed}
 }
 
-// read returns the slices: the allocator reads them as the API server has them.
+// read returns the ResourceSlices: the allocator reads them as the API server has them.
 func read(slices []*resourceapi.ResourceSlice) ([]*resourceapi.ResourceSlice, error) {
 	return slices, nil
 }

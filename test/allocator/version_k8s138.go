@@ -20,7 +20,7 @@ func (a Allocated) state() structured.AllocatedState {
 	return structured.AllocatedState{AllocatedDevices: a.Devices, AllocatedSharedDeviceIDs: shared, AggregatedCapacity: a.Consumed}
 }
 
-// read converts the slices to the library's own type.
+// read converts the ResourceSlices to the library's own type.
 func read(slices []*resourceapi.ResourceSlice) ([]*draapi.ResourceSlice, error) {
 	converted := make([]*draapi.ResourceSlice, len(slices))
 	for i, slice := range slices {
