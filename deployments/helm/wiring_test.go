@@ -135,7 +135,7 @@ func TestChartPlugin_Environment_EveryVariableRead(t *testing.T) {
 	yes := true
 	all := load("--values", "testdata/values/everything.yaml")
 	assert.Equal(t, &config.Plugin{
-		DriverName: "gpu.example.com", NodeName: "n0", PodUID: "uid", DeviceMetadata: true, MonitorDevices: config.MonitorPerNode, Exporter: true,
+		DriverName: "gpu.example.com", NodeName: "n0", PodUID: "uid", MonitorDevices: config.MonitorPerNode, Exporter: true,
 		Profiler: config.Profiler{
 			Enabled: true, Map: "prism-system/prism-everything-profiler", Endpoint: ":8444", Certificate: "/etc/prism/reports", Client: "prism-controller",
 			NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")}, StartTimeout: 30 * time.Second,

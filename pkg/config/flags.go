@@ -50,7 +50,7 @@ func described(f *pflag.FlagSet, file any) []Flag {
 // keyOf is the path in a configuration file of the field that a flag sets: the one whose JSON changes with the flag.
 func keyOf(flag *pflag.Flag, file any) string {
 	before := flattened(file)
-	for _, value := range []string{"7", "true", "7s", "x"} {
+	for _, value := range []string{"7", "true", "false", "7s", "x"} {
 		if flag.Value.Set(value) != nil {
 			continue
 		}

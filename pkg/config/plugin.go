@@ -167,6 +167,7 @@ func defaults() *Plugin {
 			Label: "nvidia.com/device-plugin.config", Fallbacks: Names{"named", "single"},
 		},
 		Serving:        Serving{HTTPEndpoint: ":8080", LogVerbosity: 2, LogFormat: "text"},
+		DeviceMetadata: true,
 		MonitorDevices: MonitorNever,
 		Profiler: Profiler{
 			NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")}, StartTimeout: 10 * time.Second, ReportTimeout: time.Minute,

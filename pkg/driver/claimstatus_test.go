@@ -55,7 +55,7 @@ func TestClaimStatus_Prepared_NamesTheGPUs(t *testing.T) {
 		assert.Equal(t, metav1.ConditionTrue, d.Conditions[0].Status)
 		switch d.Device {
 		case "gpu-bbbbbbbb":
-			assert.JSONEq(t, `{"type":"gpu","uuid":"GPU-bbbbbbbb-1","index":3,"minor":4,"pciBusID":"0000:5b:00.0",
+			assert.JSONEq(t, `{"schemaVersion":1,"type":"gpu","uuid":"GPU-bbbbbbbb-1","index":3,"minor":4,"pciBusID":"0000:5b:00.0",
 				"productName":"NVIDIA L40S","driverVersion":"580.95.05"}`, string(d.Data.Raw))
 		case "gpu-aaaaaaaa-monitor":
 			assert.Contains(t, string(d.Data.Raw), `"uuid":"GPU-aaaaaaaa-1"`, "of a GPU that has gone since, what the record knows")
@@ -80,7 +80,8 @@ func TestClaimStatus_Shares_CountReported(t *testing.T) {
 	record.Results[0].Share, record.Results[1].ShareID = &checkpoint.Share{Replicas: 4, Name: "gpu-shared"}, ""
 	for _, d := range reported(t, &gpu.Node{}, func(s ClaimStatus, _ *resourceapi.ResourceClaim) { s.Prepared(record) }) {
 		if d.Device == "gpu-bbbbbbbb" {
-			assert.Contains(t, string(d.Data.Raw), `"replicas":4,"shareName":"gpu-shared"`)
+			assert.Contains(t, string(d.Data.Raw), `"replicas":4,`)
+			assert.Contains(t, string(d.Data.Raw), `"shareName":"gpu-shared"`)
 		} else {
 			assert.NotContains(t, string(d.Data.Raw), "replicas")
 		}

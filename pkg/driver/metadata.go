@@ -4,24 +4,64 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	metadatav1alpha1 "k8s.io/dynamic-resource-allocation/api/metadata/v1alpha1"
+	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/kube"
 )
+
+// metadataVersions are the versions of the API metadata.resource.k8s.io in each file, the newest first: a program takes the first that it
+// knows. Libraries of Kubernetes 1.36 know v1alpha1 alone.
+var metadataVersions = []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion, metadatav1alpha1.SchemeGroupVersion}
+
+// attrSchemaVersion is the attribute with kube.SchemaVersion that each device has in its file, besides those that are published.
+const attrSchemaVersion = "schemaVersion"
+
+// versioned adds the version of the attributes, which may be none.
+func versioned(attributes map[string]resourceapi.DeviceAttribute) map[string]resourceapi.DeviceAttribute {
+	all := maps.Clone(attributes)
+	if all == nil {
+		all = map[string]resourceapi.DeviceAttribute{}
+	}
+	all[attrSchemaVersion] = resourceapi.DeviceAttribute{IntValue: new(int64(kube.SchemaVersion))}
+	return all
+}
 
 // MetadataFiles are the files with device attributes that the kubelet-plugin library makes for claims while device metadata
 // is on. It removes them only while it is on; a claim that was prepared before it was turned off would leave its files behind.
 type MetadataFiles struct {
 	// dir holds a folder per claim, cdi a spec per request.
 	dir, cdi, driver string
+	disk             disk.Writer
 }
 
 // MetadataOf knows where the library puts its files.
 func MetadataOf(cfg *config.Plugin) MetadataFiles {
-	return MetadataFiles{dir: filepath.Join(cfg.PluginDir(), "dra-device-metadata"), cdi: cfg.Paths.CDIRoot, driver: cfg.DriverName}
+	return MetadataFiles{disk: disk.OS{}, dir: filepath.Join(cfg.PluginDir(), "dra-device-metadata"), cdi: cfg.Paths.CDIRoot, driver: cfg.DriverName}
+}
+
+// options have the library write the files. By its default each of them, two for a request, costs two fsyncs. After a power cut no container
+// runs that has one, and the kubelet has the claim prepared again before it starts one.
+func (m MetadataFiles) options() []kubeletplugin.Option {
+	return []kubeletplugin.Option{
+		kubeletplugin.CDIDirectory(m.cdi), kubeletplugin.EnableDeviceMetadata(true, metadataVersions),
+		kubeletplugin.MetadataFileOps(kubeletplugin.MetadataFileOperations{WriteFile: m.write}),
+	}
+}
+
+// write replaces a file as a whole.
+func (m MetadataFiles) write(path string, data []byte, perm os.FileMode) error {
+	return disk.Replace(m.disk, path, data, perm, false)
 }
 
 // Remove removes the claim's files. Where device metadata never was on, it costs one stat of a directory.
@@ -42,7 +82,8 @@ func (m MetadataFiles) Remove(claim types.NamespacedName, uid types.UID) error {
 
 // RemoveSpecs removes the claim's CDI specs of metadata files alone.
 func (m MetadataFiles) RemoveSpecs(uid types.UID) error {
-	specs, err := filepath.Glob(filepath.Join(m.cdi, fmt.Sprintf("%s_metadata_%s_*.json", m.driver, uid)))
+	// Also what a write left that was cut short.
+	specs, err := filepath.Glob(filepath.Join(m.cdi, fmt.Sprintf("%s_metadata_%s_*.json*", m.driver, uid)))
 	for _, spec := range specs {
 		err = errors.Join(err, os.Remove(spec))
 	}

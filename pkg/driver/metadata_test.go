@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/disk"
 )
 
 func TestMetadataFiles_Remove_OnlyThatClaims(t *testing.T) {
@@ -26,7 +27,7 @@ func TestMetadataFiles_Remove_OnlyThatClaims(t *testing.T) {
 	}
 	ours := []string{
 		write("plugins", "gpu.prism.dev", "dra-device-metadata", "team_a", "gpu", "metadata.json"),
-		write("cdi", "gpu.prism.dev_metadata_uid-a_gpu.json"), write("cdi", "gpu.prism.dev_metadata_uid-a_other.json"),
+		write("cdi", "gpu.prism.dev_metadata_uid-a_gpu.json"), write("cdi", "gpu.prism.dev_metadata_uid-a_gpu.json.tmp"), write("cdi", "gpu.prism.dev_metadata_uid-a_other.json"),
 	}
 	others := []string{
 		write("plugins", "gpu.prism.dev", "dra-device-metadata", "team_b", "gpu", "metadata.json"),
@@ -42,4 +43,36 @@ func TestMetadataFiles_Remove_OnlyThatClaims(t *testing.T) {
 			assert.FileExists(t, file)
 		}
 	}
+}
+
+// syncing is a disk that notes how files are written.
+type syncing struct {
+	disk.OS
+	durable []bool
+}
+
+func (s *syncing) Write(path string, data []byte, perm os.FileMode, durable bool) error {
+	s.durable = append(s.durable, durable)
+	return s.OS.Write(path, data, perm, durable)
+}
+
+func (s *syncing) SyncDir(dir string) error {
+	s.durable = append(s.durable, true)
+	return s.OS.SyncDir(dir)
+}
+
+// TestMetadataFiles_Write_WholeAndNotSynced: a claim costs no more durable writes with device metadata than without.
+func TestMetadataFiles_Write_WholeAndNotSynced(t *testing.T) {
+	t.Parallel()
+	s := &syncing{}
+	m := MetadataOf(&config.Plugin{})
+	m.disk = s
+	file := filepath.Join(t.TempDir(), "metadata.json")
+	for _, content := range []string{"the first", "2nd"} {
+		require.NoError(t, m.write(file, []byte(content), 0o644))
+		got, err := os.ReadFile(file)
+		require.NoError(t, err)
+		assert.Equal(t, content, string(got))
+	}
+	assert.Equal(t, []bool{false, false}, s.durable)
 }

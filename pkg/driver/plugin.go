@@ -157,7 +157,7 @@ func answer(r *checkpoint.Record, describe Describe) []kubeletplugin.Device {
 			d.ShareID = &share
 		}
 		if describe != nil {
-			d.Metadata = &kubeletplugin.DeviceMetadata{Attributes: describe(result.Pool, result.Device)}
+			d.Metadata = &kubeletplugin.DeviceMetadata{Attributes: versioned(describe(result.Pool, result.Device))}
 		}
 		devices = append(devices, d)
 	}

@@ -205,8 +205,12 @@ func TestPlugin_DeviceMetadataOn_AttributesAnswered(t *testing.T) {
 	p := New(&transaction{records: map[string]*checkpoint.Record{"a": done("a")}}, &reports{}, &measured{}, DeviceMetadata{Describe: describe}, nil)
 	results, err := p.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{claimOf("a")})
 	require.NoError(t, err)
-	assert.Equal(t, attributes, results["a"].Devices[0].Metadata.Attributes)
-	assert.Equal(t, &kubeletplugin.DeviceMetadata{}, results["a"].Devices[1].Metadata, "a device that is not published now has none")
+	version := resourceapi.DeviceAttribute{IntValue: ptr.To[int64](1)}
+	assert.Equal(t, map[string]resourceapi.DeviceAttribute{"productName": attributes["productName"], "schemaVersion": version},
+		results["a"].Devices[0].Metadata.Attributes)
+	assert.Equal(t, map[string]resourceapi.DeviceAttribute{"schemaVersion": version}, results["a"].Devices[1].Metadata.Attributes,
+		"a device that is not published now has no other")
+	assert.Len(t, attributes, 1, "what is published stays as it is")
 }
 
 func TestPlugin_HandleError_OnlyFatalOnesEndTheProcess(t *testing.T) {

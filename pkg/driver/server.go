@@ -8,10 +8,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
@@ -61,8 +59,7 @@ func (s *Server) Run(ctx context.Context) error {
 		kubeletplugin.GRPCInterceptor(s.Calls.count),
 	}
 	if cfg.DeviceMetadata {
-		options = append(options, kubeletplugin.CDIDirectory(cfg.Paths.CDIRoot),
-			kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}))
+		options = append(options, MetadataOf(cfg).options()...)
 	}
 	helper, err := kubeletplugin.Start(context.WithoutCancel(ctx), s.Plugin, options...)
 	if err != nil {

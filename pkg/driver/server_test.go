@@ -1,7 +1,9 @@
 package driver
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"os"
@@ -159,6 +161,21 @@ func TestServer_DeviceMetadataOn_FileMounted(t *testing.T) {
 		return err
 	}))
 	assert.Contains(t, string(metadata), "NVIDIA L40S")
+	var versions []string
+	for decoder := json.NewDecoder(bytes.NewReader(metadata)); decoder.More(); {
+		var object struct {
+			APIVersion string
+			Requests   []struct {
+				Devices []struct {
+					Attributes map[string]resourceapi.DeviceAttribute
+				}
+			}
+		}
+		require.NoError(t, decoder.Decode(&object))
+		versions = append(versions, object.APIVersion)
+		assert.EqualValues(t, 1, *object.Requests[0].Devices[0].Attributes["schemaVersion"].IntValue)
+	}
+	assert.Equal(t, []string{"metadata.resource.k8s.io/v1beta1", "metadata.resource.k8s.io/v1alpha1"}, versions, "the newest first")
 	_, err = plugin.NodeUnprepareResources(t.Context(), &drapb.NodeUnprepareResourcesRequest{Claims: prepareRequest("a").Claims})
 	require.NoError(t, err)
 	assert.NoFileExists(t, written[0])

@@ -52,7 +52,11 @@ type MetricsCondition struct {
 	Reason, Message string
 }
 
-// Identity is the `data` of a device in a claim's status. It identifies the hardware on the node and in an operator's inventory. A
+// SchemaVersion is the version of what the driver writes for programs to read: the `data` of a device in a claim's status, and the attributes
+// in files of device metadata. It is raised when a key is removed or means something else, and not when one is added.
+const SchemaVersion = 1
+
+// Identity is the `data` of a device in a claim's status, beside SchemaVersion. It identifies the hardware on the node and in an operator's inventory. A
 // monitor device has GPUs instead of UUID, index, minor, PCI address and product name. The JSON keys are API.
 type Identity struct {
 	// Type is the device's `type` attribute.

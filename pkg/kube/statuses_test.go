@@ -137,7 +137,7 @@ func TestStatuses_Ready_Written(t *testing.T) {
 	e := entries["gpu-a"]
 	assert.Equal(t, nodeName, e.Pool)
 	assert.Nil(t, e.ShareID)
-	assert.JSONEq(t, `{"type":"gpu","uuid":"GPU-3f2a9c1b-0000-0000-0000-000000000000","index":3,"minor":4,
+	assert.JSONEq(t, `{"schemaVersion":1,"type":"gpu","uuid":"GPU-3f2a9c1b-0000-0000-0000-000000000000","index":3,"minor":4,
 		"pciBusID":"0000:3b:00.0","productName":"NVIDIA H100 80GB HBM3","driverVersion":"580.95.05"}`, string(e.Data.Raw))
 	c := ready(t, e)
 	assert.Equal(t, metav1.ConditionTrue, c.Status)

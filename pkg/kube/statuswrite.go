@@ -215,9 +215,12 @@ func dataOf(d Device, current resourceapi.AllocatedDeviceStatus) ([]byte, error)
 	return data, nil
 }
 
-// merged is the identity and what is extra in one JSON object.
+// merged is the version, the identity and what is extra in one JSON object.
 func (d Device) merged() ([]byte, error) {
-	data, err := json.Marshal(d.Identity)
+	data, err := json.Marshal(struct {
+		SchemaVersion int `json:"schemaVersion"`
+		*Identity
+	}{SchemaVersion, d.Identity})
 	if err != nil || len(d.Extra) == 0 {
 		return data, err
 	}

@@ -8,16 +8,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWholeDeviceMetadata: a container finds files about its devices where the chart's value asks for them.
+// TestWholeDeviceMetadata: a container finds files about its devices by default.
 func TestWholeDeviceMetadata(t *testing.T) {
 	c := open(t)
-	c.withValue(t, "deviceMetadata=true,deviceClasses.gpu.extendedResourceName=nvidia.com/gpu")
+	c.withValue(t, "deviceClasses.gpu.extendedResourceName=nvidia.com/gpu")
 	ns := exclusive(t)
 	ns.apply("device-metadata/pod.yaml")
 	grants := ns.grantedTo(ns.ready("device-metadata"), "gpu")
 	ns.sees("device-metadata", "main", grants...)
 	metadata := ns.do("logs", "device-metadata")
 	assert.Contains(t, metadata, "metadata.resource.k8s.io/v1beta1")
+	assert.Contains(t, metadata, "metadata.resource.k8s.io/v1alpha1")
+	assert.Contains(t, metadata, `"schemaVersion":{"int":1}`)
 	assert.Contains(t, metadata, grants[0].UUID)
 	ns.extendedResource()
 	require.NoError(t, ns.silence())
