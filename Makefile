@@ -18,7 +18,7 @@ SHARED := -trimpath -gcflags=all=-dwarf=false
 GOFLAGS := $(strip $(filter-out $(SHARED),$(shell go env GOFLAGS 2>/dev/null)) $(SHARED))
 export GOFLAGS
 
-.PHONY: help demo demo-profile preview ci test stress unit lifecycle lifecycle-soak fuzz e2e check fmt generate image prove-image cluster-up cluster-down bench bench-scale test-gpu tools clean
+.PHONY: help demo demo-profile preview ci test stress unit k8s138 lifecycle lifecycle-soak fuzz e2e check fmt generate image prove-image cluster-up cluster-down bench bench-scale test-gpu tools clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ test: ## Every test: unit, then e2e with lifecycle beside it, and a report; FULL
 unit: tools ## The fast loop
 	@bin/localcluster build helm >/dev/null
 	@hack/unit.sh
+
+k8s138: ## Compile with the libraries of Kubernetes 1.38, and run pkg/kube and pkg/publish; needs Go 1.27, no part of CI
+	@hack/k8s138.sh
 
 stress: tools ## What changed, beside busy loops: PACKAGES, RUN, N (5), LOOPS (4)
 	@hack/stress.sh

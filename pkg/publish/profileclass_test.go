@@ -13,6 +13,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/controller"
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/test/allocator"
 )
 
 // profileClasses are the DeviceClasses of MIG profiles by name, with the profile of each.
@@ -56,8 +57,10 @@ func TestProfileClass_Selector_ItsProfileOnly(t *testing.T) {
 			compiled := cel.GetCompiler(cel.Features{}).CompileCELExpression(expression, cel.Options{})
 			require.Nil(t, compiled.Error, fmt.Sprint(compiled.Error))
 			for _, slice := range poolsOf(n, layout) {
-				for _, d := range slice.Spec.Devices {
-					matches, _, err := compiled.DeviceMatches(t.Context(), cel.Device{Driver: driverName, Attributes: d.Attributes, Capacity: d.Capacity})
+				devices, err := allocator.Devices(slice)
+				require.NoError(t, err)
+				for i, d := range slice.Spec.Devices {
+					matches, _, err := compiled.DeviceMatches(t.Context(), devices[i])
 					require.NoError(t, err, "%s: %s", class, d.Name)
 					assert.Equal(t, *d.Attributes["type"].StringValue == "mig" && *d.Attributes["profile"].StringValue == profile, matches, "%s: %s", class, d.Name)
 					if matches {

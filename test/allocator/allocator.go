@@ -1,5 +1,5 @@
 // Package allocator runs the scheduler's own allocator on what a driver publishes. It hides what differs between the versions of the library:
-// without build tags that of go.mod, with the tag k8s138 that of hack/k8s138/go.mod.
+// without build tags that of go.mod, with the tag k8s138 that of hack/k8s138.mod.
 package allocator
 
 import (
@@ -34,7 +34,7 @@ func Nothing() Allocated {
 	}
 }
 
-// New returns an allocator of devices in these ResourceSlices beside what is allocated. An error says what of them it cannot read.
+// New returns an allocator of devices in these ResourceSlices beside what is allocated. An error says which of them it cannot read.
 func New(
 	ctx context.Context, features structured.Features, a Allocated, classes structured.DeviceClassLister, slices []*resourceapi.ResourceSlice,
 	cache *cel.Cache,

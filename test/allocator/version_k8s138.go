@@ -8,6 +8,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	draapi "k8s.io/dynamic-resource-allocation/api"
+	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
 )
 
@@ -30,4 +31,19 @@ func read(slices []*resourceapi.ResourceSlice) ([]*draapi.ResourceSlice, error) 
 		}
 	}
 	return converted, nil
+}
+
+// Devices returns the devices of a ResourceSlice as selectors see them, in their order.
+func Devices(of *resourceapi.ResourceSlice) ([]cel.Device, error) {
+	converted, err := read([]*resourceapi.ResourceSlice{of})
+	if err != nil {
+		return nil, err
+	}
+	slice := converted[0]
+	devices := make([]cel.Device, len(slice.Spec.Devices))
+	for i := range slice.Spec.Devices {
+		d := &slice.Spec.Devices[i]
+		devices[i] = cel.Device{Driver: of.Spec.Driver, LookupUniqueString: slice.LookupUniqueString, Attributes: d.Attributes, Capacity: d.Capacity}
+	}
+	return devices, nil
 }
