@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -94,7 +95,36 @@ func versionsPage(root string) (string, error) {
 		t.row(c.feature, c.since, codes(splitList(c.gate)), c.without, strings.Join(tested, ", "), tests)
 	}
 	out.table(t)
+	preview, err := previewVersion(root)
+	if err != nil {
+		return "", err
+	}
+	out.heading("Kubernetes 1.38")
+	out.para("Not released yet. `make e2e KUBERNETES=" + preview + "` boots its control plane and kubelet as a preview; `make k8s138` compiles Prism with its libraries " +
+		"and runs the tests of what is published. Both need Go 1.27, which the go command downloads; Prism itself is built with Go 1.26 and the libraries of 1.37. " +
+		"The module proxy lacks some modules of the preview. `k8s.io/apiextensions-api` is made of the packages that it had in 1.37; in place of " +
+		"`sigs.k8s.io/iptables-wrappers` the kubelet finds no iptables and makes no rules; `sigs.k8s.io/structured-merge-diff/v7` is 7.0.0 instead of 7.0.1; " +
+		"`k8s.io/ktesting`, which only tests import, is empty.")
+	t = table{head: []string{"what 1.38 changes", "what follows"}}
+	for _, c := range changes138 {
+		t.row(c[0], c[1])
+	}
+	out.table(t)
 	return out.String(), nil
+}
+
+// changes138 are changes of Kubernetes 1.38, and what follows for Prism.
+var changes138 = [][2]string{
+	{"`resource.k8s.io/v1beta1` is removed", "nothing: Prism reads and writes `v1` alone"},
+	{"`DRAPartitionableDevices` and `DRADeviceTaints` are always on; `DRAConsumableCapacity` is on and can be turned off until 1.39",
+		"what the table says of a cluster without them holds for older versions, and for 1.38 with `DRAConsumableCapacity` off"},
+	{"a request finds a capacity with the driver's domain and without it, whichever the ResourceSlice has",
+		"a claim for `gpu.prism.dev/memory` of an MPS share stays Pending before 1.38, and gets a share there. The plugin and the admission webhook read both"},
+	{"the library that publishes refuses capacities in the driver's own domain by default",
+		"those that select MIG devices, such as `gpu.prism.dev/p1g10gb`, keep the domain: schedulers of 1.36 and 1.37 compare names as they are written, and without it " +
+			"they would match devices of other drivers. They can lose it when 1.38 is the oldest supported version, schedulers included. Claims keep the domain then, too"},
+	{"all claims go to the allocator implementation for stable features", "1.37 has another one for shares. The scheduler's times were measured with 1.37"},
+	{"a driver names the versions of device metadata that it writes", "`v1beta1` and `v1alpha1`"},
 }
 
 // on are the versions that have what is there since a version, or those that lack it.
@@ -124,9 +154,23 @@ func splitList(text string) []string {
 	return strings.Split(text, ", ")
 }
 
+// previewVersion is the one that hack/localcluster runs before its release.
+func previewVersion(root string) (string, error) {
+	content, err := os.ReadFile(filepath.Join(root, "hack/localcluster/parts/table.go"))
+	if err != nil {
+		return "", err
+	}
+	found := previewConstant.FindSubmatch(content)
+	if found == nil {
+		return "", errors.New("hack/localcluster/parts/table.go names no preview")
+	}
+	return string(found[1]), nil
+}
+
 var (
-	defaultVersion = regexp.MustCompile(`const KubernetesVersion = "([0-9.]+)"`)
-	otherVersions  = regexp.MustCompile(`var kubernetesVersions = \[\]string\{KubernetesVersion, ([^}]*)\}`)
+	previewConstant = regexp.MustCompile(`const PreviewVersion = "([0-9a-z.-]+)"`)
+	defaultVersion  = regexp.MustCompile(`const KubernetesVersion = "([0-9.]+)"`)
+	otherVersions   = regexp.MustCompile(`var kubernetesVersions = \[\]string\{KubernetesVersion, ([^}]*)\}`)
 )
 
 // clusterVersions are those that hack/localcluster can run, the newest first. It is a module of its own, so its source is read.

@@ -82,7 +82,7 @@ func TestResolve_ExistingCluster_SettingsKept(t *testing.T) {
 	_, err = open(t, "b").resolve(Settings{Nodes: 101})
 	assert.ErrorContains(t, err, "want 1 to 100")
 	_, err = open(t, "b").resolve(Settings{Kubernetes: "1.34.0"})
-	assert.EqualError(t, err, `a cluster cannot run Kubernetes "1.34.0": choose 1.37.2, 1.36.4 or 1.35.4`)
+	assert.EqualError(t, err, `a cluster cannot run Kubernetes "1.34.0": choose 1.37.2, 1.36.4, 1.35.4 or, as a preview, 1.38.0-beta.0`)
 }
 
 func TestLoad_NoCluster_CommandNamed(t *testing.T) {

@@ -90,6 +90,8 @@ func compile(ctx context.Context, cache Cache, r Recipe, dir string) error {
 type buildModule struct {
 	dir string
 	log *os.File
+	// toolchain is the version of Go that the modules need; empty: that of the go command in PATH.
+	toolchain string
 }
 
 // inModule calls use with the module that builds the recipe. The module is beside the cache's entries, and is removed; name is its own
@@ -114,11 +116,16 @@ func inModule(ctx context.Context, cache Cache, name string, r Recipe, use func(
 		return err
 	}
 	defer log.Close()
-	m := buildModule{dir: dir, log: log}
+	m := buildModule{dir: dir, log: log, toolchain: r.Go}
 	var staging []string
 	if r.Staging != "" {
 		if staging, err = m.readStaging(ctx, r); err != nil {
 			return err
+		}
+	}
+	for _, s := range r.StandIns {
+		if err := m.standIn(ctx, s); err != nil {
+			return fmt.Errorf("making the stand-in for module %s: %w", s.Module, err)
 		}
 	}
 	if err := writeModule(dir, r, staging); err != nil {
@@ -152,15 +159,25 @@ func writeModule(dir string, r Recipe, staging []string) error {
 	return nil
 }
 
+// downloaded is where a module is in the module cache.
+type downloaded struct{ Dir, GoMod, Error string }
+
+func (m buildModule) download(ctx context.Context, module string) (found downloaded, err error) {
+	out, err := m.run(ctx, "mod", "download", "-json", module)
+	if err != nil {
+		return found, err
+	}
+	if err := json.Unmarshal(out, &found); err != nil {
+		return found, fmt.Errorf("reading what go mod download answered: %w", err)
+	}
+	return found, nil
+}
+
 // readStaging asks the module cache for the go.mod of the recipe's Kubernetes.
 func (m buildModule) readStaging(ctx context.Context, r Recipe) ([]string, error) {
-	out, err := m.run(ctx, "mod", "download", "-json", kubernetesModule+"@v"+r.Staging)
+	found, err := m.download(ctx, kubernetesModule+"@v"+r.Staging)
 	if err != nil {
 		return nil, err
-	}
-	var found struct{ GoMod, Error string }
-	if err := json.Unmarshal(out, &found); err != nil {
-		return nil, fmt.Errorf("reading what go mod download answered: %w", err)
 	}
 	text, err := os.ReadFile(found.GoMod)
 	if err != nil {
@@ -178,6 +195,9 @@ func (m buildModule) run(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = m.dir
 	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=1", "GOTMPDIR="+m.dir, "PWD="+m.dir, compilerGC[0], compilerGC[1])
+	if m.toolchain != "" {
+		cmd.Env = append(cmd.Env, "GOTOOLCHAIN=go"+m.toolchain)
+	}
 	var out, text bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &text
 	err := runTied(cmd)

@@ -3,6 +3,7 @@
 package parts
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -18,6 +19,13 @@ const KubernetesVersion = "1.37.2"
 // kubernetesVersions are all that a cluster can run, one of each minor version and the newest first. They are made and started alike:
 // the same build, flags and configuration files.
 var kubernetesVersions = []string{KubernetesVersion, "1.36.4", "1.35.4"}
+
+// PreviewVersion is a Kubernetes before its release, to find early what it changes. It needs a newer Go than all else here, and has stand-ins
+// for modules that the module proxy does not have.
+const PreviewVersion = "1.38.0-beta.0"
+
+// previewGo is the version of Go that PreviewVersion needs, downloaded by the go command.
+const previewGo = "1.27.2"
 
 // The other versions; this is the one place that names them.
 const (
@@ -50,6 +58,11 @@ type Recipe struct {
 	Beside []string
 	// Staging is a release of Kubernetes: every `k8s.io/… v0.0.0` of its go.mod is the published module of that release. Empty: none.
 	Staging string
+	// Go is the version of Go that the modules need; empty: that of the go command in PATH.
+	Go string
+	// Replace are modules in place of others ("path@version", "path@version"), StandIns those that are made here in place of others.
+	Replace  [][2]string
+	StandIns []StandIn
 	// Debian names the packages that the build needs besides Go and a C compiler.
 	Debian []string
 }
@@ -145,8 +158,12 @@ func kubernetesRecipe(version string) Recipe {
 		Packages: []string{"cmd/kube-apiserver", "cmd/kube-scheduler", "cmd/kube-controller-manager", "cmd/kubelet", "cmd/kubectl"},
 		Tags:     []string{grpcTag},
 	}
-	if version == KubernetesVersion {
+	switch version {
+	case KubernetesVersion:
 		recipe.Beside = append(libraries(), helmModule+"@v"+helmVersion)
+	case PreviewVersion:
+		recipe.Go, recipe.StandIns = previewGo, previewStandIns
+		recipe.Replace = [][2]string{{"sigs.k8s.io/structured-merge-diff/v7@v7.0.1", "sigs.k8s.io/structured-merge-diff/v7@v7.0.0"}}
 	}
 	return recipe
 }
@@ -164,13 +181,12 @@ func helmRecipe() Recipe {
 
 // KubernetesVersions lists the versions that a cluster can run, for people.
 func KubernetesVersions() string {
-	last := len(kubernetesVersions) - 1
-	return strings.Join(kubernetesVersions[:last], ", ") + " or " + kubernetesVersions[last]
+	return strings.Join(kubernetesVersions, ", ") + " or, as a preview, " + PreviewVersion
 }
 
 // CheckKubernetes refuses a version that a cluster cannot run.
 func CheckKubernetes(version string) error {
-	if slices.Contains(kubernetesVersions, version) {
+	if slices.Contains(kubernetesVersions, version) || version == PreviewVersion {
 		return nil
 	}
 	return fmt.Errorf("a cluster cannot run Kubernetes %q: choose %s", version, KubernetesVersions())
@@ -207,7 +223,7 @@ func (r Recipe) pinned() string { return r.Module + "@v" + r.Version }
 // moduleFile renders the go.mod of the throw-away module. staging lists the modules that Kubernetes requires as v0.0.0.
 func (r Recipe) moduleFile(staging []string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "module localcluster.invalid/%s\n\ngo 1.26.0\n\n", r.Name)
+	fmt.Fprintf(&b, "module localcluster.invalid/%s\n\ngo %s\n\n", r.Name, cmp.Or(r.Go, "1.26.0"))
 	for _, module := range append([]string{r.pinned()}, r.Beside...) {
 		fmt.Fprintf(&b, "require %s\n", strings.Replace(module, "@", " ", 1))
 	}
@@ -216,6 +232,12 @@ func (r Recipe) moduleFile(staging []string) string {
 	version := "v0" + strings.TrimPrefix(r.Staging, "1")
 	for _, module := range staging {
 		fmt.Fprintf(&b, "require %s %s\nreplace %s v0.0.0 => %s %s\n", module, version, module, module, version)
+	}
+	for _, pair := range r.Replace {
+		fmt.Fprintf(&b, "replace %s => %s\n", strings.Replace(pair[0], "@", " ", 1), strings.Replace(pair[1], "@", " ", 1))
+	}
+	for _, s := range r.StandIns {
+		fmt.Fprintf(&b, "replace %s => ./%s\n", s.Module, s.folder())
 	}
 	return b.String()
 }

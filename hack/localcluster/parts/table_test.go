@@ -55,13 +55,14 @@ func TestModuleFile_Helm_LibrariesOfKubernetes(t *testing.T) {
 func TestTable_KubernetesVersions_OtherPartsSame(t *testing.T) {
 	keys := map[string]bool{}
 	others := Table(KubernetesVersion)[1:]
-	for _, version := range kubernetesVersions {
+	all := append(slices.Clone(kubernetesVersions), PreviewVersion)
+	for _, version := range all {
 		table := Table(version)
 		assert.Equal(t, others, table[1:], "parts are built once for all versions")
 		assert.Regexp(t, `^kubernetes-`+version+`-`, table[0].Key())
 		keys[table[0].Key()] = true
 	}
-	assert.Len(t, keys, len(kubernetesVersions), "each version has a place of its own in the cache")
+	assert.Len(t, keys, len(all), "each version has a place of its own in the cache")
 }
 
 func TestBuildArguments_EachPart_AsExpected(t *testing.T) {
@@ -108,11 +109,11 @@ func TestKey_RecipeChanges_Differs(t *testing.T) {
 }
 
 func TestCheckKubernetes_UnknownVersion_Refused(t *testing.T) {
-	for _, version := range []string{"1.37.2", "1.36.4", "1.35.4"} {
+	for _, version := range []string{"1.37.2", "1.36.4", "1.35.4", "1.38.0-beta.0"} {
 		require.NoError(t, CheckKubernetes(version))
 	}
-	for _, version := range []string{"", "1.37", "v1.37.2", "1.34.0", "1.36.1"} {
-		assert.EqualError(t, CheckKubernetes(version), `a cluster cannot run Kubernetes "`+version+`": choose 1.37.2, 1.36.4 or 1.35.4`)
+	for _, version := range []string{"", "1.37", "v1.37.2", "1.34.0", "1.36.1", "1.38.0"} {
+		assert.EqualError(t, CheckKubernetes(version), `a cluster cannot run Kubernetes "`+version+`": choose 1.37.2, 1.36.4, 1.35.4 or, as a preview, 1.38.0-beta.0`)
 	}
 }
 
