@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 
 	"k8s.io/klog/v2"
@@ -14,8 +16,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// counterKeys are the keys of a ConfigMap that have counters, by precedence: those of the GPU operator's, of dcgm-exporter's chart and of its
-// image.
+// counterKeys are the keys of a ConfigMap that have counters, by precedence, where it has several: those of the GPU operator's, of dcgm-exporter's
+// chart and of its image.
 var counterKeys = []string{"metrics", "dcgm-metrics.csv", "default-counters.csv"}
 
 // counters keeps which of dcgm-exporter's fields /metrics/dcgm has. A file that cannot be read leaves the last good selection. It is safe for
@@ -64,7 +66,7 @@ func (c *counters) watch(ctx context.Context) error {
 	}
 	paths := []string{c.path}
 	if info, err := os.Stat(c.path); err == nil && info.IsDir() {
-		paths = nil
+		paths = []string{filepath.Join(c.path, "..data")} // of a mounted ConfigMap: it is replaced with every change, whatever the keys are
 		for _, key := range counterKeys {
 			paths = append(paths, filepath.Join(c.path, key))
 		}
@@ -117,11 +119,39 @@ func (c *counters) text() (path string, text []byte, err error) {
 		text, err = os.ReadFile(c.path)
 		return c.path, text, err
 	}
-	for _, key := range counterKeys {
-		path = filepath.Join(c.path, key)
-		if text, err = os.ReadFile(path); err == nil || !os.IsNotExist(err) {
-			return path, text, err
+	key, err := counterKey(c.path)
+	if err != nil {
+		return c.path, nil, err
+	}
+	path = filepath.Join(c.path, key)
+	text, err = os.ReadFile(path)
+	return path, text, err
+}
+
+// counterKey is the key of a mounted ConfigMap that has the counters: the only one, whatever it is called, else the first one that has a known name.
+func counterKey(dir string) (string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", err
+	}
+	var keys []string
+	for _, entry := range entries {
+		if name := entry.Name(); !strings.HasPrefix(name, "..") && !entry.IsDir() {
+			keys = append(keys, name)
 		}
 	}
-	return c.path, nil, fmt.Errorf("directory %s has none of the keys %v", c.path, counterKeys)
+	if len(keys) == 1 {
+		return keys[0], nil
+	}
+	for _, key := range counterKeys {
+		if slices.Contains(keys, key) {
+			return key, nil
+		}
+	}
+	if len(keys) == 0 {
+		return "", fmt.Errorf("directory %s has no key: put the counters into a key of any name", dir)
+	}
+	const most = 10
+	return "", fmt.Errorf("directory %s has %d keys (%s): name that of the counters %s, or leave it alone", dir, len(keys),
+		strings.Join(keys[:min(len(keys), most)], ", "), strings.Join(counterKeys, ", "))
 }

@@ -22,7 +22,7 @@ func TestCounters_Directory_FirstKeyApplies(t *testing.T) {
 	selection, notes := c.current()
 	assert.Nil(t, selection, "the default counters")
 	require.Len(t, notes, 1)
-	assert.Contains(t, notes[0], "has none of the keys")
+	assert.Contains(t, notes[0], "has no key: put the counters into a key of any name")
 	for _, key := range []string{"default-counters.csv", "dcgm-metrics.csv", "metrics"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, key), []byte("# "+key+"\n"+utilization+"DCGM_FI_"+key[:4]+", gauge, unknown\n"), 0o600))
 		c.read(t.Context())
@@ -32,6 +32,32 @@ func TestCounters_Directory_FirstKeyApplies(t *testing.T) {
 		assert.Contains(t, notes[0], "DCGM_FI_"+key[:4])
 		assert.Len(t, c.problems(), 1)
 	}
+}
+
+// TestCounters_OnlyKey_OfAnyName: several keys need a known one among them.
+func TestCounters_OnlyKey_OfAnyName(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put := func(name string) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(utilization), 0o600))
+	}
+	put("counters.csv")
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "..2026_11_28"), 0o755))
+	require.NoError(t, os.Symlink("..2026_11_28", filepath.Join(dir, "..data")))
+	c := &counters{path: dir, measure: func(...metrics.Field) {}}
+	c.read(t.Context())
+	selection, notes := c.current()
+	assert.NotNil(t, selection)
+	assert.Empty(t, notes)
+	put("other.csv")
+	c.read(t.Context())
+	_, notes = c.current()
+	require.Len(t, notes, 1)
+	assert.Contains(t, notes[0], "has 2 keys (counters.csv, other.csv): name that of the counters metrics, dcgm-metrics.csv, default-counters.csv")
+	put("metrics")
+	c.read(t.Context())
+	_, notes = c.current()
+	assert.Empty(t, notes)
 }
 
 // TestCounters_Unparsable_LastValidApply: a selection is not lost by a bad edit, and a good one replaces it.
@@ -66,15 +92,24 @@ func TestCounters_Unparsable_LastValidApply(t *testing.T) {
 // TestCountersWatch_FileReplaced_ReadWithoutRestart follows a file as a mounted ConfigMap changes it: by a link.
 func TestCountersWatch_FileReplaced_ReadWithoutRestart(t *testing.T) {
 	t.Parallel()
+	for _, key := range []string{"metrics", "counters.csv"} {
+		t.Run(key, func(t *testing.T) {
+			t.Parallel()
+			watched(t, key)
+		})
+	}
+}
+
+func watched(t *testing.T, key string) {
 	dir := t.TempDir()
 	version := func(name, text string) {
 		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o755))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name, "metrics"), []byte(text), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name, key), []byte(text), 0o600))
 		require.NoError(t, os.Symlink(name, filepath.Join(dir, "..tmp")))
 		require.NoError(t, os.Rename(filepath.Join(dir, "..tmp"), filepath.Join(dir, "..data")))
 	}
 	version("..1", utilization)
-	require.NoError(t, os.Symlink("..data/metrics", filepath.Join(dir, "metrics")))
+	require.NoError(t, os.Symlink(filepath.Join("..data", key), filepath.Join(dir, key)))
 	c := &counters{path: dir, measure: func(...metrics.Field) {}}
 	go func() { _ = c.watch(t.Context()) }()
 	require.Eventually(t, func() bool { s, _ := c.current(); return s != nil }, waitLimit, pause)
