@@ -84,6 +84,9 @@ func fieldsSection(out *text) {
 	t.head = append(t.head, "MIG device")
 	for f := range metrics.FieldCount {
 		row := metrics.Table[f]
+		if len(row.Sets) == 0 {
+			continue // only counters choose it, by DCGM's name
+		}
 		name := code(row.GPU)
 		if name == "" {
 			name = unnamed(&row) + " (DCGM only)"

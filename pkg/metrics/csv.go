@@ -35,13 +35,19 @@ var defaultSelection = func() *Selection {
 // DefaultFields are those that the page has without a CSV, each once.
 func DefaultFields() []Field { return defaultSelection.Fields() }
 
-// Fields are those that the selection shows, each once.
+// Fields are those that the selection shows, and the counters that they are made of, each once.
 func (s *Selection) Fields() []Field {
 	var fields []Field
+	add := func(f Field) {
+		if !slices.Contains(fields, f) {
+			fields = append(fields, f)
+		}
+	}
 	for _, r := range s.rows {
 		for _, f := range r.row.of.fields {
-			if !slices.Contains(fields, f) {
-				fields = append(fields, f)
+			add(f)
+			if i := slices.IndexFunc(rates, func(r rate) bool { return r.rate == f }); i >= 0 {
+				add(rates[i].counter)
 			}
 		}
 	}
@@ -106,9 +112,6 @@ func (s *Selection) add(field, kind, help string) string {
 	if slices.Contains(s.Names(), field) {
 		return "duplicate field"
 	}
-	if why, known := dcgmUnsupported[field]; known {
-		return "not supported: " + why
-	}
 	if i := slices.IndexFunc(dcgmLabels, func(l identityLabel) bool { return l.name == field }); i >= 0 {
 		if kind != "label" {
 			return fmt.Sprintf("type must be label, got %q", bounded(kind, maxLabel))
@@ -118,7 +121,7 @@ func (s *Selection) add(field, kind, help string) string {
 	}
 	i := slices.IndexFunc(dcgmTable, func(r dcgmRow) bool { return r.name == field })
 	if i < 0 {
-		return "unknown field, or one that neither NVML nor GPM has"
+		return whyNot(field)
 	}
 	family := Family{Name: field, Help: bounded(help, maxText)}
 	switch kind {

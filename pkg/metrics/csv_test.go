@@ -40,7 +40,7 @@ DCGM_FI_DEV_GPU_TEMP, gauge, Again
 		lines = append(lines, p.String())
 	}
 	assert.Equal(t, []string{
-		"line 2: DCGM_FI_DEV_NONSENSE: unknown field, or one that neither NVML nor GPM has",
+		"line 2: DCGM_FI_DEV_NONSENSE: unknown field; the fields of this version are in docs/reference/metrics.md",
 		"line 4: DCGM_EXP_P2P_STATUS: not supported: NVML has it for pairs of GPUs, one call each, which no round has: `nvidia-smi topo -p2p n` shows it",
 		`line 5: DCGM_FI_DEV_FB_USED: unsupported type "histogram"; supported values: gauge, counter`,
 		`line 6: DCGM_FI_DEV_SERIAL: type must be label, got "gauge"`,
@@ -48,6 +48,55 @@ DCGM_FI_DEV_GPU_TEMP, gauge, Again
 	}, lines)
 	families := native(t, metrics.Join(&metrics.Snapshot{}, &metrics.Allocations{}, metrics.Exporter{Problems: problems}))
 	assert.Len(t, samples(families, "prism_exporter_csv_problem"), 5)
+}
+
+// TestParseCSV_FieldsOfDCGM_ReasonIsTrue: a field that only DCGM has is another case than one that is not built, or that does not exist.
+func TestParseCSV_FieldsOfDCGM_ReasonIsTrue(t *testing.T) {
+	for field, want := range map[string]string{
+		"DCGM_FI_DEV_NVSWITCH_FATAL_ERRORS":              "only DCGM has it: it reads NVSwitches",
+		"DCGM_FI_DEV_CPU_UTIL_TOTAL":                     "only DCGM has it: it reads CPUs",
+		"DCGM_FI_DEV_CPU_AFFINITY_0":                     "not built yet: NVML has it",
+		"DCGM_FI_DEV_CONNECTX_HEALTH":                    "only DCGM has it: it reads network cards",
+		"DCGM_FI_IMEX_DOMAIN_STATUS":                     "only DCGM has it: it asks the IMEX service",
+		"DCGM_FI_DEV_DIAG_MEMORY_RESULT":                 "only DCGM has it: it is a result of DCGM's diagnostics",
+		"DCGM_FI_DEV_GPU_NVLINK_ERRORS":                  "only DCGM has it: it is a state of DCGM",
+		"DCGM_FI_PROF_PIPE_TENSOR_HMMA_ACTIVE":           "not built yet: GPM has it",
+		"DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_L3":       "not built yet: NVML has it for some generations",
+		"DCGM_FI_DEV_ECC_DBE_VOL_L2":                     "not built yet: NVML has it by location",
+		"DCGM_FI_DEV_C2C_LINK_ERROR_INTR":                "not built yet: NVML has it for each link",
+		"DCGM_FI_DEV_PERSISTENCE_MODE":                   "not built yet: NVML has it",
+		"DCGM_FI_DEV_PWR_SMOOTHING_ENABLED":              "not built yet: NVML has it",
+		"DCGM_EXP_GPU_HEALTH_STATUS":                     "not supported: it is the result of DCGM's health checks",
+		"DCGM_FI_DEV_GPU_TMEP":                           "unknown field",
+		"DCGM_FI_DEV_NVLINK_BANDWIDTH_L18":               "unknown field",
+		"DCGM_FI_DEV_NVLINK_COUNT_FEC_HISTORY_16":        "unknown field",
+		"DCGM_FI_PROF_SM_ACTIV":                          "unknown field",
+		strings.Repeat("DCGM_FI_DEV_NVSWITCH_X", 40_000): "only DCGM has it",
+	} {
+		_, problems, err := metrics.ParseCSV([]byte(utilizationLine + field + ", gauge, x\n"))
+		require.NoError(t, err, field)
+		require.Len(t, problems, 1, field)
+		assert.Contains(t, problems[0].Reason, want, field)
+	}
+	for _, f := range metrics.DCGMFields() {
+		_, problems, err := metrics.ParseCSV([]byte(f.Name + ", " + f.Kind.String() + ", x\n"))
+		require.NoError(t, err)
+		assert.Empty(t, problems, "%s is there, and has no reason", f.Name)
+	}
+}
+
+const utilizationLine = "DCGM_FI_DEV_GPU_UTIL, gauge, Utilization\n"
+
+// TestParseCSV_NVLinkFields_CountersOfRatesSampled: what is the growth of a counter needs that one sampled.
+func TestParseCSV_NVLinkFields_CountersOfRatesSampled(t *testing.T) {
+	chosen, problems, err := metrics.ParseCSV([]byte("DCGM_FI_DEV_NVLINK_BANDWIDTH_L17, counter, x\nDCGM_FI_DEV_NVLINK_TX_BANDWIDTH_L0, counter, x\n"))
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	assert.Equal(t, []metrics.Field{
+		metrics.FieldNVLink0TransmitRate.OfNVLink(17), metrics.FieldNVLink0Transmitted.OfNVLink(17),
+		metrics.FieldNVLink0ReceiveRate.OfNVLink(17), metrics.FieldNVLink0Received.OfNVLink(17),
+		metrics.FieldNVLink0TransmitRate, metrics.FieldNVLink0Transmitted,
+	}, chosen.Fields())
 }
 
 func TestParseCSV_NoCSV_Refused(t *testing.T) {

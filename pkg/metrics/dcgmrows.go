@@ -1,8 +1,13 @@
 package metrics
 
+import "slices"
+
 // dcgmTable has the fields of DCGM that NVML or GPM has a value for. The first ones are those of dcgm-exporter's default counters, with
 // those that are commented there; a CSV can choose the others.
-var dcgmTable = []dcgmRow{
+var dcgmTable = slices.Concat(dcgmNamed, linkRows())
+
+// dcgmNamed are those that are no number among many.
+var dcgmNamed = []dcgmRow{
 	{
 		name: "DCGM_FI_DEV_SM_CLOCK", of: scaled(FieldClockSM, 1e-6, 0),
 		help: "SM clock in MHz.",

@@ -1,9 +1,6 @@
 package metrics
 
-import (
-	"maps"
-	"math"
-)
+import "math"
 
 // dcgmRow is a field of DCGM that a value is shown as.
 type dcgmRow struct {
@@ -27,6 +24,8 @@ type conversion struct {
 	digits int
 	// share divides the first field by the sum of the others.
 	share bool
+	// ber: the field is a bit error rate as NVML packs it.
+	ber bool
 }
 
 // scaled is one field in another unit.
@@ -60,6 +59,9 @@ func (c *conversion) value(v *Values, mig bool) float64 {
 		}
 	}
 	result := first + total
+	if c.ber {
+		return BitErrorRate(first)
+	}
 	if c.share {
 		result = first / total
 	}
@@ -87,12 +89,6 @@ var dcgmLabels = []identityLabel{
 	{"DCGM_FI_DEV_ECC_INFOROM_VER", func(i *Identity) string { return i.InfoROMECC }},
 	{"DCGM_FI_DEV_POWER_INFOROM_VER", func(i *Identity) string { return i.InfoROMPower }},
 	{"DCGM_FI_NVML_VERSION", func(i *Identity) string { return i.NVMLVersion }},
-}
-
-// dcgmUnsupported says of fields in dcgm-exporter's default counters why Prism has no such value.
-var dcgmUnsupported = map[string]string{
-	"DCGM_EXP_GPU_HEALTH_STATUS": "it is the result of DCGM's health checks, which NVML does not have: use prism_gpu_recovery_action",
-	"DCGM_EXP_P2P_STATUS":        "NVML has it for pairs of GPUs, one call each, which no round has: `nvidia-smi topo -p2p n` shows it",
 }
 
 // DCGMField is a field of DCGM as the documentation lists it.
@@ -123,6 +119,3 @@ func DCGMLabels() []string {
 	}
 	return names
 }
-
-// DCGMUnsupported are the fields of dcgm-exporter's default counters that Prism has no value for, with the reason.
-func DCGMUnsupported() map[string]string { return maps.Clone(dcgmUnsupported) }

@@ -1,6 +1,7 @@
 package metrics_test
 
 import (
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -51,6 +52,35 @@ var shown = map[string]float64{
 	"DEV_BAR1_USED": 64, "DEV_BAR1_TOTAL": 256, "DEV_CLOCK_THROTTLE_REASONS": 0x24, "DEV_CLOCKS_EVENT_REASONS": 0x24,
 }
 
+// withLinks adds what each NVLink has, no two alike.
+func withLinks() (map[metrics.Field]float64, map[string]float64) {
+	fields, fieldsShown := maps.Clone(measured), maps.Clone(shown)
+	fields[metrics.FieldNVLinkTransmitted], fields[metrics.FieldNVLinkReceived] = 12e9, 13e9
+	fieldsShown["DEV_NVLINK_COUNT_TX_BYTES"], fieldsShown["DEV_NVLINK_COUNT_RX_BYTES"] = 12e9, 13e9
+	fieldsShown["DEV_NVLINK_TX_BANDWIDTH_TOTAL"], fieldsShown["DEV_NVLINK_RX_BANDWIDTH_TOTAL"] = 4000, 5000
+	for i, name := range strings.Fields("TX_PACKETS RX_PACKETS RX_MALFORMED_PACKET_ERRORS RX_BUFFER_OVERRUN_ERRORS RX_ERRORS RX_REMOTE_ERRORS " +
+		"RX_GENERAL_ERRORS LOCAL_LINK_INTEGRITY_ERRORS TX_DISCARDS LINK_RECOVERY_SUCCESSFUL_EVENTS LINK_RECOVERY_FAILED_EVENTS LINK_RECOVERY_EVENTS " +
+		"EFFECTIVE_ERRORS RX_SYMBOL_ERRORS") {
+		fields[metrics.FieldNVLinkPacketsTransmitted+metrics.Field(i)] = float64(200 + i)
+		fieldsShown["DEV_NVLINK_COUNT_"+name] = float64(200 + i)
+	}
+	fields[metrics.FieldNVLinkEffectiveBER], fields[metrics.FieldNVLinkSymbolBER] = 0xf0f, 0x108
+	fieldsShown["DEV_NVLINK_COUNT_EFFECTIVE_BER"], fieldsShown["DEV_NVLINK_COUNT_EFFECTIVE_BER_FLOAT"] = 0xf0f, 15e-15
+	fieldsShown["DEV_NVLINK_COUNT_SYMBOL_BER"], fieldsShown["DEV_NVLINK_COUNT_SYMBOL_BER_FLOAT"] = 0x108, 1e-8
+	for i := range metrics.FECHistories {
+		fields[metrics.FieldNVLinkFECHistory+metrics.Field(i)] = float64(300 + i)
+		fieldsShown[fmt.Sprintf("DEV_NVLINK_COUNT_FEC_HISTORY_%d", i)] = float64(300 + i)
+	}
+	for link := range metrics.NVLinks {
+		tx, rx := 400+float64(link), 300-float64(2*link)
+		fields[metrics.FieldNVLink0TransmitRate.OfNVLink(link)], fields[metrics.FieldNVLink0ReceiveRate.OfNVLink(link)] = tx*1e6, rx*1e6
+		for name, value := range map[string]float64{"": tx + rx, "TX_": tx, "RX_": rx} {
+			fieldsShown[fmt.Sprintf("DEV_NVLINK_%sBANDWIDTH_L%d", name, link)] = value
+		}
+	}
+	return fields, fieldsShown
+}
+
 // everyField is a CSV with all that there are.
 func everyField(t *testing.T) *metrics.Selection {
 	t.Helper()
@@ -66,6 +96,7 @@ func everyField(t *testing.T) *metrics.Selection {
 
 // TestDCGM_EveryField_ValueAndUnitOfDCGM: on GPUs and on MIG devices, also those fields that only a CSV chooses.
 func TestDCGM_EveryField_ValueAndUnitOfDCGM(t *testing.T) {
+	measured, shown := withLinks()
 	whole := board(0, "NVIDIA H100 80GB HBM3", metrics.Hopper)
 	partitioned := board(0, "NVIDIA H100 80GB HBM3", metrics.Hopper)
 	partitioned.Identity.MIGMode = true
@@ -84,12 +115,12 @@ func TestDCGM_EveryField_ValueAndUnitOfDCGM(t *testing.T) {
 			continue // counts of events, with tests of their own
 		}
 		require.Contains(t, shown, name)
-		assert.InDelta(t, shown[name], value(t, onWhole, f.Name), 1e-9, f.Name)
+		assert.InDelta(t, shown[name], value(t, onWhole, f.Name), 1e-18+1e-9*min(1, shown[name]), f.Name)
 		instance := ""
 		if f.Instance {
 			instance = "7"
 		}
-		assert.InDelta(t, shown[name], value(t, onPartitioned, f.Name, "GPU_I_ID", instance), 1e-9, "%s in MIG mode", f.Name)
+		assert.InDelta(t, shown[name], value(t, onPartitioned, f.Name, "GPU_I_ID", instance), 1e-18+1e-9*min(1, shown[name]), "%s in MIG mode", f.Name)
 		delete(left, name)
 	}
 	assert.Empty(t, left, "of no field")

@@ -136,15 +136,64 @@ const (
 	FieldNVLinkTransmitRate
 	// FieldNVLinkReceiveRate: NVLink received, bytes per second: GPM's, before Hopper what the counter grew by since the round before.
 	FieldNVLinkReceiveRate
-	// FieldNVLink0Transmitted: Data sent over the first NVLink, bytes, counter.
-	FieldNVLink0Transmitted
+	// FieldNVLinkPacketsTransmitted: Packets sent over all NVLinks, counter. Only NVLink 5 and later have it, and the following until
+	// FieldNVLinkFECHistory.
+	FieldNVLinkPacketsTransmitted
+	// FieldNVLinkPacketsReceived: Packets received over all NVLinks, counter.
+	FieldNVLinkPacketsReceived
+	// FieldNVLinkMalformedPackets: Malformed packets received over all NVLinks, counter.
+	FieldNVLinkMalformedPackets
+	// FieldNVLinkBufferOverruns: Packets that overran a buffer of any NVLink, counter.
+	FieldNVLinkBufferOverruns
+	// FieldNVLinkReceiveErrors: Packets received with an error over all NVLinks, counter.
+	FieldNVLinkReceiveErrors
+	// FieldNVLinkRemoteErrors: Packets received with the mark of an error in the remote switch, counter.
+	FieldNVLinkRemoteErrors
+	// FieldNVLinkGeneralErrors: Packets received with an error of the remote side, counter.
+	FieldNVLinkGeneralErrors
+	// FieldNVLinkIntegrityErrors: Times the count of local errors passed its limit, counter.
+	FieldNVLinkIntegrityErrors
+	// FieldNVLinkTransmitDiscards: Packets discarded before they were sent, counter.
+	FieldNVLinkTransmitDiscards
+	// FieldNVLinkRecoveriesSuccessful: Recoveries of links that ended with the link up, counter.
+	FieldNVLinkRecoveriesSuccessful
+	// FieldNVLinkRecoveriesFailed: Recoveries of links that failed, counter.
+	FieldNVLinkRecoveriesFailed
+	// FieldNVLinkRecoveryEvents: Recoveries of links, counter.
+	FieldNVLinkRecoveryEvents
+	// FieldNVLinkEffectiveErrors: Errors after forward error correction, counter.
+	FieldNVLinkEffectiveErrors
+	// FieldNVLinkSymbolErrors: Symbol errors, counter.
+	FieldNVLinkSymbolErrors
+	// FieldNVLinkEffectiveBER: Bit error rate after forward error correction of the worst link, as NVML packs it: see BitErrorRate.
+	FieldNVLinkEffectiveBER
+	// FieldNVLinkSymbolBER: Bit error rate of symbols of the worst link, as NVML packs it: see BitErrorRate.
+	FieldNVLinkSymbolBER
+	// FieldNVLinkFECHistory: Blocks with no corrected error, counter; the next FECHistories-1 fields are those with one more each.
+	FieldNVLinkFECHistory
+
+	// FieldNVLink0Transmitted: Data sent over the first NVLink, bytes, counter. The other links follow: see OfNVLink.
+	FieldNVLink0Transmitted = FieldNVLinkFECHistory + FECHistories
 	// FieldNVLink0Received: Data received over the first NVLink, bytes, counter.
-	FieldNVLink0Received
+	FieldNVLink0Received = FieldNVLink0Transmitted + 1
 	// FieldNVLink0TransmitRate: Sent over the first NVLink, bytes per second: what the counter grew by since the round before.
-	FieldNVLink0TransmitRate
+	FieldNVLink0TransmitRate = FieldNVLink0Transmitted + 2
 	// FieldNVLink0ReceiveRate: Received over the first NVLink, bytes per second: what the counter grew by since the round before.
-	FieldNVLink0ReceiveRate
+	FieldNVLink0ReceiveRate = FieldNVLink0Transmitted + 3
 
 	// FieldCount is how many there are.
-	FieldCount
+	FieldCount = FieldNVLink0Transmitted + perNVLink*NVLinks
 )
+
+const (
+	// NVLinks is how many links have fields of their own: as many as DCGM has names for.
+	NVLinks = 18
+	// FECHistories is how many numbers of corrected errors NVML counts by.
+	FECHistories = 16
+	// perNVLink is how many fields each of them has.
+	perNVLink = 4
+)
+
+// OfNVLink is the field of a link, from 0 to NVLinks-1, that FieldNVLink0Transmitted, FieldNVLink0Received, FieldNVLink0TransmitRate or
+// FieldNVLink0ReceiveRate is for the first one.
+func (f Field) OfNVLink(link int) Field { return f + Field(perNVLink*link) } //nolint:gosec // links are few

@@ -8,10 +8,7 @@ func (v *Values) SetRates(before *Values, elapsed time.Duration) {
 	if before == nil || elapsed <= 0 {
 		return
 	}
-	for _, r := range [...]struct{ rate, counter Field }{
-		{FieldNVLinkTransmitRate, FieldNVLinkTransmitted}, {FieldNVLinkReceiveRate, FieldNVLinkReceived},
-		{FieldNVLink0TransmitRate, FieldNVLink0Transmitted}, {FieldNVLink0ReceiveRate, FieldNVLink0Received},
-	} {
+	for _, r := range rates {
 		was, known := before.Get(r.counter)
 		now, there := v.Get(r.counter)
 		if _, set := v.Get(r.rate); !set && known && there && now >= was {
@@ -19,3 +16,15 @@ func (v *Values) SetRates(before *Values, elapsed time.Duration) {
 		}
 	}
 }
+
+type rate struct{ rate, counter Field }
+
+// rates are the fields that are what a counter grew by.
+var rates = func() []rate {
+	list := []rate{{FieldNVLinkTransmitRate, FieldNVLinkTransmitted}, {FieldNVLinkReceiveRate, FieldNVLinkReceived}}
+	for link := range NVLinks {
+		list = append(list, rate{FieldNVLink0TransmitRate.OfNVLink(link), FieldNVLink0Transmitted.OfNVLink(link)},
+			rate{FieldNVLink0ReceiveRate.OfNVLink(link), FieldNVLink0Received.OfNVLink(link)})
+	}
+	return list
+}()

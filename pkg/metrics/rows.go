@@ -1,7 +1,7 @@
 package metrics
 
 // Table has a row for each field, by its number. MemoryFree has no name: it is what the other three leave.
-var Table = [FieldCount]Row{
+var Table = withLinks([FieldCount]Row{
 	FieldClockSM: {
 		GPU:  "prism_gpu_sm_clock_hertz",
 		Help: "SM clock.",
@@ -326,20 +326,4 @@ var Table = [FieldCount]Row{
 		Help: "Data received over all NVLinks each second.",
 		Unit: "bytes_per_second", Source: SourceNVML, Where: "NVLink", Sets: []string{SetBasic, SetNVLink},
 	},
-	FieldNVLink0Transmitted: {
-		Help: "Data sent over the first NVLink.",
-		Unit: "bytes", Kind: Counter, Source: SourceNVML, Where: "NVLink", Sets: []string{SetNVLink},
-	},
-	FieldNVLink0Received: {
-		Help: "Data received over the first NVLink.",
-		Unit: "bytes", Kind: Counter, Source: SourceNVML, Where: "NVLink", Sets: []string{SetNVLink},
-	},
-	FieldNVLink0TransmitRate: {
-		Help: "Data sent over the first NVLink each second.",
-		Unit: "bytes_per_second", Source: SourceNVML, Where: "NVLink", Sets: []string{SetNVLink},
-	},
-	FieldNVLink0ReceiveRate: {
-		Help: "Data received over the first NVLink each second.",
-		Unit: "bytes_per_second", Source: SourceNVML, Where: "NVLink", Sets: []string{SetNVLink},
-	},
-}
+})

@@ -1,10 +1,12 @@
 package sampling
 
 import (
+	"encoding/binary"
 	"maps"
 	"testing"
 	"time"
 
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -73,7 +75,6 @@ func wanted(b *model.Board, seconds float64) map[metrics.Field]float64 {
 		metrics.FieldMemoryUsed: 3001 * mib, metrics.FieldMemoryFree: float64(b.Memory.TotalMiB-b.Memory.ReservedMiB-3001) * mib,
 		metrics.FieldBAR1Total:         float64(s.BAR1MiB) * mib,
 		metrics.FieldNVLinkTransmitted: 107 * mib * seconds, metrics.FieldNVLinkReceived: 109 * mib * seconds,
-		metrics.FieldNVLink0Transmitted: 107 * mib * seconds / links, metrics.FieldNVLink0Received: 109 * mib * seconds / links,
 		metrics.FieldNVLinkTransmitRate: 107 * mib, metrics.FieldNVLinkReceiveRate: 109 * mib,
 		metrics.FieldNVLinkCRCFlitErrors: 25, metrics.FieldNVLinkCRCDataErrors: 27, metrics.FieldNVLinkReplays: 33, metrics.FieldNVLinkRecoveries: 37,
 		metrics.FieldPCIeReplays: 21, metrics.FieldRecoveryAction: 0,
@@ -88,6 +89,16 @@ func wanted(b *model.Board, seconds float64) map[metrics.Field]float64 {
 		metrics.FieldViolationLowUtilization: l[model.QuantityThrottleLowUtilization] * seconds,
 		metrics.FieldViolationReliability:    l[model.QuantityThrottleReliability] * seconds,
 	})
+	for link := range min(s.Links, metrics.NVLinks) {
+		want[metrics.FieldNVLink0Transmitted.OfNVLink(link)] = 107 * mib * seconds / links
+		want[metrics.FieldNVLink0Received.OfNVLink(link)] = 109 * mib * seconds / links
+	}
+	if b.Compute.Architecture == model.Blackwell {
+		maps.Copy(want, map[metrics.Field]float64{
+			metrics.FieldNVLinkReceiveErrors: 27, metrics.FieldNVLinkRecoveryEvents: 37, metrics.FieldNVLinkRecoveriesSuccessful: 37,
+			metrics.FieldNVLinkRecoveriesFailed: 0,
+		})
+	}
 	return want
 }
 
@@ -148,6 +159,48 @@ func TestRound_EveryBoard_ValuesOfTheScript(t *testing.T) {
 			assert.Greater(t, len(r.Values), 30, "there is something to compare")
 		})
 	}
+}
+
+// TestSources_EveryField_OwnNumber: no two fields are read from one value of NVML.
+func TestSources_EveryField_OwnNumber(t *testing.T) {
+	t.Parallel()
+	of := map[source]metrics.Field{}
+	for field, list := range sources {
+		for _, from := range list {
+			before, taken := of[from]
+			assert.False(t, taken, "%s and %s are both %+v", metrics.Table[field].Help, metrics.Table[before].Help, from)
+			of[from] = field
+		}
+	}
+	for f := metrics.FieldNVLinkPacketsTransmitted; f < metrics.FieldCount; f++ {
+		_, has := sources[f]
+		rate := f >= metrics.FieldNVLink0Transmitted && (f-metrics.FieldNVLink0Transmitted)%4 >= 2
+		assert.Equal(t, !rate, has, metrics.Table[f].Help)
+	}
+}
+
+// TestFieldReader_BitErrorRates_WorstLink: they are no numbers to add up, and NVML packs them.
+func TestFieldReader_BitErrorRates_WorstLink(t *testing.T) {
+	t.Parallel()
+	r := &fieldReader{}
+	r.plan(metrics.NewFieldSet(metrics.FieldNVLinkSymbolBER, metrics.FieldNVLinkSymbolErrors))
+	for i := range r.values {
+		r.values[i].NvmlReturn = uint32(nvml.ERROR_NOT_SUPPORTED)
+		for link, packed := range []uint64{0x10f, 0x90a, 0x80a, 0xf0f} { // 1e-15, 9e-10, 8e-10, 15e-15
+			if int(r.values[i].ScopeId) == link {
+				r.values[i].NvmlReturn, r.values[i].ValueType = uint32(nvml.SUCCESS), uint32(nvml.VALUE_TYPE_UNSIGNED_LONG_LONG)
+				binary.NativeEndian.PutUint64(r.values[i].Value[:], packed)
+			}
+		}
+	}
+	got := map[metrics.Field]float64{}
+	for _, a := range r.asked {
+		got[a.field], _, _ = r.sum(a)
+	}
+	assert.Equal(t, map[metrics.Field]float64{
+		metrics.FieldNVLinkSymbolBER: 0x90a, metrics.FieldNVLinkSymbolErrors: 0x10f + 0x90a + 0x80a + 0xf0f,
+	}, got)
+	assert.InDelta(t, 9e-10, metrics.BitErrorRate(0x90a), 1e-20)
 }
 
 // TestRound_MIGOnEveryBoard_ValuesOfTheScript: an instance has its own values, and its GPU those of the board.

@@ -20,6 +20,8 @@ type source struct {
 	// scope is NVML's, of all links, or of none, which is the first link too. perLink: the field is the sum of the value of each link.
 	scope   uint32
 	perLink bool
+	// worst: the field is the value of the link whose bit error rate is highest, not the sum.
+	worst bool
 }
 
 const (
@@ -30,7 +32,7 @@ const (
 
 // sources are where fields are taken from, in the order in which they are tried: a GPU of one generation has the first, of another one
 // the second. A field that no source has may have a call of its own.
-var sources = map[metrics.Field][]source{
+var sources = withLinks(map[metrics.Field][]source{
 	metrics.FieldTemperatureMemory: {{id: nvml.FI_DEV_MEMORY_TEMP, scale: 1}},
 	metrics.FieldPowerUsage:        {{id: nvml.FI_DEV_POWER_AVERAGE, scale: milli}},
 	metrics.FieldPowerLimit:        {{id: nvml.FI_DEV_POWER_CURRENT_LIMIT, scale: milli}},
@@ -43,12 +45,6 @@ var sources = map[metrics.Field][]source{
 	metrics.FieldNVLinkReceived: {
 		{id: nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, scale: kibi, scope: allLinks},
 		{id: nvml.FI_DEV_NVLINK_COUNT_RCV_BYTES, scale: 1, perLink: true},
-	},
-	metrics.FieldNVLink0Transmitted: {
-		{id: nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX, scale: kibi}, {id: nvml.FI_DEV_NVLINK_COUNT_XMIT_BYTES, scale: 1},
-	},
-	metrics.FieldNVLink0Received: {
-		{id: nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, scale: kibi}, {id: nvml.FI_DEV_NVLINK_COUNT_RCV_BYTES, scale: 1},
 	},
 	metrics.FieldNVLinkCRCFlitErrors: {{id: nvml.FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL, scale: 1}},
 	metrics.FieldNVLinkCRCDataErrors: {{id: nvml.FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL, scale: 1}},
@@ -78,6 +74,46 @@ var sources = map[metrics.Field][]source{
 	metrics.FieldViolationLowUtilization:   {{id: nvml.FI_DEV_PERF_POLICY_LOW_UTILIZATION, scale: nano}},
 	metrics.FieldViolationReliability:      {{id: nvml.FI_DEV_PERF_POLICY_RELIABILITY, scale: nano}},
 	metrics.FieldRecoveryAction:            {{id: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION, scale: 1}},
+})
+
+// linkCounters are the counters of NVLink 5, of which NVML has one for each link.
+var linkCounters = map[metrics.Field]uint32{
+	metrics.FieldNVLinkPacketsTransmitted:   nvml.FI_DEV_NVLINK_COUNT_XMIT_PACKETS,
+	metrics.FieldNVLinkPacketsReceived:      nvml.FI_DEV_NVLINK_COUNT_RCV_PACKETS,
+	metrics.FieldNVLinkMalformedPackets:     nvml.FI_DEV_NVLINK_COUNT_MALFORMED_PACKET_ERRORS,
+	metrics.FieldNVLinkBufferOverruns:       nvml.FI_DEV_NVLINK_COUNT_BUFFER_OVERRUN_ERRORS,
+	metrics.FieldNVLinkReceiveErrors:        nvml.FI_DEV_NVLINK_COUNT_RCV_ERRORS,
+	metrics.FieldNVLinkRemoteErrors:         nvml.FI_DEV_NVLINK_COUNT_RCV_REMOTE_ERRORS,
+	metrics.FieldNVLinkGeneralErrors:        nvml.FI_DEV_NVLINK_COUNT_RCV_GENERAL_ERRORS,
+	metrics.FieldNVLinkIntegrityErrors:      nvml.FI_DEV_NVLINK_COUNT_LOCAL_LINK_INTEGRITY_ERRORS,
+	metrics.FieldNVLinkTransmitDiscards:     nvml.FI_DEV_NVLINK_COUNT_XMIT_DISCARDS,
+	metrics.FieldNVLinkRecoveriesSuccessful: nvml.FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS,
+	metrics.FieldNVLinkRecoveriesFailed:     nvml.FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS,
+	metrics.FieldNVLinkRecoveryEvents:       nvml.FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS,
+	metrics.FieldNVLinkEffectiveErrors:      nvml.FI_DEV_NVLINK_COUNT_EFFECTIVE_ERRORS,
+	metrics.FieldNVLinkSymbolErrors:         nvml.FI_DEV_NVLINK_COUNT_SYMBOL_ERRORS,
+}
+
+// withLinks adds the sources of NVLink 5, and of each link.
+func withLinks(all map[metrics.Field][]source) map[metrics.Field][]source {
+	for field, id := range linkCounters {
+		all[field] = []source{{id: id, scale: 1, perLink: true}}
+	}
+	all[metrics.FieldNVLinkEffectiveBER] = []source{{id: nvml.FI_DEV_NVLINK_COUNT_EFFECTIVE_BER, scale: 1, perLink: true, worst: true}}
+	all[metrics.FieldNVLinkSymbolBER] = []source{{id: nvml.FI_DEV_NVLINK_COUNT_SYMBOL_BER, scale: 1, perLink: true, worst: true}}
+	for i := range metrics.Field(metrics.FECHistories) {
+		all[metrics.FieldNVLinkFECHistory+i] = []source{{id: nvml.FI_DEV_NVLINK_COUNT_FEC_HISTORY_0 + uint32(i), scale: 1, perLink: true}}
+	}
+	for link := range metrics.NVLinks {
+		scope := uint32(link)
+		all[metrics.FieldNVLink0Transmitted.OfNVLink(link)] = []source{
+			{id: nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX, scale: kibi, scope: scope}, {id: nvml.FI_DEV_NVLINK_COUNT_XMIT_BYTES, scale: 1, scope: scope},
+		}
+		all[metrics.FieldNVLink0Received.OfNVLink(link)] = []source{
+			{id: nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, scale: kibi, scope: scope}, {id: nvml.FI_DEV_NVLINK_COUNT_RCV_BYTES, scale: 1, scope: scope},
+		}
+	}
+	return all
 }
 
 // fieldReader reads the field values of a GPU, all in one call.
@@ -95,6 +131,7 @@ type fieldReader struct {
 type asked struct {
 	field        metrics.Field
 	scale        float64
+	worst        bool
 	first, count int
 }
 
@@ -116,7 +153,7 @@ func (r *fieldReader) plan(fields metrics.FieldSet) {
 		if from.perLink {
 			count = nvml.NVLINK_MAX_LINKS
 		}
-		r.asked = append(r.asked, asked{field: field, scale: from.scale, first: len(r.values), count: count})
+		r.asked = append(r.asked, asked{field: field, scale: from.scale, worst: from.worst, first: len(r.values), count: count})
 		for link := range uint32(count) {
 			scope := from.scope
 			if from.perLink {
@@ -154,15 +191,20 @@ func (r *fieldReader) read(ctx context.Context, g *device, fields metrics.FieldS
 	return nil
 }
 
-// sum adds up what was answered. It is known where there is any value, and not supported where none of the values is.
+// sum adds up what was answered, or takes the worst of it. It is known where there is any value, and not supported where none of the values is.
 func (r *fieldReader) sum(a asked) (sum float64, known, supported bool) {
 	for i := range r.values[a.first : a.first+a.count] {
 		v := &r.values[a.first+i]
 		switch nvml.Return(v.NvmlReturn) { //nolint:gosec // NVML's code
 		case nvml.SUCCESS:
 			supported = true
-			if number, ok := decode(v); ok {
+			number, ok := decode(v)
+			switch {
+			case !ok:
+			case !a.worst:
 				sum, known = sum+number, true
+			case !known || metrics.BitErrorRate(number) > metrics.BitErrorRate(sum):
+				sum, known = number, true
 			}
 		case nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_INVALID_ARGUMENT, nvml.ERROR_FUNCTION_NOT_FOUND:
 		default:
