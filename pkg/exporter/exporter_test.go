@@ -140,6 +140,7 @@ func TestNow_NothingChanged_SameRound(t *testing.T) {
 		"idle":        func() { f.idle.Store(true) },
 		"reopened":    func() { f.sampler.status.Reopened++ },
 		"limited":     func() { f.sampler.status.IntervalsLimited++ },
+		"no identity": func() { f.sampler.status.Unidentified++ },
 		"OTLP":        func() { f.otlpErrors.Add(1) },
 		"failures":    func() { f.allocations.sources[0].Errors++ },
 		"read":        func() { f.allocations.sources[0].Read = time.Now() },
@@ -158,7 +159,10 @@ func TestSelf_Failures_HandedOn(t *testing.T) {
 	f.allocations.sources[0].Errors = 2
 	f.sampler.status.Errors = map[gpu.UUID]uint64{"GPU-1": 1, "GPU-2": 3}
 	f.otlpErrors.Store(5)
+	f.sampler.status.Unidentified = 2
 	self := f.self()
+	assert.Equal(t, 2, self.GPUsUnidentified)
+	assert.Contains(t, f.notes(), "2 GPUs do not answer and have not since the exporter began")
 	assert.Equal(t, []metrics.SourceState{{Name: "records", OK: true, Errors: 2}, {Name: "nvml", OK: true, Errors: 4}}, self.Sources)
 	assert.EqualValues(t, 5, self.OTLPErrors)
 }

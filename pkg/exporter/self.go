@@ -31,6 +31,7 @@ func (e *Exporter) sourceStates() string {
 		number(status.Errors[g])
 	}
 	number(uint64(status.IntervalsLimited)) //nolint:gosec // not negative
+	number(uint64(status.Unidentified))     //nolint:gosec // not negative
 	number(e.otlpErrors.Load())
 	return string(states)
 }
@@ -41,7 +42,7 @@ func (e *Exporter) self() metrics.Exporter {
 	self := metrics.Exporter{
 		Version: e.adapters.Version, Node: e.node, Problems: e.counters.problems(), OTLPErrors: e.otlpErrors.Load(),
 		SessionsReopened: status.Reopened, NVMLErrors: status.Errors, SamplesDropped: status.SamplesDropped,
-		IntervalsLimited: status.IntervalsLimited,
+		IntervalsLimited: status.IntervalsLimited, GPUsUnidentified: status.Unidentified,
 	}
 	if e.idle.Load() {
 		return self // a node without a GPU needs no source
@@ -75,11 +76,14 @@ func (e *Exporter) notes() []string {
 	}
 	for _, g := range e.adapters.Sampler.Snapshot().GPUs {
 		if g.ProcessesHidden {
-			notes = append(notes, fmt.Sprintf("GPU %s has processes that this pid namespace hides: run the exporter with hostPID", g.Identity.ID()))
+			notes = append(notes, fmt.Sprintf("GPU %s has processes that this pid namespace hides: run the exporter with hostPID", g.Identity.UUID))
 		}
 		if !g.Up {
-			notes = append(notes, fmt.Sprintf("GPU %s does not answer", g.Identity.ID()))
+			notes = append(notes, fmt.Sprintf("GPU %s does not answer", g.Identity.UUID))
 		}
+	}
+	if n := e.adapters.Sampler.Status().Unidentified; n > 0 {
+		notes = append(notes, fmt.Sprintf("%d GPUs do not answer and have not since the exporter began", n))
 	}
 	_, wrong := e.counters.current()
 	return append(notes, wrong...)

@@ -1,5 +1,10 @@
 package gpu
 
+import (
+	"cmp"
+	"slices"
+)
+
 // Driver is the NVIDIA kernel driver of the node.
 type Driver struct {
 	// Version is NVML's driver version: "580.95.05". Empty: no driver is loaded.
@@ -17,6 +22,37 @@ type Fault struct {
 	BusID string
 	// Err says what did not work.
 	Err error
+}
+
+// Recall returns the faults with UUIDs and PCI addresses that could not be read, from GPUs that were there before and are missing now. A fault is
+// the missing GPU with its UUID or PCI address; of the others, one is a GPU only where as many are missing: first the one with its index, at last
+// the only one that is left. The other faults stay as they are: it is not known which GPU they are.
+func Recall(faults []Fault, missing []GPU) []Fault {
+	recalled, left := slices.Clone(faults), slices.Clone(missing)
+	var open []*Fault
+	find := func(f *Fault, is func(g GPU) bool) bool {
+		i := slices.IndexFunc(left, is)
+		if i >= 0 {
+			f.UUID, f.BusID = left[i].UUID, cmp.Or(f.BusID, left[i].PCI.BusID)
+			left = slices.Delete(left, i, i+1)
+		}
+		return i >= 0
+	}
+	for i := range recalled {
+		f := &recalled[i]
+		named := f.UUID != "" || f.BusID != ""
+		if !find(f, func(g GPU) bool { return named && (g.UUID == f.UUID || f.UUID == "" && g.PCI.BusID == f.BusID) }) && !named {
+			open = append(open, f)
+		}
+	}
+	if len(open) != len(left) {
+		return recalled
+	}
+	open = slices.DeleteFunc(open, func(f *Fault) bool { return find(f, func(g GPU) bool { return g.Index == f.Index }) })
+	if len(open) == 1 {
+		find(open[0], func(GPU) bool { return true })
+	}
+	return recalled
 }
 
 // Node is what a machine has at one moment. Published values are never written to again; a change is a new Node.

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -44,7 +45,8 @@ func (d DriverEvents) report(before, now *inventory.View) {
 	}
 	for _, fault := range now.Node.Faults {
 		if !known[fault.Index] {
-			d.Events.Warn(events.GPUUnhealthy, events.ActionDiscover, fmt.Sprintf("GPU %d (%s) is not advertised: %v", fault.Index, fault.UUID, fault.Err))
+			d.Events.Warn(events.GPUUnhealthy, events.ActionDiscover, fmt.Sprintf("GPU %d (%s) is not advertised: %v", fault.Index,
+				cmp.Or(string(fault.UUID), "its UUID is not known"), fault.Err))
 		}
 	}
 }

@@ -91,6 +91,7 @@ type Inventory struct {
 	session    Session
 	driver     gpu.Driver            // of the session
 	common     *specs.ContainerEdits // of the session; nil until it is known
+	seen       map[gpu.UUID]gpu.GPU  // the GPUs of all sessions, as they were last
 	bound      hostfs.DriverRoot     // the installation whose library this process works with, from the first session on
 }
 
@@ -108,7 +109,7 @@ func New(opts Options) *Inventory {
 	if opts.Clock.After == nil {
 		opts.Clock.After = time.After
 	}
-	i := &Inventory{opts: opts, inspecting: make(chan struct{}, 1)}
+	i := &Inventory{opts: opts, inspecting: make(chan struct{}, 1), seen: map[gpu.UUID]gpu.GPU{}}
 	i.view.Store(newView(errNotInspected))
 	i.status.Store(&Status{Err: errNotInspected})
 	return i

@@ -7,7 +7,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// locate adds what the host knows of the GPUs. One whose device node is not known is a fault: no container could use it.
+// locate adds what the host knows of the GPUs, and to the faults which GPUs they are. A GPU whose device node is not known is a fault: no
+// container could use it. The caller holds inspecting.
 func (i *Inventory) locate(found []gpu.GPU, faults []gpu.Fault) ([]gpu.GPU, []gpu.Fault) {
 	located, broken := make([]gpu.GPU, 0, len(found)), slices.Clone(faults)
 	for _, g := range found {
@@ -19,7 +20,20 @@ func (i *Inventory) locate(found []gpu.GPU, faults []gpu.Fault) ([]gpu.GPU, []gp
 		}
 		located = append(located, g)
 	}
-	return located, broken
+	return located, gpu.Recall(broken, i.missing(located))
+}
+
+// missing are the GPUs that were there in some session and are not among these, which it remembers.
+func (i *Inventory) missing(now []gpu.GPU) (missing []gpu.GPU) {
+	for _, g := range now {
+		i.seen[g.UUID] = g
+	}
+	for id, g := range i.seen {
+		if !slices.ContainsFunc(now, func(other gpu.GPU) bool { return other.UUID == id }) {
+			missing = append(missing, g)
+		}
+	}
+	return missing
 }
 
 // complete asks the host for what the driver's library does not report. Memory that is not known is left at 0.

@@ -9,6 +9,29 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
+// TestRefresh_FaultInNewSession_GPUKnown: a GPU that was there keeps its identity when a session that begins later cannot read it.
+func TestRefresh_FaultInNewSession_GPUKnown(t *testing.T) {
+	t.Parallel()
+	m := newMachine()
+	i := newInventory(m)
+	require.NoError(t, i.Refresh(t.Context()))
+	m.change(func(m *machine) { m.loaded = "" })
+	require.ErrorIs(t, i.Refresh(t.Context()), gpu.ErrDriverNotLoaded)
+	m.change(func(m *machine) { m.loaded, m.unread, m.faults[1] = "580.95.05", true, gpu.ErrLost })
+	for range 2 {
+		require.NoError(t, i.Refresh(t.Context()))
+		require.Len(t, i.Current().Node.Faults, 1)
+		fault := i.Current().Node.Faults[0]
+		assert.Equal(t, gpu.UUID("GPU-22222222-bbbb"), fault.UUID)
+		assert.Equal(t, "0000:5b:00.0", fault.BusID)
+	}
+	assert.Equal(t, 2, m.opened)
+
+	fresh := newInventory(m)
+	require.NoError(t, fresh.Refresh(t.Context()))
+	assert.Empty(t, fresh.Current().Node.Faults[0].UUID, "it was never there")
+}
+
 // TestRefresh_FactsOfTheSystem_WhereTheDriverHasNone: the minor number, without which a GPU is a fault, and the memory of a GPU without its own.
 func TestRefresh_FactsOfTheSystem_WhereTheDriverHasNone(t *testing.T) {
 	t.Parallel()

@@ -28,6 +28,7 @@ type machine struct {
 	opened    int
 	closed    int
 	editsErr  error
+	unread    bool           // the driver does not say which GPUs the faults are
 	minors    map[string]int // by PCI address, as the kernel module reports them
 	memory    uint64         // of the system
 	// during runs before a call into the driver, outside the lock; nil does nothing.
@@ -201,7 +202,11 @@ func (s *fakeSession) GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) 
 	var faults []gpu.Fault
 	for _, g := range s.machine.gpus {
 		if err := s.machine.faults[g.Index]; err != nil {
-			faults = append(faults, gpu.Fault{Index: g.Index, UUID: g.UUID, BusID: g.PCI.BusID, Err: err})
+			fault := gpu.Fault{Index: g.Index, UUID: g.UUID, BusID: g.PCI.BusID, Err: err}
+			if s.machine.unread {
+				fault.UUID, fault.BusID = "", ""
+			}
+			faults = append(faults, fault)
 			continue
 		}
 		usable = append(usable, g)

@@ -25,7 +25,7 @@ func (j *Joined) AppendDCGM(to []byte, chosen *Selection) []byte {
 		p.begin(&chosen.rows[i].family)
 		for _, u := range units {
 			switch {
-			case !u.shows(row):
+			case !u.shows(row), !u.board.Up && !row.events():
 			case row.counted != nil:
 				for _, c := range row.counted(u.board) {
 					p.sample(float64(c.count), u.labels, c.labels)
@@ -45,11 +45,16 @@ type dcgmUnit struct {
 	labels []byte
 }
 
-// dcgmUnits are those of all GPUs that answer.
+// events reports whether the row counts errors, which a GPU has also while it does not respond: those of Events, and XIDs.
+func (r *dcgmRow) events() bool {
+	return !slices.ContainsFunc(r.of.fields, func(f Field) bool { return !Events.Has(f) })
+}
+
+// dcgmUnits are those of all GPUs that have answered.
 func (j *Joined) dcgmUnits(chosen *Selection) []dcgmUnit {
 	var units []dcgmUnit
 	for _, b := range j.boards {
-		if !b.Up {
+		if !b.described() {
 			continue
 		}
 		for _, d := range b.all {

@@ -20,6 +20,8 @@ type Exporter struct {
 	NVMLErrors map[gpu.UUID]uint64
 	// SamplesDropped counts utilization samples of processes with a time in the future.
 	SamplesDropped uint64
+	// GPUsUnidentified counts the GPUs that do not respond and of which it is not known which ones they are.
+	GPUsUnidentified int
 	// IntervalsLimited counts the claims that asked for a shorter interval than the exporter allows.
 	IntervalsLimited int
 	// OTLPErrors counts exports by OTLP that failed.

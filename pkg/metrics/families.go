@@ -113,6 +113,10 @@ var (
 	familyLimited      = Family{
 		"prism_exporter_intervals_limited", "Claims that asked for a shorter interval than the exporter allows.", "", Gauge, nil,
 	}
+	familyUnidentified = Family{
+		"prism_exporter_gpus_unidentified", "GPUs that have not responded since the exporter began. They have no series of their own: which ones they " +
+			"are is not known.", "", Gauge, nil,
+	}
 	familyProblems = Family{
 		"prism_exporter_csv_problem", "1 for each field of the CSV that is left out; the log says why.", "", Gauge, []string{"field"},
 	}
@@ -145,5 +149,5 @@ func Families() []Family {
 	return append(all, familyAllocation, familyContainerUtilization, familyContainerMemory, familyContainerMemoryTotal,
 		familyProcessUtilization, familyProcessMemory, familyBuild, familySampled, familyInterval, familyNVMLErrors, familySamplesRead,
 		familySamplesDropped, familyReopened,
-		familyHidden, familySourceUp, familySourceRead, familySourceErrors, familyLimited, familyProblems, familyOTLPErrors)
+		familyHidden, familySourceUp, familySourceRead, familySourceErrors, familyUnidentified, familyLimited, familyProblems, familyOTLPErrors)
 }

@@ -107,7 +107,8 @@ func node() (*metrics.Snapshot, *metrics.Allocations, metrics.Exporter) {
 	whole, parted := board(0, "NVIDIA H100 80GB HBM3", metrics.Hopper), board(1, "NVIDIA H100 80GB HBM3", metrics.Hopper)
 	shared := board(2, "Tesla T4", metrics.Turing)
 	lost := board(3, "NVIDIA H100 80GB HBM3", metrics.Hopper)
-	lost.Up, lost.Values = false, metrics.Values{}
+	lost.Up, lost.Values = false, lost.Values.Only(metrics.Events)
+	lost.XIDs = []metrics.XID{{Code: 79, GPUInstance: -1, Count: 1, Last: at}}
 	whole.Processes = []metrics.Process{process(100, "train/main", 6*gib, 0.9)}
 	whole.XIDs = []metrics.XID{{Code: 31, GPUInstance: -1, Count: 2, Last: at.Add(-time.Hour)}}
 	parted.Identity.MIGMode = true

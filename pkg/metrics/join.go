@@ -73,7 +73,7 @@ func (joiner *Joiner) Join(snapshot *Snapshot, allocations *Allocations, exporte
 		allocations = &Allocations{}
 	}
 	devices := map[deviceKey]*device{}
-	for _, g := range named(snapshot.GPUs) {
+	for _, g := range distinct(snapshot.GPUs) {
 		b := newBoard(g)
 		j.boards = append(j.boards, b)
 		for _, d := range b.all {
@@ -100,25 +100,15 @@ func (joiner *Joiner) Join(snapshot *Snapshot, allocations *Allocations, exporte
 	return j
 }
 
-// named are GPUs that each have another text for a UUID: no two series have the same labels.
-func named(gpus []*GPU) []*GPU {
-	taken := map[gpu.UUID]bool{}
+// distinct are GPUs that each have a UUID of their own: no two series have the same labels, and none has a name that is not known.
+func distinct(gpus []*GPU) []*GPU {
+	taken := map[gpu.UUID]bool{"": true}
 	list := make([]*GPU, 0, len(gpus))
 	for _, g := range gpus {
-		id := g.Identity.ID()
-		if taken[id] {
-			id = g.Identity.indexed()
+		if id := g.Identity.UUID; !taken[id] {
+			taken[id] = true
+			list = append(list, g)
 		}
-		if taken[id] {
-			continue
-		}
-		taken[id] = true
-		if id != g.Identity.UUID {
-			other := *g
-			other.Identity.UUID = id
-			g = &other
-		}
-		list = append(list, g)
 	}
 	return list
 }

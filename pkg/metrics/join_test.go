@@ -280,7 +280,8 @@ func TestJoin_TwoMIGDevicesOfOneGPUInstance_ValuesOnce(t *testing.T) {
 	assert.Len(t, samples(parsed(t, j.AppendDCGM(nil, nil)), "DCGM_FI_DEV_FB_USED"), 1)
 }
 
-func TestJoin_GPUStopped_NothingFrozen(t *testing.T) {
+// TestJoin_GPUStopped_OnlyEventsStay: a GPU that does not respond has no measured values, and keeps the errors that it may have failed for.
+func TestJoin_GPUStopped_OnlyEventsStay(t *testing.T) {
 	g, list := timeSliced(process(1, "one/main", gib, 0.5))
 	g.Up = false // whatever else is still there
 	g.XIDs = []metrics.XID{{Code: 79, GPUInstance: -1, Count: 1, Last: at}}
@@ -289,13 +290,22 @@ func TestJoin_GPUStopped_NothingFrozen(t *testing.T) {
 	assert.Zero(t, value(t, families, "prism_gpu_up"))
 	assert.InDelta(t, 1, value(t, families, "prism_gpu_xid_errors_total"), 0)
 	for f := range metrics.FieldCount {
-		assert.NotContains(t, families, metrics.Table[f].GPU)
+		if _, measured := g.Values.Get(f); measured && metrics.Events.Has(f) {
+			assert.Contains(t, families, metrics.Table[f].GPU)
+		} else if metrics.Table[f].GPU != "" {
+			assert.NotContains(t, families, metrics.Table[f].GPU)
+		}
 	}
 	for _, name := range []string{usedByContainer, utilizationByContainer, foreign, unattributed} {
 		assert.NotContains(t, families, name)
 	}
 	assert.Len(t, samples(families, "prism_gpu_allocation_info"), 2)
-	assert.Empty(t, j.AppendDCGM(nil, nil))
+	page := parsed(t, j.AppendDCGM(nil, nil))
+	assert.InDelta(t, 79, value(t, page, "DCGM_FI_DEV_XID_ERRORS", "UUID", string(g.Identity.UUID), "device", "nvidia0"), 0)
+	assert.Contains(t, page, "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL")
+	for name := range page {
+		assert.Regexp(t, "^DCGM_(FI_DEV_(XID|ECC|RETIRED|ROW)|FI_DEV_.*REMAPPED_ROWS)", name)
+	}
 }
 
 func TestJoin_PodRecreatedUnderItsName_OneContainer(t *testing.T) {

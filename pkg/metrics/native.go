@@ -37,7 +37,9 @@ func (p *page) gpus(boards []*board) {
 	}
 	p.begin(&familyInfo)
 	for _, b := range boards {
-		p.sample(1, b.whole.labels, b.info())
+		if b.described() {
+			p.sample(1, b.whole.labels, b.info())
+		}
 	}
 	for f := range FieldCount {
 		if Table[f].GPU == "" {
@@ -52,10 +54,13 @@ func (p *page) gpus(boards []*board) {
 
 // value writes a device's value of a field, if it has one.
 func (p *page) value(d *device, f Field) {
-	if v, ok := d.values().Get(f); ok && d.gpu.Up {
+	if v, ok := d.values().Get(f); ok && d.gpu.shows(f) {
 		p.sample(v, d.labels, nil)
 	}
 }
+
+// shows reports whether the GPU's values of a field are shown.
+func (g *GPU) shows(f Field) bool { return g.Up || Events.Has(f) }
 
 // info are the labels of a GPU's identity.
 func (b *board) info() []byte {
@@ -241,6 +246,7 @@ func (p *page) exporter(j *Joined) {
 			p.sample(value, labels("source", s.Name), nil)
 		}
 	}
+	p.one(&familyUnidentified, float64(e.GPUsUnidentified))
 	p.one(&familyLimited, float64(e.IntervalsLimited))
 	p.problems(e.Problems)
 	p.one(&familyOTLPErrors, float64(e.OTLPErrors))

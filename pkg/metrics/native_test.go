@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
@@ -95,16 +94,17 @@ func TestNative_Series_WithinBudgets(t *testing.T) {
 	assert.Equal(t, 4+2*9, count(`pod="one"`, one), "series of a container's device by command: 2 for each of 8 commands and other")
 }
 
-func TestNative_GPUsWithoutUUID_SeriesOfTheirOwn(t *testing.T) {
-	dead := func(index int, bus string) *metrics.GPU {
-		return &metrics.GPU{Identity: metrics.Identity{Index: index, PCIBusID: bus}}
-	}
-	families := native(t, metrics.Join(&metrics.Snapshot{GPUs: []*metrics.GPU{dead(0, ""), dead(1, ""), dead(2, "0000:3b:00.0")}}, nil,
-		metrics.Exporter{NVMLErrors: map[gpu.UUID]uint64{"index-1": 2}}))
-	for _, id := range []string{"index-0", "index-1", "0000:3b:00.0"} {
-		assert.Zero(t, value(t, families, "prism_gpu_up", "gpu_uuid", id), id)
-	}
-	assert.InDelta(t, 2, value(t, families, "prism_exporter_nvml_errors_total", "gpu_uuid", "index-1"), 0)
+// TestNative_GPUsNotIdentified_Counted: a GPU that nothing is known of has no series on any page, and one of which only the UUID and the place
+// are known has no description.
+func TestNative_GPUsNotIdentified_Counted(t *testing.T) {
+	bare := &metrics.GPU{Identity: metrics.Identity{UUID: gpuID(3), Index: 3, PCIBusID: "0000:3b:00.0"}}
+	j := metrics.Join(&metrics.Snapshot{GPUs: []*metrics.GPU{{Identity: metrics.Identity{Index: 1}}, bare}}, nil, metrics.Exporter{GPUsUnidentified: 2})
+	families := native(t, j)
+	assert.InDelta(t, 2, value(t, families, "prism_exporter_gpus_unidentified"), 0)
+	require.Len(t, samples(families, "prism_gpu_up"), 1)
+	assert.Zero(t, value(t, families, "prism_gpu_up", "gpu_uuid", string(gpuID(3))))
+	assert.NotContains(t, families, "prism_gpu_info")
+	assert.Empty(t, j.AppendDCGM(nil, nil))
 }
 
 func TestNative_ManyXIDs_Bounded(t *testing.T) {

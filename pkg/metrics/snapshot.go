@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -25,6 +26,19 @@ func (v *Values) Set(field Field, value float64) {
 	v.set[field], v.values[field] = true, value
 }
 
+// Events are the fields that count errors. A GPU keeps them while it does not respond: it may have failed for them.
+var Events = NewFieldSet(SetFields(SetECC)...)
+
+// Only are the values of those fields.
+func (v *Values) Only(fields FieldSet) (some Values) {
+	for f := range FieldCount {
+		if fields.Has(f) && v.set[f] {
+			some.set[f], some.values[f] = true, v.values[f]
+		}
+	}
+	return some
+}
+
 // Get returns a value, and whether there is one.
 func (v *Values) Get(field Field) (float64, bool) { return v.values[field], v.set[field] }
 
@@ -32,7 +46,7 @@ func (v *Values) Get(field Field) (float64, bool) { return v.values[field], v.se
 type Snapshot struct {
 	// Generation grows with each round of any GPU.
 	Generation uint64
-	// GPUs are sorted by index.
+	// GPUs are sorted by index. Each has a UUID of its own.
 	GPUs []*GPU
 }
 
@@ -43,7 +57,8 @@ type GPU struct {
 	// was begun: what was found of a device is no claim's that was prepared later.
 	At, Began time.Time
 	Interval  time.Duration
-	// Up is false where the GPU has not answered for three intervals; then there are neither values nor MIG devices nor processes.
+	// Up is false where the GPU has not answered for three intervals; then there are neither MIG devices nor processes, and of the values the last
+	// ones of Events.
 	Up     bool
 	Values Values
 	// MIGDevices are sorted by GPU instance and compute instance.
@@ -78,18 +93,20 @@ type Identity struct {
 	GPM bool
 }
 
-// ID names a GPU also where its UUID could not be read: by its PCI address, or else by its index.
-func (i *Identity) ID() gpu.UUID {
-	switch {
-	case i.UUID != "":
-		return i.UUID
-	case i.PCIBusID != "":
-		return gpu.UUID(i.PCIBusID)
+// Or is the identity with what it lacks from another one of the same GPU: what is known of a GPU stays known.
+func (i Identity) Or(other *Identity) Identity {
+	for to, known := range map[*string]string{
+		&i.Device: other.Device, &i.PCIBusID: other.PCIBusID, &i.Name: other.Name, &i.Brand: other.Brand, &i.Architecture: other.Architecture,
+		&i.Serial: other.Serial, &i.VBIOS: other.VBIOS, &i.InfoROM: other.InfoROM, &i.InfoROMOEM: other.InfoROMOEM, &i.InfoROMECC: other.InfoROMECC,
+		&i.InfoROMPower: other.InfoROMPower, &i.CUDAVersion: other.CUDAVersion, &i.NVMLVersion: other.NVMLVersion,
+	} {
+		*to = cmp.Or(*to, known)
 	}
-	return i.indexed()
+	return i
 }
 
-func (i *Identity) indexed() gpu.UUID { return gpu.UUID("index-" + itoa(i.Index)) }
+// described reports whether the GPU was described in some session. Of one that was not only the UUID and the place are known.
+func (g *GPU) described() bool { return g.Up || g.Identity.DriverVersion != "" }
 
 // MIGDevice is what a round found of one MIG device. Values are those of its GPU instance.
 type MIGDevice struct {

@@ -48,8 +48,12 @@ type fakeGPU struct {
 	hang  bool
 	// pause is how long the next call takes, which succeeds: the machine was suspended.
 	pause time.Duration
-	// lostUntil is the number of the session that finds the GPU again, which is lost before.
+	// lostUntil is the number of the session that finds the GPU again, which is lost before. unread: a session that does not find it does not say
+	// which GPU it is.
 	lostUntil int
+	unread    bool
+	// ecc are its uncorrected ECC errors.
+	ecc float64
 	// sends is what it sends over NVLink, bytes per second since began.
 	sends  float64
 	began  time.Time
@@ -108,7 +112,11 @@ func (f *fakeLibrary) GPUs(context.Context) ([]metrics.Identity, []gpu.Fault, er
 	faults := slices.Clone(f.faults)
 	for _, id := range slices.Sorted(maps.Keys(f.gpus)) {
 		if g := f.gpus[id]; f.opened < g.lostUntil {
-			faults = append(faults, gpu.Fault{Index: g.identity.Index, UUID: id, Err: gpu.ErrLost})
+			fault := gpu.Fault{Index: g.identity.Index, UUID: id, Err: gpu.ErrLost}
+			if g.unread {
+				fault.UUID = ""
+			}
+			faults = append(faults, fault)
 			continue
 		}
 		identities = append(identities, f.gpus[id].identity)
@@ -151,6 +159,7 @@ func (f *fakeLibrary) Values(_ context.Context, id gpu.UUID, fields metrics.Fiel
 	defer f.mu.Unlock()
 	g.asked = fields
 	into.Set(metrics.FieldPowerUsage, 100)
+	into.Set(metrics.FieldECCUncorrectedVolatile, g.ecc)
 	if fields.Has(metrics.FieldClockEventReasons) {
 		into.Set(metrics.FieldClockEventReasons, 4)
 	}

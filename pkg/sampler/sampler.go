@@ -3,7 +3,6 @@ package sampler
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -48,6 +47,8 @@ type Status struct {
 	Errors map[gpu.UUID]uint64
 	// SamplesDropped counts the utilization samples of processes with a time in the future.
 	SamplesDropped uint64
+	// Unidentified counts the GPUs that do not respond and of which it is not known which ones they are.
+	Unidentified int
 	// IntervalsLimited counts the devices whose claims ask for a shorter interval than MinInterval.
 	IntervalsLimited int
 }
@@ -64,7 +65,7 @@ type Sampler struct {
 	snapshot *metrics.Snapshot
 	changed  chan struct{}
 	status   Status
-	// gpus are those of the snapshot, by UUID; one that never had one has its index for it.
+	// gpus are those of the snapshot, by UUID. One that has been there once stays.
 	gpus map[gpu.UUID]*metrics.GPU
 	// xids are those since the start, sorted by code and GPU instance.
 	xids map[gpu.UUID][]metrics.XID
@@ -185,14 +186,14 @@ func (s *Sampler) expire(identity metrics.Identity) {
 	}
 }
 
-// put is publish with the lock held.
+// put is publish with the lock held. The GPU keeps what was known of it in another session.
 func (s *Sampler) put(g *metrics.GPU) {
-	key := g.Identity.UUID
-	if key == "" {
-		key = unknown(g.Identity.Index)
+	id := g.Identity.UUID
+	if before := s.gpus[id]; before != nil {
+		g.Identity = g.Identity.Or(&before.Identity)
 	}
-	g.XIDs = s.xids[key]
-	s.gpus[key] = g
+	g.XIDs = s.xids[id]
+	s.gpus[id] = g
 	s.renew()
 }
 
@@ -210,8 +211,26 @@ func (s *Sampler) renew() {
 	s.changed = make(chan struct{})
 }
 
-// unknown stands for the UUID of a GPU that has never answered.
-func unknown(index int) gpu.UUID { return gpu.UUID(fmt.Sprintf("GPU %d", index)) }
+// recall says which GPUs the faults are, as far as that is known, while those with these identities answer.
+func (s *Sampler) recall(faults []gpu.Fault, answer []metrics.Identity) []gpu.Fault {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var missing []gpu.GPU
+	for _, g := range s.gpus {
+		id := &g.Identity
+		if !slices.ContainsFunc(answer, func(other metrics.Identity) bool { return other.UUID == id.UUID }) {
+			missing = append(missing, gpu.GPU{UUID: id.UUID, Index: id.Index, PCI: gpu.PCI{BusID: id.PCIBusID}})
+		}
+	}
+	recalled := gpu.Recall(faults, missing)
+	s.status.Unidentified = 0
+	for _, fault := range recalled {
+		if fault.UUID == "" {
+			s.status.Unidentified++
+		}
+	}
+	return recalled
+}
 
 // down publishes that a GPU has no values any more.
 func (s *Sampler) down(identity metrics.Identity) {
@@ -223,26 +242,27 @@ func (s *Sampler) down(identity metrics.Identity) {
 // putDown is down with the lock held.
 func (s *Sampler) putDown(identity metrics.Identity) {
 	next := &metrics.GPU{Identity: identity, Interval: s.opts.Interval}
-	key := identity.UUID
-	if key == "" {
-		key = unknown(identity.Index)
-	}
-	if before := s.gpus[key]; before != nil {
+	if before := s.gpus[identity.UUID]; before != nil {
 		if !before.Up {
 			return
 		}
-		next.At, next.Interval = before.At, before.Interval
+		next = gone(before)
 	}
 	s.put(next)
+}
+
+// gone is a GPU that does not respond any more.
+func gone(g *metrics.GPU) *metrics.GPU {
+	return &metrics.GPU{Identity: g.Identity, At: g.At, Interval: g.Interval, XIDs: g.XIDs, Values: g.Values.Only(metrics.Events)}
 }
 
 // lose publishes that there is no driver: no GPU has values.
 func (s *Sampler) lose(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.status.Err = err
+	s.status.Err, s.status.Unidentified = err, 0
 	for key, g := range s.gpus {
-		s.gpus[key] = &metrics.GPU{Identity: g.Identity, At: g.At, Interval: g.Interval, XIDs: g.XIDs}
+		s.gpus[key] = gone(g)
 	}
 	s.renew()
 }

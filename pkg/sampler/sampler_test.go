@@ -123,7 +123,8 @@ func TestSampler_GPUHangs_VanishesAndOthersGoOn(t *testing.T) {
 		hung := gpuOf(t, s, "GPU-0")
 		assert.False(t, hung.Up)
 		assert.Equal(t, last, hung.At)
-		assert.Equal(t, metrics.Values{}, hung.Values)
+		assert.Equal(t, metrics.Values{}, hung.Values.Only(without(metrics.Events)))
+		assert.True(t, has(hung, metrics.FieldECCUncorrectedVolatile), "errors that it may have failed for")
 		assert.Greater(t, f.rounds("GPU-1"), rounds+1)
 		assert.True(t, gpuOf(t, s, "GPU-1").Up)
 		assert.NotZero(t, s.Status().Errors["GPU-0"])
@@ -161,8 +162,8 @@ func TestSampler_GPUNeverAnswers_DownAndAskedAgain(t *testing.T) {
 		f.faults = []gpu.Fault{{Index: 1, BusID: "0000:3c:00.0", Err: gpu.ErrLost}}
 		s := started(t, Options{Library: f})
 		synctest.Wait()
-		require.Len(t, s.Snapshot().GPUs, 2)
-		assert.False(t, s.Snapshot().GPUs[1].Up)
+		require.Len(t, s.Snapshot().GPUs, 1, "a GPU of which it is not known which one it is has no series")
+		assert.Equal(t, 1, s.Status().Unidentified)
 		f.change(func() {
 			f.faults = nil
 			second := newFake(2).gpus["GPU-1"]
@@ -171,6 +172,7 @@ func TestSampler_GPUNeverAnswers_DownAndAskedAgain(t *testing.T) {
 		pass(11 * time.Second)
 		require.Len(t, s.Snapshot().GPUs, 2)
 		assert.True(t, s.Snapshot().GPUs[1].Up)
+		assert.Zero(t, s.Status().Unidentified)
 	})
 }
 

@@ -148,15 +148,16 @@ func (c *crew) list() (broken []gpu.Fault, err error) {
 	if len(identities)+len(broken) == 0 {
 		return nil, errNoGPUs
 	}
+	broken = c.s.recall(broken, identities)
 	for _, fault := range broken {
-		c.s.opts.Log.V(2).Info("GPU did not answer", "gpu", fault.Index, "err", fault.Err)
-		id := metrics.Identity{UUID: fault.UUID, Index: fault.Index, PCIBusID: fault.BusID}
-		c.s.failed(id.ID())
-		c.s.down(id)
+		c.s.opts.Log.V(2).Info("GPU did not answer", "index", fault.Index, "gpu", fault.UUID, "err", fault.Err)
+		c.s.failed(fault.UUID)
+		if fault.UUID != "" {
+			c.s.down(metrics.Identity{UUID: fault.UUID, Index: fault.Index, PCIBusID: fault.BusID})
+		}
 	}
 	for _, identity := range identities {
 		c.s.mu.Lock()
-		delete(c.s.gpus, unknown(identity.Index))
 		known := c.s.workers[identity.UUID] != nil
 		w := newWorker(c, identity)
 		if !known {
