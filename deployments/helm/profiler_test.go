@@ -46,14 +46,14 @@ func TestChartProfiler_NoTools_NothingRendered(t *testing.T) {
 	rendered := parse(t, render(t, "--set", "profiler.defaults[0].config.enabled=true,profiler.defaults[0].podSelector.matchLabels.a=b"))
 	assert.NotContains(t, rendered, "ConfigMap/prism-profiler")
 	assert.NotContains(t, rendered, "Role/prism-profiler")
-	assert.Equal(t, []string{"nodes"}, readable(t, rendered, "prism-kubelet-plugin"))
+	assert.Equal(t, []string{"nodes", "pods"}, readable(t, rendered, "prism-kubelet-plugin"))
 	assert.False(t, pluginConfig(t, rendered, "prism-kubelet-plugin").Profiler.Enabled)
 }
 
 func TestChartProfiler_Tools_RulesAsThePluginReadsThem(t *testing.T) {
 	rendered := parse(t, render(t, "--set", tools))
 	assert.Equal(t, &profiles.Rules{Policy: profiles.Policy{Args: profiles.ArgsDeny}, Defaults: []profiles.Default{}}, rulesOf(t, rendered, "prism-profiler"))
-	assert.Equal(t, []string{"nodes", "namespaces"}, readable(t, rendered, "prism-kubelet-plugin"), "no default selects by labels")
+	assert.Equal(t, []string{"nodes", "namespaces", "pods"}, readable(t, rendered, "prism-kubelet-plugin"))
 	assert.Equal(t, config.Profiler{
 		Enabled: true, Map: "prism-system/prism-profiler", Endpoint: ":8444", Certificate: "/etc/prism/reports", Client: "prism-controller",
 		NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")}, StartTimeout: 10 * time.Second, ReportTimeout: time.Minute,
@@ -65,7 +65,7 @@ func TestChartProfiler_Tools_RulesAsThePluginReadsThem(t *testing.T) {
 	assert.Equal(t, "8Gi", got.Policy.MaxBytes.String())
 	require.Len(t, got.Defaults, 2)
 	assert.Equal(t, "^python", *got.Defaults[0].Config.Match.Regex)
-	assert.Equal(t, []string{"nodes", "namespaces", "pods"}, readable(t, all, "prism-everything-kubelet-plugin"), "two defaults select by labels")
+	assert.Equal(t, []string{"nodes", "namespaces", "pods"}, readable(t, all, "prism-everything-kubelet-plugin"))
 }
 
 func TestChartProfiler_InvalidValues_Refused(t *testing.T) {

@@ -207,15 +207,42 @@ func (b *SpecBuilder) device(present Present, name string, result *checkpoint.Re
 	return Device{}, fmt.Errorf("GPU %s is not on this node now: %w", result.GPUUUID, gpu.ErrNotFound)
 }
 
-// node finds the device node on the host.
+// node finds the device node on the host. Of a driver with a dev/ of its own it is that of the host's /dev where both are the same device: runc
+// ignores the path on the host for a container in a user namespace, and takes the container's.
 func (b *SpecBuilder) node(devRoot, path string) (Node, error) {
-	hostPath := path
-	if devRoot != "/" && devRoot != "" {
-		hostPath = devRoot + path
+	if devRoot == "/" {
+		devRoot = ""
 	}
-	major, minor, err := b.Stat(hostPath)
+	major, minor, err := b.Stat(devRoot + path)
 	if err != nil {
 		return Node{}, err
 	}
-	return Node{Path: path, HostPath: hostPath, Major: major, Minor: minor}, nil
+	node := Node{Path: path, HostPath: path, Major: major, Minor: minor}
+	if devRoot != "" {
+		if onHost, minorOnHost, err := b.Stat(path); err != nil || onHost != major || minorOnHost != minor {
+			node.HostPath = devRoot + path
+		}
+	}
+	return node, nil
+}
+
+// DriverNode returns the host's path of the first device node that a container with these GPUs gets from the dev/ of the driver, because the
+// host's /dev has none or another device; "" without one. Nodes that are missing are left to Build. A UUID that is empty stands for all GPUs.
+func (b *SpecBuilder) DriverNode(gpus []gpu.UUID) string {
+	present := b.Present()
+	if present.DevRoot == "/" || present.DevRoot == "" {
+		return ""
+	}
+	paths := slices.Concat(controlNodes, optionalNodes)
+	for i := range present.Node.GPUs {
+		if g := &present.Node.GPUs[i]; slices.Contains(gpus, g.UUID) || slices.Contains(gpus, "") {
+			paths = append(paths, devicePath(g))
+		}
+	}
+	for _, path := range paths {
+		if node, err := b.node(present.DevRoot, path); err == nil && node.HostPath != path {
+			return node.HostPath
+		}
+	}
+	return ""
 }

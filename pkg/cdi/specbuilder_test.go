@@ -69,21 +69,47 @@ func TestBuild_DeviceNumbers_ReadFromHost(t *testing.T) {
 	assert.EqualValues(t, 7, spec.ContainerEdits.DeviceNodes[1].Minor)
 }
 
-func TestBuild_DriverDevRoot_NodesFromThere(t *testing.T) {
+// TestBuild_DriverDevRoot_HostNodeIfSameDevice: runc ignores the path on the host for containers in user namespaces.
+func TestBuild_DriverDevRoot_HostNodeIfSameDevice(t *testing.T) {
 	t.Parallel()
-	h := host{}
-	for path, numbers := range newHost() {
-		h["/run/nvidia/driver"+path] = numbers
+	const root = "/run/nvidia/driver"
+	for name, c := range map[string]struct {
+		change func(onHost, driver host)
+		path   string // on the host, of the GPU's device node
+		first  string // what DriverNode returns of the GPU
+	}{
+		"the same devices":  {func(_, _ host) {}, "", ""},
+		"none on the host":  {func(onHost, _ host) { clear(onHost) }, root + "/dev/nvidia3", root + "/dev/nvidiactl"},
+		"the GPU's missing": {func(onHost, _ host) { delete(onHost, "/dev/nvidia3") }, root + "/dev/nvidia3", root + "/dev/nvidia3"},
+		"another GPU's":     {func(onHost, _ host) { onHost["/dev/nvidia3"] = [2]int64{195, 0} }, root + "/dev/nvidia3", root + "/dev/nvidia3"},
+		"another driver's":  {func(onHost, _ host) { onHost["/dev/nvidia3"] = [2]int64{1, 3} }, root + "/dev/nvidia3", root + "/dev/nvidia3"},
+		"an optional one":   {func(onHost, _ host) { delete(onHost, "/dev/nvidia-uvm-tools") }, "", root + "/dev/nvidia-uvm-tools"},
+		"in neither": {func(onHost, driver host) {
+			delete(onHost, "/dev/nvidia-uvm-tools")
+			delete(driver, "/dev/nvidia-uvm-tools")
+		}, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h, driver := newHost(), newHost()
+			c.change(h, driver)
+			for path, numbers := range driver {
+				h[root+path] = numbers
+			}
+			a := builder(h)
+			present := a.Present()
+			present.DevRoot = root
+			a.Present = func() Present { return present }
+			spec, err := a.Build(request("GPU-a", gpu.TypeGPU))
+			require.NoError(t, err)
+			node := spec.Devices[0].ContainerEdits.DeviceNodes[0]
+			assert.Equal(t, "/dev/nvidia3", node.Path)
+			assert.Equal(t, c.path, node.HostPath)
+			assert.Equal(t, [2]int64{195, 3}, [2]int64{node.Major, node.Minor})
+			assert.Equal(t, c.first, a.DriverNode([]gpu.UUID{"GPU-a"}))
+			assert.Equal(t, c.first, a.DriverNode([]gpu.UUID{""}), "the monitor")
+		})
 	}
-	a := builder(h)
-	present := a.Present()
-	present.DevRoot = "/run/nvidia/driver"
-	a.Present = func() Present { return present }
-	spec, err := a.Build(request("GPU-a", gpu.TypeGPU))
-	require.NoError(t, err)
-	node := spec.Devices[0].ContainerEdits.DeviceNodes[0]
-	assert.Equal(t, "/dev/nvidia3", node.Path)
-	assert.Equal(t, "/run/nvidia/driver/dev/nvidia3", node.HostPath)
 }
 
 func TestBuild_ExtraDevices_Added(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -30,16 +29,9 @@ func (l Labels) Namespace(ctx context.Context, name string) (map[string]string, 
 
 // Pod returns the labels of the pod with that UID. A pod that the cache does not have yet is read from the store.
 func (l Labels) Pod(ctx context.Context, namespace, name string, uid types.UID) (map[string]string, error) {
-	pods := l.Client.CoreV1().Pods(namespace)
-	found, err := pods.Get(ctx, name, cached)
-	if apierrors.IsNotFound(err) || err == nil && found.UID != uid {
-		found, err = pods.Get(ctx, name, metav1.GetOptions{})
-	}
-	switch {
-	case err != nil:
+	found, err := podOf(ctx, l.Client, namespace, name, uid)
+	if err != nil {
 		return nil, fmt.Errorf("reading the labels of pod %s/%s: %w", namespace, name, err)
-	case found.UID != uid:
-		return nil, fmt.Errorf("reading the labels of pod %s/%s: it was replaced", namespace, name)
 	}
 	return found.Labels, nil
 }

@@ -36,6 +36,8 @@ type coreReports struct {
 	events events.Recorder
 	// retrying reports why a claim waits.
 	retrying func(rc *resourceapi.ResourceClaim, cause error)
+	// userNamespace returns a pod of a claim with a user namespace, which runc starts; "" without one. Nil for a machine without an API.
+	userNamespace func(ctx context.Context, rc *resourceapi.ResourceClaim) (string, error)
 }
 
 // newCore builds what prepares claims on a machine that has opened its files. Claims can be unprepared from then on, and prepared after begin.
@@ -45,8 +47,12 @@ func newCore(ctx context.Context, m *Machine, l *Layout, profiler *profiling, re
 	settings.Retrying = reports.retrying
 	settings.Loaded = func(records []*checkpoint.Record) { c.found = append([]*checkpoint.Record{}, records...) }
 	l.Bind(&settings)
+	ports := m.Ports(l, profiler, reports.events)
+	if reports.userNamespace != nil {
+		ports.Planner = startable{ports.Planner, SpecBuilder(m.adapters.Host, m.Inventory, nil).DriverNode, reports.userNamespace}
+	}
 	var err error
-	if c.Claims, c.Damaged, err = m.adapters.Transaction(m.Ports(l, profiler, reports.events), settings); err != nil {
+	if c.Claims, c.Damaged, err = m.adapters.Transaction(ports, settings); err != nil {
 		return nil, err
 	}
 	for _, err := range c.Damaged {

@@ -38,6 +38,39 @@ func TestWholeUserNamespace(t *testing.T) {
 	}
 }
 
+// TestWholeUserNamespace_DriverDev_HostNodes: where the driver has a dev/ of its own, runc finds the device nodes of such a pod in the node's /dev
+// alone. Without one there the claim is refused in a sentence, and pods without a user namespace get the driver's.
+func TestWholeUserNamespace_DriverDev_HostNodes(t *testing.T) {
+	ns := exclusive(t)
+	const dev, tools = "/run/nvidia/driver/dev", "nvidia-uvm-tools"
+	ns.must(t, ns.onNode("sh", "-c", "mkdir "+dev+" && cp -a /dev/nvidia* "+dev)...)
+	t.Cleanup(func() {
+		ns.must(t, ns.onNode("rm", "-r", dev)...)
+		ns.restartPlugin(t)
+	})
+	ns.restartPlugin(t)
+	ns.apply("user-namespace/pod.yaml")
+	ns.sees("user-namespace", "main", ns.grantedTo(ns.ready("user-namespace"), "gpu")...)
+	ns.delete("pod", "user-namespace")
+
+	ns.must(t, ns.simgpu("inject", "device-node-missing", "--node", tools)...)
+	restore := ns.simgpu("inject", "device-node-restore")
+	t.Cleanup(func() { ns.must(t, restore...) })
+	ns.apply("user-namespace/pod.yaml")
+	ns.isRefused("user-namespace", "gpu", "pod user-namespace has hostUsers: false", dev+"/"+tools)
+	ns.apply("whole-gpu/pod.yaml")
+	ns.sees("whole-gpu", "main", ns.grantedTo(ns.ready("whole-gpu"), "gpu")...)
+	require.Contains(t, ns.do("exec", "whole-gpu", "--", "ls", "/dev"), tools)
+}
+
+// restartPlugin has the plugin's pod replaced.
+func (ns *namespace) restartPlugin(t *testing.T) {
+	t.Helper()
+	ns.must(t, ns.kubectl("rollout", "restart", "--namespace", system, "daemonset/"+pluginName)...)
+	ns.rolledOut(t)
+	ns.plugin(t)
+}
+
 // TestHooksFormerDirectory_Removed: earlier versions kept the hook in the plugin's directory; without a restart it goes when no spec names it.
 func TestHooksFormerDirectory_Removed(t *testing.T) {
 	ns := inParallel(t, 0)

@@ -23,13 +23,12 @@ spec:
         parameters: {apiVersion: gpu.prism.dev/v1alpha1, kind: GPUConfig%s}
 `
 
-// ownShmPod is a pod with a volume of its own at /dev/shm: name, hostUsers, claim, sizeLimit.
+// ownShmPod is a pod with a volume of its own at /dev/shm: name, claim, sizeLimit.
 const ownShmPod = `
 apiVersion: v1
 kind: Pod
 metadata: {name: %s}
 spec:
-  hostUsers: %t
   restartPolicy: Never
   terminationGracePeriodSeconds: 1
   containers:
@@ -40,7 +39,7 @@ spec:
     resources: {claims: [{name: gpu}]}
     volumeMounts: [{name: memory, mountPath: /dev/shm}]
   volumes: [{name: memory, emptyDir: {medium: Memory, sizeLimit: %s}}]
-  resourceClaims: [{name: gpu, resourceClaimName: %[3]s}]
+  resourceClaims: [{name: gpu, resourceClaimName: %[2]s}]
 `
 
 // shmKiB is the size of /dev/shm in a container, as df has it.
@@ -49,33 +48,30 @@ func (ns *namespace) shmKiB(pod string) string {
 	return ns.do("exec", pod, "--", "sh", "-c", "df -k /dev/shm | tail -1 | awk '{print $2}'")
 }
 
-// TestMPSOwnShm_LargeEnough_Stays: also in a user namespace. A smaller one fails the container, in a sentence that the claim's condition has
-// too; without MPS it stays whatever its size.
+// TestMPSOwnShm_LargeEnough_Stays: a smaller one fails the container, in a sentence that the claim's condition has too; without MPS it stays
+// whatever its size.
 func TestMPSOwnShm_LargeEnough_Stays(t *testing.T) {
 	ns := mpsInClaim(t)
 	require.NoError(t, ns.createText(fmt.Sprintf(ownShmClaim, "with-mps", ", sharing: {strategy: MPS}")))
-	for pod, hostUsers := range map[string]bool{"large": true, "large-user-namespace": false} {
-		require.NoError(t, ns.createText(fmt.Sprintf(ownShmPod, pod, hostUsers, "with-mps", "1536Mi")))
-		ns.ready(pod)
-		assert.Equal(t, "1572864\n", ns.shmKiB(pod))
-		assert.Contains(t, ns.do("exec", pod, "--", "sh", "-c", "touch /dev/shm/own && ls /dev/shm"), "own\n")
-		assert.Contains(t, ns.do("exec", pod, "--", "env"), "CUDA_MPS_PIPE_DIRECTORY=/run/prism/mps\n")
-	}
-	uuid := ns.grantedTo(ns.pod("large"), "gpu")[0].UUID
+	require.NoError(t, ns.createText(fmt.Sprintf(ownShmPod, "large", "with-mps", "1536Mi")))
+	uuid := ns.grantedTo(ns.ready("large"), "gpu")[0].UUID
+	assert.Equal(t, "1572864\n", ns.shmKiB("large"))
+	assert.Equal(t, "own\n", ns.do("exec", "large", "--", "sh", "-c", "touch /dev/shm/own && ls /dev/shm"))
+	assert.Contains(t, ns.do("exec", "large", "--", "env"), "CUDA_MPS_PIPE_DIRECTORY=/run/prism/mps\n")
 
-	require.NoError(t, ns.createText(fmt.Sprintf(ownShmPod, "small", true, "with-mps", "64Mi")))
+	require.NoError(t, ns.createText(fmt.Sprintf(ownShmPod, "small", "with-mps", "64Mi")))
 	const sentence = "the pod's volume at /dev/shm has 64Mi, and a container that uses a GPU with MPS needs 1Gi there: " +
 		"give the volume a sizeLimit of 1Gi or more, or take it out of the container"
 	assert.Contains(t, ns.event("small", "Failed", startLimit), sentence)
 	condition := ns.says("with-mps", "Ready", metav1.ConditionFalse, "ContainerRefused")
 	assert.Equal(t, `container "main" of pod "small": `+sentence, condition)
 	ns.notStarted(ns.pod("small"))
-	ns.delete("pod", "small", "large", "large-user-namespace")
+	ns.delete("pod", "small", "large")
 	ns.delete("resourceclaim", "with-mps")
 	ns.released(uuid)
 
 	require.NoError(t, ns.createText(fmt.Sprintf(ownShmClaim, "without-mps", "")))
-	require.NoError(t, ns.createText(fmt.Sprintf(ownShmPod, "without-mps", true, "without-mps", "64Mi")))
+	require.NoError(t, ns.createText(fmt.Sprintf(ownShmPod, "without-mps", "without-mps", "64Mi")))
 	ns.ready("without-mps")
 	assert.Equal(t, "65536\n", ns.shmKiB("without-mps"))
 	require.NoError(t, ns.silence())

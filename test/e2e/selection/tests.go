@@ -18,6 +18,7 @@ var Tests = []Test{
 	{"TestExporter_Killed_SameNames", node, third, []string{"metrics"}},
 	{"TestFirstInstall_ResourceLimits_PodRuns", node, core, []string{"extended-resources"}},
 	{"TestWholeUserNamespace", node, core, []string{"claims"}},
+	{"TestWholeUserNamespace_DriverDev_HostNodes", node, third, []string{"claims"}},
 	{"TestHooksFormerDirectory_Removed", node, third, []string{"claims"}},
 	{"TestHooksOldToolkit_PodsStart", node, first, []string{"claims"}},
 	{"TestHooksStateDirNoExec", node, first, []string{"claims"}},

@@ -288,15 +288,6 @@ app.kubernetes.io/component: profiler
 {{- toYaml (dict "policy" $policy "defaults" .Values.profiler.defaults) -}}
 {{- end -}}
 
-{{/* What plugins that profile read of the cluster, "namespaces" and "pods", as a list in JSON. */}}
-{{- define "prism.profiler.read" -}}
-{{- $asked := ternary list (list "namespaces") (empty .Values.profiler.tools) -}}
-{{- range ternary list .Values.profiler.defaults (empty .Values.profiler.tools) -}}
-{{- if hasKey . "podSelector" -}}{{- $asked = append $asked "pods" -}}{{- end -}}
-{{- end -}}
-{{- $asked | uniq | sortAlpha | toJson -}}
-{{- end -}}
-
 {{/* The entries of config.map that share GPUs with MPS, in a sentence; empty without any. */}}
 {{- define "prism.mps.configured" -}}
 {{- $found := list -}}

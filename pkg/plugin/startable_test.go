@@ -1,0 +1,88 @@
+package plugin
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/test/simgpu/port"
+)
+
+// ownDev is a host whose driver has a dev/ of its own; the host's /dev does not have these.
+type ownDev struct {
+	wiredHost
+	missing []string
+}
+
+func (h ownDev) FindDriver(explicit string) (hostfs.DriverRoot, error) {
+	root, err := h.wiredHost.FindDriver(explicit)
+	root.DevHostPath = port.DriverRoot
+	return root, err
+}
+
+func (h ownDev) CharDevice(path string) (hostfs.CharDevice, error) {
+	below, driver := strings.CutPrefix(path, port.DriverRoot)
+	for _, missing := range h.missing {
+		if missing == path {
+			return hostfs.CharDevice{}, gpu.ErrNotFound
+		}
+	}
+	device, err := h.wiredHost.CharDevice(below)
+	if !driver {
+		return h.wiredHost.CharDevice(path)
+	}
+	device.Path = path
+	return device, err
+}
+
+// TestPrepare_UserNamespaceAndDriverDev_RefusedWithoutHostNode: with the device nodes in the host's /dev the claim is prepared with those,
+// and where they are missing only a pod with a user namespace is refused.
+func TestPrepare_UserNamespaceAndDriverDev_RefusedWithoutHostNode(t *testing.T) {
+	t.Parallel()
+	const refused = "pod train has hostUsers: false, for which runc takes device nodes from /dev of the node, and that has none of the same device as " +
+		"/run/nvidia/driver/dev/nvidia0; create it there with nvidia-modprobe, or leave hostUsers out of the pod, and recreate the pod (not retryable)"
+	for name, c := range map[string]struct {
+		missing   []string
+		hostUsers bool
+		want      string // of the GPU's device node, on the host
+	}{
+		"host users, with a node in /dev":          {nil, true, ""},
+		"host users, without":                      {[]string{"/dev/nvidia0"}, true, "/run/nvidia/driver/dev/nvidia0"},
+		"user namespace, with a node in /dev":      {nil, false, ""},
+		"user namespace, another GPU's is missing": {[]string{"/dev/nvidia1"}, false, ""},
+		"user namespace, without":                  {[]string{"/dev/nvidia0"}, false, refused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newWired(t)
+			host, _ := n.adapters.Host.(wiredHost)
+			n.adapters.Host = ownDev{host, c.missing}
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n0"}}
+			node.Status.NodeInfo.ContainerRuntimeVersion = "containerd://2.4.2"
+			require.NoError(t, n.client.Tracker().Add(node))
+			require.NoError(t, n.client.Tracker().Add(&corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "train", UID: "pod-1"}, Spec: corev1.PodSpec{HostUsers: &c.hostUsers},
+			}))
+			p := n.build(t)
+			rc := n.claim(t, "a", 0)
+			rc.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "train", UID: "pod-1"}}
+			rc.UID = claimUID
+			err := prepared(t.Context(), p, rc)
+			if c.want == refused {
+				require.ErrorContains(t, err, refused)
+				return
+			}
+			require.NoError(t, err)
+			spec := specOf(t, n.cfg)
+			require.Len(t, spec.Devices[0].ContainerEdits.DeviceNodes, 1)
+			assert.Equal(t, c.want, spec.Devices[0].ContainerEdits.DeviceNodes[0].HostPath)
+		})
+	}
+}
