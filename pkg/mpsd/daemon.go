@@ -3,6 +3,7 @@ package mpsd
 import (
 	"context"
 	"fmt"
+	"syscall"
 
 	"github.com/go-logr/logr"
 
@@ -22,6 +23,8 @@ type daemon struct {
 	status gpu.MPSDaemonState
 	// problem is why it is not running.
 	problem string
+	// exit has the wait status of the process when it has exited; nil where an earlier service has started it.
+	exit <-chan syscall.WaitStatus
 
 	// view, driver and published are guarded by the service's mutex.
 	view      gpu.MPSDaemon
@@ -102,8 +105,24 @@ func (d *daemon) watch(ctx context.Context, p hostfs.Process) {
 			return // it was stopped, or started again
 		}
 		d.logger.Error(nil, "Control daemon exited; its servers are killed", "pid", p.PID)
-		d.dead(ctx, "it exited: "+lastLines(d.dir.daemonLog(), 0))
+		d.dead(ctx, d.exited()+logEnd(d.dir.daemonLog(), 0))
 	})
+}
+
+// exited says how the process exited, which has.
+func (d *daemon) exited() string {
+	if d.exit == nil {
+		return "it exited, with a status that is not known because an earlier process of the MPS service had started it"
+	}
+	return exitOf(<-d.exit)
+}
+
+// exitOf says how a process exited.
+func exitOf(status syscall.WaitStatus) string {
+	if status.Signaled() {
+		return fmt.Sprintf("it was killed by signal %d (%s)", int(status.Signal()), status.Signal())
+	}
+	return fmt.Sprintf("it exited with code %d", status.ExitStatus())
 }
 
 // watchServers reports the exit of servers.

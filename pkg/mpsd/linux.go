@@ -164,10 +164,11 @@ func (Linux) Start(c Command) (*Started, error) {
 		return nil, err
 	}
 	process, running := processes.Process(command.Process.Pid)
-	exit := make(chan int, 1)
+	exit := make(chan syscall.WaitStatus, 1)
 	go func() {
-		_ = command.Wait() // the exit code says the same
-		exit <- command.ProcessState.ExitCode()
+		_ = command.Wait() // the status says the same
+		status, _ := command.ProcessState.Sys().(syscall.WaitStatus)
+		exit <- status
 	}()
 	if !running {
 		process.PID = command.Process.Pid

@@ -92,3 +92,11 @@ func lastLines(path string, offset int64) string {
 	}
 	return strings.ToValidUTF8(strings.Join(lines[max(0, len(lines)-most):], "; "), "")
 }
+
+// logEnd introduces lastLines; "" without any.
+func logEnd(path string, offset int64) string {
+	if lines := lastLines(path, offset); lines != "" {
+		return "; its log ends: " + lines
+	}
+	return ""
+}

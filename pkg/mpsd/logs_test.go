@@ -7,11 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func TestCutLogs_LongerThanLimit_EndRemains(t *testing.T) {
@@ -91,4 +93,21 @@ func TestService_LongLog_CutWhileRunning(t *testing.T) {
 	}
 	cancel()
 	<-done
+}
+
+// TestExit_Status_SignalOrCode, with the end of the log where there is one.
+func TestExit_Status_SignalOrCode(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "log")
+	require.NoError(t, os.WriteFile(path, []byte("[1] one\n"), 0o600))
+	for status, want := range map[syscall.WaitStatus]string{
+		0:                                       "it exited with code 0; its log ends: [1] one",
+		1 << 8:                                  "it exited with code 1; its log ends: [1] one",
+		syscall.WaitStatus(unix.SIGKILL):        "it was killed by signal 9 (killed); its log ends: [1] one",
+		syscall.WaitStatus(unix.SIGSEGV) | 0x80: "it was killed by signal 11 (segmentation fault); its log ends: [1] one",
+	} {
+		assert.Equal(t, want, exitOf(status)+logEnd(path, 0))
+	}
+	assert.Empty(t, logEnd(path+"-none", 0))
+	assert.Contains(t, (&daemon{}).exited(), "a status that is not known")
 }

@@ -2,6 +2,7 @@ package mpsd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -144,7 +145,7 @@ func (d *daemon) run(ctx context.Context, installed driver) error {
 		if err != nil {
 			return err
 		}
-		d.state.Daemon = started.Process
+		d.state.Daemon, d.exit = started.Process, started.Exit
 		if err := d.save(); err != nil {
 			return err
 		}
@@ -175,10 +176,10 @@ func (d *daemon) listening(ctx context.Context, started *Started, from int64) (c
 			}
 		}
 		select {
-		case code := <-started.Exit:
-			return code, fmt.Errorf("it exited with code %d: %s", code, lastLines(d.dir.daemonLog(), from))
+		case status := <-started.Exit:
+			return status.ExitStatus(), errors.New(exitOf(status) + logEnd(d.dir.daemonLog(), from))
 		case <-ctx.Done():
-			return -1, fmt.Errorf("%w; its log ends: %s", context.Cause(ctx), lastLines(d.dir.daemonLog(), from))
+			return -1, fmt.Errorf("%w%s", context.Cause(ctx), logEnd(d.dir.daemonLog(), from))
 		case <-time.After(wait):
 		}
 	}

@@ -3,6 +3,7 @@ package mpsd
 import (
 	"context"
 	"io/fs"
+	"syscall"
 
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
@@ -55,6 +56,6 @@ type Command struct {
 // Started is a process that Start has started.
 type Started struct {
 	hostfs.Process
-	// Exit has the exit code when it has exited, -1 for a signal.
-	Exit <-chan int
+	// Exit has its wait status when it has exited.
+	Exit <-chan syscall.WaitStatus
 }

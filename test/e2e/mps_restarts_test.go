@@ -81,7 +81,7 @@ func TestMPSDaemonKilled_Restarted(t *testing.T) {
 		}
 		return ns.computeMode(uuid, modeExclusiveProcess)
 	})
-	t.Log(ns.warned("MPSDaemonRestarted", uuid+" was started again (it exited: "))
+	t.Log(ns.warned("MPSDaemonRestarted", uuid+" was started again (it was killed by signal 9 (killed)"))
 	assert.Contains(t, memory.more(), "cuMemAlloc_v2: 806", "the server of a daemon that died is ended")
 	assert.Contains(t, memory.starts(1000), "holding")
 	ns.limitedTo("holds", "main", 4096)
