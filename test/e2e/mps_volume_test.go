@@ -27,7 +27,7 @@ spec:
 const ownShmPod = `
 apiVersion: v1
 kind: Pod
-metadata: {name: %s}
+metadata: {name: %[1]s}
 spec:
   restartPolicy: Never
   terminationGracePeriodSeconds: 1
@@ -38,7 +38,7 @@ spec:
     command: [sleep, "3600"]
     resources: {claims: [{name: gpu}]}
     volumeMounts: [{name: memory, mountPath: /dev/shm}]
-  volumes: [{name: memory, emptyDir: {medium: Memory, sizeLimit: %s}}]
+  volumes: [{name: memory, emptyDir: {medium: Memory, sizeLimit: %[3]s}}]
   resourceClaims: [{name: gpu, resourceClaimName: %[2]s}]
 `
 
