@@ -115,6 +115,9 @@ func (d *fakeDriver) Init() nvml.Return {
 
 func (d *fakeDriver) Shutdown() nvml.Return {
 	ret := d.call("nvmlShutdown")
+	if ret == nvml.ERROR_UNINITIALIZED {
+		return nvml.SUCCESS // as NVIDIA's library
+	}
 	if ret == nvml.SUCCESS {
 		d.mu.Lock()
 		d.inits--

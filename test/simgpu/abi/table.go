@@ -34,7 +34,7 @@ var sessionSymbols = []Symbol{
 
 var systemSymbols = []Symbol{
 	{Name: "nvmlSystemGetDriverVersion", Params: []Param{text("version")}, answer: driverVersion},
-	{Name: "nvmlSystemGetNVMLVersion", Params: []Param{text("version")}, answer: nvmlVersion},
+	{Name: "nvmlSystemGetNVMLVersion", Place: Written, Params: []Param{text("version")}, answer: nvmlVersion},
 	{Name: "nvmlSystemGetCudaDriverVersion", Params: []Param{outU32("version")}, answer: cudaVersion},
 	{Name: "nvmlSystemGetCudaDriverVersion_v2", Params: []Param{outU32("version")}, answer: cudaVersion},
 	{Name: "nvmlSystemGetProcessName", Params: []Param{u32("pid"), text("name")}, answer: processName},

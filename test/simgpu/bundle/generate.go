@@ -18,7 +18,7 @@ func stubs(driver model.DriverVersion) string {
 			b.WriteString(stub(symbol))
 		}
 	}
-	b.WriteString(errorString())
+	b.WriteString(errorString(driver))
 	return b.String()
 }
 
@@ -27,7 +27,7 @@ func stub(symbol abi.Symbol) string {
 	for _, p := range symbol.Params {
 		params = append(params, cParams(p)...)
 		if p.Kind == abi.CString || p.Kind == abi.Counted || p.Kind == abi.Listed {
-			checks = append(checks, fmt.Sprintf("\tif (!%s)\n\t\treturn NVML_INVALID_ARGUMENT;\n", cRequired(p)))
+			checks = append(checks, fmt.Sprintf("\tif (!%s)\n\t\treturn simgpu_refused(NVML_INVALID_ARGUMENT);\n", cRequired(p)))
 		}
 		args = append(args, cArgs(p)...)
 	}
@@ -97,8 +97,8 @@ func cArray(p abi.Param) []string {
 	}
 }
 
-func errorString() string {
-	texts := model.Returns()
+func errorString(driver model.DriverVersion) string {
+	texts := model.Returns(driver)
 	codes := make([]int, 0, len(texts))
 	for code := range texts {
 		codes = append(codes, int(code))

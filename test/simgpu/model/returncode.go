@@ -9,18 +9,23 @@ import (
 // here return nil when they succeed.
 type Return int32
 
-// The return codes of a simulated node, with NVML's numbers.
+// The return codes, with NVML's numbers.
 const (
 	Success               Return = 0
 	Uninitialized         Return = 1
 	InvalidArgument       Return = 2
 	NotSupported          Return = 3
 	NoPermission          Return = 4
+	AlreadyInitialized    Return = 5
 	NotFound              Return = 6
 	InsufficientSize      Return = 7
+	InsufficientPower     Return = 8
 	DriverNotLoaded       Return = 9
 	Timeout               Return = 10
+	IRQIssue              Return = 11
+	LibraryNotFound       Return = 12
 	FunctionNotFound      Return = 13
+	CorruptedInfoROM      Return = 14
 	GPUIsLost             Return = 15
 	ResetRequired         Return = 16
 	OperatingSystem       Return = 17
@@ -28,35 +33,49 @@ const (
 	InUse                 Return = 19
 	OutOfMemory           Return = 20
 	NoData                Return = 21
+	VGPUECCNotSupported   Return = 22
 	InsufficientResources Return = 23
+	FreqNotSupported      Return = 24
 	VersionMismatch       Return = 25
+	Deprecated            Return = 26
 	NotReady              Return = 27
+	GPUNotFound           Return = 28
 	InvalidState          Return = 29
 	Unknown               Return = 999
 )
 
+// returnTexts are those of NVIDIA's library 550.163.01.
 var returnTexts = map[Return]string{
 	Success:               "Success",
 	Uninitialized:         "Uninitialized",
 	InvalidArgument:       "Invalid Argument",
 	NotSupported:          "Not Supported",
 	NoPermission:          "Insufficient Permissions",
+	AlreadyInitialized:    "Already Initialized",
 	NotFound:              "Not Found",
 	InsufficientSize:      "Insufficient Size",
+	InsufficientPower:     "Insufficient External Power",
 	DriverNotLoaded:       "Driver Not Loaded",
 	Timeout:               "Timeout",
+	IRQIssue:              "Interrupt Request Issue",
+	LibraryNotFound:       "NVML Shared Library Not Found",
 	FunctionNotFound:      "Function Not Found",
+	CorruptedInfoROM:      "Corrupted infoROM",
 	GPUIsLost:             "GPU is lost",
 	ResetRequired:         "GPU requires reset",
-	OperatingSystem:       "The operating system has blocked the request",
-	LibRMVersionMismatch:  "RM has detected an NVML/RM version mismatch.",
+	OperatingSystem:       "GPU access blocked by the operating system",
+	LibRMVersionMismatch:  "Driver/library version mismatch",
 	InUse:                 "In use by another client",
 	OutOfMemory:           "Insufficient Memory",
 	NoData:                "No data",
+	VGPUECCNotSupported:   "vGPU ECC not supported",
 	InsufficientResources: "Insufficient Resources",
+	FreqNotSupported:      "Invalid Frequency",
 	VersionMismatch:       "Argument version mismatch",
-	NotReady:              "Not Ready",
-	InvalidState:          "Invalid State",
+	Deprecated:            "Requested functionality has been deprecated",
+	NotReady:              "System is not in ready state",
+	GPUNotFound:           "No supported GPUs were found",
+	InvalidState:          "Resource not in correct state to perform requested operation",
 	Unknown:               "Unknown Error",
 }
 
@@ -68,11 +87,16 @@ func (r Return) Error() string {
 	return "Unknown Error"
 }
 
-// Returns lists every code and its text, for the library's nvmlErrorString.
-func Returns() map[Return]string {
+// laterReturns is the driver branch from which the library knows GPUNotFound and what follows.
+const laterReturns = 550
+
+// Returns lists every code that the library of a driver knows and its text, for its nvmlErrorString.
+func Returns(driver DriverVersion) map[Return]string {
 	texts := make(map[Return]string, len(returnTexts))
 	for code, text := range returnTexts {
-		texts[code] = text
+		if code < GPUNotFound || code == Unknown || driver.Branch() >= laterReturns {
+			texts[code] = text
+		}
 	}
 	return texts
 }

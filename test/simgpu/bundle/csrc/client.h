@@ -10,6 +10,7 @@ enum {
 	NVML_UNINITIALIZED = 1,
 	NVML_INVALID_ARGUMENT = 2,
 	NVML_NO_PERMISSION = 4,
+	NVML_INSUFFICIENT_SIZE = 7,
 	NVML_DRIVER_NOT_LOADED = 9,
 	NVML_FUNCTION_NOT_FOUND = 13,
 	NVML_OPERATING_SYSTEM = 17,
@@ -35,6 +36,10 @@ struct arg {
 
 /* Calls the daemon inside the session of this process. */
 int simgpu_call(const char *name, struct arg *args, int count);
+
+/* What a call returns that the library refuses with a code on its own: without
+ * an initialisation that comes first. */
+int simgpu_refused(int code);
 
 /* Which size a versioned struct says it has; 0 when that cannot be. */
 uint32_t simgpu_struct_size(const void *versioned);

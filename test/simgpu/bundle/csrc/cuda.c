@@ -107,7 +107,9 @@ EXPORT int cuCtxCreate_v2(struct context **context, unsigned int flags, int ordi
 EXPORT int cuCtxDestroy_v2(struct context *context)
 {
 	if (!context)
-		return CUDA_INVALID_CONTEXT;
+		return CUDA_INVALID_VALUE;
+	if (cuda_ready())
+		return CUDA_NOT_INITIALIZED;
 	int code = destroy(context);
 	if (current == context)
 		current = NULL;
@@ -146,32 +148,45 @@ EXPORT int cuDevicePrimaryCtxRelease_v2(int ordinal)
 	return code;
 }
 
+/* What a call needs that acts on the current context. */
+static int in_context(void)
+{
+	int code = cuda_ready();
+	return code || current ? code : CUDA_INVALID_CONTEXT;
+}
+
 EXPORT int cuCtxSetCurrent(struct context *context)
 {
+	if (cuda_ready())
+		return CUDA_NOT_INITIALIZED;
 	current = context;
 	return CUDA_SUCCESS;
 }
 
 EXPORT int cuCtxGetCurrent(struct context **context)
 {
+	if (cuda_ready())
+		return CUDA_NOT_INITIALIZED;
+	if (!context)
+		return CUDA_INVALID_VALUE;
 	*context = current;
 	return CUDA_SUCCESS;
 }
 
 EXPORT int cuCtxSynchronize(void)
 {
-	return current ? CUDA_SUCCESS : CUDA_INVALID_CONTEXT;
+	return in_context();
 }
 
 /* Nsight Systems abort where the library lacks one of these. */
 EXPORT int cuProfilerStart(void)
 {
-	return CUDA_SUCCESS;
+	return cuda_ready();
 }
 
 EXPORT int cuProfilerStop(void)
 {
-	return CUDA_SUCCESS;
+	return cuda_ready();
 }
 
 EXPORT int cuGetExportTable(const void **table, const void *id)
@@ -185,16 +200,18 @@ EXPORT int cuGetExportTable(const void **table, const void *id)
 EXPORT int cuMemAlloc_v2(uint64_t *address, size_t bytes)
 {
 	uint64_t wanted = bytes;
-	if (!current)
-		return CUDA_INVALID_CONTEXT;
+	int refused = in_context();
+	if (refused)
+		return refused;
 	struct arg args[] = { VALUE(current->device->handle), VALUE(current->id), VALUE(wanted), ROOM(address, sizeof *address) };
 	return cuda_code(simgpu_exchange(cuda.session, "cudaAllocate", args, 4));
 }
 
 EXPORT int cuMemFree_v2(uint64_t address)
 {
-	if (!current)
-		return CUDA_INVALID_CONTEXT;
+	int refused = in_context();
+	if (refused)
+		return refused;
 	struct arg args[] = { VALUE(current->device->handle), VALUE(current->id), VALUE(address) };
 	return cuda_code(simgpu_exchange(cuda.session, "cudaFree", args, 3));
 }
@@ -202,8 +219,9 @@ EXPORT int cuMemFree_v2(uint64_t address)
 EXPORT int cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
 	uint64_t unused = 0, all = 0;
-	if (!current)
-		return CUDA_INVALID_CONTEXT;
+	int refused = in_context();
+	if (refused)
+		return refused;
 	struct arg args[] = {
 		VALUE(current->device->handle), VALUE(current->id), ROOM(&unused, sizeof unused), ROOM(&all, sizeof all),
 	};

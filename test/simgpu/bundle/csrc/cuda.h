@@ -53,6 +53,8 @@ extern struct cuda_state cuda;
 
 /* cuda_device.c: fills in the devices; a CUDA code. */
 int cuda_find_devices(void);
+/* cuda_device.c: CUDA_NOT_INITIALIZED before cuInit has succeeded, and in a forked child. */
+int cuda_ready(void);
 int cuda_device_of(int ordinal, struct cuda_device **found);
 int cuda_code(int nvml);
 

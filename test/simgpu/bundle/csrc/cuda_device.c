@@ -133,9 +133,14 @@ int cuda_find_devices(void)
 	return cuda.count ? CUDA_SUCCESS : CUDA_NO_DEVICE;
 }
 
+int cuda_ready(void)
+{
+	return cuda.session && cuda.owner == getpid() ? CUDA_SUCCESS : CUDA_NOT_INITIALIZED;
+}
+
 int cuda_device_of(int ordinal, struct cuda_device **found)
 {
-	if (!cuda.session || cuda.owner != getpid())
+	if (cuda_ready())
 		return CUDA_NOT_INITIALIZED;
 	if (ordinal < 0 || ordinal >= cuda.count)
 		return CUDA_INVALID_DEVICE;
@@ -145,7 +150,7 @@ int cuda_device_of(int ordinal, struct cuda_device **found)
 
 EXPORT int cuDeviceGetCount(int *count)
 {
-	if (!cuda.session || cuda.owner != getpid())
+	if (cuda_ready())
 		return CUDA_NOT_INITIALIZED;
 	if (!count)
 		return CUDA_INVALID_VALUE;
@@ -219,6 +224,8 @@ EXPORT int cuDeviceGetAttribute(int *value, int attribute, int ordinal)
 {
 	struct cuda_device *device;
 	uint32_t first = 0, second = 0;
+	if (!value)
+		return CUDA_INVALID_VALUE;
 	int code = cuda_device_of(ordinal, &device);
 	if (code)
 		return code;

@@ -31,9 +31,9 @@ EXPORT int nvmlGpmMetricsGet(struct metrics *metrics)
 	uint32_t ids[METRICS_MAX];
 	struct answer answers[METRICS_MAX];
 	if (!metrics || metrics->count > METRICS_MAX)
-		return NVML_INVALID_ARGUMENT;
+		return simgpu_refused(NVML_INVALID_ARGUMENT);
 	if (metrics->version != METRICS_VERSION)
-		return NVML_VERSION_MISMATCH;
+		return simgpu_refused(NVML_VERSION_MISMATCH);
 	for (uint32_t i = 0; i < metrics->count; i++)
 		ids[i] = metrics->list[i].id;
 	struct arg args[] = {

@@ -35,7 +35,7 @@ EXPORT int nvmlDeviceSetMemoryLimits_v1(void *device, const struct set_limits *l
 	uint64_t id;
 	int code = limits ? cgroup_id(limits->cgroup, &id) : NVML_INVALID_ARGUMENT;
 	if (code)
-		return code;
+		return simgpu_refused(code);
 	uint64_t soft = limits->soft, hard = limits->hard;
 	struct arg args[] = { VALUE(device), VALUE(id), VALUE(soft), VALUE(hard) };
 	return simgpu_call("nvmlDeviceSetMemoryLimits_v1", args, 4);
@@ -46,7 +46,7 @@ EXPORT int nvmlDeviceGetMemoryLimits_v1(void *device, struct get_limits *limits)
 	uint64_t id;
 	int code = limits ? cgroup_id(limits->cgroup, &id) : NVML_INVALID_ARGUMENT;
 	if (code)
-		return code;
+		return simgpu_refused(code);
 	struct arg args[] = {
 		VALUE(device), VALUE(id), ROOM(&limits->soft, 8), ROOM(&limits->hard, 8), ROOM(&limits->used, 8),
 	};

@@ -1,6 +1,7 @@
 /* Initialisation, and what NVML answers without its driver. */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "client.h"
@@ -44,12 +45,29 @@ static uint64_t current_session(void)
 int simgpu_call(const char *name, struct arg *args, int count)
 {
 	uint64_t s = current_session();
-	if (!s && strncmp(name, "nvmlSystemGetCuda", 17) != 0)
+	if (!s)
 		return NVML_UNINITIALIZED;
 	for (int i = 0; i < count; i++)
 		if (!args[i].bytes && args[i].size)
 			return NVML_INVALID_ARGUMENT;
 	return simgpu_exchange(s, name, args, count);
+}
+
+int simgpu_refused(int code)
+{
+	return current_session() ? code : NVML_UNINITIALIZED;
+}
+
+/* The library's own version, which it knows without the driver. */
+EXPORT int nvmlSystemGetNVMLVersion(char *version, unsigned int length)
+{
+	struct arg args[] = { ROOM(version, length) };
+	if (current_session())
+		return simgpu_call("nvmlSystemGetNVMLVersion", args, 1);
+	if (!version)
+		return NVML_INVALID_ARGUMENT;
+	int written = snprintf(version, length, "%d.%s", SIMGPU_CUDA / 1000, SIMGPU_DRIVER);
+	return (unsigned int)written < length ? NVML_SUCCESS : NVML_INSUFFICIENT_SIZE;
 }
 
 uint32_t simgpu_struct_size(const void *versioned)
@@ -105,7 +123,8 @@ EXPORT int nvmlInitWithFlags(unsigned int flags)
 	return begin("nvmlInitWithFlags");
 }
 
-/* A shutdown succeeds even when the driver is gone: the session is over then. */
+/* A shutdown succeeds even when the driver is gone, as the session is over then,
+ * and where there was none. */
 EXPORT int nvmlShutdown(void)
 {
 	pthread_mutex_lock(&lock);
@@ -114,7 +133,7 @@ EXPORT int nvmlShutdown(void)
 	uint32_t left = uninitialized ? 0 : --users;
 	pthread_mutex_unlock(&lock);
 	if (uninitialized)
-		return NVML_UNINITIALIZED;
+		return NVML_SUCCESS;
 	struct arg args[] = { VALUE(left) };
 	simgpu_exchange(s, "nvmlShutdown", args, 1);
 	return NVML_SUCCESS;
