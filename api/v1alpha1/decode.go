@@ -19,7 +19,13 @@ const (
 // MaxConfigBytes. Unknown kinds, fields and API versions, values of a wrong
 // type, duplicate keys and values that Validate refuses are errors; the error
 // is a *Problems with all of them. Defaults are not filled in.
-func Decode(raw []byte) (Config, error) {
+func Decode(raw []byte) (Config, error) { return decode(raw, false) }
+
+// DecodeBesideNVIDIA is Decode where DecodeNVIDIA reads configuration too: errors
+// name the API versions and kinds of both.
+func DecodeBesideNVIDIA(raw []byte) (Config, error) { return decode(raw, true) }
+
+func decode(raw []byte, besideNVIDIA bool) (Config, error) {
 	tree, err := parse(raw, MaxConfigBytes)
 	if err != nil {
 		return nil, err
@@ -29,7 +35,11 @@ func Decode(raw []byte) (Config, error) {
 		KindProfilerConfig:   &ProfilerConfig{},
 		KindGPUMetricsConfig: &GPUMetricsConfig{},
 	}
-	kind, err := header(tree, slices.Sorted(maps.Keys(configs)))
+	var others []string
+	if besideNVIDIA {
+		others = nvidiaKinds
+	}
+	kind, err := headerOf(tree, APIVersion, slices.Sorted(maps.Keys(configs)), others...)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +60,7 @@ func DecodeNodeConfig(raw []byte) (*NodeConfig, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := header(tree, []string{KindNodeConfig}); err != nil {
+	if _, err := headerOf(tree, APIVersion, []string{KindNodeConfig}); err != nil {
 		return nil, err
 	}
 	config := &NodeConfig{}
@@ -75,22 +85,25 @@ func DecodeForeign(raw []byte, kind string, into any) error {
 	return fit(tree, kind, into)
 }
 
-// header returns the kind of the object when group, version and kind are ours.
-func header(tree object, kinds []string) (string, error) {
-	return headerOf(tree, APIVersion, kinds)
-}
-
 // headerOf returns the kind of the object when it is one of these kinds of that
-// group and version.
-func headerOf(tree object, group string, kinds []string) (string, error) {
+// group and version. The others are kinds of NVIDIAAPIVersion that would be
+// accepted too; errors name them where the object may have been meant as one.
+func headerOf(tree object, group string, kinds []string, others ...string) (string, error) {
 	p := &problems{}
 	apiVersion := tree.text("apiVersion")
 	kind := tree.text("kind")
+	groups, more := group, ""
+	if len(others) > 0 {
+		groups += ", " + NVIDIAAPIVersion
+		if apiVersion != group || slices.Contains(others, kind) {
+			more = " of " + group + ", " + list(others) + " of " + NVIDIAAPIVersion
+		}
+	}
 	if apiVersion != group {
-		p.add("apiVersion", "%s; supported values: %s", unsupported(apiVersion), group)
+		p.add("apiVersion", "%s; supported values: %s", unsupported(apiVersion), groups)
 	}
 	if !slices.Contains(kinds, kind) {
-		p.add("kind", "%s; supported values: %s", unsupported(kind), list(kinds))
+		p.add("kind", "%s; supported values: %s%s", unsupported(kind), list(kinds), more)
 	}
 	return kind, p.err("")
 }

@@ -19,6 +19,8 @@ const (
 	KindNVIDIAMIG = "MigDeviceConfig"
 )
 
+var nvidiaKinds = []string{KindNVIDIAGPU, KindNVIDIAMIG}
+
 // NVIDIA is a configuration of NVIDIA's DRA driver.
 type NVIDIA struct {
 	// Kind is KindNVIDIAGPU, which is for whole GPUs, or KindNVIDIAMIG, which is
@@ -49,7 +51,7 @@ func DecodeNVIDIA(raw []byte) (*NVIDIA, error) {
 	if err != nil {
 		return nil, err
 	}
-	kind, err := headerOf(tree, NVIDIAAPIVersion, []string{KindNVIDIAGPU, KindNVIDIAMIG})
+	kind, err := headerOf(tree, NVIDIAAPIVersion, nvidiaKinds)
 	if err != nil {
 		return nil, err
 	}

@@ -103,7 +103,11 @@ func (s Source) decode(devices *resourceapi.DeviceAllocationResult) (opaque, err
 // read reads one configuration; under the name of NVIDIA's driver also one that was written for that.
 func (s Source) read(raw []byte) (option, error) {
 	if s.Driver != nvidiaDriver || !v1alpha1.WrittenForNVIDIA(raw) {
-		config, err := v1alpha1.Decode(raw)
+		decode := v1alpha1.Decode
+		if s.Driver == nvidiaDriver {
+			decode = v1alpha1.DecodeBesideNVIDIA
+		}
+		config, err := decode(raw)
 		if err != nil {
 			return option{}, err
 		}

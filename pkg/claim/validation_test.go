@@ -174,3 +174,28 @@ func TestValidator_NVIDIAKinds_CheckedUnderItsName(t *testing.T) {
 	assert.EqualError(t, w.Claim("spec.spec", of("mig.nvidia.com", "GpuConfig, sharing: {strategy: TimeSlicing}")),
 		`spec.spec.devices.config[0].opaque.parameters: request "r": GpuConfig is for a device of type "gpu" and not of type "mig"`)
 }
+
+// TestValidator_OtherVersionOrKind_EveryAcceptedOneListed: under the name of NVIDIA's driver its kinds are accepted too, and elsewhere not.
+func TestValidator_OtherVersionOrKind_EveryAcceptedOneListed(t *testing.T) {
+	t.Parallel()
+	const (
+		at     = `spec.devices.config[0].opaque.parameters: request "r": `
+		ours   = "GPUConfig, GPUMetricsConfig, ProfilerConfig"
+		nvidia = ours + " of gpu.prism.dev/v1alpha1, GpuConfig, MigDeviceConfig of resource.nvidia.com/v1beta1"
+	)
+	for _, c := range []struct{ driver, header, want string }{
+		{"gpu.nvidia.com", "apiVersion: resource.nvidia.com/v1beta2, kind: GpuConfig", `apiVersion: unsupported value "resource.nvidia.com/v1beta2"; ` +
+			`supported values: gpu.prism.dev/v1alpha1, resource.nvidia.com/v1beta1; kind: unsupported value "GpuConfig"; supported values: ` + nvidia},
+		{"gpu.nvidia.com", "kind: GPUConfig", "apiVersion: required and must be a string; supported values: gpu.prism.dev/v1alpha1, resource.nvidia.com/v1beta1"},
+		{"gpu.nvidia.com", "apiVersion: gpu.prism.dev/v1alpha1, kind: MigDeviceConfig", `kind: unsupported value "MigDeviceConfig"; supported values: ` + nvidia},
+		{"gpu.nvidia.com", "apiVersion: gpu.prism.dev/v1alpha1, kind: Gpu", `kind: unsupported value "Gpu"; supported values: ` + ours},
+		{"gpu.nvidia.com", "apiVersion: resource.nvidia.com/v1beta1, kind: GPUConfig", `kind: unsupported value "GPUConfig"; supported values: GpuConfig, MigDeviceConfig`},
+		{"gpu.prism.dev", "apiVersion: resource.nvidia.com/v1beta1, kind: GpuConfig", `apiVersion: unsupported value "resource.nvidia.com/v1beta1"; ` +
+			`supported values: gpu.prism.dev/v1alpha1; kind: unsupported value "GpuConfig"; supported values: ` + ours},
+	} {
+		spec := &resourceapi.ResourceClaimSpec{}
+		require.NoError(t, yaml.UnmarshalStrict([]byte(`devices: {requests: [{name: r, exactly: {deviceClassName: gpu.nvidia.com}}], `+
+			`config: [{requests: [r], opaque: {driver: `+c.driver+`, parameters: {`+c.header+`}}}]}`), spec))
+		assert.EqualError(t, Validator{Driver: c.driver}.Claim("spec", spec), at+c.want, c.header)
+	}
+}

@@ -141,7 +141,8 @@ func (t *translation) version(version *string) {
 		t.warn("version", "is missing; the file is read as one of the device plugin, version %s: write that, or apiVersion and kind of a %s",
 			devicePluginVersion, v1alpha1.KindNodeConfig)
 	case *version != devicePluginVersion:
-		t.refuse("version", "unknown version: %s; allowed: %s", *version, devicePluginVersion)
+		t.refuse("version", "unknown version: %s; allowed: %s; or apiVersion %s and kind %s without version", *version, devicePluginVersion,
+			v1alpha1.APIVersion, v1alpha1.KindNodeConfig)
 	}
 }
 

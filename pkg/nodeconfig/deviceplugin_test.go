@@ -136,7 +136,7 @@ func TestParse_Dialects_DecidedByVersion(t *testing.T) {
 		"version and kind":       {"version: v1\nkind: NodeConfig", "apiVersion: required and must be a string"},
 		"without a header":       {"gpus: []\nflags: {}", "apiVersion: required and must be a string"},
 		"neither":                {"x: 1", "apiVersion: required and must be a string"},
-		"unknown version":        {"version: v2", theirs + "version: unknown version: v2; allowed: v1"},
+		"unknown version":        {"version: v2", theirs + "version: unknown version: v2; allowed: v1; or apiVersion gpu.prism.dev/v1alpha1 and kind NodeConfig without version"},
 		"number":                 {"version: 1", theirs + "version: must be a string, got number 1"},
 		"twice":                  {"version: v1\nversion: v1", "line 2: duplicate key \"version\""},
 		"twice in JSON":          {`{"version": "v1", "version": "v1"}`, theirs + `duplicate field "version"`},

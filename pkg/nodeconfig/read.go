@@ -1,6 +1,7 @@
 package nodeconfig
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
@@ -28,5 +29,12 @@ func decode(raw []byte) (*v1alpha1.NodeConfig, []Warning, error) {
 		return decodeDevicePlugin(raw)
 	}
 	config, err := v1alpha1.DecodeNodeConfig(raw)
+	if problems, ok := errors.AsType[*v1alpha1.Problems](err); ok {
+		for _, problem := range problems.List {
+			if problem.Path == "apiVersion" {
+				problem.Text += "; or only version: " + devicePluginVersion + " in a file of NVIDIA's device plugin"
+			}
+		}
+	}
 	return config, nil, err
 }

@@ -40,7 +40,7 @@ func TestParse_Invalid_Refused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ raw, want string }{
 		"nothing":        {"", "the configuration must be an object with apiVersion and kind, got an empty document"},
-		"another object": {"apiVersion: v1\nkind: ConfigMap\n", `apiVersion: unsupported value "v1"; supported values: gpu.prism.dev/v1alpha1; kind: unsupported value "ConfigMap"; supported values: NodeConfig`},
+		"another object": {"apiVersion: v1\nkind: ConfigMap\n", `apiVersion: unsupported value "v1"; supported values: gpu.prism.dev/v1alpha1; or only version: v1 in a file of NVIDIA's device plugin; kind: unsupported value "ConfigMap"; supported values: NodeConfig`},
 		"another field":  {header + "gpu: []\n", `NodeConfig: unknown field "gpu"; valid fields: kind, apiVersion, flags, gpus`},
 		"a bad value": {header + "gpus: [{modes: [mig], mig: {profiles: [1g]}}]",
 			`NodeConfig: gpus[0].mig.profiles[0]: must be a MIG profile as nvidia-smi mig -lgip prints it, for example 1g.10gb or 1g.10gb+me, got "1g"`},
