@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"path"
+
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -195,6 +197,9 @@ func (c *NodeConfig) Default() {
 func (f *NodeFlags) fill() {
 	fill(&f.FailOnInitError, false)
 	fill(&f.NVIDIADriverRoot, "")
+	if *f.NVIDIADriverRoot != "" {
+		*f.NVIDIADriverRoot = path.Clean(*f.NVIDIADriverRoot)
+	}
 	fill(&f.GDSEnabled, false)
 	fill(&f.MOFEDEnabled, false)
 	fill(&f.GDRCopyEnabled, false)

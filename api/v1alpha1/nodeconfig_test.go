@@ -4,25 +4,26 @@ import "testing"
 
 func TestNodeConfig_Select_Validated(t *testing.T) {
 	const (
-		root = "must be empty or an absolute path without .. and //, got "
+		root = "must be empty or an absolute path without .., got "
 		glob = "must be a glob of product names of 1 to 96 bytes with *, ? and [a-z], got "
 		uuid = "GPU-0a1b2c3d-0000-1111-2222-0123456789ab"
 	)
 	testRefusals(t, nodeHeader, map[string]refusal{
-		"root":             {"flags: {nvidiaDriverRoot: run/nvidia}", `flags.nvidiaDriverRoot: ` + root + `"run/nvidia"`},
-		"root with dots":   {"flags: {nvidiaDriverRoot: /run/../etc}", `flags.nvidiaDriverRoot: ` + root + `"/run/../etc"`},
-		"host as root":     {"flags: {nvidiaDriverRoot: /}", ""},
-		"found root":       {"flags: {nvidiaDriverRoot: ''}", ""},
-		"two for the rest": {"gpus: [{}, {select: {indices: [0]}}, {}]", "gpus[2]: select is required: gpus[0] has none, and only one entry can match the remaining GPUs"},
-		"empty select":     {"gpus: [{select: {}}]", "gpus[0].select: must have indices, uuids or products; without select the entry matches all remaining GPUs"},
-		"negative index":   {"gpus: [{select: {indices: [-1]}}]", "gpus[0].select.indices[0]: must be greater than or equal to 0, got -1"},
-		"index twice":      {"gpus: [{select: {indices: [0, 0]}}]", "gpus[0].select.indices[1]: duplicate value 0"},
-		"index elsewhere":  {"gpus: [{}, {select: {indices: [0]}}, {select: {indices: [1, 0]}}]", ""},
-		"uuid":             {"gpus: [{select: {uuids: [GPU-1]}}]", `gpus[0].select.uuids[0]: must be a GPU UUID as nvidia-smi -L prints it (GPU-…), got "GPU-1"`},
-		"uuid elsewhere":   {"gpus: [{select: {uuids: [" + uuid + "]}}, {select: {uuids: [" + uuid + "]}}]", ""},
-		"product":          {"gpus: [{select: {products: ['[']}}]", `gpus[0].select.products[0]: ` + glob + `"["`},
-		"no product":       {"gpus: [{select: {products: ['']}}]", `gpus[0].select.products[0]: ` + glob + `""`},
-		"product again":    {"gpus: [{select: {products: [a]}}, {select: {products: [a]}}]", ""},
+		"root":              {"flags: {nvidiaDriverRoot: run/nvidia}", `flags.nvidiaDriverRoot: ` + root + `"run/nvidia"`},
+		"root with dots":    {"flags: {nvidiaDriverRoot: /run/../etc}", `flags.nvidiaDriverRoot: ` + root + `"/run/../etc"`},
+		"root with slashes": {"flags: {nvidiaDriverRoot: /run//nvidia/driver/}", ""},
+		"host as root":      {"flags: {nvidiaDriverRoot: /}", ""},
+		"found root":        {"flags: {nvidiaDriverRoot: ''}", ""},
+		"two for the rest":  {"gpus: [{}, {select: {indices: [0]}}, {}]", "gpus[2]: select is required: gpus[0] has none, and only one entry can match the remaining GPUs"},
+		"empty select":      {"gpus: [{select: {}}]", "gpus[0].select: must have indices, uuids or products; without select the entry matches all remaining GPUs"},
+		"negative index":    {"gpus: [{select: {indices: [-1]}}]", "gpus[0].select.indices[0]: must be greater than or equal to 0, got -1"},
+		"index twice":       {"gpus: [{select: {indices: [0, 0]}}]", "gpus[0].select.indices[1]: duplicate value 0"},
+		"index elsewhere":   {"gpus: [{}, {select: {indices: [0]}}, {select: {indices: [1, 0]}}]", ""},
+		"uuid":              {"gpus: [{select: {uuids: [GPU-1]}}]", `gpus[0].select.uuids[0]: must be a GPU UUID as nvidia-smi -L prints it (GPU-…), got "GPU-1"`},
+		"uuid elsewhere":    {"gpus: [{select: {uuids: [" + uuid + "]}}, {select: {uuids: [" + uuid + "]}}]", ""},
+		"product":           {"gpus: [{select: {products: ['[']}}]", `gpus[0].select.products[0]: ` + glob + `"["`},
+		"no product":        {"gpus: [{select: {products: ['']}}]", `gpus[0].select.products[0]: ` + glob + `""`},
+		"product again":     {"gpus: [{select: {products: [a]}}, {select: {products: [a]}}]", ""},
 	})
 }
 

@@ -62,12 +62,16 @@ func (c *NodeConfig) Validate() error {
 }
 
 func (f *NodeFlags) validate(p *problems, at string) {
-	if root := f.NVIDIADriverRoot; root != nil && *root != "" && (!path.IsAbs(*root) || path.Clean(*root) != *root) {
-		p.add(join(at, "nvidiaDriverRoot"), "must be empty or an absolute path without .. and //, got %s",
+	if root := f.NVIDIADriverRoot; root != nil && *root != "" && (!path.IsAbs(*root) || leavesUp(*root)) {
+		p.add(join(at, "nvidiaDriverRoot"), "must be empty or an absolute path without .., got %s",
 			quote(*root))
 	}
 	oneOf(p, join(at, "migStrategy"), f.MIGStrategy, migStrategies)
 }
+
+// leavesUp reports whether a path has an element "..". Slashes at its end and
+// double ones are cleaned by Default.
+func leavesUp(text string) bool { return slices.Contains(strings.Split(text, "/"), "..") }
 
 // validateSelect checks the select of entry i. Overlapping selects are an error
 // on nodes with such GPUs only.

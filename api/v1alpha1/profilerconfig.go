@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"path"
+
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -259,6 +261,9 @@ func (m *ProcessMatch) fill() {
 func (o *ProfilerOutput) fill() {
 	fill(&o.Type, OutputNode)
 	fill(&o.FileName, DefaultFileName)
+	if !isUnset(o.Path) {
+		o.Path = new(path.Clean(*o.Path))
+	}
 	fill(&o.MaxBytes, resource.MustParse("4Gi"))
 	fill(&o.Retention, metav1.Duration{Duration: 72 * hour})
 }

@@ -208,9 +208,10 @@ func (o *ProfilerOutput) validatePath(p *problems, at string) {
 	if o.Type != nil && !inContainer {
 		p.add(at, "has no effect with type %s; remove it or set type to %s", *o.Type, OutputContainerPath)
 	}
-	value := *o.Path
-	if !path.IsAbs(value) || path.Clean(value) != value || value == "/" {
-		p.add(at, "must be an absolute path without .., // and trailing slash, got %s", quote(value))
+	value := path.Clean(*o.Path)
+	if !path.IsAbs(value) || leavesUp(*o.Path) || value == "/" {
+		p.add(at, "must be an absolute path without .. and not /, got %s", quote(*o.Path))
+		return
 	}
 	for _, tree := range kernelTrees {
 		if value == tree || strings.HasPrefix(value, tree+"/") {

@@ -151,7 +151,7 @@ func quoteYAML(text string) string { return `"` + text + `"` }
 
 func TestProfilerConfig_Output_Validated(t *testing.T) {
 	const (
-		absolute = "must be an absolute path without .., // and trailing slash, got "
+		absolute = "must be an absolute path without .. and not /, got "
 		fileName = "must be a file name without /, % and single braces that starts with neither . nor -, got "
 		known    = "; supported placeholders: {PROCESS_NAME}, {PROCESS_ID}, {NAMESPACE}, {POD}, {CONTAINER}, {NODE}, {CLAIM}, " +
 			"{GPU_UUID}, {RANK}, {TIMESTAMP}, {UID}, and %{NAME} for an environment variable"
@@ -166,6 +166,9 @@ func TestProfilerConfig_Output_Validated(t *testing.T) {
 		"relative path":       {path("a/b"), `output.path: ` + absolute + `"a/b"`},
 		"climbing path":       {path("/a/../proc"), `output.path: ` + absolute + `"/a/../proc"`},
 		"root":                {path("/"), `output.path: ` + absolute + `"/"`},
+		"slashes":             {path("/a//b/"), ""},
+		"root, slashes":       {path("///"), `output.path: ` + absolute + `"///"`},
+		"proc, slashes":       {path("//proc//1/"), `output.path: must not be below /proc, got "/proc/1"; choose another directory of the container`},
 		"proc":                {path("/proc/1/root"), `output.path: must not be below /proc, got "/proc/1/root"; choose another directory of the container`},
 		"dev":                 {path("/dev"), `output.path: must not be below /dev, got "/dev"; choose another directory of the container`},
 		"like dev":            {path("/devices"), ""},

@@ -113,6 +113,8 @@ func LoadExporter(args []string, getenv func(string) string) (*Exporter, error) 
 	if e.RunDir == "" {
 		e.RunDir = filepath.Join("/run", e.DriverName)
 	}
+	clean(&e.HostRoot, &e.RunDir, &e.DriverRoot, &e.Sources.KubeletPlugins, &e.Sources.KubeletPodResources, &e.Sources.CRISocket, &e.Pages.Counters,
+		&e.WebConfigFile)
 	return e, e.validate()
 }
 

@@ -44,6 +44,8 @@ func LoadPlugin(args []string, getenv func(string) string) (*Plugin, error) {
 	if p.Paths.StateDir == "" {
 		p.Paths.StateDir = filepath.Join(defaultStateParent, p.DriverName)
 	}
+	clean(&p.Paths.HostRoot, &p.Paths.CDIRoot, &p.Paths.KubeletPlugins, &p.Paths.KubeletRegistrar, &p.Paths.KubeletPodResources, &p.Paths.StateDir,
+		&p.Paths.RunDir, &p.Driver.Root, &p.Driver.CDIHook, &p.NodeConfig.File)
 	return p, p.validate()
 }
 

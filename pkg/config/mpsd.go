@@ -50,6 +50,7 @@ func LoadMPSD(args []string, getenv func(string) string) (*MPSD, error) {
 	if m.RunDir == "" {
 		m.RunDir = filepath.Join("/run", m.DriverName)
 	}
+	clean(&m.HostRoot, &m.RunDir, &m.DriverRoot)
 	return m, m.validate()
 }
 

@@ -51,6 +51,10 @@ func LoadTool(args []string, getenv func(string) string) (*Tool, error) {
 	if len(f.Args()) > 0 {
 		return nil, fmt.Errorf("unexpected argument %q: there are only flags", f.Arg(0))
 	}
+	clean(&t.Path, &t.StateDir, &t.WorkDir)
+	for i := range t.CDIRoots {
+		clean(&t.CDIRoots[i])
+	}
 	return t, t.validate()
 }
 

@@ -270,7 +270,7 @@ app.kubernetes.io/component: profiler
 - {{ printf "--path=%s" .tool.path | quote }}
 - {{ printf "--versions=%s" (join "," .versions) | quote }}
 - {{ printf "--state-dir=%s" .state | quote }}
-- {{ printf "--cdi-roots=%s" .root.Values.cdiRoot | quote }}
+- {{ printf "--cdi-roots=%s" (clean .root.Values.cdiRoot) | quote }}
 - {{ printf "--work-dir=%s" .work | quote }}
 - {{ printf "--import-memory=%s" .root.Values.profiler.importMemory | quote }}
 - {{ printf "--import-space=%s" (toString .root.Values.profiler.importSpace) | quote }}
