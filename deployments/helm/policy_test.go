@@ -110,15 +110,18 @@ func TestChartPolicy_ForeignWrites_Denied(t *testing.T) {
 				if test.extra != nil {
 					user["extra"] = test.extra
 				}
-				object, old := test.slice, map[string]any(nil)
+				object, old, want := test.slice, map[string]any(nil), test.want
 				switch operation {
 				case "UPDATE":
 					old = test.slice
 				case "DELETE":
 					object, old = nil, test.slice
+					if name == "other driver" {
+						want = "" // the driver's name may have changed
+					}
 				}
 				got, looked := rules.denies(map[string]any{"operation": operation, "userInfo": user}, object, old)
-				assert.Equal(t, test.want, got)
+				assert.Equal(t, want, got)
 				assert.Equal(t, !test.free, looked)
 			})
 		}

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 
 	"tags.cncf.io/container-device-interface/specs-go"
 
@@ -21,6 +23,8 @@ type Dir struct {
 	disk disk.Files
 	path string
 	kind string
+	// former are the kinds of earlier driver names, whose specs are kept where they are.
+	former atomic.Pointer[[]string]
 }
 
 // dirPermissions let container runtimes read the directory, whichever user they run as.
@@ -65,7 +69,7 @@ func (d *Dir) Holds(claimUID string, devices []string) bool {
 		return false
 	}
 	var spec specs.Spec
-	if json.Unmarshal(data, &spec) != nil || spec.Kind != d.kind || len(spec.Devices) != len(devices) {
+	if json.Unmarshal(data, &spec) != nil || !slices.Contains(d.kinds(), spec.Kind) || len(spec.Devices) != len(devices) {
 		return false
 	}
 	for i := range devices {
@@ -87,11 +91,34 @@ func (d *Dir) Names(claimUID, path string) (bool, error) {
 
 // Remove deletes the claim's spec and what a crash left of writing it; no error when there is none.
 func (d *Dir) Remove(claimUID string) error {
-	file := d.file(claimUID)
-	if err := errors.Join(d.disk.Remove(file+disk.TempSuffix), d.disk.Remove(file)); err != nil {
-		return fmt.Errorf("removing the CDI spec of claim %s: %w", claimUID, err)
+	for _, kind := range d.kinds() {
+		file := filepath.Join(d.path, FileName(kind, claimUID))
+		if err := errors.Join(d.disk.Remove(file+disk.TempSuffix), d.disk.Remove(file)); err != nil {
+			return fmt.Errorf("removing the CDI spec of claim %s: %w", claimUID, err)
+		}
 	}
 	return nil
+}
+
+// Adopt adds the specs of the kind of an earlier driver name: a claim that has one keeps it, whatever is written into it.
+func (d *Dir) Adopt(kind string) {
+	kinds := append(slices.Clone(d.kinds()[1:]), kind)
+	d.former.Store(&kinds)
+}
+
+// Disown takes back Adopt.
+func (d *Dir) Disown(kind string) {
+	kinds := slices.DeleteFunc(slices.Clone(d.kinds()[1:]), func(other string) bool { return other == kind })
+	d.former.Store(&kinds)
+}
+
+// kinds are the kinds of the specs; that of new ones is first.
+func (d *Dir) kinds() []string {
+	kinds := []string{d.kind}
+	if former := d.former.Load(); former != nil {
+		kinds = append(kinds, *former...)
+	}
+	return kinds
 }
 
 // Claims lists the UIDs of the claims that have a spec here.
@@ -103,8 +130,10 @@ func (d *Dir) Unfinished() ([]string, error) { return d.named(disk.TempSuffix) }
 // Discard removes what a crash left of writing the claim's spec, and not the spec; no error when there is nothing. Hold the
 // claim's lock.
 func (d *Dir) Discard(claimUID string) error {
-	if err := d.disk.Remove(d.file(claimUID) + disk.TempSuffix); err != nil {
-		return fmt.Errorf("removing the unfinished CDI spec of claim %s: %w", claimUID, err)
+	for _, kind := range d.kinds() {
+		if err := d.disk.Remove(filepath.Join(d.path, FileName(kind, claimUID)) + disk.TempSuffix); err != nil {
+			return fmt.Errorf("removing the unfinished CDI spec of claim %s: %w", claimUID, err)
+		}
 	}
 	return nil
 }
@@ -115,16 +144,28 @@ func (d *Dir) named(ending string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing the CDI directory %s: %w", d.path, err)
 	}
-	prefix, suffix, _ := strings.Cut(fileName(d.kind, "\x00"), "\x00")
 	var uids []string
-	for _, name := range names {
-		rest, isOurs := strings.CutPrefix(name, prefix)
-		uid, whole := strings.CutSuffix(rest, suffix+ending)
-		if isOurs && whole && uid != "" && !strings.HasPrefix(uid, ".") {
-			uids = append(uids, uid)
+	for _, kind := range d.kinds() {
+		prefix, suffix, _ := strings.Cut(FileName(kind, "\x00"), "\x00")
+		for _, name := range names {
+			rest, isOurs := strings.CutPrefix(name, prefix)
+			uid, whole := strings.CutSuffix(rest, suffix+ending)
+			if isOurs && whole && uid != "" && !strings.HasPrefix(uid, ".") && !slices.Contains(uids, uid) {
+				uids = append(uids, uid)
+			}
 		}
 	}
 	return uids, nil
 }
 
-func (d *Dir) file(claimUID string) string { return filepath.Join(d.path, fileName(d.kind, claimUID)) }
+// file is the claim's spec: the one of an earlier kind that is there, else that of the present one.
+func (d *Dir) file(claimUID string) string {
+	kinds := d.kinds()
+	for _, kind := range kinds[1:] {
+		file := filepath.Join(d.path, FileName(kind, claimUID))
+		if _, err := d.disk.Read(file); !errors.Is(err, fs.ErrNotExist) {
+			return file
+		}
+	}
+	return filepath.Join(d.path, FileName(kinds[0], claimUID))
+}

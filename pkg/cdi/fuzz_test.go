@@ -69,7 +69,7 @@ func accepted(t *testing.T, c Claim, spec *specs.Spec) {
 	dir, err := OpenDir(disk.OS{}, path, c.Kind)
 	require.NoError(t, err)
 	require.NoError(t, dir.Write(uid, spec))
-	file := filepath.Join(path, fileName(c.Kind, uid))
+	file := filepath.Join(path, FileName(c.Kind, uid))
 	read, err := cdiapi.ReadSpec(file, 0)
 	text, _ := os.ReadFile(file)
 	require.NoError(t, err, "%s", text)

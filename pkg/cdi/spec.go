@@ -13,8 +13,8 @@ import (
 // Kind is the CDI kind of a driver's claims: "k8s.<driverName>/claim".
 func Kind(driverName string) string { return checkpoint.CDIKind(driverName) }
 
-// fileName is the spec's file for a kind and a claim: "k8s.<driverName>-claim_<claimUID>.json".
-func fileName(kind, claimUID string) string {
+// FileName is the spec's file for a kind and a claim: "k8s.<driverName>-claim_<claimUID>.json".
+func FileName(kind, claimUID string) string {
 	return strings.ReplaceAll(kind, "/", "-") + "_" + claimUID + ".json"
 }
 

@@ -68,6 +68,9 @@ func (l *Locks) Lead(ctx context.Context) (release func(), err error) {
 	return l.hold(ctx, leadSlot)
 }
 
+// TryLead takes the lead lock if no other process of this node has it; nil where one has.
+func (l *Locks) TryLead() (release func(), err error) { return l.take(leadSlot) }
+
 // Claim waits for the claim's lock. Call release once.
 func (l *Locks) Claim(ctx context.Context, uid string) (release func(), err error) {
 	release, err = l.hold(ctx, firstClaim+slot(uid, claimSlots))

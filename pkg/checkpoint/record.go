@@ -45,7 +45,9 @@ type Record struct {
 
 	// newSchema is the schema it was read from where this version does not know that, else 0.
 	newSchema int
-	unknown   unknownKeys
+	// former: it was read from the directory of an earlier driver name.
+	former  bool
+	unknown unknownKeys
 }
 
 // Claim identifies a ResourceClaim.

@@ -17,8 +17,9 @@ var ErrUnreadable = errors.New("record cannot be read now")
 
 // Store keeps one file per claim in a directory. It has no lock of its own: hold the claim's lock.
 type Store struct {
-	disk disk.Files
-	dir  string
+	disk   disk.Files
+	dir    string
+	former formerDirs
 }
 
 const (
@@ -93,12 +94,17 @@ func (s *Store) Load(uid string) (*Record, error) {
 		return nil, fmt.Errorf("reading the record of claim %s: %w", uid, err)
 	}
 	r, err := decodeFor(uid, data)
+	former := filepath.Dir(path) != s.dir
+	if newer, isNewer := errors.AsType[*NewerError](err); isNewer && newer.Record != nil {
+		newer.Record.former = former
+	}
 	if errors.Is(err, ErrDamaged) {
 		return nil, s.setAside(path, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("record of claim %s: %w", uid, err)
 	}
+	r.former = former
 	return r, nil
 }
 
@@ -132,7 +138,7 @@ func (s *Store) Delete(uid string) error {
 	if err := errors.Join(s.disk.Remove(path+disk.TempSuffix), s.disk.Remove(path)); err != nil {
 		return fmt.Errorf("removing the record of claim %s: %w", uid, err)
 	}
-	if err := s.disk.SyncDir(s.dir); err != nil {
+	if err := s.disk.SyncDir(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("removing the record of claim %s durably: %w", uid, err)
 	}
 	return nil
@@ -142,9 +148,9 @@ func (s *Store) Delete(uid string) error {
 // that only a newer version may act on are among them, because their claims own devices; Load refuses them. ErrUnreadable: there are
 // others, of which nothing is known.
 func (s *Store) All() (records []*Record, damaged []error, err error) {
-	names, err := s.disk.List(s.dir)
+	names, err := s.names()
 	if err != nil {
-		return nil, nil, fmt.Errorf("listing the records in %s: %w", s.dir, err)
+		return nil, nil, err
 	}
 	var unreadable []error
 	for _, name := range names {
@@ -180,7 +186,7 @@ func (s *Store) path(uid string) (string, error) {
 	if err := checkUID(uid); err != nil {
 		return "", err
 	}
-	return filepath.Join(s.dir, uid+recordSuffix), nil
+	return filepath.Join(s.dirOf(uid+recordSuffix), uid+recordSuffix), nil
 }
 
 func checkUID(uid string) error {

@@ -8,25 +8,31 @@ import (
 )
 
 // Unfinished lists the UIDs of the claims whose record began to be written: a process is still writing it, or was killed.
-func (s *Store) Unfinished() ([]string, error) { return s.named(recordSuffix + disk.TempSuffix) }
-
-// SetAside lists the UIDs of the claims that have a damaged record.
-func (s *Store) SetAside() ([]string, error) { return s.named(recordSuffix + damagedSuffix) }
-
-// named lists the UIDs of the claims that have a file with that suffix.
-func (s *Store) named(suffix string) ([]string, error) {
+// Those of earlier driver names are not listed; they are removed with their directory.
+func (s *Store) Unfinished() ([]string, error) {
 	names, err := s.disk.List(s.dir)
 	if err != nil {
 		return nil, fmt.Errorf("listing the records in %s: %w", s.dir, err)
 	}
+	return named(names, recordSuffix+disk.TempSuffix), nil
+}
+
+// SetAside lists the UIDs of the claims that have a damaged record.
+func (s *Store) SetAside() ([]string, error) {
+	names, err := s.names()
+	return named(names, recordSuffix+damagedSuffix), err
+}
+
+// named lists the UIDs of the claims that have a file with that suffix.
+func named(names []string, suffix string) []string {
 	var uids []string
 	for _, name := range names {
 		uid, isOne := strings.CutSuffix(name, suffix)
-		if _, err := s.path(uid); isOne && err == nil {
+		if isOne && checkUID(uid) == nil {
 			uids = append(uids, uid)
 		}
 	}
-	return uids, nil
+	return uids
 }
 
 // Discard removes what a crash left of writing the claim's record, and not the record; no error when there is nothing.

@@ -16,6 +16,7 @@ func ofPlugin() []Event {
 			DeviceNodesMissing, true, node, "Device nodes that a flag of the node's configuration adds to containers are missing.",
 			"Load the kernel module that the Event names, or turn the flag off.",
 		},
+		{DriverNameChanged, false, node, "Claims of an earlier driver name of the release are still prepared on the node, or none is any more.", ""},
 		{
 			GPULayoutChangePending, true, node, "A GPU waits for more than 10 minutes for devices to be released before its new layout is advertised.",
 			"Delete the pods that use the named devices, or wait.",

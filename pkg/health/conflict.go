@@ -24,6 +24,8 @@ type Conflicts struct {
 	KubeletPlugins string
 	// DriverName is the name of this driver, whose own sockets are no conflict.
 	DriverName string
+	// Former reports whether this driver is registered under another name, whose sockets are no conflict either; nil: never.
+	Former func(driverName string) bool
 	// Taints reports whether the API server stores device taints. It is called at the start of a conflict, and again as long as it fails.
 	Taints func(ctx context.Context) (bool, error)
 	// Set is called with the conflict, at every change, and with whether taints keep new claims away. Where they do not, or as long as that
@@ -141,7 +143,7 @@ func (c *Conflicts) find() (conflict, error) {
 	if len(found) > 0 {
 		return conflict{with: publish.ConflictDevicePlugin, where: strings.Join(found, ", ")}, nil
 	}
-	if c.DriverName == otherDriver {
+	if c.DriverName == otherDriver || c.Former != nil && c.Former(otherDriver) {
 		return conflict{}, nil
 	}
 	found, err = c.Sockets(filepath.Join(c.KubeletPlugins, otherDriver), "*.sock")

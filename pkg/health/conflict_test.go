@@ -39,6 +39,7 @@ func TestConflicts_OtherSockets_FoundAndResolved(t *testing.T) {
 		"network cards":       {"gpu.prism.dev", devicePlugins + "nvidia.com_hostdev.sock", "", ""},
 		"NVIDIA's driver":     {"gpu.prism.dev", otherDRA + "dra.sock", publish.ConflictDRADriver, "the DRA driver gpu.nvidia.com allocates them too"},
 		"our own":             {"gpu.nvidia.com", otherDRA + "dra.sock", "", ""},
+		"our own before":      {"gpu.before.dev", otherDRA + "dra.sock", "", ""}, // named gpu.nvidia.com before
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -68,7 +69,7 @@ func TestConflicts_OtherSockets_FoundAndResolved(t *testing.T) {
 						}
 						return found, err
 					},
-					KubeletPlugins: "/var/lib/kubelet/plugins", DriverName: c.driver, Events: written,
+					KubeletPlugins: "/var/lib/kubelet/plugins", DriverName: c.driver, Former: func(name string) bool { return c.driver == "gpu.before.dev" && name == "gpu.nvidia.com" }, Events: written,
 					Set: func(with publish.Conflict, taints bool) {
 						mu.Lock()
 						defer mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +22,8 @@ type AllocatedQuery struct {
 	// Driver is the driver's name. Devices are the devices to report, if they are allocated.
 	Driver  string
 	Devices map[gpu.PoolDevice]bool
+	// Node has all devices of the pools of that node reported, those with admin access too; empty: only Devices are.
+	Node string
 	// Continue is the continue token of the page, empty for the first; Limit is its maximum number of claims.
 	Continue string
 	Limit    int64
@@ -28,7 +31,8 @@ type AllocatedQuery struct {
 
 // AllocatedPage is the result for one page.
 type AllocatedPage struct {
-	// Devices are those of the query that are allocated to claims of the page, prepared or not. Admin access does not count.
+	// Devices are those of the query that are allocated to claims of the page, prepared or not. Admin access does not count, but for those of a
+	// node.
 	Devices map[gpu.PoolDevice]bool
 	// Continue is the continue token of the next page; empty after the last.
 	Continue string
@@ -172,7 +176,11 @@ func (p *AllocatedPage) result(content *wireMessage, q AllocatedQuery) error {
 		return fmt.Errorf("%w: %w", errWire, err)
 	}
 	device := gpu.PoolDevice{Pool: r.Pool, Device: gpu.DeviceName(r.Device)}
-	if admin := r.AdminAccess != nil && *r.AdminAccess; r.Driver == q.Driver && !admin && q.Devices[device] {
+	if r.Driver != q.Driver {
+		return nil
+	}
+	ofNode := q.Node != "" && (r.Pool == q.Node || strings.HasPrefix(r.Pool, q.Node+"/"))
+	if admin := r.AdminAccess != nil && *r.AdminAccess; ofNode || !admin && q.Devices[device] {
 		p.Devices[device] = true
 	}
 	return nil

@@ -114,6 +114,21 @@ func TestAllocated_PageOfClaims_DevicesOfQuery(t *testing.T) {
 	assert.Empty(t, cmp.Diff(want, page))
 }
 
+// TestAllocated_DevicesOfNode_OfItsPools: those with admin access, too, which the kubelet has unprepared as others.
+func TestAllocated_DevicesOfNode_OfItsPools(t *testing.T) {
+	t.Parallel()
+	admin, yes := allocationResult(ours, "n0/monitor", "monitor"), true
+	admin.AdminAccess = &yes
+	raw := encoded(t, &resourceapi.ResourceClaimList{Items: []resourceapi.ResourceClaim{
+		largeClaim(allocationResult(ours, "n0/gpu-b", "gpu-b"), allocationResult(ours, "n01", "gpu-d"), allocationResult(ours, "n1/n0", "gpu-d")),
+		largeClaim(admin), largeClaim(allocationResult("gpu.example.com", "n0", "gpu-e")), largeClaim(allocationResult(ours, "n0", "gpu-a")),
+	}}, "ResourceClaimList")
+	claims := clientOf(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(raw) })
+	page, err := claims.Allocated(t.Context(), kube.AllocatedQuery{Driver: ours, Node: "n0"})
+	require.NoError(t, err)
+	assert.Empty(t, cmp.Diff(devices("n0/gpu-b gpu-b", "n0/monitor monitor", "n0 gpu-a"), page.Devices))
+}
+
 func TestAllocated_LastPage_NoContinueToken(t *testing.T) {
 	t.Parallel()
 	raw := encoded(t, &resourceapi.ResourceClaimList{}, "ResourceClaimList")

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
@@ -21,19 +22,47 @@ type Stored struct {
 	DriverName, NodeName string
 }
 
+// Remove deletes them. One that is gone is no error.
+func (s Stored) Remove(ctx context.Context) error {
+	api := s.Client.ResourceV1().ResourceSlices()
+	list, err := api.List(ctx, s.selected())
+	if err != nil {
+		return fmt.Errorf("listing the ResourceSlices of driver %s on node %s: %w", s.DriverName, s.NodeName, err)
+	}
+	for i := range list.Items {
+		slice := &list.Items[i]
+		if !s.has(&slice.Spec) {
+			continue
+		}
+		if err := api.Delete(ctx, slice.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("deleting ResourceSlice %s of driver %s: %w", slice.Name, s.DriverName, err)
+		}
+	}
+	return nil
+}
+
+func (s Stored) selected() metav1.ListOptions {
+	return metav1.ListOptions{FieldSelector: fields.Set{
+		resourceapi.ResourceSliceSelectorDriver: s.DriverName, resourceapi.ResourceSliceSelectorNodeName: s.NodeName,
+	}.String()}
+}
+
+// has reports whether a ResourceSlice is one of them, for servers that ignore the selector.
+func (s Stored) has(spec *resourceapi.ResourceSliceSpec) bool {
+	return spec.Driver == s.DriverName && spec.NodeName != nil && *spec.NodeName == s.NodeName
+}
+
 // Tainted lists the published devices with one uncached list, and whether each has a taint with that key in every ResourceSlice that
 // contains it.
 func (s Stored) Tainted(ctx context.Context, key string) (map[gpu.PoolDevice]bool, error) {
-	list, err := s.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: fields.Set{
-		resourceapi.ResourceSliceSelectorDriver: s.DriverName, resourceapi.ResourceSliceSelectorNodeName: s.NodeName,
-	}.String()})
+	list, err := s.Client.ResourceV1().ResourceSlices().List(ctx, s.selected())
 	if err != nil {
 		return nil, fmt.Errorf("listing the ResourceSlices of node %s: %w", s.NodeName, err)
 	}
 	published := map[gpu.PoolDevice]bool{}
 	for i := range list.Items {
 		spec := &list.Items[i].Spec
-		if spec.Driver != s.DriverName || spec.NodeName == nil || *spec.NodeName != s.NodeName {
+		if !s.has(spec) {
 			continue
 		}
 		for j := range spec.Devices {

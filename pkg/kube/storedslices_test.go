@@ -51,3 +51,20 @@ func TestStoredTainted_Devices_TaintedInEverySlice(t *testing.T) {
 	only := client.Actions()[0].(clienttesting.ListAction).GetListRestrictions().Fields.String()
 	assert.Equal(t, "spec.driver=gpu.prism.dev,spec.nodeName=n0", only)
 }
+
+// TestStoredRemove_OneDriverAndNode_OthersStay also where a server ignores the selector, as the fake one does.
+func TestStoredRemove_OneDriverAndNode_OthersStay(t *testing.T) {
+	t.Parallel()
+	client := fake.NewClientset(
+		storedSlice("a", "gpu.prism.dev", "n0", "n0", "gpu-a!"), storedSlice("b", "gpu.prism.dev", "n0", "n0/gpu-b", "gpu-b!"),
+		storedSlice("c", "gpu.prism.dev", "n1", "n1", "gpu-c!"), storedSlice("d", "gpu.example.com", "n0", "n0", "gpu-d!"),
+	)
+	require.NoError(t, kube.Stored{Client: client, DriverName: "gpu.prism.dev", NodeName: "n0"}.Remove(t.Context()))
+	left, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	var names []string
+	for i := range left.Items {
+		names = append(names, left.Items[i].Name)
+	}
+	assert.ElementsMatch(t, []string{"c", "d"}, names)
+}

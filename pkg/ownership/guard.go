@@ -28,7 +28,7 @@ type Locks interface {
 type Settings struct {
 	// Damaged is called with every record that was set aside after New returned.
 	Damaged func(err error)
-	// PendingCleanups is called with the pending cleanups of failed releases, in the order of the GPUs, whenever they change.
+	// PendingCleanups is called with the pending cleanups of failed releases, and with what claims of earlier driver names have, in the order of the GPUs, whenever they change.
 	PendingCleanups func([]gpu.PendingCleanup)
 }
 

@@ -19,15 +19,16 @@ type owner struct {
 	uses []gpu.Use
 	// releasing: the claim is being released and its effects are still there.
 	releasing bool
-	// failed: an attempt to release it has failed, or would fail because only a newer version can.
-	failed bool
+	// held: the scheduler does not know that it has devices. An attempt to release it has failed, or would fail because only a newer version
+	// can, or it was prepared under an earlier driver name.
+	held bool
 	// shared is what other claims may have as well.
 	shared shared
 }
 
 // equal compares uses, states and effects; a claim is identified by its UID.
 func (o owner) equal(other owner) bool {
-	return slices.Equal(o.uses, other.uses) && o.releasing == other.releasing && o.failed == other.failed && o.shared.sameSteps(other.shared)
+	return slices.Equal(o.uses, other.uses) && o.releasing == other.releasing && o.held == other.held && o.shared.sameSteps(other.shared)
 }
 
 // excludes reports whether a device of one excludes a device of the other on the same GPU.
@@ -75,7 +76,7 @@ func (g register) add(r *checkpoint.Record, uuids []gpu.UUID) {
 		if owns(r, &r.Results[i]) {
 			o = o.with(&r.Results[i])
 		}
-		o.claim, o.releasing, o.failed = r.Claim, r.State == checkpoint.Releasing, r.PendingCleanup != nil || r.Newer()
+		o.claim, o.releasing, o.held = r.Claim, r.State == checkpoint.Releasing, r.PendingCleanup != nil || r.Newer() || r.Former()
 		o.shared = sharedOf(r, id)
 		g[id][r.Claim.UID] = o
 	}
@@ -102,13 +103,13 @@ func (g register) drop(uid string) {
 	}
 }
 
-// pending lists the pending cleanups of failed releases, in the order of the GPUs.
+// pending lists what is held, in the order of the GPUs.
 func (g register) pending() []gpu.PendingCleanup {
 	var all []gpu.PendingCleanup
 	for _, id := range slices.Sorted(maps.Keys(g)) {
 		var on gpu.PendingCleanup
 		for _, uid := range slices.Sorted(maps.Keys(g[id])) {
-			if o := g[id][uid]; o.failed && len(o.uses) > 0 {
+			if o := g[id][uid]; o.held && len(o.uses) > 0 {
 				on.GPU, on.Uses = id, append(on.Uses, o.uses...)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/diagnostics"
+	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/inventory"
 )
 
@@ -47,6 +48,10 @@ func mayHaveGPU(host Host) func() bool {
 
 // hasRecords reports whether claims have to be unprepared.
 func hasRecords(cfg *config.Plugin) bool {
-	found, _ := filepath.Glob(filepath.Join(cfg.PluginDir(), "claims", "*.json"))
-	return len(found) > 0
+	for _, name := range append(formerDriverNames(cfg, disk.OS{}), cfg.DriverName) {
+		if found, _ := filepath.Glob(filepath.Join(cfg.Paths.KubeletPlugins, name, "claims", "*.json")); len(found) > 0 {
+			return true
+		}
+	}
+	return false
 }

@@ -44,6 +44,8 @@ type Host interface {
 	FileID(path string) (hostfs.FileID, bool)
 	NoExec(path string) (bool, error)
 	CheckPrograms(dir string) error
+	// Writable returns a path for writing a directory of the host; gpu.ErrNotFound where there is none.
+	Writable(path string) (dir string, release func(), err error)
 	// UnifiedCgroups and Cgroup are about the cgroups of containers.
 	UnifiedCgroups() bool
 	Cgroup(path string) (string, error)
@@ -56,6 +58,8 @@ type Locks interface {
 	prepare.Locks
 	// Lead waits until no other process of the node leads.
 	Lead(ctx context.Context) (release func(), err error)
+	// TryLead does not wait; release is nil where another process leads.
+	TryLead() (release func(), err error)
 	Close() error
 }
 

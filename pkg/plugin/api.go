@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -94,8 +95,8 @@ func (c cluster) Tainted(ctx context.Context) (map[gpu.PoolDevice]bool, error) {
 	return stored.Tainted(ctx, c.DriverName+"/"+publish.DrainingTaint)
 }
 
-// Allocated reads a page of the claims that have devices of this driver.
+// Allocated reads a page of the claims that have devices of this driver, unless the query names another one.
 func (c cluster) Allocated(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
-	query.Driver = c.DriverName
+	query.Driver = cmp.Or(query.Driver, c.DriverName)
 	return kube.Claims{Client: c.client}.Allocated(ctx, query)
 }

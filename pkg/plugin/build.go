@@ -31,6 +31,8 @@ type Plugin struct {
 	following func(ctx context.Context) error
 	// refused reports a container of a prepared claim that prism-hook has failed.
 	refused func(r *checkpoint.Record, device, why string)
+	// former serves the kubelet under earlier driver names.
+	former *formerServing
 }
 
 // Build builds everything and serves nothing. It opens the node's files and inspects the driver once; a driver that does not answer is an
@@ -75,8 +77,9 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	return &Plugin{
 		Core: core, layout: layout, statuses: statuses, profiles: profiles, serving: serving, following: following,
 		refused: reports.ContainerRefused,
+		former: &formerServing{names: machine.State.former, api: api, ports: driverPorts{tx, followed, metrics, calls}, bootID: machine.State.BootID},
 		leader: &leader{
-			locks: machine.State.Locks, layout: layout, intervals: core.Intervals, mps: core.MPS, reconciler: newReconciler(cfg, api, tx, metrics),
+			locks: machine.State.Locks, layout: layout, intervals: core.Intervals, mps: core.MPS, reconciler: newReconciler(cfg, machine.State, api, tx, metrics),
 			profiles: func(ctx context.Context) {
 				reporting{machine.State.profiles, newReportsCluster(cfg, api.Background, klog.FromContext(ctx))}.run(ctx, machine.Kept)
 			}, registered: serving.registered,

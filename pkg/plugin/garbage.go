@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/driver"
@@ -27,24 +28,43 @@ type collected struct {
 	*prepare.Transaction
 	*gc.Collector
 	Config *config.Plugin
+	former *formerNames
+	roots  *cdiRoots
+	specs  *cdi.Dir
 }
 
 var _ reconcile.Node = collected{}
+
+// Recover also removes CDI specs from directories that are not configured any more, once they are in the one that is.
+func (c collected) Recover(ctx context.Context) error {
+	err := c.Transaction.Recover(ctx)
+	records, unreadable := c.Records()
+	if unreadable != nil || c.roots == nil {
+		return err // which has that, too
+	}
+	return errors.Join(err, c.roots.sweep(records, c.specs))
+}
 
 // Unprepare undoes a claim that the kubelet does not know any more.
 func (c collected) Unprepare(ctx context.Context, claim checkpoint.Claim) error {
 	if err := c.Transaction.Unprepare(ctx, claim.UID); err != nil {
 		return err
 	}
-	metadata, uid := driver.MetadataOf(c.Config), types.UID(claim.UID)
+	uid := types.UID(claim.UID)
 	records, err := c.Records()
 	named := slices.ContainsFunc(records, func(r *checkpoint.Record) bool {
 		return r.Claim.Namespace == claim.Namespace && r.Claim.Name == claim.Name
 	})
-	if named || err != nil {
-		return metadata.RemoveSpecs(uid) // the folder has no UID in its name: it belongs to the claim of that name that exists now
+	var failed []error
+	for _, cfg := range append([]*config.Plugin{c.Config}, c.former.configs()...) {
+		metadata := driver.MetadataOf(cfg)
+		if named || err != nil {
+			failed = append(failed, metadata.RemoveSpecs(uid)) // the folder has no UID in its name: it belongs to the claim of that name that exists now
+			continue
+		}
+		failed = append(failed, metadata.Remove(types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}, uid))
 	}
-	return metadata.Remove(types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}, uid)
+	return errors.Join(failed...)
 }
 
 // claimLookup reads the claims of records from the API server.

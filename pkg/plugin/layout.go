@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -29,7 +30,7 @@ type Cluster interface {
 	CountsShares(ctx context.Context) (bool, error)
 	// Tainted lists the node's published devices, and of each whether it is tainted as leaving.
 	Tainted(ctx context.Context) (map[gpu.PoolDevice]bool, error)
-	// Allocated reads a page of the cluster's claims; the Driver of the query is empty.
+	// Allocated reads a page of the cluster's claims; an empty Driver of the query is this one.
 	Allocated(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error)
 }
 
@@ -48,6 +49,7 @@ type Layout struct {
 	Controller *layout.Controller
 	Publisher  *layout.Publisher
 	Conflicts  *health.Conflicts
+	former     *formerNames
 }
 
 // buildLayout builds it; nothing is known, and nothing is published, before Begin.
@@ -55,7 +57,7 @@ func buildLayout(cfg *config.Plugin, m *Machine, ports layoutPorts) *Layout {
 	cluster := ports.Cluster
 	families, options := m.families(), published(cfg)
 	options.Families = families.publish()
-	l := &Layout{}
+	l := &Layout{former: m.State.former}
 	controller := layout.New(layout.Ports{
 		NodeName: cfg.NodeName, Inventory: m.Inventory, Config: ports.Config, Records: m.records, Store: layoutStore(cfg, m.adapters), Events: ports.Events,
 		Modes: families.modes(),
@@ -70,7 +72,7 @@ func buildLayout(cfg *config.Plugin, m *Machine, ports layoutPorts) *Layout {
 	l.Controller, l.Publisher = controller, layout.NewPublisher(controller, options, ports.Slices)
 	l.mpsAnswer(mps.Answer{})
 	l.Conflicts = &health.Conflicts{
-		Sockets: m.adapters.Host.Sockets, KubeletPlugins: cfg.Paths.KubeletPlugins, DriverName: cfg.DriverName, Set: l.conflict,
+		Sockets: m.adapters.Host.Sockets, KubeletPlugins: cfg.Paths.KubeletPlugins, DriverName: cfg.DriverName, Former: l.former.has, Set: l.conflict,
 		Events: ports.Events, Taints: cluster.DeviceTaints,
 	}
 	return l
@@ -115,7 +117,7 @@ func (l *Layout) Bind(settings *prepare.Settings) {
 	settings.PendingCleanups = func(pending []gpu.PendingCleanup) {
 		l.Publisher.SetTaints(layout.Cleanup, publish.CleanupTaints(pending))
 	}
-	settings.Withheld = l.Conflicts.Withheld
+	settings.Withheld = func() error { return cmp.Or(l.former.withheld(), l.Conflicts.Withheld()) }
 }
 
 // Begin finds out what to advertise, as far as that is quick, and publishes it, after a check for other components that allocate the GPUs,

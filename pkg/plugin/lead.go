@@ -20,27 +20,36 @@ import (
 )
 
 // newReconciler builds what collects resources without an owner. It reads claims with the client that no claim waits for.
-func newReconciler(cfg *config.Plugin, api API, tx *prepare.Transaction, metrics *diagnostics.Metrics) *reconcile.Reconciler {
+func newReconciler(cfg *config.Plugin, state State, api API, tx *prepare.Transaction, metrics *diagnostics.Metrics) *reconcile.Reconciler {
 	return reconcile.New(reconcile.Ports{
-		Node:   collected{Transaction: tx, Collector: tx.Collector(), Config: cfg},
+		Node:   collected{Transaction: tx, Collector: tx.Collector(), Config: cfg, former: state.former, roots: state.roots, specs: state.Specs},
 		Claims: claimLookup{Claims: kube.Claims{Client: api.Background}},
-		Pods:   kubeletPods{podresources.Client{Socket: cfg.Paths.KubeletPodResources, CDIKind: cdi.Kind(cfg.DriverName)}},
+		Pods:   kubeletPods{podresources.Client{Socket: cfg.Paths.KubeletPodResources, CDIKind: cdi.Kind(cfg.DriverName)}, state.former},
 		Report: collection{Events: api.Events, Metrics: metrics},
 	})
 }
 
 // kubeletPods is what the kubelet says of pods, as the reconciler asks for it.
-type kubeletPods struct{ podresources.Client }
+type kubeletPods struct {
+	podresources.Client
+	former *formerNames
+}
 
 // InUse lists the claims that containers have now.
 func (p kubeletPods) InUse(ctx context.Context, own func(namespace, name string) bool) ([]reconcile.Use, error) {
-	listed, err := p.Claims(ctx, own)
-	if err != nil {
-		return nil, err
+	uses := []reconcile.Use{}
+	clients := []podresources.Client{p.Client}
+	for _, name := range p.former.names() {
+		clients = append(clients, podresources.Client{Socket: p.Socket, CDIKind: cdi.Kind(name)})
 	}
-	uses := make([]reconcile.Use, 0, len(listed))
-	for _, claim := range listed {
-		uses = append(uses, reconcile.Use{Namespace: claim.Namespace, Name: claim.Name, Devices: claim.CDIDevices})
+	for _, client := range clients {
+		listed, err := client.Claims(ctx, own)
+		if err != nil {
+			return nil, err
+		}
+		for _, claim := range listed {
+			uses = append(uses, reconcile.Use{Namespace: claim.Namespace, Name: claim.Name, Devices: claim.CDIDevices})
+		}
 	}
 	return uses, nil
 }

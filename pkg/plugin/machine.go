@@ -43,17 +43,17 @@ type Machine struct {
 // OpenMachine opens the node's files and installs the hook program. The driver is not opened before the inventory's first Refresh.
 // damaged is called for every record that had to be set aside; it must not block, and may be nil. Close it after its inventory.
 func OpenMachine(ctx context.Context, cfg *config.Plugin, a Adapters, damaged func(error)) (*Machine, error) {
-	state, err := openState(cfg, a)
+	state, err := openState(ctx, cfg, a)
 	if err != nil {
 		return nil, err
 	}
 	hook, err := findHook(ctx, cfg, a, state.Specs)
 	if err != nil {
-		return nil, errors.Join(err, state.Locks.Close())
+		return nil, errors.Join(err, state.close())
 	}
 	if state.profiles, err = openProfiles(ctx, cfg, a, hook); err != nil {
 		hook.release()
-		return nil, errors.Join(err, state.Locks.Close())
+		return nil, errors.Join(err, state.close())
 	}
 	m := &Machine{cfg: cfg, adapters: a, State: state, hook: hook, damaged: damaged}
 	m.Inventory = inventory.New(inventory.Options{
@@ -68,7 +68,7 @@ func OpenMachine(ctx context.Context, cfg *config.Plugin, a Adapters, damaged fu
 // Close lets other processes remove the hook program that this one has used, and drops the locks.
 func (m *Machine) Close() error {
 	m.hook.release()
-	return m.State.Locks.Close()
+	return m.State.close()
 }
 
 // KeepPrograms removes hook programs of other versions once nothing needs them, until the context ends.

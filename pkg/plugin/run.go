@@ -83,6 +83,7 @@ func (p *Plugin) parts() []func(context.Context) error {
 		p.profiles.watch,
 		reporting{profiles: p.Machine.State.profiles}.serve,
 		p.following,
+		p.former.run,
 		p.serving.failure,
 	}
 }

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -21,6 +22,8 @@ type State struct {
 	BootID    string
 
 	profiles *profiles
+	former   *formerNames
+	roots    *cdiRoots
 }
 
 // Reports are those of the node's profiled processes; nil where none are profiled.
@@ -31,8 +34,14 @@ func (s *State) Reports() *store.Store {
 	return s.profiles.store
 }
 
+// close lets other processes have the locks.
+func (s *State) close() error {
+	s.former.close()
+	return s.Locks.Close()
+}
+
 // openState opens the plugin's directories, which it makes where they are missing. Close the locks.
-func openState(cfg *config.Plugin, a Adapters) (s State, err error) {
+func openState(ctx context.Context, cfg *config.Plugin, a Adapters) (s State, err error) {
 	if s.BootID, err = a.Host.BootID(); err != nil {
 		return s, err
 	}
@@ -51,6 +60,12 @@ func openState(cfg *config.Plugin, a Adapters) (s State, err error) {
 		return s, err
 	}
 	if s.Specs, err = cdi.OpenDir(a.Disk, cfg.Paths.CDIRoot, cdi.Kind(cfg.DriverName)); err != nil {
+		return s, errors.Join(err, s.Locks.Close())
+	}
+	if s.roots, err = openRoots(cfg, a); err == nil {
+		s.former, err = openFormer(ctx, cfg, a, s)
+	}
+	if err != nil {
 		return s, errors.Join(err, s.Locks.Close())
 	}
 	return s, nil

@@ -2,6 +2,7 @@ package port
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
@@ -43,6 +44,14 @@ func (MinimalHost) UnifiedCgroups() bool { return false }
 // Cgroup finds none.
 func (MinimalHost) Cgroup(path string) (string, error) {
 	return "", fmt.Errorf("cgroup %s: %w", path, gpu.ErrNotFound)
+}
+
+// Writable returns a directory that is there.
+func (MinimalHost) Writable(path string) (dir string, release func(), err error) {
+	if _, err := os.Stat(path); err != nil {
+		return "", nil, fmt.Errorf("directory %s: %w", path, gpu.ErrNotFound)
+	}
+	return path, func() {}, nil
 }
 
 // Sockets finds none.

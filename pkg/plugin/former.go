@@ -1,0 +1,255 @@
+package plugin
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/disk"
+)
+
+// releaseFile is in the plugin's directory and has the name of the release, by which the release finds its directories of earlier driver names.
+const releaseFile = "release"
+
+// keptFolders and keptFiles are in the plugin's directory besides records, and are of use under another driver name: what was set on GPUs and
+// has to be set back, and what GPUs are advertised as.
+var (
+	keptFolders = []string{"intervals", "mps"}
+	keptFiles   = []string{"layout.json"}
+)
+
+// formerNames are the driver names that the release had on this node before, and still has something of. Their records, CDI specs and state are
+// the driver's own from the time on when no process of that name leads.
+type formerNames struct {
+	cfg      *config.Plugin
+	adapters Adapters
+	records  *checkpoint.Store
+	specs    *cdi.Dir
+	roots    *cdiRoots
+
+	mu sync.Mutex
+	// held has what lets go of a name, waiting why a name is not held: its process still runs.
+	held    map[string]func()
+	waiting map[string]error
+}
+
+// formerDriverNames lists the directories of the release's plugins of other driver names. A plugin's directory without the file with the release is
+// of a version that did not write it.
+func formerDriverNames(cfg *config.Plugin, d disk.Files) []string {
+	if cfg.Release == "" {
+		return nil
+	}
+	names, _ := d.List(cfg.Paths.KubeletPlugins)
+	return slices.DeleteFunc(names, func(name string) bool {
+		dir := filepath.Join(cfg.Paths.KubeletPlugins, name)
+		files, err := d.List(dir)
+		if name == cfg.DriverName || err != nil || !slices.Contains(files, "locks") || !slices.Contains(files, "claims") {
+			return true
+		}
+		release, err := d.Read(filepath.Join(dir, releaseFile))
+		return !errors.Is(err, fs.ErrNotExist) && (err != nil || string(release) != cfg.Release)
+	})
+}
+
+// openFormer marks the plugin's directory with the release, and takes over what the release has under other names.
+func openFormer(ctx context.Context, cfg *config.Plugin, a Adapters, s State) (*formerNames, error) {
+	f := &formerNames{cfg: cfg, adapters: a, records: s.Records, specs: s.Specs, roots: s.roots, held: map[string]func(){}, waiting: map[string]error{}}
+	if cfg.Release == "" {
+		return f, nil
+	}
+	path := filepath.Join(cfg.PluginDir(), releaseFile)
+	if present, err := a.Disk.Read(path); err != nil || !bytes.Equal(present, []byte(cfg.Release)) {
+		if err := disk.Replace(a.Disk, path, []byte(cfg.Release), 0o600, true); err != nil {
+			return nil, fmt.Errorf("writing which release the plugin's directory is of: %w", err)
+		}
+	}
+	for _, name := range formerDriverNames(cfg, a.Disk) {
+		if err := f.try(name); err != nil {
+			klog.FromContext(ctx).Info("Claims wait: the plugin still runs under an earlier driver name", "driver", name, "reason", err.Error())
+			f.waiting[name] = err
+		}
+	}
+	return f, nil
+}
+
+// errStillRuns is why a name is not taken over yet.
+var errStillRuns = errors.New("a process leads under that name")
+
+// try takes over what is left of a name, unless a process of that name leads.
+func (f *formerNames) try(name string) error {
+	locks, err := f.adapters.Locks(f.config(name).PluginDir())
+	if err != nil {
+		return err
+	}
+	release, err := locks.TryLead()
+	if err == nil && release == nil {
+		err = errStillRuns
+	}
+	if err == nil {
+		err = f.adopt(name, func() { release(); _ = locks.Close() })
+	}
+	if err != nil {
+		return errors.Join(err, locks.Close())
+	}
+	return nil
+}
+
+// await takes over what is left of a name when no process of that name leads any more. False: the context has ended.
+func (f *formerNames) await(ctx context.Context, name string) (bool, error) {
+	locks, err := f.adapters.Locks(f.config(name).PluginDir())
+	if err != nil {
+		return false, err
+	}
+	release, err := locks.Lead(ctx)
+	if err == nil {
+		err = f.adopt(name, func() { release(); _ = locks.Close() })
+	}
+	if err != nil {
+		_ = locks.Close()
+		if ctx.Err() != nil {
+			return false, nil
+		}
+	}
+	return err == nil, err
+}
+
+// adopt has the records and CDI specs of a name be the driver's own, with what was set on GPUs. The lead lock of the name is held.
+func (f *formerNames) adopt(name string, letGo func()) error {
+	dir, own := f.config(name).PluginDir(), f.cfg.PluginDir()
+	for _, folder := range keptFolders {
+		if err := keep(f.adapters.Disk, filepath.Join(dir, folder), filepath.Join(own, folder)); err != nil {
+			return fmt.Errorf("taking over the state of driver %s: %w", name, err)
+		}
+	}
+	for _, file := range keptFiles {
+		if err := keepFile(f.adapters.Disk, filepath.Join(dir, file), filepath.Join(own, file)); err != nil {
+			return fmt.Errorf("taking over the state of driver %s: %w", name, err)
+		}
+	}
+	if err := errors.Join(f.records.KeepDamaged(dir), f.roots.add(filepath.Join(dir, rootsFile))); err != nil {
+		return err
+	}
+	f.records.Adopt(dir)
+	f.specs.Adopt(cdi.Kind(name))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.held[name] = letGo
+	return nil
+}
+
+// keep moves the files of a folder that the other one does not have.
+func keep(d disk.Files, from, to string) error {
+	names, err := d.List(from)
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	if err := d.MakeDir(to, 0o700); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := keepFile(d, filepath.Join(from, name), filepath.Join(to, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keepFile moves a file, unless the other one is there.
+func keepFile(d disk.Files, from, to string) error {
+	if _, err := d.Read(to); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := d.Rename(from, to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return d.SyncDir(filepath.Dir(to))
+}
+
+// remove removes what is left of a name without claims.
+func (f *formerNames) remove(name string) error {
+	dir := f.config(name).PluginDir()
+	if err := f.adapters.Disk.RemoveDir(dir); err != nil {
+		return fmt.Errorf("removing the directory of driver %s: %w", name, err)
+	}
+	f.records.Disown(dir)
+	f.specs.Disown(cdi.Kind(name))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.held[name]()
+	delete(f.held, name)
+	return nil
+}
+
+// close lets other processes take over what is left.
+func (f *formerNames) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name, letGo := range f.held {
+		letGo()
+		delete(f.held, name)
+	}
+}
+
+// config is the configuration of the plugin under an earlier name.
+func (f *formerNames) config(name string) *config.Plugin {
+	cfg := *f.cfg
+	cfg.DriverName = name
+	return &cfg
+}
+
+// names lists the held names.
+func (f *formerNames) names() []string {
+	if f == nil {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var names []string
+	for name := range f.held {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// configs are the configurations of the held names.
+func (f *formerNames) configs() (all []*config.Plugin) {
+	for _, name := range f.names() {
+		all = append(all, f.config(name))
+	}
+	return all
+}
+
+// has reports whether the name is one of the release's, held or not.
+func (f *formerNames) has(name string) bool {
+	if f == nil {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.held[name] != nil || f.waiting[name] != nil
+}
+
+// withheld is why claims get no GPU yet: a process of an earlier name may be preparing claims, and its locks are not ours.
+func (f *formerNames) withheld() error {
+	if f == nil {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name, cause := range f.waiting {
+		return fmt.Errorf("the GPUs of the node are withheld: the plugin of driver %s, which is %s now, still runs on the node (%w); its pod ends with the "+
+			"rollout of the DaemonSet", name, f.cfg.DriverName, cause)
+	}
+	return nil
+}

@@ -1,0 +1,250 @@
+package plugin
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/disk"
+)
+
+const (
+	nameBefore = "gpu.prism.dev"
+	nameNow    = "gpu.nvidia.com"
+)
+
+// renamed is a node on which a claim of each of these names was prepared on GPU 0, 1, … before the driver got another name.
+func renamed(t *testing.T, names ...string) (n *wired, claims []*resourceapi.ResourceClaim) {
+	t.Helper()
+	n = newWired(t)
+	n.cfg.Release = "prism"
+	p, err := Build(t.Context(), n.cfg, n.adapters)
+	require.NoError(t, err)
+	for i, name := range names {
+		rc := n.claim(t, name, i)
+		require.NoError(t, prepared(t.Context(), p, rc))
+		claims = append(claims, rc)
+	}
+	require.NoError(t, p.Close())
+	n.events.Written()
+	n.cfg.DriverName = nameNow
+	return n, claims
+}
+
+// before is a path in the plugin's directory of the earlier name.
+func (n *wired) before(path string) string {
+	return filepath.Join(n.cfg.Paths.KubeletPlugins, nameBefore, path)
+}
+
+// specBefore is the CDI spec of a claim of the earlier name.
+func (n *wired) specBefore(rc *resourceapi.ResourceClaim) string {
+	return filepath.Join(n.cfg.Paths.CDIRoot, "k8s."+nameBefore+"-claim_"+string(rc.UID)+".json")
+}
+
+// as calls the plugin as the kubelet does for drivers of that name.
+func (n *wired) as(t *testing.T, name string) drapb.DRAPluginClient {
+	t.Helper()
+	var sockets []string
+	eventually(t, func() bool {
+		sockets, _ = filepath.Glob(filepath.Join(n.cfg.Paths.KubeletPlugins, name, "dra*.sock"))
+		registrations, _ := filepath.Glob(filepath.Join(n.cfg.Paths.KubeletRegistrar, name+"*.sock"))
+		return len(sockets) == 1 && len(registrations) == 1
+	}, "the plugin is registered as "+name)
+	connection, err := grpc.NewClient("unix://"+sockets[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = connection.Close() })
+	return drapb.NewDRAPluginClient(connection)
+}
+
+// called is the kubelet's reference to a claim.
+func called(rc *resourceapi.ResourceClaim) []*drapb.Claim {
+	return []*drapb.Claim{{Namespace: rc.Namespace, Name: rc.Name, Uid: string(rc.UID)}}
+}
+
+// TestRun_DriverRenamed_OldNameServedUntilUnprepared: what a record of the old name names stays until then, and nothing afterwards.
+func TestRun_DriverRenamed_OldNameServedUntilUnprepared(t *testing.T) {
+	t.Parallel()
+	n, claims := renamed(t, "old")
+	old := claims[0]
+	_, err := n.client.ResourceV1().ResourceSlices().Create(t.Context(), &resourceapi.ResourceSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: "old"}, Spec: resourceapi.ResourceSliceSpec{Driver: nameBefore, NodeName: &n.cfg.NodeName},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	p, _ := n.start(t)
+	kubelet := n.as(t, nameBefore)
+	n.as(t, nameNow)
+
+	answer, err := kubelet.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: called(old)})
+	require.NoError(t, err)
+	assert.Empty(t, answer.Claims[string(old.UID)].Error, "the kubelet asks again after its restart")
+	assert.Equal(t, "k8s."+nameBefore+"/claim", strings.Split(answer.Claims[string(old.UID)].Devices[0].CdiDeviceIds[0], "=")[0])
+	n.cfg.DriverName = nameBefore
+	late := n.claim(t, "late", 1)
+	n.cfg.DriverName = nameNow
+	answer, err = kubelet.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: called(late)})
+	require.NoError(t, err)
+	assert.Contains(t, answer.Claims[string(late.UID)].Error, "the claim was allocated devices of driver gpu.prism.dev, whose name is gpu.nvidia.com now")
+
+	same, other := n.claim(t, "same", 0), n.claim(t, "other", 1)
+	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer stop()
+	require.ErrorContains(t, prepared(ctx, p, same), "is still held by another claim")
+	require.NoError(t, prepared(t.Context(), p, other), "another GPU is free")
+	eventually(t, func() bool { return len(n.slices.published()[n.device(0)].Taints) > 0 }, "the scheduler learns that the GPU is in use")
+	assert.Empty(t, n.slices.published()[n.device(1)].Taints)
+	eventually(t, func() bool {
+		left, err := n.client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
+		return err == nil && len(left.Items) == 0
+	}, "devices of the old name are not advertised")
+	assert.FileExists(t, n.before("claims/"+string(old.UID)+".json"))
+	assert.FileExists(t, n.specBefore(old))
+
+	_, err = kubelet.NodeUnprepareResources(t.Context(), &drapb.NodeUnprepareResourcesRequest{Claims: called(old)})
+	require.NoError(t, err)
+	eventually(t, func() bool {
+		_, err := os.Stat(n.before(""))
+		return os.IsNotExist(err)
+	}, "the directory of the old name is removed")
+	assert.NoFileExists(t, n.specBefore(old))
+	registrations, err := filepath.Glob(filepath.Join(n.cfg.Paths.KubeletRegistrar, nameBefore+"*"))
+	require.NoError(t, err)
+	assert.Empty(t, registrations)
+	require.NoError(t, prepared(t.Context(), p, same))
+	eventually(t, func() bool { return len(n.slices.published()[n.device(0)].Taints) == 0 }, "the GPU is free")
+	var written []string
+	eventually(t, func() bool {
+		written = append(written, n.events.Written()...)
+		return slices.Contains(written, "Normal DriverNameChanged Reconcile: No claim of the former driver name gpu.prism.dev is left: the plugin is registered as gpu.nvidia.com alone")
+	}, "the end is an Event")
+	assert.Contains(t, strings.Join(written, "\n"), "Normal DriverNameChanged Reconcile: 1 claims were prepared under the driver name gpu.prism.dev, which is gpu.nvidia.com now")
+}
+
+// TestBuild_DriverRenamedTwice_StateTakenOver: also from a name under which nothing was prepared, and back.
+func TestBuild_DriverRenamedTwice_StateTakenOver(t *testing.T) {
+	t.Parallel()
+	n, claims := renamed(t, "a", "b")
+	interval := func(name string) []string {
+		found, err := filepath.Glob(filepath.Join(n.cfg.Paths.KubeletPlugins, name, "intervals/*"))
+		require.NoError(t, err)
+		return found
+	}
+	require.NotEmpty(t, interval(nameBefore))
+	for _, name := range []string{nameNow, "gpu.example.com", nameBefore} {
+		n.cfg.DriverName = name
+		p, err := Build(t.Context(), n.cfg, n.adapters)
+		require.NoError(t, err)
+		records, err := p.Claims.Records()
+		require.NoError(t, err)
+		assert.Len(t, records, 2, name)
+		assert.NotEmpty(t, interval(name), "what was set on GPUs is set back: %s", name)
+		require.NoError(t, p.Close())
+	}
+	p := n.build(t)
+	for _, rc := range claims {
+		require.NoError(t, unprepared(t.Context(), p, rc))
+		assert.NoFileExists(t, n.specBefore(rc))
+	}
+	assert.Len(t, n.tool.set, 4, "the interval of each GPU is set back")
+}
+
+// TestRun_ProcessOfOldNameRuns_ClaimsWaitForIt: it may be preparing a claim, and its locks are not ours. What it prepared is known before a GPU
+// is allocated again.
+func TestRun_ProcessOfOldNameRuns_ClaimsWaitForIt(t *testing.T) {
+	t.Parallel()
+	n, _ := renamed(t, "old")
+	locks, err := checkpoint.OpenLocks(n.before(""))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = locks.Close() })
+	release, err := locks.Lead(t.Context())
+	require.NoError(t, err)
+	p, _ := n.start(t)
+	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer stop()
+	rc := n.claim(t, "new", 0)
+	require.ErrorContains(t, prepared(ctx, p, rc), "the plugin of driver gpu.prism.dev, which is gpu.nvidia.com now, still runs on the node")
+	release()
+	n.as(t, nameBefore)
+	eventually(t, func() bool { return p.Machine.State.former.withheld() == nil }, "the old process has ended")
+	ctx, stop = context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer stop()
+	require.ErrorContains(t, prepared(ctx, p, rc), "is still held by another claim")
+}
+
+// TestFormerDriverNames_DirectoriesOfOthers_NotTaken: those of another release, of other drivers, and of the driver itself.
+func TestFormerDriverNames_DirectoriesOfOthers_NotTaken(t *testing.T) {
+	t.Parallel()
+	n, _ := renamed(t, "old")
+	write := func(path, text string) {
+		path = filepath.Join(n.cfg.Paths.KubeletPlugins, path)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o750))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	}
+	for _, dir := range []string{"other.example.com", "earlier.example.com", nameNow} {
+		write(dir+"/locks", "")
+		write(dir+"/claims/uid.json", "{}")
+	}
+	write("other.example.com/release", "other")
+	write("compute-domain.nvidia.com/checkpoint.json", "{}")
+	write("file", "")
+	assert.Equal(t, []string{"earlier.example.com", nameBefore}, formerDriverNames(n.cfg, disk.OS{}), "versions before wrote no release")
+	n.cfg.Release = ""
+	assert.Empty(t, formerDriverNames(n.cfg, disk.OS{}))
+}
+
+// TestHasRecords_OldName_Serves: a node without GPU, too, unprepares claims of the old name.
+func TestHasRecords_OldName_Serves(t *testing.T) {
+	t.Parallel()
+	n, _ := renamed(t, "old")
+	assert.True(t, hasRecords(n.cfg))
+	n.cfg.Release = ""
+	assert.False(t, hasRecords(n.cfg))
+}
+
+// TestRun_CDIRootChanged_SpecsMove: also together with the name. The specs of claims that the runtime may start containers of are never missing in
+// both directories, and those of others stay.
+func TestRun_CDIRootChanged_SpecsMove(t *testing.T) {
+	t.Parallel()
+	for name, driver := range map[string]string{"same driver": nameBefore, "other driver": nameNow} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, claims := renamed(t, "old")
+			former := n.specBefore(claims[0])
+			foreign := filepath.Join(n.cfg.Paths.CDIRoot, "k8s.nic.example.com-claim_"+string(claims[0].UID)+".json")
+			gone := filepath.Join(n.cfg.Paths.CDIRoot, nameBefore+"_metadata_gone_gpu.json")
+			for _, path := range []string{foreign, gone} {
+				require.NoError(t, os.WriteFile(path, nil, 0o600))
+			}
+			n.cfg.DriverName, n.cfg.Paths.CDIRoot = driver, filepath.Join(filepath.Dir(n.cfg.Paths.CDIRoot), "other-cdi")
+			n.start(t)
+			eventually(t, func() bool {
+				_, err := os.Stat(former)
+				return os.IsNotExist(err)
+			}, "the spec moves")
+			assert.NoFileExists(t, gone)
+			assert.FileExists(t, foreign)
+			specs, err := filepath.Glob(filepath.Join(n.cfg.Paths.CDIRoot, "k8s.*"+string(claims[0].UID)+".json"))
+			require.NoError(t, err)
+			require.Len(t, specs, 1)
+			text, err := os.ReadFile(specs[0])
+			require.NoError(t, err)
+			assert.Contains(t, string(text), `"kind":"k8s.`+nameBefore+`/claim"`)
+			eventually(t, func() bool {
+				text, err := os.ReadFile(filepath.Join(n.cfg.PluginDir(), rootsFile))
+				return err == nil && !strings.Contains(string(text), `/cdi"`)
+			}, "the former directory is forgotten")
+		})
+	}
+}

@@ -1,0 +1,210 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/events"
+	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/reconcile"
+)
+
+// formerServing serves the kubelet under earlier driver names until nothing of them is left.
+type formerServing struct {
+	names  *formerNames
+	api    API
+	ports  driverPorts
+	bootID string
+}
+
+// run serves until the context ends.
+func (s *formerServing) run(ctx context.Context) error {
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	s.names.mu.Lock()
+	waiting := make([]string, 0, len(s.names.waiting))
+	for name := range s.names.waiting {
+		waiting = append(waiting, name)
+	}
+	s.names.mu.Unlock()
+	for _, name := range s.names.names() {
+		serving.Go(func() { s.serve(ctx, name) })
+	}
+	for _, name := range waiting {
+		serving.Go(func() {
+			if s.await(ctx, name) {
+				s.serve(ctx, name)
+			}
+		})
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// await takes over a name whose process still runs, when that ends. Claims get GPUs once it is known what the records of the name own.
+func (s *formerServing) await(ctx context.Context, name string) bool {
+	for ctx.Err() == nil {
+		taken, err := s.names.await(ctx, name)
+		if taken {
+			err = s.ports.tx.Recover(ctx)
+			s.names.mu.Lock()
+			delete(s.names.waiting, name)
+			s.names.mu.Unlock()
+		}
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Taking over from an earlier driver name", "driver", name)
+		}
+		if taken {
+			return true
+		}
+		s.pause(ctx, nil)
+	}
+	return false
+}
+
+// pause waits for a signal, and not longer than a period.
+func (s *formerServing) pause(ctx context.Context, signal <-chan struct{}) {
+	select {
+	case <-ctx.Done():
+	case <-signal:
+	case <-time.After(reconcile.Period):
+	}
+}
+
+// serve serves one name until no claim has devices of it, then removes what is left of it.
+func (s *formerServing) serve(ctx context.Context, name string) {
+	logger := klog.FromContext(ctx).WithValues("driver", name)
+	serving, stop := context.WithCancel(ctx)
+	defer stop()
+	tx := formerTransaction{formerServing: s, name: name, released: make(chan struct{}, 1)}
+	cfg := s.names.config(name)
+	files := driver.DeviceMetadata{Files: driver.MetadataOf(cfg)}
+	cfg.DeviceMetadata = false // which removes the files without the library
+	server := &driver.Server{
+		Plugin: driver.New(tx, noReports{}, s.ports.metrics, files, func(err error) {
+			logger.Error(err, "The plugin is not registered under an earlier driver name")
+		}), Config: cfg, Client: s.api.Claims,
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- server.Run(serving) }()
+	reported := -1
+	for {
+		left, err := s.left(ctx, name, &reported)
+		if ctx.Err() != nil {
+			break
+		}
+		if err != nil {
+			logger.Error(err, "What is left of an earlier driver name is not known")
+		} else if left == 0 {
+			break
+		}
+		s.pause(ctx, tx.released)
+	}
+	stop()
+	if err := <-stopped; err != nil {
+		logger.Error(err, "The plugin was not registered under an earlier driver name")
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if err := s.names.remove(name); err != nil {
+		logger.Error(err, "The directory of an earlier driver name stays")
+		return
+	}
+	logger.Info("Nothing is left of an earlier driver name")
+	s.api.Events.Normal(events.DriverNameChanged, events.ActionReconcile, fmt.Sprintf("No claim of the former driver name %s is left: the plugin is registered "+
+		"as %s alone", name, s.names.cfg.DriverName))
+}
+
+// left counts the claims that the kubelet may have unprepared under the name: those with a record, and without any those that are allocated
+// devices of the name. The records are reported when their number changes.
+func (s *formerServing) left(ctx context.Context, name string, reported *int) (int, error) {
+	stored := kube.Stored{Client: s.api.Background, DriverName: name, NodeName: s.names.cfg.NodeName}
+	if err := stored.Remove(ctx); err != nil { // the kubelet does not remove them while the name is registered
+		return 0, err
+	}
+	uids, err := s.names.records.FormerUIDs(s.names.config(name).PluginDir())
+	if err != nil {
+		return 0, err
+	}
+	if len(uids) > 0 {
+		if len(uids) != *reported {
+			s.api.Events.Normal(events.DriverNameChanged, events.ActionReconcile, fmt.Sprintf("%d claims were prepared under the driver name %s, which is %s now: "+
+				"their GPUs are tainted, and the plugin is registered under both names, until the pods of these claims are deleted", len(uids), name, s.names.cfg.DriverName))
+		}
+		*reported = len(uids)
+		return len(uids), nil
+	}
+	query := kube.AllocatedQuery{Driver: name, Node: s.names.cfg.NodeName, Limit: allocatedPage}
+	for {
+		page, err := s.api.Cluster.Allocated(ctx, query)
+		if err != nil {
+			return 0, err
+		}
+		if len(page.Devices) > 0 || page.Continue == "" {
+			return len(page.Devices), nil
+		}
+		query.Continue = page.Continue
+	}
+}
+
+// allocatedPage is how many claims are read at once.
+const allocatedPage = 500
+
+// noReports reports nothing: the status of claims is written under the driver's present name.
+type noReports struct{}
+
+func (noReports) Prepared(*checkpoint.Record) {}
+
+func (noReports) Refused(*resourceapi.ResourceClaim, error) {}
+
+// formerTransaction unprepares claims of an earlier driver name, and prepares none.
+type formerTransaction struct {
+	*formerServing
+	name     string
+	released chan struct{}
+}
+
+// Prepare answers from the record of a claim that is prepared: the kubelet asks again after its restart.
+func (t formerTransaction) Prepare(_ context.Context, rc *resourceapi.ResourceClaim) (*checkpoint.Record, error) {
+	r, err := t.names.records.Load(string(rc.UID))
+	if err == nil && r.State == checkpoint.Done && r.BootID == t.bootID && t.answers(r, rc) {
+		return r, nil
+	}
+	return nil, &claim.Refusal{
+		Cause: fmt.Sprintf("the claim was allocated devices of driver %s, whose name is %s now", t.name, t.names.cfg.DriverName),
+		Fix:   "delete the pod, and the claim if it was not made from a template; requests name DeviceClasses of the new name",
+	}
+}
+
+// answers reports whether a record is of the claim's allocation of the name.
+func (t formerTransaction) answers(r *checkpoint.Record, rc *resourceapi.ResourceClaim) bool {
+	if rc.Status.Allocation == nil {
+		return false
+	}
+	results := slices.DeleteFunc(slices.Clone(rc.Status.Allocation.Devices.Results), func(result resourceapi.DeviceRequestAllocationResult) bool {
+		return result.Driver != t.name
+	})
+	return slices.EqualFunc(r.Results, results, func(a checkpoint.Result, b resourceapi.DeviceRequestAllocationResult) bool {
+		return a.Request == b.Request && a.Pool == b.Pool && a.Device == b.Device
+	})
+}
+
+// Unprepare undoes the claim as under the present name.
+func (t formerTransaction) Unprepare(ctx context.Context, uid string) error {
+	err := t.ports.tx.Unprepare(ctx, uid)
+	select {
+	case t.released <- struct{}{}:
+	default:
+	}
+	return err
+}
