@@ -79,7 +79,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 		refused: reports.ContainerRefused,
 		former: &formerServing{names: machine.State.former, api: api, ports: driverPorts{tx, followed, metrics, calls}, bootID: machine.State.BootID},
 		leader: &leader{
-			locks: machine.State.Locks, layout: layout, intervals: core.Intervals, mps: core.MPS, reconciler: newReconciler(cfg, machine.State, api, tx, metrics),
+			locks: machine.State.Locks, settled: machine.State.former.settled, layout: layout, intervals: core.Intervals, mps: core.MPS, reconciler: newReconciler(cfg, machine.State, api, tx, metrics),
 			profiles: func(ctx context.Context) {
 				reporting{machine.State.profiles, newReportsCluster(cfg, api.Background, klog.FromContext(ctx))}.run(ctx, machine.Kept)
 			}, registered: serving.registered,

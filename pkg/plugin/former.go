@@ -13,7 +13,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/cdi"
-	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
 )
@@ -33,14 +32,14 @@ var (
 type formerNames struct {
 	cfg      *config.Plugin
 	adapters Adapters
-	records  *checkpoint.Store
-	specs    *cdi.Dir
-	roots    *cdiRoots
+	state    State // without what is opened after this
 
 	mu sync.Mutex
 	// held has what lets go of a name, waiting why a name is not held: its process still runs.
 	held    map[string]func()
 	waiting map[string]error
+	// settled is closed when no process of another name runs any more: until then it is not known what its records own.
+	settled chan struct{}
 }
 
 // formerDriverNames lists the directories of the release's plugins of other driver names. A plugin's directory without the file with the release is
@@ -63,8 +62,9 @@ func formerDriverNames(cfg *config.Plugin, d disk.Files) []string {
 
 // openFormer marks the plugin's directory with the release, and takes over what the release has under other names.
 func openFormer(ctx context.Context, cfg *config.Plugin, a Adapters, s State) (*formerNames, error) {
-	f := &formerNames{cfg: cfg, adapters: a, records: s.Records, specs: s.Specs, roots: s.roots, held: map[string]func(){}, waiting: map[string]error{}}
+	f := &formerNames{cfg: cfg, adapters: a, state: s, held: map[string]func(){}, waiting: map[string]error{}, settled: make(chan struct{})}
 	if cfg.Release == "" {
+		close(f.settled)
 		return f, nil
 	}
 	path := filepath.Join(cfg.PluginDir(), releaseFile)
@@ -78,6 +78,9 @@ func openFormer(ctx context.Context, cfg *config.Plugin, a Adapters, s State) (*
 			klog.FromContext(ctx).Info("Claims wait: the plugin still runs under an earlier driver name", "driver", name, "reason", err.Error())
 			f.waiting[name] = err
 		}
+	}
+	if len(f.waiting) == 0 {
+		close(f.settled)
 	}
 	return f, nil
 }
@@ -136,11 +139,11 @@ func (f *formerNames) adopt(name string, letGo func()) error {
 			return fmt.Errorf("taking over the state of driver %s: %w", name, err)
 		}
 	}
-	if err := errors.Join(f.records.KeepDamaged(dir), f.roots.add(filepath.Join(dir, rootsFile))); err != nil {
+	if err := errors.Join(f.state.Records.KeepDamaged(dir), f.state.roots.add(filepath.Join(dir, rootsFile))); err != nil {
 		return err
 	}
-	f.records.Adopt(dir)
-	f.specs.Adopt(cdi.Kind(name))
+	f.state.Records.Adopt(dir)
+	f.state.Specs.Adopt(cdi.Kind(name))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.held[name] = letGo
@@ -181,8 +184,8 @@ func (f *formerNames) remove(name string) error {
 	if err := f.adapters.Disk.RemoveDir(dir); err != nil {
 		return fmt.Errorf("removing the directory of driver %s: %w", name, err)
 	}
-	f.records.Disown(dir)
-	f.specs.Disown(cdi.Kind(name))
+	f.state.Records.Disown(dir)
+	f.state.Specs.Disown(cdi.Kind(name))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.held[name]()

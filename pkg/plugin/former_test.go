@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/test/fakes"
 )
 
 const (
@@ -181,6 +183,24 @@ func TestRun_ProcessOfOldNameRuns_ClaimsWaitForIt(t *testing.T) {
 	ctx, stop = context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer stop()
 	require.ErrorContains(t, prepared(ctx, p, rc), "is still held by another claim")
+}
+
+// TestLead_ProcessOfOldNameRuns_LeadsAfterIt: what it prepared would be free devices and leaked effects before.
+func TestLead_ProcessOfOldNameRuns_LeadsAfterIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newWired(t)
+		p := n.build(t)
+		settled := make(chan struct{})
+		p.leader.settled = settled
+		stop := fakes.Run(t, p.leader.run)
+		defer stop()
+		synctest.Wait()
+		assert.True(t, p.Layout().Standby())
+		close(settled)
+		synctest.Wait()
+		assert.False(t, p.Layout().Standby())
+	})
 }
 
 // TestFormerDriverNames_DirectoriesOfOthers_NotTaken: those of another release, of other drivers, and of the driver itself.

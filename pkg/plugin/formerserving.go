@@ -57,7 +57,9 @@ func (s *formerServing) await(ctx context.Context, name string) bool {
 		if taken {
 			err = s.ports.tx.Recover(ctx)
 			s.names.mu.Lock()
-			delete(s.names.waiting, name)
+			if delete(s.names.waiting, name); len(s.names.waiting) == 0 {
+				close(s.names.settled)
+			}
 			s.names.mu.Unlock()
 		}
 		if err != nil {
@@ -132,7 +134,7 @@ func (s *formerServing) left(ctx context.Context, name string, reported *int) (i
 	if err := stored.Remove(ctx); err != nil { // the kubelet does not remove them while the name is registered
 		return 0, err
 	}
-	uids, err := s.names.records.FormerUIDs(s.names.config(name).PluginDir())
+	uids, err := s.names.state.Records.FormerUIDs(s.names.config(name).PluginDir())
 	if err != nil {
 		return 0, err
 	}
@@ -176,7 +178,7 @@ type formerTransaction struct {
 
 // Prepare answers from the record of a claim that is prepared: the kubelet asks again after its restart.
 func (t formerTransaction) Prepare(_ context.Context, rc *resourceapi.ResourceClaim) (*checkpoint.Record, error) {
-	r, err := t.names.records.Load(string(rc.UID))
+	r, err := t.names.state.Records.Load(string(rc.UID))
 	if err == nil && r.State == checkpoint.Done && r.BootID == t.bootID && t.answers(r, rc) {
 		return r, nil
 	}

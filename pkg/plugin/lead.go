@@ -57,7 +57,9 @@ func (p kubeletPods) InUse(ctx context.Context, own func(namespace, name string)
 // leader does what only one process per node may: publish, recover what other processes left, remove leaked resources, and set what the
 // node's configuration says of GPUs.
 type leader struct {
-	locks      Locks
+	locks Locks
+	// settled is closed when no process of an earlier driver name runs any more.
+	settled    <-chan struct{}
 	layout     *nodeLayout
 	intervals  *timeslice.Reconciler
 	mps        *mps.Reconciler
@@ -82,6 +84,11 @@ func (l *leader) run(ctx context.Context) error {
 		return fmt.Errorf("becoming the node's publisher: %w", err)
 	}
 	defer release()
+	select {
+	case <-l.settled: // what claims of an earlier driver name own would be leaked effects, and free
+	case <-ctx.Done():
+		return nil
+	}
 	klog.FromContext(ctx).V(2).Info("Leading on this node")
 	l.layout.Lead()
 	defer l.layout.Controller.Lead(false)

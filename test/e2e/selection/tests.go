@@ -44,6 +44,8 @@ var Tests = []Test{
 	{"TestWholeContainerdRestarts", node, first, []string{"claims"}},
 	{"TestWholePluginKilled", node, core, []string{"claims"}},
 	{"TestWholeRollingUpdateUnderLoad", node, second, []string{"claims"}},
+	{"TestWholeDriverRenamed", node, first, []string{"claims", "extended-resources"}},
+	{"TestWholeCDIRootChanged", node, third, []string{"claims"}},
 	{"TestTimeSliceShared", node, core, []string{"time-slicing"}},
 	{"TestTimeSliceSpread", node, core, []string{"time-slicing"}},
 	{"TestTimeSliceAndWhole", node, core, []string{"time-slicing"}},
