@@ -46,8 +46,25 @@ func TestChartProfiler_NoTools_NothingRendered(t *testing.T) {
 	rendered := parse(t, render(t, "--set", "profiler.defaults[0].config.enabled=true,profiler.defaults[0].podSelector.matchLabels.a=b"))
 	assert.NotContains(t, rendered, "ConfigMap/prism-profiler")
 	assert.NotContains(t, rendered, "Role/prism-profiler")
-	assert.Equal(t, []string{"nodes", "pods"}, readable(t, rendered, "prism-kubelet-plugin"))
+	assert.Equal(t, []string{"nodes", "namespaces", "pods"}, readable(t, rendered, "prism-kubelet-plugin"))
 	assert.False(t, pluginConfig(t, rendered, "prism-kubelet-plugin").Profiler.Enabled)
+}
+
+// TestChartProfiler_ReportsKept_AllButTheTools: reports of before are listed and deleted, by the same objects but the DaemonSet with the tools.
+func TestChartProfiler_ReportsKept_AllButTheTools(t *testing.T) {
+	with, kept := parse(t, render(t, "--set", tools)), parse(t, render(t, "--set", "profiler.reports.keep=true"))
+	only := []string{}
+	for name := range with {
+		if _, both := kept[name]; !both {
+			only = append(only, name)
+		}
+	}
+	assert.Equal(t, []string{"DaemonSet/prism-profiler"}, only)
+	assert.Len(t, kept, len(with)-1)
+	assert.Equal(t, pluginConfig(t, with, "prism-kubelet-plugin"), pluginConfig(t, kept, "prism-kubelet-plugin"))
+
+	kept = parse(t, render(t, "--set", "profiler.reports.keep=true,profiler.defaults[0].config.enabled=true"))
+	assert.Empty(t, rulesOf(t, kept, "prism-profiler").Defaults, "no claim is refused for a profile that it did not ask for")
 }
 
 func TestChartProfiler_Tools_RulesAsThePluginReadsThem(t *testing.T) {

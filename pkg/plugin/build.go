@@ -81,7 +81,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 		leader: &leader{
 			locks: machine.State.Locks, settled: machine.State.former.settled, layout: layout, intervals: core.Intervals, mps: core.MPS, reconciler: newReconciler(cfg, machine.State, api, tx, metrics),
 			profiles: func(ctx context.Context) {
-				reporting{machine.State.profiles, newReportsCluster(cfg, api.Background, klog.FromContext(ctx))}.run(ctx, machine.Kept)
+				keepReports(ctx, machine, newReportsCluster(cfg, api.Background, klog.FromContext(ctx)))
 			}, registered: serving.registered,
 		},
 	}, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -66,10 +67,26 @@ func openProfiles(ctx context.Context, cfg *config.Plugin, a Adapters, hook *hoo
 	if err := a.Disk.MakeDir(cfg.ProfilesDir(), 0o755); err != nil {
 		return nil, fmt.Errorf("making the directory of profiles %s: %w", cfg.ProfilesDir(), err)
 	}
+	return p, p.openStore(a)
+}
+
+// openLeft opens the reports of a node whose processes are not profiled any more: they end with their retention or with their namespace. It
+// returns nil where there are none.
+func openLeft(ctx context.Context, cfg *config.Plugin, a Adapters) (*profiles, error) {
+	switch left, err := a.Disk.List(cfg.ProfilesDir()); {
+	case cfg.Profiler.Enabled || errors.Is(err, fs.ErrNotExist) || err == nil && len(left) == 0:
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading the profiles of the node: %w", err)
+	}
+	p := &profiles{cfg: cfg, logger: klog.FromContext(ctx)}
+	return p, p.openStore(a)
+}
+
+func (p *profiles) openStore(a Adapters) (err error) {
 	incomplete := newIncompleteLog(p.logger)
-	var err error
 	p.store, err = store.Open(store.Options{
-		Dir: cfg.ProfilesDir(), Files: a.Disk, Now: a.Now, NodeBytes: cfg.Profiler.NodeBytes.Value(), Imports: true, Follow: true,
+		Dir: p.cfg.ProfilesDir(), Files: a.Disk, Now: a.Now, NodeBytes: p.cfg.Profiler.NodeBytes.Value(), Imports: p.cfg.Profiler.Enabled, Follow: true,
 		Changed: func(r report.Report) {
 			incomplete.log(r)
 			p.followed.change(r.ClaimUID)
@@ -82,7 +99,7 @@ func openProfiles(ctx context.Context, cfg *config.Plugin, a Adapters, hook *hoo
 			p.logger.Error(err, "Reports of a claim are not stored yet", "claimUID", claimUID)
 		},
 	})
-	return p, err
+	return err
 }
 
 // logRate is how many incomplete reports are logged in a second, logBurst how many at once: containers make as many as they like.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/profiler/node"
@@ -27,6 +28,18 @@ const storeRetry = 30 * time.Second
 
 // serveRetry is when serving reports is tried again that failed: their port is in use.
 const serveRetry = 10 * time.Second
+
+// keepReports runs reporting, of a node whose processes are not profiled any more with the reports that it has from before.
+func keepReports(ctx context.Context, m *Machine, cluster store.Cluster) {
+	r := reporting{m.State.profiles, cluster}
+	if r.profiles == nil {
+		var err error
+		if r.profiles, err = openLeft(ctx, m.cfg, m.adapters); err != nil {
+			klog.FromContext(ctx).Error(err, "Reports of before the profiler was turned off stay on the node until the plugin is started again")
+		}
+	}
+	r.run(ctx, m.Kept)
+}
 
 // run stores reports, and deletes them after their retention, until the context ends. Only one process of the node does.
 func (r reporting) run(ctx context.Context, records func() ([]*checkpoint.Record, error)) {
@@ -55,7 +68,9 @@ func (r reporting) lead(ctx context.Context, records func() ([]*checkpoint.Recor
 	beside.StartWithContext(besides, func(ctx context.Context) {
 		wait.JitterUntilWithContext(ctx, func(context.Context) { r.sweep(records) }, profileSweep, sweepJitter, true)
 	})
-	beside.StartWithContext(besides, r.store.KeepSpares)
+	if r.store.Imports { // else no claim is profiled any more
+		beside.StartWithContext(besides, r.store.KeepSpares)
+	}
 	if r.cluster != nil {
 		beside.StartWithContext(besides, func(ctx context.Context) { r.store.FollowCluster(ctx, r.cluster) })
 	}

@@ -93,6 +93,54 @@ func TestLead_Namespace_ReportsBelongToItsUID(t *testing.T) {
 	<-ended
 }
 
+// TestLead_ProfilerTurnedOff_LeftReportsEnd: the plan of a claim that is unprepared goes, and the claims of before belong to a namespace with
+// a UID, with which their reports end. A node that has none gets no directory.
+func TestLead_ProfilerTurnedOff_LeftReportsEnd(t *testing.T) {
+	t.Parallel()
+	n := profilingNode(t, "", "2023.4.4")
+	_, err := n.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "ns", UID: "ns-uid", CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour)),
+	}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	lead := func() (stop func()) {
+		p := n.build(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			p.leader.profiles(ctx)
+			close(ended)
+		}()
+		return func() {
+			cancel()
+			<-ended
+		}
+	}
+	on := n.cfg.Profiler
+	n.cfg.Profiler = config.Profiler{}
+	lead()()
+	require.NoDirExists(t, n.cfg.ProfilesDir())
+
+	n.cfg.Profiler = on
+	p := n.build(t)
+	kept, gone := n.profiledClaim(t, withEnvironment), n.claim(t, "gone", 1)
+	gone.UID, gone.Status.Allocation.Devices.Config = "6f0c1d2e-0000-4000-8000-00000000000b", n.profilerConfig(withEnvironment)
+	require.NoError(t, prepared(t.Context(), p, kept))
+	require.NoError(t, prepared(t.Context(), p, gone))
+
+	n.cfg.Profiler = config.Profiler{}
+	require.NoError(t, unprepared(t.Context(), n.build(t), gone))
+	folder := filepath.Join(n.cfg.ProfilesDir(), string(gone.UID))
+	require.DirExists(t, folder, "nothing of a profile is known to claims")
+	stop := lead()
+	defer stop()
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		raw, err := os.ReadFile(filepath.Join(n.cfg.ProfilesDir(), claimUID, "index.json"))
+		require.NoError(c, err)
+		assert.Contains(c, string(raw), `"namespaceUID":"ns-uid"`)
+		assert.NoDirExists(c, folder)
+	}, time.Minute, 10*time.Millisecond)
+}
+
 // TestReportsCluster_Namespaces_AsTheAPIServerHasThem: none is an answer, and what is no answer is logged once.
 func TestReportsCluster_Namespaces_AsTheAPIServerHasThem(t *testing.T) {
 	t.Parallel()

@@ -246,9 +246,9 @@ GPU. A series without them must not get those of the exporter.
 {{- end }}
 {{- end -}}
 
-{{/* Name of the ConfigMap with policy and defaults for profiles; empty where processes are not profiled. */}}
+{{/* Name of the ConfigMap with policy and defaults for profiles; empty where processes are not profiled and no reports are kept. */}}
 {{- define "prism.profiler" -}}
-{{- if .Values.profiler.tools -}}
+{{- if or .Values.profiler.tools .Values.profiler.reports.keep -}}
 {{- printf "%s-profiler" (include "prism.fullname" .) -}}
 {{- end -}}
 {{- end -}}
@@ -285,7 +285,7 @@ app.kubernetes.io/component: profiler
 {{- range $key, $value := .Values.profiler.policy -}}
 {{- if $value -}}{{- $_ := set $policy $key $value -}}{{- end -}}
 {{- end -}}
-{{- toYaml (dict "policy" $policy "defaults" .Values.profiler.defaults) -}}
+{{- toYaml (dict "policy" $policy "defaults" (ternary list .Values.profiler.defaults (empty .Values.profiler.tools))) -}}
 {{- end -}}
 
 {{/* The entries of config.map that share GPUs with MPS, in a sentence; empty without any. */}}
@@ -317,7 +317,7 @@ app.kubernetes.io/component: profiler
 
 {{/* Name of the Deployment that runs prism-controller, for DeviceClasses or for reports; empty where neither is wanted. */}}
 {{- define "prism.controller.deployment" -}}
-{{- if or .Values.controller.enabled .Values.profiler.tools -}}
+{{- if or .Values.controller.enabled (include "prism.profiler" .) -}}
 {{- printf "%s-controller" (include "prism.fullname" .) -}}
 {{- end -}}
 {{- end -}}
@@ -325,7 +325,7 @@ app.kubernetes.io/component: profiler
 {{/* Name of the Secret with which the controller answers the API server, for admission or for reports; empty where neither is wanted. */}}
 {{- define "prism.controller.serving" -}}
 {{- $certificate := .Values.controller.admission.certificate -}}
-{{- if or (include "prism.admission" .) .Values.profiler.tools -}}
+{{- if or (include "prism.admission" .) (include "prism.profiler" .) -}}
 {{- if and $certificate.caBundle (not $certificate.secretName) -}}
 {{- fail "controller.admission.certificate.caBundle is set without secretName: name its Secret, or leave both to the chart" -}}
 {{- end -}}
@@ -342,13 +342,13 @@ app.kubernetes.io/component: profiler
 
 {{/* Names of the Secrets with which plugins answer controllers about reports, and controllers ask. */}}
 {{- define "prism.reports.node" -}}
-{{- if .Values.profiler.tools -}}
+{{- if include "prism.profiler" . -}}
 {{- default (printf "%s-reports-node" (include "prism.fullname" .)) .Values.profiler.reports.certificate.nodeSecretName -}}
 {{- end -}}
 {{- end -}}
 
 {{- define "prism.reports.controller" -}}
-{{- if .Values.profiler.tools -}}
+{{- if include "prism.profiler" . -}}
 {{- default (printf "%s-reports-controller" (include "prism.fullname" .)) .Values.profiler.reports.certificate.controllerSecretName -}}
 {{- end -}}
 {{- end -}}
