@@ -77,7 +77,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	return &Plugin{
 		Core: core, layout: layout, statuses: statuses, profiles: profiles, serving: serving, following: following,
 		refused: reports.ContainerRefused,
-		former: &formerServing{names: machine.State.former, api: api, ports: driverPorts{tx, followed, metrics, calls}, bootID: machine.State.BootID},
+		former:  &formerServing{names: machine.State.former, api: api, ports: driverPorts{tx, followed, metrics, calls}, bootID: machine.State.BootID},
 		leader: &leader{
 			locks: machine.State.Locks, settled: machine.State.former.settled, layout: layout, intervals: core.Intervals, mps: core.MPS, reconciler: newReconciler(cfg, machine.State, api, tx, metrics),
 			profiles: func(ctx context.Context) {
