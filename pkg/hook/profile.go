@@ -24,6 +24,7 @@ const (
 	resultsFolder   = "/run/prism/results"
 	containerFolder = "/run/prism/container"
 	planFile        = "/run/prism/plan/run"
+	matchFile       = "/run/prism/plan/match"
 	preloadFile     = "/etc/ld.so.preload"
 )
 
@@ -129,7 +130,8 @@ func (p Program) prepareContainer(wanted profiling) error {
 	// runc and crun execute the hook from the container's first process, in its namespaces. The pid in the state is that of runc's own view,
 	// and crun leaves it out.
 	about.init = p.Parent
-	about.static = root.static(config)
+	first := root.first(config)
+	about.static = first.static
 	own, err := root.ownFolder()
 	if err != nil {
 		return err
@@ -139,7 +141,7 @@ func (p Program) prepareContainer(wanted profiling) error {
 	err = root.inject(own, config, &about)
 	if err != nil {
 		reason = "PreloadNotPossible"
-	} else if about.static {
+	} else if about.static && root.selects(first) {
 		reason = "StaticOrMusl"
 	}
 	if reason != "" {

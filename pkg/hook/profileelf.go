@@ -7,9 +7,13 @@ import (
 	"io"
 	"os"
 	"path"
+	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/prism-gpu/prism/pkg/pattern"
 )
 
 // Bounds of what is read of an executable file.
@@ -29,26 +33,60 @@ const (
 	interpreter    = 3 // PT_INTERP
 )
 
-// static says whether the container's first process is certain not to load libraries of the GNU C library. A file in a volume is not read:
-// it may be anything's.
-func (r root) static(c *config) bool {
-	if len(c.Process.Args) == 0 {
-		return false
-	}
-	name := c.Process.Args[0]
+// first is what the kernel executes as the container's first process.
+type first struct {
+	argv []string
+	exe  string
+	// static: it is certain not to load libraries of the GNU C library.
+	static bool
+}
+
+// first finds the program of the container's first process, through interpreters of scripts. A file in a volume is not read: it may be
+// anything's.
+func (r root) first(c *config) first {
+	p := first{argv: c.Process.Args}
 	for range maxScripts {
-		file, err := r.program(c, name)
+		if len(p.argv) == 0 {
+			return p
+		}
+		file, err := r.program(c, p.argv[0])
 		if err != nil {
-			return false
+			return p
 		}
-		next, static := inspect(file)
+		script, static := inspect(file)
+		exe, err := r.name(file)
 		_ = file.Close()
-		if next == "" {
-			return static
+		if len(script) == 0 || err != nil {
+			return first{p.argv, exe, static && err == nil}
 		}
-		name = next
+		// The kernel names the script by the path that was executed.
+		p.argv = slices.Concat(script, []string{file.Name()}, p.argv[1:])
 	}
-	return false
+	return first{argv: p.argv}
+}
+
+// name is the path of an open file in the container.
+func (r root) name(file *os.File) (string, error) {
+	at, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(r.fd))
+	if err != nil {
+		return "", err
+	}
+	name, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(file.Fd())))
+	return strings.TrimPrefix(name, at), err
+}
+
+// selects reports whether the mounted plan is for a process. One that cannot be read selects all.
+func (r root) selects(p first) bool {
+	fd, err := r.open(matchFile, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return true
+	}
+	raw, err := readRegular(fd, matchFile, maxPlan)
+	if err != nil {
+		return true
+	}
+	rules, err := pattern.Decode(raw)
+	return err != nil || rules.Match(p.argv, p.exe)
 }
 
 // program opens a program as the runtime finds it.
@@ -87,27 +125,30 @@ func (r root) program(c *config, name string) (*os.File, error) {
 	return nil, unix.ENOENT
 }
 
-// inspect returns the interpreter of a script, else whether a program is static or of musl. A file that it does not know is neither.
-func inspect(file io.ReaderAt) (script string, static bool) {
+// inspect returns the interpreter of a script with its argument if it has one, else whether a program is static or of musl. A file that it does
+// not know is neither.
+func inspect(file io.ReaderAt) (script []string, static bool) {
 	begin := make([]byte, maxLine)
 	n, err := file.ReadAt(begin, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return "", false
+		return nil, false
 	}
 	begin = begin[:n]
 	if line, found := bytes.CutPrefix(begin, []byte("#!")); found {
 		line, _, _ = bytes.Cut(line, []byte("\n"))
-		if fields := strings.Fields(string(line)); len(fields) > 0 {
-			return fields[0], false
+		name, argument, _ := strings.Cut(strings.ReplaceAll(strings.Trim(string(line), " \t"), "\t", " "), " ")
+		script = []string{name}
+		if argument = strings.TrimLeft(argument, " "); argument != "" {
+			script = append(script, argument)
 		}
-		return "", false
+		return script, false
 	}
 	little64 := []byte("\x7fELF\x02\x01")
 	if len(begin) < headerSize || !bytes.HasPrefix(begin, little64) {
-		return "", false
+		return nil, false
 	}
 	loader, found := loaderOf(file, begin)
-	return "", found && (loader == "" || strings.Contains(path.Base(loader), "musl"))
+	return nil, found && (loader == "" || strings.Contains(path.Base(loader), "musl"))
 }
 
 // loaderOf returns the loader that a program names, if any; found is false where the file makes no sense.
