@@ -65,7 +65,7 @@ func TestMPSOwnShm_LargeEnough_Stays(t *testing.T) {
 	assert.Contains(t, ns.event("small", "Failed", startLimit), sentence)
 	condition := ns.says("with-mps", "Ready", metav1.ConditionFalse, "ContainerRefused")
 	assert.Equal(t, `container "main" of pod "small": `+sentence, condition)
-	ns.notStarted(ns.pod("small"))
+	ns.do("wait", "--for=jsonpath={.status.containerStatuses[0].state.terminated.reason}=StartError", "--timeout="+startLimit.String(), "pod/small")
 	ns.delete("pod", "small", "large")
 	ns.delete("resourceclaim", "with-mps")
 	ns.released(uuid)
