@@ -145,7 +145,7 @@ func TestChartPlugin_Environment_EveryVariableRead(t *testing.T) {
 		Paths: config.Paths{
 			HostRoot: "/host", CDIRoot: "/etc/cdi",
 			KubeletPlugins: "/data/kubelet/plugins", KubeletRegistrar: "/data/kubelet/plugins_registry",
-			KubeletPodResources: "/data/kubelet/pod-resources/kubelet.sock", StateDir: "/data/prism",
+			KubeletPodResources: "/data/kubelet/pod-resources/kubelet.sock", CRISocket: "/run/crio/crio.sock", StateDir: "/data/prism",
 		},
 		Driver: config.Driver{
 			Root: "/run/nvidia/driver", CDIHook: "/usr/local/nvidia/toolkit/nvidia-cdi-hook", FailOnInitError: &yes,

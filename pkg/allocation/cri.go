@@ -2,21 +2,14 @@ package allocation
 
 import (
 	"context"
-	"fmt"
-	"io/fs"
 	"maps"
-	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/prism-gpu/prism/pkg/backoff"
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
-
-// usualSockets are where runtimes serve CRI.
-var usualSockets = []string{"/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/k3s/containerd/containerd.sock", "/run/cri-dockerd.sock"}
 
 // The labels that kubelets give to containers.
 const (
@@ -150,21 +143,7 @@ func (c *containers) missing(names []name) bool {
 // runtimeSocket is where the runtime serves: the host's path that is set, if any, below hostRoot.
 type runtimeSocket struct{ set, hostRoot string }
 
-// path returns the path, as this process sees it, of the socket that is set, or of the first of the usual ones that is there. Links are the
-// host's: /var/run is an absolute one on most.
+// path returns the path of the socket, as this process sees it.
 func (s runtimeSocket) path() (string, error) {
-	host := hostfs.New(s.hostRoot)
-	if s.set != "" {
-		return host.Resolve(s.set)
-	}
-	for _, usual := range usualSockets {
-		path, err := host.Resolve(usual)
-		if err != nil {
-			return "", err
-		}
-		if info, err := os.Stat(path); err == nil && info.Mode()&fs.ModeSocket != 0 {
-			return path, nil
-		}
-	}
-	return "", fmt.Errorf("no container runtime serves at %s below %s: set its socket", strings.Join(usualSockets, ", "), s.hostRoot)
+	return hostfs.New(s.hostRoot).RuntimeSocket(s.set)
 }

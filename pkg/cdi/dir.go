@@ -158,6 +158,9 @@ func (d *Dir) named(ending string) ([]string, error) {
 	return uids, nil
 }
 
+// File returns the path of the claim's spec.
+func (d *Dir) File(claimUID string) string { return d.file(claimUID) }
+
 // file is the claim's spec: the one of an earlier kind that is there, else that of the present one.
 func (d *Dir) file(claimUID string) string {
 	kinds := d.kinds()

@@ -97,6 +97,8 @@ type Paths struct {
 	KubeletRegistrar string `json:"kubeletRegistrar"`
 	// KubeletPodResources is the PodResources socket of the kubelet.
 	KubeletPodResources string `json:"kubeletPodResources"`
+	// CRISocket is the host's path of the container runtime's socket; empty: detected.
+	CRISocket string `json:"criSocket,omitempty"`
 	// StateDir is the state directory of Prism, outside of that of the kubelet; the same path on the host. Programs that the container
 	// runtime executes are below it, so its mount must not have the option noexec, and users other than root must reach it:
 	// in a pod with hostUsers false the runtime executes hooks as such a user.
@@ -195,6 +197,7 @@ func (p *Plugin) flags() *pflag.FlagSet {
 	f.StringVar(&p.Paths.KubeletPlugins, "kubelet-plugins-dir", p.Paths.KubeletPlugins, "plugins directory of the kubelet")
 	f.StringVar(&p.Paths.KubeletRegistrar, "kubelet-registrar-dir", p.Paths.KubeletRegistrar, "directory of registration sockets of the kubelet")
 	f.StringVar(&p.Paths.KubeletPodResources, "kubelet-pod-resources-socket", p.Paths.KubeletPodResources, "PodResources socket of the kubelet")
+	f.StringVar(&p.Paths.CRISocket, "cri-socket", p.Paths.CRISocket, "socket of the container runtime on the host; empty: detected")
 	f.StringVar(&p.Paths.StateDir, "state-dir", p.Paths.StateDir, "state directory of Prism, with the programs that the container runtime executes; "+
 		"empty: /var/lib/<driver name>")
 	f.StringVar(&p.Paths.RunDir, "run-dir", p.Paths.RunDir, "directory that the programs of Prism share on a node, the same on the host; empty: /run/<driver name>")
@@ -248,6 +251,9 @@ func (p *Plugin) ProgramsDir() string { return filepath.Join(p.Paths.StateDir, "
 
 // HookSocket is where prism-hook requests memory limits of the newest process, and reports the containers that it fails.
 func (p *Plugin) HookSocket() string { return filepath.Join(p.RunDir(), "hook.sock") }
+
+// InjectedDir has a file for the present start of the container runtime once it has applied a CDI spec.
+func (p *Plugin) InjectedDir() string { return filepath.Join(p.RunDir(), "injected") }
 
 // ToolsDir has the installed versions of the profiler.
 func (p *Plugin) ToolsDir() string { return filepath.Join(p.Paths.StateDir, "tools") }
@@ -358,6 +364,9 @@ func (p *Plugin) validatePaths(bad func(flag, format string, args ...any)) {
 		if !filepath.IsAbs(path) {
 			bad(flag, "must be an absolute path, got %q", path)
 		}
+	}
+	if socket := p.Paths.CRISocket; socket != "" && !filepath.IsAbs(socket) {
+		bad("cri-socket", "must be an absolute path of the host, got %q", socket)
 	}
 	if root := p.Driver.Root; root != "" && !filepath.IsAbs(root) {
 		bad("driver-root", "must be an absolute path of the host, got %q", root)

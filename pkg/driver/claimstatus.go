@@ -24,6 +24,8 @@ type ClaimStatus struct {
 	Exporter bool
 	// Profile returns the conditions of a record that is profiled; nil: none.
 	Profile func(r *checkpoint.Record) []kube.Condition
+	// Injected returns the condition of a record whose devices containers do not get; nil: none.
+	Injected func(r *checkpoint.Record) *kube.Condition
 	// Library returns the digest of the library that containers of a profiled claim load; nil or "": it is not known.
 	Library func(claimUID string) string
 }
@@ -42,12 +44,17 @@ func (s ClaimStatus) ContainerRefused(r *checkpoint.Record, device, why string) 
 	if s.Profile != nil {
 		profile = s.Profile(r)
 	}
+	var injected *kube.Condition
+	if s.Injected != nil {
+		injected = s.Injected(r)
+	}
 	devices := make([]kube.Device, 0, len(r.Results))
 	for i := range r.Results {
 		result := &r.Results[i]
 		devices = append(devices, kube.Device{
 			Pool: result.Pool, Name: result.Device, ShareID: types.UID(result.ShareID), Identity: identity(node, result),
 			Extra: s.withProfile(withMetrics(extra[i], node, result), r, result), Metrics: s.metrics(result),
+			Injected: injected,
 		})
 		if result.Profiled {
 			devices[i].Profile = profile

@@ -6,6 +6,8 @@ package events
 const (
 	AllocationConflict           = "AllocationConflict"
 	AllocationConflictResolved   = "AllocationConflictResolved"
+	CDIAvailable                 = "CDIAvailable"
+	CDIUnavailable               = "CDIUnavailable"
 	CheckpointCorrupted          = "CheckpointCorrupted"
 	ClusterFeaturesChanged       = "ClusterFeaturesChanged"
 	DeviceNodesMissing           = "DeviceNodesMissing"

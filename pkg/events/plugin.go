@@ -7,6 +7,11 @@ func ofPlugin() []Event {
 			"Remove it from the node, or keep Prism off the node with the chart value kubeletPlugin.affinity.",
 		},
 		{AllocationConflictResolved, false, node, "Nothing else allocates the GPUs any more.", ""},
+		{CDIAvailable, false, node, "A container has started with the devices of its claim since the container runtime was started.", ""},
+		{
+			CDIUnavailable, true, node, "The container runtime does not apply the CDI specs of claims: containers start without their GPUs, or do not start.",
+			"Turn CDI on in the runtime's configuration, or have it read the directory cdiRoot, as the Event says, and restart the runtime.",
+		},
 		{
 			CheckpointCorrupted, true, node, "The record of a claim could not be read and was set aside; other claims are not affected.",
 			"Delete the pod of the claim, so that it is prepared again; check the filesystem of the kubelet's directory.",

@@ -16,6 +16,8 @@ const (
 	Exclusive = "exclusive"
 	// MemoryLimit has the plugin limit the GPU memory of the container, and fails it without.
 	MemoryLimit = "memory-limit"
+	// Injected leaves a file, by which the plugin finds that the runtime applies CDI specs.
+	Injected = "injected"
 )
 
 // programName is the file name of the program, in whatever directory it is installed.
@@ -36,7 +38,7 @@ type Program struct {
 // Run executes a subcommand. The error is one sentence that the runtime shows in the events of the pod.
 func (p Program) Run(args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("no subcommand; supported values: %s, %s, %s", Exclusive, MemoryLimit, Profile)
+		return fmt.Errorf("no subcommand; supported values: %s, %s, %s, %s", Exclusive, Injected, MemoryLimit, Profile)
 	}
 	switch args[0] {
 	case Exclusive:
@@ -45,6 +47,14 @@ func (p Program) Run(args []string) error {
 			return err
 		}
 		return p.exclusive(client)
+	case Injected:
+		flags := newFlags(args[0])
+		file := flags.String("file", "", "file that is made")
+		if err := parse(flags, args[1:]); err != nil {
+			return err
+		}
+		injected(*file)
+		return nil
 	case MemoryLimit:
 		limit, err := parseLimit(args[1:])
 		if err != nil {
@@ -54,7 +64,7 @@ func (p Program) Run(args []string) error {
 	case Profile:
 		return p.profile(args[1:])
 	}
-	return fmt.Errorf("unknown subcommand %q; supported values: %s, %s, %s", args[0], Exclusive, MemoryLimit, Profile)
+	return fmt.Errorf("unknown subcommand %q; supported values: %s, %s, %s, %s", args[0], Exclusive, Injected, MemoryLimit, Profile)
 }
 
 func newFlags(subcommand string) *flag.FlagSet {

@@ -164,8 +164,8 @@ func TestRun_InvalidArguments_Refused(t *testing.T) {
 		args []string
 		want string
 	}{
-		"none":               {nil, "no subcommand; supported values: exclusive, memory-limit, profile"},
-		"unknown subcommand": {[]string{"run"}, `unknown subcommand "run"; supported values: exclusive, memory-limit, profile`},
+		"none":               {nil, "no subcommand; supported values: exclusive, injected, memory-limit, profile"},
+		"unknown subcommand": {[]string{"run"}, `unknown subcommand "run"; supported values: exclusive, injected, memory-limit, profile`},
 		"no device":          {[]string{"exclusive", "--socket", "s", "--claim", "c", "--shm", "d"}, "exclusive: -device: required"},
 		"no size":            {[]string{"exclusive", "--shm-size", "1Gi"}, `exclusive: invalid value "1Gi" for flag -shm-size: parse error`},
 		"unknown flag":       {[]string{"exclusive", "--device", "d", "--node", "n"}, "exclusive: flag provided but not defined: -node"},

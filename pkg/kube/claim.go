@@ -29,6 +29,8 @@ type Device struct {
 	Profile []Condition
 	// Refused is why a container with the prepared device is not started; empty where none was refused.
 	Refused string
+	// Injected is condition ConditionInjected of a device that containers do not get; nil for another.
+	Injected *Condition
 }
 
 // Condition is a condition of a device.
@@ -38,6 +40,9 @@ type Condition struct {
 	// Reason is in CamelCase; Message is a sentence.
 	Reason, Message string
 }
+
+// ConditionInjected is False while the container runtime does not apply the CDI specs of claims: containers start without their devices.
+const ConditionInjected = "Injected"
 
 // ConditionProfilerReady is whether the processes of a claim can be profiled.
 const ConditionProfilerReady = "ProfilerReady"

@@ -67,7 +67,7 @@ func updated(claim *resourceapi.ResourceClaim, entries []resourceapi.AllocatedDe
 
 // ours says whether a condition is one of those that this driver has for some claims only.
 func ours(condition string) bool {
-	return condition == ConditionMetricsReady || slices.Contains(ProfileConditions, condition)
+	return condition == ConditionMetricsReady || condition == ConditionInjected || slices.Contains(ProfileConditions, condition)
 }
 
 func share(e resourceapi.AllocatedDeviceStatus) string {

@@ -157,7 +157,11 @@ func (s *Statuses) conditions(current resourceapi.AllocatedDeviceStatus, d Devic
 		}
 		all = append(all, metrics)
 	}
-	for _, p := range d.Profile {
+	others := d.Profile
+	if d.Injected != nil {
+		others = append([]Condition{*d.Injected}, others...)
+	}
+	for _, p := range others {
 		about := metav1.Condition{Type: p.Type, Status: metav1.ConditionFalse, Reason: p.Reason, Message: p.Message}
 		if p.True {
 			about.Status = metav1.ConditionTrue
@@ -183,7 +187,7 @@ func upToDate(e resourceapi.AllocatedDeviceStatus, conditions []metav1.Condition
 			return false
 		}
 	}
-	for _, ours := range append([]string{ConditionMetricsReady}, ProfileConditions...) {
+	for _, ours := range append([]string{ConditionMetricsReady, ConditionInjected}, ProfileConditions...) {
 		if meta.FindStatusCondition(e.Conditions, ours) != nil && meta.FindStatusCondition(conditions, ours) == nil {
 			return false
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/cdihook"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/cri"
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/hostfs/pcie"
@@ -77,6 +78,8 @@ type Adapters struct {
 	Tool func(inv *inventory.Inventory) timeslice.Tool
 	// MPS returns the MPS service at that socket; nil for a machine without one.
 	MPS func(socket string) mps.Daemons
+	// Runtime is the node's container runtime; nil: whether it applies CDI specs is not found out.
+	Runtime ContainerRuntime
 	// Families are wired after the built-in ones; nil for none.
 	Families []Family
 	// Transaction makes what prepares claims; prepare.New is the real one.
@@ -110,8 +113,8 @@ func System(cfg *config.Plugin, version string) Adapters {
 		Version: version, Disk: disk.OS{}, Host: pcie.New(cfg.Paths.HostRoot), HookImage: imageHook, OwnHookImage: imageOwnHook,
 		ProfilerImage: imageProfiler, Now: time.Now, HookAbilities: cdihook.Asker{Root: cfg.Paths.HostRoot}.Hooks,
 		Locks: func(dir string) (Locks, error) { return checkpoint.OpenLocks(dir) }, Driver: openNVML, Tool: nvidiaSMI, MPS: openMPS,
-		Transaction: prepare.New,
-		API:         func(ctx context.Context) (API, error) { return connect(ctx, cfg, version) },
+		Transaction: prepare.New, Runtime: cri.Client{HostRoot: cfg.Paths.HostRoot, Socket: cfg.Paths.CRISocket},
+		API: func(ctx context.Context) (API, error) { return connect(ctx, cfg, version) },
 	}
 }
 

@@ -8,11 +8,13 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/podresources"
 	"github.com/prism-gpu/prism/pkg/prepare"
 )
 
@@ -70,6 +72,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	reports := driver.ClaimStatus{
 		Statuses: statuses, Node: func() *gpu.Node { return machine.Inventory.Current().Node }, StepData: tx.Steps().StatusData,
 		Exporter: cfg.Exporter, Profile: machine.State.profiles.conditions, Library: machine.State.profiles.library,
+		Injected: machine.hook.injected.condition,
 	}
 	followed, following := machine.State.profiles.follow(reports)
 	metrics := newMetrics(a.Version, cfg, machine, layout, tx, core.Intervals, damaged)
@@ -83,6 +86,12 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 			profiles: func(ctx context.Context) {
 				keepReports(ctx, machine, newReportsCluster(cfg, api.Background, klog.FromContext(ctx)))
 			}, registered: serving.registered,
+			injection: func(ctx context.Context) {
+				machine.hook.injected.run(ctx, injectionReports{
+					events: api.Events, records: machine.Kept, changed: followed.Prepared,
+					uses: podresources.Client{Socket: cfg.Paths.KubeletPodResources, CDIKind: cdi.Kind(cfg.DriverName)}.Containers,
+				})
+			},
 		},
 	}, nil
 }

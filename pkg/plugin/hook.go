@@ -24,6 +24,8 @@ type hookPrograms struct {
 	// own is prism-hook, ownErr why it is not in place.
 	own    cdi.Installed
 	ownErr error
+	// injected finds out whether containers get what their specs say.
+	injected *injection
 	// profiler is what containers of profiled claims get beside prism-hook.
 	profiler profilerPrograms
 	programFolders
@@ -61,6 +63,7 @@ func findHook(ctx context.Context, cfg *config.Plugin, a Adapters, specs *cdi.Di
 		return nil, err
 	}
 	p.installOwn(ctx, cfg, a)
+	p.injected = &injection{runtime: a.Runtime, hook: p, dir: cfg.InjectedDir(), cdiRoot: cfg.Paths.CDIRoot}
 	if cfg.Profiler.Enabled {
 		p.installProfiler(ctx, a)
 	}

@@ -66,6 +66,8 @@ type leader struct {
 	reconciler *reconcile.Reconciler
 	// profiles stores the reports of processes until the context ends.
 	profiles func(ctx context.Context)
+	// injection finds out whether containers get their devices until the context ends.
+	injection func(ctx context.Context)
 	// registered is closed once the kubelet has registered this plugin.
 	registered <-chan struct{}
 }
@@ -98,6 +100,7 @@ func (l *leader) run(ctx context.Context) error {
 	reconciling.Go(func() { l.intervals.Run(ctx) })
 	reconciling.Go(func() { l.mps.Run(ctx) })
 	reconciling.Go(func() { l.profiles(ctx) })
+	reconciling.Go(func() { l.injection(ctx) })
 	l.awaitKubelet(ctx)
 	return l.layout.publish(ctx)
 }

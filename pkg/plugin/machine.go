@@ -124,7 +124,7 @@ func (m *Machine) Ports(advertised Advertised, profiler *profiling, recorder eve
 	present := builder.Present
 	builder.Present = func() cdi.Present {
 		now := present()
-		now.Common = m.hook.nvidia.edits(now.Common)
+		now.Common = m.hook.injected.edits(m.hook.nvidia.edits(now.Common))
 		return now
 	}
 	metrics := cdi.Metrics{Disk: m.adapters.Disk, Dir: m.cfg.MetricsDir()}

@@ -167,6 +167,10 @@ var walls = []wall{
 		because: "the exporter's adapter depends on the model and not on its users, and draws in neither nvcdi nor client-go",
 	},
 	{
+		name: "cri", of: []string{"pkg/cri"}, ours: []string{"pkg/gpu", "pkg/hostfs"},
+		because: "an adapter depends on the model and not on its users",
+	},
+	{
 		name: "pcie", of: []string{"pkg/hostfs/pcie"}, ours: []string{"pkg/gpu", "pkg/hostfs"},
 		because: "an adapter depends on the model and not on its users",
 	},

@@ -22,6 +22,7 @@ var Tests = []Test{
 	{"TestHooksFormerDirectory_Removed", node, third, []string{"claims"}},
 	{"TestHooksOldToolkit_PodsStart", node, first, []string{"claims"}},
 	{"TestHooksStateDirNoExec", node, first, []string{"claims"}},
+	{"TestInjected_RuntimeReadsOtherDirectory_Reported", node, third, []string{"claims"}},
 	{"TestWholeInterval", node, core, []string{"time-slicing"}},
 	{"TestWholeIntervalOfTheNode", node, core, []string{"time-slicing", "config"}},
 	{"TestLeakedEffects_Removed", node, second, []string{"claims"}},

@@ -1,0 +1,245 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/events"
+	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/podresources"
+)
+
+// ContainerRuntime is the container runtime of the node; cri.Client is the real one.
+type ContainerRuntime interface {
+	// Start identifies its present start; empty: none serves.
+	Start() string
+	// CDIProblem asks it why it does not apply the CDI specs in a directory; empty: it says nothing of that.
+	CDIProblem(ctx context.Context, dir string) (string, error)
+	// Started reports whether a container of that name that was created after that time has started.
+	Started(ctx context.Context, namespace, pod, container string, after time.Time) (bool, error)
+}
+
+const (
+	// injectionPause is between two checks of whether containers get their devices.
+	injectionPause = 10 * time.Second
+	// maxChecked bounds the containers that one check asks the runtime for.
+	maxChecked = 16
+)
+
+// injection finds out whether the container runtime applies the CDI specs of claims, once for each start of the runtime: the specs that are
+// written until then have a hook, and that makes a file. A runtime without CDI starts containers without their devices, silently.
+type injection struct {
+	runtime ContainerRuntime // nil: nothing is found out
+	hook    *hookPrograms
+	// dir has the files of the hook, cdiRoot the specs.
+	dir, cdiRoot string
+
+	mu sync.Mutex
+	// found is what was found about the present start of the runtime.
+	found finding
+}
+
+// finding is what was found about a start of the runtime.
+type finding struct {
+	start string
+	// applied: the hook has run. problem: why containers do not get their devices; empty: not known.
+	applied bool
+	problem string
+}
+
+// file is what the hook makes in the present start of the runtime; empty: no runtime is found.
+func (i *injection) file() (file, start string) {
+	if i.runtime == nil {
+		return "", ""
+	}
+	if start = i.runtime.Start(); start == "" {
+		return "", ""
+	}
+	return filepath.Join(i.dir, start), start
+}
+
+// applied reports whether the hook has run.
+func (i *injection) applied(file string) bool {
+	_, err := os.Lstat(file)
+	return err == nil
+}
+
+// edits adds the hook to the edits of all containers, until it has run since the runtime's start, and none where specs are to have no hooks. The
+// edits that are passed are not changed.
+func (i *injection) edits(common *specs.ContainerEdits) *specs.ContainerEdits {
+	file, _ := i.file()
+	if i.hook.nvidia.setting == config.NoCDIHook {
+		return common
+	}
+	if _, err := i.hook.Own(); common == nil || file == "" || err != nil || i.applied(file) || os.MkdirAll(i.dir, 0o700) != nil {
+		return common
+	}
+	with := *common
+	with.Hooks = append(slices.Clip(common.Hooks), i.hook.createRuntime("injected", "--file", file))
+	return &with
+}
+
+// condition is the one of a claim whose containers do not get their devices; nil for another.
+func (i *injection) condition(r *checkpoint.Record) *kube.Condition {
+	i.mu.Lock()
+	found := i.found
+	i.mu.Unlock()
+	if found.problem == "" || !i.awaited(r.Claim.UID, found.start) {
+		return nil
+	}
+	return &kube.Condition{Type: kube.ConditionInjected, Reason: "CDINotApplied", Message: found.problem}
+}
+
+// awaited reports whether the claim's spec has the hook of that start.
+func (i *injection) awaited(claimUID, start string) bool {
+	named, err := i.hook.specs.Names(claimUID, filepath.Join(i.dir, start))
+	return err == nil && named
+}
+
+// injectionReports is what a check reads and reports.
+type injectionReports struct {
+	events events.Recorder
+	// records are the prepared claims, uses the containers that have them.
+	records func() ([]*checkpoint.Record, error)
+	uses    func(ctx context.Context) (podresources.Containers, error)
+	// changed reports the status of a claim again.
+	changed func(r *checkpoint.Record)
+}
+
+// run checks until the context ends. One process of a node does at a time.
+func (i *injection) run(ctx context.Context, reports injectionReports) {
+	if i.runtime == nil {
+		return
+	}
+	ticker := time.NewTicker(injectionPause)
+	defer ticker.Stop()
+	for {
+		if err := i.check(ctx, reports); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).V(2).Info("Whether containers get their devices is not known", "reason", err.Error())
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// check finds out once what is not known yet about the present start of the runtime.
+func (i *injection) check(ctx context.Context, reports injectionReports) error {
+	file, start := i.file()
+	i.mu.Lock()
+	was := i.found
+	i.mu.Unlock()
+	if file == "" || was.start == start && was.applied {
+		return nil
+	}
+	now := finding{start: start, applied: i.applied(file), problem: was.problem}
+	var err error
+	if was.start != start {
+		i.prune(start)
+		now.problem, err = i.runtime.CDIProblem(ctx, i.cdiRoot)
+		if err != nil && !now.applied {
+			return err // asked again
+		}
+	}
+	if !now.applied && now.problem == "" {
+		var without bool
+		if without, err = i.startedWithout(ctx, start, reports); without && !i.applied(file) {
+			now.problem = "a container that has a claim has started on the node, and the container runtime had not run the hook of the claim's CDI spec: it does " +
+				"not apply CDI specs; turn CDI on in its configuration, and restart it"
+		}
+	}
+	if now.applied {
+		now.problem = ""
+	}
+	return errors.Join(err, i.report(was, now, reports))
+}
+
+// prune removes the files of earlier starts.
+func (i *injection) prune(start string) {
+	entries, _ := os.ReadDir(i.dir)
+	for _, e := range entries {
+		if e.Name() != start {
+			_ = os.Remove(filepath.Join(i.dir, e.Name()))
+		}
+	}
+}
+
+// report keeps what was found, and reports it where it has changed.
+func (i *injection) report(was, now finding, reports injectionReports) error {
+	i.mu.Lock()
+	i.found = now
+	i.mu.Unlock()
+	if was.problem == now.problem {
+		return nil
+	}
+	switch {
+	case now.problem != "":
+		reports.events.Warn(events.CDIUnavailable, events.ActionPrepare, "Containers do not get the devices of their claims: "+now.problem)
+	case now.applied:
+		reports.events.Normal(events.CDIAvailable, events.ActionPrepare, "Containers get the devices of their claims again")
+	}
+	records, err := reports.records()
+	for _, r := range records {
+		if r.State == checkpoint.Done && (i.awaited(r.Claim.UID, now.start) || i.awaited(r.Claim.UID, was.start)) {
+			reports.changed(r)
+		}
+	}
+	return err
+}
+
+// startedWithout reports whether a container has started with a spec that has the hook of that start.
+func (i *injection) startedWithout(ctx context.Context, start string, reports injectionReports) (bool, error) {
+	records, err := reports.records()
+	if err != nil {
+		return false, err
+	}
+	written := map[string]time.Time{} // by device
+	for _, r := range records {
+		if r.State != checkpoint.Done || !i.awaited(r.Claim.UID, start) {
+			continue
+		}
+		info, err := os.Stat(i.hook.specs.File(r.Claim.UID))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		for _, device := range r.CDI.Devices {
+			written[device] = info.ModTime()
+		}
+	}
+	if len(written) == 0 {
+		return false, nil
+	}
+	containers, err := reports.uses(ctx)
+	if err != nil {
+		return false, err
+	}
+	checked := 0
+	for _, use := range containers.Uses {
+		at := slices.IndexFunc(use.CDIDevices, func(device string) bool { return !written[device].IsZero() })
+		if at < 0 || checked == maxChecked {
+			continue
+		}
+		checked++
+		started, err := i.runtime.Started(ctx, use.Namespace, use.Pod, use.Container, written[use.CDIDevices[at]])
+		if started || err != nil {
+			return started, err
+		}
+	}
+	return false, nil
+}
