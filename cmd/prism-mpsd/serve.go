@@ -36,7 +36,7 @@ func serve(ctx context.Context, cfg *config.MPSD) error {
 	}
 	defer release()
 	service, err := mpsd.New(ctx, mpsd.Options{
-		Dir: cfg.DaemonsDir(), Host: hostfs.New(cfg.HostRoot), DriverRoot: cfg.DriverRoot, System: mpsd.Linux{}, Program: program, Version: version,
+		Dir: cfg.DaemonsDir(), Host: hostfs.New(cfg.HostRoot, cfg.SearchDirs...), DriverRoot: cfg.DriverRoot, System: mpsd.Linux{}, Program: program, Version: version,
 		Hardening: mpsd.Hardening(cfg.Hardening),
 	})
 	if err != nil {

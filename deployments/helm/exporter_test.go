@@ -85,7 +85,7 @@ func TestChartExporter_Environment_EveryVariableRead(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, defaults, load("prism-exporter"))
 	assert.Equal(t, &config.Exporter{
-		DriverName: "gpu.example.com", NodeName: "n0", HostRoot: "/host", DriverRoot: "/run/nvidia/driver", RunDir: "/run/gpu.example.com",
+		DriverName: "gpu.example.com", NodeName: "n0", HostRoot: "/host", DriverRoot: "/run/nvidia/driver", SearchDirs: config.Names{"/opt/nvidia/lib", "/opt/nvidia/bin"}, RunDir: "/run/gpu.example.com",
 		Sources: config.ExporterSources{
 			KubeletPlugins: "/data/kubelet/plugins", KubeletPodResources: "/data/kubelet/pod-resources/kubelet.sock", CRISocket: "/run/crio/crio.sock",
 		},

@@ -37,7 +37,7 @@ func TestChartMPS_Pod_NothingEndsItsClients(t *testing.T) {
 	assert.False(t, *pod.AutomountServiceAccountToken)
 	assert.True(t, *container.SecurityContext.Privileged)
 	assert.Equal(t, []string{
-		"/usr/bin/prism-mpsd", "--driver-name=gpu.example.com", "--host-root=/host", "--nvidia-driver-root=/run/nvidia/driver",
+		"/usr/bin/prism-mpsd", "--driver-name=gpu.example.com", "--host-root=/host", "--nvidia-driver-root=/run/nvidia/driver", "--driver-search-dirs=/opt/nvidia/lib,/opt/nvidia/bin",
 		"--hardening=Full", "--log-format=json", "-v=6",
 	}, container.Command)
 }
@@ -137,7 +137,7 @@ func TestChartMPS_Command_EveryFlagRead(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, defaults, load("prism-mps", "--set", "mps.enabled=true"))
 	assert.Equal(t, &config.MPSD{
-		DriverName: "gpu.example.com", HostRoot: "/host", DriverRoot: "/run/nvidia/driver", RunDir: "/run/gpu.example.com", Hardening: "Full",
+		DriverName: "gpu.example.com", HostRoot: "/host", DriverRoot: "/run/nvidia/driver", SearchDirs: config.Names{"/opt/nvidia/lib", "/opt/nvidia/bin"}, RunDir: "/run/gpu.example.com", Hardening: "Full",
 		LogVerbosity: 6, LogFormat: "json",
 	}, load("prism-everything-mps", "--values", "testdata/values/everything.yaml"))
 }

@@ -16,6 +16,7 @@ func TestChartSchema_InvalidValue_RefusedByName(t *testing.T) {
 		"image.repo=x":                                          "at '/image': additional properties 'repo' not allowed",
 		"image.pullPolicy=Sometimes":                            "at '/image/pullPolicy': value must be one of 'Always', 'IfNotPresent', 'Never'",
 		"nvidiaDriverRoot=run/nvidia/driver":                    "at '/nvidiaDriverRoot': 'run/nvidia/driver' does not match pattern",
+		"nvidiaSearchDirs={lib}":                                "at '/nvidiaSearchDirs/0'",
 		"nvidiaCDIHook=nothing":                                 "at '/nvidiaCDIHook'",
 		"nvidiaCDIHook=nvidia-cdi-hook":                         "at '/nvidiaCDIHook'",
 		"nvidiaCDIHook=hosts":                                   "at '/nvidiaCDIHook'",

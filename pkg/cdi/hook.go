@@ -21,6 +21,7 @@ const (
 // HostHooks are the host's paths at which NVIDIA's container toolkit puts the hook.
 var HostHooks = []string{
 	"/usr/bin/" + HookName, "/usr/local/bin/" + HookName, "/usr/local/nvidia/toolkit/" + HookName,
+	"/run/current-system/sw/bin/" + HookName, // NixOS
 }
 
 // ErrNoExec is the error of a hook program that the runtime could not execute.

@@ -119,10 +119,13 @@ func TestLoadPlugin_InvalidValues_Refused(t *testing.T) {
 		"relative socket":      {args: []string{"--kubelet-pod-resources-socket=s", "--node-name=n"}, want: `--kubelet-pod-resources-socket: must be an absolute path, got "s"`},
 		"relative state":       {args: []string{"--state-dir=s", "--node-name=n"}, want: `--state-dir: must be an absolute path, got "s"`},
 		"relative driver root": {args: []string{"--driver-root=x", "--node-name=n"}, want: `--driver-root: must be an absolute path of the host, got "x"`},
-		"endpoint":             {args: []string{"--http-endpoint=8080", "--node-name=n"}, want: `--http-endpoint: must be <address>:<port>, got "8080"`},
-		"verbosity":            {args: []string{"-v=11", "--node-name=n"}, want: "--log-verbosity: must be between 0 and 10, got 11"},
-		"format":               {args: []string{"--log-format=xml", "--node-name=n"}, want: `--log-format: unsupported value "xml"; supported values: text, json`},
-		"no requests":          {args: []string{"--kube-api-qps=0", "--node-name=n"}, want: "--kube-api-burst must be greater than or equal to 1, got 0 and 400"},
+		"search directory": {
+			args: []string{"--driver-search-dirs=/a,b", "--node-name=n"}, want: `--driver-search-dirs: must be absolute paths without colons, got "b"`,
+		},
+		"endpoint":    {args: []string{"--http-endpoint=8080", "--node-name=n"}, want: `--http-endpoint: must be <address>:<port>, got "8080"`},
+		"verbosity":   {args: []string{"-v=11", "--node-name=n"}, want: "--log-verbosity: must be between 0 and 10, got 11"},
+		"format":      {args: []string{"--log-format=xml", "--node-name=n"}, want: `--log-format: unsupported value "xml"; supported values: text, json`},
+		"no requests": {args: []string{"--kube-api-qps=0", "--node-name=n"}, want: "--kube-api-burst must be greater than or equal to 1, got 0 and 400"},
 		"scheduler": {
 			args: []string{"--scheduler-version=newest", "--node-name=n"}, want: `--scheduler-version: must be a version such as 1.36.2, got "newest"`,
 		},

@@ -24,6 +24,8 @@ type Exporter struct {
 	HostRoot string `json:"hostRoot"`
 	// DriverRoot is the root directory of the NVIDIA driver on the host; empty detects it.
 	DriverRoot string `json:"driverRoot,omitempty"`
+	// SearchDirs are directories of the driver's root in which its library is searched for before the usual ones.
+	SearchDirs Names `json:"searchDirs,omitempty"`
 	// RunDir is what the programs of Prism share on a node. Empty: /run/<driver name>.
 	RunDir string `json:"runDir,omitempty"`
 	// Sources say which containers have which devices.
@@ -138,6 +140,7 @@ func (e *Exporter) flags() *pflag.FlagSet {
 	f.StringVar(&e.DriverName, "driver-name", e.DriverName, "name of the DRA driver; sets the directories of records and of claims' metrics")
 	f.StringVar(&e.NodeName, "node-name", e.NodeName, "name of the Node of this process; the host name of pages; empty: that of the kernel")
 	f.StringVar(&e.HostRoot, "host-root", e.HostRoot, "mount point of the root filesystem of the host")
+	f.Var(&e.SearchDirs, "driver-search-dirs", searchDirsUsage)
 	f.StringVar(&e.DriverRoot, "driver-root", e.DriverRoot, "root directory of the NVIDIA driver on the host; empty: detected")
 	f.StringVar(&e.RunDir, "run-dir", e.RunDir, "directory that the programs of Prism share on a node; empty: /run/<driver name>")
 	f.StringVar(&e.Sources.KubeletPlugins, "kubelet-plugins-dir", e.Sources.KubeletPlugins, "plugins directory of the kubelet, which has the records of the plugin")
@@ -195,6 +198,7 @@ func (e *Exporter) validatePaths(bad func(flag, format string, args ...any)) {
 			bad(flag, "must be an absolute path, got %q", path)
 		}
 	}
+	e.SearchDirs.validatePaths("driver-search-dirs", bad)
 	for flag, path := range map[string]string{"driver-root": e.DriverRoot, "cri-socket": e.Sources.CRISocket} {
 		if path != "" && !filepath.IsAbs(path) {
 			bad(flag, "must be an absolute path of the host, got %q", path)

@@ -47,7 +47,7 @@ func TestLoadExporter_InvalidValues_AllReported(t *testing.T) {
 	t.Parallel()
 	none := func(string) string { return "" }
 	_, err := LoadExporter([]string{
-		"--driver-name=A", "--host-root=x", "--run-dir=y", "--driver-root=z", "--cri-socket=c", "--counters=f", "--web-config-file=w", "-v=11", "--log-format=xml",
+		"--driver-name=A", "--host-root=x", "--run-dir=y", "--driver-root=z", "--driver-search-dirs=/a:/b", "--cri-socket=c", "--counters=f", "--web-config-file=w", "-v=11", "--log-format=xml",
 		"--http-endpoint=9400", "--probe-endpoint=9401", "--otlp-endpoint=collector:4317", "--interval=500ms", "--min-interval=1ms", "--sets=All",
 		"--kubelet-plugins-dir=p", "--kubelet-pod-resources-socket=s",
 	}, none)
@@ -55,6 +55,7 @@ func TestLoadExporter_InvalidValues_AllReported(t *testing.T) {
 --cri-socket: must be an absolute path of the host, got "c"
 --driver-name: must be a DNS subdomain of at most 63 characters, got "A"
 --driver-root: must be an absolute path of the host, got "z"
+--driver-search-dirs: must be absolute paths without colons, got "/a:/b"
 --host-root: must be an absolute path, got "x"
 --http-endpoint: must be <address>:<port>, got "9400"
 --kubelet-plugins-dir: must be an absolute path, got "p"

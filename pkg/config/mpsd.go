@@ -19,6 +19,8 @@ type MPSD struct {
 	HostRoot string `json:"hostRoot"`
 	// DriverRoot is the root directory of the NVIDIA driver on the host; empty detects it.
 	DriverRoot string `json:"driverRoot,omitempty"`
+	// SearchDirs are directories of the driver's root in which its library and programs are searched for before the usual ones.
+	SearchDirs Names `json:"searchDirs,omitempty"`
 	// RunDir has the socket and the directories of control daemons. It is the same path on the host.
 	RunDir string `json:"runDir"`
 	// Hardening is what control daemons lose of the container's rights: "Full", "Mounts" or "None".
@@ -65,6 +67,7 @@ func (m *MPSD) flags() *pflag.FlagSet {
 	f.StringVar(&m.DriverName, "driver-name", m.DriverName, "name of the DRA driver; sets the directory of sockets and control daemons")
 	f.StringVar(&m.HostRoot, "host-root", m.HostRoot, "mount point of the root filesystem of the host")
 	f.StringVar(&m.DriverRoot, "nvidia-driver-root", m.DriverRoot, "root directory of the NVIDIA driver on the host; empty: detected")
+	f.Var(&m.SearchDirs, "driver-search-dirs", searchDirsUsage)
 	f.StringVar(&m.RunDir, "run-dir", m.RunDir, "directory of the socket and of control daemons, the same path on the host; empty: /run/<driver name>")
 	f.StringVar(&m.Hardening, "hardening", m.Hardening, "what control daemons that are started lose of the container's rights: Full, Mounts or None")
 	f.IntVarP(&m.LogVerbosity, "log-verbosity", "v", m.LogVerbosity, "0 errors and warnings for operators, 2 decisions, 4 details, 6 traces")
@@ -92,6 +95,7 @@ func (m *MPSD) validate() error {
 			bad(flag, "must be an absolute path, got %q", path)
 		}
 	}
+	m.SearchDirs.validatePaths("driver-search-dirs", bad)
 	if m.DriverRoot != "" && !filepath.IsAbs(m.DriverRoot) {
 		bad("nvidia-driver-root", "must be an absolute path of the host, got %q", m.DriverRoot)
 	}

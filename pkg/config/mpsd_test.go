@@ -17,14 +17,15 @@ func TestLoadMPSD_FlagsAndEnvironment_FlagsTakePrecedence(t *testing.T) {
 	}, m)
 	assert.Equal(t, "/run/gpu.example.com/mpsd.sock", m.Socket())
 	assert.Equal(t, "/run/gpu.example.com/mps", m.DaemonsDir())
-	assert.Len(t, MPSDFlags(), 7)
+	assert.Len(t, MPSDFlags(), 8)
 }
 
 func TestLoadMPSD_InvalidValues_AllReported(t *testing.T) {
 	t.Parallel()
 	none := func(string) string { return "" }
-	_, err := LoadMPSD([]string{"--driver-name=A", "--host-root=x", "--run-dir=y", "--nvidia-driver-root=z", "-v=11", "--log-format=xml", "--hardening=full"}, none)
+	_, err := LoadMPSD([]string{"--driver-name=A", "--host-root=x", "--run-dir=y", "--nvidia-driver-root=z", "--driver-search-dirs=lib", "-v=11", "--log-format=xml", "--hardening=full"}, none)
 	require.EqualError(t, err, `--driver-name: must be a DNS subdomain of at most 63 characters, got "A"
+--driver-search-dirs: must be absolute paths without colons, got "lib"
 --hardening: unsupported value "full"; supported values: Full, Mounts, None
 --host-root: must be an absolute path, got "x"
 --log-format: unsupported value "xml"; supported values: text, json

@@ -111,6 +111,8 @@ type Paths struct {
 type Driver struct {
 	// Root is the root directory of the driver on the host; empty: that of the node configuration, else detected.
 	Root string `json:"root,omitempty"`
+	// SearchDirs are directories of the driver's root in which its libraries and programs are searched for before the usual ones.
+	SearchDirs Names `json:"searchDirs,omitempty"`
 	// CDIHook is the path of nvidia-cdi-hook on the host; empty: the host's, and the plugin's own for hooks that the host's does not have;
 	// or HostCDIHook, OwnCDIHook or NoCDIHook.
 	CDIHook string `json:"cdiHook,omitempty"`
@@ -202,6 +204,7 @@ func (p *Plugin) flags() *pflag.FlagSet {
 		"empty: /var/lib/<driver name>")
 	f.StringVar(&p.Paths.RunDir, "run-dir", p.Paths.RunDir, "directory that the programs of Prism share on a node, the same on the host; empty: /run/<driver name>")
 	f.StringVar(&p.Driver.Root, "driver-root", p.Driver.Root, "root directory of the NVIDIA driver on the host; empty: that of the node configuration, else detected")
+	f.Var(&p.Driver.SearchDirs, "driver-search-dirs", searchDirsUsage)
 	f.StringVar(&p.Driver.CDIHook, "cdi-hook", p.Driver.CDIHook, "path of nvidia-cdi-hook on the host, whose missing hooks are left out; empty: "+
 		"detected, and the plugin's own for hooks that it does not have; host: detected, own: the plugin's own, none: CDI specs have no hooks")
 	f.VarPF(choice{&p.Driver.FailOnInitError}, "fail-on-init-error", "", "exit when the NVIDIA driver does not respond at start and no claim is prepared; "+
@@ -218,20 +221,25 @@ func (p *Plugin) flags() *pflag.FlagSet {
 	f.BoolVar(&p.DeviceMetadata, "device-metadata", p.DeviceMetadata, "mount a file with the attributes of the devices into containers (KEP-5304)")
 	f.StringVar(&p.MonitorDevices, "monitor-devices", p.MonitorDevices, "whether the node has a monitor device, which shows all its GPUs to claims with admin "+
 		"access: "+strings.Join(monitorDevices, ", "))
-	f.BoolVar(&p.Profiler.Enabled, "profiler", p.Profiler.Enabled, "the profiler runs on the node: processes of claims may be profiled")
-	f.StringVar(&p.Profiler.Map, "profiler-config-map", p.Profiler.Map, "<namespace>/<name> of the ConfigMap with policy and defaults for profiles; empty: none")
-	f.StringVar(&p.Profiler.Endpoint, "reports-endpoint", p.Profiler.Endpoint, "address at which controllers read the node's reports; empty: none")
-	f.StringVar(&p.Profiler.Certificate, "reports-certificate", p.Profiler.Certificate, "directory with tls.crt, tls.key and ca.crt, the authority of "+
-		"controllers, for --reports-endpoint")
-	f.StringVar(&p.Profiler.Client, "reports-client-name", p.Profiler.Client, "DNS name in the certificates of controllers; all others of their "+
-		"authority are refused")
-	f.Var(&p.Profiler.NodeBytes, "reports-max-bytes", "limit of the size of all reports on the node, as a quantity; 0: none")
-	f.DurationVar(&p.Profiler.StartTimeout, "profiler-start-timeout", p.Profiler.StartTimeout, "how long a process waits until the profiler has "+
-		"started beside it, in whole seconds; then it runs without, or fails with failurePolicy FailClosed")
-	f.DurationVar(&p.Profiler.ReportTimeout, "profiler-report-timeout", p.Profiler.ReportTimeout, "how long the profiler may take to write a report "+
-		"after recording has ended, in whole seconds; then the report is lost, and the container of a process that exited exits")
+	p.Profiler.flags(f)
 	f.BoolVar(&p.Exporter, "exporter", p.Exporter, "prism-exporter runs on the node: claims may expose their metrics in their containers")
 	return f
+}
+
+// flags binds every field to a flag.
+func (p *Profiler) flags(f *pflag.FlagSet) {
+	f.BoolVar(&p.Enabled, "profiler", p.Enabled, "the profiler runs on the node: processes of claims may be profiled")
+	f.StringVar(&p.Map, "profiler-config-map", p.Map, "<namespace>/<name> of the ConfigMap with policy and defaults for profiles; empty: none")
+	f.StringVar(&p.Endpoint, "reports-endpoint", p.Endpoint, "address at which controllers read the node's reports; empty: none")
+	f.StringVar(&p.Certificate, "reports-certificate", p.Certificate, "directory with tls.crt, tls.key and ca.crt, the authority of "+
+		"controllers, for --reports-endpoint")
+	f.StringVar(&p.Client, "reports-client-name", p.Client, "DNS name in the certificates of controllers; all others of their "+
+		"authority are refused")
+	f.Var(&p.NodeBytes, "reports-max-bytes", "limit of the size of all reports on the node, as a quantity; 0: none")
+	f.DurationVar(&p.StartTimeout, "profiler-start-timeout", p.StartTimeout, "how long a process waits until the profiler has "+
+		"started beside it, in whole seconds; then it runs without, or fails with failurePolicy FailClosed")
+	f.DurationVar(&p.ReportTimeout, "profiler-report-timeout", p.ReportTimeout, "how long the profiler may take to write a report "+
+		"after recording has ended, in whole seconds; then the report is lost, and the container of a process that exited exits")
 }
 
 // PluginDir is where this driver keeps its sockets, records and locks.
@@ -371,6 +379,7 @@ func (p *Plugin) validatePaths(bad func(flag, format string, args ...any)) {
 	if root := p.Driver.Root; root != "" && !filepath.IsAbs(root) {
 		bad("driver-root", "must be an absolute path of the host, got %q", root)
 	}
+	p.Driver.SearchDirs.validatePaths("driver-search-dirs", bad)
 	if hook := p.Driver.CDIHook; hook != "" && !filepath.IsAbs(hook) && !slices.Contains(cdiHooks, hook) {
 		bad("cdi-hook", "must be an absolute path of the host, or one of %s, got %q", strings.Join(cdiHooks, ", "), hook)
 	}

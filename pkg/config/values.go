@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -26,6 +27,18 @@ func (n *Names) Set(text string) error {
 
 // Type is what usage texts call it.
 func (*Names) Type() string { return "names" }
+
+// searchDirsUsage is the usage of --driver-search-dirs.
+const searchDirsUsage = "directories of the driver's root in which its libraries and programs are searched for before the usual ones"
+
+// validatePaths reports names that are no absolute paths.
+func (n *Names) validatePaths(flag string, bad func(flag, format string, args ...any)) {
+	for _, path := range *n {
+		if !filepath.IsAbs(path) || strings.Contains(path, ":") {
+			bad(flag, "must be absolute paths without colons, got %q", path)
+		}
+	}
+}
 
 // choice is a bool that may be unset.
 type choice struct{ value **bool }

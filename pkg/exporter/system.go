@@ -19,7 +19,7 @@ import (
 
 // System returns the adapters of a process on a real node.
 func System(ctx context.Context, cfg *config.Exporter, version string) (Adapters, error) {
-	host := hostfs.New(cfg.HostRoot)
+	host := hostfs.New(cfg.HostRoot, cfg.SearchDirs...)
 	boot, err := host.BootID()
 	if err != nil {
 		return Adapters{}, err

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -28,6 +29,8 @@ type DriverRoot struct {
 	LibraryID FileID
 	// Version is the version in the library's file name, empty without one.
 	Version string
+	// Search are further directories of the root in which programs are searched for first, joined with ":".
+	Search string
 }
 
 // FileID identifies the content of a file without reading it.
@@ -47,7 +50,14 @@ var (
 	// libraryDirs are the directories of a driver root where distributions and installers put the library.
 	libraryDirs = []string{
 		"/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
-		"/lib64", "/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/",
+		"/lib64", "/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu",
+		"/usr/lib/x86_64-linux-gnu/nvidia/current", "/usr/lib/aarch64-linux-gnu/nvidia/current", // Debian, without alternatives
+		"/usr/lib",                 // Arch
+		"/usr/local/glibc/usr/lib", // Talos
+		"/run/opengl-driver/lib",   // NixOS
+		"/usr/lib/nvidia/tesla",    // Bottlerocket
+		"/usr/lib/wsl/lib",         // WSL
+		"/",
 	}
 )
 
@@ -70,7 +80,7 @@ func (f *FS) FindDriver(explicit string) (DriverRoot, error) {
 		}
 	}
 	if len(found) == 0 {
-		return DriverRoot{}, notFoundError(candidates, explicit != "")
+		return DriverRoot{}, f.notFoundError(candidates, explicit != "")
 	}
 	return f.preferred(found), nil
 }
@@ -81,7 +91,7 @@ func (f *FS) driverAt(hostPath string) (DriverRoot, bool) {
 	if err != nil {
 		return DriverRoot{}, false
 	}
-	for _, dir := range libraryDirs {
+	for _, dir := range slices.Concat(f.search, libraryDirs) {
 		// A driver root is a root of its own: its absolute links refer to files inside it.
 		library, err := resolveIn(seen, filepath.Join(dir, libraryName))
 		if err != nil {
@@ -93,7 +103,7 @@ func (f *FS) driverAt(hostPath string) (DriverRoot, bool) {
 		}
 		return DriverRoot{
 			HostPath: hostPath, Path: seen, DevHostPath: f.devRoot(hostPath),
-			Library: library, LibraryID: id, Version: libraryVersion(library),
+			Library: library, LibraryID: id, Version: libraryVersion(library), Search: strings.Join(f.search, ":"),
 		}, true
 	}
 	return DriverRoot{}, false
@@ -176,17 +186,26 @@ func fileID(path string) (FileID, bool) {
 	return FileID{Device: stat.Dev, Inode: stat.Ino, Size: stat.Size, ModTime: stat.Mtim.Nano()}, true
 }
 
-// notFoundError lists the directories where the library is expected, and what to do.
-func notFoundError(candidates []string, explicit bool) error {
-	dirs := make([]string, 0, len(libraryDirs))
-	for _, dir := range libraryDirs {
-		dirs = append(dirs, strings.TrimPrefix(dir, "/"))
+// listed lists directories of a root.
+func listed(dirs []string) string {
+	names := make([]string, 0, len(dirs))
+	for _, dir := range dirs {
+		name := strings.TrimPrefix(dir, "/")
+		if name == "" {
+			name = "the root itself"
+		}
+		names = append(names, name)
 	}
-	dirs[len(dirs)-1] = "the root itself"
+	return strings.Join(names, ", ")
+}
+
+// notFoundError lists the directories where the library is expected, and what to do.
+func (f *FS) notFoundError(candidates []string, explicit bool) error {
 	advice := "install the NVIDIA driver on this node, or name its directory with --driver-root (chart value nvidiaDriverRoot)"
 	if explicit {
 		advice = "install the NVIDIA driver there, or correct --driver-root (chart value nvidiaDriverRoot); empty detects it"
 	}
-	return fmt.Errorf("finding %s below %s (in %s): %w; %s",
-		libraryName, strings.Join(candidates, ", "), strings.Join(dirs, ", "), gpu.ErrDriverNotLoaded, advice)
+	return fmt.Errorf("finding %s below %s (in %s): %w; %s; where its libraries are in another directory of its root, add that with "+
+		"--driver-search-dirs (chart value nvidiaSearchDirs)",
+		libraryName, strings.Join(candidates, ", "), listed(slices.Concat(f.search, libraryDirs)), gpu.ErrDriverNotLoaded, advice)
 }

@@ -82,6 +82,26 @@ func TestFindDriver_Candidates_InstallationInUse(t *testing.T) {
 			},
 			root: "/run/nvidia/driver", lib: "run/nvidia/driver/usr/lib64/nvidia/libnvidia-ml.so.580.95.05", version: "580.95.05",
 		},
+		"Talos": {
+			files: install("usr/local/glibc/usr/lib", "580.95.05"), root: "/", lib: "usr/local/glibc/usr/lib/libnvidia-ml.so.580.95.05", version: "580.95.05",
+		},
+		"NixOS": {
+			files: map[string]string{
+				"run/opengl-driver": "->/nix/store/a-graphics-drivers",
+				"nix/store/a-graphics-drivers/lib/libnvidia-ml.so.1":   "->/nix/store/b-nvidia-x11/lib/libnvidia-ml.so.580.95.05",
+				"nix/store/b-nvidia-x11/lib/libnvidia-ml.so.580.95.05": "ELF",
+			},
+			root: "/", lib: "nix/store/b-nvidia-x11/lib/libnvidia-ml.so.580.95.05", version: "580.95.05",
+		},
+		"Bottlerocket": {
+			files: install("usr/lib/nvidia/tesla", "580.95.05"), root: "/", lib: "usr/lib/nvidia/tesla/libnvidia-ml.so.580.95.05", version: "580.95.05",
+		},
+		"WSL":  {files: map[string]string{"usr/lib/wsl/lib/libnvidia-ml.so.1": "ELF"}, root: "/", lib: "usr/lib/wsl/lib/libnvidia-ml.so.1"},
+		"Arch": {files: install("usr/lib", "580.95.05"), root: "/", lib: "usr/lib/libnvidia-ml.so.580.95.05", version: "580.95.05"},
+		"Debian without alternatives": {
+			files: install("usr/lib/x86_64-linux-gnu/nvidia/current", "535.261.03"), root: "/",
+			lib: "usr/lib/x86_64-linux-gnu/nvidia/current/libnvidia-ml.so.535.261.03", version: "535.261.03",
+		},
 		"library without a version in its name": {
 			files: map[string]string{"usr/lib64/libnvidia-ml.so.1": "ELF"}, root: "/", lib: "usr/lib64/libnvidia-ml.so.1",
 		},
@@ -111,9 +131,12 @@ func TestFindDriver_NoLibrary_DriverNotLoaded(t *testing.T) {
 	_, err := New(root).FindDriver("")
 	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
 	require.EqualError(t, err, "finding libnvidia-ml.so.1 below /, /run/nvidia/driver, /home/kubernetes/bin/nvidia (in usr/lib64, "+
-		"usr/lib/x86_64-linux-gnu, usr/lib/aarch64-linux-gnu, lib64, lib/x86_64-linux-gnu, lib/aarch64-linux-gnu, the root itself): "+
+		"usr/lib/x86_64-linux-gnu, usr/lib/aarch64-linux-gnu, lib64, lib/x86_64-linux-gnu, lib/aarch64-linux-gnu, "+
+		"usr/lib/x86_64-linux-gnu/nvidia/current, usr/lib/aarch64-linux-gnu/nvidia/current, usr/lib, usr/local/glibc/usr/lib, run/opengl-driver/lib, "+
+		"usr/lib/nvidia/tesla, usr/lib/wsl/lib, the root itself): "+
 		"NVIDIA driver is not loaded; install the NVIDIA driver on this node, or name its directory with --driver-root "+
-		"(chart value nvidiaDriverRoot)")
+		"(chart value nvidiaDriverRoot); where its libraries are in another directory of its root, add that with --driver-search-dirs "+
+		"(chart value nvidiaSearchDirs)")
 
 	root = tree(t, install("usr/lib64", "580.95.05"))
 	_, err = New(root).FindDriver("/opt/nvidia")
@@ -123,6 +146,29 @@ func TestFindDriver_NoLibrary_DriverNotLoaded(t *testing.T) {
 
 	_, err = New(root).FindDriver("run/nvidia")
 	require.ErrorContains(t, err, `driver root "run/nvidia" is not an absolute path of the host`)
+}
+
+// TestFindDriver_SearchDirs_First, in each root, for the library and for programs, and named where nothing is found.
+func TestFindDriver_SearchDirs_First(t *testing.T) {
+	t.Parallel()
+	root := tree(t, join(install("usr/lib64", "535.216.01"), install("opt/site/lib", "580.95.05"), install("run/nvidia/driver/opt/site/lib", "550.54.15"),
+		map[string]string{"opt/site/bin/nvidia-smi": "ELF", "usr/bin/nvidia-smi": "ELF"}))
+	for _, program := range []string{"opt/site/bin/nvidia-smi", "usr/bin/nvidia-smi"} {
+		require.NoError(t, os.Chmod(filepath.Join(root, program), 0o755))
+	}
+	host := New(root, "/opt/site/lib", "/opt/site/bin")
+	found, err := host.FindDriver("")
+	require.NoError(t, err)
+	assert.Equal(t, "580.95.05", found.Version)
+	program, ok := found.Tool("nvidia-smi")
+	require.True(t, ok)
+	assert.Equal(t, filepath.Join(root, "opt/site/bin/nvidia-smi"), program)
+	assert.Contains(t, found.ToolDirs(), "opt/site/lib, opt/site/bin, usr/bin, ")
+	found, err = host.FindDriver("/run/nvidia/driver")
+	require.NoError(t, err)
+	assert.Equal(t, "550.54.15", found.Version)
+	_, err = host.FindDriver("/nothing")
+	require.ErrorContains(t, err, "below /nothing (in opt/site/lib, opt/site/bin, usr/lib64, ")
 }
 
 func TestFindDriver_LibraryReplaced_OtherLibraryID(t *testing.T) {

@@ -17,6 +17,10 @@ func TestTool_Directories_ExecutableFound(t *testing.T) {
 	}{
 		"host":             {files: map[string]string{"usr/bin/nvidia-smi": "ELF"}, want: "usr/bin/nvidia-smi"},
 		"GKE":              {files: map[string]string{"bin/nvidia-smi": "ELF"}, want: "bin/nvidia-smi"},
+		"Talos":            {files: map[string]string{"usr/local/bin/nvidia-smi": "ELF"}, want: "usr/local/bin/nvidia-smi"},
+		"NixOS":            {files: map[string]string{"run/current-system/sw/bin/nvidia-smi": "->/nix/store/a/bin/nvidia-smi", "nix/store/a/bin/nvidia-smi": "ELF"}, want: "nix/store/a/bin/nvidia-smi"},
+		"Bottlerocket":     {files: map[string]string{"usr/libexec/nvidia/tesla/bin/nvidia-smi": "ELF"}, want: "usr/libexec/nvidia/tesla/bin/nvidia-smi"},
+		"WSL":              {files: map[string]string{"usr/lib/wsl/lib/nvidia-smi": "ELF"}, want: "usr/lib/wsl/lib/nvidia-smi"},
 		"through links":    {files: map[string]string{"usr/bin/nvidia-smi": "->/etc/alternatives/smi", "etc/alternatives/smi": "ELF"}, want: "etc/alternatives/smi"},
 		"none":             {files: map[string]string{"usr/bin/nvidia-settings": "ELF"}},
 		"broken link":      {files: map[string]string{"usr/bin/nvidia-smi": "->/gone"}},

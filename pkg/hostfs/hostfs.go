@@ -16,11 +16,14 @@ import (
 // FS is the host's file tree. It is stateless and safe for concurrent use.
 type FS struct {
 	root string
+	// search are further directories of drivers.
+	search []string
 }
 
-// New returns the host's file tree, mounted at root in this process.
-func New(root string) *FS {
-	return &FS{root: filepath.Clean(root)}
+// New returns the host's file tree, mounted at root in this process. The libraries and programs of a driver are searched for in these
+// directories of its root first, and then in the usual ones.
+func New(root string, search ...string) *FS {
+	return &FS{root: filepath.Clean(root), search: search}
 }
 
 // bootIDFile has another content in every boot.

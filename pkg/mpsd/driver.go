@@ -44,8 +44,8 @@ func (o Options) driver() (driver, error) {
 		if !exists {
 			return driver{}, &gpu.UnsupportedError{
 				Feature: "MPS",
-				Needs: fmt.Sprintf("%s and %s in usr/bin or usr/sbin of the driver root %s: install the driver's MPS programs there",
-					controlProgram, serverProgram, root.HostPath),
+				Needs: fmt.Sprintf("%s and %s in the driver root %s (in %s): install the driver's MPS programs there, or add their directory with "+
+					"--driver-search-dirs (chart value nvidiaSearchDirs)", controlProgram, serverProgram, root.HostPath, root.ToolDirs()),
 			}
 		}
 		*dir = filepath.Dir(program)

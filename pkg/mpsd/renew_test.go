@@ -209,8 +209,10 @@ func TestEnsure_NoPrograms_Unsupported(t *testing.T) {
 	_, err := s.Ensure(t.Context(), daemonID, m.spec(), true)
 	var unsupported *gpu.UnsupportedError
 	require.ErrorAs(t, err, &unsupported)
-	require.EqualError(t, unsupported, "MPS is not supported here: it needs nvidia-cuda-mps-control and nvidia-cuda-mps-server in usr/bin or usr/sbin of "+
-		"the driver root /: install the driver's MPS programs there")
+	require.EqualError(t, unsupported, "MPS is not supported here: it needs nvidia-cuda-mps-control and nvidia-cuda-mps-server in "+
+		"the driver root / (in usr/bin, bin, opt/bin, usr/sbin, sbin, usr/local/bin, run/current-system/sw/bin, usr/libexec/nvidia/tesla/bin, "+
+		"usr/lib/wsl/lib, the root itself): install the driver's MPS programs there, or add their directory with --driver-search-dirs "+
+		"(chart value nvidiaSearchDirs)")
 	listed, _ := s.List(t.Context(), 0)
 	assert.Empty(t, listed)
 	sbin := filepath.Join(m.node.Root(), "usr/sbin")

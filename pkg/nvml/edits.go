@@ -44,16 +44,13 @@ func (s *Session) CommonEdits(ctx context.Context) (*specs.ContainerEdits, error
 		return nil, fmt.Errorf("finding the files of the driver: %w", err)
 	}
 	c := library.Call{On: library.WholeDriver, Name: "finding the files", Limit: editsDeadlines * s.opts.Deadline}
-	edits, err := library.Pass(ctx, s.gate, c, s.driverFiles)
+	edits, err := library.Pass(ctx, s.gate, c, func() (*specs.ContainerEdits, error) { return s.searched(driver.Version) })
 	if err != nil {
 		return nil, err
 	}
 	tenant := &specs.ContainerEdits{
 		Env:    slices.Clone(edits.Env),
 		Mounts: tenantMounts(edits.Mounts),
-	}
-	if err := requireLibraries(tenant.Mounts, driver.Version, s.opts.HostRoot); err != nil {
-		return nil, err
 	}
 	if s.opts.HookPath == "" {
 		tenant.Mounts = append(tenant.Mounts, s.linkMounts(tenant.Mounts)...)
@@ -65,8 +62,29 @@ func (s *Session) CommonEdits(ctx context.Context) (*specs.ContainerEdits, error
 	return tenant, nil
 }
 
-// driverFiles lets nvcdi find the files of the driver and returns them under the host's paths.
-func (s *Session) driverFiles() (*specs.ContainerEdits, error) {
+// searched finds the driver's files with the libraries that are required: in the directories that nvcdi knows, else beside the library.
+func (s *Session) searched(version string) (*specs.ContainerEdits, error) {
+	find := func(dirs ...string) (*specs.ContainerEdits, error) {
+		edits, err := s.driverFiles(dirs)
+		if err == nil {
+			err = requireLibraries(tenantMounts(edits.Mounts), version, s.opts.HostRoot)
+		}
+		return edits, err
+	}
+	edits, err := find()
+	if err != nil && s.opts.LibraryDir != "" {
+		if beside, besideErr := find(s.opts.LibraryDir); besideErr == nil {
+			return beside, nil
+		}
+		inside := path.Join("/", strings.TrimPrefix(s.opts.LibraryDir, strings.TrimSuffix(s.opts.Root, "/")))
+		err = fmt.Errorf("%w; %s was searched, too", err, path.Join(s.opts.HostRoot, inside))
+	}
+	return edits, err
+}
+
+// driverFiles lets nvcdi find the files of the driver, in these directories as this process sees them or in those that it knows, and returns
+// them under the host's paths.
+func (s *Session) driverFiles(dirs []string) (*specs.ContainerEdits, error) {
 	disabled := s.opts.DisabledHooks
 	if s.opts.HookPath == "" {
 		disabled = []string{string(nvcdi.AllHooks)}
@@ -77,7 +95,7 @@ func (s *Session) driverFiles() (*specs.ContainerEdits, error) {
 		nvcdi.WithNvmlLib(s.lib),
 		nvcdi.WithDriverRoot(s.opts.Root),
 		nvcdi.WithNVIDIACDIHookPath(s.opts.HookPath),
-		nvcdi.WithDisabledHooks(disabled...),
+		nvcdi.WithDisabledHooks(disabled...), nvcdi.WithLibrarySearchPaths(dirs), nvcdi.WithLdconfigPath(s.opts.Ldconfig),
 		nvcdi.WithFeatureFlags(nvcdi.FeatureDisableNvsandboxUtils, nvcdi.FeatureNoAdditionalGIDsForDeviceNodes),
 	)
 	if err != nil {
@@ -136,8 +154,7 @@ func requireLibraries(mounts []*specs.Mount, version, hostRoot string) error {
 	for _, prefix := range requiredLibraries {
 		name := prefix + version
 		if !slices.ContainsFunc(mounts, func(m *specs.Mount) bool { return path.Base(m.HostPath) == name }) {
-			return fmt.Errorf("finding the files of driver %s: %s is not in the library directories of %s: %w; "+
-				"reinstall the driver's user-space libraries", version, name, hostRoot, gpu.ErrNotFound)
+			return fmt.Errorf("%s is not in the library directories of %s: %w; reinstall the driver's user-space libraries", name, hostRoot, gpu.ErrNotFound)
 		}
 	}
 	return nil

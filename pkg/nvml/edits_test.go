@@ -161,7 +161,7 @@ func TestCommonEdits_IncompleteDriver_Error(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(root, "usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05")))
 	_, err := openInstalled(t, root, "").CommonEdits(t.Context())
 	require.ErrorIs(t, err, gpu.ErrNotFound)
-	require.EqualError(t, err, "finding the files of driver 580.95.05: libcuda.so.580.95.05 is not in the library directories of "+
+	require.EqualError(t, err, "finding the files on the driver: libcuda.so.580.95.05 is not in the library directories of "+
 		"/run/nvidia/driver: not found; reinstall the driver's user-space libraries")
 
 	_, err = openInstalled(t, installDriver(t, "535.216.01"), "").CommonEdits(t.Context())
@@ -181,4 +181,42 @@ func TestCommonEdits_DriverOnHost_HostPaths(t *testing.T) {
 			assert.Equal(t, filepath.Join(root, containerPath), hostPath)
 		}
 	}
+}
+
+// TestCommonEdits_LibrariesElsewhere_FoundBesideTheLibrary: nvcdi does not know where Talos, NixOS and Bottlerocket have them.
+func TestCommonEdits_LibrariesElsewhere_FoundBesideTheLibrary(t *testing.T) {
+	t.Parallel()
+	for _, dir := range []string{"usr/local/glibc/usr/lib", "nix/store/b-nvidia-x11/lib", "usr/lib/nvidia/tesla", "opt/site/lib"} {
+		root := installDriver(t, "580.95.05")
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, dir)), 0o755))
+		require.NoError(t, os.Rename(filepath.Join(root, "usr/lib/x86_64-linux-gnu"), filepath.Join(root, dir)))
+		options := Options{Root: root, HostRoot: hostRoot, HookPath: "/opt/prism/nvidia-cdi-hook", Ldconfig: "/usr/local/glibc/sbin/ldconfig"}
+		s, err := open(t.Context(), newFakeDriver(1), library.NewGate(), options)
+		require.NoError(t, err)
+		_, err = s.CommonEdits(t.Context())
+		require.Error(t, err, dir)
+
+		options.LibraryDir = filepath.Join(root, dir)
+		s, err = open(t.Context(), newFakeDriver(1), library.NewGate(), options)
+		require.NoError(t, err)
+		edits, err := s.CommonEdits(t.Context())
+		require.NoError(t, err, dir)
+		for _, name := range []string{"libcuda.so.", "libnvidia-ml.so.", "libnvidia-ptxjitcompiler.so."} {
+			at := path.Join("/", dir, name+"580.95.05")
+			assert.Equal(t, hostRoot+at, mounted(edits)[at])
+		}
+		assert.Contains(t, mounted(edits), "/usr/bin/nvidia-smi")
+		var cached []string
+		for _, h := range edits.Hooks {
+			if h.Args[1] == "update-ldcache" {
+				cached = h.Args[2:]
+			}
+		}
+		assert.Equal(t, []string{"--ldconfig-path", "/usr/local/glibc/sbin/ldconfig", "--folder", "/" + dir}, cached)
+	}
+	root := installDriver(t, "535.216.01")
+	s, err := open(t.Context(), newFakeDriver(1), library.NewGate(), Options{Root: root, HostRoot: hostRoot, LibraryDir: filepath.Join(root, "opt/site/lib")})
+	require.NoError(t, err)
+	_, err = s.CommonEdits(t.Context())
+	require.ErrorContains(t, err, "; /run/nvidia/driver/opt/site/lib was searched, too")
 }

@@ -17,6 +17,11 @@ type Options struct {
 	Root, HostRoot string
 	// HookPath is the host's path of the nvidia-cdi-hook program. Empty: CommonEdits does without hooks.
 	HookPath string
+	// LibraryDir is the directory of the library as this process sees it; it is searched for the driver's files where they are not in the usual
+	// directories of Root. Empty: it is not.
+	LibraryDir string
+	// Ldconfig is the host's path of the program that the hook updates the linker's cache with; empty: /sbin/ldconfig.
+	Ldconfig string
 	// DisabledHooks are left out although there is a program for them: "update-ldcache".
 	DisabledHooks []string
 	// Deadline is how long one call may take. Zero means DefaultDeadline.

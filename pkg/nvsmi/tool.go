@@ -17,8 +17,8 @@ type Install struct {
 	Program string
 	// Library is the NVML library of the loaded driver.
 	Library string
-	// Root is the driver root on the host, for error messages.
-	Root string
+	// Root is the driver root on the host, Dirs lists the directories in it that were searched, for error messages.
+	Root, Dirs string
 }
 
 // Tool is nvidia-smi. It is safe for concurrent use. A process has one and does not copy it, because it tracks the in-flight runs.
@@ -51,7 +51,8 @@ func (t *Tool) SetTimeslice(ctx context.Context, id gpu.UUID, interval gpu.Inter
 	if install.Program == "" {
 		return &gpu.UnsupportedError{
 			Feature: fmt.Sprintf("setting the time-slice interval of GPU %s", id),
-			Needs:   fmt.Sprintf("nvidia-smi in usr/bin of the driver root %s: install the driver's tools there", install.Root),
+			Needs: fmt.Sprintf("nvidia-smi in the driver root %s (in %s): install the driver's tools there, or add their directory with "+
+				"--driver-search-dirs (chart value nvidiaSearchDirs)", install.Root, install.Dirs),
 		}
 	}
 	limit := t.Timeout

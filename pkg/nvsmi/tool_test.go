@@ -100,9 +100,10 @@ func TestSetTimeslice_ProgramFails_ErrorByExitCode(t *testing.T) {
 
 func TestSetTimeslice_NoProgramOrDriver_Refused(t *testing.T) {
 	t.Parallel()
-	none := &Tool{Find: func() (Install, error) { return Install{Root: "/run/nvidia/driver"}, nil }}
+	none := &Tool{Find: func() (Install, error) { return Install{Root: "/run/nvidia/driver", Dirs: "usr/bin, opt/bin"}, nil }}
 	require.EqualError(t, none.SetTimeslice(t.Context(), someGPU, gpu.IntervalLong), "setting the time-slice interval of GPU "+string(someGPU)+
-		" is not supported here: it needs nvidia-smi in usr/bin of the driver root /run/nvidia/driver: install the driver's tools there")
+		" is not supported here: it needs nvidia-smi in the driver root /run/nvidia/driver (in usr/bin, opt/bin): install the driver's tools there, or add their directory with "+
+		"--driver-search-dirs (chart value nvidiaSearchDirs)")
 	unloaded := &Tool{Find: func() (Install, error) { return Install{}, gpu.ErrDriverNotLoaded }}
 	require.ErrorIs(t, unloaded.SetTimeslice(t.Context(), someGPU, gpu.IntervalLong), gpu.ErrDriverNotLoaded)
 	require.ErrorContains(t, unloaded.SetTimeslice(t.Context(), someGPU, "2ms"), `unsupported interval "2ms"`)

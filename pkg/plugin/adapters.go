@@ -2,7 +2,11 @@ package plugin
 
 import (
 	"context"
+	"path/filepath"
+	"slices"
 	"time"
+
+	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/cdihook"
@@ -109,20 +113,49 @@ const (
 
 // System returns the adapters of a process on a real node.
 func System(cfg *config.Plugin, version string) Adapters {
+	host := pcie.New(cfg.Paths.HostRoot, cfg.Driver.SearchDirs...)
 	return Adapters{
-		Version: version, Disk: disk.OS{}, Host: pcie.New(cfg.Paths.HostRoot), HookImage: imageHook, OwnHookImage: imageOwnHook,
+		Version: version, Disk: disk.OS{}, Host: host, HookImage: imageHook, OwnHookImage: imageOwnHook,
 		ProfilerImage: imageProfiler, Now: time.Now, HookAbilities: cdihook.Asker{Root: cfg.Paths.HostRoot}.Hooks,
-		Locks: func(dir string) (Locks, error) { return checkpoint.OpenLocks(dir) }, Driver: openNVML, Tool: nvidiaSMI, MPS: openMPS,
+		Locks: func(dir string) (Locks, error) { return checkpoint.OpenLocks(dir) }, Driver: openNVML(host, cfg.Driver.SearchDirs), Tool: nvidiaSMI, MPS: openMPS,
 		Transaction: prepare.New, Runtime: cri.Client{HostRoot: cfg.Paths.HostRoot, Socket: cfg.Paths.CRISocket},
 		API: func(ctx context.Context) (API, error) { return connect(ctx, cfg, version) },
 	}
 }
 
 // openNVML opens the library of the driver.
-func openNVML(hook string) inventory.Opener {
-	return func(ctx context.Context, root hostfs.DriverRoot) (inventory.Session, error) {
-		return nvml.Open(ctx, root.Library, nvml.Options{Root: root.Path, HostRoot: root.HostPath, HookPath: hook})
+func openNVML(host Host, search []string) func(hook string) inventory.Opener {
+	return func(hook string) inventory.Opener {
+		return func(ctx context.Context, root hostfs.DriverRoot) (inventory.Session, error) {
+			options := nvml.Options{Root: root.Path, HostRoot: root.HostPath, LibraryDir: filepath.Dir(root.Library)}
+			options.HookPath, options.Ldconfig = withLdconfig(ctx, host, search, hook)
+			return nvml.Open(ctx, root.Library, options)
+		}
 	}
+}
+
+// usualLdconfig is where the hook program expects ldconfig, ldconfigs are its directories on other hosts.
+const usualLdconfig = "/sbin/ldconfig"
+
+var ldconfigs = []string{"/usr/sbin", "/usr/local/glibc/sbin", "/usr/local/glibc/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/run/current-system/sw/bin"}
+
+// withLdconfig returns the hook program and the host's ldconfig, where that is not the usual one. The hook that updates the linker's cache
+// fails a container without it, so that there is no hook on a host without it, and libraries are mounted with the names that they are loaded by.
+func withLdconfig(ctx context.Context, host Host, search []string, hook string) (program, ldconfig string) {
+	candidates := []string{usualLdconfig}
+	for _, dir := range slices.Concat(search, ldconfigs) {
+		candidates = append(candidates, filepath.Join(dir, "ldconfig"))
+	}
+	switch found, ok := host.Program(candidates...); {
+	case hook == "" || ok && found == usualLdconfig:
+		return hook, ""
+	case ok:
+		return hook, found
+	}
+	klog.FromContext(ctx).Info("CDI specs have no hooks of NVIDIA's: the host has no ldconfig. Programs find the libraries where the linker of their image "+
+		"searches the host's directory, or with LD_LIBRARY_PATH; add the directory of ldconfig with --driver-search-dirs (chart value nvidiaSearchDirs)",
+		"searched", candidates)
+	return "", ""
 }
 
 // nvidiaSMI is the tool of the driver that is in use at the time.
@@ -133,6 +166,6 @@ func nvidiaSMI(inv *inventory.Inventory) timeslice.Tool {
 			return nvsmi.Install{}, view.Err
 		}
 		program, _ := view.Root.Tool("nvidia-smi")
-		return nvsmi.Install{Program: program, Library: view.Root.Library, Root: view.Root.HostPath}, nil
+		return nvsmi.Install{Program: program, Library: view.Root.Library, Root: view.Root.HostPath, Dirs: view.Root.ToolDirs()}, nil
 	}}
 }

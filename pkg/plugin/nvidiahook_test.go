@@ -180,7 +180,8 @@ func TestFindHook_SettingCannotBeMet_RefusedByName(t *testing.T) {
 	t.Parallel()
 	for setting, want := range map[string]string{
 		config.HostCDIHook: "--cdi-hook=host: there is no executable /usr/bin/nvidia-cdi-hook, /usr/local/bin/nvidia-cdi-hook, " +
-			"/usr/local/nvidia/toolkit/nvidia-cdi-hook, /usr/bin/nvidia-ctk, /usr/local/bin/nvidia-ctk, /usr/local/nvidia/toolkit/nvidia-ctk on the host",
+			"/usr/local/nvidia/toolkit/nvidia-cdi-hook, /run/current-system/sw/bin/nvidia-cdi-hook, /usr/bin/nvidia-ctk, /usr/local/bin/nvidia-ctk, " +
+			"/usr/local/nvidia/toolkit/nvidia-ctk, /run/current-system/sw/bin/nvidia-ctk on the host",
 		config.OwnCDIHook: "the image of the kubelet plugin has no /does/not/exist: file does not exist",
 		"/opt/hook":       "--cdi-hook: there is no executable /opt/hook on the host",
 	} {

@@ -21,7 +21,9 @@ type Host struct {
 }
 
 // New returns the host whose root filesystem is mounted there.
-func New(root string) *Host { return &Host{FS: hostfs.New(root), root: root} }
+func New(root string, search ...string) *Host {
+	return &Host{FS: hostfs.New(root, search...), root: root}
+}
 
 // PCI returns the PCIe root and NUMA node of the device with that address ("0000:3b:00.0"). Unknown values are an empty root and NUMA
 // node -1.
