@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -64,6 +65,8 @@ func TestArgs_EachProgram_HookAfterItsCommand(t *testing.T) {
 func script(t *testing.T, name, body string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
+	syscall.ForkLock.RLock() // a forked child that has the file open for writing would make its execution fail
+	defer syscall.ForkLock.RUnlock()
 	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+body), 0o755))
 	return path
 }
