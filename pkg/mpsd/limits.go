@@ -126,9 +126,18 @@ func (d *daemon) parse(s scope, answers [][]string) (limits gpu.MPSLimits, err e
 	if limits.ActiveThreadPercentage >= noPercentage && d.state.Spec.ActiveThreadPercentage < noPercentage-percentageTolerance {
 		limits.ActiveThreadPercentage = 0
 	}
+	if len(memory) > 0 && strings.HasPrefix(memory[0], unknownCommand) {
+		if d.state.Spec.MemoryMiB > 0 {
+			err = &gpu.UnsupportedError{Feature: "a memory limit of MPS clients", Needs: fmt.Sprintf("a control daemon that knows it, of driver 495 or later (%s)", memory[0])}
+		}
+		return limits, err
+	}
 	limits.MemoryMiB, err = parseMemory(memory)
 	return limits, err
 }
+
+// unknownCommand begins the answer of control daemons that do not have a command; memory limits begin with CUDA 11.5.
+const unknownCommand = "Unknown command"
 
 // parseMemory reads "512M" or "2G" in MiB; without a limit nothing is printed.
 func parseMemory(lines []string) (int64, error) {

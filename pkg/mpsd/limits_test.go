@@ -98,3 +98,18 @@ func TestLimits_DaemonWithServer_OneProgramRun(t *testing.T) {
 	assert.Len(t, inForce().Servers, 1)
 	assert.Equal(t, 2, runs())
 }
+
+// TestParse_DaemonWithoutMemoryLimits_RefusedOnlyWhereNeeded: the answer is that of NVIDIA's daemons of driver 535 and 550 to a command that they do
+// not know.
+func TestParse_DaemonWithoutMemoryLimits_RefusedOnlyWhereNeeded(t *testing.T) {
+	t.Parallel()
+	answers := [][]string{{"50.0"}, {`Unknown command "get_default_device_pinned_mem_limit"`}}
+	limits, err := (&daemon{state: state{Spec: gpu.MPSDaemonSpec{ActiveThreadPercentage: 50}}}).parse(byDefault, answers)
+	require.NoError(t, err)
+	assert.Equal(t, gpu.MPSLimits{ActiveThreadPercentage: 50}, limits)
+	_, err = (&daemon{state: state{Spec: gpu.MPSDaemonSpec{MemoryMiB: 1024}}}).parse(byDefault, answers)
+	var unsupported *gpu.UnsupportedError
+	require.ErrorAs(t, err, &unsupported)
+	require.EqualError(t, err, "a memory limit of MPS clients is not supported here: it needs a control daemon that knows it, of driver 495 or later "+
+		`(Unknown command "get_default_device_pinned_mem_limit")`)
+}
