@@ -62,7 +62,7 @@ func (s Source) oneShare(p *Plan, rc *resourceapi.ResourceClaim, layout gpu.Layo
 		r := &p.Results[i]
 		modes := layout.Of(r.Device.Parent())
 		if n := count[r.Request]; n > 1 && r.shared() && modes.OneShare {
-			return r.refuse("request one, or set failRequestsGreaterThanOne: false in the node's configuration",
+			return r.refuseMendable("request one, or set failRequestsGreaterThanOne: false in the node's configuration",
 				"request for '%s: %d' too large: maximum request size for shared resources is 1",
 				s.family(r.Device.Type()).Resource(r.Device, modes), n)
 		}

@@ -91,7 +91,7 @@ func (s Source) metrics(plan *Plan, options []Options) error {
 		asked := metricsOf(config)
 		if asked.ExposeInContainer {
 			if err := s.exposes(plan); err != nil {
-				return r.refuse("set exporter.enabled: true, or take exposeInContainer out of GPUMetricsConfig", "%v", err)
+				return r.refuseMendable("set exporter.enabled: true, or take exposeInContainer out of GPUMetricsConfig", "%v", err)
 			}
 		}
 		if r.Admin {

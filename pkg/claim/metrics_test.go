@@ -99,7 +99,7 @@ func TestResolve_MetricsNotThere_Refused(t *testing.T) {
 				"correct one of the two (not retryable)"},
 		"exposeInContainer without exporter": {nil, "", `"exposeInContainer":true`, "GPUMetricsConfig.exposeInContainer requires prism-exporter, " +
 			"which does not run on node n0: the chart's value exporter.enabled is false; set exporter.enabled: true, or take exposeInContainer out of " +
-			"GPUMetricsConfig (not retryable)"},
+			"GPUMetricsConfig (will be retried)"},
 		"source NsightSystems": {nil, "", `"source":"NsightSystems"`,
 			"GPUMetricsConfig.source NsightSystems is not supported by this version of the driver; supported values: NVML, GPM" + out},
 		"frequencyHz": {nil, "", `"frequencyHz":1000`, "GPUMetricsConfig.frequencyHz" + later + out},

@@ -133,11 +133,11 @@ func (mpsShare) Asked(count int64, admin bool, capacity *resourceapi.CapacityReq
 func (mpsShare) Plan(p *Plan, r *Result, options Options, modes gpu.Modes) error {
 	d, ok := r.Device.(gpu.MPSShare)
 	if !ok || modes.MPS == nil {
-		return r.refuse(againFix, "GPU %s is not shared with MPS now", r.Device.Parent().UUID)
+		return r.refuseMendable(againFix, "GPU %s is not shared with MPS now", r.Device.Parent().UUID)
 	}
 	if !modes.MPS.Allows(p.Namespace) {
 		// The refusal is read by the namespace that it is for, which may be another tenant's than those that are allowed.
-		return r.refuse("request a share of another GPU, or have the node's administrator add the namespace to mps.namespaces in the node's configuration",
+		return r.refuseMendable("request a share of another GPU, or have the node's administrator add the namespace to mps.namespaces in the node's configuration",
 			"claims of namespace %q may have no MPS share of GPU %s", p.Namespace, d.GPU.UUID)
 	}
 	if !volta(d.GPU) {

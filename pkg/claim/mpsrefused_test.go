@@ -51,7 +51,7 @@ func TestResolve_MPSShareNotPossible_Refused(t *testing.T) {
 			change: func(_ *gpu.Node, l gpu.Layout) { l[uuidB].MPS.Namespaces = []string{"team-a", "team-b"} },
 			rc:     allocated(results(anMPSShare("r", poolB, mpsB, "1", "memory", "2Gi"))),
 			want: onB + `claims of namespace "default" may have no MPS share of GPU ` + string(uuidB) + `; ` +
-				`request a share of another GPU, or have the node's administrator add the namespace to mps.namespaces in the node's configuration (not retryable)`,
+				`request a share of another GPU, or have the node's administrator add the namespace to mps.namespaces in the node's configuration (will be retried)`,
 		},
 		"a percentage out of range": {
 			rc: allocated(one("memory", "1Gi", "activeThreadPercentage", "101")),
@@ -151,7 +151,7 @@ func TestResolve_ExtendedResourceOfMPSShares_OneOnly(t *testing.T) {
 	rc.Annotations = map[string]string{resourceapi.ExtendedResourceClaimAnnotation: "true"}
 	_, err := advertising(n, layout).Resolve(rc)
 	require.EqualError(t, err, `request "r", device `+mpsB+`: request for 'nvidia.com/gpu-2gb: 2' too large: maximum request size for shared resources is 1`+
-		`; request one, or set failRequestsGreaterThanOne: false in the node's configuration (not retryable)`)
+		`; request one, or set failRequestsGreaterThanOne: false in the node's configuration (will be retried)`)
 }
 
 func TestMPSBounds_SumsOfShares_Checked(t *testing.T) {

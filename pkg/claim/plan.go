@@ -52,6 +52,11 @@ func (r *Result) refuse(fix, cause string, args ...any) error {
 	return &Refusal{Request: r.Request, Device: string(r.Device.Name()), Cause: fmt.Sprintf(cause, args...), Fix: fix}
 }
 
+// refuseMendable is a refusal of the result that stays until the configuration of the node or the cluster is changed.
+func (r *Result) refuseMendable(fix, cause string, args ...any) error {
+	return &Refusal{Request: r.Request, Device: string(r.Device.Name()), Cause: fmt.Sprintf(cause, args...), Fix: fix, Mendable: true}
+}
+
 // Step is one hardware effect.
 type Step struct {
 	// Kind names the step that does it.

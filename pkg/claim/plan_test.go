@@ -243,7 +243,7 @@ func TestResolve_NotPossible_Refused(t *testing.T) {
 		"ProfilerConfig without profiler": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, profilerConfig)),
 			want: `request "gpu", device gpu-aaaaaaaa: ProfilerConfig requires the profiler, which does not run on node n0: ` +
-				`the chart's value profiler.tools is empty; set profiler.tools, or take the ProfilerConfig out (not retryable)`,
+				`the chart's value profiler.tools is empty; set profiler.tools, or take the ProfilerConfig out (will be retried)`,
 		},
 		"the class forbids what the claim, listed before it, sets": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")),

@@ -88,7 +88,7 @@ func (o Options) withDefaults(defaults []*v1alpha1.ProfilerConfig, r *Result) (O
 	var err error
 	for _, config := range defaults {
 		if o.Profiler, err = v1alpha1.MergeProfiler(o.Profiler, config, v1alpha1.FromDefaults); err != nil {
-			return o, r.refuse("correct the chart's value profiler.defaults", "%v", err)
+			return o, r.refuseMendable("correct the chart's value profiler.defaults", "%v", err)
 		}
 	}
 	return o, nil
@@ -132,7 +132,7 @@ func (s Source) profile(plan *Plan, rc *resourceapi.ResourceClaim, options []Opt
 func (s Source) effective(plan *Plan, r *Result, merged *v1alpha1.ProfilerConfig, checked *patterns) (*v1alpha1.ProfilerConfig, error) {
 	switch {
 	case s.Profiler == nil:
-		return nil, forProfile(r.refuse("set profiler.tools, or take the ProfilerConfig out",
+		return nil, forProfile(r.refuseMendable("set profiler.tools, or take the ProfilerConfig out",
 			"ProfilerConfig requires the profiler, which does not run on node %s: the chart's value profiler.tools is empty", s.NodeName), toolNotInstalled)
 	case r.Admin:
 		return nil, r.refuse("take it out of the ResourceClaim", adminProfiler)
@@ -191,7 +191,7 @@ func equal(a, b *v1alpha1.ProfilerConfig) bool {
 func (r *Result) refusal(err error, fix string) error {
 	cause, ok := errors.AsType[*Refusal](err)
 	if !ok {
-		return r.refuse(fix, "%v", err)
+		return r.refuseMendable(fix, "%v", err)
 	}
 	about := *cause
 	about.Request, about.Device = r.Request, string(r.Device.Name())

@@ -193,7 +193,7 @@ func TestResolve_ProfileNotPossible_Refused(t *testing.T) {
 		"start":     {nil, "", `"start":"Manual"`, "ProfilerConfig.start Manual" + unsupported + "supported values: Immediate, CUDAProfilerAPI, NVTX" + out},
 		"output":    {nil, "", `"captureOutput":true`, "ProfilerConfig.captureOutput true" + unsupported + "the output of a process stays in the log of its container" + out},
 		"upload":    {nil, "", `"output":{"upload":{"secretClass":"a"}}`, "ProfilerConfig.output upload" + unsupported + "reports are downloaded with kubectl prism profile download" + out},
-		"policy":    {&fakeProfiler{denied: errors.New("args are not allowed")}, "", "", "args are not allowed; change the ProfilerConfig, or the chart's value profiler.policy (not retryable)"},
+		"policy":    {&fakeProfiler{denied: errors.New("args are not allowed")}, "", "", "args are not allowed; change the ProfilerConfig, or the chart's value profiler.policy (will be retried)"},
 		"tool, now": {&fakeProfiler{lacking: &Refusal{Cause: "no tool", Fix: "wait", Transient: true}}, "", "", "no tool; wait (will be retried)"},
 		"together": {nil, `"output":{"type":"Node"}`, `"output":{"path":"/a"}`, "what the DeviceClass, the cluster's defaults and the ResourceClaim set together is invalid: " +
 			"ProfilerConfig: output.path: has no effect with type Node; remove it or set type to ContainerPath; correct one of them (not retryable)"},

@@ -15,6 +15,9 @@ type Refusal struct {
 	Fix string
 	// Transient: it may go away by itself, so a retry may help.
 	Transient bool
+	// Mendable: it lasts until something outside of the claim is changed, on the node or in its configuration. It is not worth a retry in
+	// the same call, but the kubelet calls again, and then the claim is prepared.
+	Mendable bool
 	// Err is the error behind the cause; may be nil.
 	Err error
 	// Profile is the reason of condition ProfilerReady where the claim is refused for its profile; else empty.
@@ -43,7 +46,7 @@ func (r *Refusal) sentence() string {
 	if r.Fix != "" {
 		s += "; " + r.Fix
 	}
-	if r.Transient {
+	if r.Transient || r.Mendable {
 		return s + " (will be retried)"
 	}
 	return s + " (not retryable)"

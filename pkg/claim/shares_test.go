@@ -77,7 +77,7 @@ func TestResolve_Shares_Planned(t *testing.T) {
 // A request of an extended resource for several is refused where the configuration says so. A claim that people write is not.
 func TestResolve_ExtendedResource_OneShareOnly(t *testing.T) {
 	t.Parallel()
-	const fix = "; request one, or set failRequestsGreaterThanOne: false in the node's configuration (not retryable)"
+	const fix = "; request one, or set failRequestsGreaterThanOne: false in the node's configuration (will be retried)"
 	small := "gpu-aaaaaaaa-mig-19-6"
 	for name, c := range map[string]struct {
 		change func(*gpu.Node, gpu.Layout)

@@ -207,7 +207,7 @@ func (p *profiling) Choose(config *v1alpha1.ProfilerConfig, software bool) error
 	}
 	// What containers get has to be in place.
 	if err := p.node.hook.profiler.err; err != nil {
-		return &claim.Refusal{Cause: fmt.Sprintf("the profiler's programs are not installed on the node: %v", err), Profile: report.ReasonToolNotInstalled}
+		return &claim.Refusal{Cause: fmt.Sprintf("the profiler's programs are not installed on the node: %v", err), Mendable: true, Profile: report.ReasonToolNotInstalled}
 	}
 	if config.CPUSampling != nil && *config.CPUSampling != v1alpha1.CPUSamplingNone {
 		return p.perfEvents()
@@ -230,7 +230,7 @@ func (p *profiling) perfEvents() error {
 	}
 	return &claim.Refusal{
 		Cause: fmt.Sprintf("cpuSampling requires kernel.perf_event_paranoid to be less than or equal to %d on the node, it is %d", mostParanoid, level),
-		Fix:   "set that sysctl on the node, or cpuSampling: None", Profile: report.ReasonPerfEventsUnavailable,
+		Fix:   "set that sysctl on the node, or cpuSampling: None", Mendable: true, Profile: report.ReasonPerfEventsUnavailable,
 	}
 }
 

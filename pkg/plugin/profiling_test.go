@@ -152,7 +152,7 @@ func TestPrepare_NotProfiled_RefusedBySentence(t *testing.T) {
 	for name, c := range map[string]struct{ rules, fields, want string }{
 		"no tool": {"", withEnvironment, "no version of Nsight Systems is installed; the chart's value profiler.tools names the versions that are installed on nodes (will be retried)"},
 		"namespace": {"policy: {namespaces: [other]}", withEnvironment,
-			"profiles are not allowed in namespace ns; profiler.policy.namespaces has: other; change the ProfilerConfig, or the chart's value profiler.policy (not retryable)"},
+			"profiles are not allowed in namespace ns; profiler.policy.namespaces has: other; change the ProfilerConfig, or the chart's value profiler.policy (will be retried)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

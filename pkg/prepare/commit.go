@@ -67,7 +67,7 @@ func (s specSource) build(r *checkpoint.Record) (*specs.Spec, error) {
 	}
 	spec, err := s.Build(cdi.SpecRequest{Record: r, Edits: edits})
 	if failed, ok := errors.AsType[*cdi.DeviceError](err); ok {
-		refusal := &claim.Refusal{Cause: err.Error(), Transient: transient(err), Err: err}
+		refusal := &claim.Refusal{Cause: err.Error(), Transient: transient(err), Mendable: !failed.Edit && mendable(err), Err: err}
 		if !failed.Edit {
 			refusal.Err, refusal.Fix = nil, "check the GPU on the node with nvidia-smi; nvidia-modprobe makes missing device nodes"
 		}

@@ -91,7 +91,7 @@ func TestPrepare_PreconditionFails_Refused(t *testing.T) {
 		"transient refusal": {refusal(true), 2, named + "GPU x could not be inspected: NVML UNKNOWN; check nvidia-smi (will be retried)"},
 		"permanent refusal": {refusal(false), 0, named + "GPU x could not be inspected: NVML UNKNOWN; check nvidia-smi (not retryable)"},
 		"transient error":   {gpu.ErrInUse, 2, named + "in use (will be retried)"},
-		"permanent error":   {broken, 0, named + "NVML UNKNOWN (not retryable)"},
+		"permanent error":   {broken, 0, named + "NVML UNKNOWN (will be retried)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {

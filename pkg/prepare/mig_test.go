@@ -155,7 +155,7 @@ func TestPrepare_MIGDeviceHalfCreated_Undone(t *testing.T) {
 		p := c.startWithMIG(t)
 		w.refuse = always("fill 9-4", gpu.ErrPermission)
 		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0", "9-4"))
-		require.EqualError(t, err, `request "r1", device `+migName("9-4")+`: making mig on GPU `+string(uuid(0))+`: permission denied (not retryable)`)
+		require.EqualError(t, err, `request "r1", device `+migName("9-4")+`: making mig on GPU `+string(uuid(0))+`: permission denied (will be retried)`)
 		assert.Equal(t, []string{
 			"ensure migMode " + string(uuid(0)), "check 19-0", "check 9-4", "put intent a", "make 19-0", "fill 19-0", "make 9-4",
 			"undo 9-4, made half", "undo 19-0, made MIG-19-0", "remove a", "delete a",
@@ -192,7 +192,7 @@ func TestPrepare_MIGDeviceVanished_CreatedAgain(t *testing.T) {
 
 		w.refuse = always("verify", errDisk)
 		_, err = p.Prepare(t.Context(), wantsOf("a", "9-4"))
-		require.EqualError(t, err, `request "r0", device `+migName("9-4")+`: input/output error (not retryable)`)
+		require.EqualError(t, err, `request "r0", device `+migName("9-4")+`: input/output error (will be retried)`)
 		assert.Equal(t, first, w.record(t, "a"), "what is not known to be gone is kept")
 		w.refuse = nil
 
@@ -301,7 +301,7 @@ func TestPrepare_CapabilityMissing_Refused(t *testing.T) {
 		w.missing[uuid(0)] = errors.New("it is 1:3, and the kernel says 237:302")
 		_, err := p.Prepare(t.Context(), wantsOf("a", "9-4"))
 		require.EqualError(t, err, `request "r0", device `+migName("9-4")+`: it is 1:3, and the kernel says 237:302; `+
-			`check the GPU on the node with nvidia-smi; nvidia-modprobe makes missing device nodes (not retryable)`)
+			`check the GPU on the node with nvidia-smi; nvidia-modprobe makes missing device nodes (will be retried)`)
 		assert.Empty(t, c.there)
 		w.clean(t)
 	})

@@ -68,7 +68,7 @@ func asRefusal(err error) *claim.Refusal {
 	if refusal, ok := errors.AsType[*claim.Refusal](err); ok {
 		return refusal
 	}
-	return &claim.Refusal{Cause: err.Error(), Transient: transient(err), Err: err}
+	return &claim.Refusal{Cause: err.Error(), Transient: transient(err), Mendable: mendable(err), Err: err}
 }
 
 // refuse names the record's result that a refusal is about: the first one that is on that GPU.
@@ -85,7 +85,7 @@ func refuseStep(r *checkpoint.Record, s *checkpoint.Step, err error) error {
 	if s.Device == "" {
 		return err
 	}
-	refusal := &claim.Refusal{Device: s.Device, Cause: err.Error(), Transient: transient(err), Err: err}
+	refusal := &claim.Refusal{Device: s.Device, Cause: err.Error(), Transient: transient(err), Mendable: mendable(err), Err: err}
 	if i := r.ResultOf(s); i >= 0 {
 		refusal.Request = r.Results[i].Request
 	}

@@ -182,7 +182,7 @@ func TestPrepare_PermanentCause_NotRetried(t *testing.T) {
 		"done":       {refuse: always("put done", errDisk), want: "input/output error"},
 		"the spec":   {refuse: always("write", errDisk), want: "input/output error"},
 		"a lost GPU": {lost: true, want: `request "r0", device gpu-00000000: GPU is lost; ` +
-			`check the GPU on the node with nvidia-smi; nvidia-modprobe makes missing device nodes (not retryable)`},
+			`check the GPU on the node with nvidia-smi; nvidia-modprobe makes missing device nodes (will be retried)`},
 	} {
 		for _, steps := range [][]string{nil, {"mode", "partition"}} {
 			if steps == nil && (name == "an effect" || name == "the intent") {

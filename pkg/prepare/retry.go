@@ -70,6 +70,13 @@ func transient(err error) bool {
 	return slices.ContainsFunc(causes, func(cause error) bool { return errors.Is(err, cause) })
 }
 
+// mendable reports whether what failed on a node may succeed in a later call, although not by itself: everything but what driver or hardware
+// can never do.
+func mendable(err error) bool {
+	_, never := errors.AsType[*gpu.UnsupportedError](err)
+	return !never
+}
+
 // released returns a channel that is closed when another try may succeed, nil where only time can help.
 func released(err error) <-chan struct{} {
 	if held, ok := errors.AsType[*heldError](err); ok {

@@ -17,7 +17,7 @@ func TestProfile_NoTools_RefusedBySentence(t *testing.T) {
 	ns.apply("profile-claim/pod.yaml")
 	ns.apply("profile-class/pod.yaml")
 	for _, pod := range []string{"profile-claim", "profile-class"} {
-		ns.isRefused(pod, "gpu", "ProfilerConfig requires the profiler", "the chart's value profiler.tools is empty")
+		ns.isRefusedWith(pod, "gpu", "ProfilerConfig requires the profiler", "the chart's value profiler.tools is empty", "(will be retried)")
 	}
 }
 

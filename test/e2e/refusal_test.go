@@ -13,11 +13,17 @@ import (
 // status have, and that nothing of it started.
 func (ns *namespace) isRefused(name, ref string, parts ...string) {
 	ns.t.Helper()
+	ns.isRefusedWith(name, ref, append(parts, "(not retryable)")...)
+}
+
+// isRefusedWith is isRefused for any refusal.
+func (ns *namespace) isRefusedWith(name, ref string, parts ...string) {
+	ns.t.Helper()
 	message := ns.event(name, prepareFailed, startLimit)
 	pod := ns.pod(name)
 	sentence := ns.refused(ns.claimOf(pod, ref).Name, startLimit)
 	ns.t.Log(sentence)
-	for _, part := range append(parts, "(not retryable)") {
+	for _, part := range parts {
 		assert.Contains(ns.t, sentence, part)
 	}
 	assert.Contains(ns.t, message, sentence, "the event has the sentence of the claim's status")
