@@ -104,7 +104,7 @@ func index(string) (string, error) {
 	t.row("[flags.md](flags.md)", "flags, environment variables and configuration file of both programs")
 	t.row("[kubectl-prism.md](kubectl-prism.md)", "commands of `kubectl prism`: reports of profiled processes")
 	t.row("[kubernetes-versions.md](kubernetes-versions.md)", "features by Kubernetes version and feature gate")
-	t.row("[migration.md](migration.md)", "values and flags of NVIDIA's device plugin, and what replaces them")
+	t.row("[migration.md](migration.md)", "values and flags of NVIDIA's device plugin, values of its DRA driver, and what replaces them")
 	out.table(t)
 	return out.String(), nil
 }

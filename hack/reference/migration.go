@@ -62,9 +62,9 @@ func migrationPage(root string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	out := newText("From NVIDIA's device plugin", "migration.yaml of the chart")
+	out := newText("From NVIDIA's device plugin or DRA driver", "migration.yaml of the chart and hack/reference")
 	out.para("Every value of the chart of NVIDIA's device plugin and every flag of the plugin, and what replaces it. `helm` refuses values that are not " +
-		"accepted and names the replacement. Keys of the configuration file: [node-config.md](../node-config.md). Pods with `resources.limits` run unchanged.")
+		"accepted and names the replacement. The values of the DRA driver's chart are [below](#from-nvidias-dra-driver). Keys of the configuration file: [node-config.md](../node-config.md). Pods with `resources.limits` run unchanged.")
 	out.heading("Chart values")
 	t := table{head: []string{"value", "accepted", "here"}}
 	for _, v := range values {
@@ -81,5 +81,6 @@ func migrationPage(root string) (string, error) {
 		t.row(codes(splitList(f.flag)), codes(splitList(f.env)), f.here)
 	}
 	out.table(t)
+	draSection(out)
 	return out.String(), nil
 }

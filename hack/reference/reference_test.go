@@ -2,10 +2,12 @@ package main
 
 import (
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -148,5 +150,33 @@ func TestMigration_Values_AreInTheSchema(t *testing.T) {
 			at = below
 		}
 		assert.Nil(t, at.Type, "%s: values.schema.json limits a value that is refused anyhow", v.Name)
+	}
+}
+
+// chartName is a name of a value of the chart in a replacement.
+var chartName = regexp.MustCompile("`([a-z][A-Za-z]*(?:\\.[A-Za-z]+)+|nvidiaCDIHook|kubeletRoot|deviceMetadata)`")
+
+// TestMigration_DRADriver_NamesAreOfTheCharts: what is the same, and what replaces a value, is a value of the chart, and what is not the same is none.
+func TestMigration_DRADriver_NamesAreOfTheCharts(t *testing.T) {
+	schema, err := readSchema(rootOf(t))
+	require.NoError(t, err)
+	seen := map[string]bool{}
+	for _, v := range draValues {
+		for _, name := range splitList(v.name) {
+			assert.False(t, seen[name], "%s is there twice", name)
+			seen[name] = true
+			at, ok := schema.at(name)
+			assert.Equal(t, v.same, ok && (at.Type != nil || at.Enum != nil), "%s", name)
+		}
+		for _, name := range chartName.FindAllStringSubmatch(v.here, -1) {
+			_, ok := schema.at(name[1])
+			assert.True(t, ok || strings.HasPrefix(name[1], "resource.k8s.io"), "%s: %s is not a value of the chart", v.name, name[1])
+		}
+	}
+	// What two versions of that chart have at their top.
+	for name := range strings.FieldsSeq("nvidiaDriverRoot nvidiaCDIHookPath altProcDevices nameOverride fullnameOverride namespaceOverride selectorLabelsOverride " +
+		"gpuResourcesEnabledOverride consumableShares allowDefaultNamespace resourceApiVersion imagePullSecrets image serviceAccount resources featureGates " +
+		"logVerbosity webhook controller kubeletPlugin maskNvidiaDriverParams nvidiaCtkPath") {
+		assert.True(t, slices.ContainsFunc(slices.Collect(maps.Keys(seen)), func(full string) bool { return full == name || strings.HasPrefix(full, name+".") }), name)
 	}
 }
