@@ -148,7 +148,7 @@ func TestChartPlugin_Environment_EveryVariableRead(t *testing.T) {
 			KubeletPodResources: "/data/kubelet/pod-resources/kubelet.sock", CRISocket: "/run/crio/crio.sock", StateDir: "/data/prism",
 		},
 		Driver: config.Driver{
-			Root: "/run/nvidia/driver", SearchDirs: config.Names{"/opt/nvidia/lib", "/opt/nvidia/bin"}, CDIHook: "/usr/local/nvidia/toolkit/nvidia-cdi-hook", FailOnInitError: &yes,
+			Root: "/run/nvidia/driver", SearchDirs: config.Names{"/opt/nvidia/lib", "/opt/nvidia/bin"}, CDIHook: "/usr/local/nvidia/toolkit/nvidia-cdi-hook", FailOnInitError: &yes, CUDACompat: true,
 		},
 		NodeConfig: config.NodeConfig{Map: namespace + "/nodes", Name: "h100", Label: "example.com/gpus", Fallbacks: config.Names{"empty", "single"}},
 		Serving:    config.Serving{HTTPEndpoint: ":8080", Pprof: true, LogVerbosity: 6, LogFormat: "json"},

@@ -45,6 +45,9 @@ type SpecBuilder struct {
 	Capabilities func(minor int, id gpu.MIGIdentity) ([]Node, error)
 	// Monitoring returns the device node with which programs see all MIG devices of the node; gpu.ErrNotFound where the driver has none.
 	Monitoring func() (Node, error)
+	// Graphics returns the paths of the device nodes with which programs draw on the GPU at a PCI address; those that are missing below the
+	// driver's dev are left out. Nil: containers get none.
+	Graphics func(busID string) ([]string, error)
 	// Types are further types of devices whose containers get the device node of the GPU.
 	Types []gpu.DeviceType
 	// ResultEdits returns what the devices of a record get besides what its steps add; nil: nothing.
@@ -187,10 +190,10 @@ func (b *SpecBuilder) device(present Present, name string, result *checkpoint.Re
 		}
 		switch {
 		case slices.Contains(gpuTypes, result.Type) || slices.Contains(b.Types, result.Type):
-			node, err := b.node(present.DevRoot, devicePath(g))
-			return Device{Name: name, Nodes: []Node{node}}, err
+			nodes, err := b.ofGPU(present.DevRoot, g, result.Type != gpu.TypeMonitor)
+			return Device{Name: name, Nodes: nodes}, err
 		case result.Type == gpu.TypeMIG:
-			node, err := b.node(present.DevRoot, devicePath(g))
+			nodes, err := b.ofGPU(present.DevRoot, g, result.MIG != nil && gpu.HasGraphics(result.MIG.Name))
 			if err != nil {
 				return Device{}, err
 			}
@@ -199,12 +202,39 @@ func (b *SpecBuilder) device(present Present, name string, result *checkpoint.Re
 				id = result.MIG.Identity
 			}
 			capabilities, err := b.Capabilities(g.Minor, id)
-			return Device{Name: name, Nodes: append([]Node{node}, capabilities...)}, err
+			return Device{Name: name, Nodes: append(nodes, capabilities...)}, err
 		default:
 			return Device{}, &gpu.UnsupportedError{Feature: fmt.Sprintf("a device of type %q", result.Type), Needs: "a newer version of the driver"}
 		}
 	}
 	return Device{}, fmt.Errorf("GPU %s is not on this node now: %w", result.GPUUUID, gpu.ErrNotFound)
+}
+
+// ofGPU finds the device node of a GPU, and those for graphics where there are some.
+func (b *SpecBuilder) ofGPU(devRoot string, g *gpu.GPU, graphics bool) ([]Node, error) {
+	node, err := b.node(devRoot, devicePath(g))
+	if err != nil {
+		return nil, err
+	}
+	nodes := []Node{node}
+	if !graphics || b.Graphics == nil {
+		return nodes, nil
+	}
+	paths, err := b.Graphics(g.PCI.BusID)
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range paths {
+		node, err := b.node(devRoot, path)
+		if errors.Is(err, gpu.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, node)
+	}
+	return nodes, nil
 }
 
 // node finds the device node on the host. Of a driver with a dev/ of its own it is that of the host's /dev where both are the same device: runc

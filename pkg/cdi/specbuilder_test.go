@@ -3,6 +3,7 @@ package cdi
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -45,6 +46,52 @@ func request(uuid gpu.UUID, kind gpu.DeviceType) SpecRequest {
 		Claim: checkpoint.Claim{UID: uid}, Results: []checkpoint.Result{{Device: "d", GPUUUID: uuid, Type: kind}},
 		CDI: checkpoint.CDI{Kind: Kind("gpu.prism.dev"), Devices: []string{"d"}},
 	}}
+}
+
+// TestBuild_Graphics_NodesOfTheGPUItself: a container that has a GPU can draw on it, one with a MIG device only if its profile is for that.
+func TestBuild_Graphics_NodesOfTheGPUItself(t *testing.T) {
+	t.Parallel()
+	h := newHost()
+	h["/dev/dri/card1"], h["/dev/dri/renderD129"] = [2]int64{226, 1}, [2]int64{226, 129}
+	a := builder(h)
+	node := a.Present().Node
+	node.GPUs[0].PCI.BusID = "0000:3b:00.0"
+	a.Graphics = func(busID string) ([]string, error) {
+		assert.Equal(t, "0000:3b:00.0", busID)
+		return []string{"/dev/dri/card1", "/dev/dri/card7", "/dev/dri/renderD129"}, nil
+	}
+	a.Capabilities = func(int, gpu.MIGIdentity) ([]Node, error) { return []Node{{Path: "/dev/nvidia-caps/nvidia-cap3"}}, nil }
+	drawing := []string{"/dev/dri/card1", "/dev/dri/renderD129"}
+	for name, c := range map[string]struct {
+		kind    gpu.DeviceType
+		profile string
+		want    []string
+	}{
+		"whole GPU": {gpu.TypeGPU, "", drawing}, "time-sliced share": {gpu.TypeTimeSlice, "", drawing}, "MPS share": {gpu.TypeMPS, "", drawing},
+		"monitoring of a GPU": {gpu.TypeMonitor, "", nil}, "MIG device": {gpu.TypeMIG, "1g.24gb+me", nil},
+		"MIG device for graphics":       {gpu.TypeMIG, "1g.24gb+gfx", drawing},
+		"MIG device with all of it":     {gpu.TypeMIG, "4g.96gb+me,gfx", drawing},
+		"MIG device of an old record":   {gpu.TypeMIG, "", nil},
+		"MIG device without extensions": {gpu.TypeMIG, "1g.24gb-gfx", nil},
+	} {
+		r := request("GPU-a", c.kind)
+		if c.profile != "" {
+			r.Record.Results[0].MIG = &checkpoint.MIG{Name: c.profile}
+		}
+		spec, err := a.Build(r)
+		require.NoError(t, err, name)
+		var got []string
+		for _, n := range spec.Devices[0].ContainerEdits.DeviceNodes {
+			if strings.HasPrefix(n.Path, "/dev/dri/") {
+				got = append(got, n.Path)
+				assert.EqualValues(t, 226, n.Major)
+			}
+		}
+		assert.Equal(t, c.want, got, name)
+	}
+	a.Graphics = func(string) ([]string, error) { return nil, errors.New("input/output error") }
+	_, err := a.Build(request("GPU-a", gpu.TypeGPU))
+	assert.ErrorContains(t, err, "input/output error")
 }
 
 func TestBuild_DeviceNumbers_ReadFromHost(t *testing.T) {

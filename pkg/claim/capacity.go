@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// unqualified returns quantities by the names of capacities without the driver's own domain; nil for none. Names of other domains stay as
-// they are.
+// unqualified returns quantities by the names of capacities without the driver's own domain; nil for none. Names of other domains
+// stay as they are.
 //
 // A claim may spell a capacity of the driver with the domain or without it, and its status spells it as the ResourceSlice did when the
 // claim was allocated. Of both spellings at once the one with the domain counts, as for k8s.io/dynamic-resource-allocation 0.38.

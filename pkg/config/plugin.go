@@ -119,6 +119,10 @@ type Driver struct {
 	// FailOnInitError makes the process exit when the driver does not respond at start and no claim is prepared; nil: as the node
 	// configuration says.
 	FailOnInitError *bool `json:"failOnInitError,omitempty"`
+	// Graphics adds the device nodes below /dev/dri of a GPU to containers that have the GPU.
+	Graphics bool `json:"graphics"`
+	// CUDACompat has containers use the CUDA compatibility libraries of their images where these are newer than the driver's.
+	CUDACompat bool `json:"cudaCompat"`
 }
 
 // The values of CDIHook that are no path.
@@ -174,6 +178,7 @@ func defaults() *Plugin {
 		},
 		Serving:        Serving{HTTPEndpoint: ":8080", LogVerbosity: 2, LogFormat: "text"},
 		DeviceMetadata: true,
+		Driver:         Driver{Graphics: true},
 		MonitorDevices: MonitorNever,
 		Profiler: Profiler{
 			NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")}, StartTimeout: 10 * time.Second, ReportTimeout: time.Minute,
@@ -203,12 +208,7 @@ func (p *Plugin) flags() *pflag.FlagSet {
 	f.StringVar(&p.Paths.StateDir, "state-dir", p.Paths.StateDir, "state directory of Prism, with the programs that the container runtime executes; "+
 		"empty: /var/lib/<driver name>")
 	f.StringVar(&p.Paths.RunDir, "run-dir", p.Paths.RunDir, "directory that the programs of Prism share on a node, the same on the host; empty: /run/<driver name>")
-	f.StringVar(&p.Driver.Root, "driver-root", p.Driver.Root, "root directory of the NVIDIA driver on the host; empty: that of the node configuration, else detected")
-	f.Var(&p.Driver.SearchDirs, "driver-search-dirs", searchDirsUsage)
-	f.StringVar(&p.Driver.CDIHook, "cdi-hook", p.Driver.CDIHook, "path of nvidia-cdi-hook on the host, whose missing hooks are left out; empty: "+
-		"detected, and the plugin's own for hooks that it does not have; host: detected, own: the plugin's own, none: CDI specs have no hooks")
-	f.VarPF(choice{&p.Driver.FailOnInitError}, "fail-on-init-error", "", "exit when the NVIDIA driver does not respond at start and no claim is prepared; "+
-		"unset: as the node configuration says").NoOptDefVal = "true"
+	p.Driver.flags(f)
 	f.StringVar(&p.NodeConfig.File, "node-config", p.NodeConfig.File, "file with what the GPUs are advertised as: a NodeConfig, or a configuration of NVIDIA's device plugin")
 	f.StringVar(&p.NodeConfig.Map, "node-config-map", p.NodeConfig.Map, "<namespace>/<name> of a ConfigMap of node configurations")
 	f.StringVar(&p.NodeConfig.Name, "node-config-name", p.NodeConfig.Name, "entry of the ConfigMap for nodes without the label; empty: node-config-fallbacks apply")
@@ -240,6 +240,18 @@ func (p *Profiler) flags(f *pflag.FlagSet) {
 		"started beside it, in whole seconds; then it runs without, or fails with failurePolicy FailClosed")
 	f.DurationVar(&p.ReportTimeout, "profiler-report-timeout", p.ReportTimeout, "how long the profiler may take to write a report "+
 		"after recording has ended, in whole seconds; then the report is lost, and the container of a process that exited exits")
+}
+
+// flags binds the fields of the driver.
+func (d *Driver) flags(f *pflag.FlagSet) {
+	f.StringVar(&d.Root, "driver-root", d.Root, "root directory of the NVIDIA driver on the host; empty: that of the node configuration, else detected")
+	f.Var(&d.SearchDirs, "driver-search-dirs", searchDirsUsage)
+	f.StringVar(&d.CDIHook, "cdi-hook", d.CDIHook, "path of nvidia-cdi-hook on the host, whose missing hooks are left out; empty: "+
+		"detected, and the plugin's own for hooks that it does not have; host: detected, own: the plugin's own, none: CDI specs have no hooks")
+	f.BoolVar(&d.Graphics, "graphics", d.Graphics, "add the device nodes below /dev/dri of a GPU to containers that have the GPU")
+	f.BoolVar(&d.CUDACompat, "cuda-compat", d.CUDACompat, "have containers use the CUDA compatibility libraries of their images where these are newer than the driver's")
+	f.VarPF(choice{&d.FailOnInitError}, "fail-on-init-error", "", "exit when the NVIDIA driver does not respond at start and no claim is prepared; "+
+		"unset: as the node configuration says").NoOptDefVal = "true"
 }
 
 // PluginDir is where this driver keeps its sockets, records and locks.

@@ -1,6 +1,9 @@
 package gpu
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // MIGUUID names a MIG device as NVML prints it, "MIG-" and five groups of hex digits. The name is made from the GPU, the id of the GPU
 // instance and the engine: what is made again in its place has the same one, also with another profile or size. So another UUID means
@@ -45,6 +48,12 @@ func (p *MIGProfile) HasMediaExtensions() bool {
 		}
 	}
 	return false
+}
+
+// HasGraphics reports whether programs can draw on the MIG devices of a profile with that name.
+func HasGraphics(profile string) bool {
+	_, extras, _ := strings.Cut(profile, "+")
+	return slices.Contains(strings.FieldsFunc(extras, func(r rune) bool { return r == '+' || r == ',' }), "gfx")
 }
 
 // MIGMode says whether a GPU is partitioned into instances.

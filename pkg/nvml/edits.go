@@ -23,6 +23,8 @@ var (
 	// tenantHooks are the hooks a container may need: they make the links and the linker's cache for the libraries. Others
 	// act on what the container itself brings along and are left out.
 	tenantHooks = []string{"create-symlinks", "update-ldcache", "disable-device-node-modification"}
+	// compatHook is one of the others: it searches the container for libraries, and the linker's cache gets what it found.
+	compatHook = "enable-cuda-compat"
 
 	// operatorFiles are not for tenants: they control daemons that other tenants share.
 	operatorFiles = []string{"nvidia-cuda-mps-", "nvidia-mps", "nvidia-imex"}
@@ -55,7 +57,7 @@ func (s *Session) CommonEdits(ctx context.Context) (*specs.ContainerEdits, error
 	if s.opts.HookPath == "" {
 		tenant.Mounts = append(tenant.Mounts, s.linkMounts(tenant.Mounts)...)
 	} else {
-		tenant.Hooks = tenantHooksOf(edits.Hooks)
+		tenant.Hooks = tenantHooksOf(edits.Hooks, s.opts.CUDACompat)
 	}
 	// A parent directory sorts before what lies in it.
 	slices.SortFunc(tenant.Mounts, func(a, b *specs.Mount) int { return cmp.Compare(a.ContainerPath, b.ContainerPath) })
@@ -136,10 +138,10 @@ func readOnly(hostPath, containerPath string, noexec bool) *specs.Mount {
 }
 
 // tenantHooksOf copies the hooks a container may need. The first argument is the program's name, the second the hook's.
-func tenantHooksOf(all []*specs.Hook) []*specs.Hook {
+func tenantHooksOf(all []*specs.Hook, compat bool) []*specs.Hook {
 	var hooks []*specs.Hook
 	for _, h := range all {
-		if len(h.Args) > 1 && slices.Contains(tenantHooks, h.Args[1]) {
+		if len(h.Args) > 1 && (slices.Contains(tenantHooks, h.Args[1]) || compat && h.Args[1] == compatHook) {
 			hooks = append(hooks, &specs.Hook{
 				HookName: h.HookName, Path: h.Path, Args: slices.Clone(h.Args), Env: slices.Clone(h.Env), Timeout: h.Timeout,
 			})

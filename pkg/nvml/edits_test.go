@@ -109,6 +109,26 @@ func TestCommonEdits_InstalledDriver_LibrariesAndHooks(t *testing.T) {
 	requireOldCDI(t, edits)
 }
 
+func TestCommonEdits_CUDACompat_HookOfThatAlone(t *testing.T) {
+	t.Parallel()
+	root := installDriver(t, "580.95.05")
+	names := func(compat bool) (hooks []string) {
+		s, err := open(t.Context(), newFakeDriver(1), library.NewGate(), Options{
+			Root: root, HostRoot: hostRoot, HookPath: "/opt/prism/nvidia-cdi-hook", CUDACompat: compat,
+		})
+		require.NoError(t, err)
+		edits, err := s.CommonEdits(t.Context())
+		require.NoError(t, err)
+		for _, h := range edits.Hooks {
+			hooks = append(hooks, h.Args[1])
+		}
+		return hooks
+	}
+	assert.ElementsMatch(t, append(names(false), "enable-cuda-compat"), names(true))
+	compat := names(true)
+	assert.Less(t, slices.Index(compat, "enable-cuda-compat"), slices.Index(compat, "update-ldcache"), "the linker's cache gets what it found")
+}
+
 // requireOldCDI checks that container runtimes with a CDI library of 2023 read the edits.
 func requireOldCDI(t *testing.T, edits *specs.ContainerEdits) {
 	t.Helper()

@@ -22,6 +22,9 @@ type Options struct {
 	LibraryDir string
 	// Ldconfig is the host's path of the program that the hook updates the linker's cache with; empty: /sbin/ldconfig.
 	Ldconfig string
+	// CUDACompat: containers use the CUDA compatibility libraries that they bring along where these are newer than the driver's. It needs
+	// a hook program of 1.18.0 or later, and has no effect without one.
+	CUDACompat bool
 	// DisabledHooks are left out although there is a program for them: "update-ldcache".
 	DisabledHooks []string
 	// Deadline is how long one call may take. Zero means DefaultDeadline.

@@ -29,6 +29,7 @@ type DeviceNodes interface {
 	CharDevice(path string) (hostfs.CharDevice, error)
 	MIGNodes(gpuMinor, gi, ci int) ([]hostfs.CharDevice, error)
 	MIGMonitorNode() (hostfs.CharDevice, error)
+	GraphicsNodes(busID string) ([]string, error)
 	Locate(root, path string) (hostPath string, found bool)
 }
 
@@ -117,18 +118,18 @@ func System(cfg *config.Plugin, version string) Adapters {
 	return Adapters{
 		Version: version, Disk: disk.OS{}, Host: host, HookImage: imageHook, OwnHookImage: imageOwnHook,
 		ProfilerImage: imageProfiler, Now: time.Now, HookAbilities: cdihook.Asker{Root: cfg.Paths.HostRoot}.Hooks,
-		Locks: func(dir string) (Locks, error) { return checkpoint.OpenLocks(dir) }, Driver: openNVML(host, cfg.Driver.SearchDirs), Tool: nvidiaSMI, MPS: openMPS,
+		Locks: func(dir string) (Locks, error) { return checkpoint.OpenLocks(dir) }, Driver: openNVML(host, cfg.Driver), Tool: nvidiaSMI, MPS: openMPS,
 		Transaction: prepare.New, Runtime: cri.Client{HostRoot: cfg.Paths.HostRoot, Socket: cfg.Paths.CRISocket},
 		API: func(ctx context.Context) (API, error) { return connect(ctx, cfg, version) },
 	}
 }
 
 // openNVML opens the library of the driver.
-func openNVML(host Host, search []string) func(hook string) inventory.Opener {
+func openNVML(host Host, cfg config.Driver) func(hook string) inventory.Opener {
 	return func(hook string) inventory.Opener {
 		return func(ctx context.Context, root hostfs.DriverRoot) (inventory.Session, error) {
-			options := nvml.Options{Root: root.Path, HostRoot: root.HostPath, LibraryDir: filepath.Dir(root.Library)}
-			options.HookPath, options.Ldconfig = withLdconfig(ctx, host, search, hook)
+			options := nvml.Options{Root: root.Path, HostRoot: root.HostPath, LibraryDir: filepath.Dir(root.Library), CUDACompat: cfg.CUDACompat}
+			options.HookPath, options.Ldconfig = withLdconfig(ctx, host, cfg.SearchDirs, hook)
 			return nvml.Open(ctx, root.Library, options)
 		}
 	}

@@ -127,6 +127,9 @@ func (m *Machine) Ports(advertised Advertised, profiler *profiling, recorder eve
 		now.Common = m.hook.injected.edits(m.hook.nvidia.edits(now.Common))
 		return now
 	}
+	if !m.cfg.Driver.Graphics {
+		builder.Graphics = nil
+	}
 	metrics := cdi.Metrics{Disk: m.adapters.Disk, Dir: m.cfg.MetricsDir()}
 	builder.ResultEdits = resultEdits(m.State.profiles.edits, m.memoryEdits().Of, metrics.Edits)
 	builder.Types, builder.Exists = all.gpuNodes(), m.hook.exists(m.State.profiles.exists(metrics.Exists(builder.Exists)))

@@ -39,6 +39,7 @@ func SpecBuilder(host DeviceNodes, inv *inventory.Inventory, extra *extradevices
 			d, err := host.MIGMonitorNode()
 			return deviceNode(d), err
 		},
+		Graphics: host.GraphicsNodes,
 		Exists: func(path string) error {
 			if _, found := host.Locate("/", path); !found {
 				return fmt.Errorf("%s on the host: %w", path, gpu.ErrNotFound)

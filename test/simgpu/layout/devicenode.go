@@ -16,6 +16,9 @@ const (
 	nvidiaMajor  = 195
 	controlMinor = 255
 	modesetMinor = 254
+	drmMajor     = 226
+	// firstRender is the minor number of the first render node.
+	firstRender = 128
 )
 
 // sandboxDevices is /proc/devices of a sandbox; a node brings its own.
@@ -58,8 +61,17 @@ func deviceNodeList(paths Paths, gpus []model.Identity) ([]deviceNode, error) {
 	}
 	for _, gpu := range gpus {
 		nodes = append(nodes, deviceNode{gpuNodeName(gpu.Minor), nvidiaMajor, uint32(gpu.Minor)})
+		for name, minor := range drmNodes(gpu) {
+			nodes = append(nodes, deviceNode{"dri/" + name, drmMajor, minor})
+		}
 	}
 	return nodes, nil
+}
+
+// drmNodes are the device nodes of a GPU for graphics, by their names. The machine's own display has card0, and no render node.
+func drmNodes(gpu model.Identity) map[string]uint32 {
+	card, render := uint32(gpu.Ordinal+1), uint32(firstRender+gpu.Ordinal)
+	return map[string]uint32{fmt.Sprintf("card%d", card): card, fmt.Sprintf("renderD%d", render): render}
 }
 
 func gpuNodeName(minor int) string { return "nvidia" + strconv.Itoa(minor) }

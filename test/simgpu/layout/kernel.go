@@ -129,6 +129,11 @@ func (in *Install) pci(node *model.Node) error {
 				return err
 			}
 		}
+		for name, minor := range drmNodes(gpu) {
+			if err := in.Files.file(filepath.Join(dir, "drm", name, "dev"), fmt.Sprintf("%d:%d\n", drmMajor, minor), 0o444); err != nil {
+				return err
+			}
+		}
 		link := filepath.Join(in.Paths.PCI, gpu.PCI.String())
 		if err := in.Files.link(link, filepath.Join("../../../devices", bridge, gpu.PCI.String())); err != nil {
 			return err

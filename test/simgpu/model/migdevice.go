@@ -39,6 +39,25 @@ func (s *Session) MIGDeviceByIndex(h Handle, index int) (Handle, error) {
 	return found, err
 }
 
+// migIndex is the index by which MIGDeviceByIndex finds a MIG device.
+func (s *Session) migIndex(h Handle) (index int, err error) {
+	err = s.withParent(h, func(g *gpu) error {
+		for _, gi := range g.mig.instances {
+			for _, ci := range gi.compute {
+				switch {
+				case !s.shows(g, gi, ci):
+				case ci.device == h:
+					return nil
+				default:
+					index++
+				}
+			}
+		}
+		return InvalidArgument
+	})
+	return index, err
+}
+
 // MIGDevice describes a MIG device by its handle, which is invalid once the device is gone.
 func (s *Session) MIGDevice(h Handle) (MIGDevice, error) {
 	var device MIGDevice

@@ -140,10 +140,13 @@ func (s *Session) find(match func(Identity) bool) (Handle, error) {
 	return 0, NotFound
 }
 
-// Index is the NVML index of a GPU in this session.
+// Index is the NVML index of a GPU in this session, or of a MIG device on its GPU.
 func (s *Session) Index(h Handle) (int, error) {
+	if h.kind() != 0 {
+		return s.migIndex(h)
+	}
 	index := slices.Index(s.visible, s.sees(h))
-	if index < 0 || h.kind() != 0 {
+	if index < 0 {
 		return 0, InvalidArgument
 	}
 	return index, s.Alive()

@@ -23,6 +23,9 @@ func (MinimalHost) CharDevices(_, _ string) ([]hostfs.CharDevice, error) { retur
 // Locate finds nothing.
 func (MinimalHost) Locate(_, _ string) (string, bool) { return "", false }
 
+// GraphicsNodes finds none.
+func (MinimalHost) GraphicsNodes(string) ([]string, error) { return nil, nil }
+
 // Process finds a process of the machine that this runs on.
 func (MinimalHost) Process(pid int) (hostfs.Process, bool) { return hostfs.New("/").Process(pid) }
 

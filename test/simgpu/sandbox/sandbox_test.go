@@ -394,7 +394,7 @@ func TestStart_Files_BelowRootAndRemoved(t *testing.T) {
 			kinds[entry.Type()]++
 			return err
 		}))
-		assert.Equal(t, 8, kinds[fs.ModeDevice|fs.ModeCharDevice], "%v", kinds)
+		assert.Equal(t, 12, kinds[fs.ModeDevice|fs.ModeCharDevice], "%v", kinds)
 	})
 	assert.NoDirExists(t, root)
 }
