@@ -61,6 +61,7 @@ var taints = []meaning{
 	{"not-released", "cleanup of an earlier claim is pending on the device"},
 	{"config-change", "the node configuration no longer advertises the device; it is withdrawn when it is released"},
 	{"conflict", "a device plugin or another DRA driver allocates the GPUs of the node: value `device-plugin` or `dra-driver`"},
+	{publish.MissingNodeTaint, "the host lacks a device node that containers with the GPU need, as `/dev/nvidia0`"},
 	{publish.MPSUnavailableTaint, "the MPS service of the node does not answer"},
 }
 

@@ -63,8 +63,8 @@ var capabilities = []capability{
 		[]string{"TestFirstInstall_ResourceLimits_PodRuns", "TestExtendedResourcePod"}, nil,
 	},
 	{
-		"device taints: pending cleanup, layout changes, conflicts, MPS service", "1.36", "DRADeviceTaints",
-		"taints are dropped: in a conflict the pools of the node are empty; MPS shares are withdrawn while the MPS service does not answer; claims for devices with pending cleanup or of a former layout are refused by the plugin", []string{"TestDevicePluginConflict", "TestConfigByLabel"}, []string{"TestDevicePluginConflict"},
+		"device taints: pending cleanup, layout changes, conflicts, MPS service, device nodes", "1.36", "DRADeviceTaints",
+		"taints are dropped: in a conflict the pools of the node are empty; MPS shares are withdrawn while the MPS service does not answer, and the devices of a GPU while a device node is missing; claims for devices with pending cleanup or of a former layout are refused by the plugin", []string{"TestDevicePluginConflict", "TestConfigByLabel"}, []string{"TestDevicePluginConflict"},
 	},
 	{
 		"granular authorization of `status.devices`", "1.36", "DRAResourceClaimGranularStatusAuthorization",

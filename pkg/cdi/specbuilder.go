@@ -73,7 +73,6 @@ func (e *DeviceError) Unwrap() error { return e.Err }
 
 // The control nodes every CUDA process opens, and those that only some tools do.
 var (
-	controlNodes  = []string{"/dev/nvidiactl", "/dev/nvidia-uvm"}
 	optionalNodes = []string{"/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"}
 )
 
@@ -116,7 +115,7 @@ func (b *SpecBuilder) Build(request SpecRequest) (*specs.Spec, error) {
 
 // control finds the control nodes of the driver.
 func (b *SpecBuilder) control(devRoot string) (nodes []Node, err error) {
-	for _, path := range controlNodes {
+	for _, path := range gpu.ControlNodes {
 		node, err := b.node(devRoot, path)
 		if err != nil {
 			return nil, err
@@ -140,7 +139,7 @@ func (b *SpecBuilder) control(devRoot string) (nodes []Node, err error) {
 func (b *SpecBuilder) monitor(present Present, name string) (Device, error) {
 	d := Device{Name: name}
 	for i := range present.Node.GPUs {
-		node, err := b.node(present.DevRoot, devicePath(&present.Node.GPUs[i]))
+		node, err := b.node(present.DevRoot, present.Node.GPUs[i].DeviceNode())
 		if err != nil {
 			return Device{}, err
 		}
@@ -172,8 +171,6 @@ func mark(device string, r *checkpoint.Result) []string {
 	}
 	return []string{protocol.Mark(device) + "=" + kind}
 }
-
-func devicePath(g *gpu.GPU) string { return fmt.Sprintf("/dev/nvidia%d", g.Minor) }
 
 // gpuTypes are the types of devices whose containers get the device node of the GPU and no other.
 var gpuTypes = []gpu.DeviceType{gpu.TypeGPU, gpu.TypeTimeSlice, gpu.TypeMPS, gpu.TypeMonitor}
@@ -212,7 +209,7 @@ func (b *SpecBuilder) device(present Present, name string, result *checkpoint.Re
 
 // ofGPU finds the device node of a GPU, and those for graphics where there are some.
 func (b *SpecBuilder) ofGPU(devRoot string, g *gpu.GPU, graphics bool) ([]Node, error) {
-	node, err := b.node(devRoot, devicePath(g))
+	node, err := b.node(devRoot, g.DeviceNode())
 	if err != nil {
 		return nil, err
 	}
@@ -263,10 +260,10 @@ func (b *SpecBuilder) DriverNode(gpus []gpu.UUID) string {
 	if present.DevRoot == "/" || present.DevRoot == "" {
 		return ""
 	}
-	paths := slices.Concat(controlNodes, optionalNodes)
+	paths := slices.Concat(gpu.ControlNodes, optionalNodes)
 	for i := range present.Node.GPUs {
 		if g := &present.Node.GPUs[i]; slices.Contains(gpus, g.UUID) || slices.Contains(gpus, "") {
-			paths = append(paths, devicePath(g))
+			paths = append(paths, g.DeviceNode())
 		}
 	}
 	for _, path := range paths {

@@ -11,6 +11,7 @@ const (
 	CheckpointCorrupted          = "CheckpointCorrupted"
 	ClusterFeaturesChanged       = "ClusterFeaturesChanged"
 	DeviceNodesMissing           = "DeviceNodesMissing"
+	DeviceNodesRestored          = "DeviceNodesRestored"
 	GPULayoutChangePending       = "GPULayoutChangePending"
 	GPUUnhealthy                 = "GPUUnhealthy"
 	GarbageCollected             = "GarbageCollected"

@@ -18,9 +18,11 @@ func ofPlugin() []Event {
 		},
 		{ClusterFeaturesChanged, false, node, "GPUs are advertised otherwise, because the API server stores other fields or counts as another version.", ""},
 		{
-			DeviceNodesMissing, true, node, "Device nodes that a flag of the node's configuration adds to containers are missing.",
-			"Load the kernel module that the Event names, or turn the flag off.",
+			DeviceNodesMissing, true, node, "Device nodes are missing: of a GPU, which gets no new claims until they are there, or those that a flag of the node's " +
+				"configuration adds to containers.",
+			"Make them with nvidia-modprobe, or load the kernel module that the Event names, or turn the flag off.",
 		},
+		{DeviceNodesRestored, false, node, "The device nodes of a GPU are there again, and it gets new claims.", ""},
 		{DriverNameChanged, false, node, "Claims of an earlier driver name of the release are still prepared on the node, or none is any more.", ""},
 		{
 			GPULayoutChangePending, true, node, "A GPU waits for more than 10 minutes for devices to be released before its new layout is advertised.",

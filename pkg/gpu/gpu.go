@@ -39,9 +39,18 @@ type GPU struct {
 	MIG *MIG
 	// MemoryLimits reports whether the GPU memory of a container can be limited.
 	MemoryLimits bool
+	// MissingNode is the host's path of a device node without which no container can use the GPU, and which is not there: its own, or one of
+	// ControlNodes; empty where all are there.
+	MissingNode string
 	// UnifiedMemory: the driver reports no memory of the GPU, which uses the system's. Capacity.MemoryBytes is from elsewhere.
 	UnifiedMemory bool
 }
+
+// ControlNodes are the device nodes that every container with a GPU gets besides that of the GPU.
+var ControlNodes = []string{"/dev/nvidiactl", "/dev/nvidia-uvm"}
+
+// DeviceNode is the path of the GPU's device node in a container, and below the directory of the driver's device nodes.
+func (g *GPU) DeviceNode() string { return "/dev/nvidia" + strconv.Itoa(g.Minor) }
 
 // HasGPM reports whether the GPU has GPU performance monitoring, as Hopper and later have. It is assumed where the driver does not report
 // what the GPU is.

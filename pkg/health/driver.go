@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/prism-gpu/prism/pkg/events"
+	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/inventory"
 )
 
@@ -37,6 +38,7 @@ func (d DriverEvents) report(before, now *inventory.View) {
 		d.Events.Normal(events.NVIDIADriverAvailable, events.ActionDiscover,
 			fmt.Sprintf("NVIDIA driver %s answers for %d GPUs", now.Node.Driver.Version, len(now.Node.GPUs)))
 	}
+	d.reportNodes(before.Node, now.Node)
 	known := map[int]bool{}
 	if before.Node != nil {
 		for _, fault := range before.Node.Faults {
@@ -47,6 +49,27 @@ func (d DriverEvents) report(before, now *inventory.View) {
 		if !known[fault.Index] {
 			d.Events.Warn(events.GPUUnhealthy, events.ActionDiscover, fmt.Sprintf("GPU %d (%s) is not advertised: %v", fault.Index,
 				cmp.Or(string(fault.UUID), "its UUID is not known"), fault.Err))
+		}
+	}
+}
+
+// reportNodes reports device nodes that are gone, or there again.
+func (d DriverEvents) reportNodes(before, now *gpu.Node) {
+	missing := map[gpu.UUID]string{}
+	if before != nil {
+		for i := range before.GPUs {
+			missing[before.GPUs[i].UUID] = before.GPUs[i].MissingNode
+		}
+	}
+	for i := range now.GPUs {
+		g, was := &now.GPUs[i], missing[now.GPUs[i].UUID]
+		switch g.MissingNode {
+		case was:
+		case "":
+			d.Events.Normal(events.DeviceNodesRestored, events.ActionDiscover, fmt.Sprintf("GPU %d (%s) gets new claims again: %s is there", g.Index, g.UUID, was))
+		default:
+			d.Events.Warn(events.DeviceNodesMissing, events.ActionDiscover, fmt.Sprintf("GPU %d (%s) gets no new claims: device node %s is missing; make "+
+				"it with nvidia-modprobe -u -c %d, or restart nvidia-persistenced", g.Index, g.UUID, g.MissingNode, g.Minor))
 		}
 	}
 }

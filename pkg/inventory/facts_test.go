@@ -82,3 +82,20 @@ func requireWhole(t *testing.T, symbol string, ret model.Return, complete, s see
 		assert.Equal(t, memory, g.Capacity.MemoryBytes, "%s: %v", symbol, ret)
 	}
 }
+
+// TestInventory_DeviceNodeRemoved_MissingUntilRestored on the files of a simulated driver.
+func TestInventory_DeviceNodeRemoved_MissingUntilRestored(t *testing.T) {
+	t.Parallel()
+	n := sandboxed(t, model.Spec{Name: "node", Boards: []string{"h100-80", "t4"}, Minors: []int{3, 1}})
+	missing := func() (paths []string) {
+		for _, g := range n.inspect(t).Node.GPUs {
+			paths = append(paths, g.MissingNode)
+		}
+		return paths
+	}
+	assert.Equal(t, []string{"", ""}, missing())
+	n.removeNode(t, "nvidia3")
+	assert.Equal(t, []string{"/dev/nvidia3", ""}, missing())
+	n.restoreNodes(t)
+	assert.Equal(t, []string{"", ""}, missing())
+}

@@ -42,6 +42,8 @@ type Host interface {
 	// is used where the driver's library has no answer; gpu.ErrNotFound: the system has none either.
 	GPUMinor(busID string) (int, error)
 	SystemMemory() (uint64, error)
+	// CharDevice returns the host's device node at a path; any error: containers cannot get it.
+	CharDevice(path string) (hostfs.CharDevice, error)
 }
 
 // Options are what an Inventory works with.
@@ -299,7 +301,7 @@ func (i *Inventory) discover(ctx context.Context, root hostfs.DriverRoot) (*View
 	if err != nil {
 		return nil, err
 	}
-	gpus, faults = i.locate(gpus, faults)
+	gpus, faults = i.locate(root, gpus, faults)
 	slices.SortFunc(gpus, func(a, b gpu.GPU) int { return cmp.Compare(a.Index, b.Index) })
 	gpu.AssignIDs(gpus)
 	next := newView(nil)

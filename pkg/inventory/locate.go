@@ -2,14 +2,16 @@ package inventory
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
 // locate adds what the host knows of the GPUs, and to the faults which GPUs they are. A GPU whose device node is not known is a fault: no
 // container could use it. The caller holds inspecting.
-func (i *Inventory) locate(found []gpu.GPU, faults []gpu.Fault) ([]gpu.GPU, []gpu.Fault) {
+func (i *Inventory) locate(root hostfs.DriverRoot, found []gpu.GPU, faults []gpu.Fault) ([]gpu.GPU, []gpu.Fault) {
 	located, broken := make([]gpu.GPU, 0, len(found)), slices.Clone(faults)
 	for _, g := range found {
 		g.PCI = i.opts.Host.PCI(g.PCI.BusID)
@@ -18,6 +20,7 @@ func (i *Inventory) locate(found []gpu.GPU, faults []gpu.Fault) ([]gpu.GPU, []gp
 			broken = append(broken, gpu.Fault{Index: g.Index, UUID: g.UUID, BusID: g.PCI.BusID, Err: err})
 			continue
 		}
+		g.MissingNode = i.missingNode(root, &g)
 		located = append(located, g)
 	}
 	return located, gpu.Recall(broken, i.missing(located))
@@ -34,6 +37,17 @@ func (i *Inventory) missing(now []gpu.GPU) (missing []gpu.GPU) {
 		}
 	}
 	return missing
+}
+
+// missingNode finds the first device node of those that containers with the GPU need that the host lacks.
+func (i *Inventory) missingNode(root hostfs.DriverRoot, g *gpu.GPU) string {
+	for _, node := range append([]string{g.DeviceNode()}, gpu.ControlNodes...) {
+		path := filepath.Join(root.DevHostPath, node)
+		if _, err := i.opts.Host.CharDevice(path); err != nil {
+			return path
+		}
+	}
+	return ""
 }
 
 // complete asks the host for what the driver's library does not report. Memory that is not known is left at 0.

@@ -32,6 +32,34 @@ func TestRefresh_FaultInNewSession_GPUKnown(t *testing.T) {
 	assert.Empty(t, fresh.Current().Node.Faults[0].UUID, "it was never there")
 }
 
+// TestRefresh_DeviceNodeMissing_ShownUntilBack: of a GPU its own, and of all GPUs those that each container gets.
+func TestRefresh_DeviceNodeMissing_ShownUntilBack(t *testing.T) {
+	t.Parallel()
+	m := newMachine()
+	m.installed[0].DevHostPath = "/run/nvidia/driver"
+	i := newInventory(m)
+	for _, c := range []struct{ removed, first, second string }{
+		{"", "", ""},
+		{"/dev/nvidia1", "", ""}, // the host's, which no container gets
+		{"/run/nvidia/driver/dev/nvidia1", "", "/run/nvidia/driver/dev/nvidia1"},
+		{"/run/nvidia/driver/dev/nvidiactl", "/run/nvidia/driver/dev/nvidiactl", "/run/nvidia/driver/dev/nvidiactl"},
+		{"/run/nvidia/driver/dev/nvidia-uvm", "/run/nvidia/driver/dev/nvidia-uvm", "/run/nvidia/driver/dev/nvidia-uvm"},
+		{"", "", ""},
+	} {
+		before := i.Current()
+		m.change(func(m *machine) { m.removed = map[string]bool{c.removed: true} })
+		require.NoError(t, i.Refresh(t.Context()))
+		gpus := i.Current().Node.GPUs
+		require.Len(t, gpus, 2, "the GPU stays: claims may be using it")
+		assert.Equal(t, []string{c.first, c.second}, []string{gpus[0].MissingNode, gpus[1].MissingNode})
+		if c.removed == "/dev/nvidia1" {
+			assert.Same(t, before, i.Current())
+		} else {
+			requireReplaced(t, before)
+		}
+	}
+}
+
 // TestRefresh_FactsOfTheSystem_WhereTheDriverHasNone: the minor number, without which a GPU is a fault, and the memory of a GPU without its own.
 func TestRefresh_FactsOfTheSystem_WhereTheDriverHasNone(t *testing.T) {
 	t.Parallel()

@@ -28,9 +28,10 @@ type machine struct {
 	opened    int
 	closed    int
 	editsErr  error
-	unread    bool           // the driver does not say which GPUs the faults are
-	minors    map[string]int // by PCI address, as the kernel module reports them
-	memory    uint64         // of the system
+	removed   map[string]bool // device nodes
+	unread    bool            // the driver does not say which GPUs the faults are
+	minors    map[string]int  // by PCI address, as the kernel module reports them
+	memory    uint64          // of the system
 	// during runs before a call into the driver, outside the lock; nil does nothing.
 	during func(call string)
 }
@@ -101,6 +102,15 @@ func (m *machine) GPUMinor(busID string) (int, error) {
 		return 0, fmt.Errorf("no such GPU: %w", gpu.ErrNotFound)
 	}
 	return minor, nil
+}
+
+func (m *machine) CharDevice(path string) (hostfs.CharDevice, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.removed[path] {
+		return hostfs.CharDevice{}, fmt.Errorf("%s: %w", path, gpu.ErrNotFound)
+	}
+	return hostfs.CharDevice{Path: path}, nil
 }
 
 func (m *machine) SystemMemory() (uint64, error) {

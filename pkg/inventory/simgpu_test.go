@@ -132,6 +132,9 @@ type node struct {
 	partition func(*testing.T) migDevice
 	// restart inspects with another inventory, which knows nothing yet.
 	restart func(*testing.T) seen
+	// removeNode removes a device node, restoreNodes makes all that are missing.
+	removeNode   func(t *testing.T, name string)
+	restoreNodes func(*testing.T)
 	// root is where the files of the node are; empty without any.
 	root   string
 	unload func(*testing.T)
@@ -209,10 +212,12 @@ func sandboxedWithin(t *testing.T, spec model.Spec, deadline time.Duration) node
 			say(t, "restart", &s)
 			return s
 		},
-		root:    files.Root(),
-		unload:  func(*testing.T) { files.UnloadDriver() },
-		load:    func(*testing.T) { files.LoadDriver() },
-		replace: func(_ *testing.T, version model.DriverVersion) { files.ReplaceDriver(version) },
+		removeNode:   func(_ *testing.T, name string) { files.RemoveDeviceNode(name) },
+		restoreNodes: func(*testing.T) { files.RestoreDeviceNodes() },
+		root:         files.Root(),
+		unload:       func(*testing.T) { files.UnloadDriver() },
+		load:         func(*testing.T) { files.LoadDriver() },
+		replace:      func(_ *testing.T, version model.DriverVersion) { files.ReplaceDriver(version) },
 	}
 }
 

@@ -26,6 +26,8 @@ const (
 	Conflict
 	// MPS: the MPS service of the node does not answer.
 	MPS
+	// Nodes: the host lacks device nodes of a GPU. It is the Publisher's own.
+	Nodes
 
 	sources
 )
@@ -119,7 +121,7 @@ func (t *taints) in(s *Snapshot) (rules []publish.TaintRule, withheld []gpu.Devi
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := t.rules
-	all[Drained] = publish.DrainingTaints(s.Leaving)
+	all[Drained], all[Nodes] = publish.DrainingTaints(s.Leaving), publish.MissingNodeTaints(s.Node)
 	return slices.Concat(all[:]...), t.withheld, t.dropped
 }
 

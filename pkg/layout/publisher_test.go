@@ -61,6 +61,28 @@ func TestPublisher_PendingCleanup_DevicesTainted(t *testing.T) {
 	assert.Equal(t, []string{"gpu-aaaaaaaa", "gpu-bbbbbbbb"}, <-s.published)
 }
 
+// TestPublisher_DeviceNodeMissing_TaintedUntilBack: the inventory finds it, and the taint goes as it came.
+func TestPublisher_DeviceNodeMissing_TaintedUntilBack(t *testing.T) {
+	t.Parallel()
+	d := unconfigured(t)
+	s := publishedNames{published: make(chan []string, 16)}
+	p := NewPublisher(d.Controller, publish.Options{DriverName: "gpu.prism.dev", NodeName: "n0"}, s)
+	<-s.published
+	stopPublisher := fakes.Run(t, p.Run)
+	stop := fakes.Run(t, func(ctx context.Context) error { return d.Run(ctx, p.Renew) })
+	m, inv := d.machine, d.ports.Inventory
+	m.Change(t, inv, func() { m.Removed = map[string]bool{"/dev/nvidia1": true} })
+	assert.Equal(t, []string{"gpu-aaaaaaaa", "gpu-bbbbbbbb gpu.prism.dev/device-node-missing"}, <-s.published)
+	m.Change(t, inv, func() { m.Removed = map[string]bool{"/dev/nvidia-uvm": true} })
+	assert.Equal(t, []string{"gpu-aaaaaaaa gpu.prism.dev/device-node-missing", "gpu-bbbbbbbb gpu.prism.dev/device-node-missing"}, <-s.published)
+	p.TaintsStored(false)
+	assert.Empty(t, <-s.published)
+	m.Change(t, inv, func() { m.Removed = nil })
+	assert.Equal(t, []string{"gpu-aaaaaaaa", "gpu-bbbbbbbb"}, <-s.published)
+	stop()
+	stopPublisher()
+}
+
 func TestPublisher_Describe_PublishedAttributes(t *testing.T) {
 	t.Parallel()
 	s := publishedNames{published: make(chan []string, 16)}

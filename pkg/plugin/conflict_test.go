@@ -66,6 +66,10 @@ func (driverHost) FindDriver(explicit string) (hostfs.DriverRoot, error) {
 
 func (driverHost) KernelModule() string { return oneGPU{}.KernelModule() }
 
+func (driverHost) CharDevice(path string) (hostfs.CharDevice, error) {
+	return hostfs.CharDevice{Path: path}, nil
+}
+
 func (driverHost) PCI(busID string) gpu.PCI { return oneGPU{}.PCI(busID) }
 
 // taintless is an API server that stores ResourceSlices without taints.

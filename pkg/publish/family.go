@@ -52,7 +52,7 @@ func (o Options) members(devices []gpu.Device) []member {
 	members := make([]member, 0, len(devices))
 	for _, d := range devices {
 		kind := d.Type()
-		if o.withdrawn(kind) {
+		if o.withdrawn(d) {
 			continue
 		}
 		if i := slices.IndexFunc(families, func(f Family) bool { return f.Type() == kind }); i >= 0 {

@@ -18,6 +18,8 @@ const (
 	ConflictTaint = "conflict"
 	// MPSUnavailableTaint is on every MPS share while the node's MPS service does not answer.
 	MPSUnavailableTaint = "mps-unavailable"
+	// MissingNodeTaint is on every device of a GPU while the host lacks a device node that its containers need.
+	MissingNodeTaint = "device-node-missing"
 )
 
 // Conflict is the value of ConflictTaint: which other component allocates the node's GPUs.
@@ -39,6 +41,8 @@ type TaintRule struct {
 	All bool
 	// Type: it applies to every device of that type; empty for none.
 	Type gpu.DeviceType
+	// GPUs are those to whose devices it applies.
+	GPUs map[gpu.UUID]bool
 	// Devices are those that it applies to.
 	Devices map[gpu.PoolDevice]bool
 	// Blocked are pending cleanups; it applies to what gpu.Excludes keeps from being used beside them.
@@ -57,6 +61,8 @@ const (
 	Withdraw
 	// WithdrawType publishes none of the devices of the rule's Type.
 	WithdrawType
+	// WithdrawGPUs publishes none of the devices of the rule's GPUs.
+	WithdrawGPUs
 )
 
 // CleanupTaints are the rules for pending cleanups.
@@ -88,6 +94,20 @@ func MPSUnavailableTaints() []TaintRule {
 	return []TaintRule{{Name: MPSUnavailableTaint, Type: gpu.TypeMPS, WithoutTaints: WithdrawType}}
 }
 
+// MissingNodeTaints are the rules for GPUs of which no container can get a device node.
+func MissingNodeTaints(node *gpu.Node) []TaintRule {
+	missing := map[gpu.UUID]bool{}
+	for i := range node.GPUs {
+		if g := &node.GPUs[i]; g.MissingNode != "" {
+			missing[g.UUID] = true
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return []TaintRule{{Name: MissingNodeTaint, GPUs: missing, WithoutTaints: WithdrawGPUs}}
+}
+
 // Withdrawn reports whether no device may be published under these rules, where the API server stores taints or does not.
 func Withdrawn(rules []TaintRule, stored bool) bool {
 	return !stored && slices.ContainsFunc(rules, func(r TaintRule) bool { return r.WithoutTaints == Withdraw })
@@ -95,13 +115,13 @@ func Withdrawn(rules []TaintRule, stored bool) bool {
 
 // applies reports whether the rule is about a device in a pool.
 func (r *TaintRule) applies(at gpu.PoolDevice, d gpu.Device) bool {
-	return r.All || r.Devices[at] || r.Type == d.Type() || slices.ContainsFunc(r.Blocked, func(cleanup gpu.PendingCleanup) bool { return cleanup.Blocks(d) })
+	return r.All || r.Devices[at] || r.GPUs[d.Parent().UUID] || r.Type == d.Type() || slices.ContainsFunc(r.Blocked, func(cleanup gpu.PendingCleanup) bool { return cleanup.Blocks(d) })
 }
 
-// withdrawn reports whether no device of the type is published: it is withheld, or the API server would not store its taint.
-func (o Options) withdrawn(t gpu.DeviceType) bool {
-	return slices.Contains(o.Withheld, t) || o.TaintsDropped && slices.ContainsFunc(o.Taints, func(r TaintRule) bool {
-		return r.WithoutTaints == WithdrawType && r.Type == t
+// withdrawn reports whether the device is not published: its type is withheld, or the API server would not store its taint.
+func (o Options) withdrawn(d gpu.Device) bool {
+	return slices.Contains(o.Withheld, d.Type()) || o.TaintsDropped && slices.ContainsFunc(o.Taints, func(r TaintRule) bool {
+		return r.WithoutTaints == WithdrawType && r.Type == d.Type() || r.WithoutTaints == WithdrawGPUs && r.GPUs[d.Parent().UUID]
 	})
 }
 

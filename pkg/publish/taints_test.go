@@ -94,3 +94,47 @@ func TestTaints_MPSUnavailable_MPSSharesAlone(t *testing.T) {
 	assert.Equal(t, map[string][]string{first: {}, second: {}, shared: {}}, published())
 	assert.False(t, publish.Withdrawn(publish.MPSUnavailableTaints(), false), "other devices stay")
 }
+
+// TestTaints_MissingNode_DevicesOfTheGPUAlone: all ways to use the GPU are tainted, and withdrawn where taints are not stored.
+func TestTaints_MissingNode_DevicesOfTheGPUAlone(t *testing.T) {
+	t.Parallel()
+	n := node(t, "h100-80", 2)
+	assert.Empty(t, publish.MissingNodeTaints(n))
+	n.GPUs[0].MissingNode = "/dev/nvidia0"
+	modes := gpu.Modes{Whole: true, TimeSlice: &gpu.Replicas{Count: 2}, MIG: []string{"1g.10gb"}}
+	for name, layout := range map[string]gpu.Layout{"whole": nil, "partitioned": {n.GPUs[0].UUID: modes, n.GPUs[1].UUID: modes}} {
+		opts := publish.Options{DriverName: driverName, NodeName: nodeName, Layout: layout, Taints: publish.MissingNodeTaints(n), Monitor: true}
+		all, withTaint := 0, 0
+		count := func() map[string]int {
+			byGPU := map[string]int{}
+			all, withTaint = 0, 0
+			for _, pool := range publish.Resources(opts, n).Pools {
+				for _, slice := range pool.Slices {
+					for _, d := range slice.Devices {
+						if d.Name == string(gpu.Monitor{}.Name()) {
+							assert.Empty(t, d.Taints)
+							continue
+						}
+						all++
+						byGPU[*d.Attributes[publish.AttrParentUUID].StringValue]++
+						if len(d.Taints) > 0 {
+							withTaint++
+							assert.Equal(t, []resourceapi.DeviceTaint{{Key: driverName + "/device-node-missing", Effect: resourceapi.DeviceTaintEffectNoSchedule}}, d.Taints)
+							assert.Equal(t, string(n.GPUs[0].UUID), *d.Attributes[publish.AttrParentUUID].StringValue)
+						}
+					}
+				}
+			}
+			return byGPU
+		}
+		first, second := string(n.GPUs[0].UUID), string(n.GPUs[1].UUID)
+		stored := count()
+		assert.Equal(t, all, 2*withTaint, name)
+		assert.Equal(t, stored[first], stored[second], name)
+		opts.TaintsDropped = true
+		dropped := count()
+		assert.Zero(t, dropped[first], name)
+		assert.Equal(t, stored[second], dropped[second], name)
+		assert.False(t, publish.Withdrawn(opts.Taints, false), "other GPUs stay")
+	}
+}

@@ -1,12 +1,15 @@
 package e2e
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 )
 
 // isRefused checks that the pod was refused its claim for good, in one sentence with these parts that its events and the claim's
@@ -42,8 +45,9 @@ func (ns *namespace) notStarted(pod *corev1.Pod) {
 // callTime is less than a call of the kubelet is retried for, which TestPrepare_TransientCause_Retried counts.
 const callTime = 30 * time.Second
 
-// TestWholeDeviceNodeMissing: the claim's status says at once what is missing, while the kubelet's call goes on and succeeds when
-// it is there. Were the call to fail, the kubelet would not repeat it for a minute or more, and report an Event.
+// TestWholeDeviceNodeMissing: a GPU whose device node is missing gets no new claims. Of one that was allocated before, the claim's status says at
+// once what is missing, while the kubelet's call goes on and succeeds when it is there. Were the call to fail, the kubelet would not repeat it
+// for a minute or more, and report an Event.
 func TestWholeDeviceNodeMissing(t *testing.T) {
 	ns := exclusive(t)
 	boards, err := ns.boards()
@@ -54,16 +58,24 @@ func TestWholeDeviceNodeMissing(t *testing.T) {
 			missing += string(rune('0' + b.Minor))
 		}
 	}
+	device := ns.deviceAt(5)
 	ns.must(t, ns.simgpu("inject", "device-node-missing", "--gpu", "5")...)
 	restore := ns.simgpu("inject", "device-node-restore")
 	t.Cleanup(func() { ns.must(t, restore...) })
 	require.NotContains(t, ns.nodeDevices(t), missing)
+	notices(t, "a device node is missing", func() error { return ns.nodeMissing(device, true) })
+	t.Log(ns.warned("DeviceNodesMissing", missing))
+	ns.apply("select/by-index.yaml")
+	if ns.nodes(t) == 1 {
+		ns.waits("gpu-5")
+	}
 
 	created := time.Now()
-	ns.apply("select/by-index.yaml")
-	eventually(t, startLimit, func() error { return ns.assigned("gpu-5") })
-	pod := ns.pod("gpu-5")
-	sentence := ns.refused(ns.claimOf(pod, "gpu").Name, startLimit)
+	ns.create(workload{name: "allocated", ref: "gpu", named: true, request: request{class: gpuClass}})
+	ns.allocate("allocated", device)
+	eventually(t, startLimit, func() error { return ns.assigned("allocated") })
+	pod := ns.pod("allocated")
+	sentence := ns.refused("allocated", startLimit)
 	t.Log(sentence)
 	assert.Contains(t, sentence, missing)
 	assert.Contains(t, sentence, "(will be retried)")
@@ -71,10 +83,58 @@ func TestWholeDeviceNodeMissing(t *testing.T) {
 
 	ns.must(t, restore...)
 	took, start := time.Since(created), time.Now()
-	grants := ns.grantedTo(ns.ready("gpu-5"), "gpu")
+	grants := ns.grantedTo(ns.ready("allocated"), "gpu")
 	t.Logf("the pod was ready %.1f s after the device node came back", time.Since(start).Seconds())
-	ns.sees("gpu-5", "main", grants...)
+	ns.sees("allocated", "main", grants...)
+	notices(t, "the device node is there", func() error { return ns.nodeMissing(device, false) })
+	ns.warned("DeviceNodesRestored", missing)
 	ns.silentWithin(took)
+	ns.delete("pod/allocated", "resourceclaim/allocated")
+	ns.sees("gpu-5", "main", ns.grantedTo(ns.ready("gpu-5"), "gpu")...)
+}
+
+// deviceAt names the whole GPU of the first node with that index.
+func (ns *namespace) deviceAt(index int64) string {
+	ns.t.Helper()
+	published, err := ns.resourceSlices()
+	require.NoError(ns.t, err)
+	for i := range published {
+		for _, device := range published[i].Spec.Devices {
+			at := device.Attributes["index"].IntValue
+			if published[i].Spec.Pool.Name == nodeName && at != nil && *at == index {
+				return device.Name
+			}
+		}
+	}
+	require.Fail(ns.t, "no such GPU is published", "index %d", index)
+	return ""
+}
+
+// nodeMissing complains unless the device of the first node has the taint of a missing device node, or is there without it. Where the API server
+// keeps no taints the device is not there instead.
+func (c *cluster) nodeMissing(device string, want bool) error {
+	published, err := c.resourceSlices()
+	if err != nil {
+		return err
+	}
+	minor, err := minorVersion()
+	if err != nil {
+		return err
+	}
+	there, tainted := false, false
+	for i := range published {
+		for _, d := range published[i].Spec.Devices {
+			if published[i].Spec.Pool.Name != nodeName || d.Name != device {
+				continue
+			}
+			there = true
+			tainted = slices.ContainsFunc(d.Taints, func(taint resourceapi.DeviceTaint) bool { return taint.Key == driverName+"/device-node-missing" })
+		}
+	}
+	if stored := minor >= features[deviceTaints].since; there == (want && !stored) || tainted != (want && stored) {
+		return fmt.Errorf("device %s is published: %t, tainted: %t", device, there, tainted)
+	}
+	return nil
 }
 
 // silentWithin is silence for a pod whose claim could not be prepared for so long, at most: a call of the kubelet need not last longer.

@@ -26,6 +26,8 @@ type Machine struct {
 	Gone   error
 	GPUs   []gpu.GPU
 	Faults []gpu.Fault
+	// Removed are the device nodes that are missing; all others are there.
+	Removed map[string]bool
 }
 
 // TwoGPUs is a healthy machine with two L40S.
@@ -55,6 +57,15 @@ func (session) PCI(busID string) gpu.PCI { return gpu.PCI{BusID: busID, NUMANode
 
 func (session) GPUMinor(busID string) (int, error) {
 	return 0, fmt.Errorf("finding the minor number of %s: %w", busID, gpu.ErrNotFound)
+}
+
+func (m session) CharDevice(path string) (hostfs.CharDevice, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.Removed[path] {
+		return hostfs.CharDevice{}, fmt.Errorf("checking device node %s: %w", path, gpu.ErrNotFound)
+	}
+	return hostfs.CharDevice{Path: path}, nil
 }
 
 func (session) SystemMemory() (uint64, error) {

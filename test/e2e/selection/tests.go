@@ -39,7 +39,7 @@ var Tests = []Test{
 	{"TestWholeClaimStatus_NotOfOwnNode_Denied", node, first, []string{"claims", "resourceslices"}},
 	{"TestWholeDeviceClasses_NotManaged_Denied", node, second, []string{"extended-resources", "resourceslices"}},
 	{"TestWholeProbe", node, core, []string{"resourceslices"}},
-	{"TestWholeDeviceNodeMissing", node, first, []string{"claims"}},
+	{"TestWholeDeviceNodeMissing", node, first, []string{"claims", "resourceslices"}},
 	{"TestWholeResourceSlices_Deleted_PublishedAgain", node, second, []string{"resourceslices"}},
 	{"TestWholeKubeletRestarts", node, third, []string{"claims"}},
 	{"TestWholeContainerdRestarts", node, first, []string{"claims"}},
