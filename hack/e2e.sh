@@ -121,6 +121,7 @@ rules() {
 	bin/localcluster build prometheus >/dev/null
 	tested deployments/helm bin/helm.test '^TestChartRules_Promtool_ChecksAndTests$'
 	tested deployments/helm bin/helm.test '^TestDocs_Queries_EvaluatedAsWritten$'
+	tested deployments/helm bin/helm.test '^TestChartQueries_EventsCounted_PromtoolCountsTheSame$'
 	tested hack/preview bin/preview.test '^TestQueries_'
 }
 group() {
