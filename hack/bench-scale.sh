@@ -5,6 +5,7 @@
 #   PODS    how many pods a phase has at most (500); fewer where the nodes have not twice as many devices left
 #   LIMIT   the most time that a phase takes (45s)
 #   LAYOUTS which layouts (all)
+#   KUBERNETES  the version of the clusters; the tables are made with the allocator of 1.37, for 1.38 with that of 1.38
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ "$(uname -s)" != Linux ] || [ "$(id -u)" != 0 ]; then
@@ -16,19 +17,21 @@ local=(bin/localcluster --name bench-scale)
 exec 9>"${TMPDIR:-/tmp}/prism-bench.lock"
 flock --nonblock 9 || { echo "bench-scale: another benchmark runs on this machine: wait until it has finished" >&2; exit 2; }
 hack/tools.sh >&2
-CGO_ENABLED=0 go build -o bin/prism-scale ./test/scale/cmd/prism-scale
+build=(go build)
+case ${KUBERNETES:-} in 1.38.*) build=(env GOTOOLCHAIN=go1.27.2 go build -modfile=hack/k8s138.mod -tags=k8s138) ;; esac
+CGO_ENABLED=0 "${build[@]}" -o bin/prism-scale ./test/scale/cmd/prism-scale
 work=$(mktemp -d)
 trap '"${local[@]}" down >&2; rm -rf "$work"' EXIT
 scale=(bin/prism-scale --report "$work/report.json" --work "$work" --pods "${PODS:-500}" --limit "${LIMIT:-45s}")
 "${scale[@]}" tables >&2
 for layout in ${LAYOUTS:-prism-whole nvidia-whole prism-whole-monitor prism-mig nvidia-mig}; do
 	"${local[@]}" down >/dev/null 2>&1 9>&- || true
-	"${local[@]}" up >&2 9>&-
+	"${local[@]}" up ${KUBERNETES:+--kubernetes "$KUBERNETES"} >&2 9>&-
 	# The run starts a scheduler without a request limit, and of the controllers only the one that creates claims from templates.
 	"${local[@]}" stop scheduler >&2
 	"${local[@]}" stop controller-manager >&2
 	eval "$("${local[@]}" env)"
-	programs=$(dirname "$("${local[@]}" build kubernetes | grep -E '/kube-scheduler$')")
+	programs=$(dirname "$("${local[@]}" build ${KUBERNETES:+--kubernetes "$KUBERNETES"} kubernetes | grep -E '/kube-scheduler$')")
 	count=$nodes
 	case $layout in *-mig) [ "$count" -le 500 ] || count=500 ;; esac
 	"${scale[@]}" --kubeconfig "$KUBECONFIG" --scheduler "$programs/kube-scheduler" --controller-manager "$programs/kube-controller-manager" \

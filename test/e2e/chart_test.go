@@ -19,7 +19,7 @@ func TestWholeDeviceMetadata(t *testing.T) {
 	metadata := ns.do("logs", "device-metadata")
 	assert.Contains(t, metadata, "metadata.resource.k8s.io/v1beta1")
 	assert.Contains(t, metadata, "metadata.resource.k8s.io/v1alpha1")
-	assert.Regexp(t, `"schemaVersion": \{\s*"int": 1\s*\}`, metadata)
+	assert.Regexp(t, `"schemaVersion":\s*\{\s*"int":\s*1\s*\}`, metadata)
 	assert.Contains(t, metadata, grants[0].UUID)
 	ns.extendedResource()
 	require.NoError(t, ns.silence())
