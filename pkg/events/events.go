@@ -52,6 +52,9 @@ const (
 	TooManyMIGProfiles           = "TooManyMIGProfiles"
 )
 
+// ProfileIncomplete is of a ResourceClaim whose processes were profiled, written by the kubelet plugin when the claim is unprepared.
+const ProfileIncomplete = "ProfileIncomplete"
+
 // ReportsLeft is of the Lease by which a node announces that it keeps reports, written by the controller.
 const ReportsLeft = "ReportsLeft"
 
@@ -72,7 +75,7 @@ type Event struct {
 	Reason string
 	// Warning is false for an Event of type Normal.
 	Warning bool
-	// About is the kind of the object that it is about: Node, ConfigMap, DeviceClass or Lease.
+	// About is the kind of the object that it is about: Node, ConfigMap, DeviceClass, ResourceClaim or Lease.
 	About string
 	// Meaning says when it is written, Fix what an operator does; empty where nothing has to be done.
 	Meaning, Fix string

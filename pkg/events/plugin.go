@@ -34,6 +34,11 @@ func ofPlugin() []Event {
 			GarbageCollectionFailed, true, node, "What no claim owns could not be found or removed; it is retried.",
 			"Act on the cause in the text if it stays.",
 		},
+		{
+			ProfileIncomplete, true, "ResourceClaim",
+			"The pods of a profiled claim have ended, and not every process was recorded, or a report is lost; the text has the claim's last conditions.",
+			"Act on the cause in the text, which docs/profiling.md lists by its reason, and run the pod again.",
+		},
 	}, configuration()...)
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -54,6 +55,14 @@ func (e *Events) Warn(reason, action, note string) {
 // Normal sends an Event of type Normal, such as the recovery from a Warning.
 func (e *Events) Normal(reason, action, note string) {
 	e.send(corev1.EventTypeNormal, reason, action, note)
+}
+
+// WarnOfClaim sends a Warning of a ResourceClaim to the namespace of the claim. It neither blocks nor fails, also where the claim is gone.
+func (e *Events) WarnOfClaim(namespace, name, uid, reason, action, note string) {
+	claim := &corev1.ObjectReference{
+		APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceClaim", Namespace: namespace, Name: name, UID: types.UID(uid),
+	}
+	e.recorder.Eventf(claim, e.node, corev1.EventTypeWarning, reason, action, "%s", shorten(note, maxNote))
 }
 
 // send sends one Event. The library aggregates Events that differ only in their note, and drops the later notes. So a hash of the note is

@@ -1,6 +1,7 @@
 package kube_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -64,4 +65,23 @@ func TestEvents_SameReasonOtherNote_NotAggregated(t *testing.T) {
 		events.Warn("NodeConfigInvalid", "Configure", note)
 	}
 	eventually(t, "both notes are stored", func() bool { return notes()["another key"] == 1 && notes()["one key"] == 1 })
+}
+
+// TestEvents_OfClaim_InItsNamespace: users read Events there, also when the claim is gone.
+func TestEvents_OfClaim_InItsNamespace(t *testing.T) {
+	t.Parallel()
+	client := fake.NewClientset()
+	recorder := kube.NewEvents(client, "gpu.prism.dev", "n0")
+	require.NoError(t, recorder.Start(t.Context()))
+	recorder.WarnOfClaim("team", "train-gpu", "uid", "ProfileIncomplete", "Reconcile", strings.Repeat("x", 2000))
+	var found []eventsv1.Event
+	eventually(t, "the Event is stored", func() bool {
+		list, err := client.EventsV1().Events("team").List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		found = list.Items
+		return len(found) == 1
+	})
+	assert.Equal(t, "ResourceClaim team/train-gpu uid", fmt.Sprintf("%s %s/%s %s", found[0].Regarding.Kind, found[0].Regarding.Namespace, found[0].Regarding.Name,
+		found[0].Regarding.UID))
+	assert.Len(t, found[0].Note, 1024)
 }

@@ -27,6 +27,8 @@ type API struct {
 	Slices ResourceSlices
 	// Events are about the node.
 	Events events.Recorder
+	// ClaimEvents are about claims; nil: none are written.
+	ClaimEvents events.ClaimRecorder
 	// Lost has a token after a connection to the API server was lost; nil: that is not known.
 	Lost <-chan struct{}
 }
@@ -79,7 +81,7 @@ func connect(ctx context.Context, cfg *config.Plugin, version string) (API, erro
 	}
 	recorder := kube.NewEvents(background, cfg.DriverName, cfg.NodeName)
 	api := NewAPI(ctx, cfg, claims, background, recorder)
-	api.Lost = loss.Lost()
+	api.Lost, api.ClaimEvents = loss.Lost(), recorder
 	return api, recorder.Start(ctx)
 }
 

@@ -74,7 +74,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 		Exporter: cfg.Exporter, Profile: machine.State.profiles.conditions, Library: machine.State.profiles.library,
 		Injected: machine.hook.injected.condition,
 	}
-	followed, following := machine.State.profiles.follow(reports)
+	followed, following := machine.State.profiles.follow(reports, api.ClaimEvents)
 	metrics := newMetrics(a.Version, cfg, machine, layout, tx, core.Intervals, damaged)
 	serving := newServing(cfg, machine, layout, api, driverPorts{tx, followed, metrics, calls})
 	return &Plugin{
@@ -82,7 +82,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 		refused: reports.ContainerRefused,
 		former:  &formerServing{names: machine.State.former, api: api, ports: driverPorts{tx, followed, metrics, calls}, bootID: machine.State.BootID},
 		leader: &leader{
-			locks: machine.State.Locks, settled: machine.State.former.settled, layout: layout, intervals: core.Intervals, mps: core.MPS, reconciler: newReconciler(cfg, machine.State, api, tx, metrics),
+			locks: machine.State.Locks, othersEnded: machine.State.former.othersEnded, layout: layout, intervals: core.Intervals, mps: core.MPS, reconciler: newReconciler(cfg, machine.State, api, tx, metrics),
 			profiles: func(ctx context.Context) {
 				keepReports(ctx, machine, newReportsCluster(cfg, api.Background, klog.FromContext(ctx)))
 			}, registered: serving.registered,

@@ -38,8 +38,8 @@ type formerNames struct {
 	// held has what lets go of a name, waiting why a name is not held: its process still runs.
 	held    map[string]func()
 	waiting map[string]error
-	// settled is closed when no process of another name runs any more: until then it is not known what its records own.
-	settled chan struct{}
+	// othersEnded is closed when no process of another name runs any more: until then it is not known what its records own.
+	othersEnded chan struct{}
 }
 
 // formerDriverNames lists the directories of the release's plugins of other driver names. A plugin's directory without the file with the release is
@@ -62,9 +62,9 @@ func formerDriverNames(cfg *config.Plugin, d disk.Files) []string {
 
 // openFormer marks the plugin's directory with the release, and takes over what the release has under other names.
 func openFormer(ctx context.Context, cfg *config.Plugin, a Adapters, s State) (*formerNames, error) {
-	f := &formerNames{cfg: cfg, adapters: a, state: s, held: map[string]func(){}, waiting: map[string]error{}, settled: make(chan struct{})}
+	f := &formerNames{cfg: cfg, adapters: a, state: s, held: map[string]func(){}, waiting: map[string]error{}, othersEnded: make(chan struct{})}
 	if cfg.Release == "" {
-		close(f.settled)
+		close(f.othersEnded)
 		return f, nil
 	}
 	path := filepath.Join(cfg.PluginDir(), releaseFile)
@@ -80,7 +80,7 @@ func openFormer(ctx context.Context, cfg *config.Plugin, a Adapters, s State) (*
 		}
 	}
 	if len(f.waiting) == 0 {
-		close(f.settled)
+		close(f.othersEnded)
 	}
 	return f, nil
 }

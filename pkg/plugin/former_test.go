@@ -191,13 +191,13 @@ func TestLead_ProcessOfOldNameRuns_LeadsAfterIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newWired(t)
 		p := n.build(t)
-		settled := make(chan struct{})
-		p.leader.settled = settled
+		othersEnded := make(chan struct{})
+		p.leader.othersEnded = othersEnded
 		stop := fakes.Run(t, p.leader.run)
 		defer stop()
 		synctest.Wait()
 		assert.True(t, p.Layout().Standby())
-		close(settled)
+		close(othersEnded)
 		synctest.Wait()
 		assert.False(t, p.Layout().Standby())
 	})

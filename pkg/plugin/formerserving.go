@@ -58,7 +58,7 @@ func (s *formerServing) await(ctx context.Context, name string) bool {
 			err = s.ports.tx.Recover(ctx)
 			s.names.mu.Lock()
 			if delete(s.names.waiting, name); len(s.names.waiting) == 0 {
-				close(s.names.settled)
+				close(s.names.othersEnded)
 			}
 			s.names.mu.Unlock()
 		}

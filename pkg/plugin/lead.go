@@ -58,12 +58,12 @@ func (p kubeletPods) InUse(ctx context.Context, own func(namespace, name string)
 // node's configuration says of GPUs.
 type leader struct {
 	locks Locks
-	// settled is closed when no process of an earlier driver name runs any more.
-	settled    <-chan struct{}
-	layout     *nodeLayout
-	intervals  *timeslice.Reconciler
-	mps        *mps.Reconciler
-	reconciler *reconcile.Reconciler
+	// othersEnded is closed when no process of an earlier driver name runs any more.
+	othersEnded <-chan struct{}
+	layout      *nodeLayout
+	intervals   *timeslice.Reconciler
+	mps         *mps.Reconciler
+	reconciler  *reconcile.Reconciler
 	// profiles stores the reports of processes until the context ends.
 	profiles func(ctx context.Context)
 	// injection finds out whether containers get their devices until the context ends.
@@ -87,7 +87,7 @@ func (l *leader) run(ctx context.Context) error {
 	}
 	defer release()
 	select {
-	case <-l.settled: // what claims of an earlier driver name own would be leaked effects, and free
+	case <-l.othersEnded: // what claims of an earlier driver name own would be leaked effects, and free
 	case <-ctx.Done():
 		return nil
 	}

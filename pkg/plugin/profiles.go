@@ -244,6 +244,7 @@ func (p *profiles) release(claimUID string) {
 	if p == nil {
 		return
 	}
+	p.reportIncomplete(claimUID)
 	p.libraries.removed(claimUID)
 	unfollow(p.followed, claimUID)
 	p.unprofiled.Delete(claimUID)

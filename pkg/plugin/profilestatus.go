@@ -12,6 +12,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/profiler/conditions"
 	"github.com/prism-gpu/prism/pkg/profiler/plan"
@@ -27,6 +28,8 @@ const (
 // followed reports claims that are prepared, and again when their profile has changed.
 type followed struct {
 	driver.Reports
+	// events are about claims; nil for none.
+	events events.ClaimRecorder
 
 	// reporting keeps what is remembered of a claim, and its last report, in the same order.
 	reporting sync.Mutex
@@ -45,11 +48,11 @@ type followedClaim struct {
 }
 
 // follow is what reports claims, and what reports changes until the context ends.
-func (p *profiles) follow(reports driver.Reports) (driver.Reports, func(context.Context) error) {
+func (p *profiles) follow(reports driver.Reports, recorder events.ClaimRecorder) (driver.Reports, func(context.Context) error) {
 	if p == nil {
 		return reports, func(context.Context) error { return nil }
 	}
-	f := &followed{Reports: reports, claims: map[string]*followedClaim{}, wake: make(chan struct{}, 1)}
+	f := &followed{Reports: reports, events: recorder, claims: map[string]*followedClaim{}, wake: make(chan struct{}, 1)}
 	p.followed = f
 	return f, f.run
 }

@@ -48,7 +48,7 @@ func TestFollowed_ManyChanges_OneStatusInFiveSeconds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, counted := &profiles{}, &preparedCount{}
-		reports, run := p.follow(counted)
+		reports, run := p.follow(counted, nil)
 		defer fakes.Run(t, run)()
 		reports.Prepared(profiledRecord("a"))
 		reports.Prepared(&checkpoint.Record{Claim: checkpoint.Claim{UID: "b"}})
@@ -73,7 +73,7 @@ func TestFollowed_ChangeOfOneClaim_OthersNotDelayed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, counted := &profiles{}, &preparedCount{}
-		_, run := p.follow(counted)
+		_, run := p.follow(counted, nil)
 		defer fakes.Run(t, run)()
 		for i, uid := range []string{"a", "b", "c"} {
 			p.followed.recall([]*checkpoint.Record{profiledRecord(uid)})
@@ -87,7 +87,7 @@ func TestFollowed_ChangeOfOneClaim_OthersNotDelayed(t *testing.T) {
 func TestFollowed_OtherDevices_ReportedAtOnce(t *testing.T) {
 	t.Parallel()
 	p, counted := &profiles{}, &preparedCount{}
-	reports, _ := p.follow(counted)
+	reports, _ := p.follow(counted, nil)
 	reports.Prepared(profiledRecord("a"))
 	moved := profiledRecord("a")
 	moved.Results[0].Device = "gpu-b"
@@ -100,7 +100,7 @@ func TestFollowed_RefusedOrGone_NotReportedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, counted := &profiles{}, &preparedCount{}
-		reports, run := p.follow(counted)
+		reports, run := p.follow(counted, nil)
 		defer fakes.Run(t, run)()
 		for i, end := range []func(){
 			func() {
@@ -127,7 +127,7 @@ func TestFollowed_ManyClaims_PreparedStay(t *testing.T) {
 	kept, err := store.Open(store.Options{Dir: t.TempDir(), Files: disk.OS{}})
 	require.NoError(t, err)
 	p := &profiles{store: kept}
-	reports, _ := p.follow(&preparedCount{})
+	reports, _ := p.follow(&preparedCount{}, nil)
 	reports.Prepared(profiledRecord("training"))
 	for i := range 3 * maxFollowed {
 		reports.Prepared(profiledRecord(fmt.Sprint(i)))
@@ -179,7 +179,7 @@ func (w *written) start(t *testing.T) (p *profiles, reports driver.Reports, stop
 		Profile: func(*checkpoint.Record) []kube.Condition {
 			return []kube.Condition{{Type: "Profiling", Reason: "Recording", Message: *w.says.Load()}}
 		},
-	})
+	}, nil)
 	stopStatuses, stopRun := fakes.Run(t, statuses.Run), fakes.Run(t, run)
 	return p, reports, func() { stopRun(); stopStatuses() }
 }

@@ -108,9 +108,9 @@ func printAll(print printers.ResourcePrinter, list *v1alpha1.ReportList, c clust
 // table has a row for each report.
 func table(list *v1alpha1.ReportList, allNamespaces bool, now time.Time) *metav1.Table {
 	columns := []metav1.TableColumnDefinition{
-		{Name: "Name"}, {Name: "Claim"}, {Name: "Pod"}, {Name: "Container"}, {Name: "Process"}, {Name: "State"}, {Name: "Size"},
+		{Name: "Name"}, {Name: "Claim"}, {Name: "Pod"}, {Name: "Container"}, {Name: "Process"}, {Name: "State"}, {Name: "Reason"}, {Name: "Size"},
 		{Name: "Age"}, {Name: "Location"}, {Name: "File"},
-		{Name: "PID", Priority: 1}, {Name: "Tool", Priority: 1}, {Name: "Reason", Priority: 1}, {Name: "Message", Priority: 1},
+		{Name: "PID", Priority: 1}, {Name: "Tool", Priority: 1}, {Name: "Message", Priority: 1},
 	}
 	if allNamespaces {
 		columns = slices.Insert(columns, 0, metav1.TableColumnDefinition{Name: "Namespace"})
@@ -129,8 +129,8 @@ func table(list *v1alpha1.ReportList, allNamespaces bool, now time.Time) *metav1
 			bytes = size(r.Status.Size)
 		}
 		cells := []string{
-			r.Name, r.Spec.Claim, r.Spec.Pod, r.Spec.Container, r.Spec.Process, r.Status.State, bytes,
-			age(r.CreationTimestamp, now), location(r), r.Status.File, pid, r.Spec.Tool, r.Status.Reason, r.Status.Message,
+			r.Name, r.Spec.Claim, r.Spec.Pod, r.Spec.Container, r.Spec.Process, r.Status.State, r.Status.Reason, bytes,
+			age(r.CreationTimestamp, now), location(r), r.Status.File, pid, r.Spec.Tool, r.Status.Message,
 		}
 		if allNamespaces {
 			cells = slices.Insert(cells, 0, r.Namespace)

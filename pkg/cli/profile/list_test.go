@@ -26,15 +26,15 @@ func TestList_Table_SaysWhereReportsAre(t *testing.T) {
 	assert.Empty(t, errOut)
 	rows := strings.Split(strings.TrimSpace(out), "\n")
 	require.Len(t, rows, 3)
-	assert.Equal(t, []string{"NAME", "CLAIM", "POD", "CONTAINER", "PROCESS", "STATE", "SIZE", "AGE", "LOCATION", "FILE"}, strings.Fields(rows[0]))
-	assert.Equal(t, []string{"a-1", "gpu", "train", "main", "python3", "Ready", "3Mi", "60m", "node/node-1", "a-1.nsys-rep"}, strings.Fields(rows[1]))
-	assert.Equal(t, []string{"b-2", "gpu", "other", "main", "python3", "Recording", "<none>", "60m", "other/main:/out/x.nsys-rep", "b-2.nsys-rep"},
+	assert.Equal(t, []string{"NAME", "CLAIM", "POD", "CONTAINER", "PROCESS", "STATE", "REASON", "SIZE", "AGE", "LOCATION", "FILE"}, strings.Fields(rows[0]))
+	assert.Equal(t, []string{"a-1", "gpu", "train", "main", "python3", "Ready", "<none>", "3Mi", "60m", "node/node-1", "a-1.nsys-rep"}, strings.Fields(rows[1]))
+	assert.Equal(t, []string{"b-2", "gpu", "other", "main", "python3", "Recording", "<none>", "<none>", "60m", "other/main:/out/x.nsys-rep", "b-2.nsys-rep"},
 		strings.Fields(rows[2]))
 
 	out, _, err = s.run(t.Context(), t, "list", "-A", "-o", "wide", "--no-headers")
 	require.NoError(t, err)
 	assert.Equal(t, []string{
-		"strangers", "c-3", "gpu", "train", "main", "python3", "Ready", "<none>", "60m", "node/node-1", "c-3.nsys-rep", "7", "2022.4.2", "<none>", "<none>",
+		"strangers", "c-3", "gpu", "train", "main", "python3", "Ready", "<none>", "<none>", "60m", "node/node-1", "c-3.nsys-rep", "7", "2022.4.2", "<none>",
 	}, strings.Fields(strings.Split(out, "\n")[0]))
 }
 
@@ -100,7 +100,7 @@ func TestList_SilentNodes_NamedOnce(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, out)
 	assert.Equal(t, "Warning: nodes node-1, node-2 did not answer: reports there are missing from the list, and profiling goes on there\n"+
-		"No reports found in namespace team\n", errOut)
+		"No reports found in namespace team; why a claim has none: kubectl get events -n team --field-selector reason=ProfileIncomplete\n", errOut)
 }
 
 func TestList_TruncatedNodes_Named(t *testing.T) {

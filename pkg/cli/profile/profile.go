@@ -177,10 +177,10 @@ func plainName(name string) (string, error) {
 // none says that there is no report.
 func (c cluster) none(namespace string) {
 	if namespace == "" {
-		c.say("No reports found")
+		c.say("No reports found; why a claim has none: kubectl get events -A --field-selector reason=ProfileIncomplete")
 		return
 	}
-	c.say("No reports found in namespace %s", namespace)
+	c.say("No reports found in namespace %s; why a claim has none: kubectl get events -n %s --field-selector reason=ProfileIncomplete", namespace, namespace)
 }
 
 // isTerminal reports whether a stream is a terminal.
