@@ -229,4 +229,20 @@ func TestChartPolicy_LeaseOfAnother_Denied(t *testing.T) {
 			assert.Equal(t, !c.free, evaluated)
 		}
 	}
+	// Of an earlier driver name: deleted by the node that it is of.
+	for _, c := range []struct {
+		operation, node, label string
+		denied                 bool
+	}{
+		{"DELETE", "n1", "profiles.gpu.prism.dev/driver", false}, {"DELETE", "n10", "profiles.gpu.prism.dev/driver", true},
+		{"DELETE", "n1", "other", true}, {"UPDATE", "n1", "profiles.gpu.prism.dev/driver", true},
+	} {
+		lease := fields(t, "{metadata: {name: gpu.prism.dev."+c.node+", labels: {"+c.label+": gpu.prism.dev}, ownerReferences: [{apiVersion: v1, kind: Node, name: "+c.node+"}]}}")
+		object := lease
+		if c.operation == "DELETE" {
+			object = nil
+		}
+		got, _ := rules.denies(map[string]any{"operation": c.operation, "userInfo": map[string]any{"username": plugin, "extra": bound}}, object, lease)
+		assert.Equal(t, c.denied, got != "", "%v: %s", c, got)
+	}
 }

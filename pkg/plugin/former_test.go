@@ -14,12 +14,15 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/test/fakes"
 )
 
@@ -85,6 +88,11 @@ func TestRun_DriverRenamed_OldNameServedUntilUnprepared(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "old"}, Spec: resourceapi.ResourceSliceSpec{Driver: nameBefore, NodeName: &n.cfg.NodeName},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
+	lease := kube.ReportsAnnouncement{Client: n.client, Namespace: "ns", DriverName: nameBefore, NodeName: "n0", Label: "label"}
+	_, err = n.client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n0"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, lease.Set(t.Context(), true))
+	n.cfg.Profiler = config.Profiler{Enabled: true, Map: "ns/rules"}
 	p, _ := n.start(t)
 	kubelet := n.as(t, nameBefore)
 	n.as(t, nameNow)
@@ -121,6 +129,9 @@ func TestRun_DriverRenamed_OldNameServedUntilUnprepared(t *testing.T) {
 		return os.IsNotExist(err)
 	}, "the directory of the old name is removed")
 	assert.NoFileExists(t, n.specBefore(old))
+	leases, err := n.client.CoordinationV1().Leases("ns").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	assert.Empty(t, leases.Items)
 	registrations, err := filepath.Glob(filepath.Join(n.cfg.Paths.KubeletRegistrar, nameBefore+"*"))
 	require.NoError(t, err)
 	assert.Empty(t, registrations)

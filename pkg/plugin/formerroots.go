@@ -72,6 +72,13 @@ func (r *cdiRoots) add(file string) error {
 	return r.store()
 }
 
+// moved reports whether specs may be in another directory than the present one.
+func (r *cdiRoots) moved() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.all, func(root cdiRoot) bool { return root.Path != r.now.Path })
+}
+
 func (r *cdiRoots) store() error {
 	text, err := json.Marshal(r.all)
 	if err == nil {

@@ -152,11 +152,23 @@ func (s *formerServing) left(ctx context.Context, name string, reported *int) (i
 		if err != nil {
 			return 0, err
 		}
-		if len(page.Devices) > 0 || page.Continue == "" {
+		if len(page.Devices) > 0 {
 			return len(page.Devices), nil
+		}
+		if page.Continue == "" {
+			return 0, s.withdraw(ctx, name)
 		}
 		query.Continue = page.Continue
 	}
+}
+
+// withdraw deletes the Lease by which the node announced reports under the name.
+func (s *formerServing) withdraw(ctx context.Context, name string) error {
+	cfg := s.names.config(name)
+	if !cfg.Profiler.Enabled {
+		return nil
+	}
+	return newReportsCluster(cfg, s.api.Background, klog.FromContext(ctx)).Announce(ctx, false)
 }
 
 // allocatedPage is how many claims are read at once.

@@ -38,8 +38,11 @@ var _ reconcile.Node = collected{}
 // Recover also removes CDI specs from directories that are not configured any more, once they are in the one that is.
 func (c collected) Recover(ctx context.Context) error {
 	err := c.Transaction.Recover(ctx)
+	if c.roots == nil || !c.roots.moved() {
+		return err
+	}
 	records, unreadable := c.Records()
-	if unreadable != nil || c.roots == nil {
+	if unreadable != nil {
 		return err // which has that, too
 	}
 	return errors.Join(err, c.roots.sweep(records, c.specs))
