@@ -155,6 +155,7 @@ func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 		}
 	}
 	for _, stage := range []func() error{
+		func() error { return s.nvidiaShares(plan, rc) },
 		func() error { return s.oneShare(plan, rc, layout) },
 		func() error { return plan.oneDaemon(options) },
 		func() error { return plan.exclusive(s.Driver) },

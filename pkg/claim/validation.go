@@ -191,6 +191,9 @@ func (v Validator) refusesRequest(r asked, configs []resourceapi.DeviceClaimConf
 			return err
 		}
 	}
+	if err := v.refusesShares(r); err != nil {
+		return err
+	}
 	if r.admin {
 		return nil
 	}
