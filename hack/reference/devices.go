@@ -29,6 +29,7 @@ var attributeMeanings = []meaning{
 	{publish.AttrProductName, "product name that NVML returns"},
 	{publish.AttrBrand, "brand that NVML returns"},
 	{publish.AttrArchitecture, "architecture of the GPU"},
+	{publish.AttrAddressingMode, "how the GPU reaches memory of the system: `None`, `HMM` or `ATS`; `unknown` where the driver does not report it"},
 	{publish.AttrCUDAComputeCapability, "CUDA compute capability, as a semantic version"},
 	{publish.AttrDriverVersion, "version of the NVIDIA driver, as a semantic version"},
 	{publish.AttrCUDADriverVersion, "latest CUDA version that the driver supports, as a semantic version"},

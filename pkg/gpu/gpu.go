@@ -78,6 +78,8 @@ type Product struct {
 	Brand string
 	// Architecture is the family: "Turing", "Ampere", "Ada Lovelace", "Hopper", "Blackwell".
 	Architecture string
+	// AddressingMode is how the GPU reaches memory of the system: "None", "HMM" or "ATS"; empty where the driver does not report it.
+	AddressingMode string
 	// ComputeCapability is CUDA's "<major>.<minor>".
 	ComputeCapability string
 	// MIGCapable reports whether the board can be partitioned.

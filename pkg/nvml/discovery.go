@@ -131,7 +131,7 @@ func (s *Session) read(ctx context.Context, index int) (board, error) {
 	q := query{
 		ctx: ctx, session: s, on: library.GPUAt(index), device: b.device, limit: s.opts.Deadline, incomplete: &b.incomplete,
 	}
-	for _, part := range []func(query, *gpu.GPU) error{readIdentity, readProduct, readCapacity} {
+	for _, part := range []func(query, *gpu.GPU) error{readIdentity, readProduct, readAddressing, readCapacity} {
 		if err := part(q, &b.facts); err != nil {
 			return b, err
 		}

@@ -152,6 +152,7 @@ type fakeGPU struct {
 	name         string
 	brand        nvml.BrandType
 	architecture nvml.DeviceArchitecture
+	addressing   nvml.DeviceAddressingModeType
 	capability   computeCapability
 	cores        int
 	mig          bool
@@ -227,6 +228,10 @@ func (g *fakeGPU) GetBrand() (nvml.BrandType, nvml.Return) {
 
 func (g *fakeGPU) GetArchitecture() (nvml.DeviceArchitecture, nvml.Return) {
 	return g.architecture, g.call("nvmlDeviceGetArchitecture")
+}
+
+func (g *fakeGPU) GetAddressingMode() (nvml.DeviceAddressingMode, nvml.Return) {
+	return nvml.DeviceAddressingMode{Value: uint32(g.addressing)}, g.call("nvmlDeviceGetAddressingMode")
 }
 
 func (g *fakeGPU) GetCudaComputeCapability() (int, int, nvml.Return) {

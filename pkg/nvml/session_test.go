@@ -37,7 +37,7 @@ func TestGPUs_DifferentModels_Described(t *testing.T) {
 		{
 			UUID: "GPU-00000000-0000", Index: 0, Minor: 10, PCI: gpu.PCI{BusID: "0000:3b:00.0", NUMANode: -1},
 			Product: gpu.Product{
-				Name: "NVIDIA H100 80GB HBM3", Brand: "Nvidia", Architecture: "Hopper", ComputeCapability: "9.0", MIGCapable: true,
+				Name: "NVIDIA H100 80GB HBM3", Brand: "Nvidia", Architecture: "Hopper", AddressingMode: "None", ComputeCapability: "9.0", MIGCapable: true,
 			},
 			Capacity: gpu.Capacity{
 				MemoryBytes: 81559 << 20, Multiprocessors: 132, CopyEngines: 8, Decoders: 7, JPEGEngines: 7, OFAEngines: 1,
@@ -51,7 +51,7 @@ func TestGPUs_DifferentModels_Described(t *testing.T) {
 		},
 		{
 			UUID: "GPU-00000001-0000", Index: 1, Minor: 11, PCI: gpu.PCI{BusID: "0000:3c:00.0", NUMANode: -1},
-			Product:  gpu.Product{Name: "Tesla T4", Brand: "Tesla", Architecture: "Turing", ComputeCapability: "7.5"},
+			Product:  gpu.Product{Name: "Tesla T4", Brand: "Tesla", Architecture: "Turing", AddressingMode: "None", ComputeCapability: "7.5"},
 			Capacity: gpu.Capacity{MemoryBytes: 81559 << 20, Multiprocessors: 40},
 		},
 	}
@@ -74,12 +74,25 @@ func TestGPUs_SecondInspection_OnlyWhatCanChange(t *testing.T) {
 	assert.Equal(t, map[string]int{"nvmlDeviceGetCount_v2": 1, "nvmlDeviceGetPerformanceState": 3, "nvmlDeviceGetMigMode": 2}, d.calls)
 }
 
+func TestGPUs_AddressingMode_AsNVIDIAsDriverNamesIt(t *testing.T) {
+	t.Parallel()
+	for mode, want := range map[nvml.DeviceAddressingModeType]string{
+		nvml.DEVICE_ADDRESSING_MODE_NONE: "None", nvml.DEVICE_ADDRESSING_MODE_HMM: "HMM", nvml.DEVICE_ADDRESSING_MODE_ATS: "ATS", 7: "",
+	} {
+		d := newFakeDriver(1)
+		d.gpus[0].addressing = mode
+		gpus, _, err := openFake(t, d).GPUs(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, want, gpus[0].Product.AddressingMode)
+	}
+}
+
 func TestSymbols_Absent_NotCalled(t *testing.T) {
 	t.Parallel()
 	d := newFakeDriver(1)
 	for _, symbol := range []string{
 		"nvmlDeviceGetArchitecture", "nvmlDeviceGetMigMode", "nvmlDeviceGetGpuInstanceProfileInfo", "nvmlDeviceGetNumGpuCores",
-		getMemoryLimits, setMemoryLimits,
+		getMemoryLimits, setMemoryLimits, "nvmlDeviceGetAddressingMode",
 	} {
 		d.absent[symbol] = true
 	}
@@ -90,6 +103,7 @@ func TestSymbols_Absent_NotCalled(t *testing.T) {
 	assert.Equal(t, "Hopper", gpus[0].Product.Architecture, "by the compute capability")
 	assert.Equal(t, gpu.Capacity{MemoryBytes: 81559 << 20}, gpus[0].Capacity)
 	assert.False(t, gpus[0].Product.MIGCapable)
+	assert.Empty(t, gpus[0].Product.AddressingMode)
 
 	d = newFakeDriver(1)
 	d.absent["nvmlDeviceGetMinorNumber"] = true

@@ -19,6 +19,7 @@ const (
 	AttrProductName           = "productName"
 	AttrBrand                 = "brand"
 	AttrArchitecture          = "architecture"
+	AttrAddressingMode        = "addressingMode"
 	AttrCUDAComputeCapability = "cudaComputeCapability"
 	AttrDriverVersion         = "driverVersion"
 	AttrCUDADriverVersion     = "cudaDriverVersion"
@@ -63,6 +64,7 @@ func common(d gpu.Device, driver gpu.Driver) Attributes {
 		AttrProductName:           text(g.Product.Name),
 		AttrBrand:                 text(g.Product.Brand),
 		AttrArchitecture:          text(g.Product.Architecture),
+		AttrAddressingMode:        text(g.Product.AddressingMode),
 		AttrCUDAComputeCapability: version(g.Product.ComputeCapability),
 		AttrDriverVersion:         version(driver.Version),
 		AttrCUDADriverVersion:     version(driver.CUDAVersion),

@@ -20,7 +20,7 @@ import (
 
 var (
 	ownKeys = []resourceapi.QualifiedName{
-		"type", "uuid", "parentUUID", "index", "minor", "productName", "brand", "architecture", "cudaComputeCapability",
+		"type", "uuid", "parentUUID", "index", "minor", "productName", "brand", "architecture", "addressingMode", "cudaComputeCapability",
 		"driverVersion", "cudaDriverVersion", "profile", "shareName", "replicas", "memoryEnforcement",
 	}
 	// dynamicMIGKeys are those of a MIG device that is made for a claim.

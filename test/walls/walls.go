@@ -149,7 +149,7 @@ var walls = []wall{
 		because: "the node API asks a store through a port, and knows neither claims nor the API server",
 	},
 	{
-		name: "hook", of: []string{"pkg/hook", "pkg/hook/*", "cmd/prism-hook"}, ours: []string{"pkg/hook", "pkg/hook/protocol", "pkg/pattern"},
+		name: "hook", of: []string{"pkg/hook", "pkg/hook/*", "cmd/prism-hook"}, ours: []string{"api/perl", "pkg/hook", "pkg/hook/protocol", "pkg/pattern"},
 		named:   []string{"net/http", "os/exec", "k8s.io", "tags.cncf.io", "github.com/spf13"},
 		because: "the runtime starts the hook for every container that needs it: it is small and starts quickly",
 	},

@@ -195,6 +195,7 @@ var needs = map[string]string{
 	"nvmlDeviceGetMigMode":                "driver 450 or later",
 	"nvmlDeviceGetGpuInstanceProfileInfo": "driver 450 or later",
 	"nvmlDeviceGetNumGpuCores":            "driver 510 or later",
+	"nvmlDeviceGetAddressingMode":         "a later driver",
 	"nvmlDeviceGetMemoryLimits_v1":        "driver 615 or later",
 	"nvmlDeviceSetMemoryLimits_v1":        "driver 615 or later",
 }
