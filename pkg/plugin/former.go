@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"sync"
 
 	"k8s.io/klog/v2"
@@ -181,7 +183,8 @@ func keepFile(d disk.Files, from, to string) error {
 // remove removes what is left of a name without claims.
 func (f *formerNames) remove(name string) error {
 	dir := f.config(name).PluginDir()
-	if err := f.adapters.Disk.RemoveDir(dir); err != nil {
+	err := removeRegistrations(f.adapters.Disk, f.cfg.Paths.KubeletRegistrar, name)
+	if err = errors.Join(err, f.adapters.Disk.RemoveDir(dir)); err != nil {
 		return fmt.Errorf("removing the directory of driver %s: %w", name, err)
 	}
 	f.state.Records.Disown(dir)
@@ -191,6 +194,23 @@ func (f *formerNames) remove(name string) error {
 	f.held[name]()
 	delete(f.held, name)
 	return nil
+}
+
+// podUID is what registration sockets have after the name of the driver.
+var podUID = regexp.MustCompile(`^-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
+// removeRegistrations removes the registration sockets of a driver that processes left which were killed. Those of a driver whose name only
+// begins alike stay.
+func removeRegistrations(d disk.Files, dir, name string) error {
+	files, err := d.List(dir)
+	for _, file := range files {
+		uid, isOne := strings.CutPrefix(file, name)
+		uid, isSocket := strings.CutSuffix(uid, "-reg.sock")
+		if isOne && isSocket && (uid == "" || podUID.MatchString(uid)) {
+			err = errors.Join(err, d.Remove(filepath.Join(dir, file)))
+		}
+	}
+	return err
 }
 
 // close lets other processes take over what is left.

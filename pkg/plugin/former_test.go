@@ -122,6 +122,11 @@ func TestRun_DriverRenamed_OldNameServedUntilUnprepared(t *testing.T) {
 	assert.FileExists(t, n.before("claims/"+string(old.UID)+".json"))
 	assert.FileExists(t, n.specBefore(old))
 
+	left := filepath.Join(n.cfg.Paths.KubeletRegistrar, nameBefore+"-0f7a1d52-6c1e-4f43-9a55-0d6a1f0c7a11-reg.sock") // of a process that was killed
+	alike := filepath.Join(n.cfg.Paths.KubeletRegistrar, nameBefore+"-nic-0f7a1d52-6c1e-4f43-9a55-0d6a1f0c7a11-reg.sock")
+	for _, path := range []string{left, alike} {
+		require.NoError(t, os.WriteFile(path, nil, 0o600))
+	}
 	_, err = kubelet.NodeUnprepareResources(t.Context(), &drapb.NodeUnprepareResourcesRequest{Claims: called(old)})
 	require.NoError(t, err)
 	eventually(t, func() bool {
@@ -134,7 +139,7 @@ func TestRun_DriverRenamed_OldNameServedUntilUnprepared(t *testing.T) {
 	assert.Empty(t, leases.Items)
 	registrations, err := filepath.Glob(filepath.Join(n.cfg.Paths.KubeletRegistrar, nameBefore+"*"))
 	require.NoError(t, err)
-	assert.Empty(t, registrations)
+	assert.Equal(t, []string{alike}, registrations)
 	require.NoError(t, prepared(t.Context(), p, same))
 	eventually(t, func() bool { return len(n.slices.published()[n.device(0)].Taints) == 0 }, "the GPU is free")
 	var written []string
