@@ -65,8 +65,10 @@ type Sampling struct {
 	Sets Names `json:"sets"`
 }
 
-// ExporterPages are the pages with dcgm-exporter's names.
+// ExporterPages are what pages have besides what is sampled.
 type ExporterPages struct {
+	// PodUID adds the UID of the pod, as label pod_uid, to prism_gpu_allocation_info and to series with dcgm-exporter's names.
+	PodUID bool `json:"podUID,omitempty"`
 	// Counters is a file of dcgm-exporter's counters, or the directory of a ConfigMap that has it; empty: its default counters.
 	Counters string `json:"counters,omitempty"`
 }
@@ -151,6 +153,7 @@ func (e *Exporter) flags() *pflag.FlagSet {
 	f.Var(&e.Sampling.Sets, "sets", "sets of metrics that every GPU has: "+strings.Join(metricSets, ", "))
 	f.StringVar(&e.Pages.Counters, "counters", e.Pages.Counters, "file of dcgm-exporter's counters for /metrics/dcgm, or directory of a ConfigMap with it; "+
 		"empty: its default counters")
+	f.BoolVar(&e.Pages.PodUID, "pod-uid", e.Pages.PodUID, "add the UID of the pod, as label pod_uid, to prism_gpu_allocation_info and to /metrics/dcgm")
 	f.StringVar(&e.OTLPEndpoint, "otlp-endpoint", e.OTLPEndpoint, "URL that metrics are sent to with OTLP over HTTP; empty: none are sent")
 	f.StringVar(&e.Serving.HTTPEndpoint, "http-endpoint", e.Serving.HTTPEndpoint, "address of /metrics, /metrics/dcgm, /healthz and /readyz")
 	f.StringVar(&e.WebConfigFile, "web-config-file", e.WebConfigFile, "file with TLS certificate and users of the HTTP endpoint, as of Prometheus's exporter toolkit")

@@ -108,6 +108,9 @@ func (j *Joined) dcgmLabels(b *board, d *device, pod Container, chosen *Selectio
 	}
 	to = appendLabel(to, "namespace", pod.Namespace)
 	to = appendLabel(to, "pod", pod.Pod)
+	if j.exporter.PodUID {
+		to = appendLabel(to, "pod_uid", pod.PodUID)
+	}
 	return appendLabel(to, "container", pod.Name)
 }
 

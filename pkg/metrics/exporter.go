@@ -10,6 +10,8 @@ import (
 type Exporter struct {
 	// Version is the program's; Node is the name of the node, which the pages have as host name.
 	Version, Node string
+	// PodUID: series that name a pod for what it has have its UID too.
+	PodUID bool
 	// Sources are what values and names are read from, sorted by name.
 	Sources []SourceState
 	// Problems are the lines of the CSV that are left out.

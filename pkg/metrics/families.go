@@ -38,7 +38,7 @@ var (
 	}}
 	familyAllocation = Family{
 		"prism_gpu_allocation_info", "Which container has the device by which claim, as labels of the constant 1.", "", Gauge,
-		append(ofContainer[:5:5], "claim", "request", "pool", "device", "share_id", "type", "claim_label_*"),
+		append(ofContainer[:5:5], "claim", "request", "pool", "device", "share_id", "type", "claim_label_*", "pod_uid"),
 	}
 	familyForeign = Family{
 		"prism_gpu_foreign_processes", "Processes on the GPU that belong to no container that has it.", "", Gauge, ofGPU,

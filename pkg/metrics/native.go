@@ -20,7 +20,7 @@ func (j *Joined) AppendNative(to []byte, openMetrics bool) []byte {
 	p.xids(j.boards)
 	p.shares(j.boards)
 	p.migs(j.boards)
-	p.allocations(j.allocations)
+	p.allocations(j.allocations, j.exporter.PodUID)
 	p.containers(j.boards, "")
 	p.exporter(j)
 	if openMetrics {
@@ -156,18 +156,21 @@ func (p *page) migs(boards []*board) {
 	}
 }
 
-// allocations writes which container has which device.
-func (p *page) allocations(list []*Allocation) {
+// allocations writes which container has which device, with the UID of its pod where that is wanted.
+func (p *page) allocations(list []*Allocation, podUID bool) {
 	p.begin(&familyAllocation)
 	seen := map[string]bool{}
 	for _, a := range list {
-		more := a.labels()
+		claim := a.labels()
 		containers := a.Containers
 		if len(containers) == 0 {
 			containers = []Container{{Namespace: a.Namespace}}
 		}
 		for _, c := range containers {
-			of := containerLabels(c, a.GPU, a.MIG)
+			of, more := containerLabels(c, a.GPU, a.MIG), claim
+			if podUID {
+				more = appendLabel(slices.Clone(claim), "pod_uid", c.PodUID)
+			}
 			if series := string(of) + string(more); !seen[series] {
 				seen[series] = true
 				p.sample(1, of, more)

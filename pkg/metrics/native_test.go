@@ -147,6 +147,24 @@ func TestNative_NoContainerYet_PodLabelsAreWrittenEmpty(t *testing.T) {
 	assert.Contains(t, page, `prism_gpu_allocation_info{namespace="team",pod="",container="",`)
 }
 
+// TestPages_PodUID_OnlyIfWanted: one pod after another of the same name has series of its own then.
+func TestPages_PodUID_OnlyIfWanted(t *testing.T) {
+	g, list := timeSliced()
+	list = list[:1]
+	snapshot := &metrics.Snapshot{GPUs: []*metrics.GPU{g}}
+	for wanted, want := range map[bool]string{false: "", true: "one-uid"} {
+		j := metrics.Join(snapshot, &metrics.Allocations{List: list}, metrics.Exporter{PodUID: wanted})
+		info := samples(native(t, j), "prism_gpu_allocation_info", "pod", "one")
+		require.Len(t, info, 1)
+		assert.Equal(t, want, labelOf(info[0], "pod_uid"))
+		dcgm := samples(parsed(t, j.AppendDCGM(nil, nil)), "DCGM_FI_DEV_GPU_UTIL", "pod", "one")
+		require.Len(t, dcgm, 1)
+		assert.Equal(t, want, labelOf(dcgm[0], "pod_uid"))
+		assert.Equal(t, wanted, strings.Contains(string(j.AppendDCGM(nil, nil)), "pod_uid"))
+		assert.Equal(t, wanted, strings.Contains(string(j.AppendNative(nil, false)), "pod_uid"))
+	}
+}
+
 func TestNative_TenantsTexts_EscapedAndBounded(t *testing.T) {
 	long := strings.Repeat("é", 4096)
 	g, list := timeSliced(process(1, "one/main", gib, 0.5), process(2, "one/main", gib, 0.5))
