@@ -128,6 +128,9 @@ func (f *fakeLibrary) GPUs(context.Context) ([]metrics.Identity, []gpu.Fault, er
 func (f *fakeLibrary) at(id gpu.UUID) (*fakeGPU, error) {
 	f.mu.Lock()
 	g, open := f.gpus[id], f.open
+	if g == nil { // it is listed no more, and is sampled until the session is renewed
+		g = &fakeGPU{err: gpu.ErrLost}
+	}
 	hang, err, pause := g.hang, g.err, g.pause+g.calls
 	g.pause = 0
 	if f.opened < g.lostUntil {
