@@ -29,12 +29,17 @@ type Plugin struct {
 	serving  *serving
 	leader   *leader
 	profiles *profiling
-	// following writes the statuses of claims whose profiles have changed.
-	following func(ctx context.Context) error
-	// refused reports a container of a prepared claim that prism-hook has failed.
-	refused func(r *checkpoint.Record, device, why string)
+	preparedReports
 	// former serves the kubelet under earlier driver names.
 	former *formerServing
+}
+
+// preparedReports change the statuses of prepared claims.
+type preparedReports struct {
+	// following writes those of claims whose profiles have changed, until the context ends.
+	following func(ctx context.Context) error
+	// refused reports a container that prism-hook has failed.
+	refused func(r *checkpoint.Record, device, why string)
 }
 
 // Build builds everything and serves nothing. It opens the node's files and inspects the driver once; a driver that does not answer is an
@@ -78,22 +83,28 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	metrics := newMetrics(a.Version, cfg, machine, layout, tx, core.Intervals, damaged)
 	serving := newServing(cfg, machine, layout, api, driverPorts{tx, followed, metrics, calls})
 	return &Plugin{
-		Core: core, layout: layout, statuses: statuses, profiles: profiles, serving: serving, following: following,
-		refused: reports.ContainerRefused,
-		former:  &formerServing{names: machine.State.former, api: api, ports: driverPorts{tx, followed, metrics, calls}, bootID: machine.State.BootID},
+		Core: core, layout: layout, statuses: statuses, profiles: profiles, serving: serving,
+		preparedReports: preparedReports{following: following, refused: reports.ContainerRefused},
+		former:          &formerServing{names: machine.State.former, api: api, ports: driverPorts{tx, followed, metrics, calls}, bootID: machine.State.BootID},
 		leader: &leader{
 			locks: machine.State.Locks, othersEnded: machine.State.former.othersEnded, layout: layout, intervals: core.Intervals, mps: core.MPS, reconciler: newReconciler(cfg, machine.State, api, tx, metrics),
-			profiles: func(ctx context.Context) {
-				keepReports(ctx, machine, newReportsCluster(cfg, api.Background, klog.FromContext(ctx)))
-			}, registered: serving.registered,
-			injection: func(ctx context.Context) {
-				machine.hook.injected.run(ctx, injectionReports{
-					events: api.Events, records: machine.Kept, changed: followed.Prepared,
-					uses: podresources.Client{Socket: cfg.Paths.KubeletPodResources, CDIKind: cdi.Kind(cfg.DriverName)}.Containers,
-				})
-			},
+			registered: serving.registered, nodeReports: newNodeReports(cfg, machine, api, followed.Prepared),
 		},
 	}, nil
+}
+
+func newNodeReports(cfg *config.Plugin, machine *Machine, api API, changed func(r *checkpoint.Record)) nodeReports {
+	return nodeReports{
+		profiles: func(ctx context.Context) {
+			keepReports(ctx, machine, newReportsCluster(cfg, api.Background, klog.FromContext(ctx)))
+		},
+		injection: func(ctx context.Context) {
+			machine.hook.injected.run(ctx, injectionReports{
+				events: api.Events, records: machine.Kept, changed: changed,
+				uses: podresources.Client{Socket: cfg.Paths.KubeletPodResources, CDIKind: cdi.Kind(cfg.DriverName)}.Containers,
+			})
+		},
+	}
 }
 
 // retrying reports why a claim waits: in its status, and in the log with what the status must not say about other claims.

@@ -64,12 +64,17 @@ type leader struct {
 	intervals   *timeslice.Reconciler
 	mps         *mps.Reconciler
 	reconciler  *reconcile.Reconciler
-	// profiles stores the reports of processes until the context ends.
-	profiles func(ctx context.Context)
-	// injection finds out whether containers get their devices until the context ends.
-	injection func(ctx context.Context)
+	nodeReports
 	// registered is closed once the kubelet has registered this plugin.
 	registered <-chan struct{}
+}
+
+// nodeReports run until the context ends.
+type nodeReports struct {
+	// profiles stores the reports of processes.
+	profiles func(ctx context.Context)
+	// injection finds out whether containers get their devices.
+	injection func(ctx context.Context)
 }
 
 // registrationLimit is how long devices are not published for want of the kubelet, which registers a plugin within about a second of its
