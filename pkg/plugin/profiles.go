@@ -67,7 +67,7 @@ func openProfiles(ctx context.Context, cfg *config.Plugin, a Adapters, hook *hoo
 	if err := a.Disk.MakeDir(cfg.ProfilesDir(), 0o755); err != nil {
 		return nil, fmt.Errorf("making the directory of profiles %s: %w", cfg.ProfilesDir(), err)
 	}
-	return p, p.openStore(a)
+	return p, openStore(p, a)
 }
 
 // openLeft opens the reports of a node whose processes are not profiled any more: they end with their retention or with their namespace. It
@@ -80,10 +80,10 @@ func openLeft(ctx context.Context, cfg *config.Plugin, a Adapters) (*profiles, e
 		return nil, fmt.Errorf("reading the profiles of the node: %w", err)
 	}
 	p := &profiles{cfg: cfg, logger: klog.FromContext(ctx)}
-	return p, p.openStore(a)
+	return p, openStore(p, a)
 }
 
-func (p *profiles) openStore(a Adapters) (err error) {
+func openStore(p *profiles, a Adapters) (err error) {
 	incomplete := newIncompleteLog(p.logger)
 	p.store, err = store.Open(store.Options{
 		Dir: p.cfg.ProfilesDir(), Files: a.Disk, Now: a.Now, NodeBytes: p.cfg.Profiler.NodeBytes.Value(), Imports: p.cfg.Profiler.Enabled, Follow: true,
