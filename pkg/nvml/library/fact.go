@@ -63,6 +63,7 @@ var Facts = []Fact{
 	},
 	{"nvmlDeviceGetBrand", Optional, "`brand` is `Unknown`", "none known; NVML has `BRAND_UNKNOWN` for boards that are newer than the driver"},
 	{"nvmlDeviceGetArchitecture", Optional, "`architecture` follows from the compute capability", "drivers before 450; boards newer than the driver"},
+	{"nvmlDeviceGetAddressingMode", Optional, "`addressingMode` is `unknown`", "drivers before 575"},
 	{"nvmlDeviceGetNumGpuCores", Optional, "`multiprocessors` are those of the largest MIG profile, or are not published", "drivers before 510"},
 	{
 		"nvmlDeviceGetMigMode", Decides, "with `NOT_SUPPORTED` the GPU has no MIG; with any other error it is not advertised, as it may be partitioned",
