@@ -14,7 +14,7 @@ var Tests = []Test{
 	{"TestTimeSliceMetrics_TwoPods_EachItsOwn", node, core, []string{"metrics", "time-slicing"}},
 	{"TestPrometheus_Monitors_ScrapeTheSame", node, core, []string{"metrics"}},
 	{"TestExporter_XIDInjected_AlertFiresOnce", node, core, []string{"metrics"}},
-	{"TestExporter_TenantMakesListLong_PodsNamed", node, first, []string{"metrics"}},
+	{"TestExporter_TenantMakesListLong_PodsNamed", node, second, []string{"metrics"}},
 	{"TestExporter_Killed_SameNames", node, third, []string{"metrics"}},
 	{"TestFirstInstall_ResourceLimits_PodRuns", node, core, []string{"extended-resources"}},
 	{"TestWholeUserNamespace", node, core, []string{"claims"}},
