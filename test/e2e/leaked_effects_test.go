@@ -29,7 +29,7 @@ func TestLeakedEffects_Removed(t *testing.T) {
 	claim := ns.claimOf(ns.pod("whole-gpu"), "gpu")
 	owned, err := ns.keptFor(string(claim.UID), ns.name)
 	require.NoError(t, err)
-	require.Len(t, owned, 2, "record and CDI spec")
+	require.Len(t, owned, claimFiles)
 
 	socket := filepath.Join(filepath.Dir(ns.variable("PRISM_NODE_0_KUBELET_PLUGINS")), "pod-resources/kubelet.sock")
 	uses, err := podresources.Client{Socket: socket, CDIKind: cdi.Kind(driverName)}.Containers(t.Context())

@@ -115,6 +115,10 @@ func (c *cluster) kept() ([]string, error) {
 	return files, nil
 }
 
+// claimFiles is how many files and folders the node keeps for a prepared claim with one request: its record, its CDI spec, and its device metadata with
+// the CDI spec that mounts them.
+const claimFiles = 4
+
 // keptFor lists what the node keeps for one claim.
 func (c *cluster) keptFor(uid, namespace string) ([]string, error) {
 	files, err := c.kept()

@@ -34,7 +34,7 @@ func TestWholeAPIServerDown(t *testing.T) {
 		t.Logf("the first claim was gone from the node %.1f s after its container", time.Since(start).Seconds())
 		files, err := ns.keptFor(secondUID, ns.name)
 		require.NoError(t, err)
-		assert.Len(t, files, 2, "record and CDI spec of the pod that runs")
+		assert.Len(t, files, claimFiles, "of the pod that runs")
 
 		ns.must(t, ns.onNode("kill", "-KILL", pids[1], pids[2])...)
 		start = time.Now()

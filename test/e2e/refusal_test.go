@@ -71,7 +71,9 @@ func TestWholeDeviceNodeMissing(t *testing.T) {
 	}
 
 	created := time.Now()
-	ns.create(workload{name: "allocated", ref: "gpu", named: true, request: request{class: gpuClass}})
+	ns.create(workload{name: "allocated", ref: "gpu", named: true, request: request{
+		class: gpuClass, selectors: []string{fmt.Sprintf("device.attributes[%q].index == 5", driverName)}, // the scheduler waits
+	}})
 	ns.allocate("allocated", device)
 	eventually(t, startLimit, func() error { return ns.assigned("allocated") })
 	pod := ns.pod("allocated")

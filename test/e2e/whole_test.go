@@ -87,7 +87,7 @@ func TestWholeSharedByPods(t *testing.T) {
 	uid := string(ns.claim("shared-gpu").UID)
 	files, err := ns.keptFor(uid, ns.name)
 	require.NoError(t, err)
-	assert.Len(t, files, 2, "record and CDI spec while the second pod runs")
+	assert.Len(t, files, claimFiles, "while the second pod runs")
 
 	ns.delete("pod", "second")
 	ns.checkNothingKept()
