@@ -84,6 +84,11 @@ func TestWholeCDIRootChanged(t *testing.T) {
 		_, err := ns.run("", ns.onNode("test", "!", "-e", "/etc/cdi/"+spec)...)
 		return err
 	})
+	// The files that mount device metadata stay where they were, and are removed in the next round.
+	eventually(t, startLimit, func() error {
+		_, err := ns.run("", ns.onNode("sh", "-c", "! ls /var/run/cdi | grep "+uid)...)
+		return err
+	})
 	ns.apply("whole-gpu/pod.yaml")
 	ns.sees("whole-gpu", "main", ns.grantedTo(ns.ready("whole-gpu"), "gpu")...)
 	ns.delete("pod", "whole-gpu")
