@@ -122,7 +122,12 @@ func (b *SpecBuilder) control(devRoot string) (nodes []Node, err error) {
 		}
 		nodes = append(nodes, node)
 	}
-	for _, path := range optionalNodes {
+	return b.addPresent(nodes, devRoot, optionalNodes)
+}
+
+// addPresent adds those of the device nodes that are there.
+func (b *SpecBuilder) addPresent(nodes []Node, devRoot string, paths []string) ([]Node, error) {
+	for _, path := range paths {
 		node, err := b.node(devRoot, path)
 		if errors.Is(err, gpu.ErrNotFound) {
 			continue
@@ -221,17 +226,7 @@ func (b *SpecBuilder) ofGPU(devRoot string, g *gpu.GPU, graphics bool) ([]Node, 
 	if err != nil {
 		return nil, err
 	}
-	for _, path := range paths {
-		node, err := b.node(devRoot, path)
-		if errors.Is(err, gpu.ErrNotFound) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		nodes = append(nodes, node)
-	}
-	return nodes, nil
+	return b.addPresent(nodes, devRoot, paths)
 }
 
 // node finds the device node on the host. Of a driver with a dev/ of its own it is that of the host's /dev where both are the same device: runc

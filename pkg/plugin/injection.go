@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -230,7 +231,9 @@ func (i *injection) startedWithout(ctx context.Context, start string, reports in
 		return false, err
 	}
 	checked := 0
-	for _, use := range containers.Uses {
+	// The order changes, so that the containers of one namespace that do not start are not all that is asked for.
+	for _, n := range rand.Perm(len(containers.Uses)) { //nolint:gosec // an order, no secret
+		use := containers.Uses[n]
 		at := slices.IndexFunc(use.CDIDevices, func(device string) bool { return !written[device].IsZero() })
 		if at < 0 || checked == maxChecked {
 			continue
