@@ -38,6 +38,11 @@ var previewStandIns = []StandIn{
 			"pkg/client/informers", "pkg/client/listers",
 		},
 		LeftOut: []string{"conversion.go", "zz_generated.conversion.go"},
+		// What other files use of those that are left out.
+		Files: map[string]string{
+			"pkg/apis/apiextensions/v1/null.go":      "package v1\n" + nullLiteral,
+			"pkg/apis/apiextensions/v1beta1/null.go": "package v1beta1\n" + nullLiteral,
+		},
 		Imports: [][2]string{
 			{"k8s.io/apiextensions-apiserver/pkg/", "k8s.io/apiextensions-api/pkg/"},
 			{"sigs.k8s.io/structured-merge-diff/v6/", "sigs.k8s.io/structured-merge-diff/v7/"},
@@ -47,6 +52,8 @@ var previewStandIns = []StandIn{
 	{Module: "k8s.io/ktesting"},
 	{Module: "sigs.k8s.io/iptables-wrappers", Files: map[string]string{"pkg/iptables/iptables.go": noIPTables}},
 }
+
+const nullLiteral = "\nvar nullLiteral = []byte(`null`)\n"
 
 // noIPTables has what the kubelet names, and finds no iptables on the system: the kubelet then makes no rules, which are for other components.
 // The nodes of a cluster here have none.
