@@ -58,6 +58,10 @@ func TestChartSchema_InvalidValue_RefusedByName(t *testing.T) {
 		"mps.updateStrategy.type=OnDelete":  "at '/mps': additional properties 'updateStrategy' not allowed",
 		"mps.resources=null":                "missing property 'resources'",
 
+		"exporter.podLabelKeys={a/b/c}":                             "at '/exporter/podLabelKeys/0': 'a/b/c' does not match pattern",
+		"exporter.podLabelKeys={app,app}":                           "at '/exporter/podLabelKeys': items at 0 and 1 are equal",
+		"exporter.podLabelKeys={a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q}": "at '/exporter/podLabelKeys': maxItems: got 17, want 16",
+
 		"controller.admission.port=8081":                             "at '/controller/admission/port': 'not' failed",
 		"controller.admission.certificate.caBundle=x,config.map.a=x": "controller.admission.certificate.caBundle is set without secretName",
 	} {

@@ -39,6 +39,8 @@ func gpuMetricsPage(string) (string, error) {
 		"- Several MIG devices in one GPU instance: the values are the instance's, so the first of them has the series.\n" +
 		"- With `perProcess` in its GPUMetricsConfig a claim has series by command: the 8 commands that use most, and `other`,\n" +
 		"  so up to 22 series for each device of a container in place of 4. After 32 names a container's further ones are `other`.\n" +
+		"- `label_*` are the labels of the pod that `exporter.podLabelKeys` of the chart names, as they were when the pod was started, in every " +
+		"series that names a pod; empty where the pod has no such label or it is not known.\n" +
 		"- A round that began before a claim was prepared, or less than a second after it, gives its containers nothing.\n" +
 		"- A GPU that has not answered for three intervals has `prism_gpu_up` 0 and no values.")
 	out.para("With `exposeInContainer` the container finds its own part of this page in `/run/prism/metrics/<claim UID>/gpu.prom`, in the text " +

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prism-gpu/prism/pkg/backoff"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/metrics"
@@ -30,6 +31,8 @@ type Options struct {
 	HostRoot string
 	// MPSDir is the directory of the MPS service's control daemons. Empty: the node has none.
 	MPSDir string
+	// PodLabels are the keys of the labels of pods that Allocations have, each once.
+	PodLabels []string
 	// ProcRoot is a /proc of the host's pid namespace, "/proc" if empty.
 	ProcRoot string
 }
@@ -52,6 +55,7 @@ type Tracker struct {
 	bootID   string
 	pods     podresources.Client
 	cri      *containers
+	labels   *podLabels
 	proc     *processes
 	mps      mpsServers
 
@@ -100,13 +104,15 @@ func newTracker(o Options, s schedule) *Tracker {
 	if o.ProcRoot == "" {
 		o.ProcRoot = "/proc"
 	}
-	report, proc := &sources{}, &processes{root: o.ProcRoot, host: filepath.Join(o.HostRoot, "proc"), seen: map[uint32]seenProcess{}}
+	report, proc := &sources{podLabels: len(o.PodLabels) > 0}, &processes{root: o.ProcRoot, host: filepath.Join(o.HostRoot, "proc"), seen: map[uint32]seenProcess{}}
+	runtime := runtimeSocket{set: o.CRISocket, hostRoot: o.HostRoot}
 	t := &Tracker{
 		paths:    paths{records: checkpoint.RecordsDir(o.Records), kubeletSocket: o.KubeletSocket},
 		schedule: s, sources: report, bootID: o.BootID,
-		pods: podresources.Client{Socket: o.KubeletSocket, CDIKind: o.CDIKind, DriverName: o.DriverName},
-		cri:  newContainers(runtimeSocket{set: o.CRISocket, hostRoot: o.HostRoot}, s, report),
-		proc: proc, mps: mpsServers{dir: o.MPSDir, proc: proc},
+		pods:   podresources.Client{Socket: o.KubeletSocket, CDIKind: o.CDIKind, DriverName: o.DriverName},
+		cri:    newContainers(runtime, s, report),
+		labels: &podLabels{keys: o.PodLabels, socket: runtime, sources: report, due: backoff.Backoff{First: s.cri, Max: s.criAway}},
+		proc:   proc, mps: mpsServers{dir: o.MPSDir, proc: proc},
 		records: newRecords(), since: map[string]time.Time{},
 	}
 	t.known.Store(&view{allocations: &metrics.Allocations{}})
@@ -146,7 +152,7 @@ func (t *Tracker) renew() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before := t.known.Load()
-	now := newView(t.records.found, t.uses.listed, t.cri.known())
+	now := newView(t.records.found, t.uses.listed, t.cri.known(), t.labels.known())
 	for i := range now.allocations.List {
 		now.allocations.List[i].Since = t.since[now.allocations.List[i].ClaimUID]
 	}

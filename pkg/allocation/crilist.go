@@ -75,15 +75,24 @@ func (l *listed) read(f grpcread.Field) error {
 
 // label reads a label, if it is one that names the container.
 func (l *listed) label(f grpcread.Field) error {
+	return readLabel(f, func(key []byte) (into *string, limit int) {
+		return map[string]*string{
+			labelNamespace: &l.name.namespace, labelPod: &l.name.pod, labelPodUID: &l.podUID, labelContainer: &l.name.container,
+		}[string(key)], grpcread.MaxText
+	})
+}
+
+// readLabel reads the value of a label into what place returns for its key, nil for a label that is not wanted. A value of more than limit bytes
+// is left out: a part of it would be another value.
+func readLabel(f grpcread.Field, place func(key []byte) (into *string, limit int)) error {
 	var into *string
+	var limit int
 	return f.Each(func(f grpcread.Field) error {
 		text, err := f.Text()
 		switch {
 		case f.Number == criLabelName:
-			into = map[string]*string{
-				labelNamespace: &l.name.namespace, labelPod: &l.name.pod, labelPodUID: &l.podUID, labelContainer: &l.name.container,
-			}[string(text)]
-		case f.Number == criLabelValue && into != nil:
+			into, limit = place(text)
+		case f.Number == criLabelValue && into != nil && len(text) <= limit:
 			*into = string(text)
 		}
 		return err

@@ -80,6 +80,15 @@ func (u *uses) names(found map[string]*checkpoint.Record) (names []name) {
 	return names
 }
 
+// without returns the names that are not among others.
+func without(names, others []name) []name {
+	among := make(map[name]bool, len(others))
+	for _, n := range others {
+		among[n] = true
+	}
+	return slices.DeleteFunc(names, func(n name) bool { return among[n] })
+}
+
 // identity is the same for a container with a claim each time that it is listed.
 func identity(use *podresources.Use) string {
 	return strings.Join(append([]string{use.Namespace, use.Pod, use.Container, use.Claim}, use.CDIDevices...), "/")
@@ -145,14 +154,20 @@ func (t *Tracker) listPods(ctx context.Context) {
 	if err == nil {
 		now := time.Now()
 		t.mu.Lock()
+		before := t.uses.names(t.records.found)
 		t.uses.take(listed, socket, now, t.schedule.restarted)
 		names := t.uses.names(t.records.found)
 		err = errors.Join(t.claimsListed(ctx, now), tooMany(listed))
 		t.mu.Unlock()
+		// A pod that is gone may have been replaced by one of its name that shares the claim.
+		t.cri.exited(without(before, names))
 		if t.cri.missing(names) {
 			t.cri.ask(ctx, nil)
 		}
 		t.renew()
+		if t.labels.read(ctx, names, t.cri.known()) {
+			t.renew()
+		}
 	}
 	t.sources.note(SourcePodResources, err)
 }

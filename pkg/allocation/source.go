@@ -31,15 +31,20 @@ const (
 	SourceCRI SourceName = "cri"
 	// SourceProc: the host's /proc.
 	SourceProc SourceName = "proc"
+	// SourcePodLabels: the container runtime's list of pods, with their labels. Only a Tracker with Options.PodLabels has it.
+	SourcePodLabels SourceName = "pod_labels"
 )
 
-var sourceNames = [...]SourceName{SourceRecords, SourcePodResources, SourceCRI, SourceProc}
+var sourceNames = [...]SourceName{SourceRecords, SourcePodResources, SourceCRI, SourceProc, SourcePodLabels}
 
 // notRead is the error of a source that was not read yet.
 const notRead = "not read yet"
 
 // sources keeps how each source was read last.
 type sources struct {
+	// podLabels: SourcePodLabels is one of them.
+	podLabels bool
+
 	mu   sync.Mutex
 	last map[SourceName]Source
 }
@@ -73,6 +78,9 @@ func (s *sources) list() []Source {
 	defer s.mu.Unlock()
 	all := make([]Source, 0, len(sourceNames))
 	for _, name := range sourceNames {
+		if name == SourcePodLabels && !s.podLabels {
+			continue
+		}
 		source, noted := s.last[name]
 		if !noted {
 			source = Source{Name: name, Error: notRead}

@@ -20,7 +20,7 @@ type view struct {
 }
 
 // newView joins the sources. The records are sorted by claim UID and their results stay in their order.
-func newView(found map[string]*checkpoint.Record, listed []podresources.Use, containers map[name]container) *view {
+func newView(found map[string]*checkpoint.Record, listed []podresources.Use, containers map[name]container, labels map[string][]string) *view {
 	v := &view{allocations: &metrics.Allocations{}, wants: map[gpu.UUID][]Want{}}
 	taken := exclusivelyPrepared(found)
 	for _, uid := range slices.Sorted(maps.Keys(found)) {
@@ -36,6 +36,7 @@ func newView(found map[string]*checkpoint.Record, listed []podresources.Use, con
 			}
 			allocation := newAllocation(record, result, uses, containers)
 			v.allocations.List = append(v.allocations.List, allocation)
+			v.label(&allocation, labels)
 			if record.State == checkpoint.Done {
 				v.want(&allocation)
 			}
@@ -49,6 +50,18 @@ func (v *view) want(a *metrics.Allocation) {
 	v.wants[a.GPU] = append(v.wants[a.GPU], Want{MIG: a.MIG, Sets: a.Options.Sets, Interval: a.Options.Interval, Claim: a.ClaimUID})
 	if a.Options.ExposeInContainer && !slices.Contains(v.exposed, a.ClaimUID) {
 		v.exposed = append(v.exposed, a.ClaimUID)
+	}
+}
+
+// label takes in the labels of the pods that have an allocation, as far as they are known.
+func (v *view) label(a *metrics.Allocation, labels map[string][]string) {
+	for _, c := range a.Containers {
+		if values := labels[c.PodUID]; values != nil {
+			if v.allocations.PodLabels == nil {
+				v.allocations.PodLabels = map[string][]string{}
+			}
+			v.allocations.PodLabels[c.PodUID] = values
+		}
 	}
 }
 

@@ -59,12 +59,14 @@ func newWorld(t *testing.T, s schedule) *world {
 	return w
 }
 
-func (w *world) newTracker(s schedule) *Tracker {
-	return newTracker(Options{
+func (w *world) newTracker(s schedule) *Tracker { return newTracker(w.options(), s) }
+
+func (w *world) options() Options {
+	return Options{
 		Records: filepath.Join(w.dir, "plugin"), BootID: boot, DriverName: driverName, CDIKind: cdiKind,
 		KubeletSocket: w.kubeletSocket(), HostRoot: w.dir, ProcRoot: filepath.Join(w.dir, "proc"),
 		MPSDir: filepath.Join(w.dir, "run", driverName, "mps"),
-	}, s)
+	}
 }
 
 func (w *world) open() {
@@ -204,13 +206,17 @@ func (w *world) serveKubelet() {
 	w.kubelet.stop = w.serve(w.kubeletSocket(), server)
 }
 
-// criServer is a container runtime with these containers.
+// criServer is a container runtime with these containers and sandboxes.
 type criServer struct {
 	cri.UnimplementedRuntimeServiceServer
 	mu         sync.Mutex
 	containers []*cri.Container
 	calls      atomic.Int64
-	stop       func()
+	sandboxes  []*cri.PodSandbox
+	// sandboxCalls counts lists of sandboxes, which get no answer while hangs is true.
+	sandboxCalls atomic.Int64
+	hangs        bool
+	stop         func()
 }
 
 func (s *criServer) ListContainers(context.Context, *cri.ListContainersRequest) (*cri.ListContainersResponse, error) {

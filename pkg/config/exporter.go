@@ -69,6 +69,8 @@ type Sampling struct {
 type ExporterPages struct {
 	// PodUID adds the UID of the pod, as label pod_uid, to prism_gpu_allocation_info and to series with dcgm-exporter's names.
 	PodUID bool `json:"podUID,omitempty"`
+	// PodLabelKeys are the keys of labels of pods; series that name a pod have their values.
+	PodLabelKeys Names `json:"podLabelKeys,omitempty"`
 	// Counters is a file of dcgm-exporter's counters, or the directory of a ConfigMap that has it; empty: its default counters.
 	Counters string `json:"counters,omitempty"`
 }
@@ -78,6 +80,9 @@ const (
 	shortestInterval = 100 * time.Millisecond
 	longestInterval  = 10 * time.Minute
 )
+
+// maxPodLabelKeys bounds ExporterPages.PodLabelKeys.
+const maxPodLabelKeys = 16
 
 // metricSets are those of the API.
 var metricSets = []string{"Basic", "Utilization", "Memory", "Power", "Clocks", "PCIe", "NVLink", "ECC", "Throttle", "Processes", "Pipelines"}
@@ -154,6 +159,7 @@ func (e *Exporter) flags() *pflag.FlagSet {
 	f.StringVar(&e.Pages.Counters, "counters", e.Pages.Counters, "file of dcgm-exporter's counters for /metrics/dcgm, or directory of a ConfigMap with it; "+
 		"empty: its default counters")
 	f.BoolVar(&e.Pages.PodUID, "pod-uid", e.Pages.PodUID, "add the UID of the pod, as label pod_uid, to prism_gpu_allocation_info and to /metrics/dcgm")
+	f.Var(&e.Pages.PodLabelKeys, "pod-label-keys", "keys of labels of pods whose values the series have that name a pod")
 	f.StringVar(&e.OTLPEndpoint, "otlp-endpoint", e.OTLPEndpoint, "URL that metrics are sent to with OTLP over HTTP; empty: none are sent")
 	f.StringVar(&e.Serving.HTTPEndpoint, "http-endpoint", e.Serving.HTTPEndpoint, "address of /metrics, /metrics/dcgm, /healthz and /readyz")
 	f.StringVar(&e.WebConfigFile, "web-config-file", e.WebConfigFile, "file with TLS certificate and users of the HTTP endpoint, as of Prometheus's exporter toolkit")
@@ -181,6 +187,7 @@ func (e *Exporter) validate() error {
 	}
 	e.validatePaths(bad)
 	e.Sampling.validate(bad)
+	e.Pages.validate(bad)
 	e.validateEndpoints(bad)
 	if e.Serving.LogVerbosity < 0 || e.Serving.LogVerbosity > 10 {
 		bad("log-verbosity", "must be between 0 and 10, got %d", e.Serving.LogVerbosity)
@@ -233,6 +240,17 @@ func (e *Exporter) validateEndpoints(bad func(flag, format string, args ...any))
 		bad("otlp-endpoint", form)
 	case at.Host == "" || (at.Scheme != "http" && at.Scheme != "https"):
 		bad("otlp-endpoint", form+", got %q", e.OTLPEndpoint)
+	}
+}
+
+func (p *ExporterPages) validate(bad func(flag, format string, args ...any)) {
+	if n := len(p.PodLabelKeys); n > maxPodLabelKeys {
+		bad("pod-label-keys", "must be at most %d keys, got %d", maxPodLabelKeys, n)
+	}
+	for _, key := range p.PodLabelKeys {
+		if len(validation.IsQualifiedName(key)) > 0 {
+			bad("pod-label-keys", "must be keys of labels such as app.kubernetes.io/name, got %q", key)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,7 +50,7 @@ func TestLoadExporter_InvalidValues_AllReported(t *testing.T) {
 	_, err := LoadExporter([]string{
 		"--driver-name=A", "--host-root=x", "--run-dir=y", "--driver-root=z", "--driver-search-dirs=/a:/b", "--cri-socket=c", "--counters=f", "--web-config-file=w", "-v=11", "--log-format=xml",
 		"--http-endpoint=9400", "--probe-endpoint=9401", "--otlp-endpoint=collector:4317", "--interval=500ms", "--min-interval=1ms", "--sets=All",
-		"--kubelet-plugins-dir=p", "--kubelet-pod-resources-socket=s",
+		"--kubelet-plugins-dir=p", "--kubelet-pod-resources-socket=s", "--pod-label-keys=app,-x,a/b/c" + strings.Repeat(",app", 14),
 	}, none)
 	require.EqualError(t, err, `--counters: must be an absolute path, got "f"
 --cri-socket: must be an absolute path of the host, got "c"
@@ -64,6 +65,9 @@ func TestLoadExporter_InvalidValues_AllReported(t *testing.T) {
 --log-verbosity: must be between 0 and 10, got 11
 --min-interval: must be between 100ms and 10m0s, got 1ms
 --otlp-endpoint: must be a URL such as http://collector:4318/v1/metrics, got "collector:4317"
+--pod-label-keys: must be at most 16 keys, got 17
+--pod-label-keys: must be keys of labels such as app.kubernetes.io/name, got "-x"
+--pod-label-keys: must be keys of labels such as app.kubernetes.io/name, got "a/b/c"
 --probe-endpoint: must be <address>:<port>, got "9401"
 --run-dir: must be an absolute path, got "y"
 --sets: unsupported value "All"; supported values: Basic, Utilization, Memory, Power, Clocks, PCIe, NVLink, ECC, Throttle, Processes, Pipelines

@@ -23,24 +23,28 @@ type Exporter struct {
 	counters   *counters
 	pages      *pages
 	joiner     metrics.Joiner
+	podLabels  []metrics.PodLabel
 
 	mu   sync.Mutex
 	last *round
 }
 
-// Build builds everything and serves nothing. An invalid web configuration is an error.
+// Build builds everything and serves nothing. An invalid web configuration is an error, and labels of pods that would have one name.
 func Build(cfg *config.Exporter, a Adapters) (*Exporter, error) {
 	if err := validateWebConfig(cfg.WebConfigFile); err != nil {
 		return nil, err
 	}
+	podLabels, err := metrics.PodLabels(cfg.Pages.PodLabelKeys)
+	if err != nil {
+		return nil, fmt.Errorf("--pod-label-keys: %w", err)
+	}
 	node := cfg.NodeName
 	if node == "" {
-		var err error
 		if node, err = os.Hostname(); err != nil {
 			return nil, fmt.Errorf("--node-name: %w", err)
 		}
 	}
-	e := &Exporter{cfg: cfg, adapters: a, node: node, counters: &counters{path: cfg.Pages.Counters, measure: a.Sampler.Measure}}
+	e := &Exporter{cfg: cfg, adapters: a, node: node, counters: &counters{path: cfg.Pages.Counters, measure: a.Sampler.Measure}, podLabels: podLabels}
 	e.pages = &pages{view: func() view { return e.now() }}
 	a.Sampler.Measure(metrics.DefaultFields()...) // until a file of counters chooses others
 	a.Allocations.OnReleasing(a.Sampler.Release)

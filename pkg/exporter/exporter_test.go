@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -267,4 +268,31 @@ func TestBuild_InvalidWebConfig_Refused(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte("tls_server_config: {cert_file: /none}\n"), 0o600))
 	_, err := Build(&config.Exporter{WebConfigFile: file}, Adapters{})
 	require.ErrorContains(t, err, "--web-config-file: "+file)
+}
+
+func TestBuild_PodLabelsOfOneName_Refused(t *testing.T) {
+	t.Parallel()
+	_, err := Build(&config.Exporter{NodeName: "n", Pages: config.ExporterPages{PodLabelKeys: config.Names{"app.name", "app-name"}}}, Adapters{})
+	require.EqualError(t, err, `--pod-label-keys: labels "app.name" and "app-name" of pods would both be label app_name of metrics: remove one of them`)
+}
+
+// TestSystem_PodLabelKeys_ReadAndShown: labels of pods are a source where some are chosen, and pages have them.
+func TestSystem_PodLabelKeys_ReadAndShown(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	boot := filepath.Join(root, "proc/sys/kernel/random/boot_id")
+	require.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(boot), 0o755), os.WriteFile(boot, []byte("boot\n"), 0o600)))
+	for _, keys := range []config.Names{nil, {"team"}} {
+		cfg := &config.Exporter{DriverName: "gpu.prism.dev", NodeName: "n", HostRoot: root, Pages: config.ExporterPages{PodLabelKeys: keys}}
+		adapters, err := System(t.Context(), cfg, "v1")
+		require.NoError(t, err)
+		e, err := Build(cfg, adapters)
+		require.NoError(t, err)
+		isSource := slices.ContainsFunc(e.self().Sources, func(s metrics.SourceState) bool { return s.Name == string(allocation.SourcePodLabels) })
+		assert.Equal(t, keys != nil, isSource)
+		require.Len(t, e.self().PodLabels, len(keys))
+		for i, key := range keys {
+			assert.Equal(t, key, e.self().PodLabels[i].Key)
+		}
+	}
 }

@@ -40,7 +40,7 @@ func (e *Exporter) sourceStates() string {
 func (e *Exporter) self() metrics.Exporter {
 	status := e.adapters.Sampler.Status()
 	self := metrics.Exporter{
-		Version: e.adapters.Version, Node: e.node, PodUID: e.cfg.Pages.PodUID, Problems: e.counters.problems(), OTLPErrors: e.otlpErrors.Load(),
+		Version: e.adapters.Version, Node: e.node, PodUID: e.cfg.Pages.PodUID, PodLabels: e.podLabels, Problems: e.counters.problems(), OTLPErrors: e.otlpErrors.Load(),
 		SessionsReopened: status.Reopened, NVMLErrors: status.Errors, SamplesDropped: status.SamplesDropped,
 		IntervalsLimited: status.IntervalsLimited, GPUsUnidentified: status.Unidentified,
 	}

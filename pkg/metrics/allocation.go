@@ -12,6 +12,9 @@ type Allocations struct {
 	Generation uint64
 	// List is sorted by claim UID and result.
 	List []Allocation
+	// PodLabels are values of the labels in Exporter.PodLabels, in their order, by the UID of the pod; empty where the pod does not have the label.
+	// A pod whose labels are not known is not in it.
+	PodLabels map[string][]string
 }
 
 // Allocation is one result of a prepared claim: a device and the containers that have it. Monitor devices and results with admin access

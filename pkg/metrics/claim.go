@@ -29,7 +29,7 @@ func (j *Joined) Claim(uid string) []byte {
 	p.gpus(shown)
 	p.xids(slices.DeleteFunc(slices.Clone(shown), func(b *board) bool { return !b.whole.ownedBy(uid) }))
 	p.migs(shown)
-	p.allocations(own, j.exporter.PodUID)
+	p.allocations(j, own)
 	p.containers(shown, uid)
 	p.begin(&familySampled)
 	for _, b := range shown {

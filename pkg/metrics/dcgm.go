@@ -91,6 +91,12 @@ func (u *dcgmUnit) value(row *dcgmRow) float64 {
 	return 0
 }
 
+// dcgmOwnLabels are those that series of the page have besides dcgmLabels and labels of pods.
+var dcgmOwnLabels = []string{
+	"gpu", "UUID", "pci_bus_id", "device", "modelName", "GPU_I_PROFILE", "GPU_I_ID", "Hostname", "hostname", "namespace", "pod", "pod_uid",
+	"container", "xid", "clock_event", "window_size_in_ms",
+}
+
 // dcgmLabels are those of dcgm-exporter. The host has the names of its older and its newer versions. The pod's labels are written empty
 // where there is none: a series without them would get the exporter's own pod when Prometheus honors its labels.
 func (j *Joined) dcgmLabels(b *board, d *device, pod Container, chosen *Selection) []byte {
@@ -111,6 +117,7 @@ func (j *Joined) dcgmLabels(b *board, d *device, pod Container, chosen *Selectio
 	if j.exporter.PodUID {
 		to = appendLabel(to, "pod_uid", pod.PodUID)
 	}
+	to = j.appendPodLabels(to, pod.PodUID, (*PodLabel).dcgmName)
 	return appendLabel(to, "container", pod.Name)
 }
 

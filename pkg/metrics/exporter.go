@@ -12,6 +12,8 @@ type Exporter struct {
 	Version, Node string
 	// PodUID: series that name a pod for what it has have its UID too.
 	PodUID bool
+	// PodLabels: series that name a pod have these labels of it too.
+	PodLabels []PodLabel
 	// Sources are what values and names are read from, sorted by name.
 	Sources []SourceState
 	// Problems are the lines of the CSV that are left out.

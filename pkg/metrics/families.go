@@ -21,8 +21,9 @@ var (
 	ofGPU       = []string{"gpu_uuid"}
 	ofMIG       = []string{"gpu_uuid", "mig_uuid"}
 	ofXID       = []string{"gpu_uuid", "xid", "gpu_instance"}
-	ofContainer = []string{"namespace", "pod", "container", "gpu_uuid", "mig_uuid"}
-	ofProcess   = append(ofContainer[:5:5], "command")
+	ofAnyone    = []string{"namespace", "pod", "container", "gpu_uuid", "mig_uuid"}
+	ofContainer = append(ofAnyone[:5:5], "label_*")
+	ofProcess   = append(ofAnyone[:5:5], "command", "label_*")
 	ofSource    = []string{"source"}
 )
 
@@ -38,7 +39,7 @@ var (
 	}}
 	familyAllocation = Family{
 		"prism_gpu_allocation_info", "Which container has the device by which claim, as labels of the constant 1.", "", Gauge,
-		append(ofContainer[:5:5], "claim", "request", "pool", "device", "share_id", "type", "claim_label_*", "pod_uid"),
+		append(ofAnyone[:5:5], "claim", "request", "pool", "device", "share_id", "type", "claim_label_*", "pod_uid", "label_*"),
 	}
 	familyForeign = Family{
 		"prism_gpu_foreign_processes", "Processes on the GPU that belong to no container that has it.", "", Gauge, ofGPU,

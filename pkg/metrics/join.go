@@ -13,6 +13,7 @@ type Joined struct {
 	exporter    Exporter
 	boards      []*board
 	allocations []*Allocation
+	podLabels   map[string][]string
 }
 
 // board is a GPU with its MIG devices and what was found out of all of them.
@@ -53,6 +54,8 @@ type holder struct {
 	// uses are by command, where the claim asks for them; labels are those of its series.
 	uses   []commandUse
 	labels []byte
+	// podLabels are further ones: the chosen labels of the pod.
+	podLabels []byte
 }
 
 // deviceKey names a device.
@@ -72,6 +75,7 @@ func (joiner *Joiner) Join(snapshot *Snapshot, allocations *Allocations, exporte
 	if allocations == nil {
 		allocations = &Allocations{}
 	}
+	j.podLabels = allocations.PodLabels
 	devices := map[deviceKey]*device{}
 	for _, g := range distinct(snapshot.GPUs) {
 		b := newBoard(g)
@@ -95,6 +99,11 @@ func (joiner *Joiner) Join(snapshot *Snapshot, allocations *Allocations, exporte
 	}
 	for _, b := range j.boards {
 		b.attribute(devices, containers)
+		for _, d := range b.all {
+			for _, h := range d.holders {
+				h.podLabels = j.appendPodLabels(nil, h.PodUID, (*PodLabel).nativeName)
+			}
+		}
 	}
 	joiner.split(j.boards, j.allocations)
 	return j

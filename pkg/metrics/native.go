@@ -20,7 +20,7 @@ func (j *Joined) AppendNative(to []byte, openMetrics bool) []byte {
 	p.xids(j.boards)
 	p.shares(j.boards)
 	p.migs(j.boards)
-	p.allocations(j.allocations, j.exporter.PodUID)
+	p.allocations(j, j.allocations)
 	p.containers(j.boards, "")
 	p.exporter(j)
 	if openMetrics {
@@ -156,8 +156,8 @@ func (p *page) migs(boards []*board) {
 	}
 }
 
-// allocations writes which container has which device, with the UID of its pod where that is wanted.
-func (p *page) allocations(list []*Allocation, podUID bool) {
+// allocations writes which container has which device, with the UID and the labels of its pod that are wanted.
+func (p *page) allocations(j *Joined, list []*Allocation) {
 	p.begin(&familyAllocation)
 	seen := map[string]bool{}
 	for _, a := range list {
@@ -167,10 +167,11 @@ func (p *page) allocations(list []*Allocation, podUID bool) {
 			containers = []Container{{Namespace: a.Namespace}}
 		}
 		for _, c := range containers {
-			of, more := containerLabels(c, a.GPU, a.MIG), claim
-			if podUID {
-				more = appendLabel(slices.Clone(claim), "pod_uid", c.PodUID)
+			of, more := containerLabels(c, a.GPU, a.MIG), slices.Clip(claim)
+			if j.exporter.PodUID {
+				more = appendLabel(more, "pod_uid", c.PodUID)
 			}
+			more = j.appendPodLabels(more, c.PodUID, (*PodLabel).nativeName)
 			if series := string(of) + string(more); !seen[series] {
 				seen[series] = true
 				p.sample(1, of, more)
@@ -187,7 +188,7 @@ func (p *page) containers(boards []*board, claim string) {
 			for _, d := range b.all {
 				for _, h := range d.holders {
 					if claim == "" || slices.Contains(h.claims, claim) {
-						p.sample(value(h), h.labels, nil)
+						p.sample(value(h), h.labels, h.podLabels)
 					}
 				}
 			}
@@ -199,7 +200,7 @@ func (p *page) containers(boards []*board, claim string) {
 	byCommand := func(f *Family, value func(use commandUse) float64) {
 		each(f, func(h *holder) float64 {
 			for _, use := range h.uses {
-				p.sample(value(use), h.labels, labels("command", use.command))
+				p.sample(value(use), h.labels, appendLabel(slices.Clip(h.podLabels), "command", use.command))
 			}
 			return math.NaN()
 		})

@@ -125,10 +125,14 @@ func (j *Joined) OTel() []OTelResource {
 
 // container are the attributes of a container, keys and values in turn.
 func (j *Joined) container(c *Container) []string {
-	return []string{
+	of := []string{
 		"host.name", j.exporter.Node, "k8s.node.name", j.exporter.Node, "k8s.namespace.name", c.Namespace,
 		"k8s.pod.name", c.Pod, "k8s.pod.uid", c.PodUID, "k8s.container.name", c.Name, "container.id", c.ID,
 	}
+	for i := range j.exporter.PodLabels {
+		of = append(of, "k8s.pod.label."+j.exporter.PodLabels[i].Key, j.podLabel(c.PodUID, i))
+	}
+	return of
 }
 
 // since is when the claims of a container that has the device were prepared; zero: before any round.

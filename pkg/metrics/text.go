@@ -92,8 +92,11 @@ func appendValue(to []byte, v float64) []byte {
 }
 
 // labelName makes a claim's label name one of Prometheus.
-func labelName(s string) string {
-	name := []byte(bounded(s, maxLabel))
+func labelName(s string) string { return promName(bounded(s, maxLabel)) }
+
+// promName replaces what names of Prometheus' labels do not have.
+func promName(s string) string {
+	name := []byte(s)
 	for i, c := range name {
 		if c != '_' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') {
 			name[i] = '_'

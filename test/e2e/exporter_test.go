@@ -15,18 +15,20 @@ import (
 )
 
 // TestExporter_WholeGPU_NamesThePod: on both pages the GPU's values are those of the pod that has it, as long as it has it, and those that
-// a script of the hardware sets.
+// a script of the hardware sets. They have the chosen label of the pod as it was when the pod was started.
 func TestExporter_WholeGPU_NamesThePod(t *testing.T) {
 	ns := inParallel(t, 1)
 	began := time.Now()
 	ns.apply("whole-gpu/pod.yaml")
 	g := &ns.grantedTo(ns.ready("whole-gpu"), "gpu")[0]
+	ns.do("label", "--overwrite", "pod/whole-gpu", "app=changed")
 	its := use{"whole-gpu", 2, 60}
 	ns.works(its)
 	ns.usedBy(began, g, its)
 	ns.addsUp(g)
 	p := ns.prometheus()
 	eventually(t, startLimit, func() error { return p.dcgmUsed(g, ns.container(its), its.bytes()/(1<<20)) })
+	eventually(t, startLimit, func() error { return p.labelled(g, ns.container(its), "whole-gpu") })
 	// Families of GPUs name no container, so they must not get the labels of the exporter's own pod.
 	found, err := p.ask(`{job=%q,__name__=~"prism_(gpu|mig|exporter)_.+",__name__!="prism_gpu_allocation_info",pod!=""}`, podMonitorJob)
 	require.NoError(t, err)
@@ -50,6 +52,21 @@ func (p *prometheus) dcgmUsed(g *grant, container string, mebibytes float64) err
 	found, err := p.ask("DCGM_FI_DEV_FB_USED{job=%q,UUID=%q}", podMonitorJob, g.UUID)
 	if err == nil && (len(found) != 1 || found[0].container() != container || found[0].value != mebibytes) {
 		err = fmt.Errorf("DCGM_FI_DEV_FB_USED is %v, not %g of %s", found, mebibytes, container)
+	}
+	return err
+}
+
+// labelled complains unless the pod's label "app" has this value in the series of both pages that name the container which has the GPU.
+func (p *prometheus) labelled(g *grant, container, app string) (err error) {
+	for query, label := range map[string]string{
+		fmt.Sprintf("%s{%s}", usedMetric, g.selector()): "label_app", fmt.Sprintf("prism_gpu_allocation_info{%s}", g.selector()): "label_app",
+		fmt.Sprintf("DCGM_FI_DEV_FB_USED{job=%q,UUID=%q}", podMonitorJob, g.UUID): "app",
+	} {
+		found, err2 := p.ask("%s", query)
+		if err2 == nil && (len(found) != 1 || found[0].container() != container || found[0].labels[label] != app) {
+			err2 = fmt.Errorf("%s is %v, not of %s with %s=%q", query, found, container, label, app)
+		}
+		err = errors.Join(err, err2)
 	}
 	return err
 }

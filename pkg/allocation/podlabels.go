@@ -1,0 +1,143 @@
+package allocation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/backoff"
+	"github.com/prism-gpu/prism/pkg/grpcread"
+)
+
+// maxLabelValue is how long the value of a label may be in Kubernetes, in bytes. A longer one is none.
+const maxLabelValue = 63
+
+const criListSandboxes = "/runtime.v1.RuntimeService/ListPodSandbox"
+
+// Numbers of fields in k8s.io/cri-api/pkg/apis/runtime/v1.
+const (
+	criSandboxes                                            = 1
+	criSandboxMetadata, criSandboxCreated, criSandboxLabels = 2, 4, 5
+	criMetadataName, criMetadataUID, criMetadataNamespace   = 1, 2, 3
+)
+
+// podLabels are chosen labels of the pods that have a claim. Kubelets give a pod's labels to its sandbox, so they are those that the pod had when
+// it was started.
+type podLabels struct {
+	// keys are those of the labels. None: nothing is asked for.
+	keys    []string
+	socket  runtimeSocket
+	sources *sources
+	// due is used by one caller of read at a time.
+	due backoff.Backoff
+
+	mu sync.Mutex
+	// values are by the UID of the pod, in the order of the keys. The map is replaced, never changed.
+	values map[string][]string
+}
+
+// podName names a pod.
+type podName struct{ namespace, name string }
+
+// known returns the values of the labels of each pod, by its UID.
+func (p *podLabels) known() map[string][]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.values
+}
+
+// read asks the runtime for the labels of the pods of these containers, if those of one are not known, and reports whether it has listed its pods.
+// A container without an id may be of a pod that the runtime has and did not list yet.
+func (p *podLabels) read(ctx context.Context, names []name, containers map[name]container) bool {
+	if len(p.keys) == 0 {
+		return false
+	}
+	known := p.known()
+	if !slices.ContainsFunc(names, func(n name) bool { return known[containers[n].podUID] == nil }) {
+		p.sources.note(SourcePodLabels, nil)
+		return false
+	}
+	if !p.due.Due(time.Now()) {
+		return false
+	}
+	pods := map[podName]bool{}
+	for _, n := range names {
+		pods[podName{n.namespace, n.pod}] = true
+	}
+	values, err := p.list(ctx, pods)
+	if ctx.Err() != nil {
+		return false
+	}
+	p.sources.note(SourcePodLabels, err)
+	if err == nil {
+		p.due.Reset()
+		p.mu.Lock()
+		p.values = values
+		p.mu.Unlock()
+	}
+	p.due.Defer(time.Now())
+	return err == nil
+}
+
+// list asks the runtime for all its pods, and returns the labels of those with these names.
+func (p *podLabels) list(ctx context.Context, pods map[podName]bool) (map[string][]string, error) {
+	path, err := p.socket.path()
+	if err != nil {
+		return nil, err
+	}
+	values, created := map[string][]string{}, map[string]int64{}
+	runtime := grpcread.Client{Socket: path, Quiet: criQuiet, Longest: criLongest}
+	err = runtime.Call(ctx, criListSandboxes, func(f grpcread.Field) error {
+		if f.Number != criSandboxes {
+			return nil
+		}
+		one := sandbox{values: make([]string, len(p.keys))}
+		err := f.Each(func(f grpcread.Field) error { return one.read(f, p.keys) })
+		// A pod whose sandbox had to be made again has several.
+		if pods[one.pod] && one.uid != "" && (values[one.uid] == nil || one.created > created[one.uid]) {
+			values[one.uid], created[one.uid] = one.values, one.created
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("asking the container runtime at %s for the labels of pods: %w", path, err)
+	}
+	return values, nil
+}
+
+// sandbox is one that the runtime lists, with the labels of its pod.
+type sandbox struct {
+	pod     podName
+	uid     string
+	created int64
+	// values are in the order of the keys, empty where the pod does not have the label.
+	values []string
+}
+
+// read reads a field of a sandbox.
+func (s *sandbox) read(f grpcread.Field, keys []string) error {
+	switch f.Number {
+	case criSandboxMetadata:
+		return f.Each(func(f grpcread.Field) error {
+			into := map[int]*string{criMetadataName: &s.pod.name, criMetadataUID: &s.uid, criMetadataNamespace: &s.pod.namespace}[f.Number]
+			if into == nil {
+				return nil
+			}
+			text, err := f.Text()
+			*into = string(text)
+			return err
+		})
+	case criSandboxCreated:
+		s.created = int64(f.Value) //nolint:gosec // a protobuf int64 is sent like this
+	case criSandboxLabels:
+		return readLabel(f, func(key []byte) (into *string, limit int) {
+			if i := slices.Index(keys, string(key)); i >= 0 {
+				return &s.values[i], maxLabelValue
+			}
+			return nil, 0
+		})
+	}
+	return nil
+}
