@@ -187,3 +187,17 @@ func TestWrite_DirectoryMissing_MadeAgain(t *testing.T) {
 	require.NoError(t, dir.Write(uid, spec))
 	assert.True(t, dir.Holds(uid, []string{claim.Devices[0].Name, claim.Devices[1].Name}))
 }
+
+// TestJoin_Mounts_HaveTypes: of the driver and of steps, and a type that is set stays. Nothing that a later spec shares is written to.
+func TestJoin_Mounts_HaveTypes(t *testing.T) {
+	t.Parallel()
+	common := &specs.ContainerEdits{Mounts: []*specs.Mount{{HostPath: "/a", ContainerPath: "/a", Options: []string{"rbind"}}}}
+	spec, err := Join(Claim{UID: "uid", Kind: Kind("gpu.prism.dev"), Common: common, Devices: []Device{{Name: "d", Mounts: []*specs.Mount{
+		{HostPath: "tmpfs", ContainerPath: "/b", Type: "tmpfs"}, {HostPath: "/c", ContainerPath: "/c", Options: []string{"bind"}},
+	}}}})
+	require.NoError(t, err)
+	assert.Equal(t, "bind", spec.ContainerEdits.Mounts[0].Type)
+	assert.Equal(t, "tmpfs", spec.Devices[0].ContainerEdits.Mounts[0].Type)
+	assert.Equal(t, "bind", spec.Devices[0].ContainerEdits.Mounts[1].Type)
+	assert.Empty(t, common.Mounts[0].Type)
+}

@@ -58,11 +58,14 @@ func TestBuild_StepEdits_LandInTheirDevice(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, plain.Devices[0], spec.Devices[0])
 	assert.Equal(t, plain.ContainerEdits, spec.ContainerEdits)
+	mounts := pipes().Mounts
+	require.Empty(t, mounts[0].Type)
+	mounts[0].Type = "bind"
 	assert.Equal(t, specs.ContainerEdits{
 		DeviceNodes: append(plain.Devices[1].ContainerEdits.DeviceNodes, &specs.DeviceNode{
 			Path: "/dev/nvidia-caps/nvidia-cap1", Type: "c", Major: 237, Minor: 1, Permissions: "rw",
 		}),
-		Mounts: pipes().Mounts, Env: []string{protocol.Mark("e") + "=gpu", "LOGS=/tmp/logs", "PIPES=/tmp/pipes", "MORE=1"}, Hooks: pipes().Hooks,
+		Mounts: mounts, Env: []string{protocol.Mark("e") + "=gpu", "LOGS=/tmp/logs", "PIPES=/tmp/pipes", "MORE=1"}, Hooks: pipes().Hooks,
 	}, spec.Devices[1].ContainerEdits)
 }
 

@@ -1,7 +1,9 @@
 package cdi
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"tags.cncf.io/container-device-interface/specs-go"
@@ -82,7 +84,7 @@ func Join(c Claim) (*specs.Spec, error) {
 			return nil, fmt.Errorf("joining the CDI spec of claim %s: device %s stands in it twice", c.UID, d.Name)
 		}
 		seen[d.Name] = true
-		edits := specs.ContainerEdits{Env: d.Env, DeviceNodes: deviceNodes(d.Nodes), Mounts: d.Mounts, Hooks: d.Hooks}
+		edits := specs.ContainerEdits{Env: d.Env, DeviceNodes: deviceNodes(d.Nodes), Mounts: typed(d.Mounts), Hooks: d.Hooks}
 		if len(edits.Env)+len(edits.DeviceNodes)+len(edits.Mounts)+len(edits.Hooks) == 0 {
 			return nil, fmt.Errorf("joining the CDI spec of claim %s: device %s changes nothing in a container", c.UID, d.Name)
 		}
@@ -91,6 +93,7 @@ func Join(c Claim) (*specs.Spec, error) {
 	if c.Common != nil {
 		spec.ContainerEdits = *c.Common
 	}
+	spec.ContainerEdits.Mounts = typed(spec.ContainerEdits.Mounts)
 	// A fresh slice: appending to the shared one would write into every other claim's spec.
 	spec.ContainerEdits.DeviceNodes = append(deviceNodes(c.Control), spec.ContainerEdits.DeviceNodes...)
 	version, err := specs.MinimumRequiredVersion(spec)
@@ -102,6 +105,38 @@ func Join(c Claim) (*specs.Spec, error) {
 		return nil, fmt.Errorf("joining the CDI spec of claim %s: %w", c.UID, err)
 	}
 	return spec, nil
+}
+
+// typed are the mounts with a type, as in the examples of the OCI specification; those of others are not written to. Not every runtime that was
+// tried starts all containers of a spec that leaves it out.
+func typed(mounts []*specs.Mount) []*specs.Mount {
+	all := slices.Clone(mounts)
+	for i, m := range all {
+		if m.Type == "" {
+			with := *m
+			with.Type = "bind"
+			all[i] = &with
+		}
+	}
+	return all
+}
+
+// TypeMounts returns a spec as JSON whose mounts have a type, as those of this package have.
+func TypeMounts(data []byte) ([]byte, error) {
+	var spec specs.Spec
+	if err := json.Unmarshal(data, &spec); err != nil {
+		return nil, fmt.Errorf("reading a CDI spec: %w", err)
+	}
+	for i := range spec.Devices {
+		edits := &spec.Devices[i].ContainerEdits
+		edits.Mounts = typed(edits.Mounts)
+	}
+	spec.ContainerEdits.Mounts = typed(spec.ContainerEdits.Mounts)
+	var err error
+	if spec.Version, err = specs.MinimumRequiredVersion(&spec); err != nil {
+		return nil, fmt.Errorf("finding the version of a CDI spec: %w", err)
+	}
+	return json.Marshal(spec)
 }
 
 // deviceNodes spells out everything a runtime would otherwise read on the host when the container starts.

@@ -15,6 +15,7 @@ import (
 	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/kube"
@@ -59,8 +60,14 @@ func (m MetadataFiles) options() []kubeletplugin.Option {
 	}
 }
 
-// write replaces a file as a whole.
+// write replaces a file as a whole. The library's CDI specs have mounts without types.
 func (m MetadataFiles) write(path string, data []byte, perm os.FileMode) error {
+	if filepath.Dir(path) == m.cdi {
+		var err error
+		if data, err = cdi.TypeMounts(data); err != nil {
+			return fmt.Errorf("writing the CDI spec %s of device metadata: %w", path, err)
+		}
+	}
 	return disk.Replace(m.disk, path, data, perm, false)
 }
 

@@ -76,3 +76,18 @@ func TestMetadataFiles_Write_WholeAndNotSynced(t *testing.T) {
 	}
 	assert.Equal(t, []bool{false, false}, s.durable)
 }
+
+// TestMetadataFiles_WriteSpec_MountsHaveTypes, as those of claims.
+func TestMetadataFiles_WriteSpec_MountsHaveTypes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	m := MetadataOf(&config.Plugin{Paths: config.Paths{CDIRoot: dir}})
+	file := filepath.Join(dir, "gpu.prism.dev_metadata_uid_gpu.json")
+	const version, before, after = `{"cdiVersion":"`, `","kind":"gpu.prism.dev/metadata","devices":[{"name":"uid_gpu","containerEdits":{"mounts":[` +
+		`{"hostPath":"/a","containerPath":"/b","options":["ro","bind"]`, `}]}}],"containerEdits":{}}`
+	require.NoError(t, m.write(file, []byte(version+"0.3.0"+before+after), 0o644))
+	got, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.JSONEq(t, version+"0.4.0"+before+`,"type":"bind"`+after, string(got), "runtimes read types from version 0.4.0 on")
+	require.ErrorContains(t, m.write(file, []byte("{"), 0o644), "writing the CDI spec "+file+" of device metadata: reading a CDI spec: unexpected end of JSON input")
+}

@@ -97,7 +97,7 @@ func TestPrepare_StepEdits_LandInTheirDevices(t *testing.T) {
 		for _, e := range edits[:2] {
 			require.Len(t, e.Env, 2, "the mark of the device, and what the step adds")
 			assert.Equal(t, "PIPES=a", e.Env[1])
-			assert.Equal(t, []*specs.Mount{{HostPath: "/run/a", ContainerPath: "/tmp/pipes"}}, e.Mounts)
+			assert.Equal(t, []*specs.Mount{{HostPath: "/run/a", ContainerPath: "/tmp/pipes", Type: "bind"}}, e.Mounts)
 		}
 		assert.Empty(t, edits[2].Env, "a monitor device has no effects")
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
