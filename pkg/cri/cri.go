@@ -1,11 +1,14 @@
-// Package cri asks the container runtime of the node, over CRI, what it is, whether it applies CDI specs, and whether a container has started.
+// Package cri asks the container runtime of the node, over CRI, what it is, whether it applies CDI specs, whether crun starts containers, and whether
+// one has started.
 package cri
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -66,19 +69,54 @@ func (c Client) call(ctx context.Context, use func(context.Context, api.RuntimeS
 // CDIProblem asks the runtime why it does not apply the CDI specs in a directory of the host; empty: it says nothing of that. Only containerd
 // says whether CDI is on, and which directories it reads.
 func (c Client) CDIProblem(ctx context.Context, dir string) (problem string, err error) {
-	err = c.call(ctx, func(ctx context.Context, runtime api.RuntimeServiceClient) error {
-		known, err := runtime.Version(ctx, &api.VersionRequest{})
-		if err != nil {
+	known, config, err := c.configured(ctx)
+	if err != nil {
+		return "", err
+	}
+	return c.problem(known.RuntimeName, known.RuntimeVersion, config, dir), nil
+}
+
+// configured asks the runtime for its version, and for the configuration that it runs with, as JSON; empty: it does not say.
+func (c Client) configured(ctx context.Context) (known *api.VersionResponse, config string, err error) {
+	err = c.call(ctx, func(ctx context.Context, runtime api.RuntimeServiceClient) (err error) {
+		if known, err = runtime.Version(ctx, &api.VersionRequest{}); err != nil {
 			return err
 		}
 		status, err := runtime.Status(ctx, &api.StatusRequest{Verbose: true})
-		if err != nil {
-			return err
-		}
-		problem = c.problem(known.RuntimeName, known.RuntimeVersion, status.Info["config"], dir)
-		return nil
+		config = status.GetInfo()["config"]
+		return err
 	})
-	return problem, err
+	return known, config, err
+}
+
+// Crun asks the runtime whether crun starts the containers of a handler; empty is the default handler. containerd says which program each of its
+// handlers has. CRI-O does not: crun starts its containers, but those of a handler with the name runc.
+func (c Client) Crun(ctx context.Context, handler string) (bool, error) {
+	known, config, err := c.configured(ctx)
+	if err != nil {
+		return false, err
+	}
+	if strings.EqualFold(known.RuntimeName, "cri-o") {
+		return handler != "runc", nil
+	}
+	var set struct {
+		Containerd struct {
+			DefaultRuntimeName string `json:"defaultRuntimeName"`
+			Runtimes           map[string]struct {
+				Options struct{ BinaryName string } `json:"options"`
+			} `json:"runtimes"`
+		} `json:"containerd"`
+	}
+	if config == "" {
+		return false, nil
+	}
+	if err := json.Unmarshal([]byte(config), &set); err != nil {
+		return false, fmt.Errorf("reading which program starts containers in the configuration of %s %s: %w", known.RuntimeName, known.RuntimeVersion, err)
+	}
+	program := set.Containerd.Runtimes[cmp.Or(handler, set.Containerd.DefaultRuntimeName)].Options.BinaryName
+	// Builds of crun with more features are called crun-wasm and alike.
+	name, _, _ := strings.Cut(filepath.Base(program), "-")
+	return name == "crun", nil
 }
 
 // problem is what the runtime's answers say.

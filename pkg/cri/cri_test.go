@@ -97,6 +97,41 @@ func TestCDIProblem_Answers_AsSaid(t *testing.T) {
 	require.ErrorContains(t, err, "no container runtime serves at /run/containerd/containerd.sock")
 }
 
+// TestCrun_Handlers_AsConfigured: the configurations are parts of what containerd prints, 1.7 and 2.4, where it has a handler more.
+func TestCrun_Handlers_AsConfigured(t *testing.T) {
+	t.Parallel()
+	const (
+		one  = `{"containerd":{"defaultRuntimeName":"runc","runtimes":{"runc":{"runtimeType":"io.containerd.runc.v2","options":{"BinaryName":"","NoPivotRoot":false}}}}}`
+		both = `{"containerd":{"defaultRuntimeName":"runc","runtimes":{"runc":{"runtimeType":"io.containerd.runc.v2","runtimePath":"","options":{}},` +
+			`"small":{"runtimeType":"io.containerd.runc.v2","options":{"BinaryName":"/usr/local/bin/crun"}},"wasm":{"options":{"BinaryName":"crun-wasm"}},` +
+			`"nvidia":{"options":{"BinaryName":"/usr/bin/nvidia-container-runtime"}},"crun":{"options":{"BinaryName":"/usr/bin/runc"}},"kata":{"options":null}}}}`
+		crun = `{"containerd":{"defaultRuntimeName":"crun","runtimes":{"crun":{"options":{"BinaryName":"/usr/bin/crun"}},"runc":{"options":{"BinaryName":""}}}}}`
+	)
+	for name, c := range map[string]struct {
+		runtime, config string
+		crun, others    []string // handlers
+	}{
+		"containerd, runc alone":    {"containerd", one, nil, []string{"", "runc", "crun"}},
+		"containerd, more handlers": {"containerd", both, []string{"small", "wasm"}, []string{"", "runc", "nvidia", "crun", "kata", "unknown"}},
+		"containerd, crun first":    {"containerd", crun, []string{"", "crun"}, []string{"runc"}},
+		"CRI-O":                     {"cri-o", `{"sandboxImage":"pause"}`, []string{"", "crun", "high-performance"}, []string{"runc"}},
+		"says nothing":              {"docker", "", nil, []string{"", "crun"}},
+	} {
+		client := (&runtime{name: c.runtime, version: "v2.4.2", config: c.config}).serve(t)
+		for want, handlers := range map[bool][]string{true: c.crun, false: c.others} {
+			for _, handler := range handlers {
+				crun, err := client.Crun(t.Context(), handler)
+				require.NoError(t, err, name)
+				assert.Equal(t, want, crun, "%s: %q", name, handler)
+			}
+		}
+	}
+	_, err := (&runtime{name: "containerd", version: "v2.4.2", config: "none"}).serve(t).Crun(t.Context(), "")
+	require.ErrorContains(t, err, "reading which program starts containers in the configuration of containerd v2.4.2: invalid character")
+	_, err = Client{HostRoot: t.TempDir()}.Crun(t.Context(), "")
+	require.ErrorContains(t, err, "no container runtime serves")
+}
+
 // TestStart_RuntimeRestarts_Changes with the socket that it makes.
 func TestStart_RuntimeRestarts_Changes(t *testing.T) {
 	t.Parallel()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -12,27 +11,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
 )
 
 // UserNamespaces finds pods with hostUsers: false on one node.
 type UserNamespaces struct {
-	Client   kubernetes.Interface
-	NodeName string
+	Client kubernetes.Interface
+	// Crun asks the node's container runtime whether crun starts the containers of a handler; empty is the default handler.
+	Crun func(ctx context.Context, handler string) (bool, error)
 }
 
 // maxConsumers bounds how many pods of a claim are read: a claim has up to 256, which its owner chooses.
 const maxConsumers = 16
 
-// PodByRunc returns the name of the first pod with hostUsers: false that the claim is reserved for, where the node's container runtime starts
-// pods with runc by default, as containerd does and CRI-O, which has crun, does not; "" without one.
+// PodByRunc returns the name of the first pod with hostUsers: false that the claim is reserved for, and whose containers the node's container
+// runtime does not start with crun; "" without one.
 func (u UserNamespaces) PodByRunc(ctx context.Context, rc *resourceapi.ResourceClaim) (string, error) {
-	node, err := u.Client.CoreV1().Nodes().Get(ctx, u.NodeName, cached)
-	if err != nil {
-		return "", fmt.Errorf("reading node %s: %w", u.NodeName, err)
-	}
-	if strings.HasPrefix(node.Status.NodeInfo.ContainerRuntimeVersion, "cri-o://") {
-		return "", nil
-	}
+	byCrun := map[string]bool{} // by the name of the RuntimeClass
 	for i, consumer := range rc.Status.ReservedFor {
 		if i == maxConsumers {
 			break
@@ -44,11 +39,32 @@ func (u UserNamespaces) PodByRunc(ctx context.Context, rc *resourceapi.ResourceC
 		if err != nil {
 			return "", fmt.Errorf("reading pod %s/%s: %w", rc.Namespace, consumer.Name, err)
 		}
-		if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
+		if pod.Spec.HostUsers == nil || *pod.Spec.HostUsers {
+			continue
+		}
+		class := ptr.Deref(pod.Spec.RuntimeClassName, "")
+		if _, known := byCrun[class]; !known {
+			if byCrun[class], err = u.crun(ctx, class); err != nil {
+				return "", fmt.Errorf("finding what starts pod %s/%s: %w", rc.Namespace, consumer.Name, err)
+			}
+		}
+		if !byCrun[class] {
 			return pod.Name, nil
 		}
 	}
 	return "", nil
+}
+
+// crun reports whether crun starts pods of a RuntimeClass; empty: of none.
+func (u UserNamespaces) crun(ctx context.Context, class string) (bool, error) {
+	if class == "" {
+		return u.Crun(ctx, "")
+	}
+	found, err := u.Client.NodeV1().RuntimeClasses().Get(ctx, class, cached)
+	if err != nil {
+		return false, fmt.Errorf("reading RuntimeClass %s: %w", class, err)
+	}
+	return u.Crun(ctx, found.Handler)
 }
 
 // podOf reads the pod with that UID. A pod that the API server's cache does not have yet is read from the store.

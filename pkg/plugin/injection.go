@@ -29,6 +29,8 @@ type ContainerRuntime interface {
 	CDIProblem(ctx context.Context, dir string) (string, error)
 	// Started reports whether a container of that name that was created after that time has started.
 	Started(ctx context.Context, namespace, pod, container string, after time.Time) (bool, error)
+	// Crun asks whether crun starts the containers of a handler; empty is the default handler.
+	Crun(ctx context.Context, handler string) (bool, error)
 }
 
 const (

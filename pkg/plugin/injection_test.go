@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +32,8 @@ type fakeRuntime struct {
 	// containers have started, asked counts how often it was asked for CDI and for containers.
 	containers     map[string]bool
 	asked, started int
+	// crun are the handlers whose containers crun starts.
+	crun []string
 }
 
 func (r *fakeRuntime) Start() string { return r.start }
@@ -46,6 +49,10 @@ func (r *fakeRuntime) CDIProblem(_ context.Context, dir string) (string, error) 
 func (r *fakeRuntime) Started(_ context.Context, namespace, pod, container string, after time.Time) (bool, error) {
 	r.started++
 	return r.containers[namespace+"/"+pod+"/"+container] && !after.IsZero(), nil
+}
+
+func (r *fakeRuntime) Crun(_ context.Context, handler string) (bool, error) {
+	return slices.Contains(r.crun, handler), nil
 }
 
 // injected is a node whose runtime is checked.

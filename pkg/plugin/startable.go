@@ -58,3 +58,11 @@ func (s startable) check(ctx context.Context, rc *resourceapi.ResourceClaim, pla
 		Fix:   "create it there with nvidia-modprobe, or leave hostUsers out of the pod, and recreate the pod",
 	}
 }
+
+// crun asks the container runtime whether crun starts the containers of a handler.
+func (a Adapters) crun(ctx context.Context, handler string) (bool, error) {
+	if a.Runtime == nil {
+		return false, nil
+	}
+	return a.Runtime.Crun(ctx, handler)
+}

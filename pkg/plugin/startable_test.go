@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -43,7 +44,8 @@ func (h ownDev) CharDevice(path string) (hostfs.CharDevice, error) {
 }
 
 // TestPrepare_UserNamespaceAndDriverDev_RefusedWithoutHostNode: with the device nodes in the host's /dev the claim is prepared with those,
-// and where they are missing only a pod with a user namespace is refused.
+// and where they are missing only a pod with a user namespace
+// that crun does not start is refused.
 func TestPrepare_UserNamespaceAndDriverDev_RefusedWithoutHostNode(t *testing.T) {
 	t.Parallel()
 	const refused = "pod train has hostUsers: false, for which runc takes device nodes from /dev of the node, and that has none of the same device as " +
@@ -51,25 +53,28 @@ func TestPrepare_UserNamespaceAndDriverDev_RefusedWithoutHostNode(t *testing.T) 
 	for name, c := range map[string]struct {
 		missing   []string
 		hostUsers bool
+		class     string
 		want      string // of the GPU's device node, on the host
 	}{
-		"host users, with a node in /dev":          {nil, true, ""},
-		"host users, without":                      {[]string{"/dev/nvidia0"}, true, "/run/nvidia/driver/dev/nvidia0"},
-		"user namespace, with a node in /dev":      {nil, false, ""},
-		"user namespace, another GPU's is missing": {[]string{"/dev/nvidia1"}, false, ""},
-		"user namespace, without":                  {[]string{"/dev/nvidia0"}, false, refused},
+		"host users, with a node in /dev":          {nil, true, "", ""},
+		"host users, without":                      {[]string{"/dev/nvidia0"}, true, "", "/run/nvidia/driver/dev/nvidia0"},
+		"user namespace, with a node in /dev":      {nil, false, "", ""},
+		"user namespace, another GPU's is missing": {[]string{"/dev/nvidia1"}, false, "", ""},
+		"user namespace, without":                  {[]string{"/dev/nvidia0"}, false, "", refused},
+		"user namespace and crun, without":         {[]string{"/dev/nvidia0"}, false, "small", "/run/nvidia/driver/dev/nvidia0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := newWired(t)
 			host, _ := n.adapters.Host.(wiredHost)
 			n.adapters.Host = ownDev{host, c.missing}
-			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n0"}}
-			node.Status.NodeInfo.ContainerRuntimeVersion = "containerd://2.4.2"
-			require.NoError(t, n.client.Tracker().Add(node))
-			require.NoError(t, n.client.Tracker().Add(&corev1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "train", UID: "pod-1"}, Spec: corev1.PodSpec{HostUsers: &c.hostUsers},
-			}))
+			n.adapters.Runtime = &fakeRuntime{crun: []string{"crun"}}
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "train", UID: "pod-1"}, Spec: corev1.PodSpec{HostUsers: &c.hostUsers}}
+			if c.class != "" {
+				pod.Spec.RuntimeClassName = &c.class
+			}
+			require.NoError(t, n.client.Tracker().Add(pod))
+			require.NoError(t, n.client.Tracker().Add(&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Handler: "crun"}))
 			p := n.build(t)
 			rc := n.claim(t, "a", 0)
 			rc.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "train", UID: "pod-1"}}

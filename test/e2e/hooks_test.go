@@ -42,13 +42,8 @@ func TestWholeUserNamespace(t *testing.T) {
 // alone. Without one there the claim is refused in a sentence, and pods without a user namespace get the driver's.
 func TestWholeUserNamespace_DriverDev_HostNodes(t *testing.T) {
 	ns := exclusive(t)
-	const dev, tools = "/run/nvidia/driver/dev", "nvidia-uvm-tools"
-	ns.must(t, ns.onNode("sh", "-c", "mkdir "+dev+" && cp -a /dev/nvidia* "+dev)...)
-	t.Cleanup(func() {
-		ns.must(t, ns.onNode("rm", "-r", dev)...)
-		ns.restartPlugin(t)
-	})
-	ns.restartPlugin(t)
+	const tools = "nvidia-uvm-tools"
+	ns.hasDriverDev(t)
 	ns.apply("user-namespace/pod.yaml")
 	ns.sees("user-namespace", "main", ns.grantedTo(ns.ready("user-namespace"), "gpu")...)
 	ns.delete("pod", "user-namespace")
@@ -57,10 +52,24 @@ func TestWholeUserNamespace_DriverDev_HostNodes(t *testing.T) {
 	restore := ns.simgpu("inject", "device-node-restore")
 	t.Cleanup(func() { ns.must(t, restore...) })
 	ns.apply("user-namespace/pod.yaml")
-	ns.isRefused("user-namespace", "gpu", "pod user-namespace has hostUsers: false", dev+"/"+tools)
+	ns.isRefused("user-namespace", "gpu", "pod user-namespace has hostUsers: false", driverDev+"/"+tools)
 	ns.apply("whole-gpu/pod.yaml")
 	ns.ready("whole-gpu")
 	require.Contains(t, ns.do("exec", "whole-gpu", "--", "ls", "/dev"), tools)
+}
+
+// driverDev is what a driver in a container has of its own.
+const driverDev = "/run/nvidia/driver/dev"
+
+// hasDriverDev has the driver's device nodes in its own dev/, too, until the test ends.
+func (ns *namespace) hasDriverDev(t *testing.T) {
+	t.Helper()
+	ns.must(t, ns.onNode("sh", "-c", "mkdir "+driverDev+" && cp -a /dev/nvidia* /dev/dri "+driverDev)...)
+	t.Cleanup(func() {
+		ns.must(t, ns.onNode("rm", "-r", driverDev)...)
+		ns.restartPlugin(t)
+	})
+	ns.restartPlugin(t)
 }
 
 // restartPlugin has the plugin's pod replaced.

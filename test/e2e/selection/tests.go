@@ -19,6 +19,7 @@ var Tests = []Test{
 	{"TestFirstInstall_ResourceLimits_PodRuns", node, core, []string{"extended-resources"}},
 	{"TestWholeUserNamespace", node, core, []string{"claims"}},
 	{"TestWholeUserNamespace_DriverDev_HostNodes", node, third, []string{"claims"}},
+	{"TestWholeCrun_DriverDev_DriverNodes", node, second, []string{"claims"}},
 	{"TestHooksFormerDirectory_Removed", node, third, []string{"claims"}},
 	{"TestHooksOldToolkit_PodsStart", node, first, []string{"claims"}},
 	{"TestHooksStateDirNoExec", node, first, []string{"claims"}},
