@@ -27,7 +27,7 @@ type view struct {
 
 // inspectScript prints one fact a line, the first word says which.
 const inspectScript = `
-for n in /dev/nvidia* /dev/nvidia-caps/*; do [ -e "$n" ] && [ ! -d "$n" ] && stat -c 'device %n %t %T' "$n"; done
+for n in /dev/nvidia* /dev/nvidia-caps/* /dev/dri/*; do [ -e "$n" ] && [ ! -d "$n" ] && stat -c 'device %n %t %T' "$n"; done
 for l in ` + libraryDir + `/libcuda.so* ` + libraryDir + `/libnvidia-ml.so*; do
 	[ -e "$l" ] || continue
 	if (: >>"$l") 2>/dev/null; then echo "library ${l##*/} writable"; else echo "library ${l##*/} fixed"; fi
@@ -94,6 +94,9 @@ func (ns *namespace) sees(pod, container string, grants ...grant) {
 		if g.Type == "mig" {
 			maps.Copy(devices, ns.capabilities(g))
 		}
+		if g.Type != "mig" || strings.Contains(g.Profile, "+gfx") {
+			maps.Copy(devices, ns.graphics(g))
+		}
 		for _, library := range []string{"libcuda.so." + g.DriverVersion, "libnvidia-ml.so." + g.DriverVersion} {
 			assert.Contains(ns.t, v.libraries, library)
 		}
@@ -108,6 +111,16 @@ func (ns *namespace) sees(pod, container string, grants ...grant) {
 		assert.Truef(ns.t, fixed, "%s can be written to in %s/%s", library, pod, container)
 	}
 	assert.Contains(ns.t, v.variables, "NVIDIA_VISIBLE_DEVICES=void")
+}
+
+// graphics are the device nodes with which programs draw on the GPU, by path, as the node has them.
+func (ns *namespace) graphics(g grant) map[string]numbers {
+	ns.t.Helper()
+	boards, err := ns.boards()
+	require.NoError(ns.t, err)
+	require.Contains(ns.t, boards, g.gpu())
+	ordinal := uint32(boards[g.gpu()].Ordinal)
+	return map[string]numbers{fmt.Sprintf("/dev/dri/card%d", ordinal+1): {226, ordinal + 1}, fmt.Sprintf("/dev/dri/renderD%d", ordinal+128): {226, ordinal + 128}}
 }
 
 // hardwareOf lists the GPUs behind devices, each once, and the MIG devices.
