@@ -43,6 +43,8 @@ type Host interface {
 	MayHaveGPU() (bool, error)
 	// CharDevices finds what containers get besides GPUs.
 	CharDevices(dir, pattern string) ([]hostfs.CharDevice, error)
+	// LinkCharDevices makes links to device nodes in the host's /dev/char.
+	LinkCharDevices(nodes []hostfs.CharDevice) error
 	// Process finds a process by its pid.
 	Process(pid int) (hostfs.Process, bool)
 	// Program, FileID, NoExec and CheckPrograms are about the hook program.

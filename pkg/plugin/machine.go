@@ -133,6 +133,7 @@ func (m *Machine) Ports(advertised Advertised, profiler *profiling, recorder eve
 	metrics := cdi.Metrics{Disk: m.adapters.Disk, Dir: m.cfg.MetricsDir()}
 	builder.ResultEdits = resultEdits(m.State.profiles.edits, m.memoryEdits().Of, metrics.Edits)
 	builder.Types, builder.Exists = all.gpuNodes(), m.hook.exists(m.State.profiles.exists(metrics.Exists(builder.Exists)))
+	links := &charLinks{make: host.LinkCharDevices, logger: m.hook.nvidia.logger}
 	return prepare.Ports{
 		Records: m.State.Records,
 		Locks:   m.State.Locks,
@@ -140,7 +141,7 @@ func (m *Machine) Ports(advertised Advertised, profiler *profiling, recorder eve
 			Driver: m.cfg.DriverName, NodeName: m.cfg.NodeName, Monitor: published(m.cfg).Monitor, Families: all.claim(),
 			Advertised: advertised.Now, Standby: advertised.Standby, Recent: recentlyAllocated(m.adapters.Now), Exporter: m.cfg.Exporter,
 		}, profiler},
-		Specs:         claimFiles{builder, cdi.Files{Dir: m.State.Specs, Metrics: metrics}, m.State.profiles},
+		Specs:         claimFiles{builder, cdi.Files{Dir: m.State.Specs, Metrics: metrics}, m.State.profiles, links},
 		Steps:         reportingClients(all.steps(advertised), recorder),
 		Preconditions: map[string]prepare.Precondition{claim.PreconditionMIGMode: mode, claim.PreconditionNoMIGMode: mode},
 		Static:        mig.Static{Driver: open},

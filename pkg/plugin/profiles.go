@@ -258,10 +258,12 @@ type claimFiles struct {
 	*cdi.SpecBuilder
 	cdi.Files
 	profiles *profiles
+	links    *charLinks
 }
 
-// Write makes what the spec mounts, and puts the spec in place.
+// Write makes what the spec mounts and the links to its device nodes, and puts the spec in place.
 func (f claimFiles) Write(r *checkpoint.Record, spec *specs.Spec) error {
+	f.links.of(spec)
 	if err := f.profiles.ensure(r); err != nil {
 		return err
 	}

@@ -3,12 +3,14 @@ package e2e
 import (
 	"fmt"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // libraryDir is where a container of Debian finds the driver's libraries.
@@ -75,7 +77,7 @@ func (ns *namespace) inspect(pod, container string) view {
 }
 
 // sees checks that the container has exactly these GPUs and MIG devices and all that goes with them: device nodes with the node's
-// numbers, the driver's libraries, and the UUIDs by nvidia-smi.
+// numbers and with links in its /dev/char, the driver's libraries, and the UUIDs by nvidia-smi.
 func (ns *namespace) sees(pod, container string, grants ...grant) {
 	ns.t.Helper()
 	v := ns.inspect(pod, container)
@@ -104,6 +106,9 @@ func (ns *namespace) sees(pod, container string, grants ...grant) {
 	assert.Contains(ns.t, devices, "/dev/nvidiactl")
 	assert.Contains(ns.t, devices, "/dev/nvidia-uvm")
 	assert.Equal(ns.t, devices, v.devices, "device nodes in %s/%s", pod, container)
+	for path, n := range v.devices {
+		assert.NoError(ns.t, ns.isLinked(n), "%s in %s/%s", path, pod, container)
+	}
 	for _, library := range []string{"libcuda.so.1", "libnvidia-ml.so.1"} {
 		assert.Contains(ns.t, v.libraries, library)
 	}
@@ -111,6 +116,23 @@ func (ns *namespace) sees(pod, container string, grants ...grant) {
 		assert.Truef(ns.t, fixed, "%s can be written to in %s/%s", library, pod, container)
 	}
 	assert.Contains(ns.t, v.variables, "NVIDIA_VISIBLE_DEVICES=void")
+}
+
+// isLinked complains until the node's /dev/char has a link to the device with these numbers.
+func (c *cluster) isLinked(n numbers) error {
+	root, link := c.variable("PRISM_NODE_0_ROOT"), fmt.Sprintf("/dev/char/%d:%d", n.major, n.minor)
+	target, err := os.Readlink(root + link)
+	if err != nil {
+		return err
+	}
+	var stat unix.Stat_t
+	if err := unix.Stat(root+target, &stat); err != nil {
+		return fmt.Errorf("following %s to %s: %w", link, target, err)
+	}
+	if found := (numbers{unix.Major(stat.Rdev), unix.Minor(stat.Rdev)}); found != n {
+		return fmt.Errorf("%s links to %s, which is %v", link, target, found)
+	}
+	return nil
 }
 
 // graphics are the device nodes with which programs draw on the GPU, by path, as the node has them.

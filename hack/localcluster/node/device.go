@@ -53,7 +53,8 @@ func copyDevice(from, to string) error {
 
 func fillDev(dev string) error {
 	pts, shm := filepath.Join(dev, "pts"), filepath.Join(dev, "shm")
-	if err := mkdirs(pts, shm); err != nil {
+	// udev makes char, and links in it.
+	if err := mkdirs(pts, shm, filepath.Join(dev, "char")); err != nil {
 		return err
 	}
 	if err := unix.Mount("devpts", pts, "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620"); err != nil {

@@ -20,6 +20,9 @@ func (MinimalHost) MayHaveGPU() (bool, error) { return true, nil }
 // CharDevices finds none.
 func (MinimalHost) CharDevices(_, _ string) ([]hostfs.CharDevice, error) { return nil, nil }
 
+// LinkCharDevices makes none: there is no /dev/char.
+func (MinimalHost) LinkCharDevices([]hostfs.CharDevice) error { return nil }
+
 // Locate finds nothing.
 func (MinimalHost) Locate(_, _ string) (string, bool) { return "", false }
 
