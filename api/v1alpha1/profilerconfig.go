@@ -40,6 +40,14 @@ type ProfilerConfig struct {
 	// NVTXRange is the NVTX range that starts the recording, as range@domain. Set
 	// exactly when start is NVTX; empty stands for unset.
 	NVTXRange *string `json:"nvtxRange,omitempty"`
+	// CaptureRange is how many ranges of a process are recorded: First or, each into a
+	// report of its own, Repeat, which requires start NVTX or CUDAProfilerAPI. With
+	// Repeat the reports are stored after the last range, or when the process exits.
+	// Default: First.
+	CaptureRange *CaptureRange `json:"captureRange,omitempty"`
+	// MaxRanges is how many ranges of a process are recorded with captureRange Repeat;
+	// later ones are not. Unset: 16.
+	MaxRanges *int32 `json:"maxRanges,omitempty"`
 	// Delay before the recording starts. Default: 0s.
 	Delay *metav1.Duration `json:"delay,omitempty"`
 	// Duration of the recording; the process goes on after it. Unset: until the
@@ -146,6 +154,8 @@ type (
 	ProfilerMode string
 	// ProfilerStart is what starts a recording.
 	ProfilerStart string
+	// CaptureRange is how many ranges of a process are recorded.
+	CaptureRange string
 	// Trace is an API to trace, by the name that the profiler has for it.
 	Trace string
 	// CUDAGraph is the granularity of CUDA graph tracing.
@@ -184,6 +194,9 @@ const (
 	StartCUDAProfilerAPI ProfilerStart = "CUDAProfilerAPI"
 	StartNVTX            ProfilerStart = "NVTX"
 
+	CaptureRangeFirst  CaptureRange = "First"
+	CaptureRangeRepeat CaptureRange = "Repeat"
+
 	TraceCUDA         Trace = "cuda"
 	TraceSoftwareCUDA Trace = "cuda-sw"
 	TraceNVTX         Trace = "nvtx"
@@ -219,6 +232,10 @@ var FileNamePlaceholders = []string{
 // profiled at once.
 const MaxSessions = 16
 
+// MaxRanges is the highest number of ranges of a process that are recorded: each
+// is a report.
+const MaxRanges = 16
+
 // Default fills unset fields, in place. ToolVersion, Duration, NVTXRange, and
 // how CPU samples are taken, have no default.
 func (c *ProfilerConfig) Default() {
@@ -230,6 +247,10 @@ func (c *ProfilerConfig) Default() {
 	c.Match.fill()
 	fill(&c.Mode, ModeProfile)
 	fill(&c.Start, StartImmediate)
+	fill(&c.CaptureRange, CaptureRangeFirst)
+	if *c.CaptureRange == CaptureRangeRepeat {
+		fill(&c.MaxRanges, MaxRanges)
+	}
 	fill(&c.Delay, metav1.Duration{})
 	if c.Trace == nil {
 		c.Trace = []Trace{TraceCUDA, TraceNVTX}

@@ -30,6 +30,7 @@ var (
 	targets         = []MatchTarget{TargetCommandLine, TargetExecutable, TargetArgv0}
 	modes           = []ProfilerMode{ModeProfile, ModeLaunch}
 	starts          = []ProfilerStart{StartImmediate, StartManual, StartCUDAProfilerAPI, StartNVTX}
+	captureRanges   = []CaptureRange{CaptureRangeFirst, CaptureRangeRepeat}
 	cudaGraphs      = []CUDAGraph{CUDAGraphGraph, CUDAGraphNode}
 	cpuSamplings    = []CPUSampling{CPUSamplingNone, CPUSamplingProcessTree}
 	backtraces      = []Backtrace{BacktraceNone, BacktraceLBR, BacktraceFramePointer, BacktraceDWARF}
@@ -104,6 +105,7 @@ func (c *ProfilerConfig) validateRecording(p *problems) {
 	oneOf(p, "mode", c.Mode, modes)
 	oneOf(p, "start", c.Start, starts)
 	c.validateRange(p)
+	c.validateRanges(p)
 	within(p, "delay", c.Delay, 0, 24*hour)
 	within(p, "duration", c.Duration, time.Millisecond, 24*hour)
 }
@@ -118,6 +120,31 @@ func (c *ProfilerConfig) validateRange(p *problems) {
 		p.add("nvtxRange", "has no effect with start %s; remove it or set start to %s", *c.Start, StartNVTX)
 	default:
 		printable(p, "nvtxRange", *c.NVTXRange, maxRangeBytes)
+	}
+}
+
+// validateRanges refuses several ranges where the recording does not begin with
+// one.
+func (c *ProfilerConfig) validateRanges(p *problems) {
+	oneOf(p, "captureRange", c.CaptureRange, captureRanges)
+	between(p, "maxRanges", c.MaxRanges, 1, MaxRanges)
+	if c.CaptureRange == nil {
+		return
+	}
+	if *c.CaptureRange != CaptureRangeRepeat {
+		if c.MaxRanges != nil {
+			p.add("maxRanges", "has no effect with captureRange %s; remove it or set captureRange to %s", *c.CaptureRange, CaptureRangeRepeat)
+		}
+		return
+	}
+	if c.Start != nil && *c.Start != StartNVTX && *c.Start != StartCUDAProfilerAPI {
+		p.add("captureRange", "%s has no effect with start %s; remove it or set start to %s or %s",
+			CaptureRangeRepeat, *c.Start, StartNVTX, StartCUDAProfilerAPI)
+	}
+	// Versions of the profiler ignore it then, or record no further range after one
+	// that takes longer.
+	if c.Duration != nil {
+		p.add("duration", "must not be set with captureRange %s, which records each range to its end; remove it", CaptureRangeRepeat)
 	}
 }
 

@@ -19,6 +19,9 @@ var (
 	invalidProfilerConfigs = []string{
 		"start: NVTX",
 		"start: Manual\nnvtxRange: x",
+		"start: Immediate\ncaptureRange: Repeat",
+		"captureRange: First\nmaxRanges: 2",
+		"captureRange: Repeat\nduration: 1s",
 		"trace: [cuda, cuda-sw]",
 		"args: [--output=x]",
 		"match: {regex: '('}",

@@ -78,13 +78,15 @@ func TestProfile_Samples_Torchrun(t *testing.T) {
 }
 
 // TestProfile_Samples_Ranges: a recording waits for the range that it is to have, and says so; a process that never comes to it runs as
-// without a profile.
+// without a profile. Of two ranges that are recorded each has a report.
 func TestProfile_Samples_Ranges(t *testing.T) {
-	ns := profiled(t, 2)
+	ns := profiled(t, 3)
 	program := inPrograms("main", "python3", "/opt/nvtx.py")
 	ns.createProfiled("nvtx", `{"start": "NVTX", "nvtxRange": "step@*", "trace": ["nvtx", "osrt"], "match": {"regex": "nvtx\\.py$"}}`, nil, program)
 	ns.createProfiled("cuda", `{"start": "CUDAProfilerAPI", "trace": ["cuda", "osrt"], "match": {"regex": "nvtx\\.py$"}}`, nil, program)
-	for _, pod := range []string{"nvtx", "cuda"} {
+	ns.createProfiled("ranges", `{"start": "NVTX", "nvtxRange": "step@*", "captureRange": "Repeat", "maxRanges": 2, "trace": ["nvtx", "osrt"],
+		"match": {"regex": "nvtx\\.py"}, "output": {"fileName": "{POD}"}}`, nil, inPrograms("main", "python3", "/opt/nvtx.py", "3"))
+	for _, pod := range []string{"nvtx", "cuda", "ranges"} {
 		ns.prints(pod, "main", "waits")
 		ns.says(pod, "Profiling", metav1.ConditionFalse, "RangeNotReached")
 		ns.do("exec", pod, "--", "touch", "/tmp/begin")
@@ -93,7 +95,8 @@ func TestProfile_Samples_Ranges(t *testing.T) {
 	r := ns.reportsOf("nvtx", 1, "Ready")[0]
 	require.Positive(t, r.Status.Size, "the report of the range, while the process goes on")
 	ns.says("nvtx", "ReportAvailable", metav1.ConditionTrue, "Ready")
-	for _, pod := range []string{"nvtx", "cuda"} {
+	assert.Equal(t, map[string][]string{"main": {"ranges.1.nsys-rep", "ranges.2.nsys-rep"}}, processesOf(ns.reportsOf("ranges", 2, "Ready")))
+	for _, pod := range []string{"nvtx", "cuda", "ranges"} {
 		assert.NotNil(t, ns.pod(pod).Status.ContainerStatuses[0].State.Running)
 		ns.do("exec", pod, "--", "touch", "/tmp/end")
 		assert.Equal(t, map[string]int32{"main": 6}, ns.exits(pod))

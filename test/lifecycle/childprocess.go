@@ -56,6 +56,8 @@ type Act struct {
 	Stale bool `json:",omitempty"`
 	// Profiling: the processes of the claim run under Nsight Systems.
 	Profiling bool `json:",omitempty"`
+	// Ranges is how many ranges of a process were recorded; 0: it was not recorded in ranges.
+	Ranges int `json:",omitempty"`
 	// Exposing: the containers of the claim have its metrics.
 	Exposing bool `json:",omitempty"`
 	// Fails: the call must fail.

@@ -163,7 +163,7 @@ func (m *Machine) actProfile(ctx context.Context, p *Process, act Act) error {
 		_, err := m.begin(act.Claim, "state=Recording\n")
 		return err
 	case "record":
-		return m.record(act.Claim)
+		return m.record(act.Claim, act.Ranges)
 	case "fill":
 		return m.fill(act.Claim)
 	case "spare":
@@ -190,11 +190,20 @@ func (m *Machine) begin(uid, state string) (dir string, err error) {
 	return dir, os.WriteFile(filepath.Join(dir, "note"), []byte(note), 0o600)
 }
 
-// record is such a process that exited and left its raw file.
-func (m *Machine) record(uid string) error {
+// record is such a process that exited and left its raw file, or one of each range.
+func (m *Machine) record(uid string, ranges int) error {
+	names := []string{"report.qdstrm"}
+	if ranges > 0 {
+		names = nil
+	}
+	for number := range ranges {
+		names = append(names, fmt.Sprintf("report.%d.qdstrm", number+1))
+	}
 	dir, err := m.begin(uid, "state=Recording\n")
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "report.qdstrm"), []byte(recorded), 0o600)
+	for _, name := range names {
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), []byte(recorded), 0o600)
+		}
 	}
 	if err == nil {
 		_, err = m.begin(uid, fmt.Sprintf("state=Finished\nexited=%d\n", m.Now().UnixNano()))

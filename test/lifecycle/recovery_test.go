@@ -22,6 +22,8 @@ type claimState struct {
 	leaving, left bool
 	// recorded: a process of the claim has left a report in its inbox. stored: the store has taken it over.
 	recorded, stored bool
+	// ranges is how many ranges it has recorded; 0: it was not recorded in ranges, and has one report.
+	ranges int
 }
 
 // claimStates evaluates the acts before the process was started and the results that it reported.
@@ -85,7 +87,7 @@ func (k *claimState) update(act Act, succeeded bool) {
 func (k *claimState) updateReport(act Act, succeeded bool) {
 	switch act.Call {
 	case "record":
-		k.recorded = k.recorded || succeeded
+		k.recorded, k.ranges = k.recorded || succeeded, act.Ranges
 	case "store":
 		k.stored = k.stored || k.recorded && succeeded
 	}

@@ -108,7 +108,7 @@ func (a *arguments) trace(c *v1alpha1.ProfilerConfig, software bool) {
 	case v1alpha1.StartImmediate, v1alpha1.StartManual:
 	}
 	for _, value := range values {
-		if !a.traces(v1alpha1.Trace(value)) {
+		if !a.takes(traceSwitch, value) {
 			a.fail(&Lacking{Switch: traceSwitch + "=" + value, Field: "trace"})
 		}
 	}
@@ -134,10 +134,10 @@ func (a *arguments) cuda(api v1alpha1.Trace, software bool) v1alpha1.Trace {
 	return api
 }
 
-// traces reports whether an API can be traced, as far as the help lists those.
-func (a *arguments) traces(api v1alpha1.Trace) bool {
-	listed := slices.ContainsFunc(a.tool.Switches, func(s string) bool { return strings.HasPrefix(s, traceSwitch+"=") })
-	return !listed || a.tool.has(traceSwitch+"="+string(api))
+// takes reports whether a switch takes a value, as far as the help lists those.
+func (a *arguments) takes(name, value string) bool {
+	listed := slices.ContainsFunc(a.tool.Switches, func(s string) bool { return strings.HasPrefix(s, name+"=") })
+	return !listed || a.tool.has(name+"="+value)
 }
 
 // start adds when the recording begins and ends. The tool counts whole seconds: a part of one is a whole one.
@@ -152,10 +152,8 @@ func (a *arguments) start(c *v1alpha1.ProfilerConfig) {
 		a.add("--capture-range", "cudaProfilerApi", "start")
 	case v1alpha1.StartImmediate, v1alpha1.StartManual:
 	}
-	// With the default, stop-shutdown, the tool exits with the range, at times before it has answered the call that ends it: in 3 of 96 runs
-	// of nsys 2022.4.2 the process then waited for ever.
 	if *c.Start == v1alpha1.StartNVTX || *c.Start == v1alpha1.StartCUDAProfilerAPI {
-		a.add("--capture-range-end", "stop", "start")
+		a.rangeEnd(c)
 	}
 	if c.Delay.Duration > 0 {
 		a.add("--delay", seconds(c.Delay.Duration), "delay")
@@ -163,6 +161,21 @@ func (a *arguments) start(c *v1alpha1.ProfilerConfig) {
 	if c.Duration != nil {
 		a.add("--duration", seconds(c.Duration.Duration), "duration")
 	}
+}
+
+// rangeEnd adds what follows the first range. With the default, stop-shutdown, and with repeat-shutdown the tool exits with the range, at times
+// before it has answered the call that ends it: in 3 of 96 runs of nsys 2022.4.2 the process then waited for ever. With repeat it makes the
+// files of all ranges after the last one, or when it is to exit.
+func (a *arguments) rangeEnd(c *v1alpha1.ProfilerConfig) {
+	if *c.CaptureRange != v1alpha1.CaptureRangeRepeat {
+		a.add(rangeEndSwitch, "stop", "start")
+		return
+	}
+	const repeat, field = "repeat", "captureRange: Repeat"
+	if !a.takes(rangeEndSwitch, repeat) {
+		a.fail(&Lacking{Switch: rangeEndSwitch + "=" + repeat, Field: field, Fix: "set captureRange: First, or use a later version"})
+	}
+	a.add(rangeEndSwitch, fmt.Sprintf("%s:%d", repeat, *c.MaxRanges), field)
 }
 
 func seconds(d time.Duration) string {

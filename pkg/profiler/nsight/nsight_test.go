@@ -2,6 +2,7 @@ package nsight
 
 import (
 	"embed"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,7 +52,10 @@ func TestArguments_RealVersions_Switches(t *testing.T) {
 		"graph without cuda": {"cudaGraph: Node\ntrace: [osrt]", "--trace=osrt " + none, false},
 		"NVTX range": {"start: NVTX\nnvtxRange: step@training\ntrace: [osrt]",
 			"--trace=osrt,nvtx --capture-range=nvtx --nvtx-capture=step@training --env-var=NSYS_NVTX_PROFILER_REGISTER_ONLY=0 --capture-range-end=stop " + none, false},
-		"CUDA profiler API":   {"start: CUDAProfilerAPI\ntrace: [osrt]", "--trace=osrt,cuda --capture-range=cudaProfilerApi --capture-range-end=stop " + none, false},
+		"CUDA profiler API": {"start: CUDAProfilerAPI\ntrace: [osrt]", "--trace=osrt,cuda --capture-range=cudaProfilerApi --capture-range-end=stop " + none, false},
+		"NVTX ranges": {"start: NVTX\nnvtxRange: step@training\ncaptureRange: Repeat\nmaxRanges: 3\ntrace: [osrt]",
+			"--trace=osrt,nvtx --capture-range=nvtx --nvtx-capture=step@training --env-var=NSYS_NVTX_PROFILER_REGISTER_ONLY=0 --capture-range-end=repeat:3 " + none, false},
+		"CUDA ranges":         {"start: CUDAProfilerAPI\ncaptureRange: Repeat\ntrace: [osrt]", "--trace=osrt,cuda --capture-range=cudaProfilerApi --capture-range-end=repeat:16 " + none, false},
 		"delay, duration":     {"delay: 1500ms\nduration: 1m", "--trace=cuda,nvtx --delay=2 --duration=60 " + none, false},
 		"short duration":      {"duration: 1ms", "--trace=cuda,nvtx --duration=1 " + none, false},
 		"CPU samples":         {"cpuSampling: ProcessTree", "--trace=cuda,nvtx --sample=process-tree --cpuctxsw=process-tree", false},
@@ -121,10 +125,30 @@ func TestArguments_SwitchNotThere_Refused(t *testing.T) {
 	require.EqualError(t, err, "Nsight Systems 0.1 has no switch --kill", "a tool without help")
 }
 
+// TestArguments_RangesRepeat_AsFarAsListed: a version whose help lists what follows a range, and not that it is repeated, is refused; one that an
+// earlier version of this program has installed lists no values.
+func TestArguments_RangesRepeat_AsFarAsListed(t *testing.T) {
+	t.Parallel()
+	config := effective(t, "captureEnvironment: true\nstart: CUDAProfilerAPI\ncaptureRange: Repeat\nmaxRanges: 2")
+	listed := func(not string) Tool {
+		tool := installed(t, "2023.4.4")
+		tool.Switches = slices.DeleteFunc(tool.Switches, func(s string) bool { return strings.HasPrefix(s, not) })
+		return tool
+	}
+	_, err := Arguments(config, listed("--capture-range-end=repeat"), false)
+	require.EqualError(t, err, "Nsight Systems 2023.4.4 has no switch --capture-range-end=repeat, which ProfilerConfig.captureRange: Repeat needs; "+
+		"set captureRange: First, or use a later version")
+	_, err = Arguments(config, listed("--capture-range-end"), false)
+	require.EqualError(t, err, "Nsight Systems 2023.4.4 has no switch --capture-range-end, which ProfilerConfig.captureRange: Repeat needs")
+	got, err := Arguments(config, listed("--capture-range-end="), false)
+	require.NoError(t, err)
+	assert.Contains(t, got, "--capture-range-end=repeat:2")
+}
+
 // TestArguments_EveryConfiguration_OutputUntouched: the log of a container has what its processes write, and no process is ended.
 func TestArguments_EveryConfiguration_OutputUntouched(t *testing.T) {
 	t.Parallel()
-	for _, fields := range []string{"", "start: NVTX\nnvtxRange: a", "cpuSampling: ProcessTree\npythonSampling: true", "duration: 1s\nargs: [--cuda-memory-usage=true]"} {
+	for _, fields := range []string{"", "start: NVTX\nnvtxRange: a", "start: CUDAProfilerAPI\ncaptureRange: Repeat", "cpuSampling: ProcessTree\npythonSampling: true", "duration: 1s\nargs: [--cuda-memory-usage=true]"} {
 		for _, version := range versions {
 			got, _ := Arguments(effective(t, fields), installed(t, version), false)
 			text := " " + strings.Join(got, " ") + " "
@@ -147,6 +171,11 @@ usage: nsys profile [<args>]
 	   'cuda-sw' or 'none'.
 	   If 'other' is selected, nothing is.
 
+	--capture-range-end=
+
+	   Possible values are 'none', 'stop', 'repeat[:N][:mode]' or 'repeat-shutdown:N'[:mode].
+	   If 'other', it is not.
+
 	--nvtx-domain-[include|exclude]=
 
 	   Applicable only when --trace=nvtx is specified, as in 'quoted'.
@@ -157,6 +186,7 @@ usage: nsys profile [<args>]
 	-x, --stop-on-exit=
 `
 	assert.Equal(t, []string{
+		"--capture-range-end", "--capture-range-end=none", "--capture-range-end=repeat", "--capture-range-end=repeat-shutdown", "--capture-range-end=stop",
 		"--cuda-graph-trace", "--nvtx-domain-exclude", "--nvtx-domain-include", "--stop-on-exit", "--trace", "--trace=cuda", "--trace=cuda-sw",
 		"--trace=none", "--trace=nvtx",
 	}, Switches(help))

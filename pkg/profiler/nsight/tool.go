@@ -61,20 +61,24 @@ func compare(a, b string) int {
 	return cmp.Or(slices.Compare(numbers(a), numbers(b)), strings.Compare(a, b))
 }
 
-// The forms of a help text: a switch at the beginning of its entry, of which some stand for several, and a value in quotes.
+// The forms of a help text: a switch at the beginning of its entry, of which some stand for several, and a value in quotes, with what may
+// follow it in brackets or after a colon.
 var (
 	switchEntry = regexp.MustCompile(`^\s*(?:-[A-Za-z], )?(--[a-z][a-z0-9-]*)(?:\[([a-z|]+)\])?`)
-	quotedValue = regexp.MustCompile(`'([a-z0-9-]+)'`)
+	quotedValue = regexp.MustCompile(`'([a-z0-9-]+)(?:\[?:[^']*)?'`)
 )
 
-// maxSwitches bounds what is taken of a help text: the switches of a version and the values of --trace.
+// maxSwitches bounds what is taken of a help text: the switches of a version and the values of two of them.
 const maxSwitches = 1024
 
-// traceSwitch is the switch whose values are listed with it.
-const traceSwitch = "--trace"
+// The switches whose values are listed with them.
+const (
+	traceSwitch    = "--trace"
+	rangeEndSwitch = "--capture-range-end"
+)
 
-// Switches lists what the help of `nsys profile` says the tool has: its switches as "--name", and what can be traced as "--trace=value".
-// They are sorted.
+// Switches lists what the help of `nsys profile` says the tool has: its switches as "--name", and as "--name=value" what can be traced and what
+// can follow a range. They are sorted.
 func Switches(help string) []string {
 	var all []string
 	entry, listed := "", false
@@ -86,13 +90,13 @@ func Switches(help string) []string {
 			}
 			continue
 		}
-		// The values of --trace are one sentence.
-		if entry != traceSwitch || listed {
+		// Their values are one sentence.
+		if entry != traceSwitch && entry != rangeEndSwitch || listed {
 			continue
 		}
 		values, _, ended := strings.Cut(line, ".\n")
 		for _, value := range quotedValue.FindAllStringSubmatch(values, -1) {
-			all = append(all, traceSwitch+"="+value[1])
+			all = append(all, entry+"="+value[1])
 		}
 		listed = ended
 	}

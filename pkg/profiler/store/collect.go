@@ -45,7 +45,7 @@ func (s *Store) collect(copying *copies, uid string) error {
 // deletable reports whether a report may be removed. One that is being imported may, once its claim is released: a namespace that is deleted
 // waits for all of its reports, and an importer may take long.
 func deletable(c *index, r *report.Report) bool {
-	return r.State.Final() || c.Released && r.State == report.Importing
+	return (r.State.Final() || c.Released && r.State == report.Importing) && !c.partial(r)
 }
 
 // unspoolDeleted removes what the importer made of raw files whose reports were deleted meanwhile. A session that a kill left without a report

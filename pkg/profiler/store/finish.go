@@ -35,13 +35,14 @@ var errSparse = errors.New("the file is sparse")
 // errFull is why a file is not taken over: it is larger than what is left of the claim's limit.
 var errFull = errors.New("the file is larger than what is left of the limit")
 
-// finish takes the file of a session that is over, and returns what became of the report. The session is discarded after the index is
-// written: killed in between, the next scan does the rest.
-func (s *Store) finish(copying *copies, dir *os.File, r report.Report, said note) (report.Report, error) {
+// finish takes the file with that number of a session that is over, and returns what became of the report. The session is discarded after the
+// index is written: killed in between, the next scan does the rest.
+func (s *Store) finish(copying *copies, dir *os.File, r report.Report, said note, number int) (report.Report, error) {
 	if r.Path != "" {
 		return stays(r, said), nil
 	}
-	err := s.take(copying, dir, "report"+readySuffix, reportsDir, r.ID+readySuffix, &r)
+	name := "report" + rangeName(number)
+	err := s.take(copying, dir, name+readySuffix, reportsDir, r.ID+readySuffix, &r)
 	r.State = report.Ready
 	if errors.Is(err, fs.ErrNotExist) {
 		folder := reportsDir
@@ -51,7 +52,7 @@ func (s *Store) finish(copying *copies, dir *os.File, r report.Report, said note
 		} else if r.Reason == "" {
 			r.Reason = reasonNoImport
 		}
-		err = s.take(copying, dir, "report"+rawSuffix, folder, r.ID+rawSuffix, &r)
+		err = s.take(copying, dir, name+rawSuffix, folder, r.ID+rawSuffix, &r)
 	}
 	if reason := lost(err); reason != "" {
 		r.State, r.Size, r.SHA256, r.Message = report.Lost, 0, "", said.message()

@@ -31,6 +31,9 @@ var noteKeys = map[string]bool{
 	"reason": true, "exited": true, "path": true, "size": true, "message": true,
 }
 
+// isNoteKey reports whether a key is read.
+func isNoteKey(key string) bool { return noteKeys[key] || strings.HasPrefix(key, sizeKey(0)+".") }
+
 // parseNote reads complete lines; others, and unknown keys, are left out.
 func parseNote(raw []byte) note {
 	n := note{}
@@ -40,7 +43,7 @@ func parseNote(raw []byte) note {
 		if !complete {
 			return n
 		}
-		if key, value, ok := strings.Cut(line, "="); ok && noteKeys[key] {
+		if key, value, ok := strings.Cut(line, "="); ok && isNoteKey(key) {
 			n[key] = value
 		}
 		text = rest

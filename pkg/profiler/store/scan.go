@@ -142,10 +142,7 @@ func (s *Store) session(copying *copies, uid string, inbox *os.File, name string
 	if err := s.sync(uid); err != nil {
 		return false, err
 	}
-	if r, err = s.finish(copying, dir, r, said); err == nil {
-		copying.put(s, r, known == nil)
-	}
-	return err == nil, err
+	return s.takeOver(copying, dir, r, said, known == nil)
 }
 
 // begun is a report of a claim before its note is read; started is zero if the report is new.

@@ -8,7 +8,8 @@
 bool range_wanted(const struct run *run);
 
 // range_await notes that the recording waits, until range_seen finds in what nsys writes that the range was reached. nsys stays after the
-// range, as the process waits in the call that ends it until nsys has answered: range_seen finds when the report is there.
+// range, as the process waits in the call that ends it until nsys has answered: range_seen finds when the report is there, or those of all
+// ranges that are to be recorded.
 void range_await(struct run *run);
 void range_seen(struct run *run, const char *output, size_t size);
 

@@ -21,6 +21,7 @@ enum {
 	max_file = 200,
 	max_path = 4096 + 16,
 	max_entries = 1024, // sessions that a claim keeps notes of at once
+	max_ranges = 16, // as the API has it
 };
 
 // extensions are those of the files that nsys makes.
@@ -193,10 +194,15 @@ int session_open(struct run *run)
 	return 0;
 }
 
-static void report_path(const struct run *run, const char *extension, char path[max_path])
+// report_path writes the path of a report: 0 is the number of the only one, others those of ranges.
+static void report_path(const struct run *run, int number, const char *extension, char path[max_path])
 {
 	struct text to = text_of(path, max_path);
 	text_add(&to, run->output);
+	if (number) {
+		text_byte(&to, '.');
+		text_number(&to, number);
+	}
 	text_add(&to, extension);
 }
 
@@ -219,13 +225,14 @@ static int folders_make(const char *report)
 // taken says whether there is a report of that name already, which nsys would leave as it is.
 static bool taken(const struct run *run)
 {
-	for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++) {
-		char path[max_path];
-		struct stat status;
-		report_path(run, extensions[i], path);
-		if (lstat(path, &status) == 0)
-			return true;
-	}
+	for (int number = 0; number <= max_ranges; number++)
+		for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++) {
+			char path[max_path];
+			struct stat status;
+			report_path(run, number, extensions[i], path);
+			if (lstat(path, &status) == 0)
+				return true;
+		}
 	return false;
 }
 
@@ -347,19 +354,45 @@ bool log_copy(struct run *run)
 	}
 }
 
-bool report_note(struct run *run)
+// report_find writes the path of a report and returns its size; 0: there is none.
+static int64_t report_find(const struct run *run, int number, char path[max_path])
 {
 	for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++) {
-		char path[max_path];
 		struct stat status;
-		report_path(run, extensions[i], path);
-		if (lstat(path, &status) < 0 || !S_ISREG(status.st_mode) || status.st_size == 0)
+		report_path(run, number, extensions[i], path);
+		if (lstat(path, &status) == 0 && S_ISREG(status.st_mode))
+			return status.st_size;
+	}
+	return 0;
+}
+
+// range_note notes the size of the report of a further range: its path is that of the first one with another number.
+static void range_note(struct run *run, int number, int64_t size)
+{
+	char key[16];
+	struct text text = text_of(key, sizeof key);
+	text_add(&text, "size.");
+	text_number(&text, number);
+	note_number(run, key, size);
+}
+
+bool report_note(struct run *run)
+{
+	bool found = false;
+	for (int number = 0; number <= max_ranges; number++) {
+		char path[max_path];
+		int64_t size = report_find(run, number, path);
+		if (!size)
 			continue;
-		if (elsewhere(run)) {
-			note_number(run, "size", status.st_size);
+		if (elsewhere(run) && found) {
+			range_note(run, number, size);
+		} else if (elsewhere(run)) {
+			note_number(run, "size", size);
 			note_add(run, "path", path);
 		}
-		return true;
+		found = true;
+		if (!number)
+			break;
 	}
-	return false;
+	return found;
 }

@@ -23,7 +23,8 @@ void note_tool_failure(struct run *run, const char *reason, const char *message)
 // log_copy moves what nsys wrote to the log, up to its bound. It returns false at the end.
 bool log_copy(struct run *run);
 
-// report_note says whether nsys wrote a report, and notes where one is that stays in the container.
+// report_note says whether nsys wrote a report, and notes where one is that stays in the container: where several ranges were recorded, each has
+// one.
 bool report_note(struct run *run);
 
 // pipes_path writes the absolute path of a file among the pipes to the stand-in, or of their folder; pipes_remove removes all.

@@ -1,4 +1,5 @@
-"""Works before, in and after the NVTX range "step"; the range begins once /tmp/begin is there, which the test makes."""
+"""Works before, in and after the NVTX range "step", once or as often as the argument says; the first one begins once /tmp/begin is there, which
+the test makes."""
 import ctypes
 import os
 import sys
@@ -14,10 +15,11 @@ def wait(path):
 
 print("waits", flush=True)
 wait("/tmp/begin")
-nvtx.nvtxRangePushA(b"step")
-for _ in range(20):
-    time.sleep(0.05)
-nvtx.nvtxRangePop()
+for _ in range(int(sys.argv[1]) if len(sys.argv) > 1 else 1):
+    nvtx.nvtxRangePushA(b"step")
+    for _ in range(20):
+        time.sleep(0.05)
+    nvtx.nvtxRangePop()
 print("ended the range", flush=True)
 wait("/tmp/end")
 sys.exit(6)

@@ -1,0 +1,152 @@
+package store
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/prism-gpu/prism/pkg/profiler/report"
+)
+
+// MaxRanges is how many ranges of a process have reports; files with higher numbers are none.
+const MaxRanges = 16
+
+// rangeName is what the tool puts before the extension of the file of a range; "" for 0, which is a process with one report.
+func rangeName(number int) string {
+	if number == 0 {
+		return ""
+	}
+	return "." + strconv.Itoa(number)
+}
+
+// sizeKey is what a note has of the report of a further range that stays in its container.
+func sizeKey(number int) string { return "size" + rangeName(number) }
+
+// takeOver takes the files of a session that is over: one, or one for each range that was recorded. The report of the session, which is
+// Recording so far, becomes that of the first range when all others are taken over. Until then it may not be discarded: the next scan, also
+// after a kill or an error, goes on with those that are missing.
+func (s *Store) takeOver(copying *copies, dir *os.File, r report.Report, said note, first bool) (done bool, err error) {
+	numbers := said.ranges(&r, dir)
+	if first && len(numbers) > 1 {
+		copying.put(s, r, first)
+		first = false
+	}
+	for _, number := range numbers[1:] {
+		of, taken, room := said.ofRange(r, number), false, false
+		of.ID = r.ID + "-" + strconv.Itoa(number)
+		s.mu.Lock()
+		if c := s.claims[r.ClaimUID]; c != nil {
+			taken = c.report(of.ID) != nil
+			room = taken || s.roomFor(copying, c) && copying.left > 0
+		}
+		s.mu.Unlock()
+		if taken {
+			continue
+		}
+		if !room {
+			return false, nil
+		}
+		if of, err = s.finish(copying, dir, of, said.sized(number), number); err != nil {
+			return false, err
+		}
+		copying.put(s, of, true)
+	}
+	if copying.left <= 0 && len(numbers) > 1 {
+		return false, nil
+	}
+	r, err = s.finish(copying, dir, said.ofRange(r, numbers[0]), said, numbers[0])
+	if err != nil {
+		return false, err
+	}
+	copying.put(s, r, first)
+	return true, nil
+}
+
+// ranges are the numbers of the files that a process has left, ascending: only 0 if it was not recorded in ranges, or there is none.
+func (n note) ranges(r *report.Report, dir *os.File) (numbers []int) {
+	if r.Path != "" {
+		return n.pathRanges(r.Path)
+	}
+	there := func(number int) bool {
+		for _, suffix := range []string{readySuffix, rawSuffix} {
+			f, _, err := within(dir, "report"+rangeName(number)+suffix)
+			if err == nil {
+				_ = f.Close()
+			}
+			if !errors.Is(err, fs.ErrNotExist) {
+				return true
+			}
+		}
+		return false
+	}
+	for number := range MaxRanges + 1 {
+		if there(number) {
+			numbers = append(numbers, number)
+		}
+		if number == 0 && len(numbers) > 0 {
+			break
+		}
+	}
+	if len(numbers) == 0 {
+		return []int{0}
+	}
+	return numbers
+}
+
+// pathRanges are those of reports that stay in their container.
+func (n note) pathRanges(at string) []int {
+	first := rangeOf(at)
+	numbers := []int{first}
+	for number := first + 1; first > 0 && number <= MaxRanges; number++ {
+		if n[sizeKey(number)] != "" {
+			numbers = append(numbers, number)
+		}
+	}
+	if len(numbers) == 1 {
+		return []int{0} // a name may end with a number, too
+	}
+	return numbers
+}
+
+// rangeOf is the number in the path of the report of a range; 0 if there is none.
+func rangeOf(at string) int {
+	name := strings.TrimSuffix(at, path.Ext(at))
+	number, err := strconv.Atoi(strings.TrimPrefix(path.Ext(name), "."))
+	if err != nil || number < 1 || number > MaxRanges || path.Ext(name) != rangeName(number) {
+		return 0
+	}
+	return number
+}
+
+// ofRange names the report of a range.
+func (n note) ofRange(r report.Report, number int) report.Report {
+	if number == 0 {
+		return r
+	}
+	r.File = r.File[:min(len(r.File), maxFile-len(rangeName(MaxRanges)+readySuffix))] + rangeName(number)
+	if suffix := path.Ext(r.Path); r.Path != "" {
+		r.Path = strings.TrimSuffix(r.Path, rangeName(rangeOf(r.Path))+suffix) + rangeName(number) + suffix
+	}
+	return r
+}
+
+// sized is the note of a process with this range alone.
+func (n note) sized(number int) note {
+	only := maps.Clone(n)
+	only["size"] = n[sizeKey(number)]
+	return only
+}
+
+// partial reports whether other ranges of the report's process are still to be taken over, and it with them again if it were removed.
+func (c *index) partial(r *report.Report) bool {
+	at := max(strings.LastIndexByte(r.ID, '-'), 0)
+	if len(r.ID)-at > len(rangeName(MaxRanges)) {
+		return false // it is the session's own
+	}
+	session := c.report(r.ID[:at])
+	return session != nil && session.State == report.Recording
+}
