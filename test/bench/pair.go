@@ -30,29 +30,13 @@ func (b *bencher) pair(ctx context.Context) (err error) {
 	if b.Example == "" {
 		return errors.New("the program of dra-example-driver is required: --example")
 	}
-	var both [2]*contender
-	for i, driver := range []string{"prism.bench", "example.bench"} {
-		both[i] = &contender{}
-		both[i].Second, err = b.newSecond(ctx, driver, false)
-		defer func() { err = errors.Join(err, both[i].Close(context.WithoutCancel(ctx))) }()
-		if err != nil {
-			return err
-		}
-	}
-	both[0].Command = prismCommand(both[0].Program, b.Binary, b.Node, both[0].Kubelet.Socket)
-	both[1].Command = exampleCommand(both[1].Program, b.Example, b.Node, len(b.devices))
-	for _, c := range both {
-		if _, err = c.Start(ctx); err != nil {
-			return err
-		}
-		if c.devices, err = Published(ctx, b.client, c.Driver, b.Node, Wanted{Least: len(b.devices)}); err != nil {
-			return err
-		}
-		// The first round warms up.
-		if err := c.row(ctx); err != nil {
-			return err
-		}
-		c.inRow = Latency{}
+	both, closeAll, err := b.contenders(ctx, [2]string{"prism.bench", "example.bench"}, [2]command{
+		func(s *Second) []string { return prismCommand(s.Program, b.Binary, b.Node, s.Kubelet.Socket) },
+		func(s *Second) []string { return exampleCommand(s.Program, b.Example, b.Node, len(b.devices)) },
+	})
+	defer func() { err = errors.Join(err, closeAll(context.WithoutCancel(ctx))) }()
+	if err != nil {
+		return err
 	}
 	idle, err := b.memories(ctx, both)
 	if err != nil {
@@ -66,6 +50,62 @@ func (b *bencher) pair(ctx context.Context) (err error) {
 	used, err := b.memories(ctx, both)
 	b.gap = both[0].gap
 	b.compare(both, idle, used)
+	return err
+}
+
+// command is the command line of a program with these directories.
+type command func(s *Second) []string
+
+// contenders starts two programs. Close them also where there is an error.
+func (b *bencher) contenders(ctx context.Context, drivers [2]string, commands [2]command) (both [2]*contender, closeAll func(context.Context) error, err error) {
+	closeAll = func(ctx context.Context) error {
+		var failed []error
+		for _, c := range both {
+			if c != nil {
+				failed = append(failed, c.Close(ctx))
+			}
+		}
+		return errors.Join(failed...)
+	}
+	for i, driver := range drivers {
+		second, err := b.newSecond(ctx, driver, false)
+		both[i] = &contender{Second: second}
+		if err != nil {
+			return both, closeAll, err
+		}
+	}
+	for i, c := range both {
+		c.Command = commands[i](c.Second)
+		if _, err := c.Start(ctx); err != nil {
+			return both, closeAll, err
+		}
+		if c.devices, err = Published(ctx, b.client, c.Driver, b.Node, Wanted{Least: len(b.devices)}); err != nil {
+			return both, closeAll, err
+		}
+		// The first round warms up.
+		if err := c.row(ctx); err != nil {
+			return both, closeAll, err
+		}
+		c.inRow = Latency{}
+	}
+	return both, closeAll, nil
+}
+
+// metadata measures what the files with the attributes of a claim's devices cost: two plugins in turn, of which one writes them.
+func (b *bencher) metadata(ctx context.Context) (err error) {
+	with := func(flag string) command {
+		return func(s *Second) []string {
+			return prismCommand(s.Program, b.Binary, b.Node, s.Kubelet.Socket, "--device-metadata="+flag)
+		}
+	}
+	both, closeAll, err := b.contenders(ctx, [2]string{"with.bench", "without.bench"}, [2]command{with("true"), with("false")})
+	defer func() { err = errors.Join(err, closeAll(context.WithoutCancel(ctx))) }()
+	if err != nil {
+		return err
+	}
+	err = inRows(ctx, both)
+	b.report.Add("with files of device metadata, a sample of each in turn", "without",
+		both[0].inRow.rows("prepare, one claim right after the other", "unprepare, one claim right after the other", both[1].inRow)...)
 	return err
 }
 

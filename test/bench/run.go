@@ -123,6 +123,7 @@ func (b *bencher) all(ctx context.Context) error {
 		// While there are few claims: before a layout changes, a plugin reads those of the whole cluster, a page of 250 every 5 s.
 		{"change", "a change of the configuration", b.change},
 		{"example", "dra-example-driver in the same run", b.pair},
+		{"metadata", "files of device metadata", b.metadata},
 		{"single", "one claim at a time", b.single},
 		{"parallel", "eight claims at once", b.parallel},
 		{"burst", fmt.Sprintf("%d claims at once", BurstClaims), b.burst},
