@@ -93,7 +93,7 @@ type Adapters struct {
 	Transaction func(prepare.Ports, prepare.Settings) (*prepare.Transaction, []error, error)
 	// HookImage is the hook program that is installed on hosts that have none, or one without some hooks; a missing file is no error.
 	HookImage string
-	// HookAbilities returns the hooks of the host's program at a path. It is called once for each file.
+	// HookAbilities returns the hooks of the host's program at a path. It is called once for each file, and not while it runs.
 	HookAbilities func(ctx context.Context, path string) ([]string, error)
 	// OwnHookImage is prism-hook, which is installed on every host; a missing file is no error, and what needs it is refused.
 	OwnHookImage string

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -29,8 +30,10 @@ type hookNode struct {
 	specs *cdi.Dir
 	image string
 	own   string
-	// hooks are those that the host's programs list, asked the programs that were asked.
+	mu    sync.Mutex
+	// hooks are those that the host's programs list, asked the programs that were asked, which wait for hang unless it is nil.
 	hooks, asked []string
+	hang         chan struct{}
 	logs         func() string
 	ctx          context.Context
 }
@@ -59,7 +62,7 @@ func newHookNode(t *testing.T) *hookNode {
 
 // onHost is where the plugin sees a path of the host.
 func (n *hookNode) onHost(path string) string {
-	return filepath.Join(filepath.Dir(n.image), "host", path)
+	return filepath.Join(filepath.Dir(n.own), "host", path)
 }
 
 func (n *hookNode) adapters() Adapters {

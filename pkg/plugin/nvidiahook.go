@@ -44,7 +44,14 @@ type hostHook struct {
 	err   error
 	// missing are the hooks that were logged as missing.
 	missing []string
+	// unread: the hooks are those of the file before, as its own are being read.
+	unread bool
+	// asking: another file is being asked.
+	asking bool
 }
+
+// is reports whether both are the same file.
+func (h *hostHook) is(other hostHook) bool { return h.path == other.path && h.id == other.id }
 
 // oldestHooks are those of every version, also of nvidia-ctk 1.15: what a program is assumed to have that does not print its help.
 var oldestHooks = []string{"create-symlinks", "update-ldcache"}
@@ -60,10 +67,13 @@ func (n *nvidiaHook) begin(ctx context.Context) error {
 	case !found && n.setting != "" && n.setting != config.OwnCDIHook:
 		return fmt.Errorf("--cdi-hook: there is no executable %s on the host", n.setting)
 	}
+	if found {
+		host.hooks, host.err = n.ask(ctx, host.path)
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if found {
-		n.refresh(ctx, host)
+		n.learn(host)
 		return nil
 	}
 	_, err := n.ensureOwn()
@@ -101,13 +111,43 @@ func (n *nvidiaHook) find() (hostHook, bool) {
 	return hostHook{path: path, id: id}, found
 }
 
-// refresh reads the help of the host's program, unless that was done for this file. Hold the lock.
-func (n *nvidiaHook) refresh(ctx context.Context, found hostHook) {
-	if n.last.path == found.path && n.last.id == found.id {
-		return
+// current is the host's program with the hooks that are known. Those of another file than before are read in the background: claims do not wait for a
+// program that hangs, and get the program of our image meanwhile, or the hooks of the file before. Hold the lock.
+func (n *nvidiaHook) current(found hostHook) *hostHook {
+	if n.last.is(found) {
+		return &n.last
 	}
+	if !n.last.asking {
+		n.last.asking = true
+		go n.read(found)
+	}
+	found.unread, found.hooks = true, n.last.hooks
+	if n.last.path == "" {
+		found.hooks = oldestHooks
+	}
+	if n.setting == "" {
+		if _, err := n.ensureOwn(); err == nil {
+			found.hooks = nil
+		}
+	}
+	return &found
+}
+
+// read reads the hooks of a file, unless it is another one when the answer is there: that is read when the next claim asks for it.
+func (n *nvidiaHook) read(found hostHook) {
+	found.hooks, found.err = n.ask(context.Background(), found.path)
+	now, is := n.find()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.last.asking = false
+	if is && now.is(found) {
+		n.learn(found)
+	}
+}
+
+// learn keeps what the host's program has answered. Hold the lock.
+func (n *nvidiaHook) learn(found hostHook) {
 	n.last = found
-	n.last.hooks, n.last.err = n.ask(ctx, found.path)
 	if n.last.err == nil {
 		n.logger.V(2).Info("Hooks of the host's program", "program", found.path, "hooks", n.last.hooks)
 		return
@@ -147,16 +187,17 @@ func (n *nvidiaHook) edits(common *specs.ContainerEdits) *specs.ContainerEdits {
 	found, is := n.find()
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	host := &n.last
 	switch {
 	case is:
-		n.refresh(context.Background(), found)
+		host = n.current(found)
 	case n.setting == "":
-		n.last = hostHook{missing: n.last.missing}
+		n.last = hostHook{missing: n.last.missing, asking: n.last.asking}
 	}
 	with := *common
 	with.Hooks = nil
 	for _, h := range common.Hooks {
-		program := n.program(h.Args[1])
+		program := n.program(host, h.Args[1])
 		if program == "" {
 			continue
 		}
@@ -168,9 +209,9 @@ func (n *nvidiaHook) edits(common *specs.ContainerEdits) *specs.ContainerEdits {
 }
 
 // program is the one of a hook, empty where there is none. Hold the lock.
-func (n *nvidiaHook) program(hook string) string {
-	if slices.Contains(n.last.hooks, hook) {
-		return n.last.path
+func (n *nvidiaHook) program(host *hostHook, hook string) string {
+	if slices.Contains(host.hooks, hook) {
+		return host.path
 	}
 	program, reason := "", "setting --cdi-hook (chart value nvidiaCDIHook)"
 	if n.setting == "" || n.setting == config.OwnCDIHook {
@@ -180,15 +221,15 @@ func (n *nvidiaHook) program(hook string) string {
 			reason = err.Error()
 		}
 	}
-	if slices.Contains(n.last.missing, hook) || program != "" && (n.last.path == "" || n.last.err != nil) {
+	if slices.Contains(host.missing, hook) || program != "" && (host.path == "" || host.err != nil || host.unread) {
 		return program
 	}
-	n.last.missing = append(n.last.missing, hook)
+	host.missing = append(host.missing, hook)
 	if program == "" {
-		n.logger.Info("A CDI hook is left out: the hook program of the host does not have it", "hook", hook, "program", n.last.path,
+		n.logger.Info("A CDI hook is left out: the hook program of the host does not have it", "hook", hook, "program", host.path,
 			"whyNotThatOfTheImage", reason)
 	} else {
-		n.logger.Info("A CDI hook comes from the image: the hook program of the host does not have it", "hook", hook, "program", n.last.path,
+		n.logger.Info("A CDI hook comes from the image: the hook program of the host does not have it", "hook", hook, "program", host.path,
 			"instead", program)
 	}
 	return program

@@ -33,9 +33,11 @@ func (n *hookNode) hosts(t *testing.T, path string, hooks []string) {
 	t.Helper()
 	seen := n.onHost(path)
 	require.NoError(t, os.MkdirAll(filepath.Dir(seen), 0o755))
-	require.NoError(t, os.RemoveAll(seen))
-	require.NoError(t, os.WriteFile(seen, []byte("#!/bin/sh\n"), 0o755))
+	n.mu.Lock()
 	n.hooks = hooks
+	n.mu.Unlock()
+	require.NoError(t, os.WriteFile(seen+".new", []byte("#!/bin/sh\n"), 0o755))
+	require.NoError(t, os.Rename(seen+".new", seen))
 }
 
 // needed are the hooks of the driver.
@@ -144,15 +146,89 @@ func TestNVIDIAHook_HostsFileReplaced_HelpReadAgain(t *testing.T) {
 	assert.NoFileExists(t, own, "the host's has all")
 
 	n.hosts(t, path, helpOf(t, "nvidia-cdi-hook-1.17.4"))
-	assert.Equal(t, own, programs(hook)[changed][0])
-	assert.Equal(t, path, programs(hook)["update-ldcache"][0])
+	eventually(t, func() bool {
+		now := programs(hook)
+		assert.Equal(t, own, now[changed][0])
+		return now["update-ldcache"][0] == path
+	}, "the hooks of the host's program are read")
 	assert.FileExists(t, own)
 
 	require.NoError(t, os.Remove(n.onHost(path)))
 	assert.Equal(t, own, programs(hook)["update-ldcache"][0], "the toolkit was removed")
 	n.hosts(t, path, helpOf(t, "nvidia-cdi-hook-1.20.1"))
-	assert.Equal(t, path, programs(hook)[changed][0])
-	assert.Len(t, n.asked, 3)
+	eventually(t, func() bool { return programs(hook)[changed][0] == path }, "the toolkit is there again")
+	assert.Equal(t, 3, n.askedTimes())
+}
+
+// TestNVIDIAHook_ReplacedProgramHangs_ClaimsDoNotWait: they get the image's program, or what the one before had; the program is asked once, however many
+// claims there are.
+func TestNVIDIAHook_ReplacedProgramHangs_ClaimsDoNotWait(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ setting, image, want string }{
+		"auto":          {"", "own", "own"},
+		"host":          {config.HostCDIHook, "own", cdi.HostHooks[0]},
+		"without image": {"", "/does/not/exist", cdi.HostHooks[0]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newHookNode(t)
+			n.cfg.Driver.CDIHook = c.setting
+			if c.image != "own" {
+				n.image = c.image
+			}
+			n.hosts(t, cdi.HostHooks[0], helpOf(t, "nvidia-cdi-hook-1.18.0"))
+			hook, err := n.find()
+			require.NoError(t, err)
+			defer hook.release()
+			want := c.want
+			if want == "own" {
+				want = filepath.Join(n.cfg.ProgramsDir(), testVersion, cdi.HookName)
+			}
+			n.hang = make(chan struct{})
+			n.hosts(t, cdi.HostHooks[0], helpOf(t, "nvidia-cdi-hook-1.17.4"))
+			for range 3 {
+				got := programs(hook)
+				for _, name := range needed {
+					assert.Equal(t, []string{want, cdi.HookName}, got[name])
+				}
+			}
+			close(n.hang)
+			eventually(t, func() bool {
+				now := programs(hook)
+				without := now["disable-device-node-modification"] // 1.17 does not have it
+				return now["update-ldcache"][0] == cdi.HostHooks[0] && (len(without) == 0) == (c.want != "own")
+			}, "the answer is used")
+			assert.Equal(t, 2, n.askedTimes())
+		})
+	}
+}
+
+// TestNVIDIAHook_ReplacedWhileAsked_AskedAgain: the answer is of a file that is gone.
+func TestNVIDIAHook_ReplacedWhileAsked_AskedAgain(t *testing.T) {
+	t.Parallel()
+	n := newHookNode(t)
+	path := cdi.HostHooks[0]
+	n.hosts(t, path, helpOf(t, "nvidia-cdi-hook-1.18.0"))
+	hook, err := n.find()
+	require.NoError(t, err)
+	defer hook.release()
+	hang := make(chan struct{})
+	n.hang = hang
+	n.hosts(t, path, helpOf(t, "nvidia-cdi-hook-1.20.1"))
+	programs(hook)
+	eventually(t, func() bool { return n.askedTimes() == 2 }, "it is asked")
+	n.mu.Lock()
+	n.hang = nil
+	n.mu.Unlock()
+	n.hosts(t, path, helpOf(t, "nvidia-cdi-hook-1.17.4"))
+	close(hang)
+	own := filepath.Join(n.cfg.ProgramsDir(), testVersion, cdi.HookName)
+	eventually(t, func() bool {
+		now := programs(hook)
+		assert.Equal(t, own, now["disable-device-node-modification"][0], "1.17 does not have it")
+		return now["update-ldcache"][0] == path
+	}, "the new file is asked")
+	assert.Equal(t, 3, n.askedTimes())
 }
 
 // TestNVIDIAHook_OwnCannotBeInstalled_HostsHooksUsed: without prism's copy the hooks that the host's program lacks are left out.
@@ -194,11 +270,24 @@ func TestFindHook_SettingCannotBeMet_RefusedByName(t *testing.T) {
 
 // abilities are those of the programs of the host, which it is asked for.
 func (n *hookNode) abilities(_ context.Context, path string) ([]string, error) {
+	n.mu.Lock()
 	n.asked = append(n.asked, path)
-	if n.hooks == nil {
+	hooks, hang := n.hooks, n.hang
+	n.mu.Unlock()
+	if hang != nil {
+		<-hang
+	}
+	if hooks == nil {
 		return nil, assert.AnError
 	}
-	return n.hooks, nil
+	return hooks, nil
+}
+
+// askedTimes is how often programs were asked.
+func (n *hookNode) askedTimes() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.asked)
 }
 
 // hookedSession is a driver that needs hooks.

@@ -97,7 +97,14 @@ func TestHooksOldToolkit_PodsStart(t *testing.T) {
 	const hook, ctk = "/usr/bin/nvidia-cdi-hook", "/usr/bin/nvidia-ctk"
 	ns.onHost(t, "nvidia-cdi-hook-1.17", hook)
 	plugin := ns.plugin(t)
-	old := ns.programsOf(t)
+	// Until the program is read, which claims do not wait for, all hooks are those of the image.
+	var old map[string]string
+	eventually(t, startLimit, func() error {
+		if old = ns.programsOf(t); old["update-ldcache"] != hook {
+			return fmt.Errorf("the host's program is not used: %v", old)
+		}
+		return nil
+	})
 	own := old["disable-device-node-modification"]
 	assert.True(t, strings.HasPrefix(own, "/var/lib/"+driverName+"/programs/"), own)
 	assert.Equal(t, map[string]string{"create-symlinks": hook, "update-ldcache": hook, "disable-device-node-modification": own}, old)
