@@ -8,6 +8,7 @@ import (
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
@@ -68,17 +69,44 @@ func (s *formerServing) await(ctx context.Context, name string) bool {
 		if taken {
 			return true
 		}
-		s.pause(ctx, nil)
+		pause(ctx, reconcile.Period, nil)
 	}
 	return false
 }
 
-// pause waits for a signal, and not longer than a period.
-func (s *formerServing) pause(ctx context.Context, signal <-chan struct{}) {
+// pause waits for a signal, and not longer than a time and a part of it by chance: many nodes begin at the same time. It reports whether there was a
+// signal.
+func pause(ctx context.Context, most time.Duration, signal <-chan struct{}) bool {
 	select {
 	case <-ctx.Done():
 	case <-signal:
-	case <-time.After(reconcile.Period):
+		return true
+	case <-time.After(wait.Jitter(most, sweepJitter)):
+	}
+	return false
+}
+
+// drainPeriod is the longest time between two checks whether something is left of a name. One that finds no record lists all claims of the cluster.
+const drainPeriod = 10 * time.Minute
+
+// drain returns when no claim has devices of a name, or the context ends. A signal is a claim that was unprepared.
+func (s *formerServing) drain(ctx context.Context, name string, signal <-chan struct{}) {
+	reported, period := -1, reconcile.Period
+	for {
+		left, err := s.left(ctx, name, &reported)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "What is left of an earlier driver name is not known", "driver", name)
+		} else if left == 0 {
+			return
+		}
+		if pause(ctx, period, signal) {
+			period = reconcile.Period
+		} else {
+			period = min(2*period, drainPeriod)
+		}
 	}
 }
 
@@ -98,19 +126,7 @@ func (s *formerServing) serve(ctx context.Context, name string) {
 	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- server.Run(serving) }()
-	reported := -1
-	for {
-		left, err := s.left(ctx, name, &reported)
-		if ctx.Err() != nil {
-			break
-		}
-		if err != nil {
-			logger.Error(err, "What is left of an earlier driver name is not known")
-		} else if left == 0 {
-			break
-		}
-		s.pause(ctx, tx.released)
-	}
+	s.drain(ctx, name, tx.released)
 	stop()
 	if err := <-stopped; err != nil {
 		logger.Error(err, "The plugin was not registered under an earlier driver name")
