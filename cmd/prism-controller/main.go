@@ -115,6 +115,11 @@ func wire(ctx context.Context, cfg *config.Controller) (manager.Manager, error) 
 	if err := serve(ctx, m, cfg, selector); err != nil {
 		return nil, err
 	}
+	if cfg.OwnerRole != "" {
+		if err := m.Add(controller.LeaseOwner{Role: cfg.OwnerRole, Lease: options.Lease, Client: m.GetClient(), Direct: m.GetAPIReader()}); err != nil {
+			return nil, fmt.Errorf("building the controller: %w", err)
+		}
+	}
 	if !cfg.DeviceClasses {
 		return m, nil
 	}

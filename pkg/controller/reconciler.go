@@ -136,12 +136,21 @@ func (r *Reconciler) resolveOwner(ctx context.Context) error {
 	if r.OwnerRole == "" || r.owner != nil {
 		return nil
 	}
-	role := &rbacv1.ClusterRole{}
-	if err := r.Direct.Get(ctx, types.NamespacedName{Name: r.OwnerRole}, role); err != nil {
-		return fmt.Errorf("reading ClusterRole %s, the owner of the managed objects: %w", r.OwnerRole, err)
+	owner, err := ownerOf(ctx, r.Direct, r.OwnerRole)
+	if err != nil {
+		return err
 	}
-	r.owner = []metav1.OwnerReference{{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole", Name: role.Name, UID: role.UID}}
+	r.owner = []metav1.OwnerReference{owner}
 	return nil
+}
+
+// ownerOf reads the ClusterRole that owns what the controller of a release makes.
+func ownerOf(ctx context.Context, direct client.Reader, name string) (metav1.OwnerReference, error) {
+	role := &rbacv1.ClusterRole{}
+	if err := direct.Get(ctx, types.NamespacedName{Name: name}, role); err != nil {
+		return metav1.OwnerReference{}, fmt.Errorf("reading ClusterRole %s, the owner of the managed objects: %w", name, err)
+	}
+	return metav1.OwnerReference{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole", Name: role.Name, UID: role.UID}, nil
 }
 
 // apply writes the differences. Deleting a DeviceClass does not affect claims that are allocated.
