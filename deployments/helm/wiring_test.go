@@ -126,7 +126,7 @@ func TestChartPlugin_Environment_EveryVariableRead(t *testing.T) {
 		}
 		return plugin
 	}
-	defaults, err := config.LoadPlugin([]string{"--node-name=n0", "--pod-uid=uid", "--exporter", "--release=prism"}, func(string) string { return "" })
+	defaults, err := config.LoadPlugin([]string{"--node-name=n0", "--pod-uid=uid", "--exporter", "--release=prism-system/prism"}, func(string) string { return "" })
 	require.NoError(t, err)
 	if diff := cmp.Diff(defaults, load()); diff != "" {
 		t.Errorf("defaults of the program and of the chart (-program +chart):\n%s", diff)
@@ -135,7 +135,7 @@ func TestChartPlugin_Environment_EveryVariableRead(t *testing.T) {
 	yes := true
 	all := load("--values", "testdata/values/everything.yaml")
 	assert.Equal(t, &config.Plugin{
-		DriverName: "gpu.example.com", Release: "prism", NodeName: "n0", PodUID: "uid", MonitorDevices: config.MonitorPerNode, Exporter: true,
+		DriverName: "gpu.example.com", Release: "prism-system/prism", NodeName: "n0", PodUID: "uid", MonitorDevices: config.MonitorPerNode, Exporter: true,
 		Profiler: config.Profiler{
 			Enabled: true, Map: "prism-system/prism-everything-profiler", Endpoint: ":8444", Certificate: "/etc/prism/reports", Client: "prism-controller",
 			NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")}, StartTimeout: 30 * time.Second,

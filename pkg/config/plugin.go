@@ -20,7 +20,8 @@ import (
 type Plugin struct {
 	// DriverName is the DRA driver's name; it also sets attribute domain, CDI vendor, socket and state directories.
 	DriverName string `json:"driverName"`
-	// Release is the name of the installation, by which it finds its directories of other driver names on the node; empty: none.
+	// Release is the name of the installation, with its namespace, by which it finds its directories of other driver names on the node; empty:
+	// none.
 	Release string `json:"release,omitempty"`
 	// NodeName is the Node this process runs on.
 	NodeName string `json:"nodeName"`
@@ -191,7 +192,7 @@ func defaults() *Plugin {
 func (p *Plugin) flags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("prism-kubelet-plugin", pflag.ContinueOnError)
 	f.StringVar(&p.DriverName, "driver-name", p.DriverName, "name of the DRA driver; sets attribute domain, CDI vendor, socket and state directories")
-	f.StringVar(&p.Release, "release", p.Release, "name of the installation, by which it finds its directories of other driver names on the node; empty: none")
+	f.StringVar(&p.Release, "release", p.Release, "<namespace>/<name> of the installation, by which it finds its directories of other driver names on the node; empty: none")
 	f.StringVar(&p.NodeName, "node-name", p.NodeName, "name of the Node of this process")
 	f.StringVar(&p.PodUID, "pod-uid", p.PodUID, "UID of the pod of this process; enables rolling updates")
 	f.StringVar(&p.Kubeconfig, "kubeconfig", p.Kubeconfig, "kubeconfig file; empty: service account of the pod")

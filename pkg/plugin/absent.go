@@ -48,7 +48,8 @@ func mayHaveGPU(host Host) func() bool {
 
 // hasRecords reports whether claims have to be unprepared.
 func hasRecords(cfg *config.Plugin) bool {
-	for _, name := range append(formerDriverNames(cfg, disk.OS{}), cfg.DriverName) {
+	names, _ := formerDriverNames(cfg, disk.OS{})
+	for _, name := range append(names, cfg.DriverName) {
 		if found, _ := filepath.Glob(filepath.Join(cfg.Paths.KubeletPlugins, name, "claims", "*.json")); len(found) > 0 {
 			return true
 		}

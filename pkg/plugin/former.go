@@ -44,22 +44,33 @@ type formerNames struct {
 	othersEnded chan struct{}
 }
 
-// formerDriverNames lists the directories of the release's plugins of other driver names. A plugin's directory without the file with the release is
-// of a version that did not write it.
-func formerDriverNames(cfg *config.Plugin, d disk.Files) []string {
+// formerDriverNames lists the directories of the release's plugins of other driver names. Unmarked are those that no release has: they may be of
+// another one, of a version that did not write the file, and are left alone.
+func formerDriverNames(cfg *config.Plugin, d disk.Files) (names, unmarked []string) {
 	if cfg.Release == "" {
-		return nil
+		return nil, nil
 	}
-	names, _ := d.List(cfg.Paths.KubeletPlugins)
-	return slices.DeleteFunc(names, func(name string) bool {
+	releases := []string{cfg.Release}
+	// A release that takes over the directory of another one, as after it was installed in another namespace, takes over its earlier names.
+	if before, err := d.Read(filepath.Join(cfg.PluginDir(), releaseFile)); err == nil {
+		releases = append(releases, string(before))
+	}
+	all, _ := d.List(cfg.Paths.KubeletPlugins)
+	for _, name := range all {
 		dir := filepath.Join(cfg.Paths.KubeletPlugins, name)
 		files, err := d.List(dir)
 		if name == cfg.DriverName || err != nil || !slices.Contains(files, "locks") || !slices.Contains(files, "claims") {
-			return true
+			continue
 		}
 		release, err := d.Read(filepath.Join(dir, releaseFile))
-		return !errors.Is(err, fs.ErrNotExist) && (err != nil || string(release) != cfg.Release)
-	})
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			unmarked = append(unmarked, name)
+		case err == nil && slices.Contains(releases, string(release)):
+			names = append(names, name)
+		}
+	}
+	return names, unmarked
 }
 
 // openFormer marks the plugin's directory with the release, and takes over what the release has under other names.
@@ -69,13 +80,17 @@ func openFormer(ctx context.Context, cfg *config.Plugin, a Adapters, s State) (*
 		close(f.othersEnded)
 		return f, nil
 	}
-	path := filepath.Join(cfg.PluginDir(), releaseFile)
-	if present, err := a.Disk.Read(path); err != nil || !bytes.Equal(present, []byte(cfg.Release)) {
-		if err := disk.Replace(a.Disk, path, []byte(cfg.Release), 0o600, true); err != nil {
-			return nil, fmt.Errorf("writing which release the plugin's directory is of: %w", err)
+	names, unmarked := formerDriverNames(cfg, a.Disk)
+	for _, name := range append(slices.Clone(names), cfg.DriverName) { // the own one last: it says which others are the release's
+		if err := mark(f.config(name), a.Disk); err != nil {
+			return nil, err
 		}
 	}
-	for _, name := range formerDriverNames(cfg, a.Disk) {
+	if len(unmarked) > 0 {
+		klog.FromContext(ctx).Info("Claims of other driver names are not taken over: which release prepared them is not known. If it was this one, set the former "+
+			"driver name again, and change it after an upgrade", "drivers", unmarked)
+	}
+	for _, name := range names {
 		if err := f.try(name); err != nil {
 			klog.FromContext(ctx).Info("Claims wait: the plugin still runs under an earlier driver name", "driver", name, "reason", err.Error())
 			f.waiting[name] = err
@@ -85,6 +100,18 @@ func openFormer(ctx context.Context, cfg *config.Plugin, a Adapters, s State) (*
 		close(f.othersEnded)
 	}
 	return f, nil
+}
+
+// mark has the release's name in a plugin's directory.
+func mark(cfg *config.Plugin, d disk.Files) error {
+	path := filepath.Join(cfg.PluginDir(), releaseFile)
+	if present, err := d.Read(path); err == nil && bytes.Equal(present, []byte(cfg.Release)) {
+		return nil
+	}
+	if err := disk.Replace(d, path, []byte(cfg.Release), 0o600, true); err != nil {
+		return fmt.Errorf("writing which release the directory of driver %s is of: %w", cfg.DriverName, err)
+	}
+	return nil
 }
 
 // errStillRuns is why a name is not taken over yet.

@@ -35,7 +35,7 @@ const (
 func renamed(t *testing.T, names ...string) (n *wired, claims []*resourceapi.ResourceClaim) {
 	t.Helper()
 	n = newWired(t)
-	n.cfg.Release = "prism"
+	n.cfg.Release = "prism-system/prism"
 	p, err := Build(t.Context(), n.cfg, n.adapters)
 	require.NoError(t, err)
 	for i, name := range names {
@@ -219,7 +219,8 @@ func TestLead_ProcessOfOldNameRuns_LeadsAfterIt(t *testing.T) {
 	})
 }
 
-// TestFormerDriverNames_DirectoriesOfOthers_NotTaken: those of another release, of other drivers, and of the driver itself.
+// TestFormerDriverNames_DirectoriesOfOthers_NotTaken: those of another release, also of a version that wrote no release, of other drivers, and of the
+// driver itself.
 func TestFormerDriverNames_DirectoriesOfOthers_NotTaken(t *testing.T) {
 	t.Parallel()
 	n, _ := renamed(t, "old")
@@ -228,16 +229,65 @@ func TestFormerDriverNames_DirectoriesOfOthers_NotTaken(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o750))
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
-	for _, dir := range []string{"other.example.com", "earlier.example.com", nameNow} {
+	for _, dir := range []string{"other.example.com", "namespace.example.com", "earlier.example.com", nameNow} {
 		write(dir+"/locks", "")
 		write(dir+"/claims/uid.json", "{}")
 	}
-	write("other.example.com/release", "other")
+	write("other.example.com/release", "prism-system/other")
+	write("namespace.example.com/release", "other/prism")
 	write("compute-domain.nvidia.com/checkpoint.json", "{}")
 	write("file", "")
-	assert.Equal(t, []string{"earlier.example.com", nameBefore}, formerDriverNames(n.cfg, disk.OS{}), "versions before wrote no release")
+	names, unmarked := formerDriverNames(n.cfg, disk.OS{})
+	assert.Equal(t, []string{nameBefore}, names)
+	assert.Equal(t, []string{"earlier.example.com"}, unmarked)
 	n.cfg.Release = ""
-	assert.Empty(t, formerDriverNames(n.cfg, disk.OS{}))
+	names, unmarked = formerDriverNames(n.cfg, disk.OS{})
+	assert.Empty(t, append(names, unmarked...))
+}
+
+// TestStart_DirectoryOfUnknownRelease_LeftAlone: another release, of a version that wrote no release, may run on the node, and be restarted.
+func TestStart_DirectoryOfUnknownRelease_LeftAlone(t *testing.T) {
+	t.Parallel()
+	for name, runs := range map[string]bool{"its process runs": true, "its process is restarted": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, claims := renamed(t, "old")
+			require.NoError(t, os.Remove(n.before(releaseFile)))
+			if runs {
+				locks, err := checkpoint.OpenLocks(n.before(""))
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = locks.Close() })
+				_, err = locks.Lead(t.Context())
+				require.NoError(t, err)
+			}
+			p, _ := n.start(t)
+			n.as(t, nameNow)
+			require.NoError(t, prepared(t.Context(), p, n.claim(t, "new", 1)), "nothing is withheld")
+			records, err := p.Claims.Records()
+			require.NoError(t, err)
+			assert.Len(t, records, 1)
+			assert.FileExists(t, n.before("claims/"+string(claims[0].UID)+".json"))
+			assert.FileExists(t, n.specBefore(claims[0]))
+			registrations, err := filepath.Glob(filepath.Join(n.cfg.Paths.KubeletRegistrar, nameBefore+"*"))
+			require.NoError(t, err)
+			assert.Empty(t, registrations)
+		})
+	}
+}
+
+// TestStart_NamespaceChanged_EarlierNamesTakenOver: the release that was installed in another namespace has the same driver's directory.
+func TestStart_NamespaceChanged_EarlierNamesTakenOver(t *testing.T) {
+	t.Parallel()
+	n, _ := renamed(t, "old")
+	for _, release := range []string{"prism-system/prism", "other/prism", "other/prism"} {
+		n.cfg.Release = release
+		p, err := Build(t.Context(), n.cfg, n.adapters)
+		require.NoError(t, err)
+		records, err := p.Claims.Records()
+		require.NoError(t, err)
+		assert.Len(t, records, 1, release)
+		require.NoError(t, p.Close())
+	}
 }
 
 // TestHasRecords_OldName_Serves: a node without GPU, too, unprepares claims of the old name.
@@ -247,40 +297,4 @@ func TestHasRecords_OldName_Serves(t *testing.T) {
 	assert.True(t, hasRecords(n.cfg))
 	n.cfg.Release = ""
 	assert.False(t, hasRecords(n.cfg))
-}
-
-// TestRun_CDIRootChanged_SpecsMove: also together with the name. The specs of claims that the runtime may start containers of are never missing in
-// both directories, and those of others stay.
-func TestRun_CDIRootChanged_SpecsMove(t *testing.T) {
-	t.Parallel()
-	for name, driver := range map[string]string{"same driver": nameBefore, "other driver": nameNow} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			n, claims := renamed(t, "old")
-			former := n.specBefore(claims[0])
-			foreign := filepath.Join(n.cfg.Paths.CDIRoot, "k8s.nic.example.com-claim_"+string(claims[0].UID)+".json")
-			gone := filepath.Join(n.cfg.Paths.CDIRoot, nameBefore+"_metadata_gone_gpu.json")
-			for _, path := range []string{foreign, gone} {
-				require.NoError(t, os.WriteFile(path, nil, 0o600))
-			}
-			n.cfg.DriverName, n.cfg.Paths.CDIRoot = driver, filepath.Join(filepath.Dir(n.cfg.Paths.CDIRoot), "other-cdi")
-			n.start(t)
-			eventually(t, func() bool {
-				_, err := os.Stat(former)
-				return os.IsNotExist(err)
-			}, "the spec moves")
-			assert.NoFileExists(t, gone)
-			assert.FileExists(t, foreign)
-			specs, err := filepath.Glob(filepath.Join(n.cfg.Paths.CDIRoot, "k8s.*"+string(claims[0].UID)+".json"))
-			require.NoError(t, err)
-			require.Len(t, specs, 1)
-			text, err := os.ReadFile(specs[0])
-			require.NoError(t, err)
-			assert.Contains(t, string(text), `"kind":"k8s.`+nameBefore+`/claim"`)
-			eventually(t, func() bool {
-				text, err := os.ReadFile(filepath.Join(n.cfg.PluginDir(), rootsFile))
-				return err == nil && !strings.Contains(string(text), `/cdi"`)
-			}, "the former directory is forgotten")
-		})
-	}
 }
