@@ -2,6 +2,7 @@ package cdi
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -55,6 +56,8 @@ type Hooks struct {
 	Disk disk.Files
 	// Dir holds the folders; the same path on the host. It and the directory that it is in are the driver's own.
 	Dir string
+	// HostDir is the path on the host where that is another one; empty: Dir.
+	HostDir string
 	// NoExec reports whether the host's mount at a path has the option noexec; nil: it is not checked.
 	NoExec func(path string) (bool, error)
 }
@@ -179,7 +182,7 @@ func (h Hooks) remove(version string, specs *Dir) (gone bool, err error) {
 		return false, err
 	}
 	defer release()
-	if named, err := specs.namesBelow(dir); err != nil || named {
+	if named, err := specs.namesBelow(filepath.Join(cmp.Or(h.HostDir, h.Dir), version)); err != nil || named {
 		return false, err
 	}
 	return true, h.discard(dir)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
@@ -42,7 +41,7 @@ func LoadPlugin(args []string, getenv func(string) string) (*Plugin, error) {
 		return nil, fmt.Errorf("unexpected argument %q: there are only flags", f.Arg(0))
 	}
 	if p.Paths.StateDir == "" {
-		p.Paths.StateDir = filepath.Join(defaultStateParent, p.DriverName)
+		p.Paths.StateDir = DefaultStateDir(p.DriverName)
 	}
 	clean(&p.Paths.HostRoot, &p.Paths.CDIRoot, &p.Paths.KubeletPlugins, &p.Paths.KubeletRegistrar, &p.Paths.KubeletPodResources, &p.Paths.StateDir,
 		&p.Paths.RunDir, &p.Driver.Root, &p.Driver.CDIHook, &p.NodeConfig.File)

@@ -267,8 +267,14 @@ func (p *Plugin) MetricsDir() string { return filepath.Join(p.RunDir(), "metrics
 // defaultStateParent is where the host keeps state over reboots.
 const defaultStateParent = "/var/lib"
 
+// DefaultStateDir is the state directory of a driver of that name where none is set.
+func DefaultStateDir(driver string) string { return filepath.Join(defaultStateParent, driver) }
+
 // ProgramsDir is where programs are that the container runtime executes on the host.
-func (p *Plugin) ProgramsDir() string { return filepath.Join(p.Paths.StateDir, "programs") }
+func (p *Plugin) ProgramsDir() string { return ProgramsIn(p.Paths.StateDir) }
+
+// ProgramsIn is ProgramsDir of a state directory.
+func ProgramsIn(stateDir string) string { return filepath.Join(stateDir, "programs") }
 
 // HookSocket is where prism-hook requests memory limits of the newest process, and reports the containers that it fails.
 func (p *Plugin) HookSocket() string { return filepath.Join(p.RunDir(), "hook.sock") }

@@ -38,6 +38,7 @@ const (
 	ResourceSliceFieldsDropped   = "ResourceSliceFieldsDropped"
 	RestartRequired              = "RestartRequired"
 	SharedCountersUnsupported    = "SharedCountersUnsupported"
+	StateDirectoryChanged        = "StateDirectoryChanged"
 	TimeSliceIntervalNotSet      = "TimeSliceIntervalNotSet"
 )
 

@@ -139,6 +139,10 @@ func cluster() []Event {
 			"Upgrade to Kubernetes 1.36.2 or later, or configure one mode for such GPUs.",
 		},
 		{
+			StateDirectoryChanged, true, node, "The state directory that the chart named before has reports of profiles or installed profilers, which are not used.",
+			"Set stateDir to it again to keep the reports, or delete the directory when no profiled pod of before the change runs.",
+		},
+		{
 			TimeSliceIntervalNotSet, true, node, "The time-slice interval of a GPU is not the configured one.",
 			"Act on the cause in the text: nvidia-smi must be on the node, and the GPU must support intervals.",
 		},

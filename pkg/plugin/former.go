@@ -168,7 +168,8 @@ func (f *formerNames) adopt(name string, letGo func()) error {
 			return fmt.Errorf("taking over the state of driver %s: %w", name, err)
 		}
 	}
-	if err := errors.Join(f.state.Records.KeepDamaged(dir), f.state.roots.add(filepath.Join(dir, rootsFile))); err != nil {
+	err := errors.Join(f.state.Records.KeepDamaged(dir), f.state.outside.adopt(f.config(name)))
+	if err != nil {
 		return err
 	}
 	f.state.Records.Adopt(dir)

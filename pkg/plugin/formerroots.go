@@ -1,153 +1,86 @@
 package plugin
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
-	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/disk"
-	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
 // rootsFile is in the plugin's directory and lists where its CDI specs are and were.
 const rootsFile = "cdi-roots.json"
 
-// cdiRoot is a directory with CDI specs that were written under a driver name.
-type cdiRoot struct {
-	Path   string `json:"path"`
-	Driver string `json:"driver"`
-}
+// cdiRoots are the CDI directories of the release on this node.
+type cdiRoots struct{ *places }
 
-// cdiRoots are the CDI directories of the release on this node. A directory that is not configured any more is not mounted either, so it is written
-// through the mount of the host's root.
-type cdiRoots struct {
-	disk disk.Files
-	host Host
-	file string
-	now  cdiRoot
-
-	mu  sync.Mutex
-	all []cdiRoot
-}
-
-// openRoots reads which directories there were, and adds the present one.
-func openRoots(cfg *config.Plugin, a Adapters) (*cdiRoots, error) {
-	r := &cdiRoots{disk: a.Disk, host: a.Host, file: filepath.Join(cfg.PluginDir(), rootsFile), now: cdiRoot{cfg.Paths.CDIRoot, cfg.DriverName}}
-	if cfg.Release == "" {
-		return r, nil
-	}
-	return r, r.add(r.file)
-}
-
-// add adds those that another plugin's directory of the release lists.
-func (r *cdiRoots) add(file string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	text, err := r.disk.Read(file)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("reading where CDI specs were: %w", err)
-	}
-	var listed []cdiRoot
-	if len(text) > 0 {
-		if err := json.Unmarshal(text, &listed); err != nil {
-			listed = nil // written whole or not at all: what changed it does not know better
+// sweep removes, in former directories, the specs of claims that have no record, or a spec in the present directory. In all directories it removes
+// the specs of metadata files of claims without record and spec: the kubelet-plugin library removes them from the one directory that is configured
+// when a claim is unprepared, which may be another one than when it was prepared.
+func (r cdiRoots) sweep(records func() ([]*checkpoint.Record, error), present *cdi.Dir) error {
+	return r.places.sweep(func(root place, dir string) (kept bool, err error) {
+		names, err := r.disk.List(dir)
+		if err != nil {
+			return true, fmt.Errorf("listing the CDI directory %s: %w", root.Path, err)
 		}
-	}
-	for _, root := range append(listed, r.now) {
-		if !slices.Contains(r.all, root) {
-			r.all = append(r.all, root)
+		if names = slices.DeleteFunc(names, func(name string) bool { return readSpecName(root.Driver, name) == specFile{} }); len(names) == 0 {
+			return false, nil
 		}
-	}
-	if file == r.file && slices.Equal(r.all, listed) {
-		return nil
-	}
-	return r.store()
-}
-
-// moved reports whether specs may be in another directory than the present one.
-func (r *cdiRoots) moved() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.ContainsFunc(r.all, func(root cdiRoot) bool { return root.Path != r.now.Path })
-}
-
-func (r *cdiRoots) store() error {
-	text, err := json.Marshal(r.all)
-	if err == nil {
-		err = disk.Replace(r.disk, r.file, text, 0o600, true)
-	}
-	if err != nil {
-		return fmt.Errorf("storing where CDI specs are: %w", err)
-	}
-	return nil
-}
-
-// sweep removes the specs in former directories of claims that have none of these records, or one in the present directory. A directory without
-// any is forgotten.
-func (r *cdiRoots) sweep(records []*checkpoint.Record, present *cdi.Dir) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var failed []error
-	var left []cdiRoot
-	for _, root := range r.all {
-		if root.Path == r.now.Path {
-			left = append(left, root)
-			continue
+		// A claim has a record before it has a spec: these are read later than the names of files.
+		claims := specClaims{present: present, former: root.Path != r.now.Path}
+		if claims.records, err = records(); err != nil {
+			return true, nil //nolint:nilerr // Recover returns it
 		}
-		kept, err := r.clean(root, records, present)
-		if kept || err != nil {
-			left = append(left, root)
+		if claims.withSpec, err = present.Claims(); err != nil {
+			return true, err
 		}
-		failed = append(failed, err)
-	}
-	if len(left) < len(r.all) {
-		r.all = left
-		failed = append(failed, r.store())
-	}
-	return errors.Join(failed...)
-}
-
-// clean cleans one directory; kept: specs in it are needed.
-func (r *cdiRoots) clean(root cdiRoot, records []*checkpoint.Record, present *cdi.Dir) (kept bool, err error) {
-	dir, release, err := r.host.Writable(root.Path)
-	if errors.Is(err, gpu.ErrNotFound) {
-		return false, nil
-	}
-	if err != nil {
-		return true, fmt.Errorf("removing CDI specs of driver %s from the former directory %s: %w; remove them when no pod needs them", root.Driver, root.Path, err)
-	}
-	defer release()
-	names, err := r.disk.List(dir)
-	if err != nil {
-		return true, fmt.Errorf("listing the former CDI directory %s: %w", root.Path, err)
-	}
-	specs, metadata := strings.TrimSuffix(cdi.FileName(cdi.Kind(root.Driver), ""), ".json"), root.Driver+"_metadata_"
-	for _, name := range names {
-		rest, isSpec := strings.CutPrefix(name, specs)
-		if !isSpec {
-			var isMetadata bool
-			if rest, isMetadata = strings.CutPrefix(name, metadata); !isMetadata {
-				continue
+		for _, name := range names {
+			if claims.need(readSpecName(root.Driver, name)) {
+				kept = true
+			} else if err := r.disk.Remove(filepath.Join(dir, name)); err != nil {
+				return true, fmt.Errorf("removing CDI spec %s from the directory %s: %w", name, root.Path, err)
 			}
 		}
-		needed := slices.ContainsFunc(records, func(record *checkpoint.Record) bool {
-			return strings.HasPrefix(rest, record.Claim.UID) && (!isSpec || !present.Holds(record.Claim.UID, record.CDI.Devices))
-		})
-		if needed {
-			kept = true
-			continue
-		}
-		if err := r.disk.Remove(filepath.Join(dir, name)); err != nil {
-			return true, fmt.Errorf("removing CDI spec %s from the former directory %s: %w", name, root.Path, err)
-		}
+		return kept, nil
+	})
+}
+
+// specFile is a CDI spec of the driver, by what its name has after the driver's: the claim's UID comes first.
+type specFile struct {
+	rest string
+	// metadata: it mounts a file with device metadata.
+	metadata bool
+}
+
+// readSpecName reads the name of a file; the zero value is of a file that is not of that driver.
+func readSpecName(driver, name string) specFile {
+	if rest, is := strings.CutPrefix(name, driver+"_metadata_"); is {
+		return specFile{rest, true}
 	}
-	return kept, nil
+	if rest, is := strings.CutPrefix(name, strings.TrimSuffix(cdi.FileName(cdi.Kind(driver), ""), ".json")); is {
+		return specFile{rest, false}
+	}
+	return specFile{}
+}
+
+// specClaims are the claims that specs in a directory may be of.
+type specClaims struct {
+	records  []*checkpoint.Record
+	withSpec []string
+	present  *cdi.Dir
+	// former: the directory is not the present one.
+	former bool
+}
+
+// need reports whether a spec is needed, or is not removed here: garbage collection removes specs from the present directory.
+func (c specClaims) need(spec specFile) bool {
+	if !spec.metadata && !c.former {
+		return true
+	}
+	recorded := slices.ContainsFunc(c.records, func(record *checkpoint.Record) bool {
+		return strings.HasPrefix(spec.rest, record.Claim.UID) && (spec.metadata || !c.present.Holds(record.Claim.UID, record.CDI.Devices))
+	})
+	return recorded || spec.metadata && slices.ContainsFunc(c.withSpec, func(uid string) bool { return strings.HasPrefix(spec.rest, uid) })
 }

@@ -45,3 +45,43 @@ func TestRun_CDIRootChanged_SpecsMove(t *testing.T) {
 		})
 	}
 }
+
+// TestRun_CDIRootChangedAndBack_MetadataOfGoneClaimsRemoved: the library removes the spec of a claim's metadata file from the directory alone that is
+// configured when the claim is unprepared.
+func TestRun_CDIRootChangedAndBack_MetadataOfGoneClaimsRemoved(t *testing.T) {
+	t.Parallel()
+	n, claims := renamed(t, "old")
+	n.cfg.DriverName = nameBefore
+	metadata := func(driver, uid string) string {
+		path := filepath.Join(n.cfg.Paths.CDIRoot, driver+"_metadata_"+uid+"_gpu.json")
+		require.NoError(t, os.WriteFile(path, nil, 0o600))
+		return path
+	}
+	uid := string(claims[0].UID)
+	needed := []string{metadata(nameBefore, uid), metadata("nic.example.com", "gone")}
+	gone := metadata(nameBefore, "gone")
+	for _, root := range []string{"other-cdi", "cdi"} {
+		n.cfg.Paths.CDIRoot = filepath.Join(filepath.Dir(n.cfg.Paths.CDIRoot), root)
+		p, err := Build(t.Context(), n.cfg, n.adapters)
+		require.NoError(t, err)
+		require.NoError(t, p.Close())
+	}
+	p, _ := n.start(t)
+	eventually(t, func() bool {
+		_, err := os.Stat(gone)
+		return os.IsNotExist(err)
+	}, "the file of a claim that is gone")
+	for _, path := range needed {
+		assert.FileExists(t, path)
+	}
+	// A claim whose record is damaged may have a container that is started again.
+	record := filepath.Join(n.cfg.PluginDir(), "claims", uid+".json")
+	require.NoError(t, os.WriteFile(record, []byte("damaged"), 0o600))
+	_, err := p.Claims.Records()
+	require.NoError(t, err)
+	require.NoError(t, p.Machine.State.outside.roots.sweep(p.Claims.Records, p.Machine.State.Specs))
+	assert.FileExists(t, needed[0])
+	require.NoError(t, os.Remove(n.specBefore(claims[0])))
+	require.NoError(t, p.Machine.State.outside.roots.sweep(p.Claims.Records, p.Machine.State.Specs))
+	assert.NoFileExists(t, needed[0])
+}

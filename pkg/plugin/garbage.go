@@ -27,25 +27,18 @@ import (
 type collected struct {
 	*prepare.Transaction
 	*gc.Collector
-	Config *config.Plugin
-	former *formerNames
-	roots  *cdiRoots
-	specs  *cdi.Dir
+	Config  *config.Plugin
+	former  *formerNames
+	outside outside
+	specs   *cdi.Dir
 }
 
 var _ reconcile.Node = collected{}
 
-// Recover also removes CDI specs from directories that are not configured any more, once they are in the one that is.
+// Recover also removes what is left in directories outside of the plugin's own: CDI specs once they are in the present directory, and programs
+// once no spec names them.
 func (c collected) Recover(ctx context.Context) error {
-	err := c.Transaction.Recover(ctx)
-	if c.roots == nil || !c.roots.moved() {
-		return err
-	}
-	records, unreadable := c.Records()
-	if unreadable != nil {
-		return err // which has that, too
-	}
-	return errors.Join(err, c.roots.sweep(records, c.specs))
+	return errors.Join(c.Transaction.Recover(ctx), c.outside.roots.sweep(c.Records, c.specs), c.outside.states.sweep(ctx, c.specs))
 }
 
 // Unprepare undoes a claim that the kubelet does not know any more.

@@ -21,8 +21,9 @@ import (
 
 // newReconciler builds what collects resources without an owner. It reads claims with the client that no claim waits for.
 func newReconciler(cfg *config.Plugin, state State, api API, tx *prepare.Transaction, metrics *diagnostics.Metrics) *reconcile.Reconciler {
+	state.outside.states.events = api.Events
 	return reconcile.New(reconcile.Ports{
-		Node:   collected{Transaction: tx, Collector: tx.Collector(), Config: cfg, former: state.former, roots: state.roots, specs: state.Specs},
+		Node:   collected{Transaction: tx, Collector: tx.Collector(), Config: cfg, former: state.former, outside: state.outside, specs: state.Specs},
 		Claims: claimLookup{Claims: kube.Claims{Client: api.Background}},
 		Pods:   kubeletPods{podresources.Client{Socket: cfg.Paths.KubeletPodResources, CDIKind: cdi.Kind(cfg.DriverName)}, state.former},
 		Report: collection{Events: api.Events, Metrics: metrics},

@@ -23,7 +23,7 @@ type State struct {
 
 	profiles *profiles
 	former   *formerNames
-	roots    *cdiRoots
+	outside  outside
 }
 
 // Reports are those of the node's profiled processes; nil where none are profiled.
@@ -62,7 +62,7 @@ func openState(ctx context.Context, cfg *config.Plugin, a Adapters) (s State, er
 	if s.Specs, err = cdi.OpenDir(a.Disk, cfg.Paths.CDIRoot, cdi.Kind(cfg.DriverName)); err != nil {
 		return s, errors.Join(err, s.Locks.Close())
 	}
-	if s.roots, err = openRoots(cfg, a); err == nil {
+	if s.outside, err = openOutside(cfg, a); err == nil {
 		s.former, err = openFormer(ctx, cfg, a, s)
 	}
 	if err != nil {

@@ -21,10 +21,16 @@ const (
 // plugin waits until exactly one plugin pod is there and ready, and returns it.
 func (c *cluster) plugin(t *testing.T) *corev1.Pod {
 	t.Helper()
+	return c.pluginIn(t, system)
+}
+
+// pluginIn is plugin for a release of another namespace.
+func (c *cluster) pluginIn(t *testing.T, namespace string) *corev1.Pod {
+	t.Helper()
 	var plugin *corev1.Pod
 	eventually(t, startLimit, func() error {
 		var pods corev1.PodList
-		if err := c.get(&pods, "pods", "--namespace", system, "--selector", pluginSelector); err != nil {
+		if err := c.get(&pods, "pods", "--namespace", namespace, "--selector", pluginSelector); err != nil {
 			return err
 		}
 		if len(pods.Items) != 1 {

@@ -7,7 +7,7 @@ var Areas = []Area{
 		"cmd/prism-hook", "cmd/prism-kubelet-plugin", "pkg/cdi", "pkg/cdihook", "pkg/checkpoint", "pkg/claim", "pkg/cri", "pkg/disk", "pkg/driver", "pkg/hook", "pkg/ownership",
 		"pkg/plugin", "pkg/prepare", "pkg/reconcile", "deployments/helm/prism/templates/kubelet-plugin.yaml", "demo/specs/device-metadata",
 		"demo/specs/user-namespace", "test/e2e/chart_test.go", "test/e2e/cpumanager_test.go", "test/e2e/crun_test.go", "test/e2e/damaged_test.go", "test/e2e/hooks_test.go", "test/e2e/injected_test.go",
-		"test/e2e/leaked_effects_test.go", "test/e2e/outage_test.go", "test/e2e/parameters_test.go", "test/e2e/refusal_test.go", "test/e2e/rename_test.go",
+		"test/e2e/leaked_effects_test.go", "test/e2e/outage_test.go", "test/e2e/parameters_test.go", "test/e2e/refusal_test.go", "test/e2e/rename_test.go", "test/e2e/rename_values_test.go",
 		"test/e2e/restarts_test.go", "test/e2e/rollout_test.go", "test/e2e/whole_test.go",
 	}},
 	{"resourceslices", []string{

@@ -1,0 +1,65 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/events"
+)
+
+// statesFile is in the plugin's directory and lists which state directories there are and were.
+const statesFile = "state-dirs.json"
+
+// stateDirs are the state directories of the release on this node. CDI specs of claims that were prepared before the directory was changed name
+// programs in the former one.
+type stateDirs struct {
+	*places
+	// events are about the node; nil: what stays in a former directory is logged alone.
+	events events.Recorder
+	// reported are the directories of which it was said that something stays.
+	reported map[string]bool
+}
+
+// sweep removes the programs in former directories once no spec names them. Reports and installed profilers stay, and are reported.
+func (s stateDirs) sweep(ctx context.Context, specs *cdi.Dir) error {
+	return s.places.sweep(func(at place, dir string) (kept bool, err error) {
+		if at.Path == s.now.Path {
+			return false, nil
+		}
+		programs := config.ProgramsIn(at.Path)
+		removed, _, err := cdi.Hooks{Disk: s.disk, Dir: config.ProgramsIn(dir), HostDir: programs}.Retire(specs)
+		if len(removed) > 0 {
+			klog.FromContext(ctx).V(2).Info("Removed hook programs from a former state directory", "directory", programs, "versions", removed)
+		}
+		if err != nil {
+			return true, err
+		}
+		left, err := s.disk.List(dir)
+		if err != nil {
+			return true, fmt.Errorf("listing the former state directory %s: %w", at.Path, err)
+		}
+		s.report(ctx, at.Path, left)
+		return len(left) > 0, nil
+	})
+}
+
+// report says once that a former directory has more than programs.
+func (s stateDirs) report(ctx context.Context, path string, left []string) {
+	left = slices.DeleteFunc(slices.Clone(left), func(name string) bool { return name == filepath.Base(config.ProgramsIn(path)) })
+	if len(left) == 0 || s.reported[path] {
+		return
+	}
+	s.reported[path] = true
+	err := fmt.Errorf("the former state directory %s still has %q, which are not used: to keep reports of profiles, set stateDir to it again; else delete it "+
+		"when no profiled pod of before the change runs", path, left)
+	klog.FromContext(ctx).Info("A former state directory is not empty", "reason", err.Error())
+	if s.events != nil {
+		s.events.Warn(events.StateDirectoryChanged, events.ActionReconcile, err.Error())
+	}
+}
