@@ -36,6 +36,8 @@ type podLabels struct {
 	mu sync.Mutex
 	// values are by the UID of the pod, in the order of the keys. The map is replaced, never changed.
 	values map[string][]string
+	// listed are the names of these pods.
+	listed map[podName]bool
 }
 
 // podName names a pod.
@@ -48,14 +50,34 @@ func (p *podLabels) known() map[string][]string {
 	return p.values
 }
 
+// lacks reports whether the labels of a container's pod are not known. One that does not run has no pod's UID: its pod is asked for once.
+func (p *podLabels) lacks(n name, of container) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if of.podUID == "" {
+		return !p.listed[podName{n.namespace, n.pod}]
+	}
+	return p.values[of.podUID] == nil
+}
+
+// take takes in what was listed, and reports whether a pod was not known before.
+func (p *podLabels) take(found labelled) (more bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for uid := range found.values {
+		more = more || p.values[uid] == nil
+	}
+	p.values, p.listed = found.values, found.pods
+	return more
+}
+
 // read asks the runtime for the labels of the pods of these containers, if those of one are not known, and reports whether it has listed its pods.
-// A container without an id may be of a pod that the runtime has and did not list yet.
+// Lists that find no other pod come less and less often.
 func (p *podLabels) read(ctx context.Context, names []name, containers map[name]container) bool {
 	if len(p.keys) == 0 {
 		return false
 	}
-	known := p.known()
-	if !slices.ContainsFunc(names, func(n name) bool { return known[containers[n].podUID] == nil }) {
+	if !slices.ContainsFunc(names, func(n name) bool { return p.lacks(n, containers[n]) }) {
 		p.sources.note(SourcePodLabels, nil)
 		return false
 	}
@@ -66,28 +88,31 @@ func (p *podLabels) read(ctx context.Context, names []name, containers map[name]
 	for _, n := range names {
 		pods[podName{n.namespace, n.pod}] = true
 	}
-	values, err := p.list(ctx, pods)
+	found, err := p.list(ctx, pods)
 	if ctx.Err() != nil {
 		return false
 	}
 	p.sources.note(SourcePodLabels, err)
-	if err == nil {
+	if err == nil && p.take(found) {
 		p.due.Reset()
-		p.mu.Lock()
-		p.values = values
-		p.mu.Unlock()
 	}
 	p.due.Defer(time.Now())
 	return err == nil
 }
 
+// labelled are pods with their labels, and their names.
+type labelled struct {
+	values map[string][]string
+	pods   map[podName]bool
+}
+
 // list asks the runtime for all its pods, and returns the labels of those with these names.
-func (p *podLabels) list(ctx context.Context, pods map[podName]bool) (map[string][]string, error) {
+func (p *podLabels) list(ctx context.Context, pods map[podName]bool) (labelled, error) {
 	path, err := p.socket.path()
 	if err != nil {
-		return nil, err
+		return labelled{}, err
 	}
-	values, created := map[string][]string{}, map[string]int64{}
+	found, created := labelled{map[string][]string{}, map[podName]bool{}}, map[string]int64{}
 	runtime := grpcread.Client{Socket: path, Quiet: criQuiet, Longest: criLongest}
 	err = runtime.Call(ctx, criListSandboxes, func(f grpcread.Field) error {
 		if f.Number != criSandboxes {
@@ -96,15 +121,15 @@ func (p *podLabels) list(ctx context.Context, pods map[podName]bool) (map[string
 		one := sandbox{values: make([]string, len(p.keys))}
 		err := f.Each(func(f grpcread.Field) error { return one.read(f, p.keys) })
 		// A pod whose sandbox had to be made again has several.
-		if pods[one.pod] && one.uid != "" && (values[one.uid] == nil || one.created > created[one.uid]) {
-			values[one.uid], created[one.uid] = one.values, one.created
+		if pods[one.pod] && one.uid != "" && (found.values[one.uid] == nil || one.created > created[one.uid]) {
+			found.values[one.uid], created[one.uid], found.pods[one.pod] = one.values, one.created, true
 		}
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("asking the container runtime at %s for the labels of pods: %w", path, err)
+		return labelled{}, fmt.Errorf("asking the container runtime at %s for the labels of pods: %w", path, err)
 	}
-	return values, nil
+	return found, nil
 }
 
 // sandbox is one that the runtime lists, with the labels of its pod.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -15,8 +16,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// labelled is a node whose tracker wants these labels of pods, with a prepared claim of a container of the pod "pod".
-func labelled(t *testing.T, s schedule, keys ...string) *world {
+// withLabels is a node whose tracker wants these labels of pods, with a prepared claim of a container of the pod "pod".
+func withLabels(t *testing.T, s schedule, keys ...string) *world {
 	t.Helper()
 	w := newWorld(t, s)
 	options := w.options()
@@ -32,7 +33,7 @@ func (w *world) podLabels() map[string][]string { return w.tracker.Allocations()
 
 func TestPodLabels_ChosenKeys_OfPodsWithClaimsAlone(t *testing.T) {
 	t.Parallel()
-	w := labelled(t, withoutLimit(), "team", "app.kubernetes.io/name", "absent")
+	w := withLabels(t, withoutLimit(), "team", "app.kubernetes.io/name", "absent")
 	w.runtime.add(id("1"), "pod", "main")
 	w.runtime.add(id("2"), "other", "main")
 	w.runtime.sandbox("uid-of-pod", "pod", map[string]string{"team": "vision", "app.kubernetes.io/name": "train", "Team": "x", "more": "y"})
@@ -58,7 +59,7 @@ func TestPodLabels_ChosenKeys_OfPodsWithClaimsAlone(t *testing.T) {
 // TestPodLabels_NoneWanted_RuntimeNotAsked: without chosen labels there is no further call, and no source that could fail.
 func TestPodLabels_NoneWanted_RuntimeNotAsked(t *testing.T) {
 	t.Parallel()
-	w := labelled(t, withoutLimit())
+	w := withLabels(t, withoutLimit())
 	w.runtime.add(id("1"), "pod", "main")
 	w.runtime.sandbox("uid-of-pod", "pod", map[string]string{"team": "vision"})
 	w.read()
@@ -73,7 +74,7 @@ func TestPodLabels_NoneWanted_RuntimeNotAsked(t *testing.T) {
 // namespaces, may have its name.
 func TestPodLabels_NameOfAnotherPod_NotItsLabels(t *testing.T) {
 	t.Parallel()
-	w := labelled(t, withoutLimit(), "team")
+	w := withLabels(t, withoutLimit(), "team")
 	w.runtime.sandbox("before", "pod", map[string]string{"team": "before"})
 	w.runtime.sandbox("elsewhere", "pod", map[string]string{"team": "elsewhere"})
 	w.runtime.sandboxes[1].Metadata.Namespace = "hostile"
@@ -88,11 +89,44 @@ func TestPodLabels_NameOfAnotherPod_NotItsLabels(t *testing.T) {
 	assert.NotContains(t, w.tracker.labels.known(), "elsewhere")
 }
 
+// TestPodLabels_ContainerDoesNotRun_AskedLessAndLess: a tenant's pod whose image cannot be pulled does not have all sandboxes listed at every round.
+func TestPodLabels_ContainerDoesNotRun_AskedLessAndLess(t *testing.T) {
+	t.Parallel()
+	w := withLabels(t, withoutLimit(), "team")
+	w.runtime.sandbox("uid-of-pod", "pod", map[string]string{"team": "vision"})
+	for range 5 {
+		w.read()
+	}
+	assert.EqualValues(t, 1, w.runtime.sandboxCalls.Load(), "the sandbox is there, and no container is")
+	w.runtime.add(id("1"), "pod", "main")
+	w.read()
+	assert.Equal(t, map[string][]string{"uid-of-pod": {"vision"}}, w.podLabels())
+	assert.EqualValues(t, 1, w.runtime.sandboxCalls.Load())
+}
+
+// TestPodLabels_SandboxMissing_BackoffGrows: lists without another pod do not come at the first interval for ever.
+func TestPodLabels_SandboxMissing_BackoffGrows(t *testing.T) {
+	t.Parallel()
+	w := withLabels(t, never, "team")
+	p := w.tracker.labels
+	p.due.First, p.due.Max = time.Hour, 8*time.Hour
+	w.runtime.sandbox("uid-of-other", "other", nil)
+	names := []name{{"ns", "pod", "main"}}
+	start := time.Now()
+	var waits []time.Duration
+	for range 4 {
+		p.read(t.Context(), names, nil)
+		waits = append(waits, p.due.Next().Sub(start).Round(time.Hour))
+		p.due.Postpone(start.Add(-100 * time.Hour))
+	}
+	assert.Equal(t, []time.Duration{time.Hour, 2 * time.Hour, 4 * time.Hour, 8 * time.Hour}, waits)
+}
+
 // TestPodLabels_SeveralSandboxes_LastOne: a sandbox that has died is made again, and both are listed.
 func TestPodLabels_SeveralSandboxes_LastOne(t *testing.T) {
 	t.Parallel()
 	for _, order := range [][]string{{"first", "second"}, {"second", "first"}} {
-		w := labelled(t, withoutLimit(), "team")
+		w := withLabels(t, withoutLimit(), "team")
 		w.runtime.add(id("1"), "pod", "main")
 		for _, value := range order {
 			w.runtime.sandbox("uid-of-pod", "pod", map[string]string{"team": value})
@@ -107,7 +141,7 @@ func TestPodLabels_SeveralSandboxes_LastOne(t *testing.T) {
 // and annotations may be of any size and number.
 func TestPodLabels_LongValues_Absent(t *testing.T) {
 	t.Parallel()
-	w := labelled(t, withoutLimit(), "longest", "longer", "long", "team")
+	w := withLabels(t, withoutLimit(), "longest", "longer", "long", "team")
 	w.runtime.add(id("1"), "pod", "main")
 	labels := map[string]string{
 		"longest": strings.Repeat("x", 1<<20), "longer": strings.Repeat("x", maxLabelValue+1), "long": strings.Repeat("x", maxLabelValue), "team": "vision",
@@ -128,7 +162,7 @@ func TestPodLabels_LongValues_Absent(t *testing.T) {
 // TestPodLabels_RuntimeHangs_NamesKnownMeanwhile: what the runtime does not answer keeps nothing else back, and what is known of pods stands.
 func TestPodLabels_RuntimeHangs_NamesKnownMeanwhile(t *testing.T) {
 	t.Parallel()
-	w := labelled(t, withoutLimit(), "team")
+	w := withLabels(t, withoutLimit(), "team")
 	w.runtime.add(id("1"), "pod", "main")
 	w.runtime.sandbox("uid-of-pod", "pod", map[string]string{"team": "vision"})
 	w.read()
@@ -161,7 +195,7 @@ func TestPodLabels_RuntimeHangs_NamesKnownMeanwhile(t *testing.T) {
 // TestPodLabels_RuntimeFails_AskedLessOften: records may change at any rate.
 func TestPodLabels_RuntimeFails_AskedLessOften(t *testing.T) {
 	t.Parallel()
-	w := labelled(t, never, "team")
+	w := withLabels(t, never, "team")
 	w.runtime.stop()
 	for range 3 {
 		w.read()
@@ -175,7 +209,7 @@ func TestPodLabels_TrackerRuns_LabelsKnown(t *testing.T) {
 	t.Parallel()
 	s := withoutLimit()
 	s.pods = s.listAfter
-	w := labelled(t, s, "team")
+	w := withLabels(t, s, "team")
 	w.run()
 	w.eventually("nothing is known of the pod", func() bool { return w.source(SourcePodLabels).OK && len(w.list()) == 1 && w.podLabels() == nil })
 	w.runtime.add(id("1"), "pod", "main")
@@ -188,7 +222,7 @@ func TestPodLabels_TrackerRuns_LabelsKnown(t *testing.T) {
 // TestAllocations_PodReplacedByOneOfItsName_NotTheFormerOne: two pods share a claim, so that its record stays while one of them is made again.
 func TestAllocations_PodReplacedByOneOfItsName_NotTheFormerOne(t *testing.T) {
 	t.Parallel()
-	w := labelled(t, withoutLimit(), "team")
+	w := withLabels(t, withoutLimit(), "team")
 	shared := map[string]*checkpoint.Record{"main": record("a", whole("gpu-0"))}
 	w.runtime.add(id("1"), "pod", "main")
 	w.runtime.add(id("2"), "other", "main")
