@@ -33,7 +33,7 @@ func byAge(a, b *report.Report) int { return age(a).Compare(age(b)) }
 
 // expired says that the retention of a report has passed.
 func (c *index) expired(r *report.Report, now time.Time) bool {
-	return c.Claim.Retention > 0 && r.State.Final() && (r.Ended == nil || r.Ended.Before(now.Add(-c.Claim.Retention)))
+	return c.Claim.Retention > 0 && r.State.Final() && (r.Ended == nil || r.Ended.Before(now.Add(-c.Claim.Retention))) && !c.partial(r)
 }
 
 // drop takes reports without a file out of an index, which need not be written for that: the process that reads it drops them again.
@@ -52,7 +52,7 @@ func (c *index) drop(reports []*report.Report) {
 func (c *index) dropLost() []*report.Report {
 	var lost []*report.Report
 	for _, r := range c.Reports {
-		if r.State == report.Lost {
+		if r.State == report.Lost && !c.partial(r) {
 			lost = append(lost, r)
 		}
 	}
@@ -90,7 +90,7 @@ func dropFileless(claims map[string]*index) {
 	by, uses := map[string][]filelessOf{}, []int{}
 	for _, c := range claims {
 		for _, r := range c.Reports {
-			if fileless(r) {
+			if fileless(r) && !c.partial(r) {
 				by[c.Claim.Namespace] = append(by[c.Claim.Namespace], filelessOf{r, c})
 			}
 		}

@@ -127,7 +127,7 @@ func (s *Store) victims(e *evictions) map[string][]*report.Report {
 	stored := map[string][]*report.Report{} // by namespace, the oldest first
 	for _, c := range s.claims {
 		for _, r := range c.Reports {
-			if r.State.Final() && r.SHA256 != "" && e.by[c.Claim.Namespace] > e.fair() {
+			if r.State.Final() && r.SHA256 != "" && e.by[c.Claim.Namespace] > e.fair() && !c.partial(r) {
 				stored[c.Claim.Namespace] = append(stored[c.Claim.Namespace], r)
 			}
 		}

@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path"
@@ -171,6 +172,51 @@ func TestScan_RangeFails_OthersStay(t *testing.T) {
 	require.NoError(t, w.Delete(uid, id+"-2", report.Deletion{}))
 	w.Scan()
 	require.Len(t, w.List("", ""), 3)
+}
+
+// TestScan_RangeFails_OthersNotCut: neither retention, which the container has pass as it likes, nor a full node or a full index takes away what
+// the next scan would take over again.
+func TestScan_RangeFails_OthersNotCut(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		content string
+		cut     func(w *world)
+	}{
+		"retention": {"content", func(w *world) { require.NoError(w.t, w.expire(uid)) }},
+		"retention without file, in another process": {"", func(w *world) { w.claims[uid].compact(w.now) }},
+		"node full": {"content", func(w *world) {
+			w.evict(&evictions{tally: tally{limit: 1, by: map[string]int64{claimed.Namespace: 100}}, missing: 100, of: size})
+		}},
+		"many Lost": {"", func(w *world) {
+			w.adds(uid, claimLost, report.Lost)
+			w.claims[uid].dropLost()
+		}},
+		"many without file": {"", func(w *world) {
+			w.adds(uid, namespaceFileless, report.Lost)
+			dropFileless(w.claims)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, false)
+			w.reopen(false, broken{name: newPrefix + id + "-3"})
+			w.ranged(readySuffix, 1, 2, 3)
+			second := filepath.Join(w.dir, uid, inboxDir, session, "report.2"+readySuffix)
+			require.NoError(t, os.WriteFile(second, []byte(c.content), 0o600))
+			w.Scan()
+			require.Equal(t, report.Recording, w.get().State)
+			c.cut(w)
+			_, err := w.Get(uid, id+"-2")
+			require.NoError(t, err)
+
+			w.Files = disk.OS{}
+			w.Scan()
+			require.True(t, w.get().State.Final())
+			c.cut(w)
+			_, err = w.Get(uid, id+"-2")
+			require.ErrorIs(t, err, fs.ErrNotExist, "the session is over")
+		})
+	}
 }
 
 // TestTakeOver_BytesOfAScan_OneFile: each file waits for those of other claims, as files of several sessions do.
