@@ -140,6 +140,27 @@ func TestRun_ReportThere_AnotherName(t *testing.T) {
 	assert.NotEqual(t, want[0], want[1])
 }
 
+// TestRun_ImportedReportEmpty_RawNoted: nsys could not import the raw file, which is the report then.
+func TestRun_ImportedReportEmpty_RawNoted(t *testing.T) {
+	t.Parallel()
+	for name, dir := range map[string]string{"in its container": "/run/work/out", "in the results": ""} {
+		c := newContainer(t, func(p *runplan.Plan) {
+			p.Env = []string{"FAKE=empty"}
+			if dir != "" {
+				p.Dir, p.File = dir, "report"
+			}
+		})
+		code, output := c.run(t, c.script(t, "exit 4")...)
+		assert.Equal(t, 4, code, output)
+		n := c.one(t)
+		assert.Equal(t, finished, n["state"], name)
+		if dir != "" {
+			assert.Equal(t, "/run/work/out/report /run/work/out/report.qdstrm", n["path"])
+			assert.Equal(t, "7", n["size"])
+		}
+	}
+}
+
 // TestRun_OtherContainer_SendsNoVariables: what the containers of a claim share has no way into the process's environment.
 func TestRun_OtherContainer_SendsNoVariables(t *testing.T) {
 	t.Parallel()

@@ -360,7 +360,7 @@ static int64_t report_find(const struct run *run, int number, char path[max_path
 	for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++) {
 		struct stat status;
 		report_path(run, number, extensions[i], path);
-		if (lstat(path, &status) == 0 && S_ISREG(status.st_mode))
+		if (lstat(path, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0)
 			return status.st_size;
 	}
 	return 0;
