@@ -6,11 +6,14 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // MergeProfiler lays the fields that override sets over those of base, as Merge
 // does: fields of match and output each by itself, lists as a whole. An empty
-// text takes back what base sets. It is associative.
+// text takes back what base sets, and so does captureRange of what has no effect
+// with it: First of maxRanges, Repeat of duration. It is associative: what base
+// takes back of layers below is 0 in the result, which Default unsets.
 func MergeProfiler(base, override *ProfilerConfig, from Source) (*ProfilerConfig, error) {
 	if override != nil && from != FromClass {
 		var of *ClaimOverride
@@ -24,10 +27,30 @@ func MergeProfiler(base, override *ProfilerConfig, from Source) (*ProfilerConfig
 	merged := &ProfilerConfig{}
 	for _, layer := range []*ProfilerConfig{base, override} {
 		if layer != nil {
+			merged.changeCaptureRange(layer.CaptureRange)
 			layFields(reflect.ValueOf(merged).Elem(), reflect.ValueOf(layer).Elem())
 		}
 	}
 	return merged, nil
+}
+
+// changeCaptureRange takes back what has no effect with that of the layer above,
+// and keeps what c's own has taken back.
+func (c *ProfilerConfig) changeCaptureRange(to *CaptureRange) {
+	switch {
+	case to == nil || c.CaptureRange == nil:
+	case *c.CaptureRange == CaptureRangeRepeat:
+		fill(&c.Duration, metav1.Duration{})
+	default:
+		fill(&c.MaxRanges, 0)
+	}
+	switch {
+	case to == nil:
+	case *to == CaptureRangeRepeat:
+		c.Duration = nil
+	default:
+		c.MaxRanges = nil
+	}
 }
 
 // fieldsSet names the options that are set.

@@ -109,6 +109,45 @@ func TestProfilerConfig_Sessions_DefaultByRegex(t *testing.T) {
 	}
 }
 
+// TestMergeProfiler_OtherCaptureRange_InheritedDropped: what has no effect with it is dropped of the layers below alone.
+func TestMergeProfiler_OtherCaptureRange_InheritedDropped(t *testing.T) {
+	const ranges = "start: CUDAProfilerAPI\ncaptureRange: Repeat\nmaxRanges: 4"
+	const none = "maxRanges: has no effect with captureRange First; remove it or set captureRange to Repeat"
+	for name, test := range map[string]struct {
+		layers []string
+		want   string
+		err    string
+	}{
+		"back to First":           {[]string{ranges, "captureRange: First"}, "start: CUDAProfilerAPI", ""},
+		"to Repeat":               {[]string{"start: CUDAProfilerAPI\nduration: 1m", "captureRange: Repeat"}, "start: CUDAProfilerAPI\ncaptureRange: Repeat", ""},
+		"there and back":          {[]string{"start: CUDAProfilerAPI\nduration: 1m", ranges, "captureRange: First"}, "start: CUDAProfilerAPI", ""},
+		"back and there":          {[]string{ranges, "captureRange: First", "captureRange: Repeat"}, "start: CUDAProfilerAPI\ncaptureRange: Repeat", ""},
+		"back with a duration":    {[]string{ranges, "captureRange: First\nduration: 2m"}, "start: CUDAProfilerAPI\nduration: 2m", ""},
+		"Repeat again":            {[]string{ranges, "captureRange: Repeat"}, ranges, ""},
+		"maxRanges over First":    {[]string{"captureRange: First", "maxRanges: 2"}, "", none},
+		"duration over Repeat":    {[]string{ranges, "duration: 2m"}, "", "duration: must not be set with captureRange Repeat, which records each range to its end; remove it"},
+		"maxRanges after a First": {[]string{ranges, "captureRange: First", "maxRanges: 2"}, "", none},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var merged *ProfilerConfig
+			for _, layer := range test.layers {
+				var err error
+				merged, err = MergeProfiler(merged, profilerConfig(t, layer), FromClaim)
+				require.NoError(t, err)
+			}
+			merged.Default()
+			if test.err != "" {
+				require.ErrorContains(t, merged.Validate(), test.err)
+				return
+			}
+			require.NoError(t, merged.Validate())
+			want := profilerConfig(t, test.want)
+			want.Default()
+			assert.Empty(t, cmp.Diff(want, merged))
+		})
+	}
+}
+
 // FuzzMergeProfiler checks that layers may be merged in any grouping, and that a valid layer never makes the merge fail.
 func FuzzMergeProfiler(f *testing.F) {
 	for _, layers := range [][3]string{
@@ -117,6 +156,11 @@ func FuzzMergeProfiler(f *testing.F) {
 		{"output: {type: ContainerPath, path: /a}", "output: {type: Node, path: ''}", "output: {maxBytes: 1Gi}"},
 		{"match: {regex: a, exclude: [b]}", "match: {maxSessions: 2}", "enabled: false"},
 		{"start: NVTX\nnvtxRange: a", "nvtxRange: ''", "start: Immediate"},
+		{"duration: 1m", "captureRange: Repeat", "captureRange: First"},
+		{"maxRanges: 4", "captureRange: First", "captureRange: Repeat"},
+		{"captureRange: Repeat\nmaxRanges: 4", "captureRange: First\nduration: 1m", "captureRange: Repeat"},
+		{"captureRange: Repeat", "duration: 1m", "captureRange: Repeat"},
+		{"captureRange: First", "captureRange: Repeat\nmaxRanges: 2", "captureRange: First"},
 	} {
 		f.Add([]byte(layers[0]), []byte(layers[1]), []byte(layers[2]))
 	}
@@ -137,9 +181,9 @@ func FuzzMergeProfiler(f *testing.F) {
 		left := merge(merge(layers[0], layers[1]), layers[2])
 		right := merge(layers[0], merge(layers[1], layers[2]))
 		require.Empty(t, cmp.Diff(left, right))
+		left.Default()
 		raw, err := yaml.Marshal(left)
 		require.NoError(t, err)
-		left.Default()
 		if left.Validate() == nil {
 			_, err := Decode(raw)
 			require.NoError(t, err, "merged, written and read again:\n%s", raw)

@@ -248,6 +248,8 @@ func (c *ProfilerConfig) Default() {
 	fill(&c.Mode, ModeProfile)
 	fill(&c.Start, StartImmediate)
 	fill(&c.CaptureRange, CaptureRangeFirst)
+	unsetZero(&c.MaxRanges)
+	unsetZero(&c.Duration)
 	if *c.CaptureRange == CaptureRangeRepeat {
 		fill(&c.MaxRanges, MaxRanges)
 	}
@@ -264,6 +266,13 @@ func (c *ProfilerConfig) Default() {
 	c.Output.fill()
 	fill(&c.FailurePolicy, FailOpen)
 	fill(&c.ClaimOverride, ClaimOverrideAllowed)
+}
+
+// unsetZero unsets what MergeProfiler has taken back.
+func unsetZero[T comparable](field **T) {
+	if *field != nil && **field == *new(T) {
+		*field = nil
+	}
 }
 
 func (m *ProcessMatch) fill() {
