@@ -163,9 +163,8 @@ func (a *arguments) start(c *v1alpha1.ProfilerConfig) {
 	}
 }
 
-// rangeEnd adds what follows the first range. With the default, stop-shutdown, and with repeat-shutdown the tool exits with the range, at times
-// before it has answered the call that ends it: in 3 of 96 runs of nsys 2022.4.2 the process then waited for ever. With repeat it makes the
-// files of all ranges after the last one, or when it is to exit.
+// rangeEnd adds what follows the first range: the tool stays until it has answered the call that ends the range. With the default, stop-shutdown,
+// it exits with the range. With repeat it makes the files of all ranges after the last one, or when it is to exit.
 func (a *arguments) rangeEnd(c *v1alpha1.ProfilerConfig) {
 	if *c.CaptureRange != v1alpha1.CaptureRangeRepeat {
 		a.add(rangeEndSwitch, "stop", "start")
