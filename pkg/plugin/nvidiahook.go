@@ -221,7 +221,8 @@ func (n *nvidiaHook) program(host *hostHook, hook string) string {
 			reason = err.Error()
 		}
 	}
-	if slices.Contains(host.missing, hook) || program != "" && (host.path == "" || host.err != nil || host.unread) {
+	// Of a file that is being read, what it lacks is logged when that is known.
+	if host.unread || slices.Contains(host.missing, hook) || program != "" && (host.path == "" || host.err != nil) {
 		return program
 	}
 	host.missing = append(host.missing, hook)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -201,6 +202,31 @@ func TestNVIDIAHook_ReplacedProgramHangs_ClaimsDoNotWait(t *testing.T) {
 			assert.Equal(t, 2, n.askedTimes())
 		})
 	}
+}
+
+// TestNVIDIAHook_HookLeftOut_LoggedOnceOfEachFile: also where claims are prepared while the file is asked.
+func TestNVIDIAHook_HookLeftOut_LoggedOnceOfEachFile(t *testing.T) {
+	t.Parallel()
+	n := newHookNode(t)
+	n.cfg.Driver.CDIHook = config.HostCDIHook
+	lacking := helpOf(t, "nvidia-cdi-hook-1.17.4")
+	n.hosts(t, cdi.HostHooks[0], lacking)
+	hook, err := n.find()
+	require.NoError(t, err)
+	defer hook.release()
+	logged := func() int {
+		assert.Len(t, programs(hook), 2)
+		return strings.Count(n.logs(), "A CDI hook is left out")
+	}
+	assert.Equal(t, 1, logged())
+	n.hang = make(chan struct{})
+	n.hosts(t, cdi.HostHooks[0], lacking)
+	for range 3 {
+		assert.Equal(t, 1, logged())
+	}
+	close(n.hang)
+	eventually(t, func() bool { return logged() == 2 }, "the answer is used")
+	assert.Equal(t, 2, logged())
 }
 
 // TestNVIDIAHook_ReplacedWhileAsked_AskedAgain: the answer is of a file that is gone.
