@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -11,15 +13,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 )
 
 // UserNamespaces finds pods with hostUsers: false on one node.
 type UserNamespaces struct {
-	Client kubernetes.Interface
+	Client   kubernetes.Interface
+	NodeName string
 	// Crun asks the node's container runtime whether crun starts the containers of a handler; empty is the default handler.
 	Crun func(ctx context.Context, handler string) (bool, error)
 }
+
+// crunTimeout bounds how long a container runtime is asked: the node is read after that.
+const crunTimeout = time.Second
 
 // maxConsumers bounds how many pods of a claim are read: a claim has up to 256, which its owner chooses.
 const maxConsumers = 16
@@ -58,13 +65,34 @@ func (u UserNamespaces) PodByRunc(ctx context.Context, rc *resourceapi.ResourceC
 // crun reports whether crun starts pods of a RuntimeClass; empty: of none.
 func (u UserNamespaces) crun(ctx context.Context, class string) (bool, error) {
 	if class == "" {
-		return u.Crun(ctx, "")
+		return u.handledByCrun(ctx, "")
 	}
-	found, err := u.Client.NodeV1().RuntimeClasses().Get(ctx, class, cached)
+	classes := u.Client.NodeV1().RuntimeClasses()
+	found, err := classes.Get(ctx, class, cached)
+	if apierrors.IsNotFound(err) {
+		found, err = classes.Get(ctx, class, metav1.GetOptions{})
+	}
 	if err != nil {
 		return false, fmt.Errorf("reading RuntimeClass %s: %w", class, err)
 	}
-	return u.Crun(ctx, found.Handler)
+	return u.handledByCrun(ctx, found.Handler)
+}
+
+// handledByCrun asks the container runtime. One that does not answer is taken to start containers as its kind does by default: containerd with runc,
+// and CRI-O, which has crun, all but those of a handler with the name runc.
+func (u UserNamespaces) handledByCrun(ctx context.Context, handler string) (bool, error) {
+	asking, stop := context.WithTimeout(ctx, crunTimeout)
+	defer stop()
+	crun, err := u.Crun(asking, handler)
+	if err == nil {
+		return crun, nil
+	}
+	klog.FromContext(ctx).Error(err, "Which program starts containers is not known: the kind of runtime that the Node names decides")
+	node, nodeErr := u.Client.CoreV1().Nodes().Get(ctx, u.NodeName, cached)
+	if nodeErr != nil {
+		return false, errors.Join(err, fmt.Errorf("reading node %s: %w", u.NodeName, nodeErr))
+	}
+	return strings.HasPrefix(node.Status.NodeInfo.ContainerRuntimeVersion, "cri-o://") && handler != "runc", nil
 }
 
 // podOf reads the pod with that UID. A pod that the API server's cache does not have yet is read from the store.

@@ -65,7 +65,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 			gone(string(rc.UID))
 			retrying(ctx, statuses, rc, cause)
 		},
-		userNamespace: kube.UserNamespaces{Client: api.Claims, Crun: a.crun}.PodByRunc,
+		userNamespace: kube.UserNamespaces{Client: api.Claims, NodeName: cfg.NodeName, Crun: a.crun}.PodByRunc,
 	})
 	if err == nil {
 		err = core.begin(ctx, read, api.Events)

@@ -32,8 +32,9 @@ type fakeRuntime struct {
 	// containers have started, asked counts how often it was asked for CDI and for containers.
 	containers     map[string]bool
 	asked, started int
-	// crun are the handlers whose containers crun starts.
-	crun []string
+	// crun are the handlers whose containers crun starts; silent: it does not say.
+	crun   []string
+	silent bool
 }
 
 func (r *fakeRuntime) Start() string { return r.start }
@@ -52,6 +53,9 @@ func (r *fakeRuntime) Started(_ context.Context, namespace, pod, container strin
 }
 
 func (r *fakeRuntime) Crun(_ context.Context, handler string) (bool, error) {
+	if r.silent {
+		return false, assert.AnError
+	}
 	return slices.Contains(r.crun, handler), nil
 }
 

@@ -54,26 +54,31 @@ func TestPrepare_UserNamespaceAndDriverDev_RefusedWithoutHostNode(t *testing.T) 
 		missing   []string
 		hostUsers bool
 		class     string
+		silent    bool   // the container runtime
 		want      string // of the GPU's device node, on the host
 	}{
-		"host users, with a node in /dev":          {nil, true, "", ""},
-		"host users, without":                      {[]string{"/dev/nvidia0"}, true, "", "/run/nvidia/driver/dev/nvidia0"},
-		"user namespace, with a node in /dev":      {nil, false, "", ""},
-		"user namespace, another GPU's is missing": {[]string{"/dev/nvidia1"}, false, "", ""},
-		"user namespace, without":                  {[]string{"/dev/nvidia0"}, false, "", refused},
-		"user namespace and crun, without":         {[]string{"/dev/nvidia0"}, false, "small", "/run/nvidia/driver/dev/nvidia0"},
+		"host users, with a node in /dev":            {nil, true, "", false, ""},
+		"host users, without":                        {[]string{"/dev/nvidia0"}, true, "", false, "/run/nvidia/driver/dev/nvidia0"},
+		"user namespace, with a node in /dev":        {nil, false, "", false, ""},
+		"user namespace, another GPU's is missing":   {[]string{"/dev/nvidia1"}, false, "", false, ""},
+		"user namespace, without":                    {[]string{"/dev/nvidia0"}, false, "", false, refused},
+		"user namespace and crun, without":           {[]string{"/dev/nvidia0"}, false, "small", false, "/run/nvidia/driver/dev/nvidia0"},
+		"user namespace and silent runtime, without": {[]string{"/dev/nvidia0"}, false, "small", true, refused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := newWired(t)
 			host, _ := n.adapters.Host.(wiredHost)
 			n.adapters.Host = ownDev{host, c.missing}
-			n.adapters.Runtime = &fakeRuntime{crun: []string{"crun"}}
+			n.adapters.Runtime = &fakeRuntime{crun: []string{"crun"}, silent: c.silent}
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "train", UID: "pod-1"}, Spec: corev1.PodSpec{HostUsers: &c.hostUsers}}
 			if c.class != "" {
 				pod.Spec.RuntimeClassName = &c.class
 			}
 			require.NoError(t, n.client.Tracker().Add(pod))
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.cfg.NodeName}}
+			node.Status.NodeInfo.ContainerRuntimeVersion = "containerd://2.4.0"
+			require.NoError(t, n.client.Tracker().Add(node))
 			require.NoError(t, n.client.Tracker().Add(&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Handler: "crun"}))
 			p := n.build(t)
 			rc := n.claim(t, "a", 0)
