@@ -1,11 +1,11 @@
 package plugin
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,8 +19,12 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 )
 
-// releaseFile is in the plugin's directory and has the name of the release, by which the release finds its directories of earlier driver names.
-const releaseFile = "release"
+// releaseFile and namespaceFile are in the plugin's directory and have the name and the namespace of the release, by which the release finds its
+// directories of earlier driver names. Versions before wrote, and after a rollback read, the name alone.
+const (
+	releaseFile   = "release"
+	namespaceFile = "release-namespace"
+)
 
 // keptFolders and keptFiles are in the plugin's directory besides records, and are of use under another driver name: what was set on GPUs and
 // has to be set back, and what GPUs are advertised as.
@@ -45,15 +49,15 @@ type formerNames struct {
 }
 
 // formerDriverNames lists the directories of the release's plugins of other driver names. Unmarked are those that no release has: they may be of
-// another one, of a version that did not write the file, and are left alone.
+// another one, of a version that did not write the file, and are left alone. One whose namespace is not known is the release's by its name.
 func formerDriverNames(cfg *config.Plugin, d disk.Files) (names, unmarked []string) {
 	if cfg.Release == "" {
 		return nil, nil
 	}
-	releases := []string{cfg.Release}
+	releases := []string{cfg.Release, path.Base(cfg.Release)}
 	// A release that takes over the directory of another one, as after it was installed in another namespace, takes over its earlier names.
-	if before, err := d.Read(filepath.Join(cfg.PluginDir(), releaseFile)); err == nil {
-		releases = append(releases, string(before))
+	if before, err := releaseOf(cfg.PluginDir(), d); err == nil {
+		releases = append(releases, before, path.Base(before))
 	}
 	all, _ := d.List(cfg.Paths.KubeletPlugins)
 	for _, name := range all {
@@ -62,15 +66,29 @@ func formerDriverNames(cfg *config.Plugin, d disk.Files) (names, unmarked []stri
 		if name == cfg.DriverName || err != nil || !slices.Contains(files, "locks") || !slices.Contains(files, "claims") {
 			continue
 		}
-		release, err := d.Read(filepath.Join(dir, releaseFile))
+		release, err := releaseOf(dir, d)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			unmarked = append(unmarked, name)
-		case err == nil && slices.Contains(releases, string(release)):
+		case err == nil && slices.Contains(releases, release):
 			names = append(names, name)
 		}
 	}
 	return names, unmarked
+}
+
+// releaseOf is the <namespace>/<name> of the release that a plugin's directory is of; the name alone where a version before wrote it.
+// fs.ErrNotExist: it has none.
+func releaseOf(dir string, d disk.Files) (string, error) {
+	name, err := d.Read(filepath.Join(dir, releaseFile))
+	if err != nil {
+		return "", fmt.Errorf("reading which release a directory is of: %w", err)
+	}
+	namespace, err := d.Read(filepath.Join(dir, namespaceFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("reading which namespace the release of a directory is in: %w", err)
+	}
+	return path.Join(string(namespace), string(name)), nil
 }
 
 // openFormer marks the plugin's directory with the release, and takes over what the release has under other names.
@@ -81,35 +99,49 @@ func openFormer(ctx context.Context, cfg *config.Plugin, a Adapters, s State) (*
 		return f, nil
 	}
 	names, unmarked := formerDriverNames(cfg, a.Disk)
-	for _, name := range append(slices.Clone(names), cfg.DriverName) { // the own one last: it says which others are the release's
-		if err := mark(f.config(name), a.Disk); err != nil {
-			return nil, err
-		}
-	}
 	if len(unmarked) > 0 {
 		klog.FromContext(ctx).Info("Claims of other driver names are not taken over: which release prepared them is not known. If it was this one, set the former "+
 			"driver name again, and change it after an upgrade", "drivers", unmarked)
 	}
 	for _, name := range names {
-		if err := f.try(name); err != nil {
+		if err := f.take(name, tryLead); err != nil {
 			klog.FromContext(ctx).Info("Claims wait: the plugin still runs under an earlier driver name", "driver", name, "reason", err.Error())
 			f.waiting[name] = err
 		}
 	}
 	if len(f.waiting) == 0 {
-		close(f.othersEnded)
+		return f, f.taken()
+	}
+	if _, err := releaseOf(cfg.PluginDir(), a.Disk); errors.Is(err, fs.ErrNotExist) {
+		return f, mark(cfg, a.Disk)
 	}
 	return f, nil
 }
 
-// mark has the release's name in a plugin's directory.
-func mark(cfg *config.Plugin, d disk.Files) error {
-	path := filepath.Join(cfg.PluginDir(), releaseFile)
-	if present, err := d.Read(path); err == nil && bytes.Equal(present, []byte(cfg.Release)) {
+// taken ends the waiting for names. When none is left, the plugin's directory, which said until then which are the release's, is marked.
+func (f *formerNames) taken(names ...string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, name := range names {
+		delete(f.waiting, name)
+	}
+	if len(f.waiting) > 0 {
 		return nil
 	}
-	if err := disk.Replace(d, path, []byte(cfg.Release), 0o600, true); err != nil {
-		return fmt.Errorf("writing which release the directory of driver %s is of: %w", cfg.DriverName, err)
+	close(f.othersEnded)
+	return mark(f.cfg, f.adapters.Disk)
+}
+
+// mark has the release's name and namespace in a plugin's directory. The name last: without it a directory is no release's.
+func mark(cfg *config.Plugin, d disk.Files) error {
+	for _, file := range [][2]string{{namespaceFile, path.Dir(cfg.Release)}, {releaseFile, path.Base(cfg.Release)}} {
+		at := filepath.Join(cfg.PluginDir(), file[0])
+		if present, err := d.Read(at); err == nil && string(present) == file[1] {
+			continue
+		}
+		if err := disk.Replace(d, at, []byte(file[1]), 0o600, true); err != nil {
+			return fmt.Errorf("writing which release the directory of driver %s is of: %w", cfg.DriverName, err)
+		}
 	}
 	return nil
 }
@@ -117,47 +149,39 @@ func mark(cfg *config.Plugin, d disk.Files) error {
 // errStillRuns is why a name is not taken over yet.
 var errStillRuns = errors.New("a process leads under that name")
 
-// try takes over what is left of a name, unless a process of that name leads.
-func (f *formerNames) try(name string) error {
-	locks, err := f.adapters.Locks(f.config(name).PluginDir())
-	if err != nil {
-		return err
-	}
-	release, err := locks.TryLead()
+// tryLead takes the lead lock of a name, unless a process of that name has it.
+func tryLead(locks Locks) (release func(), err error) {
+	release, err = locks.TryLead()
 	if err == nil && release == nil {
 		err = errStillRuns
 	}
-	if err == nil {
-		err = f.adopt(name, func() { release(); _ = locks.Close() })
-	}
-	if err != nil {
-		return errors.Join(err, locks.Close())
-	}
-	return nil
+	return release, err
 }
 
-// await takes over what is left of a name when no process of that name leads any more. False: the context has ended.
-func (f *formerNames) await(ctx context.Context, name string) (bool, error) {
+// take takes over what is left of a name under its lead lock; nothing where another process has removed the directory meanwhile.
+func (f *formerNames) take(name string, lead func(Locks) (release func(), err error)) error {
 	locks, err := f.adapters.Locks(f.config(name).PluginDir())
-	if err != nil {
-		return false, err
-	}
-	release, err := locks.Lead(ctx)
 	if err == nil {
-		err = f.adopt(name, func() { release(); _ = locks.Close() })
-	}
-	if err != nil {
-		_ = locks.Close()
-		if ctx.Err() != nil {
-			return false, nil
+		var release func()
+		if release, err = lead(locks); err == nil {
+			err = f.adopt(name, func() { release(); _ = locks.Close() })
+		}
+		if err != nil {
+			err = errors.Join(err, locks.Close())
 		}
 	}
-	return err == nil, err
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // adopt has the records and CDI specs of a name be the driver's own, with what was set on GPUs. The lead lock of the name is held.
 func (f *formerNames) adopt(name string, letGo func()) error {
 	dir, own := f.config(name).PluginDir(), f.cfg.PluginDir()
+	if err := mark(f.config(name), f.adapters.Disk); err != nil {
+		return err
+	}
 	for _, folder := range keptFolders {
 		if err := keep(f.adapters.Disk, filepath.Join(dir, folder), filepath.Join(own, folder)); err != nil {
 			return fmt.Errorf("taking over the state of driver %s: %w", name, err)
@@ -243,6 +267,9 @@ func removeRegistrations(d disk.Files, dir, name string) error {
 
 // close lets other processes take over what is left.
 func (f *formerNames) close() {
+	if f == nil {
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for name, letGo := range f.held {

@@ -229,16 +229,19 @@ func TestFormerDriverNames_DirectoriesOfOthers_NotTaken(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o750))
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
-	for _, dir := range []string{"other.example.com", "namespace.example.com", "earlier.example.com", nameNow} {
+	for _, dir := range []string{"other.example.com", "namespace.example.com", "earlier.example.com", "before.example.com", nameNow} {
 		write(dir+"/locks", "")
 		write(dir+"/claims/uid.json", "{}")
 	}
-	write("other.example.com/release", "prism-system/other")
-	write("namespace.example.com/release", "other/prism")
+	write("other.example.com/release", "other")
+	write("other.example.com/release-namespace", "prism-system")
+	write("namespace.example.com/release", "prism")
+	write("namespace.example.com/release-namespace", "other")
+	write("before.example.com/release", "prism")
 	write("compute-domain.nvidia.com/checkpoint.json", "{}")
 	write("file", "")
 	names, unmarked := formerDriverNames(n.cfg, disk.OS{})
-	assert.Equal(t, []string{nameBefore}, names)
+	assert.Equal(t, []string{"before.example.com", nameBefore}, names, "versions before wrote no namespace")
 	assert.Equal(t, []string{"earlier.example.com"}, unmarked)
 	n.cfg.Release = ""
 	names, unmarked = formerDriverNames(n.cfg, disk.OS{})
@@ -288,6 +291,100 @@ func TestStart_NamespaceChanged_EarlierNamesTakenOver(t *testing.T) {
 		assert.Len(t, records, 1, release)
 		require.NoError(t, p.Close())
 	}
+}
+
+// marked is the release that the directory of a name is of, and its namespace.
+func (n *wired) marked(t *testing.T, name string) string {
+	t.Helper()
+	var marks []string
+	for _, file := range []string{releaseFile, "release-namespace"} {
+		text, err := os.ReadFile(filepath.Join(n.cfg.Paths.KubeletPlugins, name, file))
+		require.NoError(t, err)
+		marks = append(marks, string(text))
+	}
+	return strings.Join(marks, " in ")
+}
+
+// TestBuild_RenamedWithUpgrade_ClaimsTakenOver: the version before wrote the name of the release alone, and reads it after a rollback.
+func TestBuild_RenamedWithUpgrade_ClaimsTakenOver(t *testing.T) {
+	t.Parallel()
+	n, _ := renamed(t, "old")
+	require.NoError(t, os.WriteFile(n.before(releaseFile), []byte("prism"), 0o600))
+	require.NoError(t, os.RemoveAll(n.before("release-namespace")))
+	p := n.build(t)
+	records, err := p.Claims.Records()
+	require.NoError(t, err)
+	assert.Len(t, records, 1)
+	for _, name := range []string{nameBefore, nameNow} {
+		assert.Equal(t, "prism in prism-system", n.marked(t, name))
+	}
+}
+
+// TestStart_NamespaceChangedWhileOldNameRuns_TakenOverAfterIt: what a process leads is not rewritten, and found again after a restart.
+func TestStart_NamespaceChangedWhileOldNameRuns_TakenOverAfterIt(t *testing.T) {
+	t.Parallel()
+	n, _ := renamed(t, "old")
+	p, err := Build(t.Context(), n.cfg, n.adapters)
+	require.NoError(t, err)
+	require.NoError(t, p.Close())
+	locks, err := checkpoint.OpenLocks(n.before(""))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = locks.Close() })
+	release, err := locks.Lead(t.Context())
+	require.NoError(t, err)
+	n.cfg.Release = "other/prism"
+	p, err = Build(t.Context(), n.cfg, n.adapters)
+	require.NoError(t, err)
+	require.NoError(t, p.Close())
+	assert.Equal(t, "prism in prism-system", n.marked(t, nameBefore))
+	p, _ = n.start(t)
+	require.ErrorContains(t, p.Machine.State.former.withheld(), "still runs on the node")
+	assert.Equal(t, "prism in prism-system", n.marked(t, nameBefore))
+	release()
+	eventually(t, func() bool { return n.marked(t, nameNow) == "prism in other" }, "the old process has ended")
+	assert.Equal(t, "prism in other", n.marked(t, nameBefore))
+}
+
+// TestBuild_OtherProcessRemovesOldName_NothingTaken: the pod that ends may remove the directory of a name without claims after this one has found it.
+func TestBuild_OtherProcessRemovesOldName_NothingTaken(t *testing.T) {
+	t.Parallel()
+	for name, opened := range map[string]bool{"before its locks are opened": false, "after": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, _ := renamed(t)
+			open := n.adapters.Locks
+			n.adapters.Locks = func(dir string) (Locks, error) {
+				if dir == n.before("") && !opened {
+					require.NoError(t, os.RemoveAll(dir))
+				}
+				locks, err := open(dir)
+				if dir == n.before("") && opened {
+					require.NoError(t, os.RemoveAll(dir))
+				}
+				return locks, err
+			}
+			p := n.build(t)
+			assert.Empty(t, p.Machine.State.former.names())
+			assert.NoError(t, p.Machine.State.former.withheld())
+		})
+	}
+}
+
+// TestRun_ProcessOfOldNameRemovesIt_ClaimsWaitNoLonger: the plugin does not register under the old name.
+func TestRun_ProcessOfOldNameRemovesIt_ClaimsWaitNoLonger(t *testing.T) {
+	t.Parallel()
+	n, _ := renamed(t)
+	locks, err := checkpoint.OpenLocks(n.before(""))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = locks.Close() })
+	release, err := locks.Lead(t.Context())
+	require.NoError(t, err)
+	p, _ := n.start(t)
+	require.ErrorContains(t, p.Machine.State.former.withheld(), "still runs on the node")
+	require.NoError(t, os.RemoveAll(n.before("")))
+	release()
+	eventually(t, func() bool { return p.Machine.State.former.withheld() == nil }, "the old process has ended")
+	assert.Empty(t, p.Machine.State.former.names())
 }
 
 // TestHasRecords_OldName_Serves: a node without GPU, too, unprepares claims of the old name.

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -51,23 +52,20 @@ func (s *formerServing) run(ctx context.Context) error {
 	return nil
 }
 
-// await takes over a name whose process still runs, when that ends. Claims get GPUs once it is known what the records of the name own.
+// await takes over a name whose process still runs, when that ends, and reports whether something is left of it. Claims get GPUs once it is known what the records of the name own.
 func (s *formerServing) await(ctx context.Context, name string) bool {
+	lead := func(locks Locks) (func(), error) { return locks.Lead(ctx) }
 	for ctx.Err() == nil {
-		taken, err := s.names.await(ctx, name)
+		err := s.names.take(name, lead)
+		taken := err == nil
 		if taken {
-			err = s.ports.tx.Recover(ctx)
-			s.names.mu.Lock()
-			if delete(s.names.waiting, name); len(s.names.waiting) == 0 {
-				close(s.names.othersEnded)
-			}
-			s.names.mu.Unlock()
+			err = errors.Join(s.ports.tx.Recover(ctx), s.names.taken(name))
 		}
-		if err != nil {
+		if err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Taking over from an earlier driver name", "driver", name)
 		}
 		if taken {
-			return true
+			return slices.Contains(s.names.names(), name) // another process may have removed it
 		}
 		pause(ctx, reconcile.Period, nil)
 	}

@@ -66,7 +66,7 @@ func openState(ctx context.Context, cfg *config.Plugin, a Adapters) (s State, er
 		s.former, err = openFormer(ctx, cfg, a, s)
 	}
 	if err != nil {
-		return s, errors.Join(err, s.Locks.Close())
+		return s, errors.Join(err, s.close())
 	}
 	return s, nil
 }
