@@ -11,6 +11,7 @@ import (
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/disk"
 )
 
 // inState makes a file in a state directory.
@@ -77,6 +78,52 @@ func TestRecover_StateDirChanged_ProgramsStayWhileNamed(t *testing.T) {
 			text, err := os.ReadFile(filepath.Join(n.cfg.PluginDir(), statesFile))
 			require.NoError(t, err)
 			assert.NotContains(t, string(text), before, "the former directory is forgotten")
+		})
+	}
+}
+
+// TestRecover_SpecInFormerDirectory_ProgramsStay: what is in a former CDI directory names programs too.
+func TestRecover_SpecInFormerDirectory_ProgramsStay(t *testing.T) {
+	t.Parallel()
+	for name, block := range map[string]func(*testing.T, *wired, string) (path string){
+		"the present spec cannot be written": func(t *testing.T, n *wired, spec string) string {
+			t.Helper()
+			path := filepath.Join(n.cfg.Paths.CDIRoot, filepath.Base(spec)+disk.TempSuffix)
+			require.NoError(t, os.MkdirAll(path, 0o755))
+			return path
+		},
+		"no spec can be written": func(t *testing.T, n *wired, spec string) string {
+			t.Helper()
+			n.cfg.Paths.CDIRoot = filepath.Dir(spec)
+			require.NoError(t, os.Remove(spec))
+			require.NoError(t, os.MkdirAll(spec+disk.TempSuffix, 0o755))
+			return spec + disk.TempSuffix
+		},
+		"the former directory has other files": func(t *testing.T, _ *wired, spec string) string {
+			t.Helper()
+			path := filepath.Join(filepath.Dir(spec), nameBefore+"_metadata_uid-old_gpu.json")
+			require.NoError(t, os.WriteFile(path, nil, 0o600))
+			return path
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, claims := renamed(t, "old")
+			n.cfg.DriverName = nameBefore
+			program := inState(t, n.cfg.Paths.StateDir, "programs/v1/"+cdi.OwnHookName)
+			spec := n.specBefore(claims[0])
+			text, err := os.ReadFile(spec)
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(spec, append(text, `"`+program+`"`...), 0o600))
+			n.cfg.Paths.CDIRoot = filepath.Join(filepath.Dir(n.cfg.Paths.CDIRoot), "other-cdi")
+			n.cfg.Paths.StateDir = filepath.Join(filepath.Dir(n.cfg.Paths.StateDir), "other-state")
+			blocked := block(t, n, spec)
+			p := n.build(t)
+			_ = p.leader.reconciler.Node.Recover(t.Context())
+			assert.FileExists(t, program)
+			require.NoError(t, os.RemoveAll(blocked))
+			require.NoError(t, p.leader.reconciler.Node.Recover(t.Context()))
+			assert.NoFileExists(t, program)
 		})
 	}
 }

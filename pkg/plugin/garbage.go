@@ -36,9 +36,13 @@ type collected struct {
 var _ reconcile.Node = collected{}
 
 // Recover also removes what is left in directories outside of the plugin's own: CDI specs once they are in the present directory, and programs
-// once no spec names them.
+// once no spec names them, which is known when all specs are there.
 func (c collected) Recover(ctx context.Context) error {
-	return errors.Join(c.Transaction.Recover(ctx), c.outside.roots.sweep(c.Records, c.specs), c.outside.states.sweep(ctx, c.specs))
+	err := errors.Join(c.Transaction.Recover(ctx), c.outside.roots.sweep(c.Records, c.specs))
+	if err != nil || c.outside.roots.former() {
+		return err
+	}
+	return c.outside.states.sweep(ctx, c.specs)
 }
 
 // Unprepare undoes a claim that the kubelet does not know any more.

@@ -125,6 +125,16 @@ func (p *places) sweep(clean func(at place, dir string) (kept bool, err error)) 
 	return errors.Join(failed...)
 }
 
+// former reports whether another directory than the present one is listed.
+func (p *places) former() bool {
+	if p == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.all, func(at place) bool { return at.Path != p.now.Path })
+}
+
 func (p *places) clean(at place, clean func(at place, dir string) (kept bool, err error)) (bool, error) {
 	if at.Path == p.now.Path {
 		return clean(at, at.Path)
