@@ -140,7 +140,7 @@ func cluster() []Event {
 		},
 		{
 			StateDirectoryChanged, true, node, "The state directory that the chart named before has reports of profiles or installed profilers, which are not used.",
-			"Set stateDir to it again to keep the reports, or delete the directory when no profiled pod of before the change runs.",
+			"Set stateDir to it again to keep the reports, or delete what the Event names when no profiled pod of before the change runs.",
 		},
 		{
 			TimeSliceIntervalNotSet, true, node, "The time-slice interval of a GPU is not the configured one.",

@@ -135,6 +135,7 @@ func TestRecover_StateDirChanged_ReportsReported(t *testing.T) {
 	n.cfg.DriverName = nameBefore
 	before := n.cfg.Paths.StateDir
 	report := inState(t, before, "profiles/uid/report")
+	foreign := inState(t, before, "of-another-driver")
 	p, err := Build(t.Context(), n.cfg, n.adapters)
 	require.NoError(t, err)
 	require.NoError(t, p.Close())
@@ -150,9 +151,36 @@ func TestRecover_StateDirChanged_ReportsReported(t *testing.T) {
 			said = append(said, event)
 		}
 	}
-	assert.Equal(t, []string{"Warning StateDirectoryChanged Reconcile: the former state directory " + before + ` still has ["profiles"], which are not used: to keep ` +
-		"reports of profiles, set stateDir to it again; else delete it when no profiled pod of before the change runs"}, said)
+	assert.Equal(t, []string{"Warning StateDirectoryChanged Reconcile: the former state directory still has [\"" + before + `/profiles"], which are not used: to keep ` +
+		"reports of profiles, set stateDir to " + before + " again; else delete these folders when no profiled pod of before the change runs"}, said)
 	assert.FileExists(t, report)
+	assert.FileExists(t, foreign)
+}
+
+// TestRecover_StateDirBelowFormer_PresentStays: the former directory is cleaned of what is in it alone, and no Event advises to delete the present one.
+func TestRecover_StateDirBelowFormer_PresentStays(t *testing.T) {
+	t.Parallel()
+	for _, below := range []string{"v2", "programs", "programs/v2", "profiles", "tools/v2"} {
+		t.Run(below, func(t *testing.T) {
+			t.Parallel()
+			n, _ := renamed(t)
+			n.cfg.DriverName = nameBefore
+			before := n.cfg.Paths.StateDir
+			p, err := Build(t.Context(), n.cfg, n.adapters)
+			require.NoError(t, err)
+			require.NoError(t, p.Close())
+			n.cfg.Paths.StateDir = filepath.Join(before, below)
+			p = n.build(t)
+			present := []string{inState(t, n.cfg.Paths.StateDir, "programs/v1/"+cdi.OwnHookName), inState(t, n.cfg.Paths.StateDir, "profiles/uid/report")}
+			n.events.Written()
+			require.NoError(t, p.Machine.State.outside.states.sweep(t.Context(), p.Machine.State.Specs))
+			for _, path := range present {
+				assert.FileExists(t, path)
+			}
+			assert.NotContains(t, strings.Join(n.events.Written(), "\n"), "StateDirectoryChanged")
+			assert.Equal(t, []place{{n.cfg.Paths.StateDir, nameBefore}}, p.Machine.State.outside.states.all, "the former directory is forgotten")
+		})
+	}
 }
 
 // TestOpenPlaces_VersionBefore_DefaultAssumed: it did not write which directory it used.
