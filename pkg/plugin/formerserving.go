@@ -84,14 +84,15 @@ func pause(ctx context.Context, most time.Duration, signal <-chan struct{}) bool
 	return false
 }
 
-// drainPeriod is the longest time between two checks whether something is left of a name. One that finds no record lists all claims of the cluster.
+// drainPeriod is the longest time between two checks whether something is left of a name. One that finds no record lists all claims of the cluster:
+// the time doubles from one such check to the next.
 const drainPeriod = 10 * time.Minute
 
 // drain returns when no claim has devices of a name, or the context ends. A signal is a claim that was unprepared.
 func (s *formerServing) drain(ctx context.Context, name string, signal <-chan struct{}) {
 	reported, period := -1, reconcile.Period
 	for {
-		left, err := s.left(ctx, name, &reported)
+		left, listed, err := s.left(ctx, name, &reported)
 		if ctx.Err() != nil {
 			return
 		}
@@ -99,6 +100,9 @@ func (s *formerServing) drain(ctx context.Context, name string, signal <-chan st
 			klog.FromContext(ctx).Error(err, "What is left of an earlier driver name is not known", "driver", name)
 		} else if left == 0 {
 			return
+		}
+		if !listed {
+			period = reconcile.Period
 		}
 		if pause(ctx, period, signal) {
 			period = reconcile.Period
@@ -142,15 +146,15 @@ func (s *formerServing) serve(ctx context.Context, name string) {
 }
 
 // left counts the claims that the kubelet may have unprepared under the name: those with a record, and without any those that are allocated
-// devices of the name. The records are reported when their number changes.
-func (s *formerServing) left(ctx context.Context, name string, reported *int) (int, error) {
+// devices of the name. The records are reported when their number changes. Listed: the API server has listed the claims of the cluster.
+func (s *formerServing) left(ctx context.Context, name string, reported *int) (n int, listed bool, err error) {
 	stored := kube.Stored{Client: s.api.Background, DriverName: name, NodeName: s.names.cfg.NodeName}
 	if err := stored.Remove(ctx); err != nil { // the kubelet does not remove them while the name is registered
-		return 0, err
+		return 0, false, err
 	}
 	uids, err := s.names.state.Records.FormerUIDs(s.names.config(name).PluginDir())
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	if len(uids) > 0 {
 		if len(uids) != *reported {
@@ -158,19 +162,19 @@ func (s *formerServing) left(ctx context.Context, name string, reported *int) (i
 				"their GPUs are tainted, and the plugin is registered under both names, until the pods of these claims are deleted", len(uids), name, s.names.cfg.DriverName))
 		}
 		*reported = len(uids)
-		return len(uids), nil
+		return len(uids), false, nil
 	}
 	query := kube.AllocatedQuery{Driver: name, Node: s.names.cfg.NodeName, Limit: allocatedPage}
 	for {
 		page, err := s.api.Cluster.Allocated(ctx, query)
 		if err != nil {
-			return 0, err
+			return 0, false, err
 		}
 		if len(page.Devices) > 0 {
-			return len(page.Devices), nil
+			return len(page.Devices), true, nil
 		}
 		if page.Continue == "" {
-			return 0, s.withdraw(ctx, name)
+			return 0, true, s.withdraw(ctx, name)
 		}
 		query.Continue = page.Continue
 	}

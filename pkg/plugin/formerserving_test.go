@@ -2,12 +2,15 @@ package plugin
 
 import (
 	"context"
+	"errors"
+	"os"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/kube"
@@ -16,12 +19,15 @@ import (
 // countedCluster has claims of an earlier driver name that are allocated and not prepared, and counts how often all claims are listed.
 type countedCluster struct {
 	Cluster
-	allocated atomic.Bool
-	lists     atomic.Int32
+	allocated, fails atomic.Bool
+	lists            atomic.Int32
 }
 
 func (c *countedCluster) Allocated(context.Context, kube.AllocatedQuery) (*kube.AllocatedPage, error) {
 	c.lists.Add(1)
+	if c.fails.Load() {
+		return nil, errors.New("the API server did not answer")
+	}
 	page := &kube.AllocatedPage{Devices: map[gpu.PoolDevice]bool{}}
 	if c.allocated.Load() {
 		page.Devices[gpu.PoolDevice{Device: "gpu"}] = true
@@ -59,6 +65,37 @@ func TestDrain_AllocatedWithoutRecord_ListedSeldom(t *testing.T) {
 		assert.Equal(t, before+2, cluster.lists.Load(), "more may follow soon")
 		cluster.allocated.Store(false)
 		time.Sleep(drainPeriod)
+		<-drained
+	})
+}
+
+// TestDrain_RecordsOrFailure_CheckedEveryPeriod: neither lists all claims. What ends without a signal, as in another process, is noticed soon.
+func TestDrain_RecordsOrFailure_CheckedEveryPeriod(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n, claims := renamed(t, "old")
+		p := n.build(t)
+		cluster := &countedCluster{Cluster: p.former.api.Cluster}
+		p.former.api.Cluster = cluster
+		cluster.fails.Store(true)
+		drained := make(chan struct{})
+		go func() {
+			defer close(drained)
+			p.former.drain(t.Context(), nameBefore, nil)
+		}()
+		time.Sleep(24 * time.Hour)
+		assert.Zero(t, cluster.lists.Load())
+		require.NoError(t, os.Remove(n.before("claims/"+string(claims[0].UID)+".json")))
+		time.Sleep(2 * time.Minute)
+		assert.Positive(t, cluster.lists.Load())
+		time.Sleep(24 * time.Hour)
+		cluster.fails.Store(false)
+		time.Sleep(2 * time.Minute)
+		select {
+		case <-drained:
+		default:
+			assert.Fail(t, "it is noticed within two minutes that nothing is left")
+		}
 		<-drained
 	})
 }
