@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/prepare"
 )
 
 // rootsFile is in the plugin's directory and lists where its CDI specs are and were.
@@ -19,7 +21,7 @@ type cdiRoots struct{ *places }
 // sweep removes, in former directories, the specs of claims that have no record, or a spec in the present directory. In all directories it removes
 // the specs of metadata files of claims without record and spec: the kubelet-plugin library removes them from the one directory that is configured
 // when a claim is unprepared, which may be another one than when it was prepared.
-func (r cdiRoots) sweep(records func() ([]*checkpoint.Record, error), present *cdi.Dir) error {
+func (r cdiRoots) sweep(ctx context.Context, tx *prepare.Transaction, present *cdi.Dir) error {
 	return r.places.sweep(func(root place, dir string) (kept bool, err error) {
 		names, err := r.disk.List(dir)
 		if err != nil {
@@ -30,18 +32,28 @@ func (r cdiRoots) sweep(records func() ([]*checkpoint.Record, error), present *c
 		}
 		// A claim has a record before it has a spec: these are read later than the names of files.
 		claims := specClaims{present: present, former: root.Path != r.now.Path}
-		if claims.records, err = records(); err != nil {
+		if claims.records, err = tx.Records(); err != nil {
 			return true, nil //nolint:nilerr // Recover returns it
 		}
 		if claims.withSpec, err = present.Claims(); err != nil {
 			return true, err
 		}
 		for _, name := range names {
-			if claims.need(readSpecName(root.Driver, name)) {
+			spec := readSpecName(root.Driver, name)
+			if claims.need(spec) {
 				kept = true
-			} else if err := r.disk.Remove(filepath.Join(dir, name)); err != nil {
+				continue
+			}
+			gone, err := tx.Collector().UnderLock(ctx, spec.claimUID(), func(_ context.Context, record *checkpoint.Record) (bool, error) {
+				if claims.now(record).need(spec) {
+					return false, nil
+				}
+				return true, r.disk.Remove(filepath.Join(dir, name))
+			})
+			if err != nil {
 				return true, fmt.Errorf("removing CDI spec %s from the directory %s: %w", name, root.Path, err)
 			}
+			kept = kept || !gone
 		}
 		return kept, nil
 	})
@@ -53,6 +65,9 @@ type specFile struct {
 	// metadata: it mounts a file with device metadata.
 	metadata bool
 }
+
+// claimUID is the UID at the beginning of rest: neither a dot nor an underscore is in one.
+func (s specFile) claimUID() string { return s.rest[:strings.IndexAny(s.rest+".", "._")] }
 
 // readSpecName reads the name of a file; the zero value is of a file that is not of that driver.
 func readSpecName(driver, name string) specFile {
@@ -72,6 +87,15 @@ type specClaims struct {
 	present  *cdi.Dir
 	// former: the directory is not the present one.
 	former bool
+}
+
+// now has the present record of a claim alone, nil where there is none: the claim may have been prepared again.
+func (c specClaims) now(record *checkpoint.Record) specClaims {
+	c.records = nil
+	if record != nil {
+		c.records = []*checkpoint.Record{record}
+	}
+	return c
 }
 
 // need reports whether a spec is needed, or is not removed here: garbage collection removes specs from the present directory.

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/disk"
 )
 
 // TestRun_CDIRootChanged_SpecsMove: also together with the name. The specs of claims that the runtime may start containers of are never missing in
@@ -79,9 +83,67 @@ func TestRun_CDIRootChangedAndBack_MetadataOfGoneClaimsRemoved(t *testing.T) {
 	require.NoError(t, os.WriteFile(record, []byte("damaged"), 0o600))
 	_, err := p.Claims.Records()
 	require.NoError(t, err)
-	require.NoError(t, p.Machine.State.outside.roots.sweep(p.Claims.Records, p.Machine.State.Specs))
+	require.NoError(t, p.Machine.State.outside.roots.sweep(t.Context(), p.Claims, p.Machine.State.Specs))
 	assert.FileExists(t, needed[0])
 	require.NoError(t, os.Remove(n.specBefore(claims[0])))
-	require.NoError(t, p.Machine.State.outside.roots.sweep(p.Claims.Records, p.Machine.State.Specs))
+	require.NoError(t, p.Machine.State.outside.roots.sweep(t.Context(), p.Claims, p.Machine.State.Specs))
 	assert.NoFileExists(t, needed[0])
+}
+
+// listedDisk calls a function after each list of a directory.
+type listedDisk struct {
+	disk.Files
+	listed func(dir string)
+}
+
+func (d *listedDisk) List(dir string) ([]string, error) {
+	names, err := d.Files.List(dir)
+	d.listed(dir)
+	return names, err
+}
+
+// TestSweep_ClaimPreparedMeanwhile_MetadataStays: the claim was unprepared, and is prepared again after the sweep has read all records and specs.
+func TestSweep_ClaimPreparedMeanwhile_MetadataStays(t *testing.T) {
+	t.Parallel()
+	n, _ := renamed(t)
+	listed := &listedDisk{n.adapters.Disk, func(string) {}}
+	n.adapters.Disk = listed
+	p := n.build(t)
+	rc := n.claim(t, "again", 0)
+	metadata := filepath.Join(n.cfg.Paths.CDIRoot, nameNow+"_metadata_"+string(rc.UID)+"_gpu.json")
+	require.NoError(t, os.WriteFile(metadata, nil, 0o600))
+	lists := 0
+	listed.listed = func(dir string) {
+		if dir != n.cfg.Paths.CDIRoot {
+			return
+		}
+		if lists++; lists == 2 { // the first are the names of files, the second the claims with specs
+			require.NoError(t, prepared(t.Context(), p, rc))
+		}
+	}
+	sweep := func() error { return p.Machine.State.outside.roots.sweep(t.Context(), p.Claims, p.Machine.State.Specs) }
+	require.NoError(t, sweep())
+	assert.FileExists(t, metadata)
+	require.NoError(t, unprepared(t.Context(), p, rc))
+	require.NoError(t, os.WriteFile(metadata, nil, 0o600))
+	require.NoError(t, sweep())
+	assert.NoFileExists(t, metadata)
+}
+
+// TestSweep_ClaimLocked_MetadataStays: a call for the claim is in another process.
+func TestSweep_ClaimLocked_MetadataStays(t *testing.T) {
+	t.Parallel()
+	n, _ := renamed(t)
+	p := n.build(t)
+	metadata := filepath.Join(n.cfg.Paths.CDIRoot, nameNow+"_metadata_uid-locked_gpu.json")
+	require.NoError(t, os.WriteFile(metadata, nil, 0o600))
+	locks, err := checkpoint.OpenLocks(n.cfg.PluginDir())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = locks.Close() })
+	_, err = locks.Claim(t.Context(), "uid-locked")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	require.ErrorIs(t, p.Machine.State.outside.roots.sweep(ctx, p.Claims, p.Machine.State.Specs), context.Canceled)
+	assert.FileExists(t, metadata)
 }

@@ -38,7 +38,7 @@ var _ reconcile.Node = collected{}
 // Recover also removes what is left in directories outside of the plugin's own: CDI specs once they are in the present directory, and programs
 // once no spec names them, which is known when all specs are there.
 func (c collected) Recover(ctx context.Context) error {
-	err := errors.Join(c.Transaction.Recover(ctx), c.outside.roots.sweep(c.Records, c.specs))
+	err := errors.Join(c.Transaction.Recover(ctx), c.outside.roots.sweep(ctx, c.Transaction, c.specs))
 	if err != nil || c.outside.roots.former() {
 		return err
 	}

@@ -125,9 +125,9 @@ func (o *outcome) add(l Leak, gone bool, err error) {
 	}
 }
 
-// underLock does something under the claim's lock with its record, nil when there is none. A claim that is locked by a call, and one
+// UnderLock does something under the claim's lock with its record, nil when there is none. A claim that is locked by a call, and one
 // whose record only a newer version may act on, is skipped.
-func (c *Collector) underLock(ctx context.Context, uid string, do func(context.Context, *checkpoint.Record) (gone bool, err error)) (gone bool, err error) {
+func (c *Collector) UnderLock(ctx context.Context, uid string, do func(context.Context, *checkpoint.Record) (gone bool, err error)) (gone bool, err error) {
 	waiting, cancel := context.WithTimeout(ctx, BusyAfter)
 	defer cancel()
 	gone, err = c.locked(waiting, uid, do)

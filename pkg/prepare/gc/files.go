@@ -27,7 +27,7 @@ func (f files) specs(ctx context.Context, inUse, damaged []string) {
 		if recorded || inUseBy(uid, inUse) || slices.Contains(damaged, uid) {
 			continue
 		}
-		gone, err := f.underLock(ctx, uid, func(_ context.Context, r *checkpoint.Record) (bool, error) {
+		gone, err := f.UnderLock(ctx, uid, func(_ context.Context, r *checkpoint.Record) (bool, error) {
 			if r != nil || !among(uid, f.ports.Specs.Claims) {
 				return false, nil
 			}
@@ -45,7 +45,7 @@ func (f files) unfinished(ctx context.Context, what string, dir Unfinished) {
 		return
 	}
 	for _, uid := range uids {
-		gone, err := f.underLock(ctx, uid, func(ctx context.Context, r *checkpoint.Record) (bool, error) {
+		gone, err := f.UnderLock(ctx, uid, func(ctx context.Context, r *checkpoint.Record) (bool, error) {
 			if r != nil { // a pending cleanup is written under the locks of its GPUs alone
 				unlock, err := f.ports.Guard.Lock(ctx, r.LockedGPUs())
 				if err != nil {
