@@ -34,8 +34,8 @@ func MergeProfiler(base, override *ProfilerConfig, from Source) (*ProfilerConfig
 	return merged, nil
 }
 
-// changeCaptureRange takes back what has no effect with that of the layer above,
-// and keeps what c's own has taken back.
+// changeCaptureRange unsets the fields of c that have no effect with the
+// captureRange of the layer above. It keeps what the captureRange of c unset.
 func (c *ProfilerConfig) changeCaptureRange(to *CaptureRange) {
 	switch {
 	case to == nil || c.CaptureRange == nil:
