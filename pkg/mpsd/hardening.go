@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -100,13 +101,14 @@ func cloneOf(from, to string) (c clone, exists bool, err error) {
 	return clone{path: to, directory: stat.Mode&unix.S_IFMT == unix.S_IFDIR, fd: fd}, true, nil
 }
 
-// place makes the file or directory and mounts the clone there.
+// place makes the file or directory, in a directory that was hidden, and mounts the clone there. A file that is there is never opened: it
+// would be the driver's.
 func (c clone) place() error {
 	err := os.MkdirAll(filepath.Dir(c.path), 0o755)
 	if err == nil && c.directory {
 		err = os.MkdirAll(c.path, 0o755)
 	} else if err == nil {
-		err = os.WriteFile(c.path, nil, 0o444)
+		err = unix.Mknod(c.path, unix.S_IFREG|0o444, 0)
 	}
 	if err == nil {
 		err = unix.MoveMount(c.fd, "", unix.AT_FDCWD, c.path, unix.MOVE_MOUNT_F_EMPTY_PATH)
@@ -117,11 +119,18 @@ func (c clone) place() error {
 	return unix.Close(c.fd)
 }
 
-// clones are those of all that remains.
+// hides reports whether a path is in a hidden directory.
+func (t mountTree) hides(path string) bool {
+	return slices.ContainsFunc(t.Hidden, func(directory string) bool { return strings.HasPrefix(path, directory+"/") })
+}
+
+// clones are those of all that would be hidden and remains. A service whose host root is its own / hides nothing of the driver.
 func (t mountTree) clones() ([]clone, error) {
 	from := map[string]string{}
 	for _, path := range t.Kept {
-		from[path] = path
+		if t.hides(path) {
+			from[path] = path
+		}
 	}
 	for _, name := range standardNodes {
 		from["/dev/"+name] = "/dev/" + name

@@ -2,6 +2,7 @@ package mpsd
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -104,6 +105,28 @@ test -w /sys/kernel/uevent_helper -o -w /sys/fs/cgroup; printf "$? "; unshare --
 		require.NoError(t, err, string(output))
 		assert.Equal(t, want, string(output), hardening)
 	}
+}
+
+// TestLaunch_KeptFileNotHidden_Untouched: a service without a container has the machine's own files, with the driver among them.
+func TestLaunch_KeptFileNotHidden_Untouched(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, newDriver)
+	dir := filepath.Dir(m.options.Dir)
+	shm, library, hidden := filepath.Join(dir, "shm"), filepath.Join(dir, "libcuda.so.1"), filepath.Join(dir, "hidden")
+	require.NoError(t, errors.Join(os.Mkdir(shm, 0o755), os.Mkdir(hidden, 0o755)))
+	kept := filepath.Join(hidden, "kept")
+	for _, path := range []string{library, kept} {
+		require.NoError(t, os.WriteFile(path, []byte("the driver's"), 0o600))
+	}
+	tree := mountTree{Hidden: []string{hidden}, Kept: []string{library, kept}, Dev: "/dev"}
+	args, err := launch{Shm: shm, Hardening: HardeningMounts, Tree: tree}.arguments(m.options.Program, "/bin/cat", library, kept)
+	require.NoError(t, err)
+	output, err := exec.CommandContext(t.Context(), "unshare", append([]string{"--mount"}, args...)...).CombinedOutput()
+	require.NoError(t, err, string(output))
+	assert.Equal(t, "the driver'sthe driver's", string(output))
+	text, err := os.ReadFile(library)
+	require.NoError(t, err)
+	assert.Equal(t, "the driver's", string(text))
 }
 
 // TestLaunch_NoSettings_Refused names what is wrong.
