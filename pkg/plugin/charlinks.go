@@ -22,9 +22,6 @@ type charLinks struct {
 
 // of makes those of the device nodes of a spec; what fails is logged once.
 func (l *charLinks) of(spec *specs.Spec) {
-	if l == nil {
-		return
-	}
 	all := spec.ContainerEdits.DeviceNodes
 	for i := range spec.Devices {
 		all = append(all[:len(all):len(all)], spec.Devices[i].ContainerEdits.DeviceNodes...)

@@ -20,7 +20,8 @@ type cdiRoots struct{ *places }
 
 // sweep removes, in former directories, the specs of claims that have no record, or a spec in the present directory. In all directories it removes
 // the specs of metadata files of claims without record and spec: the kubelet-plugin library removes them from the one directory that is configured
-// when a claim is unprepared, which may be another one than when it was prepared.
+// when a claim is unprepared, which may be another one than when it was prepared. What is kept in the present directory for a spec without a record
+// has a damaged record, and nothing else removes it.
 func (r cdiRoots) sweep(ctx context.Context, tx *prepare.Transaction, present *cdi.Dir) error {
 	return r.places.sweep(func(root place, dir string) (kept bool, err error) {
 		names, err := r.disk.List(dir)
@@ -41,7 +42,7 @@ func (r cdiRoots) sweep(ctx context.Context, tx *prepare.Transaction, present *c
 		for _, name := range names {
 			spec := readSpecName(root.Driver, name)
 			if claims.need(spec) {
-				kept = true
+				kept = kept || root != r.now || spec.metadata && !claims.recorded(spec)
 				continue
 			}
 			gone, err := tx.Collector().UnderLock(ctx, spec.claimUID(), func(_ context.Context, record *checkpoint.Record) (bool, error) {
@@ -53,7 +54,7 @@ func (r cdiRoots) sweep(ctx context.Context, tx *prepare.Transaction, present *c
 			if err != nil {
 				return true, fmt.Errorf("removing CDI spec %s from the directory %s: %w", name, root.Path, err)
 			}
-			kept = kept || !gone
+			kept = kept || !gone && root != r.now
 		}
 		return kept, nil
 	})
@@ -103,8 +104,12 @@ func (c specClaims) need(spec specFile) bool {
 	if !spec.metadata && !c.former {
 		return true
 	}
-	recorded := slices.ContainsFunc(c.records, func(record *checkpoint.Record) bool {
+	return c.recorded(spec) || spec.metadata && slices.ContainsFunc(c.withSpec, func(uid string) bool { return strings.HasPrefix(spec.rest, uid) })
+}
+
+// recorded reports whether a claim's record needs the spec.
+func (c specClaims) recorded(spec specFile) bool {
+	return slices.ContainsFunc(c.records, func(record *checkpoint.Record) bool {
 		return strings.HasPrefix(spec.rest, record.Claim.UID) && (spec.metadata || !c.present.Holds(record.Claim.UID, record.CDI.Devices))
 	})
-	return recorded || spec.metadata && slices.ContainsFunc(c.withSpec, func(uid string) bool { return strings.HasPrefix(spec.rest, uid) })
 }

@@ -70,24 +70,37 @@ func TestRun_CDIRootChangedAndBack_MetadataOfGoneClaimsRemoved(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, p.Close())
 	}
+	// A claim whose record is damaged may have a container that is started again.
+	require.NoError(t, os.WriteFile(filepath.Join(n.cfg.PluginDir(), "claims", uid+".json"), []byte("damaged"), 0o600))
 	p, _ := n.start(t)
 	eventually(t, func() bool {
 		_, err := os.Stat(gone)
 		return os.IsNotExist(err)
 	}, "the file of a claim that is gone")
+	sweep := func() {
+		require.NoError(t, p.Machine.State.outside.roots.sweep(t.Context(), p.Claims, p.Machine.State.Specs))
+	}
+	sweep()
 	for _, path := range needed {
 		assert.FileExists(t, path)
 	}
-	// A claim whose record is damaged may have a container that is started again.
-	record := filepath.Join(n.cfg.PluginDir(), "claims", uid+".json")
-	require.NoError(t, os.WriteFile(record, []byte("damaged"), 0o600))
-	_, err := p.Claims.Records()
+	listed, err := os.ReadFile(filepath.Join(n.cfg.PluginDir(), rootsFile))
 	require.NoError(t, err)
-	require.NoError(t, p.Machine.State.outside.roots.sweep(t.Context(), p.Claims, p.Machine.State.Specs))
-	assert.FileExists(t, needed[0])
+	assert.Contains(t, string(listed), "/other-cdi\"", "the present directory is cleaned as long as another is listed")
 	require.NoError(t, os.Remove(n.specBefore(claims[0])))
-	require.NoError(t, p.Machine.State.outside.roots.sweep(t.Context(), p.Claims, p.Machine.State.Specs))
+	sweep()
 	assert.NoFileExists(t, needed[0])
+	// Nothing can be left there any more, so that it is not read again.
+	stale := metadata(nameBefore, "stale")
+	sweep()
+	assert.FileExists(t, stale)
+}
+
+// sweepBoth sweeps while a former directory is listed.
+func sweepBoth(ctx context.Context, p *Plugin) error {
+	roots := p.Machine.State.outside.roots
+	roots.all = []place{roots.now, {"/former", roots.now.Driver}}
+	return roots.sweep(ctx, p.Claims, p.Machine.State.Specs)
 }
 
 // listedDisk calls a function after each list of a directory.
@@ -121,7 +134,7 @@ func TestSweep_ClaimPreparedMeanwhile_MetadataStays(t *testing.T) {
 			require.NoError(t, prepared(t.Context(), p, rc))
 		}
 	}
-	sweep := func() error { return p.Machine.State.outside.roots.sweep(t.Context(), p.Claims, p.Machine.State.Specs) }
+	sweep := func() error { return sweepBoth(t.Context(), p) }
 	require.NoError(t, sweep())
 	assert.FileExists(t, metadata)
 	require.NoError(t, unprepared(t.Context(), p, rc))
@@ -144,6 +157,6 @@ func TestSweep_ClaimLocked_MetadataStays(t *testing.T) {
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	require.ErrorIs(t, p.Machine.State.outside.roots.sweep(ctx, p.Claims, p.Machine.State.Specs), context.Canceled)
+	require.ErrorIs(t, sweepBoth(ctx, p), context.Canceled)
 	assert.FileExists(t, metadata)
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/prepare/gc"
@@ -89,7 +90,8 @@ func kept(t *testing.T, claims ...checkpoint.Claim) (collected, func() []string)
 		require.NoError(t, os.WriteFile(filepath.Join(cfg.Paths.CDIRoot, "gpu.prism.dev_metadata_"+c.UID+"_gpu.json"), nil, 0o600))
 	}
 	files := cdi.Files{Dir: specs, Metrics: cdi.Metrics{Disk: disk.OS{}, Dir: cfg.MetricsDir()}}
-	tx, _, err := prepare.New(prepare.Ports{Records: records, Locks: locks, Specs: claimFiles{nil, files, nil, nil}}, prepare.Settings{BootID: "a later boot", RetryBudget: time.Second, Now: time.Now})
+	links := &charLinks{make: func([]hostfs.CharDevice) error { return nil }}
+	tx, _, err := prepare.New(prepare.Ports{Records: records, Locks: locks, Specs: claimFiles{nil, files, nil, links}}, prepare.Settings{BootID: "a later boot", RetryBudget: time.Second, Now: time.Now})
 	require.NoError(t, err)
 	return collected{Transaction: tx, Collector: tx.Collector(), Config: cfg}, func() []string {
 		var left []string

@@ -102,27 +102,34 @@ func (p *places) store() error {
 }
 
 // sweep cleans each directory, and forgets former ones that clean keeps nothing in. Clean gets the directory's path as this process can write it: one
-// that is not configured any more is not mounted either, so it is written through the mount of the host's root.
+// that is not configured any more is not mounted either, so it is written through the mount of the host's root. The present directory is cleaned as
+// long as a former one is listed: while clean keeps something in it, or fails, none is forgotten.
 func (p *places) sweep(clean func(at place, dir string) (kept bool, err error)) error {
 	if p == nil {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if slices.Equal(p.all, []place{p.now}) {
+		return nil
+	}
 	var failed []error
 	var left []place
+	unclean := false
 	for _, at := range p.all {
 		kept, err := p.clean(at, clean)
-		if kept || err != nil || at == p.now {
+		if kept || at == p.now {
 			left = append(left, at)
 		}
+		unclean = unclean || kept && at == p.now
 		failed = append(failed, err)
 	}
-	if len(left) < len(p.all) {
+	err := errors.Join(failed...)
+	if err == nil && !unclean && len(left) < len(p.all) {
 		p.all = left
-		failed = append(failed, p.store())
+		err = p.store()
 	}
-	return errors.Join(failed...)
+	return err
 }
 
 // former reports whether another directory than the present one is listed.
