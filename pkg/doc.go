@@ -14,5 +14,6 @@
 // (mps, mpsd), and so do the metrics of GPUs: what is measured and how it is shown (metrics), when it is measured (sampler), which container
 // has which device (allocation), and the program that joins and serves them (exporter). For the whole cluster, devices get the names of
 // extended resources (controller), and configuration is validated when it is written (admission).
-// What a process of the plugin consists of, and in which order it is built, is in plugin.
+// What a process of the plugin consists of, and in which order it is built, is in plugin; it installs the programs that container runtimes start
+// for claims with plugin/programs.
 package pkg

@@ -3,10 +3,7 @@ package plugin
 import (
 	"context"
 	"path/filepath"
-	"slices"
 	"time"
-
-	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/cdihook"
@@ -20,6 +17,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/mps"
 	"github.com/prism-gpu/prism/pkg/nvml"
 	"github.com/prism-gpu/prism/pkg/nvsmi"
+	"github.com/prism-gpu/prism/pkg/plugin/programs"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/timeslice"
 )
@@ -37,6 +35,7 @@ type DeviceNodes interface {
 type Host interface {
 	inventory.Host
 	DeviceNodes
+	programs.Host
 	// BootID identifies the present boot, DriverLoad the present load of the driver.
 	BootID() (string, error)
 	DriverLoad() string
@@ -47,11 +46,6 @@ type Host interface {
 	LinkCharDevices(nodes []hostfs.CharDevice) error
 	// Process finds a process by its pid.
 	Process(pid int) (hostfs.Process, bool)
-	// Program, FileID, NoExec and CheckPrograms are about the hook program.
-	Program(paths ...string) (string, bool)
-	FileID(path string) (hostfs.FileID, bool)
-	NoExec(path string) (bool, error)
-	CheckPrograms(dir string) error
 	// Writable returns a path for writing a directory of the host; gpu.ErrNotFound where there is none.
 	Writable(path string) (dir string, release func(), err error)
 	// UnifiedCgroups and Cgroup are about the cgroups of containers.
@@ -59,6 +53,13 @@ type Host interface {
 	Cgroup(path string) (string, error)
 	// Sockets lists what else may allocate the GPUs.
 	Sockets(dir, pattern string) ([]string, error)
+}
+
+// ContainerRuntime is the container runtime of the node; cri.Client is the real one.
+type ContainerRuntime interface {
+	programs.Runtime
+	// Crun asks whether crun starts the containers of a handler; empty is the default handler.
+	Crun(ctx context.Context, handler string) (bool, error)
 }
 
 // Locks orders the work of all plugin processes of a node; *checkpoint.Locks is the real one.
@@ -126,39 +127,23 @@ func System(cfg *config.Plugin, version string) Adapters {
 	}
 }
 
+// programs are what programs are installed with.
+func (a Adapters) programs(cfg *config.Plugin, specs *cdi.Dir) programs.Options {
+	return programs.Options{
+		Config: cfg, Version: a.Version, Disk: a.Disk, Host: a.Host, Specs: specs, Runtime: a.Runtime, Abilities: a.HookAbilities,
+		Images: programs.Images{NVIDIA: a.HookImage, Own: a.OwnHookImage, Profiler: a.ProfilerImage},
+	}
+}
+
 // openNVML opens the library of the driver.
 func openNVML(host Host, cfg config.Driver) func(hook string) inventory.Opener {
 	return func(hook string) inventory.Opener {
 		return func(ctx context.Context, root hostfs.DriverRoot) (inventory.Session, error) {
 			options := nvml.Options{Root: root.Path, HostRoot: root.HostPath, LibraryDir: filepath.Dir(root.Library), CUDACompat: cfg.CUDACompat}
-			options.HookPath, options.Ldconfig = withLdconfig(ctx, host, cfg.SearchDirs, hook)
+			options.HookPath, options.Ldconfig = programs.WithLdconfig(ctx, host, cfg.SearchDirs, hook)
 			return nvml.Open(ctx, root.Library, options)
 		}
 	}
-}
-
-// usualLdconfig is where the hook program expects ldconfig, ldconfigs are its directories on other hosts.
-const usualLdconfig = "/sbin/ldconfig"
-
-var ldconfigs = []string{"/usr/sbin", "/usr/local/glibc/sbin", "/usr/local/glibc/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/run/current-system/sw/bin"}
-
-// withLdconfig returns the hook program and the host's ldconfig, where that is not the usual one. The hook that updates the linker's cache
-// fails a container without it, so that there is no hook on a host without it, and libraries are mounted with the names that they are loaded by.
-func withLdconfig(ctx context.Context, host Host, search []string, hook string) (program, ldconfig string) {
-	candidates := []string{usualLdconfig}
-	for _, dir := range slices.Concat(search, ldconfigs) {
-		candidates = append(candidates, filepath.Join(dir, "ldconfig"))
-	}
-	switch found, ok := host.Program(candidates...); {
-	case hook == "" || ok && found == usualLdconfig:
-		return hook, ""
-	case ok:
-		return hook, found
-	}
-	klog.FromContext(ctx).Info("CDI specs have no hooks of NVIDIA's: the host has no ldconfig. Programs find the libraries where the linker of their image "+
-		"searches the host's directory, or with LD_LIBRARY_PATH; add the directory of ldconfig with --driver-search-dirs (chart value nvidiaSearchDirs)",
-		"searched", candidates)
-	return "", ""
 }
 
 // nvidiaSMI is the tool of the driver that is in use at the time.

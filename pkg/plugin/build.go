@@ -14,6 +14,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/plugin/programs"
 	"github.com/prism-gpu/prism/pkg/podresources"
 	"github.com/prism-gpu/prism/pkg/prepare"
 )
@@ -77,7 +78,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	reports := driver.ClaimStatus{
 		Statuses: statuses, Node: func() *gpu.Node { return machine.Inventory.Current().Node }, StepData: tx.Steps().StatusData,
 		Exporter: cfg.Exporter, Profile: machine.State.profiles.conditions, Library: machine.State.profiles.library,
-		Injected: machine.hook.injected.condition,
+		Injected: machine.programs.Injection.Condition,
 	}
 	followed, following := machine.State.profiles.follow(reports, api.ClaimEvents)
 	metrics := newMetrics(a.Version, cfg, machine, layout, tx, core.Intervals, damaged)
@@ -99,9 +100,9 @@ func newNodeReports(cfg *config.Plugin, machine *Machine, api API, changed func(
 			keepReports(ctx, machine, newReportsCluster(cfg, api.Background, klog.FromContext(ctx)))
 		},
 		injection: func(ctx context.Context) {
-			machine.hook.injected.run(ctx, injectionReports{
-				events: api.Events, records: machine.Kept, changed: changed,
-				uses: podresources.Client{Socket: cfg.Paths.KubeletPodResources, CDIKind: cdi.Kind(cfg.DriverName)}.Containers,
+			machine.programs.Injection.Run(ctx, programs.InjectionReports{
+				Events: api.Events, Records: machine.Kept, Changed: changed,
+				Uses: podresources.Client{Socket: cfg.Paths.KubeletPodResources, CDIKind: cdi.Kind(cfg.DriverName)}.Containers,
 			})
 		},
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hook"
+	"github.com/prism-gpu/prism/pkg/plugin/programs"
 	"github.com/prism-gpu/prism/pkg/podresources"
 	"github.com/prism-gpu/prism/test/fakes"
 )
@@ -85,11 +86,11 @@ func (n *injected) check(t *testing.T) {
 	t.Helper()
 	m := n.plugin.Machine
 	status := driver.ClaimStatus{
-		Statuses: n.plugin.Statuses(), Node: func() *gpu.Node { return m.Inventory.Current().Node }, Injected: m.hook.injected.condition, StepData: n.plugin.Claims.Steps().StatusData,
+		Statuses: n.plugin.Statuses(), Node: func() *gpu.Node { return m.Inventory.Current().Node }, Injected: m.programs.Injection.Condition, StepData: n.plugin.Claims.Steps().StatusData,
 	}
-	require.NoError(t, m.hook.injected.check(t.Context(), injectionReports{
-		events: n.events, records: m.Kept, changed: status.Prepared,
-		uses: func(context.Context) (podresources.Containers, error) {
+	require.NoError(t, m.programs.Injection.Check(t.Context(), programs.InjectionReports{
+		Events: n.events, Records: m.Kept, Changed: status.Prepared,
+		Uses: func(context.Context) (podresources.Containers, error) {
 			return podresources.Containers{Uses: n.uses}, nil
 		},
 	}))

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
@@ -15,7 +18,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/mig"
+	"github.com/prism-gpu/prism/pkg/plugin/programs"
 	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/reconcile"
 	"github.com/prism-gpu/prism/pkg/timeslice"
 )
 
@@ -24,6 +29,8 @@ const (
 	retryBudget = 40 * time.Second
 	// deferCleanupAfter is how long a pod is kept for effects that cannot be undone.
 	deferCleanupAfter = 2 * time.Minute
+	// sweepJitter is the largest part of the period by which the next sweep is late.
+	sweepJitter = 0.2
 )
 
 // Machine is the part of a plugin that works on the node alone: its files, its driver and its GPUs. It asks no API server.
@@ -33,46 +40,55 @@ type Machine struct {
 	// Tool sets time-slice intervals.
 	Tool timeslice.Tool
 
-	mps      *mpsService
-	cfg      *config.Plugin
-	adapters Adapters
-	hook     *hookPrograms // its program is held as long as this is referred to
+	mps *mpsService
+	openedWith
+	programs *programs.Set // they are held as long as this is referred to
 	damaged  func(error)
 }
 
-// OpenMachine opens the node's files and installs the hook program. The driver is not opened before the inventory's first Refresh.
+// openedWith is what a machine was opened with.
+type openedWith struct {
+	cfg      *config.Plugin
+	adapters Adapters
+	logger   klog.Logger
+}
+
+// OpenMachine opens the node's files and installs programs. The driver is not opened before the inventory's first Refresh.
 // damaged is called for every record that had to be set aside; it must not block, and may be nil. Close it after its inventory.
 func OpenMachine(ctx context.Context, cfg *config.Plugin, a Adapters, damaged func(error)) (*Machine, error) {
 	state, err := openState(ctx, cfg, a)
 	if err != nil {
 		return nil, err
 	}
-	hook, err := findHook(ctx, cfg, a, state.Specs)
+	installed, err := programs.Install(ctx, a.programs(cfg, state.Specs))
 	if err != nil {
 		return nil, errors.Join(err, state.close())
 	}
-	if state.profiles, err = openProfiles(ctx, cfg, a, hook); err != nil {
-		hook.release()
+	if state.profiles, err = openProfiles(ctx, cfg, a, installed.Profiler); err != nil {
+		installed.Release()
 		return nil, errors.Join(err, state.close())
 	}
-	m := &Machine{cfg: cfg, adapters: a, State: state, hook: hook, damaged: damaged}
+	m := &Machine{openedWith: openedWith{cfg, a, klog.FromContext(ctx)}, State: state, programs: installed, damaged: damaged}
 	m.Inventory = inventory.New(inventory.Options{
-		Host: a.Host, DriverRoot: cfg.Driver.Root, Owned: m.owned, MayHaveGPU: mayHaveGPU(a.Host), Open: a.Driver(hook.name()),
-		MemoryLimits: limitsMemory(hook, a.Host),
+		Host: a.Host, DriverRoot: cfg.Driver.Root, Owned: m.owned, MayHaveGPU: mayHaveGPU(a.Host), Open: a.Driver(installed.DriverHook()),
+		MemoryLimits: limitsMemory(installed, a.Host),
 	})
 	m.Tool = a.Tool(m.Inventory)
 	m.mps = newMPSService(cfg, a, state, m.Inventory)
 	return m, nil
 }
 
-// Close lets other processes remove the hook program that this one has used, and drops the locks.
+// Close lets other processes remove the programs that this one has used, and drops the locks.
 func (m *Machine) Close() error {
-	m.hook.release()
+	m.programs.Release()
 	return m.State.close()
 }
 
 // KeepPrograms removes hook programs of other versions once nothing needs them, until the context ends.
-func (m *Machine) KeepPrograms(ctx context.Context) error { return m.hook.run(ctx) }
+func (m *Machine) KeepPrograms(ctx context.Context) error {
+	wait.JitterUntilWithContext(ctx, m.programs.Sweep, reconcile.Period, sweepJitter, true)
+	return nil
+}
 
 // Kept returns this node's records, as far as they can be read.
 func (m *Machine) Kept() ([]*checkpoint.Record, error) {
@@ -124,7 +140,7 @@ func (m *Machine) Ports(advertised Advertised, profiler *profiling, recorder eve
 	present := builder.Present
 	builder.Present = func() cdi.Present {
 		now := present()
-		now.Common = m.hook.injected.edits(m.hook.nvidia.edits(now.Common))
+		now.Common = m.programs.Edits(now.Common)
 		return now
 	}
 	if !m.cfg.Driver.Graphics {
@@ -132,8 +148,8 @@ func (m *Machine) Ports(advertised Advertised, profiler *profiling, recorder eve
 	}
 	metrics := cdi.Metrics{Disk: m.adapters.Disk, Dir: m.cfg.MetricsDir()}
 	builder.ResultEdits = resultEdits(m.State.profiles.edits, m.memoryEdits().Of, metrics.Edits)
-	builder.Types, builder.Exists = all.gpuNodes(), m.hook.exists(m.State.profiles.exists(metrics.Exists(builder.Exists)))
-	links := &charLinks{make: host.LinkCharDevices, logger: m.hook.nvidia.logger}
+	builder.Types, builder.Exists = all.gpuNodes(), m.programs.Exists(m.State.profiles.exists(metrics.Exists(builder.Exists)))
+	links := &charLinks{make: host.LinkCharDevices, logger: m.logger}
 	return prepare.Ports{
 		Records: m.State.Records,
 		Locks:   m.State.Locks,

@@ -6,19 +6,20 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/memlimit"
+	"github.com/prism-gpu/prism/pkg/plugin/programs"
 )
 
 // limitsMemory reports whether this node can limit the GPU memory of containers, as far as that is not the driver's: by cgroups, which only
 // the runtime's hook finds.
-func limitsMemory(hook *hookPrograms, host Host) bool {
-	_, err := hook.Own()
+func limitsMemory(installed *programs.Set, host Host) bool {
+	_, err := installed.Own()
 	return err == nil && host.UnifiedCgroups()
 }
 
 // memoryEdits have the runtime request limits.
 func (m *Machine) memoryEdits() memlimit.Edits {
 	return memlimit.Edits{
-		Hook: m.hook.createRuntime, Socket: m.cfg.HookSocket(),
+		Hook: m.programs.CreateRuntime, Socket: m.cfg.HookSocket(),
 		Supported: func(id gpu.UUID) bool {
 			for _, g := range m.Inventory.Current().Node.GPUs {
 				if g.UUID == id {
@@ -33,7 +34,7 @@ func (m *Machine) memoryEdits() memlimit.Edits {
 // serveHook sets the limits that prism-hook requests, and reports the containers that it refuses, until the context ends; nothing without the
 // program.
 func (m *Machine) serveHook(ctx context.Context, refused func(r *checkpoint.Record, device, why string)) error {
-	if _, err := m.hook.Own(); err != nil {
+	if _, err := m.programs.Own(); err != nil {
 		return nil
 	}
 	return memlimit.Server{

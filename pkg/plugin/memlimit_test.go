@@ -96,7 +96,7 @@ func TestMachine_TimeSlicedShareWithMemory_LimitedByHook(t *testing.T) {
 	edits := spec.Devices[0].ContainerEdits
 	assert.Equal(t, []string{protocol.Mark(limitedDevice) + "=timeslice"}, edits.Env)
 	require.Len(t, edits.Hooks, 1)
-	own, err := m.hook.Own()
+	own, err := m.programs.Own()
 	require.NoError(t, err)
 	assert.Equal(t, own, edits.Hooks[0].Path)
 
@@ -188,7 +188,7 @@ func TestBuild_ContainerRefused_ConditionRepeatsIt(t *testing.T) {
 func TestBuild_OwnHookRemoved_RefusedWithReason(t *testing.T) {
 	t.Parallel()
 	m, node, _ := limiting(t, true)
-	own, err := m.hook.Own()
+	own, err := m.programs.Own()
 	require.NoError(t, err)
 	require.NoError(t, os.Remove(own))
 	_, err = m.Ports(undecided{}, nil, nil).Specs.Build(cdi.SpecRequest{Record: shared(node)})

@@ -105,7 +105,7 @@ func (s *mpsService) needed(advertised Advertised) func() bool {
 func mpsSteps(m *Machine) stepsOf {
 	return func(advertised Advertised) map[string]prepare.Step {
 		return map[string]prepare.Step{claim.StepMPS: mpsStep{Step: mps.Step{
-			Service: m.mps.Service, MIG: m.Inventory.MIGDriver, Dir: m.mps.dir, Needed: m.mps.needed(advertised), Hook: m.hook.createRuntime,
+			Service: m.mps.Service, MIG: m.Inventory.MIGDriver, Dir: m.mps.dir, Needed: m.mps.needed(advertised), Hook: m.programs.CreateRuntime,
 			Socket: m.cfg.HookSocket(),
 		}}}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/pattern"
+	"github.com/prism-gpu/prism/pkg/plugin/programs"
 	"github.com/prism-gpu/prism/pkg/profiler/plan"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 	"github.com/prism-gpu/prism/pkg/profiler/store"
@@ -32,12 +33,10 @@ const patternsKept = 64
 // profiles are the plans and the reports of the node's claims. It is nil where no processes are profiled: such a node adds nothing.
 type profiles struct {
 	cfg     *config.Plugin
-	hook    *hookPrograms
+	hook    *programs.Profiler
 	logger  klog.Logger
 	store   *store.Store
 	decoded decoded
-	// libraries are what containers load.
-	libraries libraries
 	// unprofiled are the claims that this process prepared without their profile, as the version of the tool is not installed any more.
 	unprofiled sync.Map
 	// followed reports claims; nil on a machine without an API.
@@ -53,7 +52,7 @@ type decoded struct {
 }
 
 // openProfiles opens the reports of the node. It changes nothing.
-func openProfiles(ctx context.Context, cfg *config.Plugin, a Adapters, hook *hookPrograms) (*profiles, error) {
+func openProfiles(ctx context.Context, cfg *config.Plugin, a Adapters, hook *programs.Profiler) (*profiles, error) {
 	if !cfg.Profiler.Enabled {
 		return nil, nil
 	}
@@ -140,7 +139,7 @@ func (p *profiles) of(r *checkpoint.Record) (c *v1alpha1.ProfilerConfig, tool pl
 	if c, err = p.decoded.configs.Of(r); err != nil {
 		return nil, tool, host, err
 	}
-	if err := p.hook.profiler.err; err != nil {
+	if err := p.hook.Err(); err != nil {
 		return nil, tool, host, err
 	}
 	installed, err := installedTools(p.decoded.tools)
@@ -153,7 +152,7 @@ func (p *profiles) of(r *checkpoint.Record) (c *v1alpha1.ProfilerConfig, tool pl
 	}
 	folders := p.store.Folders(r.Claim.UID)
 	host = plan.Host{
-		Node: p.cfg.NodeName, Programs: filepath.Dir(p.hook.own.Path), Plan: folders.Plan, Inbox: folders.Inbox, Hook: p.hook.createContainer,
+		Node: p.cfg.NodeName, Programs: p.hook.Folder(), Plan: folders.Plan, Inbox: folders.Inbox, Hook: p.hook.CreateContainer,
 		StartTimeout: p.cfg.Profiler.StartTimeout, ReportTimeout: p.cfg.Profiler.ReportTimeout,
 	}
 	if tool, err = chooseTool(installed, wanted); err != nil {
@@ -182,7 +181,7 @@ func (p *profiles) edits(r *checkpoint.Record) ([]cdi.DeviceEdits, error) {
 	}
 	c, tool, host, err := p.of(r)
 	// A spec that is there stays as it is.
-	if without(c, err) && p.hook.current.VersionOf(p.hook.specs, r.Claim.UID) == "" {
+	if without(c, err) && p.hook.Version(r.Claim.UID) == "" {
 		return nil, nil
 	}
 	if err != nil {
@@ -232,10 +231,10 @@ func (p *profiles) withoutTool(claimUID string) bool {
 	if _, unprofiled := p.unprofiled.Load(claimUID); unprofiled {
 		return true
 	}
-	if p.libraries.current(claimUID) {
+	if p.hook.Current(claimUID) {
 		return false
 	}
-	named, err := p.hook.specs.Names(claimUID, p.store.Folders(claimUID).Plan)
+	named, err := p.hook.Named(claimUID, p.store.Folders(claimUID).Plan)
 	return err == nil && !named
 }
 
@@ -245,7 +244,7 @@ func (p *profiles) release(claimUID string) {
 		return
 	}
 	p.reportIncomplete(claimUID)
-	p.libraries.removed(claimUID)
+	p.hook.Removed(claimUID)
 	unfollow(p.followed, claimUID)
 	p.unprofiled.Delete(claimUID)
 	if err := p.store.Release(claimUID); err != nil {
@@ -269,7 +268,7 @@ func (f claimFiles) Write(r *checkpoint.Record, spec *specs.Spec) error {
 	}
 	err := f.Files.Write(r.Claim.UID, spec)
 	if err == nil && f.profiles != nil && plan.Profiled(r) {
-		f.profiles.libraries.wrote(r.Claim.UID)
+		f.profiles.hook.Wrote(r.Claim.UID)
 	}
 	return err
 }

@@ -218,7 +218,7 @@ func (p *profiles) library(claimUID string) string {
 	if p == nil {
 		return ""
 	}
-	return p.libraries.of(p.hook, claimUID)
+	return p.hook.Library(claimUID)
 }
 
 // conditions are those of a record's profiled devices.

@@ -23,6 +23,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/plugin/programs"
 	"github.com/prism-gpu/prism/pkg/profiler/store"
 	"github.com/prism-gpu/prism/test/fakes"
 )
@@ -126,7 +127,7 @@ func TestFollowed_ManyClaims_PreparedStay(t *testing.T) {
 	t.Parallel()
 	kept, err := store.Open(store.Options{Dir: t.TempDir(), Files: disk.OS{}})
 	require.NoError(t, err)
-	p := &profiles{store: kept}
+	p := &profiles{store: kept, hook: &programs.Profiler{}}
 	reports, _ := p.follow(&preparedCount{}, nil)
 	reports.Prepared(profiledRecord("training"))
 	for i := range 3 * maxFollowed {

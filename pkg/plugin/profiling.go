@@ -206,7 +206,7 @@ func (p *profiling) Choose(config *v1alpha1.ProfilerConfig, software bool) error
 		return err
 	}
 	// What containers get has to be in place.
-	if err := p.node.hook.profiler.err; err != nil {
+	if err := p.node.hook.Err(); err != nil {
 		return &claim.Refusal{Cause: fmt.Sprintf("the profiler's programs are not installed on the node: %v", err), Mendable: true, Profile: report.ReasonToolNotInstalled}
 	}
 	if config.CPUSampling != nil && *config.CPUSampling != v1alpha1.CPUSamplingNone {

@@ -34,6 +34,9 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/port"
 )
 
+// testVersion is the program's version in tests.
+const testVersion = "test"
+
 // wired is a node with two simulated GPUs, and what a plugin of it works on.
 type wired struct {
 	cfg      *config.Plugin

@@ -218,6 +218,13 @@ var walls = []wall{
 		because: "the kubelet's list of pods is for the plugin and for the exporter, which prepares nothing",
 	},
 	{
+		name: "hook-programs", of: []string{"pkg/plugin/programs"}, named: []string{"net", "os/exec", "k8s.io/client-go"},
+		ours: append([]string{
+			"pkg/cdi", "pkg/hook/protocol", "pkg/cdihook", "pkg/config", "pkg/events", "pkg/hostfs", "pkg/kube", "pkg/podresources", "pkg/grpcread",
+		}, records...),
+		because: "programs are installed and chosen through ports, and know neither the node's GPUs nor how claims are prepared",
+	},
+	{
 		name: "controller", of: []string{"pkg/controller"}, ours: append([]string{"pkg/nodeconfig", "pkg/events"}, nouns...), named: []string{"os", "net"},
 		because: "the controller knows configurations and the API server, and no node",
 	},

@@ -1,4 +1,4 @@
-package plugin
+package programs
 
 import (
 	"crypto/sha256"
@@ -13,12 +13,13 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/disk"
 )
 
-func TestFindHook_OwnProgram_InstalledBesideTheOther(t *testing.T) {
+func TestInstall_OwnProgram_InstalledBesideTheOther(t *testing.T) {
 	t.Parallel()
 	n := newHookNode(t)
-	hook, err := n.find()
+	hook, err := n.install()
 	require.NoError(t, err)
 	own, err := hook.Own()
 	require.NoError(t, err)
@@ -26,31 +27,31 @@ func TestFindHook_OwnProgram_InstalledBesideTheOther(t *testing.T) {
 	content, err := os.ReadFile(own)
 	require.NoError(t, err)
 	assert.Equal(t, "own program", string(content))
-	assert.Equal(t, cdi.CreateRuntimeHook(own, "exclusive"), hook.createRuntime("exclusive"))
-	hook.release()
+	assert.Equal(t, cdi.CreateRuntimeHook(own, "exclusive"), hook.CreateRuntime("exclusive"))
+	hook.Release()
 }
 
-// TestFindHook_NoNVIDIAHook_OwnInstalled: prism-hook does not depend on what the setting says about NVIDIA's.
-func TestFindHook_NoNVIDIAHook_OwnInstalled(t *testing.T) {
+// TestInstall_NoNVIDIAHook_OwnInstalled: prism-hook does not depend on what the setting says about NVIDIA's.
+func TestInstall_NoNVIDIAHook_OwnInstalled(t *testing.T) {
 	t.Parallel()
 	n := newHookNode(t)
 	n.cfg.Driver.CDIHook = config.NoCDIHook
-	hook, err := n.find()
+	hook, err := n.install()
 	require.NoError(t, err)
-	assert.Empty(t, hook.name())
+	assert.Empty(t, hook.DriverHook())
 	own, err := hook.Own()
 	require.NoError(t, err)
 	assert.FileExists(t, own)
-	hook.release()
+	hook.Release()
 }
 
-// TestFindHook_OwnProgramOfOlderVersion_RemovedOnceUnused: containers of running claims start again with the program that their spec
+// TestInstall_OwnProgramOfOlderVersion_RemovedOnceUnused: containers of running claims start again with the program that their spec
 // names.
-func TestFindHook_OwnProgramOfOlderVersion_RemovedOnceUnused(t *testing.T) {
+func TestInstall_OwnProgramOfOlderVersion_RemovedOnceUnused(t *testing.T) {
 	t.Parallel()
 	const claim = "00000000-0000-0000-0000-000000000001"
 	n := newHookNode(t)
-	older := cdi.Hooks{Disk: n.adapters().Disk, Dir: n.cfg.ProgramsDir()}
+	older := cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.ProgramsDir()}
 	var before []cdi.Installed
 	for _, program := range []cdi.Program{{Name: cdi.HookName, Image: n.image}, {Name: cdi.OwnHookName, Image: n.own}} {
 		installed, err := older.Install("older", program)
@@ -60,26 +61,26 @@ func TestFindHook_OwnProgramOfOlderVersion_RemovedOnceUnused(t *testing.T) {
 	require.NoError(t, n.specs.Write(claim, &specs.Spec{
 		Devices: []specs.Device{{Name: "d", ContainerEdits: specs.ContainerEdits{Hooks: []*specs.Hook{cdi.CreateRuntimeHook(before[1].Path)}}}},
 	}))
-	hook, err := n.find()
+	hook, err := n.install()
 	require.NoError(t, err)
 	before[0].Release()
-	hook.sweep(n.ctx)
+	hook.Sweep(n.ctx)
 	assert.FileExists(t, before[1].Path, "its process serves")
 	before[1].Release()
-	hook.sweep(n.ctx)
+	hook.Sweep(n.ctx)
 	assert.FileExists(t, before[1].Path, "a claim's spec names it")
 	require.NoError(t, n.specs.Remove(claim))
-	hook.sweep(n.ctx)
+	hook.Sweep(n.ctx)
 	assert.NoDirExists(t, filepath.Dir(before[1].Path))
-	hook.release()
+	hook.Release()
 }
 
 // TestLibrary_Upgrade_ThatOfTheSpec: containers that start again load the library that the spec names, until the claim is prepared again.
-func TestLibraryOf_Upgrade_ThatOfTheSpec(t *testing.T) {
+func TestLibrary_Upgrade_ThatOfTheSpec(t *testing.T) {
 	t.Parallel()
 	const claim = "00000000-0000-0000-0000-000000000001"
 	n := newHookNode(t)
-	hooks, content := cdi.Hooks{Disk: n.adapters().Disk, Dir: n.cfg.ProgramsDir()}, map[string]string{"older": "one library", testVersion: "another"}
+	hooks, content := cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.ProgramsDir()}, map[string]string{"older": "one library", testVersion: "another"}
 	var releases []func()
 	for version, library := range content {
 		image := filepath.Join(filepath.Dir(n.image), version)
@@ -88,46 +89,52 @@ func TestLibraryOf_Upgrade_ThatOfTheSpec(t *testing.T) {
 		require.NoError(t, err)
 		releases = append(releases, installed.Release)
 	}
-	hook, err := n.find()
+	hook, err := n.install()
 	require.NoError(t, err)
 	for _, version := range []string{"older", testVersion, "older"} {
 		mounts := []*specs.Mount{{HostPath: filepath.Join(n.cfg.ProgramsDir(), version), ContainerPath: "/run/prism/programs"}}
 		require.NoError(t, n.specs.Write(claim, &specs.Spec{
 			Devices: []specs.Device{{Name: "d", ContainerEdits: specs.ContainerEdits{Mounts: mounts}}},
 		}))
-		assert.Equal(t, fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(content[version]))), (&profiles{hook: hook}).library(claim))
+		assert.Equal(t, fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(content[version]))), hook.Profiler.Library(claim))
 	}
-	for _, release := range append(releases, hook.release) {
+	for _, release := range append(releases, hook.Release) {
 		release()
 	}
 }
 
-// TestInstallOwn_NotInstalled_OnlyItsEditsRefused: the plugin serves, and a spec that names prism-hook is not made.
-func TestInstallOwn_NotInstalled_OnlyItsEditsRefused(t *testing.T) {
+// noexecHost mounts everything with noexec.
+type noexecHost struct{ Host }
+
+func (noexecHost) NoExec(string) (bool, error) { return true, nil }
+
+// TestInstall_OwnProgramMissing_OnlyItsEditsRefused: the plugin serves, and a spec that names prism-hook is not made.
+func TestInstall_OwnProgramMissing_OnlyItsEditsRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		change func(n *hookNode, p *hookPrograms)
+		change func(n *hookNode)
 		want   string
 	}{
 		"image has none": {
-			func(n *hookNode, _ *hookPrograms) { n.own = "/does/not/exist" },
+			func(n *hookNode) { n.own = "/does/not/exist" },
 			"prism-hook is not installed: the image of the kubelet plugin has no /does/not/exist: not found",
 		},
-		"mounted noexec": {func(_ *hookNode, p *hookPrograms) { p.current.NoExec = noexec }, "set --state-dir (chart value stateDir)"},
+		"mounted noexec": {func(n *hookNode) { n.host = noexecHost{n.host} }, "set --state-dir (chart value stateDir)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := newHookNode(t)
-			p := &hookPrograms{programFolders: programFolders{current: cdi.Hooks{Disk: n.adapters().Disk, Dir: n.cfg.ProgramsDir()}, specs: n.specs, version: testVersion}}
-			c.change(n, p)
-			p.installOwn(n.ctx, n.cfg, n.adapters())
-			_, err := p.Own()
+			n.cfg.Driver.CDIHook = config.NoCDIHook
+			c.change(n)
+			p, err := n.install()
+			require.NoError(t, err)
+			_, err = p.Own()
 			require.Error(t, err)
-			exists := p.exists(func(string) error { return nil })
-			require.ErrorContains(t, exists(p.createRuntime("exclusive").Path), c.want)
+			exists := p.Exists(func(string) error { return nil })
+			require.ErrorContains(t, exists(p.CreateRuntime("exclusive").Path), c.want)
 			require.NoError(t, exists("/usr/bin/nvidia-cdi-hook"))
 			assert.Contains(t, n.logs(), "MPS shares and memory limits are not supported without prism-hook")
-			p.release()
+			p.Release()
 		})
 	}
 }

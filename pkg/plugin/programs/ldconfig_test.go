@@ -1,4 +1,4 @@
-package plugin
+package programs
 
 import (
 	"testing"
@@ -25,7 +25,7 @@ func TestWithLdconfig_Host_HookOnlyWithIt(t *testing.T) {
 			t.Parallel()
 			n := newHookNode(t)
 			n.hosts(t, c.host, nil)
-			program, ldconfig := withLdconfig(n.ctx, n.host, []string{"/opt/site/bin"}, c.hook)
+			program, ldconfig := WithLdconfig(n.ctx, n.host, []string{"/opt/site/bin"}, c.hook)
 			assert.Equal(t, []string{c.wantHook, c.wantLdconfig}, []string{program, ldconfig})
 			if c.hook != c.wantHook {
 				assert.Contains(t, n.logs(), "the host has no ldconfig")

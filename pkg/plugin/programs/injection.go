@@ -1,4 +1,4 @@
-package plugin
+package programs
 
 import (
 	"context"
@@ -21,16 +21,14 @@ import (
 	"github.com/prism-gpu/prism/pkg/podresources"
 )
 
-// ContainerRuntime is the container runtime of the node; cri.Client is the real one.
-type ContainerRuntime interface {
+// Runtime is the container runtime of the node; cri.Client is the real one.
+type Runtime interface {
 	// Start identifies its present start; empty: none serves.
 	Start() string
 	// CDIProblem asks it why it does not apply the CDI specs in a directory; empty: it says nothing of that.
 	CDIProblem(ctx context.Context, dir string) (string, error)
 	// Started reports whether a container of that name that was created after that time has started.
 	Started(ctx context.Context, namespace, pod, container string, after time.Time) (bool, error)
-	// Crun asks whether crun starts the containers of a handler; empty is the default handler.
-	Crun(ctx context.Context, handler string) (bool, error)
 }
 
 const (
@@ -40,11 +38,11 @@ const (
 	maxChecked = 16
 )
 
-// injection finds out whether the container runtime applies the CDI specs of claims, once for each start of the runtime: the specs that are
+// Injection finds out whether the container runtime applies the CDI specs of claims, once for each start of the runtime: the specs that are
 // written until then have a hook, and that makes a file. A runtime without CDI starts containers without their devices, silently.
-type injection struct {
-	runtime ContainerRuntime // nil: nothing is found out
-	hook    *hookPrograms
+type Injection struct {
+	runtime  Runtime // nil: nothing is found out
+	programs *Set
 	// dir has the files of the hook, cdiRoot the specs.
 	dir, cdiRoot string
 
@@ -62,7 +60,7 @@ type finding struct {
 }
 
 // file is what the hook makes in the present start of the runtime; empty: no runtime is found.
-func (i *injection) file() (file, start string) {
+func (i *Injection) file() (file, start string) {
 	if i.runtime == nil {
 		return "", ""
 	}
@@ -73,28 +71,28 @@ func (i *injection) file() (file, start string) {
 }
 
 // applied reports whether the hook has run.
-func (i *injection) applied(file string) bool {
+func (i *Injection) applied(file string) bool {
 	_, err := os.Lstat(file)
 	return err == nil
 }
 
 // edits adds the hook to the edits of all containers, until it has run since the runtime's start, and none where specs are to have no hooks. The
 // edits that are passed are not changed.
-func (i *injection) edits(common *specs.ContainerEdits) *specs.ContainerEdits {
+func (i *Injection) edits(common *specs.ContainerEdits) *specs.ContainerEdits {
 	file, _ := i.file()
-	if i.hook.nvidia.setting == config.NoCDIHook {
+	if i.programs.nvidia.setting == config.NoCDIHook {
 		return common
 	}
-	if _, err := i.hook.Own(); common == nil || file == "" || err != nil || i.applied(file) || os.MkdirAll(i.dir, 0o700) != nil {
+	if _, err := i.programs.Own(); common == nil || file == "" || err != nil || i.applied(file) || os.MkdirAll(i.dir, 0o700) != nil {
 		return common
 	}
 	with := *common
-	with.Hooks = append(slices.Clip(common.Hooks), i.hook.createRuntime("injected", "--file", file))
+	with.Hooks = append(slices.Clip(common.Hooks), i.programs.CreateRuntime("injected", "--file", file))
 	return &with
 }
 
-// condition is the one of a claim whose containers do not get their devices; nil for another.
-func (i *injection) condition(r *checkpoint.Record) *kube.Condition {
+// Condition is that of a claim whose containers do not get their devices; nil for another.
+func (i *Injection) Condition(r *checkpoint.Record) *kube.Condition {
 	i.mu.Lock()
 	found := i.found
 	i.mu.Unlock()
@@ -105,30 +103,30 @@ func (i *injection) condition(r *checkpoint.Record) *kube.Condition {
 }
 
 // awaited reports whether the claim's spec has the hook of that start.
-func (i *injection) awaited(claimUID, start string) bool {
-	named, err := i.hook.specs.Names(claimUID, filepath.Join(i.dir, start))
+func (i *Injection) awaited(claimUID, start string) bool {
+	named, err := i.programs.specs.Names(claimUID, filepath.Join(i.dir, start))
 	return err == nil && named
 }
 
-// injectionReports is what a check reads and reports.
-type injectionReports struct {
-	events events.Recorder
-	// records are the prepared claims, uses the containers that have them.
-	records func() ([]*checkpoint.Record, error)
-	uses    func(ctx context.Context) (podresources.Containers, error)
-	// changed reports the status of a claim again.
-	changed func(r *checkpoint.Record)
+// InjectionReports are what a check reads, and how it reports.
+type InjectionReports struct {
+	Events events.Recorder
+	// Records are the prepared claims, Uses the containers that have them.
+	Records func() ([]*checkpoint.Record, error)
+	Uses    func(ctx context.Context) (podresources.Containers, error)
+	// Changed reports the status of a claim again.
+	Changed func(r *checkpoint.Record)
 }
 
-// run checks until the context ends. One process of a node does at a time.
-func (i *injection) run(ctx context.Context, reports injectionReports) {
+// Run checks until the context ends. One process of a node does at a time.
+func (i *Injection) Run(ctx context.Context, reports InjectionReports) {
 	if i.runtime == nil {
 		return
 	}
 	ticker := time.NewTicker(injectionPause)
 	defer ticker.Stop()
 	for {
-		if err := i.check(ctx, reports); err != nil && ctx.Err() == nil {
+		if err := i.Check(ctx, reports); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).V(2).Info("Whether containers get their devices is not known", "reason", err.Error())
 		}
 		select {
@@ -139,8 +137,8 @@ func (i *injection) run(ctx context.Context, reports injectionReports) {
 	}
 }
 
-// check finds out once what is not known yet about the present start of the runtime.
-func (i *injection) check(ctx context.Context, reports injectionReports) error {
+// Check finds out once what is not known yet about the present start of the runtime.
+func (i *Injection) Check(ctx context.Context, reports InjectionReports) error {
 	file, start := i.file()
 	i.mu.Lock()
 	was := i.found
@@ -171,7 +169,7 @@ func (i *injection) check(ctx context.Context, reports injectionReports) error {
 }
 
 // prune removes the files of earlier starts.
-func (i *injection) prune(start string) {
+func (i *Injection) prune(start string) {
 	entries, _ := os.ReadDir(i.dir)
 	for _, e := range entries {
 		if e.Name() != start {
@@ -181,7 +179,7 @@ func (i *injection) prune(start string) {
 }
 
 // report keeps what was found, and reports it where it has changed.
-func (i *injection) report(was, now finding, reports injectionReports) error {
+func (i *Injection) report(was, now finding, reports InjectionReports) error {
 	i.mu.Lock()
 	i.found = now
 	i.mu.Unlock()
@@ -190,22 +188,22 @@ func (i *injection) report(was, now finding, reports injectionReports) error {
 	}
 	switch {
 	case now.problem != "":
-		reports.events.Warn(events.CDIUnavailable, events.ActionPrepare, "Containers do not get the devices of their claims: "+now.problem)
+		reports.Events.Warn(events.CDIUnavailable, events.ActionPrepare, "Containers do not get the devices of their claims: "+now.problem)
 	case now.applied:
-		reports.events.Normal(events.CDIAvailable, events.ActionPrepare, "Containers get the devices of their claims again")
+		reports.Events.Normal(events.CDIAvailable, events.ActionPrepare, "Containers get the devices of their claims again")
 	}
-	records, err := reports.records()
+	records, err := reports.Records()
 	for _, r := range records {
 		if r.State == checkpoint.Done && (i.awaited(r.Claim.UID, now.start) || i.awaited(r.Claim.UID, was.start)) {
-			reports.changed(r)
+			reports.Changed(r)
 		}
 	}
 	return err
 }
 
 // startedWithout reports whether a container has started with a spec that has the hook of that start.
-func (i *injection) startedWithout(ctx context.Context, start string, reports injectionReports) (bool, error) {
-	records, err := reports.records()
+func (i *Injection) startedWithout(ctx context.Context, start string, reports InjectionReports) (bool, error) {
+	records, err := reports.Records()
 	if err != nil {
 		return false, err
 	}
@@ -214,7 +212,7 @@ func (i *injection) startedWithout(ctx context.Context, start string, reports in
 		if r.State != checkpoint.Done || !i.awaited(r.Claim.UID, start) {
 			continue
 		}
-		info, err := os.Stat(i.hook.specs.File(r.Claim.UID))
+		info, err := os.Stat(i.programs.specs.File(r.Claim.UID))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -228,7 +226,7 @@ func (i *injection) startedWithout(ctx context.Context, start string, reports in
 	if len(written) == 0 {
 		return false, nil
 	}
-	containers, err := reports.uses(ctx)
+	containers, err := reports.Uses(ctx)
 	if err != nil {
 		return false, err
 	}

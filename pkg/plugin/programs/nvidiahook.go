@@ -1,4 +1,4 @@
-package plugin
+package programs
 
 import (
 	"context"
@@ -237,19 +237,19 @@ func (n *nvidiaHook) program(host *hostHook, hook string) string {
 }
 
 // installImage returns what puts the program of our image in place.
-func installImage(ctx context.Context, cfg *config.Plugin, a Adapters, hooks cdi.Hooks) func() (cdi.Installed, error) {
+func installImage(ctx context.Context, o Options, hooks cdi.Hooks) func() (cdi.Installed, error) {
 	return func() (cdi.Installed, error) {
-		installed, err := hooks.Install(a.Version, cdi.Program{Name: cdi.HookName, Image: a.HookImage})
+		installed, err := hooks.Install(o.Version, cdi.Program{Name: cdi.HookName, Image: o.Images.NVIDIA})
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return cdi.Installed{}, fmt.Errorf("the image of the kubelet plugin has no %s: %w", a.HookImage, fs.ErrNotExist)
+			return cdi.Installed{}, fmt.Errorf("the image of the kubelet plugin has no %s: %w", o.Images.NVIDIA, fs.ErrNotExist)
 		case errors.Is(err, cdi.ErrNoExec):
 			return cdi.Installed{}, fmt.Errorf("%w: set --state-dir (chart value stateDir) to a directory whose mount allows programs, or install %s on the host; "+
-				"state directory now: %s", err, cdi.HookName, cfg.Paths.StateDir)
+				"state directory now: %s", err, cdi.HookName, o.Config.Paths.StateDir)
 		case err != nil:
 			return cdi.Installed{}, err
 		}
-		checkPlace(ctx, a.Host, installed.Path)
+		checkPlace(ctx, o.Host, installed.Path)
 		return installed, nil
 	}
 }

@@ -1,4 +1,4 @@
-package plugin
+package programs
 
 import (
 	"context"
@@ -26,7 +26,7 @@ const testVersion = "test"
 // hookNode is a node whose host has no hook program.
 type hookNode struct {
 	cfg   *config.Plugin
-	host  *pcie.Host
+	host  Host
 	specs *cdi.Dir
 	image string
 	own   string
@@ -65,15 +65,14 @@ func (n *hookNode) onHost(path string) string {
 	return filepath.Join(filepath.Dir(n.own), "host", path)
 }
 
-func (n *hookNode) adapters() Adapters {
-	a := System(n.cfg, testVersion)
-	a.Host, a.HookImage, a.OwnHookImage, a.HookAbilities = n.host, n.image, n.own, n.abilities
-	return a
+func (n *hookNode) options() Options {
+	return Options{
+		Config: n.cfg, Version: testVersion, Disk: disk.OS{}, Host: n.host, Images: Images{NVIDIA: n.image, Own: n.own},
+		Abilities: n.abilities, Specs: n.specs,
+	}
 }
 
-func (n *hookNode) find() (*hookPrograms, error) {
-	return findHook(n.ctx, n.cfg, n.adapters(), n.specs)
-}
+func (n *hookNode) install() (*Set, error) { return Install(n.ctx, n.options()) }
 
 // before installs what the version before left, and writes the spec of a claim that names it.
 func (n *hookNode) before(t *testing.T, claim string) cdi.Installed {
@@ -86,50 +85,49 @@ func (n *hookNode) before(t *testing.T, claim string) cdi.Installed {
 	return installed
 }
 
-// TestFindHook_Upgrade_FormerDirectoryStaysWhileNeeded: containers of running claims start again with the hook that their spec names.
-func TestFindHook_Upgrade_FormerDirectoryStaysWhileNeeded(t *testing.T) {
+// TestInstall_Upgrade_FormerDirectoryStaysWhileNeeded: containers of running claims start again with the hook that their spec names.
+func TestInstall_Upgrade_FormerDirectoryStaysWhileNeeded(t *testing.T) {
 	t.Parallel()
 	const claim = "00000000-0000-0000-0000-000000000001"
 	n := newHookNode(t)
 	serving := n.before(t, claim)
-	hook, err := n.find()
+	hook, err := n.install()
 	require.NoError(t, err)
 	assert.Equal(t, filepath.Join(n.cfg.Paths.StateDir, "programs", testVersion, cdi.HookName), hook.nvidia.own.Path)
 	assert.FileExists(t, serving.Path, "the version before serves")
 	serving.Release()
-	hook.sweep(n.ctx)
+	hook.Sweep(n.ctx)
 	assert.FileExists(t, serving.Path, "a claim's spec names it")
 
 	require.NoError(t, n.specs.Remove(claim))
-	hook.sweep(n.ctx)
+	hook.Sweep(n.ctx)
 	assert.NoDirExists(t, n.cfg.FormerProgramsDir())
 	assert.DirExists(t, n.cfg.PluginDir(), "records and locks are in it")
 	assert.FileExists(t, hook.nvidia.own.Path)
-	hook.release()
+	hook.Release()
 }
 
-func TestFindHook_OlderVersion_RemovedOnceUnused(t *testing.T) {
+func TestInstall_OlderVersion_RemovedOnceUnused(t *testing.T) {
 	t.Parallel()
 	n := newHookNode(t)
 	older, err := cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.ProgramsDir()}.Install("older", cdi.Program{Name: cdi.HookName, Image: n.image})
 	require.NoError(t, err)
-	hook, err := n.find()
+	hook, err := n.install()
 	require.NoError(t, err)
 	assert.FileExists(t, older.Path, "its process serves")
 	older.Release()
-	hook.sweep(n.ctx)
+	hook.Sweep(n.ctx)
 	assert.NoDirExists(t, filepath.Dir(older.Path))
-	hook.release()
+	hook.Release()
 }
 
 func noexec(string) (bool, error) { return true, nil }
 
 // choose finds NVIDIA's program where the state directory is mounted with noexec.
 func (n *hookNode) choose() (*nvidiaHook, error) {
-	a := n.adapters()
 	hook := &nvidiaHook{
 		setting: n.cfg.Driver.CDIHook, host: n.host, ask: n.abilities, logger: klog.FromContext(n.ctx),
-		install: installImage(n.ctx, n.cfg, a, cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.ProgramsDir(), NoExec: noexec}),
+		install: installImage(n.ctx, n.options(), cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.ProgramsDir(), NoExec: noexec}),
 	}
 	return hook, hook.begin(n.ctx)
 }
@@ -165,52 +163,52 @@ func TestChooseHook_HostsHook_StateDirNotUsed(t *testing.T) {
 	}
 }
 
-// TestFindHook_StateDirUnseenOnTheHost_Refused: whether programs are executed there is read from the host's mounts, because those of
+// TestInstall_StateDirUnseenOnTheHost_Refused: whether programs are executed there is read from the host's mounts, because those of
 // the plugin's own container have other options.
-func TestFindHook_StateDirUnseenOnTheHost_Refused(t *testing.T) {
+func TestInstall_StateDirUnseenOnTheHost_Refused(t *testing.T) {
 	t.Parallel()
 	n := newHookNode(t)
 	require.NoError(t, os.RemoveAll(n.onHost(n.cfg.Paths.StateDir)))
-	_, err := n.find()
+	_, err := n.install()
 	require.ErrorIs(t, err, gpu.ErrNotFound)
 }
 
-func TestFindHook_ImageHasNone_Served(t *testing.T) {
+func TestInstall_ImageHasNone_Served(t *testing.T) {
 	t.Parallel()
 	n := newHookNode(t)
 	n.image = "/does/not/exist"
-	hook, err := n.find()
+	hook, err := n.install()
 	require.NoError(t, err)
-	assert.Empty(t, hook.name())
-	hook.release()
+	assert.Empty(t, hook.DriverHook())
+	hook.Release()
 }
 
-// TestFindHook_UnreachableDirectory_Logged: the hook works in all pods but those in a user namespace.
-func TestFindHook_UnreachableDirectory_Logged(t *testing.T) {
+// TestInstall_UnreachableDirectory_Logged: the hook works in all pods but those in a user namespace.
+func TestInstall_UnreachableDirectory_Logged(t *testing.T) {
 	t.Parallel()
 	n := newHookNode(t)
 	require.NoError(t, os.Chmod(n.onHost(n.cfg.Paths.StateDir), 0o750))
-	hook, err := n.find()
+	hook, err := n.install()
 	require.NoError(t, err)
-	hook.release()
+	hook.Release()
 	assert.Contains(t, n.logs(), "CDI hooks may fail in pods with hostUsers false")
 	assert.Contains(t, n.logs(), "users other than root cannot traverse "+n.cfg.Paths.StateDir+" (mode 0750)")
 }
 
-// TestSweepHooks_Failing_LoggedOnce: a sweep is tried every minute.
-func TestSweepHooks_Failing_LoggedOnce(t *testing.T) {
+// TestSweep_Failing_LoggedOnce: a sweep is tried every minute.
+func TestSweep_Failing_LoggedOnce(t *testing.T) {
 	t.Parallel()
 	n := newHookNode(t)
 	foreign := filepath.Join(n.cfg.FormerProgramsDir(), "before", "note")
 	require.NoError(t, os.MkdirAll(foreign, 0o755))
-	hook, err := n.find()
+	hook, err := n.install()
 	require.NoError(t, err)
 	logged := n.logs()
 	assert.Contains(t, logged, "Hook programs of other versions stay for now")
-	hook.sweep(n.ctx)
+	hook.Sweep(n.ctx)
 	assert.Equal(t, logged, n.logs())
 	require.NoError(t, os.Remove(foreign))
-	hook.sweep(n.ctx)
+	hook.Sweep(n.ctx)
 	assert.NoDirExists(t, n.cfg.FormerProgramsDir())
-	hook.release()
+	hook.Release()
 }

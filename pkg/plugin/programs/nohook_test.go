@@ -1,4 +1,4 @@
-package plugin
+package programs
 
 import (
 	"os"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/cdihook"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/hostfs/pcie"
@@ -31,8 +32,8 @@ func TestLoadPlugin_CDIHookNone_Accepted(t *testing.T) {
 	require.EqualError(t, err, `--cdi-hook: must be an absolute path of the host, or one of host, own, none, got "nothing"`)
 }
 
-// TestFindHook_None_NoHook, also where the host has one.
-func TestFindHook_None_NoHook(t *testing.T) {
+// TestInstall_None_NoHook, also where the host has one.
+func TestInstall_None_NoHook(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	program := filepath.Join(root, cdi.HostHooks[0])
@@ -43,10 +44,11 @@ func TestFindHook_None_NoHook(t *testing.T) {
 	cfg := &config.Plugin{DriverName: "gpu.prism.dev", Paths: config.Paths{KubeletPlugins: filepath.Join(root, "plugins"), StateDir: filepath.Join(root, "state")}}
 	for flag, want := range map[string]string{"": cdi.HostHooks[0], config.HostCDIHook: cdi.HostHooks[0], config.NoCDIHook: ""} {
 		cfg.Driver.CDIHook = flag
-		a := System(cfg, testVersion)
-		a.Host, a.HookImage = pcie.New(root), filepath.Join(root, "no-image-hook")
-		hook, err := findHook(t.Context(), cfg, a, specs)
+		hook, err := Install(t.Context(), Options{
+			Config: cfg, Version: testVersion, Disk: disk.OS{}, Host: pcie.New(root), Images: Images{NVIDIA: filepath.Join(root, "no-image-hook")},
+			Abilities: cdihook.Asker{}.Hooks, Specs: specs,
+		})
 		require.NoError(t, err)
-		assert.Equal(t, want, hook.name())
+		assert.Equal(t, want, hook.DriverHook())
 	}
 }

@@ -1,0 +1,34 @@
+package programs
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+
+	"k8s.io/klog/v2"
+)
+
+// usualLdconfig is where the hook program expects ldconfig, ldconfigs are its directories on other hosts.
+const usualLdconfig = "/sbin/ldconfig"
+
+var ldconfigs = []string{"/usr/sbin", "/usr/local/glibc/sbin", "/usr/local/glibc/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/run/current-system/sw/bin"}
+
+// WithLdconfig returns the hook program and the host's ldconfig if that is not the usual one; search are more directories to search. The hook
+// that updates the linker's cache fails a container without it, so that there is no hook on a host without it, and libraries are mounted with
+// the names that they are loaded by.
+func WithLdconfig(ctx context.Context, host Host, search []string, hook string) (program, ldconfig string) {
+	candidates := []string{usualLdconfig}
+	for _, dir := range slices.Concat(search, ldconfigs) {
+		candidates = append(candidates, filepath.Join(dir, "ldconfig"))
+	}
+	switch found, ok := host.Program(candidates...); {
+	case hook == "" || ok && found == usualLdconfig:
+		return hook, ""
+	case ok:
+		return hook, found
+	}
+	klog.FromContext(ctx).Info("CDI specs have no hooks of NVIDIA's: the host has no ldconfig. Programs find the libraries where the linker of their image "+
+		"searches the host's directory, or with LD_LIBRARY_PATH; add the directory of ldconfig with --driver-search-dirs (chart value nvidiaSearchDirs)",
+		"searched", candidates)
+	return "", ""
+}

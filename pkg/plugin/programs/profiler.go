@@ -1,0 +1,100 @@
+package programs
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"k8s.io/klog/v2"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// Profiler are the programs that containers of profiled claims get, and which versions of them specs name.
+type Profiler struct {
+	folders
+	own *ownHook
+	// installed are the programs beside prism-hook, err why they are not in place.
+	installed []cdi.Installed
+	err       error
+	// digests of libraries are known by version of the plugin. written are the claims whose spec names this version: the specs of others are
+	// read.
+	digests, written sync.Map
+}
+
+// install installs the programs. If that fails only profiles are refused.
+func (p *Profiler) install(ctx context.Context, images string) {
+	p.err = p.own.err
+	for _, name := range []string{cdi.ProfilerLibrary, cdi.ProfilerRun} {
+		if p.err != nil {
+			break
+		}
+		image := filepath.Join(images, name)
+		installed, err := p.current.Install(p.version, cdi.Program{Name: name, Image: image})
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("the image of the kubelet plugin has no %s: %w", image, gpu.ErrNotFound)
+		}
+		if err == nil {
+			p.installed = append(p.installed, installed)
+		}
+		p.err = err
+	}
+	if p.err != nil {
+		klog.FromContext(ctx).Error(p.err, "Processes are not profiled without the profiler's programs")
+	}
+}
+
+// Err says why the programs are not in place; nil if they are.
+func (p *Profiler) Err() error { return p.err }
+
+// Folder is the host's directory with the programs of this version.
+func (p *Profiler) Folder() string { return filepath.Dir(p.own.Path) }
+
+// CreateContainer is the CDI edit that has the runtime start prism-hook in the container's mount namespace.
+func (p *Profiler) CreateContainer(args ...string) *specs.Hook {
+	return cdi.CreateContainerHook(p.own.Path, args...)
+}
+
+// Named reports whether the claim's spec names a path.
+func (p *Profiler) Named(claimUID, path string) (bool, error) { return p.specs.Names(claimUID, path) }
+
+// Version returns the version whose programs the claim's spec names; empty if there is no such spec.
+func (p *Profiler) Version(claimUID string) string { return p.current.VersionOf(p.specs, claimUID) }
+
+// Wrote records that this process wrote the claim's spec.
+func (p *Profiler) Wrote(claimUID string) { p.written.Store(claimUID, nil) }
+
+// Removed records that the claim's spec is removed.
+func (p *Profiler) Removed(claimUID string) { p.written.Delete(claimUID) }
+
+// Current reports whether this process wrote the claim's spec.
+func (p *Profiler) Current(claimUID string) bool {
+	_, written := p.written.Load(claimUID)
+	return written
+}
+
+// Library is the SHA-256 of the library that containers of a profiled claim load, "sha256:" and 64 hexadecimal digits, in the version that
+// the claim's spec names, which an upgrade of the plugin leaves alone until the claim is prepared again. It is empty if it is not known.
+func (p *Profiler) Library(claimUID string) string {
+	version := p.version
+	if !p.Current(claimUID) {
+		version = p.Version(claimUID)
+	}
+	if known, ok := p.digests.Load(version); ok {
+		return known.(string)
+	}
+	library, err := os.ReadFile(filepath.Join(p.current.Dir, version, cdi.ProfilerLibrary))
+	if err != nil || version == "" {
+		return ""
+	}
+	sum := fmt.Sprintf("sha256:%x", sha256.Sum256(library))
+	p.digests.Store(version, sum)
+	return sum
+}

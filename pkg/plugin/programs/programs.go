@@ -1,0 +1,196 @@
+package programs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"k8s.io/klog/v2"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+)
+
+// Host finds and checks programs on the host; *hostfs.FS is the real one.
+type Host interface {
+	// Program returns the first of the paths that is an executable file.
+	Program(paths ...string) (path string, found bool)
+	FileID(path string) (id hostfs.FileID, found bool)
+	// NoExec reports whether the host's mount at a path has the option noexec.
+	NoExec(path string) (bool, error)
+	// CheckPrograms returns what is wrong with a directory of programs that containers' users execute.
+	CheckPrograms(dir string) error
+}
+
+// Images are the paths of the programs in the image of the kubelet plugin. A missing file is no error: what needs it is refused.
+type Images struct {
+	// NVIDIA is NVIDIA's hook program, Own prism-hook.
+	NVIDIA, Own string
+	// Profiler is the directory with the programs that containers of profiled claims get.
+	Profiler string
+}
+
+// Options are the settings and the ports of Install.
+type Options struct {
+	Config *config.Plugin
+	// Version is that of this process: its programs are in a folder of that name.
+	Version string
+	Disk    disk.Files
+	Host    Host
+	Images  Images
+	// Abilities returns the hooks of the host's program at a path. It is called once for each file, and not while it runs.
+	Abilities func(ctx context.Context, path string) ([]string, error)
+	// Specs are the CDI specs of the node's claims.
+	Specs *cdi.Dir
+	// Runtime is the node's container runtime; nil: whether it applies CDI specs is not found out.
+	Runtime Runtime
+}
+
+// Set are the programs that this process uses. They stay until Release, and after that while a spec names them.
+type Set struct {
+	// Injection finds out whether containers get what their specs say.
+	Injection *Injection
+	// Profiler is what containers of profiled claims get beside prism-hook.
+	Profiler *Profiler
+	nvidia   *nvidiaHook
+	own      *ownHook
+	folders
+	// failed is what kept the last sweep from its end; "" when nothing did.
+	failed string
+}
+
+// ownHook is prism-hook, or err why it is not in place.
+type ownHook struct {
+	cdi.Installed
+	err error
+}
+
+// folders are where programs are installed.
+type folders struct {
+	// current holds the programs of all versions since hooks run in user namespaces, former those of earlier ones.
+	current, former cdi.Hooks
+	specs           *cdi.Dir
+	version         string
+}
+
+// Install installs the programs and chooses NVIDIA's: the one that was named, the host's, or that of our image; none if the image has none.
+// It fails if the image's program is needed and could not be executed on the host.
+func Install(ctx context.Context, o Options) (*Set, error) {
+	s := &Set{own: &ownHook{}, folders: folders{
+		current: cdi.Hooks{Disk: o.Disk, Dir: o.Config.ProgramsDir(), NoExec: o.Host.NoExec},
+		former:  cdi.Hooks{Disk: o.Disk, Dir: o.Config.FormerProgramsDir()},
+		specs:   o.Specs, version: o.Version,
+	}}
+	s.Sweep(ctx)
+	setting := o.Config.Driver.CDIHook
+	s.nvidia = &nvidiaHook{setting: setting, host: o.Host, ask: o.Abilities, install: installImage(ctx, o, s.current), logger: klog.FromContext(ctx)}
+	if err := s.nvidia.begin(ctx); err != nil {
+		return nil, err
+	}
+	s.installOwn(ctx, o)
+	s.Injection = &Injection{runtime: o.Runtime, programs: s, dir: o.Config.InjectedDir(), cdiRoot: o.Config.Paths.CDIRoot}
+	s.Profiler = &Profiler{folders: s.folders, own: s.own}
+	if o.Config.Profiler.Enabled {
+		s.Profiler.install(ctx, o.Images.Profiler)
+	}
+	if !s.nvidia.used() && setting != config.NoCDIHook {
+		klog.FromContext(ctx).Info("Without " + cdi.HookName + " containers get no library cache: install it on the host or set --cdi-hook")
+	}
+	return s, nil
+}
+
+// DriverHook is the program that the driver's hooks name until a spec is made; empty: it has none.
+func (s *Set) DriverHook() string {
+	if s.nvidia.used() {
+		return cdi.HostHooks[0]
+	}
+	return ""
+}
+
+// checkPlace logs that a program is installed, and what is wrong with the directories that it is in.
+func checkPlace(ctx context.Context, host Host, path string) {
+	logger := klog.FromContext(ctx)
+	logger.V(2).Info("Installed the hook program", "path", path)
+	if err := host.CheckPrograms(filepath.Dir(path)); err != nil {
+		logger.Error(err, "CDI hooks may fail in pods with hostUsers false, or may be replaced: correct the directories, "+
+			"or set --state-dir (chart value stateDir)", "hook", path)
+	}
+}
+
+// installOwn installs prism-hook. If that fails only what needs the program is refused.
+func (s *Set) installOwn(ctx context.Context, o Options) {
+	own := s.own
+	own.Installed, own.err = s.current.Install(s.version, cdi.Program{Name: cdi.OwnHookName, Image: o.Images.Own})
+	switch {
+	case own.err == nil:
+		checkPlace(ctx, o.Host, own.Path)
+		return
+	case errors.Is(own.err, fs.ErrNotExist):
+		own.err = fmt.Errorf("the image of the kubelet plugin has no %s: %w", o.Images.Own, gpu.ErrNotFound)
+	case errors.Is(own.err, cdi.ErrNoExec):
+		own.err = fmt.Errorf("%w: set --state-dir (chart value stateDir) to a directory whose mount allows programs; state directory now: %s",
+			own.err, o.Config.Paths.StateDir)
+	}
+	klog.FromContext(ctx).Error(own.err, "MPS shares and memory limits are not supported without "+cdi.OwnHookName)
+}
+
+// Own returns the path of prism-hook on the host; the error says why it is not in place.
+func (s *Set) Own() (string, error) {
+	if s.own.err != nil {
+		return "", s.own.err
+	}
+	return s.own.Path, nil
+}
+
+// CreateRuntime is the CDI edit that has the runtime start prism-hook. If the program is not in place the path names no file, so
+// that the edit is refused when a spec is made.
+func (s *Set) CreateRuntime(args ...string) *specs.Hook {
+	return cdi.CreateRuntimeHook(s.own.Path, args...)
+}
+
+// Exists is what reports whether something of the host that steps add exists, and says of prism-hook why it does not.
+func (s *Set) Exists(of func(path string) error) func(path string) error {
+	return func(path string) error {
+		if s.own.err != nil && path == s.own.Path {
+			return fmt.Errorf("%s is not installed: %w", cdi.OwnHookName, s.own.err)
+		}
+		return of(path)
+	}
+}
+
+// Edits returns the edits of all containers with a program for each of the driver's hooks, as the host has them now, and with the hook that
+// shows that the runtime applies CDI specs, until that is known. The edits that are passed are not changed.
+func (s *Set) Edits(common *specs.ContainerEdits) *specs.ContainerEdits {
+	return s.Injection.edits(s.nvidia.edits(common))
+}
+
+// Sweep removes programs that no process and no spec needs any more; what fails is logged once and tried again.
+func (s *Set) Sweep(ctx context.Context) {
+	removed, err := s.current.Sweep(s.version, s.specs)
+	retired, gone, formerErr := s.former.Retire(s.specs)
+	logger := klog.FromContext(ctx)
+	if removed = append(removed, retired...); len(removed) > 0 || gone {
+		logger.V(2).Info("Removed hook programs of other versions", "versions", removed, "formerDirectoryRemoved", gone)
+	}
+	if err = errors.Join(err, formerErr); err == nil {
+		s.failed = ""
+	} else if err.Error() != s.failed {
+		s.failed = err.Error()
+		logger.Error(err, "Hook programs of other versions stay for now")
+	}
+}
+
+// Release lets other processes remove the programs that this one has used.
+func (s *Set) Release() {
+	for _, used := range append([]cdi.Installed{s.own.Installed, s.nvidia.own}, s.Profiler.installed...) {
+		if used.Release != nil {
+			used.Release()
+		}
+	}
+}
