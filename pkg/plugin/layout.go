@@ -16,6 +16,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/health"
 	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/layout"
+	"github.com/prism-gpu/prism/pkg/layout/configsource"
 	"github.com/prism-gpu/prism/pkg/mps"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/publish"
@@ -159,18 +160,18 @@ func (l *Layout) Lead() {
 // nodeLayout is a Layout with the node's configuration and the ResourceSlices that the API server has.
 type nodeLayout struct {
 	*Layout
-	config *configSource
+	config *configsource.Source
 	slices ResourceSlices
 	events events.Recorder
 	// lost has a token after a connection to the API server was lost; nil: never.
 	lost <-chan struct{}
 }
 
-func newLayout(cfg *config.Plugin, m *Machine, source *configSource, api API) *nodeLayout {
+func newLayout(cfg *config.Plugin, m *Machine, source *configsource.Source, api API) *nodeLayout {
 	return &nodeLayout{config: source, slices: api.Slices, events: api.Events, lost: api.Lost, Layout: buildLayout(cfg, m, layoutPorts{
 		Cluster: api.Cluster, Slices: api.Slices, Events: api.Events,
 		// A file may be on a filesystem that does not report writes of others, so an invalid one is read again now and then.
-		Config: layout.ConfigPorts{Read: source.read, Retryable: passing, Watched: cfg.NodeConfig.File == ""},
+		Config: layout.ConfigPorts{Read: source.Read, Retryable: configsource.Retryable, Watched: cfg.NodeConfig.File == ""},
 	})}
 }
 
@@ -181,6 +182,15 @@ func published(cfg *config.Plugin) publish.Options {
 
 func layoutStore(cfg *config.Plugin, a Adapters) layout.Store {
 	return layout.File{Disk: a.Disk, Dir: cfg.PluginDir()}
+}
+
+// startConfig reads the node's configuration, and returns the settings of the process with those that it has.
+func startConfig(ctx context.Context, cfg *config.Plugin, a Adapters, api API) (*configsource.Source, *config.Plugin, layout.AtStart) {
+	reading, stop := context.WithTimeout(ctx, firstRead)
+	defer stop()
+	return configsource.Open(reading, configsource.Options{
+		Config: cfg, API: kube.Configs{Client: api.Background}, Saved: layoutStore(cfg, a), Events: api.Events,
+	})
 }
 
 // firstRead is how long the start waits for the node's configuration; it is read again in the background.

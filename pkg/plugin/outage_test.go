@@ -157,7 +157,7 @@ func (n *outageNode) start(t *testing.T) (stop func()) {
 	p.Layout().Lead()
 	for _, run := range []func(context.Context) error{
 		p.Advertise, p.WatchMPS, p.layout.publish, p.layout.Conflicts.Run, p.Machine.Inventory.Run,
-		func(ctx context.Context) error { return p.layout.config.watch(ctx, p.layout.Controller.Reload) },
+		func(ctx context.Context) error { return p.layout.config.Watch(ctx, p.layout.Controller.Reload) },
 	} {
 		running.Go(func() { assert.NoError(t, run(ctx)) })
 	}

@@ -71,7 +71,7 @@ func (p *Plugin) parts() []func(context.Context) error {
 	return []func(context.Context) error{
 		p.leader.run,
 		p.Advertise,
-		func(ctx context.Context) error { return l.config.watch(ctx, l.Controller.Reload) },
+		func(ctx context.Context) error { return l.config.Watch(ctx, l.Controller.Reload) },
 		l.Conflicts.Run,
 		health.DriverEvents{Inventory: inventory, Events: l.events}.Run,
 		p.serving.http.Run,

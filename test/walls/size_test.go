@@ -10,7 +10,7 @@ import (
 )
 
 // measured are the packages whose structs have a limit.
-var measured = []string{"pkg/driver", "pkg/layout", "pkg/ownership", "pkg/plugin", "pkg/plugin/programs", "pkg/prepare", "pkg/prepare/gc"}
+var measured = []string{"pkg/driver", "pkg/layout", "pkg/layout/configsource", "pkg/ownership", "pkg/plugin", "pkg/plugin/programs", "pkg/prepare", "pkg/prepare/gc"}
 
 // free are the structs that may be of any size: the ports and the settings of a package.
 var free = map[string]bool{"pkg/plugin.Adapters": true, "pkg/prepare.Settings": true}

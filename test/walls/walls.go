@@ -50,7 +50,10 @@ var (
 	records   = []string{"pkg/gpu", "pkg/disk", "pkg/checkpoint"}
 	phases    = append([]string{"pkg/claim", "pkg/pattern", "pkg/cdi", "pkg/hook/protocol", "pkg/disk", "pkg/checkpoint", "pkg/ownership", "pkg/prepare/gc"}, nouns...)
 	reconcile = append([]string{"pkg/prepare", "pkg/reconcile"}, phases...)
-	clocks    = []string{
+	layout    = append([]string{
+		"pkg/checkpoint", "pkg/nodeconfig", "pkg/publish", "pkg/inventory", "pkg/kube", "pkg/hostfs", "pkg/disk", "pkg/events", "pkg/backoff",
+	}, nouns...)
+	clocks = []string{
 		"os", "time$", "context$", "net", "syscall$", "log", "golang.org/x/sys", "k8s.io/client-go", "k8s.io/klog", "github.com/go-logr",
 	}
 	// prepares are what only programs need that prepare claims or ask the API server.
@@ -192,10 +195,12 @@ var walls = []wall{
 		because: "the inventory declares the driver that it watches",
 	},
 	{
-		name: "layout", of: []string{"pkg/layout"}, ours: append([]string{
-			"pkg/checkpoint", "pkg/nodeconfig", "pkg/publish", "pkg/inventory", "pkg/kube", "pkg/hostfs", "pkg/disk", "pkg/events", "pkg/backoff",
-		}, nouns...), named: []string{"os", "net"},
+		name: "layout", of: []string{"pkg/layout"}, ours: layout, named: []string{"os", "net"},
 		because: "the layout knows configurations, records and what is published, and nothing of how claims are prepared",
+	},
+	{
+		name: "config-source", of: []string{"pkg/layout/configsource"}, ours: append([]string{"pkg/layout", "pkg/config"}, layout...), named: []string{"net"},
+		because: "the node's configuration is read from a file or the API server, before anything is made that a layout or a claim needs",
 	},
 	{
 		name: "health", of: []string{"pkg/health"}, named: []string{"os", "net"},

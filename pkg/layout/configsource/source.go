@@ -1,4 +1,4 @@
-package plugin
+package configsource
 
 import (
 	"context"
@@ -10,23 +10,43 @@ import (
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/events"
+	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/layout"
 )
 
-// startConfig reads the node's configuration, and returns the settings of the process with those that it has.
-func startConfig(ctx context.Context, cfg *config.Plugin, a Adapters, api API) (*configSource, *config.Plugin, layout.AtStart) {
-	reader := &configReader{from: cfg.NodeConfig, nodeName: cfg.NodeName, client: api.Background}
-	read := readAtStart(ctx, reader)
-	with := withFlags(cfg, read, layoutStore(cfg, a))
-	return &configSource{configReader: reader, events: api.Events, follows: cfg.Driver.Root == "", root: with.Driver.Root}, with, read
+// Options are the settings and the ports of Open.
+type Options struct {
+	Config *config.Plugin
+	// API is read if the configuration is in a ConfigMap.
+	API kube.Configs
+	// Saved has the settings of the last good configuration, for a start at which it cannot be read.
+	Saved layout.Store
+	// Events are about the node.
+	Events events.Recorder
 }
 
-// readAtStart reads the node's configuration first of all, for the settings of the process that it has.
-func readAtStart(ctx context.Context, reader *configReader) (read layout.AtStart) {
-	reading, stop := context.WithTimeout(ctx, firstRead)
-	defer stop()
-	read.Config, read.ConfigErr = reader.read(reading)
-	return read
+// Source is the node's configuration for a process that has started, and reports what of it needs another start.
+type Source struct {
+	reader
+	events events.Recorder
+	// follows: the driver's root is what the node's configuration says, not a flag. The process was started with root.
+	follows bool
+	root    string
+
+	mu   sync.Mutex
+	said *string // the other root that was reported last, nil while there is none
+}
+
+// Open reads the node's configuration, as long as the context allows, and returns its source and the settings of the process with those that
+// the configuration has.
+func Open(ctx context.Context, o Options) (*Source, *config.Plugin, layout.AtStart) {
+	cfg := o.Config
+	s := &Source{reader: reader{from: cfg.NodeConfig, nodeName: cfg.NodeName, api: o.API}, events: o.Events, follows: cfg.Driver.Root == ""}
+	var read layout.AtStart
+	read.Config, read.ConfigErr = s.reader.read(ctx)
+	with := withFlags(cfg, read, o.Saved)
+	s.root = with.Driver.Root
+	return s, with, read
 }
 
 // withFlags returns the settings with those of the node's configuration that neither a flag nor the environment nor the process's own file
@@ -50,21 +70,9 @@ func withFlags(cfg *config.Plugin, read layout.AtStart, saved layout.Store) *con
 	return &with
 }
 
-// configSource is the node's configuration for a process that has started, and reports what of it needs another start.
-type configSource struct {
-	*configReader
-	events events.Recorder
-	// follows: the driver's root is what the node's configuration says, not a flag. The process was started with root.
-	follows bool
-	root    string
-
-	mu   sync.Mutex
-	said *string // the other root that was reported last, nil while there is none
-}
-
-// read returns the node's configuration, nil where there is none.
-func (s *configSource) read(ctx context.Context) (*v1alpha1.NodeConfig, error) {
-	config, err := s.configReader.read(ctx)
+// Read returns the node's configuration, nil where there is none.
+func (s *Source) Read(ctx context.Context) (*v1alpha1.NodeConfig, error) {
+	config, err := s.reader.read(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +85,7 @@ func (s *configSource) read(ctx context.Context) (*v1alpha1.NodeConfig, error) {
 
 // otherRoot says that a configuration has another root of the driver than the one that was taken at start, which stays as long as the
 // process; empty where it has not, or where that is said already.
-func (s *configSource) otherRoot(config *v1alpha1.NodeConfig) string {
+func (s *Source) otherRoot(config *v1alpha1.NodeConfig) string {
 	root := ""
 	if config != nil && config.Flags != nil && config.Flags.NVIDIADriverRoot != nil {
 		root = *config.Flags.NVIDIADriverRoot

@@ -1,4 +1,4 @@
-package plugin
+package configsource
 
 import (
 	"context"
@@ -21,6 +21,8 @@ import (
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/layout"
 )
 
@@ -39,7 +41,7 @@ func TestPassing_Errors_RetriedOrNot(t *testing.T) {
 		"there is no Node yet": {fmt.Errorf("reading: %w", apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, "n")), true},
 		"a text that is wrong": {fmt.Errorf("reading: %w", refused(errors.New("unknown key"))), false},
 	} {
-		assert.Equal(t, c.want, passing(c.err), name)
+		assert.Equal(t, c.want, Retryable(c.err), name)
 	}
 	assert.NoError(t, refused(nil))
 }
@@ -49,20 +51,20 @@ func TestNodeConfig_Sources_Found(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "node.yaml")
 	client := fake.NewClientset()
 	read := func(from config.NodeConfig) error {
-		_, err := (&configReader{from: from, client: client}).read(t.Context())
+		_, err := (&reader{from: from, api: kube.Configs{Client: client}}).read(t.Context())
 		return err
 	}
 	require.NoError(t, read(config.NodeConfig{}), "GPUs are advertised whole")
 	err := read(config.NodeConfig{File: file})
 	require.ErrorContains(t, err, "--node-config: ")
-	assert.False(t, passing(err))
+	assert.False(t, Retryable(err))
 	require.NoError(t, os.WriteFile(file, []byte("apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\ngpuz: []\n"), 0o600))
 	err = read(config.NodeConfig{File: file})
 	require.ErrorContains(t, err, "gpuz")
-	assert.False(t, passing(err))
+	assert.False(t, Retryable(err))
 	err = read(config.NodeConfig{Map: "ns/name"})
 	require.ErrorContains(t, err, "ns/name")
-	assert.False(t, passing(err), "there is none")
+	assert.False(t, Retryable(err), "there is none")
 }
 
 // TestNodeConfig_FileChanges_ReadAgain when it is another one.
@@ -70,10 +72,10 @@ func TestNodeConfig_FileChanges_ReadAgain(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "node.yaml")
 	changes := make(chan struct{}, 100)
-	reader := &configReader{from: config.NodeConfig{File: file}}
+	source := &Source{reader: reader{from: config.NodeConfig{File: file}}}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- reader.watch(ctx, func() { changes <- struct{}{} }) }()
+	go func() { ended <- source.Watch(ctx, func() { changes <- struct{}{} }) }()
 	for entries, gpus := range []string{"[]", "[{}]", "[{}, {select: {indices: [0]}}]"} {
 		text := "apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\ngpus: " + gpus + "\n"
 		require.NoError(t, os.WriteFile(file+".new", []byte(text), 0o600))
@@ -82,7 +84,7 @@ func TestNodeConfig_FileChanges_ReadAgain(t *testing.T) {
 		for read := -1; read != entries; {
 			select {
 			case <-changes:
-				if c, err := reader.read(ctx); err == nil {
+				if c, err := source.Read(ctx); err == nil {
 					read = len(c.GPUs)
 				}
 			case <-limit:
@@ -102,14 +104,14 @@ func TestNodeConfig_NodeLabel_Chooses(t *testing.T) {
 	client := fake.NewClientset(node, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "nodes"}, Data: map[string]string{
 		"default": header, "mig": header + "gpus: [{modes: [mig]}]\n",
 	}})
-	reader := &configReader{nodeName: "n0", client: client, from: config.NodeConfig{
+	reading := &reader{nodeName: "n0", api: kube.Configs{Client: client}, from: config.NodeConfig{
 		Map: "ns/nodes", Label: key, Fallbacks: config.Names{"named"},
 	}}
 	read := func(label string) (int, error) {
 		node.Labels = map[string]string{key: label}
 		_, err := client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{})
 		require.NoError(t, err)
-		c, err := reader.read(t.Context())
+		c, err := reading.read(t.Context())
 		if err != nil {
 			return 0, err
 		}
@@ -122,7 +124,7 @@ func TestNodeConfig_NodeLabel_Chooses(t *testing.T) {
 	}
 	_, err := read("none")
 	require.EqualError(t, err, "ConfigMap ns/nodes: specified config none does not exist; the node's label "+key+" names it: there are: default, mig")
-	assert.False(t, passing(err))
+	assert.False(t, Retryable(err))
 }
 
 // TestNodeFlags_Configuration_Applied: they are those of the process that nothing nearer to it has set.
@@ -137,10 +139,10 @@ func TestNodeFlags_Configuration_Applied(t *testing.T) {
 		"all is set":     {config.Driver{Root: "/", FailOnInitError: &no}, config.Driver{Root: "/", FailOnInitError: &no}},
 	} {
 		cfg := &config.Plugin{NodeConfig: config.NodeConfig{File: file}, Driver: c.set}
-		read := readAtStart(t.Context(), &configReader{from: cfg.NodeConfig})
+		_, with, read := Open(t.Context(), Options{Config: cfg, Saved: savedOf(t, cfg)})
 		require.NoError(t, read.ConfigErr)
 		assert.NotNil(t, read.Config)
-		assert.Equal(t, c.want, withFlags(cfg, read, layoutStore(cfg, System(cfg, testVersion))).Driver, name)
+		assert.Equal(t, c.want, with.Driver, name)
 		assert.Equal(t, c.set, cfg.Driver, "what was set stays")
 	}
 }
@@ -168,13 +170,12 @@ func TestNodeFlags_ConfigurationUnreadable_Kept(t *testing.T) {
 		"nothing is saved":  {config.NodeConfig{File: bad}, nil, "", "", false},
 	} {
 		cfg := &config.Plugin{NodeConfig: c.from, DriverName: "gpu.prism.dev"}
-		cfg.Paths.KubeletPlugins, cfg.Driver.Root = t.TempDir(), c.root
-		require.NoError(t, os.MkdirAll(cfg.PluginDir(), 0o750))
-		saved := layoutStore(cfg, System(cfg, testVersion))
+		cfg.Driver.Root = c.root
+		saved := savedOf(t, cfg)
 		if c.saved != nil {
 			require.NoError(t, saved.Save(layout.Saved{Flags: c.saved}))
 		}
-		cfg = withFlags(cfg, readAtStart(t.Context(), &configReader{from: cfg.NodeConfig, client: hanging}), saved)
+		_, cfg, _ = Open(t.Context(), Options{Config: cfg, API: kube.Configs{Client: hanging}, Saved: saved})
 		assert.Equal(t, c.want, cfg.Driver.Root, name)
 		assert.Equal(t, c.fails, cfg.Driver.FailOnInitError != nil && *cfg.Driver.FailOnInitError, name)
 	}
@@ -212,9 +213,16 @@ func TestNodeFlags_AnotherDriverRoot_RestartRequired(t *testing.T) {
 }
 
 // sourceOf is the configuration of a process that starts with these settings.
-func sourceOf(t *testing.T, cfg *config.Plugin) *configSource {
+func sourceOf(t *testing.T, cfg *config.Plugin) *Source {
+	t.Helper()
+	source, _, _ := Open(t.Context(), Options{Config: cfg, Saved: savedOf(t, cfg)})
+	return source
+}
+
+// savedOf is the store of a node that has saved no layout.
+func savedOf(t *testing.T, cfg *config.Plugin) layout.Store {
 	t.Helper()
 	cfg.Paths.KubeletPlugins = t.TempDir()
-	source, _, _ := startConfig(t.Context(), cfg, System(cfg, testVersion), API{})
-	return source
+	require.NoError(t, os.MkdirAll(cfg.PluginDir(), 0o750))
+	return layout.File{Disk: disk.OS{}, Dir: cfg.PluginDir()}
 }

@@ -1,4 +1,4 @@
-package plugin
+package configsource
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
@@ -19,16 +18,16 @@ import (
 	"github.com/prism-gpu/prism/pkg/nodeconfig"
 )
 
-// configReader reads the node's configuration.
-type configReader struct {
+// reader reads the node's configuration.
+type reader struct {
 	from     config.NodeConfig
 	nodeName string
-	client   kubernetes.Interface
+	api      kube.Configs
 	warned   sync.Map // warnings that were logged
 }
 
 // read returns the node's configuration, nil where there is none, and says once what of it has no effect.
-func (r *configReader) read(ctx context.Context) (*v1alpha1.NodeConfig, error) {
+func (r *reader) read(ctx context.Context) (*v1alpha1.NodeConfig, error) {
 	config, warnings, err := r.parse(ctx)
 	for _, warning := range warnings {
 		if _, said := r.warned.LoadOrStore(warning, true); !said {
@@ -38,7 +37,7 @@ func (r *configReader) read(ctx context.Context) (*v1alpha1.NodeConfig, error) {
 	return config, err
 }
 
-func (r *configReader) parse(ctx context.Context) (*v1alpha1.NodeConfig, []nodeconfig.Warning, error) {
+func (r *reader) parse(ctx context.Context) (*v1alpha1.NodeConfig, []nodeconfig.Warning, error) {
 	from := r.from
 	switch {
 	case from.File != "":
@@ -60,10 +59,10 @@ func (r *configReader) parse(ctx context.Context) (*v1alpha1.NodeConfig, []nodec
 }
 
 // readMap reads the ConfigMap's document for this node.
-func (r *configReader) readMap(ctx context.Context) (*v1alpha1.NodeConfig, []nodeconfig.Warning, error) {
-	from, configs := r.from, kube.Configs{Client: r.client}
+func (r *reader) readMap(ctx context.Context) (*v1alpha1.NodeConfig, []nodeconfig.Warning, error) {
+	from := r.from
 	namespace, name, _ := strings.Cut(from.Map, "/")
-	data, err := configs.Get(ctx, namespace, name)
+	data, err := r.api.Get(ctx, namespace, name)
 	if apierrors.IsNotFound(err) {
 		return nil, nil, refused(err)
 	}
@@ -75,7 +74,7 @@ func (r *configReader) readMap(ctx context.Context) (*v1alpha1.NodeConfig, []nod
 		choice.Fallbacks = append(choice.Fallbacks, nodeconfig.Fallback(fallback))
 	}
 	if from.Label != "" {
-		if choice.Label, err = configs.Label(ctx, r.nodeName, from.Label); err != nil {
+		if choice.Label, err = r.api.Label(ctx, r.nodeName, from.Label); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -90,9 +89,9 @@ func refused(err error) error {
 	return &readError{err}
 }
 
-// passing reports whether the configuration could not be read for a reason of the moment. An API server that has just started forbids
+// Retryable reports whether the configuration could not be read for a reason of the moment. An API server that has just started forbids
 // everything.
-func passing(err error) bool {
+func Retryable(err error) bool {
 	_, read := errors.AsType[*readError](err)
 	return !read
 }
@@ -102,8 +101,8 @@ type readError struct{ error }
 
 func (e *readError) Unwrap() error { return e.error }
 
-// watch calls changed when what the configuration is read from may have changed, until the context ends.
-func (r *configReader) watch(ctx context.Context, changed func()) error {
+// Watch calls changed when what the configuration is read from may have changed, until the context ends.
+func (r *reader) Watch(ctx context.Context, changed func()) error {
 	if r.from.File != "" {
 		disk.Watch(ctx, r.from.File, changed, func(err error) {
 			klog.FromContext(ctx).Error(err, "The node's configuration is read every few seconds")
@@ -114,6 +113,6 @@ func (r *configReader) watch(ctx context.Context, changed func()) error {
 	if !inMap {
 		return nil
 	}
-	watch := kube.ConfigWatch{Client: r.client, NodeName: r.nodeName, Label: r.from.Label, Namespace: namespace, Map: name}
+	watch := kube.ConfigWatch{Client: r.api.Client, NodeName: r.nodeName, Label: r.from.Label, Namespace: namespace, Map: name}
 	return watch.Run(ctx, changed)
 }
