@@ -17,31 +17,10 @@ type Files struct {
 	Changed, Synced int
 }
 
-// fileCount is one of the numbers with its name.
-type fileCount struct {
-	what string
-	n    int
-}
-
-func (f Files) counts() []fileCount {
-	return []fileCount{
-		{"files opened to be read or synced", f.Opened}, {"bytes read", f.Bytes}, {"directories listed", f.Listed},
-		{"files written, moved or removed", f.Changed}, {"files and directories synced", f.Synced},
-	}
-}
-
 func (f Files) plus(other Files) Files {
 	return Files{
 		Opened: f.Opened + other.Opened, Bytes: f.Bytes + other.Bytes, Listed: f.Listed + other.Listed,
 		Changed: f.Changed + other.Changed, Synced: f.Synced + other.Synced,
-	}
-}
-
-// least returns the smaller number of each kind.
-func (f Files) least(other Files) Files {
-	return Files{
-		Opened: min(f.Opened, other.Opened), Bytes: min(f.Bytes, other.Bytes), Listed: min(f.Listed, other.Listed),
-		Changed: min(f.Changed, other.Changed), Synced: min(f.Synced, other.Synced),
 	}
 }
 

@@ -57,19 +57,6 @@ func TestFilesBelow_SymbolicLink_FilesCounted(t *testing.T) {
 	assert.Equal(t, Files{Opened: 1, Bytes: 7}, filesBelow(calls, link))
 }
 
-func TestGrown_MoreBesideOthers_IsAProblem(t *testing.T) {
-	t.Parallel()
-	var alone, crowded Beside
-	for _, listed := range []int{1, 0} { // once, the plugin read its records for itself
-		alone.add(Beside{Claims: 8, Prepared: Files{Opened: 16}, Freed: Files{Bytes: 80}})
-		crowded.add(Beside{Claims: 8, Prepared: Files{Opened: 16, Listed: listed}, Freed: Files{Bytes: 80}})
-	}
-	assert.NoError(t, Problems(grown(alone, crowded)...))
-	crowded.Prepared.Listed, crowded.Freed.Bytes = 8, 79
-	assert.EqualError(t, Problems(grown(alone, crowded)...),
-		"prepare: directories listed: 8, the budget is = 0\nunprepare: bytes read: 79, the budget is = 80")
-}
-
 func TestRestart_CountsOverBudget_EachIsAProblem(t *testing.T) {
 	t.Parallel()
 	within := Restart{

@@ -97,14 +97,8 @@ func (b *bencher) mps(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s, err := b.newSecond(ctx, driver, true)
-	if err == nil {
-		s.Command = inImage(filepath.Dir(b.Binary), prismCommand(s.Program, b.Binary, b.Node, s.Kubelet.Socket, "--node-config="+config))
-		if _, err = s.Start(ctx); err == nil {
-			err = b.shares(ctx, s, service)
-		}
-	}
-	return errors.Join(err, s.Close(context.WithoutCancel(ctx)))
+	program := func(s *Second) []string { return inImage(filepath.Dir(b.Binary), b.prism("--node-config="+config)(s)) }
+	return b.with(ctx, driver, true, program, func(s *Second, _ time.Duration) error { return b.shares(ctx, s, service) })
 }
 
 // inImage is a command that has the programs of the image in /usr/bin, where the plugin takes its hook from: in a mount namespace of its

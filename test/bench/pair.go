@@ -23,191 +23,144 @@ type contender struct {
 
 	devices            []Device
 	gap, inRow, atOnce Latency
+	// idle and used are the memory before and after the measurements.
+	idle, used Memory
 }
 
 // pair measures the plugin and dra-example-driver: two unmodified programs, one API server, a sample of the one, a sample of the other.
-func (b *bencher) pair(ctx context.Context) (err error) {
+func (b *bencher) pair(ctx context.Context) error {
 	if b.Example == "" {
 		return errors.New("the program of dra-example-driver is required: --example")
 	}
-	both, closeAll, err := b.contenders(ctx, [2]string{"prism.bench", "example.bench"}, [2]command{
-		func(s *Second) []string { return prismCommand(s.Program, b.Binary, b.Node, s.Kubelet.Socket) },
-		func(s *Second) []string { return exampleCommand(s.Program, b.Example, b.Node, len(b.devices)) },
-	})
-	defer func() { err = errors.Join(err, closeAll(context.WithoutCancel(ctx))) }()
-	if err != nil {
-		return err
-	}
-	idle, err := b.memories(ctx, both)
-	if err != nil {
-		return err
-	}
-	for _, part := range []func(context.Context, [2]*contender) error{withGap, inRows, allAtOnce} {
-		if err := part(ctx, both); err != nil {
-			return err
-		}
-	}
-	used, err := b.memories(ctx, both)
-	b.gap = both[0].gap
-	b.compare(both, idle, used)
-	return err
-}
-
-// command is the command line of a program with these directories.
-type command func(s *Second) []string
-
-// contenders starts two programs. Close them also where there is an error.
-func (b *bencher) contenders(ctx context.Context, drivers [2]string, commands [2]command) (both [2]*contender, closeAll func(context.Context) error, err error) {
-	closeAll = func(ctx context.Context) error {
-		var failed []error
-		for _, c := range both {
-			if c != nil {
-				failed = append(failed, c.Close(ctx))
+	example := func(s *Second) []string { return exampleCommand(s.Program, b.Example, b.Node, len(b.devices)) }
+	return b.contend(ctx, [2]string{"prism.bench", "example.bench"}, [2]command{b.prism(), example}, func(both [2]*contender) error {
+		pause(ctx, quiet)
+		err := inTurn(both, 0, func(c *contender) (err error) { c.idle, err = MemoryOf(c.Plugin.PID); return err })
+		for _, part := range []func(context.Context, [2]*contender) error{withGap, inRows, allAtOnce} {
+			if err == nil {
+				err = part(ctx, both)
 			}
 		}
-		return errors.Join(failed...)
-	}
-	for i, driver := range drivers {
-		second, err := b.newSecond(ctx, driver, false)
-		both[i] = &contender{Second: second}
 		if err != nil {
-			return both, closeAll, err
+			return err
 		}
-	}
-	for i, c := range both {
-		c.Command = commands[i](c.Second)
-		if _, err := c.Start(ctx); err != nil {
-			return both, closeAll, err
-		}
-		if c.devices, err = Published(ctx, b.client, c.Driver, b.Node, Wanted{Least: len(b.devices)}); err != nil {
-			return both, closeAll, err
-		}
-		// The first round warms up.
-		if err := c.row(ctx); err != nil {
-			return both, closeAll, err
-		}
-		c.inRow = Latency{}
-	}
-	return both, closeAll, nil
+		pause(ctx, quiet)
+		err = inTurn(both, 0, func(c *contender) (err error) { c.used, err = MemoryOf(c.Plugin.PID); return err })
+		b.gap = both[0].gap
+		b.report.Add("beside dra-example-driver, a sample of each in turn", "dra-example-driver", both[0].rows(both[1])...)
+		return err
+	})
 }
 
 // metadata measures what the files with the attributes of a claim's devices cost: two plugins in turn, of which one writes them.
-func (b *bencher) metadata(ctx context.Context) (err error) {
-	with := func(flag string) command {
-		return func(s *Second) []string {
-			return prismCommand(s.Program, b.Binary, b.Node, s.Kubelet.Socket, "--device-metadata="+flag)
+func (b *bencher) metadata(ctx context.Context) error {
+	commands := [2]command{b.prism("--device-metadata=true"), b.prism("--device-metadata=false")}
+	return b.contend(ctx, [2]string{"with.bench", "without.bench"}, commands, func(both [2]*contender) error {
+		err := inRows(ctx, both)
+		b.report.Add("with files of device metadata, a sample of each in turn", "without",
+			both[0].inRow.rows("prepare, one claim right after the other", "unprepare, one claim right after the other", both[1].inRow)...)
+		return err
+	})
+}
+
+// contend runs two drivers while they are measured. A first round warms them up.
+func (b *bencher) contend(ctx context.Context, drivers [2]string, commands [2]command, measure func([2]*contender) error) error {
+	return b.with(ctx, drivers[0], false, commands[0], func(first *Second, _ time.Duration) error {
+		return b.with(ctx, drivers[1], false, commands[1], func(second *Second, _ time.Duration) error {
+			both := [2]*contender{{Second: first}, {Second: second}}
+			err := inTurn(both, 0, func(c *contender) (err error) {
+				if c.devices, err = Published(ctx, b.client, c.Driver, b.Node, Wanted{Least: len(b.devices)}); err == nil {
+					_, err = c.round(ctx, rowClaims, 1)
+				}
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			return measure(both)
+		})
+	})
+}
+
+// inTurn does something with both drivers. Each is the first in every other round.
+func inTurn(both [2]*contender, round int, do func(*contender) error) error {
+	for at := range both {
+		if err := do(both[(at+round)%2]); err != nil {
+			return err
 		}
 	}
-	both, closeAll, err := b.contenders(ctx, [2]string{"with.bench", "without.bench"}, [2]command{with("true"), with("false")})
-	defer func() { err = errors.Join(err, closeAll(context.WithoutCancel(ctx))) }()
-	if err != nil {
-		return err
+	return nil
+}
+
+// withGap measures one claim at a time with a gap before each call; the other driver's call is in the middle of the gap.
+func withGap(ctx context.Context, both [2]*contender) error {
+	claims := map[*contender][]Claim{}
+	err := inTurn(both, 0, func(c *contender) (err error) { claims[c], err = c.Claims.Make(ctx, gapRounds, c.devices); return err })
+	for i := 0; i < 2*gapRounds && err == nil; i++ {
+		round, unprepare := i/2, i%2 == 1
+		err = inTurn(both, round, func(c *contender) error {
+			call, into := Between(c.Plugin.Prepare), &c.gap.Prepare
+			if unprepare {
+				call, into = c.Plugin.Unprepare, &c.gap.Unprepare
+			}
+			pause(ctx, gap/2)
+			took, err := timed(func() error { return call(ctx, claims[c][round]) })
+			*into = append(*into, took)
+			return err
+		})
 	}
-	err = inRows(ctx, both)
-	b.report.Add("with files of device metadata, a sample of each in turn", "without",
-		both[0].inRow.rows("prepare, one claim right after the other", "unprepare, one claim right after the other", both[1].inRow)...)
 	return err
 }
 
-// memories are what the two processes have in memory when they are idle.
-func (b *bencher) memories(ctx context.Context, both [2]*contender) (m [2]Memory, err error) {
-	pause(ctx, quiet)
-	for i, c := range both {
-		if m[i], err = MemoryOf(c.Plugin.PID); err != nil {
-			return m, err
-		}
-	}
-	return m, nil
-}
-
-// withGap measures one claim at a time with a gap before each call; the other driver's call is in the middle of the gap. Each is the
-// first as often as the other.
-func withGap(ctx context.Context, both [2]*contender) error {
-	var claims [2][]Claim
-	for i, c := range both {
-		made, err := c.Claims.Make(ctx, gapRounds, c.devices)
-		if err != nil {
-			return err
-		}
-		claims[i] = made
-	}
-	for round := range gapRounds {
-		for half := range 2 {
-			for at := range both {
-				i := (at + round) % 2 // the API server has just answered the other driver for one of them
-				c := both[i]
-				call, into := Between(c.Plugin.Prepare), &c.gap.Prepare
-				if half == 1 {
-					call, into = c.Plugin.Unprepare, &c.gap.Unprepare
-				}
-				pause(ctx, gap/2)
-				took, err := timed(func() error { return call(ctx, claims[i][round]) })
-				if err != nil {
-					return err
-				}
-				*into = append(*into, took)
-			}
-		}
-	}
-	return nil
-}
-
 // inRows measures one claim right after the other; what is done after the answers of earlier claims competes.
-func inRows(ctx context.Context, both [2]*contender) error {
-	for round := range rowRounds {
-		for at := range both {
-			if err := both[(at+round)%2].row(ctx); err != nil {
-				return err
-			}
-		}
+func inRows(ctx context.Context, both [2]*contender) (err error) {
+	for round := 0; round < rowRounds && err == nil; round++ {
+		err = inTurn(both, round, func(c *contender) error {
+			took, err := c.round(ctx, rowClaims, 1)
+			c.inRow.add(took)
+			return err
+		})
 	}
-	return nil
-}
-
-// row prepares as many claims as there are devices, one after the other, unprepares them likewise, and so on.
-func (c *contender) row(ctx context.Context) error {
-	claims, err := c.Claims.Make(ctx, rowClaims, c.devices)
-	if err != nil {
-		return err
-	}
-	pause(ctx, afterwards)
-	one, err := OneByOne(ctx, c.Plugin, claims, len(c.devices), 0, nil)
-	c.inRow.add(one)
-	pause(ctx, afterwards)
 	return err
 }
 
 // allAtOnce measures a call for each device at once.
-func allAtOnce(ctx context.Context, both [2]*contender) error {
-	for round := range atOnceRounds {
-		for at := range both {
-			c := both[(at+round)%2]
-			claims, err := c.Claims.Make(ctx, len(c.devices), c.devices)
-			if err != nil {
-				return err
-			}
-			pause(ctx, afterwards)
-			r, err := AllAtOnce(ctx, c.Plugin, claims, len(c.devices), 0, nil)
-			if err != nil {
-				return err
-			}
-			c.atOnce.add(r.Last)
-		}
+func allAtOnce(ctx context.Context, both [2]*contender) (err error) {
+	for round := 0; round < atOnceRounds && err == nil; round++ {
+		err = inTurn(both, round, func(c *contender) error {
+			took, err := c.round(ctx, len(c.devices), len(c.devices))
+			c.atOnce.add(took)
+			return err
+		})
 	}
-	return nil
+	return err
 }
 
-// compare reports ours beside theirs.
-func (b *bencher) compare(both [2]*contender, idle, used [2]Memory) {
-	ours, theirs := both[0], both[1]
-	rows := ours.gap.rows("prepare, 600 ms after the last call", "unprepare, 600 ms after the last call", theirs.gap)
-	rows = append(rows, ours.inRow.rows("prepare, one claim right after the other", "unprepare, one claim right after the other", theirs.inRow)...)
-	rows = append(rows, ours.atOnce.rows("prepare 8 at once, until the last answer", "unprepare 8 at once, until the last answer", theirs.atOnce)...)
+// round prepares as many claims as there are devices, one after the other or all at once, unprepares them likewise, and so on.
+func (c *contender) round(ctx context.Context, n, atOnce int) (l Latency, err error) {
+	claims, err := c.Claims.Make(ctx, n, c.devices)
+	if err != nil {
+		return l, err
+	}
+	pause(ctx, afterwards)
+	defer pause(ctx, afterwards)
+	if atOnce == 1 {
+		return OneByOne(ctx, c.Plugin, claims, len(c.devices), 0, nil)
+	}
+	r, err := AllAtOnce(ctx, c.Plugin, claims, atOnce, 0, nil)
+	return r.Last, err
+}
+
+// rows compare a driver with another one.
+func (c *contender) rows(other *contender) []Row {
+	rows := c.gap.rows("prepare, 600 ms after the last call", "unprepare, 600 ms after the last call", other.gap)
+	rows = append(rows, c.inRow.rows("prepare, one claim right after the other", "unprepare, one claim right after the other", other.inRow)...)
+	rows = append(rows, c.atOnce.rows("prepare 8 at once, until the last answer", "unprepare 8 at once, until the last answer", other.atOnce)...)
 	rows = append(rows,
-		Row{Name: "resident memory, idle", Count: int(idle[0].Resident), BaseCount: int(idle[1].Resident), Bytes: true},
-		Row{Name: "resident memory, after all this", Count: int(used[0].Resident), BaseCount: int(used[1].Resident), Bytes: true})
+		Row{Name: "resident memory, idle", Count: int(c.idle.Resident), BaseCount: int(other.idle.Resident), Bytes: true},
+		Row{Name: "resident memory, after all this", Count: int(c.used.Resident), BaseCount: int(other.used.Resident), Bytes: true})
 	for i := range rows {
 		rows[i].Budget = Ratio(1)
 	}
-	b.report.Add("beside dra-example-driver, a sample of each in turn", "dra-example-driver", rows...)
+	return rows
 }

@@ -31,10 +31,6 @@ type Options struct {
 	Load string
 	// Parts are the names of the parts to run; empty: all.
 	Parts []string
-	// Reader is the command that calls ReadClaims with the address that is put after it.
-	Reader []string
-	// Caller is the command that calls CallAlone with the numbers that are put after it.
-	Caller []string
 	// Progress gets a line for every part that was measured.
 	Progress io.Writer
 }
@@ -44,8 +40,6 @@ const (
 	singleClaims   = warmUp + 120
 	warmUpRounds   = 3
 	parallelRounds = warmUpRounds + 30
-	crowdRounds    = 3
-	crowdedClaims  = 16 // a round
 	tracedClaims   = 30
 	nvmlClaims     = 16
 	gatedClaims    = 8
@@ -127,14 +121,11 @@ func (b *bencher) all(ctx context.Context) error {
 		{"single", "one claim at a time", b.single},
 		{"parallel", "eight claims at once", b.parallel},
 		{"burst", fmt.Sprintf("%d claims at once", BurstClaims), b.burst},
-		{"crowd", fmt.Sprintf("one claim without and beside %d others", Crowd), b.crowded},
 		{"used", "the plugin after that", b.used},
 		{"syscalls", "system calls", b.syscalls},
 		{"nvml", "NVML calls", b.nvml},
-		{"lock", "a lock that is passed to and fro", b.handOff},
 		{"wipe", "wiped ResourceSlices", b.wiped},
 		{"second", "API calls and restarts of a second plugin", b.second},
-		{"claims", fmt.Sprintf("a list of %d large claims", worstClaims), b.list},
 		{"profile", "profiled claims", b.profile},
 		{"mps", "MPS shares", b.mps},
 		{"mig", "MIG devices", b.mig},
@@ -288,21 +279,14 @@ func (b *bencher) gated(ctx context.Context, s *Second, gpus []Device) error {
 	return nil
 }
 
-// restarted kills the second plugin and starts it again beside a claim for each GPU, and beside a crowd. Beside that, a claim must
-// not cost more requests to the API server than alone.
+// restarted kills the second plugin and starts it again while many claims are prepared. Beside those, a claim must not cost more
+// requests to the API server than alone.
 func (b *bencher) restarted(ctx context.Context, s *Second, gpus []Device) error {
-	few, err := s.Claims.Make(ctx, len(gpus), gpus)
+	many, err := s.Claims.Make(ctx, BurstClaims, admins(gpus))
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(s.Plugin.Prepare(ctx, few...), s.Claims.Reported(ctx, few...), b.restart(ctx, s, len(few))); err != nil {
-		return err
-	}
-	if err := s.Plugin.Unprepare(ctx, few...); err != nil {
-		return err
-	}
-	many, err := crowd(ctx, s.Plugin, s.Claims, gpus)
-	if err != nil {
+	if err := errors.Join(s.Plugin.Prepare(ctx, many...), s.Claims.Reported(ctx, many...)); err != nil {
 		return err
 	}
 	one, err := s.Claims.Make(ctx, besideClaims, gpus)
@@ -314,11 +298,7 @@ func (b *bencher) restarted(ctx context.Context, s *Second, gpus []Device) error
 		return err
 	}
 	b.costs = b.costs.most(counted)
-	return b.restart(ctx, s, len(many))
-}
-
-func (b *bencher) restart(ctx context.Context, s *Second, claims int) error {
-	r, err := s.Restarts(ctx, claims)
-	b.report.Add(fmt.Sprintf("the plugin is killed and starts again, %d claims prepared", claims), "", r.rows()...)
+	r, err := s.Restarts(ctx, len(many))
+	b.report.Add(fmt.Sprintf("the plugin is killed and starts again, %d claims prepared", len(many)), "", r.rows()...)
 	return err
 }

@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"net"
-	"net/http"
+	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"os"
@@ -32,7 +31,7 @@ type Second struct {
 	Claims  *Claims
 
 	client kubernetes.Interface
-	proxy  *http.Server
+	proxy  *httptest.Server
 }
 
 // newSecond prepares a driver's directories, claims and rights; nothing runs yet. Close it also where there is an error.
@@ -54,11 +53,10 @@ func (b *bencher) newSecond(ctx context.Context, driver string, gated bool) (s *
 	}
 	api := b.API
 	if gated {
-		address, err := s.serve(ctx, b.API)
-		if err != nil {
+		if err := s.serve(b.API); err != nil {
 			return s, fmt.Errorf("standing between %s and the API server: %w", driver, err)
 		}
-		api = &rest.Config{Host: address}
+		api = &rest.Config{Host: s.proxy.URL}
 	}
 	return s, writeKubeconfig(s.kubeconfig(), api)
 }
@@ -76,22 +74,38 @@ func (s *Second) Close(ctx context.Context) error {
 		failed = append(failed, s.Kubelet.Close())
 	}
 	if s.proxy != nil {
-		failed = append(failed, s.proxy.Close())
+		s.proxy.CloseClientConnections()
+		s.proxy.Close()
 	}
 	return errors.Join(append(failed, os.RemoveAll(s.Dir), os.RemoveAll(s.CDI))...)
 }
 
-// another starts one more plugin with a name and flags of its own behind a Gate, says how long that took, and ends it.
-func (b *bencher) another(ctx context.Context, driver string, use func(s *Second, took time.Duration) error, flags ...string) error {
-	s, err := b.newSecond(ctx, driver, true)
-	if err == nil {
-		var took time.Duration
-		s.Command = prismCommand(s.Program, b.Binary, b.Node, s.Kubelet.Socket, flags...)
-		if took, err = s.Start(ctx); err == nil {
-			err = use(s, took)
-		}
+// command is the command line of a driver that has these directories.
+type command func(s *Second) []string
+
+// prism is the plugin with further flags.
+func (b *bencher) prism(flags ...string) command {
+	return func(s *Second) []string { return prismCommand(s.Program, b.Binary, b.Node, s.Kubelet.Socket, flags...) }
+}
+
+// with starts a driver under a name of its own, says how long that took, and ends it after its use.
+func (b *bencher) with(ctx context.Context, driver string, gated bool, program command, use func(s *Second, took time.Duration) error) (err error) {
+	s, err := b.newSecond(ctx, driver, gated)
+	defer func() { err = errors.Join(err, s.Close(context.WithoutCancel(ctx))) }()
+	if err != nil {
+		return err
 	}
-	return errors.Join(err, s.Close(context.WithoutCancel(ctx)))
+	s.Command = program(s)
+	took, err := s.Start(ctx)
+	if err != nil {
+		return err
+	}
+	return use(s, took)
+}
+
+// another is with for one more plugin behind a Gate.
+func (b *bencher) another(ctx context.Context, driver string, use func(s *Second, took time.Duration) error, flags ...string) error {
+	return b.with(ctx, driver, true, b.prism(flags...), use)
 }
 
 // writeKubeconfig gives a program the rights of a client.
@@ -111,32 +125,24 @@ func writeKubeconfig(path string, api *rest.Config) error {
 	return nil
 }
 
-// serve passes what comes on to the API server through the gate, and returns its own address.
-func (s *Second) serve(ctx context.Context, api *rest.Config) (string, error) {
+// serve passes what comes on to the API server through the gate.
+func (s *Second) serve(api *rest.Config) error {
 	transport, err := rest.TransportFor(api)
 	if err != nil {
-		return "", err
+		return err
 	}
 	target, err := url.Parse(api.Host)
 	if err != nil {
-		return "", err
+		return err
 	}
 	s.Gate = NewGate(transport)
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	s.proxy = &http.Server{
-		Handler: &httputil.ReverseProxy{
-			Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
-			Transport:     s.Gate,
-			FlushInterval: -1, // watches
-			ErrorLog:      log.New(io.Discard, "", 0),
-		},
-		ReadHeaderTimeout: 10 * time.Second,
-	}
-	go func() { _ = s.proxy.Serve(l) }()
-	return "http://" + l.Addr().String(), nil
+	s.proxy = httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport:     s.Gate,
+		FlushInterval: -1, // watches
+		ErrorLog:      log.New(io.Discard, "", 0),
+	})
+	return nil
 }
 
 // held is how long is waited for requests that should not come.

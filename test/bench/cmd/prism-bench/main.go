@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
@@ -35,17 +34,12 @@ func main() {
 	pflag.StringVar(&o.BeforeName, "before-name", "build before", "name of that build in the tables")
 	pflag.StringVar(&o.Load, "gpu-load", "", "simgpu's program that works on a GPU")
 	pflag.StringSliceVar(&o.Parts, "parts", nil, "parts to run, by name; empty: all")
-	reader := pflag.String("claim-reader", "", "be the other process of a measurement of memory, with the API server at this address")
-	caller := pflag.Bool("nvml-caller", false, "be the other process of a measurement of prism-exporter: GPUs, and the calls of each in a second")
-	for _, other := range []string{"claim-reader", "nvml-caller"} {
-		_ = pflag.CommandLine.MarkHidden(other) // they were defined in the lines before
-	}
 	pflag.Parse()
 
-	os.Exit(run(o, *kubeconfig, *server, *reader, *caller))
+	os.Exit(run(o, *kubeconfig, *server))
 }
 
-func run(o bench.Options, kubeconfig, server, reader string, caller bool) int {
+func run(o bench.Options, kubeconfig, server string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -54,23 +48,7 @@ func run(o bench.Options, kubeconfig, server, reader string, caller bool) int {
 		fmt.Fprintf(os.Stderr, "prism-bench: %v\n", err)
 		return code
 	}
-	if reader != "" {
-		if err := bench.ReadClaims(ctx, reader, os.Stdout); err != nil {
-			return fail(2, err)
-		}
-		return 0
-	}
-	if caller {
-		if err := callAlone(ctx, o.SimgpuRoot, pflag.Args()); err != nil {
-			return fail(2, err)
-		}
-		return 0
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return fail(2, err)
-	}
-	o.Reader, o.Caller = []string{self, "--claim-reader"}, []string{self, "--simgpu-root=" + o.SimgpuRoot, "--nvml-caller"}
+	var err error
 	if o.API, err = clientcmd.BuildConfigFromFlags(server, kubeconfig); err != nil {
 		return fail(2, fmt.Errorf("reading the kubeconfig %s: %w", kubeconfig, err))
 	}
@@ -85,12 +63,4 @@ func run(o bench.Options, kubeconfig, server, reader string, caller bool) int {
 		return fail(1, err)
 	}
 	return 0
-}
-
-func callAlone(ctx context.Context, simgpuRoot string, args []string) error {
-	var gpus, calls int
-	if _, err := fmt.Sscan(strings.Join(args, " "), &gpus, &calls); err != nil {
-		return fmt.Errorf("reading how many GPUs and calls there are: %w", err)
-	}
-	return bench.CallAlone(ctx, simgpuRoot, gpus, calls, os.Stdout)
 }
