@@ -18,7 +18,7 @@ SHARED := -trimpath -gcflags=all=-dwarf=false
 GOFLAGS := $(strip $(filter-out $(SHARED),$(shell go env GOFLAGS 2>/dev/null)) $(SHARED))
 export GOFLAGS
 
-.PHONY: help demo demo-profile preview ci test stress unit k8s138 lifecycle lifecycle-soak fuzz e2e check fmt generate image prove-image cluster-up cluster-down bench bench-scale test-gpu tools clean
+.PHONY: help demo demo-profile ci test stress unit k8s138 lifecycle lifecycle-soak fuzz e2e check fmt generate image prove-image cluster-up cluster-down bench bench-scale test-gpu tools clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,9 +28,6 @@ demo: ## Boot a cluster, install the chart and show a pod with a GPU
 
 demo-profile: ## Show a pod that runs under Nsight Systems, with the profiler of Debian's packages
 	@demo/profile.sh
-
-preview: ## Draw what PROMETHEUS (a URL; empty: one with example pages) answers to the dashboards: dist/preview.html
-	@go run ./hack/preview --prometheus "$(PROMETHEUS)"
 
 ci test stress e2e: NAME := $(if $(filter file,$(origin NAME)),e2e,$(NAME))
 ci: ## What CI runs: check and test, and a report

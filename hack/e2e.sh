@@ -73,7 +73,6 @@ flock --nonblock 9 || { echo "e2e: waiting for another run with clusters $NAME-*
 begin=$SECONDS
 build 9>&-
 compile helm deployments/helm 9>&-
-compile preview hack/preview 9>&-
 built=$((SECONDS - begin))
 for left in layouts node nodes mps profile; do
 	bin/localcluster --name "$NAME-$left" down >/dev/null 9>&-
@@ -111,8 +110,8 @@ tested() {
 	E2E_RAN='' hack/e2e-run.sh e2e-rules "$1" "$2" -test.run "$3" | tee "$logs/tested"
 	grep -q '^--- PASS' "$logs/tested"
 }
-# rules tests the chart's rules and the queries of the documentation with promtool, and the queries of the dashboards on example pages. Tests that
-# read metrics wait for the Prometheus that it builds.
+# rules tests the chart's rules, and the queries of the documentation and of the dashboards, with promtool. Tests that read metrics wait for the
+# Prometheus that it builds.
 rules() {
 	local group
 	for group in "$@"; do
@@ -122,7 +121,7 @@ rules() {
 	tested deployments/helm bin/helm.test '^TestChartRules_Promtool_ChecksAndTests$'
 	tested deployments/helm bin/helm.test '^TestDocs_Queries_EvaluatedAsWritten$'
 	tested deployments/helm bin/helm.test '^TestChartQueries_EventsCounted_PromtoolCountsTheSame$'
-	tested hack/preview bin/preview.test '^TestQueries_'
+	tested deployments/helm bin/helm.test '^TestChartQueries_ExampleNodes_Answered$'
 }
 group() {
 	(settings "$1" && export NAME="$NAME-$1" GROUP=$1 RUN=${plan[$1]} && exec hack/e2e-group.sh) >"$logs/$1" 2>&1 9>&- &

@@ -1,7 +1,6 @@
 package helm
 
 import (
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,16 +25,7 @@ func counted(t *testing.T) map[string]string {
 		}
 	}
 	for _, name := range []string{"cluster", "gpu"} {
-		text, err := os.ReadFile(filepath.Join("prism/files", "dashboard-"+name+".json"))
-		require.NoError(t, err)
-		var shown struct {
-			Panels []struct {
-				Title   string
-				Targets []struct{ RefID, Expr string }
-			}
-		}
-		require.NoError(t, json.Unmarshal(text, &shown))
-		for _, panel := range shown.Panels {
+		for _, panel := range panels(t, name) {
 			for _, target := range panel.Targets {
 				if strings.Contains(target.Expr, "increase(") {
 					found[name+"/"+panel.Title+"/"+target.RefID] = target.Expr

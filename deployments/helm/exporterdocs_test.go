@@ -135,16 +135,7 @@ var (
 
 // TestDocs_Queries_EvaluatedAsWritten: promtool evaluates each query of the docs on series of prism-exporter and of dcgm-exporter beside it.
 func TestDocs_Queries_EvaluatedAsWritten(t *testing.T) {
-	type query struct {
-		Expr    string   `json:"expr"`
-		At      string   `json:"eval_time"`   //nolint:tagliatelle // Prometheus's
-		Samples []sample `json:"exp_samples"` //nolint:tagliatelle // Prometheus's
-	}
-	type input struct {
-		Series string `json:"series"`
-		Values string `json:"values"`
-	}
-	var queries []query
+	var queries []evaluation
 	for _, pattern := range []string{"*.md", "reference/*.md"} {
 		files, err := filepath.Glob(filepath.Join(docs, pattern))
 		require.NoError(t, err)
@@ -154,7 +145,7 @@ func TestDocs_Queries_EvaluatedAsWritten(t *testing.T) {
 			found := blocks(t, file, "promql")
 			require.Len(t, found, len(docQueries[file]), "%s: queries without a test here", file)
 			for i := range found {
-				queries = append(queries, query{found[i], "1m", docQueries[file][i]})
+				queries = append(queries, evaluation{found[i], "1m", docQueries[file][i]})
 			}
 		}
 	}

@@ -30,5 +30,5 @@ func TestPromtool_TestsThatUseIt_RunByE2E(t *testing.T) {
 			}
 		}
 	}
-	assert.Equal(t, 3, found)
+	assert.Equal(t, 4, found)
 }

@@ -1,12 +1,15 @@
-package main
+package helm
 
 import (
 	"fmt"
 	"math"
-	"net/http"
+	"regexp"
 	"slices"
 	"strings"
+	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/metrics"
@@ -30,10 +33,9 @@ var boards = []board{
 
 const gib = 1 << 30
 
-// values are those that the exporter has of a GPU, or of a MIG device, by default. They rise and fall with the time.
+// values are those that the exporter has of a GPU, or of a MIG device, by default.
 func (b *board) values(now time.Time, mig, partitioned bool) metrics.Values {
 	var v metrics.Values
-	wave := 0.5 + 0.4*math.Sin(2*math.Pi*float64(now.UnixMilli())/20_000)
 	for f := range metrics.FieldCount {
 		row := &metrics.Table[f]
 		if !slices.Contains(row.Sets, metrics.SetBasic) || !b.can(row, mig, partitioned) {
@@ -46,9 +48,9 @@ func (b *board) values(now time.Time, mig, partitioned bool) metrics.Values {
 		case f == metrics.FieldMemoryTotal:
 			v.Set(f, 16*gib)
 		case f == metrics.FieldMemoryUsed:
-			v.Set(f, math.Round(8*wave)*gib)
+			v.Set(f, 8*gib)
 		default:
-			v.Set(f, scale*wave)
+			v.Set(f, scale/2)
 		}
 	}
 	return v
@@ -106,7 +108,7 @@ func (b *board) sample(now time.Time) *metrics.Joined {
 			allocations.List = append(allocations.List, b.allocation(g, gpu.TypeTimeSlice, pod, "", pod))
 		}
 	}
-	return metrics.Join(snapshot, allocations, metrics.Exporter{Version: "preview", Node: b.node})
+	return metrics.Join(snapshot, allocations, metrics.Exporter{Version: "example", Node: b.node})
 }
 
 func (b *board) allocation(g *metrics.GPU, kind gpu.DeviceType, pod string, mig gpu.UUID, share string) metrics.Allocation {
@@ -117,26 +119,39 @@ func (b *board) allocation(g *metrics.GPU, kind gpu.DeviceType, pod string, mig 
 	}
 }
 
-// ServeHTTP serves the pages of the boards: /<node>/metrics and /<node>/metrics/dcgm.
-func (example) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	for i := range boards {
-		joined := boards[i].sample(time.Now())
-		switch r.URL.Path {
-		case "/" + boards[i].node + "/metrics":
-			open := strings.Contains(r.Header.Get("Accept"), "application/openmetrics-text")
-			w.Header().Set("Content-Type", map[bool]string{
-				true: "application/openmetrics-text; version=1.0.0; charset=utf-8", false: "text/plain; version=0.0.4; charset=utf-8",
-			}[open])
-			_ = joined.Native(w, open)
-			return
-		case "/" + boards[i].node + "/metrics/dcgm":
-			w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-			_ = joined.DCGM(w, nil)
-			return
-		}
-	}
-	http.NotFound(w, r)
+// input is a series with its values in the notation of promtool.
+type input struct {
+	Series string `json:"series"`
+	Values string `json:"values"`
 }
 
-// example serves what exporters of example nodes would.
-type example struct{}
+// exposed is a line of a page: metric, labels, value.
+var exposed = regexp.MustCompile(`(?m)^(\w+)(?:\{(.*)})? (\S+)$`)
+
+// scraped are the series that a Prometheus has after it scraped both pages of the board twice, with the labels that the chart's monitors set.
+func (b *board) scraped(t *testing.T) (inputs []input) {
+	t.Helper()
+	at := map[string]int{}
+	for _, now := range []time.Time{time.Unix(100, 0), time.Unix(160, 0)} {
+		joined := b.sample(now)
+		var pages strings.Builder
+		require.NoError(t, joined.Native(&pages, false))
+		require.NoError(t, joined.DCGM(&pages, nil))
+		for _, line := range exposed.FindAllStringSubmatch(pages.String(), -1) {
+			labels := line[2]
+			for _, name := range []string{"node", "instance"} {
+				if !strings.Contains(","+labels, ","+name+`="`) { // the exporter's own labels are honored
+					labels = strings.TrimPrefix(labels+fmt.Sprintf(",%s=%q", name, b.node), ",")
+				}
+			}
+			series := line[1] + "{" + labels + "}"
+			if i, known := at[series]; known {
+				inputs[i].Values += " " + line[3]
+				continue
+			}
+			at[series] = len(inputs)
+			inputs = append(inputs, input{series, line[3]})
+		}
+	}
+	return inputs
+}
