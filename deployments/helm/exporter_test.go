@@ -94,7 +94,7 @@ func TestChartExporter_Environment_EveryVariableRead(t *testing.T) {
 			Sets: config.Names{"Basic", "ECC"},
 		},
 		Pages: config.ExporterPages{PodUID: true, PodLabelKeys: config.Names{"app.kubernetes.io/name", "team"}, Counters: "/etc/prism/counters"}, OTLPEndpoint: "http://collector:4318/v1/metrics",
-		Serving:       config.Serving{HTTPEndpoint: ":9500", Pprof: true, LogVerbosity: 6, LogFormat: "json"},
+		Serving:       config.Serving{HTTPEndpoint: ":9500", Pprof: true, Logging: config.Logging{LogVerbosity: 6, LogFormat: "json"}},
 		WebConfigFile: "/etc/prism/web/web.yaml", ProbeEndpoint: ":9501",
 	}, load("prism-everything-exporter", "--values", everything))
 }

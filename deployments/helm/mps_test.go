@@ -138,6 +138,6 @@ func TestChartMPS_Command_EveryFlagRead(t *testing.T) {
 	assert.Equal(t, defaults, load("prism-mps", "--set", "mps.enabled=true"))
 	assert.Equal(t, &config.MPSD{
 		DriverName: "gpu.example.com", HostRoot: "/host", DriverRoot: "/run/nvidia/driver", SearchDirs: config.Names{"/opt/nvidia/lib", "/opt/nvidia/bin"}, RunDir: "/run/gpu.example.com", Hardening: "Full",
-		LogVerbosity: 6, LogFormat: "json",
+		Logging: config.Logging{LogVerbosity: 6, LogFormat: "json"},
 	}, load("prism-everything-mps", "--values", "testdata/values/everything.yaml"))
 }

@@ -151,7 +151,7 @@ func TestChartPlugin_Environment_EveryVariableRead(t *testing.T) {
 			Root: "/run/nvidia/driver", SearchDirs: config.Names{"/opt/nvidia/lib", "/opt/nvidia/bin"}, CDIHook: "/usr/local/nvidia/toolkit/nvidia-cdi-hook", FailOnInitError: &yes, CUDACompat: true,
 		},
 		NodeConfig: config.NodeConfig{Map: namespace + "/nodes", Name: "h100", Label: "example.com/gpus", Fallbacks: config.Names{"empty", "single"}},
-		Serving:    config.Serving{HTTPEndpoint: ":8080", Pprof: true, LogVerbosity: 6, LogFormat: "json"},
+		Serving:    config.Serving{HTTPEndpoint: ":8080", Pprof: true, Logging: config.Logging{LogVerbosity: 6, LogFormat: "json"}},
 	}, all)
 }
 

@@ -1,8 +1,6 @@
 package config
 
 import (
-	"errors"
-	"fmt"
 	"net"
 	"slices"
 	"strconv"
@@ -45,10 +43,8 @@ type Controller struct {
 	Reports Reports `json:"reports"`
 	// KubeAPI limits requests to the API server, per second and in a burst. The API of reports has as many of its own.
 	KubeAPI Rate `json:"kubeAPI"`
-	// LogVerbosity: 0 errors and warnings for operators, 2 decisions, 4 details, 6 traces.
-	LogVerbosity int `json:"logVerbosity"`
-	// LogFormat is "text" or "json".
-	LogFormat string `json:"logFormat"`
+	// Logging is what it logs.
+	Logging
 }
 
 // Reports is where the nodes' reports of profiled processes are.
@@ -67,24 +63,14 @@ var gpuExtendedResources = []string{"Auto", "Always", "Never"}
 // all validation errors.
 func LoadController(args []string, getenv func(string) string) (*Controller, error) {
 	c := controllerDefaults()
-	f := c.flags()
-	if err := fromEnv(f, getenv); err != nil {
-		return nil, err
-	}
-	if err := f.Parse(args); err != nil {
-		return nil, err
-	}
-	if len(f.Args()) > 0 {
-		return nil, fmt.Errorf("unexpected argument %q: there are only flags", f.Arg(0))
-	}
-	return c, c.validate()
+	return load(c, c.flags(), args, getenv)
 }
 
 // controllerDefaults are the values of a process without flags.
 func controllerDefaults() *Controller {
 	return &Controller{
 		DriverName: "gpu.prism.dev", DeviceClasses: true, GPUExtendedResource: "Auto", Lease: "prism-controller", MetricsEndpoint: ":8080", ProbeEndpoint: ":8081",
-		AdmissionEndpoint: ":9443", AdmissionWebhook: true, Reports: Reports{PluginPort: 8444}, KubeAPI: Rate{QPS: 50, Burst: 100}, LogVerbosity: 2, LogFormat: "text",
+		AdmissionEndpoint: ":9443", AdmissionWebhook: true, Reports: Reports{PluginPort: 8444}, KubeAPI: Rate{QPS: 50, Burst: 100}, Logging: defaultLogging,
 	}
 }
 
@@ -113,8 +99,7 @@ func (c *Controller) flags() *pflag.FlagSet {
 	f.IntVar(&c.Reports.PluginPort, "plugin-port", c.Reports.PluginPort, "port at which plugins answer with their reports")
 	f.Float64Var(&c.KubeAPI.QPS, "kube-api-qps", c.KubeAPI.QPS, "requests per second to the API server; -1: no limit")
 	f.IntVar(&c.KubeAPI.Burst, "kube-api-burst", c.KubeAPI.Burst, "burst of requests to the API server")
-	f.IntVarP(&c.LogVerbosity, "log-verbosity", "v", c.LogVerbosity, "0 errors and warnings for operators, 2 decisions, 4 details, 6 traces")
-	f.StringVar(&c.LogFormat, "log-format", c.LogFormat, "text or json")
+	c.Logging.flags(f)
 	return f
 }
 
@@ -128,15 +113,11 @@ func (c *Controller) Admission() (host string, port int, err error) {
 	return host, int(number), err
 }
 
+func (*Controller) derive() {}
+
 // validate reports every invalid value, with the flag that sets it.
-func (c *Controller) validate() error {
-	var problems []error
-	bad := func(flag, format string, args ...any) {
-		problems = append(problems, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
-	}
-	if problem := validation.IsDNS1123Subdomain(c.DriverName); len(problem) > 0 || len(c.DriverName) > 63 {
-		bad("driver-name", "must be a DNS subdomain of at most 63 characters, got %q", c.DriverName)
-	}
+func (c *Controller) validate(bad invalid) {
+	validateDriverName(c.DriverName, bad)
 	if !slices.Contains(gpuExtendedResources, c.GPUExtendedResource) {
 		bad("gpu-extended-resource", "unsupported value %q; supported values: %s", c.GPUExtendedResource, strings.Join(gpuExtendedResources, ", "))
 	}
@@ -160,17 +141,10 @@ func (c *Controller) validate() error {
 		bad("admission-endpoint", "must be <address>:<port>, got %q", c.AdmissionEndpoint)
 	}
 	c.Reports.validate(c.AdmissionCertificate, bad)
-	if c.LogVerbosity < 0 || c.LogVerbosity > 10 {
-		bad("log-verbosity", "must be between 0 and 10, got %d", c.LogVerbosity)
-	}
-	if !slices.Contains([]string{"text", "json"}, c.LogFormat) {
-		bad("log-format", "unsupported value %q; supported values: text, json", c.LogFormat)
-	}
-	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-	return errors.Join(problems...)
+	c.Logging.validate(bad)
 }
 
-func (r Reports) validate(serving string, bad func(flag, format string, args ...any)) {
+func (r Reports) validate(serving string, bad invalid) {
 	if r.Certificate == "" {
 		return
 	}

@@ -14,7 +14,7 @@ func TestLoadController_FlagAndVariable_FlagWins(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, &Controller{
 		DriverName: "gpu.prism.dev", ConfigMap: "prism-system/nodes", GPUExtendedResource: "Auto", Namespace: "prism-system", Lease: "mine", MetricsEndpoint: ":8080",
-		ProbeEndpoint: ":8081", AdmissionEndpoint: ":9443", LogVerbosity: 4, LogFormat: "text", DeviceClasses: true, AdmissionWebhook: true,
+		ProbeEndpoint: ":8081", AdmissionEndpoint: ":9443", Logging: Logging{LogVerbosity: 4, LogFormat: "text"}, DeviceClasses: true, AdmissionWebhook: true,
 		Reports: Reports{PluginPort: 8444}, KubeAPI: Rate{QPS: 50, Burst: 100},
 	}, c)
 }

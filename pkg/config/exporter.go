@@ -1,8 +1,6 @@
 package config
 
 import (
-	"errors"
-	"fmt"
 	"net"
 	"net/url"
 	"path/filepath"
@@ -98,33 +96,7 @@ func ExporterFlags() []Flag {
 // LoadExporter reads the configuration from the arguments after the program name, the environment and the file that --config
 // or PRISM_CONFIG names. The error joins all validation errors.
 func LoadExporter(args []string, getenv func(string) string) (*Exporter, error) {
-	e := exporterDefaults()
-	file, err := configFile(args, getenv)
-	if err != nil {
-		return nil, err
-	}
-	if file != "" {
-		if err := read(file, e); err != nil {
-			return nil, err
-		}
-	}
-	f := e.flags()
-	addConfigFlag(f, file)
-	if err := fromEnv(f, getenv); err != nil {
-		return nil, err
-	}
-	if err := f.Parse(args); err != nil {
-		return nil, err
-	}
-	if len(f.Args()) > 0 {
-		return nil, fmt.Errorf("unexpected argument %q: there are only flags", f.Arg(0))
-	}
-	if e.RunDir == "" {
-		e.RunDir = filepath.Join("/run", e.DriverName)
-	}
-	clean(&e.HostRoot, &e.RunDir, &e.DriverRoot, &e.Sources.KubeletPlugins, &e.Sources.KubeletPodResources, &e.Sources.CRISocket, &e.Pages.Counters,
-		&e.WebConfigFile)
-	return e, e.validate()
+	return loadWithFile(exporterDefaults(), args, getenv)
 }
 
 // exporterDefaults are those of a pod of the chart.
@@ -137,7 +109,7 @@ func exporterDefaults() *Exporter {
 		Sampling: Sampling{
 			Interval: Duration{Duration: 10 * time.Second}, MinInterval: Duration{Duration: time.Second}, Sets: Names{"Basic"},
 		},
-		Serving: Serving{HTTPEndpoint: ":9400", LogVerbosity: 2, LogFormat: "text"}, ProbeEndpoint: ":9401",
+		Serving: Serving{HTTPEndpoint: ":9400", Logging: defaultLogging}, ProbeEndpoint: ":9401",
 	}
 }
 
@@ -165,8 +137,7 @@ func (e *Exporter) flags() *pflag.FlagSet {
 	f.StringVar(&e.WebConfigFile, "web-config-file", e.WebConfigFile, "file with TLS certificate and users of the HTTP endpoint, as of Prometheus's exporter toolkit")
 	f.StringVar(&e.ProbeEndpoint, "probe-endpoint", e.ProbeEndpoint, "address of /healthz and /readyz for the kubelet, without TLS and users; empty: --http-endpoint alone")
 	f.BoolVar(&e.Serving.Pprof, "pprof", e.Serving.Pprof, "serve /debug/pprof at the HTTP endpoint")
-	f.IntVarP(&e.Serving.LogVerbosity, "log-verbosity", "v", e.Serving.LogVerbosity, "0 errors and warnings for operators, 2 decisions, 4 details, 6 traces")
-	f.StringVar(&e.Serving.LogFormat, "log-format", e.Serving.LogFormat, "text or json")
+	e.Serving.Logging.flags(f)
 	return f
 }
 
@@ -176,30 +147,26 @@ func (e *Exporter) PluginDir() string { return filepath.Join(e.Sources.KubeletPl
 // ClaimsDir has a directory for each claim whose containers read their metrics.
 func (e *Exporter) ClaimsDir() string { return filepath.Join(e.RunDir, "metrics") }
 
+// derive sets what follows from other values.
+func (e *Exporter) derive() {
+	if e.RunDir == "" {
+		e.RunDir = filepath.Join("/run", e.DriverName)
+	}
+	clean(&e.HostRoot, &e.RunDir, &e.DriverRoot, &e.Sources.KubeletPlugins, &e.Sources.KubeletPodResources, &e.Sources.CRISocket, &e.Pages.Counters,
+		&e.WebConfigFile)
+}
+
 // validate reports every invalid value, with the flag that sets it.
-func (e *Exporter) validate() error {
-	var problems []error
-	bad := func(flag, format string, args ...any) {
-		problems = append(problems, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
-	}
-	if problem := validation.IsDNS1123Subdomain(e.DriverName); len(problem) > 0 || len(e.DriverName) > 63 {
-		bad("driver-name", "must be a DNS subdomain of at most 63 characters, got %q", e.DriverName)
-	}
+func (e *Exporter) validate(bad invalid) {
+	validateDriverName(e.DriverName, bad)
 	e.validatePaths(bad)
 	e.Sampling.validate(bad)
 	e.Pages.validate(bad)
 	e.validateEndpoints(bad)
-	if e.Serving.LogVerbosity < 0 || e.Serving.LogVerbosity > 10 {
-		bad("log-verbosity", "must be between 0 and 10, got %d", e.Serving.LogVerbosity)
-	}
-	if !slices.Contains([]string{"text", "json"}, e.Serving.LogFormat) {
-		bad("log-format", "unsupported value %q; supported values: text, json", e.Serving.LogFormat)
-	}
-	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-	return errors.Join(problems...)
+	e.Serving.Logging.validate(bad)
 }
 
-func (e *Exporter) validatePaths(bad func(flag, format string, args ...any)) {
+func (e *Exporter) validatePaths(bad invalid) {
 	for flag, path := range map[string]string{
 		"host-root": e.HostRoot, "run-dir": e.RunDir, "kubelet-plugins-dir": e.Sources.KubeletPlugins,
 		"kubelet-pod-resources-socket": e.Sources.KubeletPodResources,
@@ -221,7 +188,7 @@ func (e *Exporter) validatePaths(bad func(flag, format string, args ...any)) {
 	}
 }
 
-func (e *Exporter) validateEndpoints(bad func(flag, format string, args ...any)) {
+func (e *Exporter) validateEndpoints(bad invalid) {
 	if _, _, err := net.SplitHostPort(e.Serving.HTTPEndpoint); err != nil {
 		bad("http-endpoint", "must be <address>:<port>, got %q", e.Serving.HTTPEndpoint)
 	}
@@ -243,7 +210,7 @@ func (e *Exporter) validateEndpoints(bad func(flag, format string, args ...any))
 	}
 }
 
-func (p *ExporterPages) validate(bad func(flag, format string, args ...any)) {
+func (p *ExporterPages) validate(bad invalid) {
 	if n := len(p.PodLabelKeys); n > maxPodLabelKeys {
 		bad("pod-label-keys", "must be at most %d keys, got %d", maxPodLabelKeys, n)
 	}
@@ -254,7 +221,7 @@ func (p *ExporterPages) validate(bad func(flag, format string, args ...any)) {
 	}
 }
 
-func (s *Sampling) validate(bad func(flag, format string, args ...any)) {
+func (s *Sampling) validate(bad invalid) {
 	if s.MinInterval.Duration < shortestInterval || s.MinInterval.Duration > longestInterval {
 		bad("min-interval", "must be between %s and %s, got %s", shortestInterval, longestInterval, s.MinInterval.Duration)
 	}

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 )
 
@@ -16,36 +19,62 @@ var ErrHelp = pflag.ErrHelp
 // plainEnv are further environment variables, by the names that the downward API usually has in a DaemonSet.
 var plainEnv = map[string]string{"node-name": "NODE_NAME", "pod-uid": "POD_UID"}
 
-// LoadPlugin reads the configuration from the arguments after the program name, the environment and the file that --config
-// or PRISM_CONFIG names. The error joins all validation errors.
-func LoadPlugin(args []string, getenv func(string) string) (*Plugin, error) {
-	p := defaults()
-	file, err := configFile(args, getenv)
-	if err != nil {
-		return nil, err
-	}
-	if file != "" {
-		if err := read(file, p); err != nil {
-			return nil, err
-		}
-	}
-	f := p.flags()
-	addConfigFlag(f, file)
+// settings are the configuration of a program. Its fields have the values of a process without flags until it is loaded.
+type settings interface {
+	// flags binds every field to a flag; the value of the field is the default.
+	flags() *pflag.FlagSet
+	// derive sets what follows from other values.
+	derive()
+	// validate reports every invalid value.
+	validate(bad invalid)
+}
+
+// invalid is called for each invalid value with the flag that sets it.
+type invalid = func(flag, format string, args ...any)
+
+// load sets the values from the arguments after the program's name and the environment. The error joins all validation errors.
+func load[S settings](s S, f *pflag.FlagSet, args []string, getenv func(string) string) (S, error) {
+	var none S
 	if err := fromEnv(f, getenv); err != nil {
-		return nil, err
+		return none, err
 	}
 	if err := f.Parse(args); err != nil {
-		return nil, err
+		return none, err
 	}
 	if len(f.Args()) > 0 {
-		return nil, fmt.Errorf("unexpected argument %q: there are only flags", f.Arg(0))
+		return none, fmt.Errorf("unexpected argument %q: there are only flags", f.Arg(0))
 	}
-	if p.Paths.StateDir == "" {
-		p.Paths.StateDir = DefaultStateDir(p.DriverName)
+	s.derive()
+	var problems []error
+	s.validate(func(flag, format string, args ...any) {
+		problems = append(problems, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
+	})
+	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return s, errors.Join(problems...)
+}
+
+// loadWithFile first sets the values from the file that --config or PRISM_CONFIG names.
+func loadWithFile[S settings](s S, args []string, getenv func(string) string) (S, error) {
+	var none S
+	file, err := configFile(args, getenv)
+	if err != nil {
+		return none, err
 	}
-	clean(&p.Paths.HostRoot, &p.Paths.CDIRoot, &p.Paths.KubeletPlugins, &p.Paths.KubeletRegistrar, &p.Paths.KubeletPodResources, &p.Paths.StateDir,
-		&p.Paths.RunDir, &p.Driver.Root, &p.Driver.CDIHook, &p.NodeConfig.File)
-	return p, p.validate()
+	if file != "" {
+		if err := read(file, s); err != nil {
+			return none, err
+		}
+	}
+	f := s.flags()
+	addConfigFlag(f, file)
+	return load(s, f, args, getenv)
+}
+
+// validateDriverName checks what names directories and labels.
+func validateDriverName(name string, bad invalid) {
+	if problem := validation.IsDNS1123Subdomain(name); len(problem) > 0 || len(name) > 63 {
+		bad("driver-name", "must be a DNS subdomain of at most 63 characters, got %q", name)
+	}
 }
 
 // addConfigFlag adds the flag whose value configFile has found already.

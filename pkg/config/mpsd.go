@@ -1,14 +1,11 @@
 package config
 
 import (
-	"errors"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // MPSD is the configuration of prism-mpsd. Its JSON form is what is printed at start.
@@ -25,10 +22,8 @@ type MPSD struct {
 	RunDir string `json:"runDir"`
 	// Hardening is what control daemons lose of the container's rights: "Full", "Mounts" or "None".
 	Hardening string `json:"hardening"`
-	// LogVerbosity: 0 errors and warnings for operators, 2 decisions, 4 details, 6 traces.
-	LogVerbosity int `json:"logVerbosity"`
-	// LogFormat is "text" or "json".
-	LogFormat string `json:"logFormat"`
+	// Logging is what it logs.
+	Logging
 }
 
 // MPSDFlags lists the flags of prism-mpsd by name. It has no configuration file.
@@ -39,26 +34,12 @@ func MPSDFlags() []Flag {
 // LoadMPSD reads the configuration from the arguments after the program's name and the environment. The error joins all validation errors.
 func LoadMPSD(args []string, getenv func(string) string) (*MPSD, error) {
 	m := mpsdDefaults()
-	f := m.flags()
-	if err := fromEnv(f, getenv); err != nil {
-		return nil, err
-	}
-	if err := f.Parse(args); err != nil {
-		return nil, err
-	}
-	if len(f.Args()) > 0 {
-		return nil, fmt.Errorf("unexpected argument %q: there are only flags", f.Arg(0))
-	}
-	if m.RunDir == "" {
-		m.RunDir = filepath.Join("/run", m.DriverName)
-	}
-	clean(&m.HostRoot, &m.RunDir, &m.DriverRoot)
-	return m, m.validate()
+	return load(m, m.flags(), args, getenv)
 }
 
 // mpsdDefaults are the values of a process without flags.
 func mpsdDefaults() *MPSD {
-	return &MPSD{DriverName: "gpu.prism.dev", HostRoot: "/host", Hardening: "Mounts", LogVerbosity: 2, LogFormat: "text"}
+	return &MPSD{DriverName: "gpu.prism.dev", HostRoot: "/host", Hardening: "Mounts", Logging: defaultLogging}
 }
 
 // flags binds every field to a flag; the value of the field is the default.
@@ -70,8 +51,7 @@ func (m *MPSD) flags() *pflag.FlagSet {
 	f.Var(&m.SearchDirs, "driver-search-dirs", searchDirsUsage)
 	f.StringVar(&m.RunDir, "run-dir", m.RunDir, "directory of the socket and of control daemons, the same path on the host; empty: /run/<driver name>")
 	f.StringVar(&m.Hardening, "hardening", m.Hardening, "what control daemons that are started lose of the container's rights: Full, Mounts or None")
-	f.IntVarP(&m.LogVerbosity, "log-verbosity", "v", m.LogVerbosity, "0 errors and warnings for operators, 2 decisions, 4 details, 6 traces")
-	f.StringVar(&m.LogFormat, "log-format", m.LogFormat, "text or json")
+	m.Logging.flags(f)
 	return f
 }
 
@@ -81,15 +61,17 @@ func (m *MPSD) Socket() string { return filepath.Join(m.RunDir, "mpsd.sock") }
 // DaemonsDir has the directories of the control daemons.
 func (m *MPSD) DaemonsDir() string { return filepath.Join(m.RunDir, "mps") }
 
+// derive sets what follows from other values.
+func (m *MPSD) derive() {
+	if m.RunDir == "" {
+		m.RunDir = filepath.Join("/run", m.DriverName)
+	}
+	clean(&m.HostRoot, &m.RunDir, &m.DriverRoot)
+}
+
 // validate reports every invalid value, with the flag that sets it.
-func (m *MPSD) validate() error {
-	var problems []error
-	bad := func(flag, format string, args ...any) {
-		problems = append(problems, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
-	}
-	if problem := validation.IsDNS1123Subdomain(m.DriverName); len(problem) > 0 || len(m.DriverName) > 63 {
-		bad("driver-name", "must be a DNS subdomain of at most 63 characters, got %q", m.DriverName)
-	}
+func (m *MPSD) validate(bad invalid) {
+	validateDriverName(m.DriverName, bad)
 	for flag, path := range map[string]string{"host-root": m.HostRoot, "run-dir": m.RunDir} {
 		if !filepath.IsAbs(path) {
 			bad(flag, "must be an absolute path, got %q", path)
@@ -102,12 +84,5 @@ func (m *MPSD) validate() error {
 	if hardenings := []string{"Full", "Mounts", "None"}; !slices.Contains(hardenings, m.Hardening) {
 		bad("hardening", "unsupported value %q; supported values: %s", m.Hardening, strings.Join(hardenings, ", "))
 	}
-	if m.LogVerbosity < 0 || m.LogVerbosity > 10 {
-		bad("log-verbosity", "must be between 0 and 10, got %d", m.LogVerbosity)
-	}
-	if !slices.Contains([]string{"text", "json"}, m.LogFormat) {
-		bad("log-format", "unsupported value %q; supported values: text, json", m.LogFormat)
-	}
-	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-	return errors.Join(problems...)
+	m.Logging.validate(bad)
 }

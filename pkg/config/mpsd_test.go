@@ -13,7 +13,7 @@ func TestLoadMPSD_FlagsAndEnvironment_FlagsTakePrecedence(t *testing.T) {
 	m, err := LoadMPSD([]string{"--host-root=/", "-v=4", "--log-format=text", "--nvidia-driver-root=/run/nvidia/driver"}, func(name string) string { return env[name] })
 	require.NoError(t, err)
 	assert.Equal(t, &MPSD{
-		DriverName: "gpu.example.com", HostRoot: "/", DriverRoot: "/run/nvidia/driver", RunDir: "/run/gpu.example.com", Hardening: "Mounts", LogVerbosity: 4, LogFormat: "text",
+		DriverName: "gpu.example.com", HostRoot: "/", DriverRoot: "/run/nvidia/driver", RunDir: "/run/gpu.example.com", Hardening: "Mounts", Logging: Logging{LogVerbosity: 4, LogFormat: "text"},
 	}, m)
 	assert.Equal(t, "/run/gpu.example.com/mpsd.sock", m.Socket())
 	assert.Equal(t, "/run/gpu.example.com/mps", m.DaemonsDir())

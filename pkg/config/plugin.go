@@ -1,8 +1,6 @@
 package config
 
 import (
-	"errors"
-	"fmt"
 	"net"
 	"path/filepath"
 	"slices"
@@ -157,10 +155,14 @@ type Serving struct {
 	HTTPEndpoint string `json:"httpEndpoint"`
 	// Pprof adds /debug/pprof there.
 	Pprof bool `json:"pprof"`
-	// LogVerbosity: 0 errors and warnings for operators, 2 decisions, 4 details, 6 traces.
-	LogVerbosity int `json:"logVerbosity"`
-	// LogFormat is "text" or "json".
-	LogFormat string `json:"logFormat"`
+	// Logging is what it logs.
+	Logging
+}
+
+// LoadPlugin reads the configuration from the arguments after the program name, the environment and the file that --config
+// or PRISM_CONFIG names. The error joins all validation errors.
+func LoadPlugin(args []string, getenv func(string) string) (*Plugin, error) {
+	return loadWithFile(defaults(), args, getenv)
 }
 
 // defaults are those of a pod of the chart.
@@ -176,7 +178,7 @@ func defaults() *Plugin {
 		NodeConfig: NodeConfig{
 			Label: "nvidia.com/device-plugin.config", Fallbacks: Names{"named", "single"},
 		},
-		Serving:        Serving{HTTPEndpoint: ":8080", LogVerbosity: 2, LogFormat: "text"},
+		Serving:        Serving{HTTPEndpoint: ":8080", Logging: defaultLogging},
 		DeviceMetadata: true,
 		Driver:         Driver{Graphics: true},
 		MonitorDevices: MonitorNever,
@@ -216,8 +218,7 @@ func (p *Plugin) flags() *pflag.FlagSet {
 	f.Var(&p.NodeConfig.Fallbacks, "node-config-fallbacks", "fallback strategies in their order: named, single, empty")
 	f.StringVar(&p.Serving.HTTPEndpoint, "http-endpoint", p.Serving.HTTPEndpoint, "address of /metrics, /healthz and /readyz; empty: none")
 	f.BoolVar(&p.Serving.Pprof, "pprof", p.Serving.Pprof, "serve /debug/pprof at the HTTP endpoint")
-	f.IntVarP(&p.Serving.LogVerbosity, "log-verbosity", "v", p.Serving.LogVerbosity, "0 errors and warnings for operators, 2 decisions, 4 details, 6 traces")
-	f.StringVar(&p.Serving.LogFormat, "log-format", p.Serving.LogFormat, "text or json")
+	p.Serving.Logging.flags(f)
 	f.BoolVar(&p.DeviceMetadata, "device-metadata", p.DeviceMetadata, "mount a file with the attributes of the devices into containers (KEP-5304)")
 	f.StringVar(&p.MonitorDevices, "monitor-devices", p.MonitorDevices, "whether the node has a monitor device, which shows all its GPUs to claims with admin "+
 		"access: "+strings.Join(monitorDevices, ", "))
@@ -254,15 +255,18 @@ func (d *Driver) flags(f *pflag.FlagSet) {
 		"unset: as the node configuration says").NoOptDefVal = "true"
 }
 
+// derive sets what follows from other values.
+func (p *Plugin) derive() {
+	if p.Paths.StateDir == "" {
+		p.Paths.StateDir = DefaultStateDir(p.DriverName)
+	}
+	clean(&p.Paths.HostRoot, &p.Paths.CDIRoot, &p.Paths.KubeletPlugins, &p.Paths.KubeletRegistrar, &p.Paths.KubeletPodResources, &p.Paths.StateDir,
+		&p.Paths.RunDir, &p.Driver.Root, &p.Driver.CDIHook, &p.NodeConfig.File)
+}
+
 // validate reports every invalid value, with the flag that sets it.
-func (p *Plugin) validate() error {
-	var problems []error
-	bad := func(flag, format string, args ...any) {
-		problems = append(problems, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
-	}
-	if problem := validation.IsDNS1123Subdomain(p.DriverName); len(problem) > 0 || len(p.DriverName) > 63 {
-		bad("driver-name", "must be a DNS subdomain of at most 63 characters, got %q", p.DriverName)
-	}
+func (p *Plugin) validate(bad invalid) {
+	validateDriverName(p.DriverName, bad)
 	if p.NodeName == "" {
 		bad("node-name", "required: set it or NODE_NAME to the name of the Node")
 	}
@@ -272,12 +276,7 @@ func (p *Plugin) validate() error {
 	if _, _, err := net.SplitHostPort(p.Serving.HTTPEndpoint); p.Serving.HTTPEndpoint != "" && err != nil {
 		bad("http-endpoint", "must be <address>:<port>, got %q", p.Serving.HTTPEndpoint)
 	}
-	if p.Serving.LogVerbosity < 0 || p.Serving.LogVerbosity > 10 {
-		bad("log-verbosity", "must be between 0 and 10, got %d", p.Serving.LogVerbosity)
-	}
-	if !slices.Contains([]string{"text", "json"}, p.Serving.LogFormat) {
-		bad("log-format", "unsupported value %q; supported values: text, json", p.Serving.LogFormat)
-	}
+	p.Serving.Logging.validate(bad)
 	if !slices.Contains(monitorDevices, p.MonitorDevices) {
 		bad("monitor-devices", "unsupported value %q; supported values: %s", p.MonitorDevices, strings.Join(monitorDevices, ", "))
 	}
@@ -285,17 +284,15 @@ func (p *Plugin) validate() error {
 	if _, err := version.ParseGeneric(p.SchedulerVersion); p.SchedulerVersion != "" && err != nil {
 		bad("scheduler-version", "must be a version such as 1.36.2, got %q", p.SchedulerVersion)
 	}
-	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-	return errors.Join(problems...)
 }
 
-func (r Rate) validate(bad func(flag, format string, args ...any)) {
+func (r Rate) validate(bad invalid) {
 	if r.QPS == 0 || r.Burst < 1 {
 		bad("kube-api-qps", "must not be 0 and --kube-api-burst must be greater than or equal to 1, got %v and %d", r.QPS, r.Burst)
 	}
 }
 
-func (p Profiler) validate(bad func(flag, format string, args ...any)) {
+func (p Profiler) validate(bad invalid) {
 	if t := p.StartTimeout; t < time.Second || t > time.Hour || t%time.Second != 0 {
 		bad("profiler-start-timeout", "must be whole seconds from 1s to 1h, got %v", t)
 	}
@@ -322,7 +319,7 @@ func validMap(text string) bool {
 	return text == "" || len(parts) == 2 && parts[0] != "" && parts[1] != ""
 }
 
-func (c NodeConfig) validate(bad func(flag, format string, args ...any)) {
+func (c NodeConfig) validate(bad invalid) {
 	if c.File != "" && c.Map != "" {
 		bad("node-config", "must not be set together with --node-config-map; remove one of them")
 	}
@@ -345,7 +342,7 @@ func (c NodeConfig) validate(bad func(flag, format string, args ...any)) {
 	}
 }
 
-func (p *Plugin) validatePaths(bad func(flag, format string, args ...any)) {
+func (p *Plugin) validatePaths(bad invalid) {
 	for flag, path := range map[string]string{
 		"host-root": p.Paths.HostRoot, "cdi-root": p.Paths.CDIRoot,
 		"kubelet-plugins-dir": p.Paths.KubeletPlugins, "kubelet-registrar-dir": p.Paths.KubeletRegistrar,

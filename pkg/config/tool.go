@@ -1,10 +1,7 @@
 package config
 
 import (
-	"errors"
-	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -29,10 +26,8 @@ type Tool struct {
 	ImportDeadline time.Duration          `json:"importDeadline"`
 	// ImportSpace is how much of WorkDir an import may take; 0 is no limit.
 	ImportSpace resource.QuantityValue `json:"importSpace"`
-	// LogVerbosity: 0 errors and warnings for operators, 2 decisions, 4 details, 6 traces.
-	LogVerbosity int `json:"logVerbosity"`
-	// LogFormat is "text" or "json".
-	LogFormat string `json:"logFormat"`
+	// Logging is what it logs.
+	Logging
 }
 
 // ToolFlags lists the flags of prism-tool by name. It has no configuration file.
@@ -41,28 +36,14 @@ func ToolFlags() []Flag { return described(toolDefaults().flags(), nil) }
 // LoadTool reads the configuration from the arguments after the command, and the environment. The error joins all validation errors.
 func LoadTool(args []string, getenv func(string) string) (*Tool, error) {
 	t := toolDefaults()
-	f := t.flags()
-	if err := fromEnv(f, getenv); err != nil {
-		return nil, err
-	}
-	if err := f.Parse(args); err != nil {
-		return nil, err
-	}
-	if len(f.Args()) > 0 {
-		return nil, fmt.Errorf("unexpected argument %q: there are only flags", f.Arg(0))
-	}
-	clean(&t.Path, &t.StateDir, &t.WorkDir)
-	for i := range t.CDIRoots {
-		clean(&t.CDIRoots[i])
-	}
-	return t, t.validate()
+	return load(t, t.flags(), args, getenv)
 }
 
 // toolDefaults are the values of a process without flags.
 func toolDefaults() *Tool {
 	return &Tool{
 		StateDir: "/var/lib/gpu.prism.dev", CDIRoots: []string{"/var/run/cdi"}, WorkDir: "/run/prism",
-		ImportMemory: resource.QuantityValue{Quantity: resource.MustParse("4Gi")}, ImportDeadline: 10 * time.Minute, LogVerbosity: 2, LogFormat: "text",
+		ImportMemory: resource.QuantityValue{Quantity: resource.MustParse("4Gi")}, ImportDeadline: 10 * time.Minute, Logging: defaultLogging,
 	}
 }
 
@@ -78,17 +59,20 @@ func (t *Tool) flags() *pflag.FlagSet {
 	f.Var(&t.ImportMemory, "import-memory", "memory of the importer, as a quantity")
 	f.Var(&t.ImportSpace, "import-space", "how much of work-dir importing a report may take, as a quantity; 0: no limit")
 	f.DurationVar(&t.ImportDeadline, "import-deadline", t.ImportDeadline, "how long importing a report may take")
-	f.IntVarP(&t.LogVerbosity, "log-verbosity", "v", t.LogVerbosity, "0 errors and warnings for operators, 2 decisions, 4 details, 6 traces")
-	f.StringVar(&t.LogFormat, "log-format", t.LogFormat, "text or json")
+	t.Logging.flags(f)
 	return f
 }
 
-// validate reports every invalid value, with the flag that sets it.
-func (t *Tool) validate() error {
-	var problems []error
-	bad := func(flag, format string, args ...any) {
-		problems = append(problems, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
+// derive sets what follows from other values.
+func (t *Tool) derive() {
+	clean(&t.Path, &t.StateDir, &t.WorkDir)
+	for i := range t.CDIRoots {
+		clean(&t.CDIRoots[i])
 	}
+}
+
+// validate reports every invalid value, with the flag that sets it.
+func (t *Tool) validate(bad invalid) {
 	if t.Version == "" || strings.ContainsAny(t.Version, "/ ") || strings.HasPrefix(t.Version, ".") {
 		bad("version", "must be a version such as 2025.5.1, got %q", t.Version)
 	}
@@ -106,9 +90,5 @@ func (t *Tool) validate() error {
 	if t.ImportDeadline <= 0 {
 		bad("import-deadline", "must be greater than 0, got %v", t.ImportDeadline)
 	}
-	if !slices.Contains([]string{"text", "json"}, t.LogFormat) {
-		bad("log-format", "unsupported value %q; supported values: text, json", t.LogFormat)
-	}
-	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-	return errors.Join(problems...)
+	t.Logging.validate(bad)
 }

@@ -32,7 +32,7 @@ func (*Names) Type() string { return "names" }
 const searchDirsUsage = "directories of the driver's root in which its libraries and programs are searched for before the usual ones"
 
 // validatePaths reports names that are no absolute paths.
-func (n *Names) validatePaths(flag string, bad func(flag, format string, args ...any)) {
+func (n *Names) validatePaths(flag string, bad invalid) {
 	for _, path := range *n {
 		if !filepath.IsAbs(path) || strings.Contains(path, ":") {
 			bad(flag, "must be absolute paths without colons, got %q", path)
