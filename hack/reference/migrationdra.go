@@ -61,7 +61,7 @@ var draValues = []draValue{
 func draSection(out *text) {
 	out.heading("From NVIDIA's DRA driver")
 	out.para("Every value of the chart of NVIDIA's DRA driver. The schema of the chart refuses values that it does not have. Manifests of that driver run " +
-		"unchanged under its name: [install.md](../install.md#replacing-nvidias-dra-driver).")
+		"unchanged under its name: [other-drivers.md](../other-drivers.md#replacing-nvidias-dra-driver).")
 	t := table{head: []string{"value", "same name", "here"}}
 	for _, v := range draValues {
 		same := "no"

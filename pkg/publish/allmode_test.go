@@ -61,7 +61,7 @@ func TestSamples_AdminAccess_TolerateTaints(t *testing.T) {
 	assert.Equal(t, 2, found)
 }
 
-// TestAdminAccess_GPUTainted_NeedsToleration: as docs/install.md says. The sample gets both GPUs; without its toleration All gets none, and neither
+// TestAdminAccess_GPUTainted_NeedsToleration: as docs/admin-access.md says. The sample gets both GPUs; without its toleration All gets none, and neither
 // does the other GPU alone count as all.
 func TestAdminAccess_GPUTainted_NeedsToleration(t *testing.T) {
 	t.Parallel()
@@ -90,7 +90,7 @@ func TestAll_GPUInUse_None(t *testing.T) {
 }
 
 // TestAll_MatchAttributeUnsatisfied_Error: what one node cannot satisfy is an error of the allocator, for which the scheduler tries no other node;
-// with a count it is not. When that is mended, docs/install.md says what is not true any more.
+// with a count it is not. When that is mended, docs/troubleshooting.md says what is not true any more.
 func TestAll_MatchAttributeUnsatisfied_Error(t *testing.T) {
 	t.Parallel()
 	n := node(t, "h100-80", 2)

@@ -87,7 +87,7 @@ func TestAdminAccess_PartitionedGPUsInUse_ByMonitorOnly(t *testing.T) {
 	s := newScheduler(t, n)
 	s.slices = published(n, withMonitor(everything(n)))
 	require.Len(t, s.allocate(request("mig.gpu.prism.dev", 2)), 2)
-	assert.Nil(t, s.allocate(all("gpu.prism.dev")), "when that is mended, docs/install.md says what is not needed any more")
+	assert.Nil(t, s.allocate(all("gpu.prism.dev")), "when that is mended, docs/admin-access.md says what is not needed any more")
 	assert.Equal(t, []string{"monitor"}, s.allocate(all("monitor.gpu.prism.dev")))
 	assert.Equal(t, []string{"monitor"}, s.allocate(all("monitor.gpu.prism.dev")), "as often as wanted")
 	assert.Nil(t, s.allocate(request("monitor.gpu.prism.dev", 2)), "there is one")
