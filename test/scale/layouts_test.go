@@ -141,7 +141,7 @@ func TestPacking_OneH100_AsDocumented(t *testing.T) {
 	packed, err := Pack(t.Context(), Layouts())
 	require.NoError(t, err)
 	require.Len(t, packed, 2)
-	assert.Equal(t, Packing{Layout: "prism-mig", Published: 4.15, ByName: 3.53}, packed[0], "docs/benchmarks.md and docs/mig.md have other figures")
+	assert.Equal(t, Packing{Layout: "prism-mig", Published: 4.15, ByName: 3.53}, packed[0], "docs/benchmarks.md and docs/mig-details.md have other figures")
 	assert.Greater(t, packed[0].Published, packed[1].Published, "the order of NVIDIA's driver packs as well")
 }
 
