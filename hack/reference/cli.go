@@ -15,7 +15,7 @@ func cliPage(string) (string, error) {
 	out := newText("kubectl prism", "pkg/cli")
 	out.para("`kubectl-prism` is a plugin of kubectl: with the program in `PATH`, kubectl has the command `kubectl prism`. It asks the cluster as the " +
 		"user of the kubeconfig, and takes kubectl's flags for that, such as `-n`, `--context` and `--kubeconfig`, with every command. What it is " +
-		"used for: [../profiling.md](../profiling.md#reports).")
+		"used for: [../profile-reports.md](../profile-reports.md).")
 	writeCommand(out, cli.Command("", genericiooptions.NewTestIOStreamsDiscard()))
 	return out.String(), nil
 }

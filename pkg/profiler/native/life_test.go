@@ -43,7 +43,7 @@ alive = os.path.exists(f"/proc/{pid}")
 print("lives on" if alive else "gone")
 if alive: os.kill(pid, 9)`
 
-// TestRun_Life_DiffersAsDocumented: docs/profiling.md has a section of what differs for a process, and these are its lines about parents, and
+// TestRun_Life_DiffersAsDocumented: docs/profiling-details.md lists what differs for a process, and these are its lines about parents, and
 // what ends with what.
 func TestRun_Life_DiffersAsDocumented(t *testing.T) {
 	t.Parallel()
