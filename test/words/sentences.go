@@ -96,9 +96,12 @@ func (r *Rate) String() string {
 	return fmt.Sprintf("%7d words: %5.2f %5.2f %5.2f %5.2f", r.Words, rates[0], rates[1], rates[2], rates[3])
 }
 
-// Sentences is the text of a Markdown page without code, in blocks and in lines.
+var markdownComment = regexp.MustCompile(`<!--.*?-->`)
+
+// Sentences is the text of a Markdown page without comments and without code, in blocks and in lines.
 func Sentences(markdown string) string {
-	return inlineCode.ReplaceAllString(strings.Join(prose(markdown), "\n"), "x")
+	text := strings.Join(prose(markdown), "\n")
+	return inlineCode.ReplaceAllString(markdownComment.ReplaceAllString(text, ""), "x")
 }
 
 var yamlComment = regexp.MustCompile(`(?m)(?:^|\s)#(.*)$`)

@@ -22,8 +22,8 @@ type kind struct {
 // kinds are the texts whose sentences are counted. The final limits are 0.5, 0.9, 0.2 and 2.4, at most twice the rates of other DRA drivers. A
 // ratchet is the rate of today, rounded up: lower it with each commit that improves the texts, until it reaches the final limits.
 var kinds = []kind{
-	{"docs (ratchet)", [4]float64{3.3, 2.6, 1.3, 3.7}, docsRates},
-	{"generated docs (ratchet)", [4]float64{2.1, 2.2, 0.9, 3.1}, generatedRates},
+	{"docs", [4]float64{0.5, 0.9, 0.2, 2.4}, docsRates},
+	{"generated docs (ratchet)", [4]float64{1.9, 1.9, 0.6, 2.7}, generatedRates},
 	{"comments of Go (ratchet)", [4]float64{7.3, 3.1, 2.8, 5.1}, commentRates},
 }
 
@@ -139,8 +139,8 @@ func TestCount_EachConstruction_Counted(t *testing.T) {
 	assert.Zero(t, new(Rate).Per1000())
 }
 
-func TestSentences_Code_LeftOut(t *testing.T) {
+func TestSentences_CodeAndComments_LeftOut(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, "A x is\n\n\n\nhere", Sentences("A `what is` is\n```\nwhere the\n```\nhere"))
+	assert.Equal(t, "A x is\n\n\n\nhere", Sentences("A `what is` is\n```\nwhere the\n```\nhere<!-- what is generated -->"))
 	assert.Equal(t, " over it\n beside it", YAMLComments("# over it\nkey: a#b # beside it\nother: 1\n"))
 }
