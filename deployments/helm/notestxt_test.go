@@ -28,10 +28,10 @@ func TestChartNotes_Values_DescribeTheInstallation(t *testing.T) {
 		"config.create=true":                     "The layout of each GPU is configured in ConfigMap prism-system/prism-config.\nChanges are applied without restart",
 		"driverName=gpu.nvidia.com":              "Every GPU is advertised whole.",
 		"deviceClasses.create=false":             "Every GPU is advertised whole.",
-		"config.map.a=x,controller.enabled=true": "or by extended resource, with resources.limits of nvidia.com/gpu: Deployment prism-controller\nmaps that name to whole GPUs, unless a node has it from a device plugin",
+		"config.map.a=x,controller.enabled=true": "or by extended resource, with resources.limits of nvidia.com/gpu: Deployment prism-controller\nmaps that name to whole GPUs, unless a device plugin provides it on a node",
 		"logVerbosity=2":                         "To turn it off, set\ncontroller.gpuExtendedResource=Never.",
 		"controller.gpuExtendedResource=Always":  "maps that name to whole GPUs. To turn it off",
-		"kubeletPlugin.nodeSelector.gpus=prism":  "The plugin runs on every node that matches gpus=prism,kubernetes.io/os=linux,\nand is idle where there is no NVIDIA GPU.",
+		"kubeletPlugin.nodeSelector.gpus=prism":  "The plugin runs on every node that matches gpus=prism,kubernetes.io/os=linux,\nand is idle on nodes without an NVIDIA GPU.",
 		"kubeletPlugin.nodeSelector=null":        "The plugin runs on every node that matches anything,\nand is idle",
 	} {
 		t.Run(set, func(t *testing.T) {
