@@ -29,8 +29,9 @@ const (
 	patternBudget = 50 * time.Millisecond
 )
 
-// ProfileLimits are the counts of a claim whose processes are profiled.
-var ProfileLimits = claimLimits
+// ProfileLimits are the counts of a claim whose processes are profiled. While it is unprepared, an Event says what its profile lacks, and the
+// namespace that its reports belong to may be read: the answer waits for neither, as the API server answers nothing until then.
+var ProfileLimits = Limits{PrepareLimit, Limit{Durable: UnprepareLimit.Durable, Reads: 1, Writes: 1}}
 
 const profileTitle = "claims whose processes are profiled"
 

@@ -173,7 +173,7 @@ func (s *Second) CountRequests(ctx context.Context, claims []Claim, atOnce int) 
 		}
 		pause(ctx, held)
 		s.Gate.Open()
-		costs = costs.most(Costs{Prepare: prepare, Unprepare: all(s.Gate.Take())})
+		costs = costs.most(Costs{Prepare: prepare, Unprepare: all(named("unpreparing", s.Gate.Take()))})
 	}
 	return costs, nil
 }
@@ -208,6 +208,14 @@ func neededFirst(requests []Request) Cost {
 	c := all(needed)
 	c.Later = len(requests) - len(needed)
 	return c
+}
+
+// named writes to standard error which requests were made at a time that should have none.
+func named(when string, requests []Request) []Request {
+	for _, r := range requests {
+		fmt.Fprintln(os.Stderr, "API request while "+when+":", r.Method, r.Path)
+	}
+	return requests
 }
 
 // all counts requests whenever they came.
