@@ -15,5 +15,6 @@
 // measured (sampler), which container has which device (allocation), and the program that joins and serves them (exporter). For the whole
 // cluster, devices get the names of extended resources (controller), and configuration is validated when it is written (admission). What a
 // process of the plugin consists of, and in which order it is built, is in plugin; it installs the programs that container runtimes start
-// for claims with plugin/programs.
+// for claims with plugin/programs. What claims request besides their devices are extensions (plugin/extension): the metrics of a claim
+// (plugin/claimmetrics) and the profiles of its processes (plugin/profiler).
 package pkg

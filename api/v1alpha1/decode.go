@@ -19,13 +19,19 @@ const (
 // MaxConfigBytes. Unknown kinds, fields and API versions, values of a wrong
 // type, duplicate keys and values that Validate refuses are errors; the error
 // is a *Problems with all of them. Defaults are not filled in.
-func Decode(raw []byte) (Config, error) { return decode(raw, false) }
+func Decode(raw []byte) (Config, error) { return Decoder{}.Decode(raw) }
 
-// DecodeBesideNVIDIA is Decode where DecodeNVIDIA reads configuration too: errors
-// name the API versions and kinds of both.
-func DecodeBesideNVIDIA(raw []byte) (Config, error) { return decode(raw, true) }
+// Decoder reads opaque configuration.
+type Decoder struct {
+	// More has an empty object for each kind that is not of this package.
+	More map[string]func() Config
+	// BesideNVIDIA: DecodeNVIDIA reads configuration too, so that errors name the
+	// API versions and kinds of both.
+	BesideNVIDIA bool
+}
 
-func decode(raw []byte, besideNVIDIA bool) (Config, error) {
+// Decode is the function Decode with further kinds.
+func (d Decoder) Decode(raw []byte) (Config, error) {
 	tree, err := parse(raw, MaxConfigBytes)
 	if err != nil {
 		return nil, err
@@ -35,8 +41,11 @@ func decode(raw []byte, besideNVIDIA bool) (Config, error) {
 		KindProfilerConfig:   &ProfilerConfig{},
 		KindGPUMetricsConfig: &GPUMetricsConfig{},
 	}
+	for kind, empty := range d.More {
+		configs[kind] = empty()
+	}
 	var others []string
-	if besideNVIDIA {
+	if d.BesideNVIDIA {
 		others = nvidiaKinds
 	}
 	kind, err := headerOf(tree, APIVersion, slices.Sorted(maps.Keys(configs)), others...)

@@ -118,7 +118,6 @@ func TestKind_NoHeader_Known(t *testing.T) {
 	} {
 		assert.Equal(t, want, config.Kind())
 		require.NoError(t, config.Validate())
-		config.opaque()
 	}
 	assert.Equal(t, KindNodeConfig, (&NodeConfig{}).Kind())
 }

@@ -17,9 +17,8 @@ const (
 	KindNodeConfig       = "NodeConfig"
 )
 
-// Config is opaque device configuration: *GPUConfig, *ProfilerConfig or
-// *GPUMetricsConfig. No other type implements it, so a switch over these three
-// is complete.
+// Config is opaque device configuration: *GPUConfig, *ProfilerConfig,
+// *GPUMetricsConfig or one of a Decoder's further kinds.
 type Config interface {
 	// Kind is one of the Kind constants, also when the object carries none.
 	Kind() string
@@ -28,8 +27,6 @@ type Config interface {
 	// Validate returns nil or a *Problems with all errors. Unset fields are valid
 	// unless another field requires them.
 	Validate() error
-
-	opaque()
 }
 
 // Kind returns KindGPUConfig.
@@ -43,7 +40,3 @@ func (*GPUMetricsConfig) Kind() string { return KindGPUMetricsConfig }
 
 // Kind returns KindNodeConfig.
 func (*NodeConfig) Kind() string { return KindNodeConfig }
-
-func (*GPUConfig) opaque()        {}
-func (*ProfilerConfig) opaque()   {}
-func (*GPUMetricsConfig) opaque() {}

@@ -70,9 +70,13 @@ func (o *OpaqueConfig) Handle(ctx context.Context, req admission.Request) admiss
 	}
 	ctx, cancel := context.WithTimeout(ctx, classTimeout)
 	defer cancel()
-	written := claim.Validator{Driver: o.Driver, Class: func(name string) *resourceapi.DeviceClass { return o.class(ctx, name) }}
+	profile := claim.ProfileExtension{}
 	if o.Profiles != nil {
-		written.Limit = func(c *v1alpha1.ProfilerConfig) error { return o.Profiles.Limit(ctx, req.Namespace, c) }
+		profile.Policy = func(c *v1alpha1.ProfilerConfig) error { return o.Profiles.Limit(ctx, req.Namespace, c) }
+	}
+	written := claim.Validator{
+		Driver: o.Driver, Class: func(name string) *resourceapi.DeviceClass { return o.class(ctx, name) },
+		Extensions: []claim.Extension{claim.MPSExtension{}, claim.MetricsExtension{}, profile},
 	}
 	var problem error
 	var err error

@@ -37,7 +37,7 @@ func TestAllocations_NewerRecords_ValuesWithoutNames(t *testing.T) {
 	require.True(t, found)
 	castagnoli := crc32.MakeTable(crc32.Castagnoli)
 	for form, newer := range map[string][]byte{
-		"schema 2":       fmt.Appendf(nil, "{\"schema\":2,\"crc32c\":\"%08x\",\"len\":%d}\n%s\n", crc32.Checksum(append([]byte("2\n"), body...), castagnoli), len(body), body),
+		"schema 3":       fmt.Appendf(nil, "{\"schema\":3,\"crc32c\":\"%08x\",\"len\":%d}\n%s\n", crc32.Checksum(append([]byte("3\n"), body...), castagnoli), len(body), body),
 		`state "frozen"`: stateOf(body, castagnoli),
 	} {
 		require.NoError(t, os.WriteFile(path, newer, 0o600))

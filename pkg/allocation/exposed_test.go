@@ -16,7 +16,7 @@ import (
 func exposing(uid string) *checkpoint.Record {
 	r := record(uid, whole("gpu-"+uid), whole("gpu2-"+uid))
 	for i := range r.Results {
-		r.Results[i].Metrics = &checkpoint.Metrics{ExposeInContainer: true}
+		r.Results[i].Extensions = checkpoint.Extensions{"metrics": []byte(`{"exposeInContainer":true}`)}
 	}
 	return r
 }

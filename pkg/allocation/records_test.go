@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
@@ -62,17 +63,17 @@ func TestAllocations_Records_PreparedDevices(t *testing.T) {
 	w := newWorld(t, never)
 	share := checkpoint.Result{
 		Request: "train", Pool: "node", Device: "gpu-1-mps", ShareID: "s1", Type: gpu.TypeMPS, GPUUUID: "GPU-1", Share: &checkpoint.Share{Replicas: 4},
-		Metrics: &checkpoint.Metrics{
-			Sets: []string{"Basic", "Memory"}, Interval: time.Second, Labels: map[string]string{"team": "a"}, PerProcess: true, ExposeInContainer: true,
-		},
 	}
+	require.NoError(t, share.Extensions.Set(claim.KindMetrics, claim.Metrics{
+		Sets: []string{"Basic", "Memory"}, Interval: 1e9, Labels: map[string]string{"team": "a"}, PerProcess: true, ExposeInContainer: true,
+	}))
 	admin := whole("gpu-2")
 	admin.Admin = true
 	monitor := checkpoint.Result{Request: "m", Pool: "node", Device: "monitor", Type: gpu.TypeMonitor}
 	another := record("d", whole("gpu-5"))
 	another.BootID = "another boot"
 	client := migDevice("gpu-0-mig-2", "MIG-2")
-	client.MPS = &checkpoint.MPS{}
+	require.NoError(t, client.Extensions.Set(claim.KindMPS, claim.MPSUse{}))
 	w.put(record("a", whole("gpu-0"), share), record("b", migDevice("gpu-0-mig", "MIG-1"), admin, monitor),
 		in(checkpoint.Intent, record("c", whole("gpu-4"))), another, in(checkpoint.Releasing, record("e", client)))
 	w.read()

@@ -84,17 +84,21 @@ func exclusivelyPrepared(found map[string]*checkpoint.Record) map[device]bool {
 	return taken
 }
 
+// The kinds of extensions whose data the exporter reads.
+const mpsKind, metricsKind = "mps", "metrics"
+
 func newAllocation(record *checkpoint.Record, r *checkpoint.Result, uses []podresources.Use, containers map[name]container) metrics.Allocation {
 	a := metrics.Allocation{
 		Namespace: record.Claim.Namespace, Claim: record.Claim.Name, ClaimUID: record.Claim.UID,
 		Request: r.Request, Pool: r.Pool, Device: r.Device, ShareID: r.ShareID, Type: r.Type, GPU: r.GPUUUID,
-		MPS: r.MPS != nil || r.Type == gpu.TypeMPS,
+		MPS: r.Extensions.Has(mpsKind) || r.Type == gpu.TypeMPS,
 	}
 	if r.MIG != nil {
 		a.MIG = gpu.UUID(r.MIG.Identity.UUID)
 	}
-	if m := r.Metrics; m != nil {
-		a.Options = metrics.Options{Sets: m.Sets, Interval: m.Interval, Labels: m.Labels, PerProcess: m.PerProcess, ExposeInContainer: m.ExposeInContainer}
+	// Options that cannot be read, which the plugin refuses too, are none.
+	if options, err := checkpoint.ExtensionOf[metrics.Options](r.Extensions, metricsKind); err == nil && options != nil {
+		a.Options = *options
 	}
 	for _, use := range uses {
 		if hasResult(use, r) {

@@ -34,7 +34,7 @@ type DeviceEdits struct {
 }
 
 // verify returns the edits with the present numbers of their device nodes, or why something of the host that they name is missing.
-func (b *SpecBuilder) verify(edits Edits) (Edits, error) {
+func (b *SpecBuilder) verify(edits Edits, made func(hostPath string) bool) (Edits, error) {
 	nodes := make([]Node, 0, len(edits.Nodes))
 	for _, n := range edits.Nodes {
 		if n.HostPath == "" {
@@ -50,6 +50,9 @@ func (b *SpecBuilder) verify(edits Edits) (Edits, error) {
 	for _, m := range edits.Mounts {
 		if m.Type != "" && m.Type != "bind" {
 			continue // a file system of its own, such as a tmpfs
+		}
+		if made != nil && made(m.HostPath) {
+			continue
 		}
 		if err := b.Exists(m.HostPath); err != nil {
 			return edits, fmt.Errorf("mount of %s: %w", m.ContainerPath, err)
@@ -89,7 +92,8 @@ func (d *Device) add(edits Edits) {
 
 // edits joins what steps add into the devices of the claim. A container of a claim may use all its devices, so steps of different devices
 // must agree too, except where a container with both devices does not start.
-func (b *SpecBuilder) edits(c *Claim, all []DeviceEdits) error {
+func (b *SpecBuilder) edits(c *Claim, request SpecRequest) error {
+	all := request.Edits
 	if len(all) == 0 {
 		return nil
 	}
@@ -106,7 +110,7 @@ func (b *SpecBuilder) edits(c *Claim, all []DeviceEdits) error {
 		own[of.Device] = maps.Clone(set)
 	}
 	for _, of := range all {
-		verified, err := b.verify(of.Edits)
+		verified, err := b.verify(of.Edits, request.Made)
 		if err == nil {
 			var added Device
 			added.add(verified)

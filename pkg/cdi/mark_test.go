@@ -13,19 +13,18 @@ import (
 
 func TestMark_Result_TypeAndUse(t *testing.T) {
 	t.Parallel()
-	client := &checkpoint.MPS{Daemon: "a"}
 	for name, c := range map[string]struct {
-		result checkpoint.Result
-		want   string
+		result     checkpoint.Result
+		more, want string
 	}{
-		"whole GPU":             {checkpoint.Result{Type: gpu.TypeGPU}, "gpu"},
-		"time-sliced share":     {checkpoint.Result{Type: gpu.TypeTimeSlice}, "timeslice"},
-		"MIG device":            {checkpoint.Result{Type: gpu.TypeMIG}, "mig"},
-		"MPS share":             {checkpoint.Result{Type: gpu.TypeMPS, MPS: client}, "mps"},
-		"whole GPU used by MPS": {checkpoint.Result{Type: gpu.TypeGPU, MPS: client}, "gpu+mps"},
-		"monitor":               {checkpoint.Result{Type: gpu.TypeMonitor}, ""},
-		"admin access":          {checkpoint.Result{Type: gpu.TypeGPU, Admin: true}, ""},
-		"performance counters":  {checkpoint.Result{Type: "perfmon"}, ""},
+		"whole GPU":             {checkpoint.Result{Type: gpu.TypeGPU}, "", "gpu"},
+		"time-sliced share":     {checkpoint.Result{Type: gpu.TypeTimeSlice}, "", "timeslice"},
+		"MIG device":            {checkpoint.Result{Type: gpu.TypeMIG}, "", "mig"},
+		"MPS share":             {checkpoint.Result{Type: gpu.TypeMPS}, "", "mps"},
+		"whole GPU used by MPS": {checkpoint.Result{Type: gpu.TypeGPU}, "+mps", "gpu+mps"},
+		"monitor":               {checkpoint.Result{Type: gpu.TypeMonitor}, "", ""},
+		"admin access":          {checkpoint.Result{Type: gpu.TypeGPU, Admin: true}, "", ""},
+		"performance counters":  {checkpoint.Result{Type: "perfmon"}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -33,7 +32,7 @@ func TestMark_Result_TypeAndUse(t *testing.T) {
 			if c.want != "" {
 				want = []string{protocol.Mark("d") + "=" + c.want}
 			}
-			assert.Equal(t, want, mark("d", &c.result))
+			assert.Equal(t, want, mark("d", &c.result, c.more))
 		})
 	}
 }

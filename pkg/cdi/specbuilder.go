@@ -16,8 +16,12 @@ import (
 type SpecRequest struct {
 	// Record has the claim's results and the names of their devices in the spec.
 	Record *checkpoint.Record
-	// Edits are what steps add to the devices.
+	// Edits are what steps and extensions add to the devices.
 	Edits []DeviceEdits
+	// Marks are added to the types of devices in the variables that prism-hook reads, by the device's name in the spec.
+	Marks map[string]string
+	// Made reports whether a path of the host that Edits have is made before the spec is put in place; nil: none is.
+	Made func(hostPath string) bool
 }
 
 // Present is what the node has for containers now.
@@ -50,9 +54,7 @@ type SpecBuilder struct {
 	Graphics func(busID string) ([]string, error)
 	// Types are further types of devices whose containers get the device node of the GPU.
 	Types []gpu.DeviceType
-	// ResultEdits returns what the devices of a record get besides what its steps add; nil: nothing.
-	ResultEdits func(r *checkpoint.Record) ([]DeviceEdits, error)
-	// Exists returns gpu.ErrNotFound when the host has no file or directory of that path. It is called for what steps add.
+	// Exists returns gpu.ErrNotFound when the host has no file or directory of that path. It is called for what Edits add.
 	Exists func(hostPath string) error
 }
 
@@ -91,7 +93,7 @@ func (b *SpecBuilder) Build(request SpecRequest) (*specs.Spec, error) {
 		if err != nil {
 			return nil, &DeviceError{Device: r.CDI.Devices[i], Err: err}
 		}
-		d.Env = append(d.Env, mark(d.Name, &r.Results[i])...)
+		d.Env = append(d.Env, mark(d.Name, &r.Results[i], request.Marks[d.Name])...)
 		c.Devices = append(c.Devices, d)
 	}
 	control, err := b.control(present.DevRoot)
@@ -99,15 +101,7 @@ func (b *SpecBuilder) Build(request SpecRequest) (*specs.Spec, error) {
 		return nil, err
 	}
 	c.Control = append(control, present.Extra...)
-	edits := request.Edits
-	if b.ResultEdits != nil {
-		more, err := b.ResultEdits(r)
-		if err != nil {
-			return nil, err
-		}
-		edits = slices.Concat(edits, more)
-	}
-	if err := b.edits(&c, edits); err != nil {
+	if err := b.edits(&c, request); err != nil {
 		return nil, err
 	}
 	return Join(c)
@@ -166,15 +160,11 @@ func (b *SpecBuilder) monitor(present Present, name string) (Device, error) {
 var unmarked = []gpu.DeviceType{gpu.TypeMonitor, "perfmon"}
 
 // mark is the variable by which prism-hook finds that a container has the device; none for one that stands beside all others.
-func mark(device string, r *checkpoint.Result) []string {
+func mark(device string, r *checkpoint.Result, more string) []string {
 	if r.Admin || slices.Contains(unmarked, r.Type) {
 		return nil
 	}
-	kind := string(r.Type)
-	if r.MPS != nil && r.Type != gpu.TypeMPS {
-		kind += "+" + string(gpu.TypeMPS)
-	}
-	return []string{protocol.Mark(device) + "=" + kind}
+	return []string{protocol.Mark(device) + "=" + string(r.Type) + more}
 }
 
 // gpuTypes are the types of devices whose containers get the device node of the GPU and no other.

@@ -9,9 +9,21 @@ import (
 	"strconv"
 )
 
-// schema is the version of the record format that this plugin writes. What an older version may ignore is a new key and leaves
-// the number alone; the number rises when an older version must not act on a record.
-const schema = 1
+// schema is the newest version of the record format that this plugin reads. What an older version may ignore is a new key and leaves
+// the number alone; the number rises when an older version must not act on a record. A record without extensions is the same in both, and is
+// written in the first.
+const (
+	firstSchema = 1
+	schema      = 2 // extensions
+)
+
+// schemaOf is the oldest format that has all of the record.
+func schemaOf(r *Record) int {
+	if len(r.ExtensionKinds()) == 0 {
+		return firstSchema
+	}
+	return schema
+}
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -39,7 +51,8 @@ func padded(r *Record, least int) ([]byte, error) {
 		return nil, fmt.Errorf("encoding record of claim %s: %w", r.Claim.UID, err)
 	}
 	body = append(body, bytes.Repeat([]byte(" "), max(0, least-len(body)))...)
-	head, err := json.Marshal(header{Schema: schema, CRC32C: checksum(schema, body), Len: len(body)})
+	written := schemaOf(r)
+	head, err := json.Marshal(header{Schema: written, CRC32C: checksum(written, body), Len: len(body)})
 	if err != nil {
 		return nil, fmt.Errorf("encoding header of record of claim %s: %w", r.Claim.UID, err)
 	}

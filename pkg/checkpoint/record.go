@@ -35,9 +35,8 @@ type Record struct {
 	Results []Result `json:"results"`
 	// Steps are the hardware effects in the order in which they are made.
 	Steps []Step `json:"steps,omitempty"`
-	// Profile is how the processes of containers that have a profiled result are profiled: a ProfilerConfig with every default and limit
-	// filled in. Empty: none are.
-	Profile json.RawMessage `json:"profile,omitempty"`
+	// Extensions is what extensions keep of the whole claim.
+	Extensions Extensions `json:"extensions,omitempty"`
 	// CDI names what the kubelet was, or will be, answered.
 	CDI CDI `json:"cdi"`
 	// PendingCleanup says since when and why undoing fails; nil as long as no attempt has failed.
@@ -79,12 +78,8 @@ type Result struct {
 	MIG *MIG `json:"mig,omitempty"`
 	// Share is set for a device that several claims may use at once.
 	Share *Share `json:"share,omitempty"`
-	// MPS is set for a device that is used as an MPS client.
-	MPS *MPS `json:"mps,omitempty"`
-	// Metrics is set where the claim asks for metrics of its own.
-	Metrics *Metrics `json:"metrics,omitempty"`
-	// Profiled: the processes of containers that have the result are profiled as Profile of the record says.
-	Profiled bool `json:"profiled,omitempty"`
+	// Extensions is what extensions keep of the result.
+	Extensions Extensions `json:"extensions,omitempty"`
 	// Consumed is the capacity taken of a shareable device, as Kubernetes quantities.
 	Consumed map[string]string `json:"consumed,omitempty"`
 
@@ -112,36 +107,6 @@ type Share struct {
 	Replicas int `json:"replicas"`
 	// Name is what an administrator calls them; empty without a name.
 	Name string `json:"name,omitempty"`
-
-	unknown unknownKeys
-}
-
-// MPS is how a claim uses a device with MPS, as it was prepared.
-type MPS struct {
-	// Daemon is the control daemon that its processes connect to.
-	Daemon gpu.MPSDaemonID `json:"daemon"`
-	// MemoryMiB limits the memory of each of its processes; 0 for no limit.
-	MemoryMiB int64 `json:"memoryMiB,omitempty"`
-	// ActiveThreadPercentage limits the SMs of each of its processes; 0 for no limit.
-	ActiveThreadPercentage int `json:"activeThreadPercentage,omitempty"`
-
-	unknown unknownKeys
-}
-
-// Metrics is what the exporter does for a result beyond what it does for every device: the GPUMetricsConfig in force.
-type Metrics struct {
-	// Source is the API's name of where values come from; empty for the exporter's choice.
-	Source string `json:"source,omitempty"`
-	// Sets are the API's names of groups of metrics that are added to the node's.
-	Sets []string `json:"sets,omitempty"`
-	// Interval is the time between samples that the claim asks for, in nanoseconds; 0 for the node's.
-	Interval time.Duration `json:"interval,omitempty"`
-	// Labels are added to the allocation's time series.
-	Labels map[string]string `json:"labels,omitempty"`
-	// PerProcess splits values by command.
-	PerProcess bool `json:"perProcess,omitempty"`
-	// ExposeInContainer has the exporter write the claim's metrics into its metrics directory, which its containers see.
-	ExposeInContainer bool `json:"exposeInContainer,omitempty"`
 
 	unknown unknownKeys
 }

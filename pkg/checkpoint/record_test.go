@@ -18,7 +18,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-var ignoreUnknown = cmpopts.IgnoreUnexported(Record{}, Claim{}, Result{}, Step{}, MIG{}, Share{}, MPS{}, Metrics{}, CDI{}, PendingCleanup{})
+var ignoreUnknown = cmpopts.IgnoreUnexported(Record{}, Claim{}, Result{}, Step{}, MIG{}, Share{}, CDI{}, PendingCleanup{})
 
 // whole is the record of a claim for one whole GPU.
 func whole(uid string) *Record {

@@ -18,15 +18,14 @@ type (
 	stepFields    Step
 	migFields     MIG
 	shareFields   Share
-	mpsFields     MPS
-	metricsFields Metrics
 	cdiFields     CDI
 	pendingFields PendingCleanup
 )
 
 // UnmarshalJSON keeps the keys it does not know.
-func (r *Record) UnmarshalJSON(data []byte) (err error) {
-	r.unknown, err = decode(data, (*recordFields)(r))
+func (r *Record) UnmarshalJSON(data []byte) error {
+	unknown, err := decode(data, (*recordFields)(r))
+	r.unknown = r.Extensions.adopt(unknown, formerOfRecord)
 	return err
 }
 
@@ -34,8 +33,9 @@ func (r *Record) UnmarshalJSON(data []byte) (err error) {
 func (r *Record) MarshalJSON() ([]byte, error) { return encode((*recordFields)(r), r.unknown) }
 
 // UnmarshalJSON keeps the keys it does not know.
-func (r *Result) UnmarshalJSON(data []byte) (err error) {
-	r.unknown, err = decode(data, (*resultFields)(r))
+func (r *Result) UnmarshalJSON(data []byte) error {
+	unknown, err := decode(data, (*resultFields)(r))
+	r.unknown = r.Extensions.adopt(unknown, formerOfResult)
 	return err
 }
 
@@ -68,24 +68,6 @@ func (s *Share) UnmarshalJSON(data []byte) (err error) {
 
 // MarshalJSON writes the unknown keys back.
 func (s Share) MarshalJSON() ([]byte, error) { return encode((*shareFields)(&s), s.unknown) }
-
-// UnmarshalJSON keeps the keys it does not know.
-func (m *MPS) UnmarshalJSON(data []byte) (err error) {
-	m.unknown, err = decode(data, (*mpsFields)(m))
-	return err
-}
-
-// MarshalJSON writes the unknown keys back.
-func (m MPS) MarshalJSON() ([]byte, error) { return encode((*mpsFields)(&m), m.unknown) }
-
-// UnmarshalJSON keeps the keys it does not know.
-func (m *Metrics) UnmarshalJSON(data []byte) (err error) {
-	m.unknown, err = decode(data, (*metricsFields)(m))
-	return err
-}
-
-// MarshalJSON writes the unknown keys back.
-func (m Metrics) MarshalJSON() ([]byte, error) { return encode((*metricsFields)(&m), m.unknown) }
 
 // UnmarshalJSON keeps the keys it does not know.
 func (c *CDI) UnmarshalJSON(data []byte) (err error) {

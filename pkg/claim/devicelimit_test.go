@@ -81,10 +81,10 @@ func TestResolve_NVIDIAMPSConfig_LimitsOfEachDevice(t *testing.T) {
 			require.NoError(t, err)
 			for i, want := range c.want {
 				if want == (MPSUse{}) {
-					assert.Nil(t, plan.Results[i].MPS)
+					assert.Nil(t, mpsOf(&plan.Results[i]))
 					continue
 				}
-				assert.Equal(t, &want, plan.Results[i].MPS)
+				assert.Equal(t, &want, mpsOf(&plan.Results[i]))
 			}
 		})
 	}

@@ -15,9 +15,9 @@ type Family interface {
 	Type() gpu.DeviceType
 	// HasClass reports whether a DeviceClass is, by its name, one of the driver's that selects only devices of the family.
 	HasClass(class, driver string) bool
-	// Supports returns an error that names what of one opaque configuration of a claim or class the devices cannot have. kind is the
-	// configuration's as it was written.
-	Supports(kind string, config v1alpha1.Config) error
+	// Supports returns an error that names what of one GPUConfig of a claim or class the devices cannot have. kind is the configuration's as
+	// it was written.
+	Supports(kind string, config *v1alpha1.GPUConfig) error
 	// Admit refuses a result that the devices are not for, whatever its options are.
 	Admit(r *Result, driver string) error
 	// Plan adds the preconditions and steps of an admitted result to the plan. modes are those in which its GPU is advertised.

@@ -1,31 +1,33 @@
 package claim
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
+// KindMetrics is the kind of the extension that has options for metrics. Their data is a Metrics.
+const KindMetrics = "metrics"
+
 // Metrics is what the exporter does for a result beyond what it does for every device: the GPUMetricsConfig in force.
 type Metrics struct {
-	// Source is the API's name of where values come from; empty for the exporter's choice.
-	Source string
+	// Source is the API's name of the source of values; empty for the exporter's choice.
+	Source string `json:"source,omitempty"`
 	// Sets are the API's names of groups of metrics that are added to the node's; no set twice.
-	Sets []string
-	// Interval is the time between samples that the claim asks for; 0 for the node's.
-	Interval metav1.Duration
+	Sets []string `json:"sets,omitempty"`
+	// Interval is the time between samples that the claim asks for, in nanoseconds; 0 for the node's.
+	Interval int64 `json:"interval,omitempty"`
 	// Labels are added to the allocation's time series.
-	Labels map[string]string
+	Labels map[string]string `json:"labels,omitempty"`
 	// PerProcess splits values by command.
-	PerProcess bool
+	PerProcess bool `json:"perProcess,omitempty"`
 	// ExposeInContainer: the containers have a directory with the claim's metrics.
-	ExposeInContainer bool
+	ExposeInContainer bool `json:"exposeInContainer,omitempty"`
 }
 
 const (
@@ -51,14 +53,35 @@ var (
 // claimUID is what the API server calls a claim. A directory is named after it.
 var claimUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// supportedMetrics names what of a configuration no GPU has.
-func supportedMetrics(c *v1alpha1.GPUMetricsConfig) error {
+// MetricsExtension plans GPUMetricsConfig.
+type MetricsExtension struct {
+	// Exporter: prism-exporter runs on the node.
+	Exporter bool
+	// NodeName is the node's, for errors.
+	NodeName string
+}
+
+// Kind is KindMetrics.
+func (MetricsExtension) Kind() string { return KindMetrics }
+
+// Reads a GPUMetricsConfig.
+func (MetricsExtension) Reads(config v1alpha1.Config) bool {
+	_, ok := config.(*v1alpha1.GPUMetricsConfig)
+	return ok
+}
+
+// Supports what GPUs have, and nothing for a monitor device.
+func (MetricsExtension) Supports(config v1alpha1.Config, device gpu.DeviceType) error {
+	c, ok := config.(*v1alpha1.GPUMetricsConfig)
 	const kind = v1alpha1.KindGPUMetricsConfig
-	if c.Source != nil && *c.Source == v1alpha1.SourceNsightSystems {
+	switch {
+	case !ok:
+		return unsupportedKind(config.Kind())
+	case device == gpu.TypeMonitor:
+		return errors.New(monitorMetrics)
+	case is(c.Source, v1alpha1.SourceNsightSystems):
 		return fmt.Errorf("%s.source %s is not supported by this version of the driver; supported values: %s", kind, *c.Source,
 			strings.Join(metricsSources, ", "))
-	}
-	switch {
 	case c.FrequencyHz != nil:
 		return fmt.Errorf("%s.frequencyHz requires %s", kind, pastSource)
 	case c.MetricSet != nil:
@@ -67,50 +90,65 @@ func supportedMetrics(c *v1alpha1.GPUMetricsConfig) error {
 	return nil
 }
 
-// inconsistent says what is wrong with the merged configuration for metrics: its parts are valid, and may not fit each other.
-func (o Options) inconsistent() error {
-	if o.Metrics == nil {
+// Merge overlays fields; lists are replaced.
+func (MetricsExtension) Merge(merged any, config v1alpha1.Config, _ v1alpha1.Source) (any, error) {
+	base, _ := merged.(*v1alpha1.GPUMetricsConfig)
+	c, ok := config.(*v1alpha1.GPUMetricsConfig)
+	if !ok {
+		return nil, unsupportedKind(config.Kind())
+	}
+	return overlay(base, c)
+}
+
+// Forbidden forbids everything.
+func (MetricsExtension) Forbidden(any) error { return errors.New(adminMetrics) }
+
+// Validate returns what is wrong with the merged configuration: its parts are valid, and may not fit each other.
+func (MetricsExtension) Validate(merged Options, _ func() (Options, error), _ int64) error {
+	return inconsistent(OptionsOf[*v1alpha1.GPUMetricsConfig](merged, KindMetrics))
+}
+
+func inconsistent(config *v1alpha1.GPUMetricsConfig) error {
+	if config == nil {
 		return nil
 	}
-	if err := o.Metrics.Validate(); err != nil {
+	if err := config.Validate(); err != nil {
 		return fmt.Errorf("what the DeviceClass and the ResourceClaim set together is invalid: %w", err)
 	}
 	return nil
 }
 
-// metrics sets what the exporter does for the results.
-func (s Source) metrics(plan *Plan, options []Options) error {
-	for i := range plan.Results {
-		r, config := &plan.Results[i], options[i].Metrics
-		if config == nil {
-			continue
-		}
-		if err := options[i].inconsistent(); err != nil {
-			return r.refuse("correct one of the two", "%v", err)
-		}
-		asked := metricsOf(config)
-		if asked.ExposeInContainer {
-			if err := s.exposes(plan); err != nil {
-				return r.refuseMendable("set exporter.enabled: true, or take exposeInContainer out of GPUMetricsConfig", "%v", err)
-			}
-		}
-		if r.Admin {
-			return r.refuse("take it out of the ResourceClaim", adminMetrics)
-		}
-		if err := asked.lacking(r.Device); err != nil {
-			return r.refuse(fixMetrics, "%v", err)
-		}
-		r.Metrics = asked
+// PlanResult sets what the exporter does for a result.
+func (e MetricsExtension) PlanResult(p *Plan, r *Result, options Options) error {
+	config := OptionsOf[*v1alpha1.GPUMetricsConfig](options, KindMetrics)
+	if config == nil {
+		return nil
 	}
+	if err := inconsistent(config); err != nil {
+		return r.refuse("correct one of the two", "%v", err)
+	}
+	asked := metricsOf(config)
+	if asked.ExposeInContainer {
+		if err := e.exposes(p); err != nil {
+			return r.refuseMendable("set exporter.enabled: true, or take exposeInContainer out of GPUMetricsConfig", "%v", err)
+		}
+	}
+	if r.Admin {
+		return r.refuse("take it out of the ResourceClaim", adminMetrics)
+	}
+	if err := asked.lacking(r.Device); err != nil {
+		return r.refuse(fixMetrics, "%v", err)
+	}
+	r.Extend(KindMetrics, asked)
 	return nil
 }
 
 // exposes says why a claim's containers cannot have its metrics.
-func (s Source) exposes(plan *Plan) error {
+func (e MetricsExtension) exposes(plan *Plan) error {
 	switch {
-	case !s.Exporter:
+	case !e.Exporter:
 		return fmt.Errorf("GPUMetricsConfig.exposeInContainer requires prism-exporter, which does not run on node %s: "+
-			"the chart's value exporter.enabled is false", s.NodeName)
+			"the chart's value exporter.enabled is false", e.NodeName)
 	case !claimUID.MatchString(plan.UID):
 		return fmt.Errorf("GPUMetricsConfig.exposeInContainer: %q is no UID of a claim, after which its directory is named", plan.UID)
 	}
@@ -127,7 +165,7 @@ func metricsOf(c *v1alpha1.GPUMetricsConfig) *Metrics {
 		m.Sets = append(m.Sets, string(set))
 	}
 	if c.Interval != nil {
-		m.Interval = *c.Interval
+		m.Interval = c.Interval.Nanoseconds()
 	}
 	m.PerProcess = c.PerProcess != nil && *c.PerProcess
 	m.ExposeInContainer = c.ExposeInContainer != nil && *c.ExposeInContainer

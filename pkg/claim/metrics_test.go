@@ -3,12 +3,10 @@ package claim
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
@@ -51,10 +49,10 @@ func TestResolve_Metrics_MergedByField(t *testing.T) {
 	}{
 		"nothing set": {"", "", Metrics{}},
 		"class alone": {`"sets":["Memory"],"interval":"5s","perProcess":true`, "",
-			Metrics{Sets: []string{"Memory"}, Interval: metav1.Duration{Duration: 5 * time.Second}, PerProcess: true}},
+			Metrics{Sets: []string{"Memory"}, Interval: 5e9, PerProcess: true}},
 		"claim over class": {`"sets":["Memory"],"interval":"5s","perProcess":true,"source":"GPM","exposeInContainer":true`,
 			`"sets":["Power","Clocks"],"interval":"2s","perProcess":false,"source":"NVML"`,
-			Metrics{Source: "NVML", Sets: []string{"Power", "Clocks"}, Interval: metav1.Duration{Duration: 2 * time.Second}, ExposeInContainer: true}},
+			Metrics{Source: "NVML", Sets: []string{"Power", "Clocks"}, Interval: 2e9, ExposeInContainer: true}},
 		"labels by name": {`"labels":{"team":"a","stage":"test"}`, `"labels":{"team":"b"}`,
 			Metrics{Labels: map[string]string{"team": "b", "stage": "test"}}},
 		"set without effect": {"", `"exposeInContainer":false`, Metrics{}},
@@ -62,17 +60,17 @@ func TestResolve_Metrics_MergedByField(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := source(ofCapability("9.0", "Hopper"))
-			s.Exporter = true
+			s.Extensions = extended(true, nil)
 			plan, err := s.Resolve(asking(forMetrics(c.class), forMetrics(c.claim)))
 			require.NoError(t, err)
-			assert.Equal(t, &c.want, plan.Results[0].Metrics)
+			assert.Equal(t, &c.want, metricsIn(&plan.Results[0]))
 			assert.Empty(t, plan.Steps, "metrics need no step")
 			assert.Empty(t, plan.Preconditions)
 		})
 	}
 	plan, err := source(node()).Resolve(allocated(results(result("gpu", "gpu-aaaaaaaa"))))
 	require.NoError(t, err)
-	assert.Nil(t, plan.Results[0].Metrics, "without a configuration")
+	assert.Nil(t, metricsIn(&plan.Results[0]), "without a configuration")
 }
 
 // TestResolve_MetricsNotThere_Refused: the sentence names what is there.
@@ -120,7 +118,7 @@ func TestResolve_MetricsNotThere_Refused(t *testing.T) {
 func TestResolve_ExposeInContainerWithoutUID_Refused(t *testing.T) {
 	t.Parallel()
 	s := source(node())
-	s.Exporter = true
+	s.Extensions = extended(true, nil)
 	for _, uid := range []string{"uid-1", "", "../" + aUID[3:], aUID + "/..", strings.ToUpper(aUID), aUID + "\n"} {
 		rc := asking(forMetrics(""), forMetrics(`"exposeInContainer":true`))
 		rc.UID = types.UID(uid)
@@ -173,7 +171,7 @@ func TestResolve_MetricsWithAdminAccess_ClaimRefusedClassIgnored(t *testing.T) {
 		require.EqualError(t, err, `request "see", device `+device+`: `+c.want+out)
 		plan, err := source(node()).Resolve(allocated(results(c.result), config(fromClass, driverName, metricsConfig)))
 		require.NoError(t, err)
-		assert.Nil(t, plan.Results[0].Metrics)
+		assert.Nil(t, metricsIn(&plan.Results[0]))
 	}
 }
 

@@ -51,12 +51,12 @@ func (mig) HasClass(class, driver string) bool {
 }
 
 // Supports MPS and enforced memory, which the hardware isolates, and no time-slicing.
-func (mig) Supports(kind string, config v1alpha1.Config) error {
-	if s := sharingOf(config); s != nil && s.Uses() == v1alpha1.StrategyTimeSlicing {
+func (mig) Supports(kind string, config *v1alpha1.GPUConfig) error {
+	if s := config.Sharing; s != nil && s.Uses() == v1alpha1.StrategyTimeSlicing {
 		return fmt.Errorf("%s.sharing with strategy %s is not supported for a MIG device, which is a partition of its GPU already; "+
 			"supported values: %s", kind, v1alpha1.StrategyTimeSlicing, v1alpha1.StrategyMPS)
 	}
-	return supported(kind, config)
+	return nil
 }
 
 // Admit refuses admin access to a device that would be made, and a share of one that is not there: only pre-created ones have shares.

@@ -1,7 +1,6 @@
 package claim
 
 import (
-	"errors"
 	"fmt"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -20,22 +19,14 @@ func (monitor) Type() gpu.DeviceType { return gpu.TypeMonitor }
 func (monitor) HasClass(class, driver string) bool { return class == classOf(gpu.TypeMonitor, driver) }
 
 // Supports nothing about sharing, memory, metrics and profiles.
-func (monitor) Supports(kind string, config v1alpha1.Config) error {
-	if setsSharing(config) {
+func (monitor) Supports(kind string, config *v1alpha1.GPUConfig) error {
+	if config.Sharing != nil {
 		return fmt.Errorf("%s.sharing is not supported for a monitor device, which only shows GPUs that other claims use", kind)
 	}
 	if enforcesMemory(config) {
 		return fmt.Errorf("%s.enforceMemory is not supported for a monitor device, which only shows GPUs that other claims use", kind)
 	}
-	switch c := config.(type) {
-	case *v1alpha1.GPUMetricsConfig:
-		return errors.New(monitorMetrics)
-	case *v1alpha1.ProfilerConfig:
-		if !is(c.Enabled, false) {
-			return errors.New(monitorProfiler)
-		}
-	}
-	return supported(kind, config)
+	return nil
 }
 
 // Admit wants admin access.

@@ -76,6 +76,17 @@ func (b *MPSBounds) Exceeded(shares []MPSUse) string {
 	return ""
 }
 
+// Exceeded says how results with the data of the MPS extension, each an MPSUse, exceed the bounds of the device; empty if they do not.
+func (m MPS) Exceeded(results []json.RawMessage) (string, error) {
+	uses := make([]MPSUse, len(results))
+	for i, raw := range results {
+		if err := json.Unmarshal(raw, &uses[i]); err != nil {
+			return "", fmt.Errorf("reading how a device is used with MPS: %w", err)
+		}
+	}
+	return m.Bounds.Exceeded(uses), nil
+}
+
 // ParseMPS reads the Args of a step of kind StepMPS.
 func ParseMPS(args json.RawMessage) (m MPS, err error) {
 	if err := json.Unmarshal(args, &m); err != nil {
@@ -94,15 +105,15 @@ func (mpsShare) Type() gpu.DeviceType { return gpu.TypeMPS }
 func (mpsShare) HasClass(class, driver string) bool { return class == classOf(gpu.TypeMPS, driver) }
 
 // Supports limits of the claim that are lower than what it was allocated.
-func (mpsShare) Supports(kind string, config v1alpha1.Config) error {
-	if s := sharingOf(config); s != nil && s.Uses() == v1alpha1.StrategyTimeSlicing {
+func (mpsShare) Supports(kind string, config *v1alpha1.GPUConfig) error {
+	if s := config.Sharing; s != nil && s.Uses() == v1alpha1.StrategyTimeSlicing {
 		return fmt.Errorf("%s.sharing with strategy %s is not supported for a device of type %q; supported values: %s", kind,
 			v1alpha1.StrategyTimeSlicing, gpu.TypeMPS, v1alpha1.StrategyMPS)
 	}
 	if enforcesMemory(config) {
 		return fmt.Errorf("%s.enforceMemory is not supported for a device of type %q: %s", kind, gpu.TypeMPS, cooperative)
 	}
-	return supported(kind, config)
+	return nil
 }
 
 // Admit refuses admin access.

@@ -132,7 +132,7 @@ func TestResolve_MPSShares_OneStepEach(t *testing.T) {
 			assert.Empty(t, cmp.Diff(c.steps, plan.Steps))
 			assert.Empty(t, cmp.Diff(c.preconditions, plan.Preconditions))
 			for i, use := range c.uses {
-				assert.Equal(t, &use, plan.Results[i].MPS)
+				assert.Equal(t, &use, mpsOf(&plan.Results[i]))
 				args, err := ParseMPS(plan.Steps[i].Args)
 				require.NoError(t, err)
 				assert.Equal(t, use, args.MPSUse)

@@ -58,7 +58,7 @@ func TestResolve_RandomClaims_OneStepForEachMPSResult(t *testing.T) {
 		used := 0
 		for i := range plan.Results {
 			r := &plan.Results[i]
-			if r.MPS == nil {
+			if mpsOf(r) == nil {
 				require.NotEqual(t, gpu.TypeMPS, r.Device.Type(), "seed %d", seed)
 				continue
 			}
@@ -85,7 +85,7 @@ func requireOneStep(t *testing.T, plan *Plan, r *Result) {
 	require.False(t, slices.ContainsFunc(plan.Steps[at+1:], is(StepMPS)), "a second step")
 	args, err := ParseMPS(plan.Steps[at].Args)
 	require.NoError(t, err)
-	require.Equal(t, *r.MPS, args.MPSUse)
+	require.Equal(t, *mpsOf(r), args.MPSUse)
 	require.Equal(t, gpu.MPSDaemonOf(r.Device), args.Daemon)
 	require.Equal(t, r.Device.Parent().UUID, plan.Steps[at].Target)
 	_, partition := r.Device.(gpu.MIGDevice)

@@ -32,14 +32,6 @@ func tooOldForMPS(g *gpu.GPU) string {
 		g.Product.ComputeCapability, g.Product.Name)
 }
 
-// sharingOf is how a configuration says that a GPU is shared; nil where it does not.
-func sharingOf(config v1alpha1.Config) *v1alpha1.Sharing {
-	if c, ok := config.(*v1alpha1.GPUConfig); ok {
-		return c.Sharing
-	}
-	return nil
-}
-
 // mps are the settings of strategy MPS; nil without that strategy.
 func (o Options) mps() *v1alpha1.MPS {
 	if o.GPU == nil || o.GPU.Sharing == nil || o.GPU.Sharing.Uses() != v1alpha1.StrategyMPS {
@@ -61,8 +53,17 @@ func (r *Result) usesMPS(options Options) bool {
 	return !r.Admin && (r.Device.Type() == gpu.TypeMPS || options.mps() != nil)
 }
 
-// oneDaemon refuses a request with several devices that are used with MPS.
-func (p *Plan) oneDaemon(options []Options) error {
+// KindMPS is the kind of the extension that has results use their device as MPS clients. Their data is an MPSUse.
+const KindMPS = "mps"
+
+// MPSExtension bounds what uses MPS. The family of the device adds the step that has a control daemon serve it.
+type MPSExtension struct{}
+
+// Kind is KindMPS.
+func (MPSExtension) Kind() string { return KindMPS }
+
+// Admit refuses a request with several devices that are used with MPS.
+func (MPSExtension) Admit(p *Plan, options []Options) error {
 	count := map[string]int{}
 	for i := range p.Results {
 		count[p.Results[i].Request]++
@@ -74,6 +75,14 @@ func (p *Plan) oneDaemon(options []Options) error {
 		}
 	}
 	return nil
+}
+
+// Validate refuses several devices, and limits of memory that are not enforced.
+func (MPSExtension) Validate(merged Options, _ func() (Options, error), count int64) error {
+	if merged.mps() != nil && count > 1 {
+		return severalWithMPS(count)
+	}
+	return merged.unenforced()
 }
 
 const (
@@ -130,7 +139,7 @@ func (p *Plan) serve(r *Result, args MPS) error {
 	if err != nil {
 		return err
 	}
-	r.MPS = &args.MPSUse
+	r.Extend(KindMPS, &args.MPSUse)
 	p.Steps = append(p.Steps, Step{Kind: StepMPS, Target: r.Device.Parent().UUID, Device: r.Device.Name(), ShareID: r.ShareID, Args: raw})
 	return nil
 }

@@ -85,8 +85,8 @@ func TestNull_OptionsOfAllKinds_MergedOnce(t *testing.T) {
 	t.Parallel()
 	source, _ := withNull()
 	plan, err := source.Resolve(allocated("gpu-aaaaaaaa-null",
-		`{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"ProfilerConfig","enabled":false,"tool":"NsightSystems","captureOutput":true,"containers":["a","b"]}`,
-		`{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"ProfilerConfig","captureOutput":false,"containers":["c"]}`,
+		`{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"ProfilerConfig","enabled":false,"tool":"NsightSystems","captureEnvironment":true,"containers":["a","b"]}`,
+		`{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"ProfilerConfig","captureEnvironment":false,"containers":["c"]}`,
 		`{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUMetricsConfig","perProcess":true,"labels":{"team":"a"}}`,
 		`{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUMetricsConfig","perProcess":false}`,
 		`{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUConfig","enforceMemory":true}`,
@@ -98,20 +98,23 @@ func TestNull_OptionsOfAllKinds_MergedOnce(t *testing.T) {
 	assert.Equal(t, gpu.DeviceName("gpu-aaaaaaaa-null"), step.Device)
 	assert.JSONEq(t, `{
 		"GPU": {"apiVersion": "gpu.prism.dev/v1alpha1", "kind": "GPUConfig", "enforceMemory": true},
-		"Profiler": {
-			"apiVersion": "gpu.prism.dev/v1alpha1", "kind": "ProfilerConfig", "enabled": false, "tool": "NsightSystems", "captureOutput": false, "containers": ["c"]
-		},
-		"Metrics": {"apiVersion": "gpu.prism.dev/v1alpha1", "kind": "GPUMetricsConfig", "perProcess": false, "labels": {"team": "a"}}
+		"Extensions": {
+			"profile": {"Asked": true, "Config": {
+				"apiVersion": "gpu.prism.dev/v1alpha1", "kind": "ProfilerConfig", "enabled": false, "tool": "NsightSystems", "captureEnvironment": false, "containers": ["c"]
+			}},
+			"metrics": {"apiVersion": "gpu.prism.dev/v1alpha1", "kind": "GPUMetricsConfig", "perProcess": false, "labels": {"team": "a"}}
+		}
 	}`, string(step.Args))
 }
 
 // Admission knows the family by its class.
 func TestNull_ClaimWritten_CheckedAgainstItsFamily(t *testing.T) {
 	t.Parallel()
-	raw := `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"ProfilerConfig","injection":"NRI"}`
+	raw := `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUConfig","enforceMemory":true}`
 	for class, want := range map[string]string{
 		"null.gpu.prism.dev": "",
-		"gpu.prism.dev":      `spec.devices.config[0].opaque.parameters: request "r": ProfilerConfig.injection NRI is not supported by this version of the driver; supported values: Preload`,
+		"mps.gpu.prism.dev": `spec.devices.config[0].opaque.parameters: request "r": GPUConfig.enforceMemory is not supported for a device of type "mps": ` +
+			`the memory limits of MPS are cooperative, as programs can lift them`,
 	} {
 		validator := claim.Validator{Driver: driver, Families: append(claim.Families(), null.Claims{})}
 		err := validator.Claim("spec", &resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
@@ -125,5 +128,30 @@ func TestNull_ClaimWritten_CheckedAgainstItsFamily(t *testing.T) {
 			continue
 		}
 		assert.EqualError(t, err, want, class)
+	}
+}
+
+// TestNullExtension_ClaimWritten_ItsConfigurationChecked: admission reads kinds that package v1alpha1 does not know.
+func TestNullExtension_ClaimWritten_ItsConfigurationChecked(t *testing.T) {
+	t.Parallel()
+	validator := claim.Validator{Driver: driver, Extensions: append(claim.Extensions("n0"), null.Planned())}
+	for raw, want := range map[string]string{
+		`{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"NullConfig","text":"a"}`: "",
+		`{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"NullConfig"}`:            `spec.config[0].opaque.parameters: NullConfig: text: required`,
+		`{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"NullConfig","b":"a"}`: `spec.config[0].opaque.parameters: NullConfig: unknown field "b"; ` +
+			`valid fields: kind, apiVersion, text`,
+		`{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"OtherConfig"}`: `spec.config[0].opaque.parameters: kind: unsupported value "OtherConfig"; ` +
+			`supported values: GPUConfig, GPUMetricsConfig, NullConfig, ProfilerConfig`,
+	} {
+		err := validator.DeviceClass("gpu.prism.dev", &resourceapi.DeviceClassSpec{Config: []resourceapi.DeviceClassConfiguration{{
+			DeviceConfiguration: resourceapi.DeviceConfiguration{
+				Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: driver, Parameters: runtime.RawExtension{Raw: []byte(raw)}},
+			},
+		}}})
+		if want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.EqualError(t, err, want)
 	}
 }

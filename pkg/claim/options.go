@@ -12,31 +12,6 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Options are the opaque configuration of one result, merged by kind: what the class sets, and over it what the claim sets, later ones
-// over earlier ones. Nil: nothing of that kind.
-type Options struct {
-	GPU      *v1alpha1.GPUConfig
-	Profiler *v1alpha1.ProfilerConfig
-	Metrics  *v1alpha1.GPUMetricsConfig
-
-	// asksProfile: class or claim ask for a profile, not only the cluster's defaults.
-	asksProfile bool
-}
-
-// with lays a configuration over the options.
-func (o Options) with(config v1alpha1.Config, from v1alpha1.Source) (merged Options, err error) {
-	switch c := config.(type) {
-	case *v1alpha1.GPUConfig:
-		o.GPU, err = v1alpha1.Merge(o.GPU, c, from)
-	case *v1alpha1.ProfilerConfig:
-		o.Profiler, err = v1alpha1.MergeProfiler(o.Profiler, c, from)
-		o.asksProfile = o.asksProfile || !is(c.Enabled, false)
-	case *v1alpha1.GPUMetricsConfig:
-		o.Metrics, err = overlay(o.Metrics, c)
-	}
-	return o, err
-}
-
 // overlay lays the fields that override sets over those of base, into a new object. Lists are replaced.
 func overlay[T any](base, override *T) (*T, error) {
 	merged := new(T)
@@ -103,11 +78,8 @@ func (s Source) decode(devices *resourceapi.DeviceAllocationResult) (opaque, err
 // read reads one configuration; under the name of NVIDIA's driver also one that was written for that.
 func (s Source) read(raw []byte) (option, error) {
 	if s.Driver != nvidiaDriver || !v1alpha1.WrittenForNVIDIA(raw) {
-		decode := v1alpha1.Decode
-		if s.Driver == nvidiaDriver {
-			decode = v1alpha1.DecodeBesideNVIDIA
-		}
-		config, err := decode(raw)
+		decoder := v1alpha1.Decoder{More: s.kinds(), BesideNVIDIA: s.Driver == nvidiaDriver}
+		config, err := decoder.Decode(raw)
 		if err != nil {
 			return option{}, err
 		}
@@ -126,18 +98,19 @@ func (s Source) read(raw []byte) (option, error) {
 
 // layers are what the options of results are merged from besides a class: configurations of the allocation, and the cluster's defaults.
 type layers struct {
+	source   Source
 	configs  []resourceapi.DeviceAllocationConfiguration
-	defaults []*v1alpha1.ProfilerConfig
+	defaults defaults
 }
 
 // merge merges the configurations that apply to one result, the class's before the cluster's defaults before the claim's, and refuses what
 // the device cannot have. For a result with admin access only what a class says about claims counts: nothing about a GPU is changed then,
-// and the author of a claim cannot take anything out of its class. What a class says about metrics and profiles has no effect then.
+// and the author of a claim cannot take anything out of its class. What a class says about extensions has no effect then.
 func (o opaque) merge(from layers, plan *Plan, r *Result, family Family) (merged Options, err error) {
 	if merged, err = o.mergeFrom(resourceapi.AllocationConfigSourceClass, merged, from, plan, r, family); err != nil {
 		return Options{}, err
 	}
-	if merged, err = merged.withDefaults(from.defaults, r); err != nil {
+	if merged, err = from.defaults.over(merged, r); err != nil {
 		return Options{}, err
 	}
 	return o.mergeFrom(resourceapi.AllocationConfigSourceClaim, merged, from, plan, r, family)
@@ -155,18 +128,18 @@ func (o opaque) mergeFrom(
 			continue
 		}
 		if source == resourceapi.AllocationConfigSourceClass && r.Admin {
-			if decoded.isObserving() {
+			if from.source.configured(decoded.config) != nil {
 				continue
 			}
 			decoded = decoded.forAdmin()
 		}
-		if err := decoded.unsupported(family); err != nil {
+		if err := from.source.unsupported(decoded, family); err != nil {
 			return Options{}, r.refuse(fmt.Sprintf("take it out of the %s", sourceOf(source)), "%v", err)
 		}
 		if decoded, err = plan.forDevice(config, decoded, r); err != nil {
 			return Options{}, r.refuse("correct it and recreate the claim", "%v", err)
 		}
-		if merged, err = merged.with(decoded.config, sourceOf(source)); err != nil {
+		if merged, err = from.source.with(merged, decoded.config, sourceOf(source)); err != nil {
 			return Options{}, r.refuse("", "%v", err)
 		}
 	}
@@ -190,65 +163,46 @@ func (o option) fits(device gpu.DeviceType) bool {
 
 // unsupported names what devices of the family cannot have, and what this version knows and cannot do yet. Where the family is not known
 // yet, nil, it names what no device can have.
-func (o option) unsupported(family Family) error {
-	if family == nil {
-		return supported(o.kind, o.config)
+func (s Source) unsupported(o option, family Family) error {
+	device := gpu.DeviceType("")
+	if family != nil {
+		device = family.Type()
 	}
-	if !o.fits(family.Type()) {
-		return fmt.Errorf("%s is for a device of type %q and not of type %q", o.kind, o.only, family.Type())
+	if !o.fits(device) {
+		return fmt.Errorf("%s is for a device of type %q and not of type %q", o.kind, o.only, device)
 	}
-	return family.Supports(o.kind, o.config)
-}
-
-// supported names what no device can have.
-func supported(kind string, config v1alpha1.Config) error {
-	switch c := config.(type) {
-	case *v1alpha1.GPUConfig:
-		return nil
-	case *v1alpha1.GPUMetricsConfig:
-		return supportedMetrics(c)
-	case *v1alpha1.ProfilerConfig:
-		return supportedProfiler(c)
-	default:
-		return fmt.Errorf("%s is not supported by this version of the driver", kind)
+	if c, ok := o.config.(*v1alpha1.GPUConfig); ok {
+		if family == nil {
+			return nil
+		}
+		return family.Supports(o.kind, c)
 	}
-}
-
-// isObserving reports whether it is about metrics or profiles, which change nothing about a GPU.
-func (o option) isObserving() bool {
-	switch o.config.(type) {
-	case *v1alpha1.GPUMetricsConfig, *v1alpha1.ProfilerConfig:
-		return true
+	if extension := s.configured(o.config); extension != nil {
+		return extension.Supports(o.config, device)
 	}
-	return false
+	return unsupportedKind(o.kind)
 }
 
 // enforcesMemory reports whether a configuration requires a memory limit that processes cannot exceed. Each family says whether its
 // devices have one.
-func enforcesMemory(config v1alpha1.Config) bool {
-	c, ok := config.(*v1alpha1.GPUConfig)
-	return ok && c != nil && c.EnforceMemory != nil && *c.EnforceMemory
-}
-
-// setsSharing reports whether a configuration says how a GPU is shared.
-func setsSharing(config v1alpha1.Config) bool {
-	c, ok := config.(*v1alpha1.GPUConfig)
-	return ok && c.Sharing != nil
+func enforcesMemory(c *v1alpha1.GPUConfig) bool {
+	return c != nil && c.EnforceMemory != nil && *c.EnforceMemory
 }
 
 // forbidden names what a claim with admin access cannot set, whatever its device is.
-func (o Options) forbidden() error {
+func (s Source) forbidden(o Options) error {
 	switch {
 	case o.setInterval():
 		return errors.New(adminInterval)
 	case o.mps() != nil:
 		return errors.New(adminMPS)
-	case o.Metrics != nil:
-		return errors.New(adminMetrics)
-	case o.Profiler != nil && !is(o.Profiler.Enabled, false):
-		return errors.New(adminProfiler)
 	}
-	return nil
+	return eachExtension(s, func(e Configured) error {
+		if merged, set := o.Extensions[e.Kind()]; set {
+			return e.Forbidden(merged)
+		}
+		return nil
+	})
 }
 
 // sourceOf is the object that a configuration was written in.

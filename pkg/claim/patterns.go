@@ -34,7 +34,7 @@ func newPatterns() *patterns {
 
 // check names the first pattern of a configuration that processes cannot be matched with.
 func (p *patterns) check(c *v1alpha1.ProfilerConfig) error {
-	if c.Match == nil {
+	if c == nil || c.Match == nil {
 		return nil
 	}
 	dialect := pattern.Perl
@@ -61,12 +61,4 @@ func (p *patterns) compiles(w written) error {
 		p.checked[w] = err
 	}
 	return err
-}
-
-// matches names the first pattern of the configuration that processes cannot be matched with.
-func (o option) matches(checked *patterns) error {
-	if c, ok := o.config.(*v1alpha1.ProfilerConfig); ok {
-		return checked.check(c)
-	}
-	return nil
 }

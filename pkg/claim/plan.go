@@ -7,7 +7,6 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
@@ -21,8 +20,8 @@ type Plan struct {
 	Preconditions []Precondition
 	// Steps are the hardware effects in the order in which they are to be made.
 	Steps []Step
-	// Profile is how processes are profiled that have a profiled result, with every default filled in; nil: none are.
-	Profile *v1alpha1.ProfilerConfig
+	// Extensions is what extensions keep of the claim, by kind.
+	Extensions map[string]any
 }
 
 // Result is one allocation result, resolved against the node.
@@ -39,12 +38,8 @@ type Result struct {
 	Device gpu.Device
 	// Consumed is the capacity taken of a device with shares, as Kubernetes quantities, by names without the driver's domain.
 	Consumed map[string]string
-	// MPS says how it is used as an MPS client; nil otherwise.
-	MPS *MPSUse
-	// Metrics is the GPUMetricsConfig in force; nil without one.
-	Metrics *Metrics
-	// Profiled: the processes of containers that have the result are profiled.
-	Profiled bool
+	// Extensions is what extensions keep of the result, by kind.
+	Extensions map[string]any
 }
 
 // refuse is a refusal of the result that stays as long as the claim is as it is.
@@ -101,10 +96,6 @@ type Source struct {
 	NodeName string
 	// Monitor: the node has a monitor device.
 	Monitor bool
-	// Exporter: prism-exporter runs on the node.
-	Exporter bool
-	// Profiler is what the node profiles processes with; nil: with nothing.
-	Profiler Profiler
 	// Advertised says what the node has now and what its GPUs are advertised as; it is called once per plan and the node is never nil. An
 	// error says why that is not known yet.
 	Advertised func() (*gpu.Node, gpu.Layout, error)
@@ -116,6 +107,8 @@ type Source struct {
 	Recent func(rc *resourceapi.ResourceClaim) bool
 	// Families plan the results of their types; nil: those of this package.
 	Families []Family
+	// Extensions plan what claims request besides their devices; nil: those of this package.
+	Extensions []Extension
 }
 
 // Resolve plans an allocated claim. The error is a *Refusal. Results of other drivers are left out.
@@ -147,8 +140,8 @@ func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 		}
 		plan.Results, families = append(plan.Results, *resolved), append(families, family)
 	}
-	defaults, undecided := s.defaults(rc)
-	options, from := make([]Options, len(families)), layers{configs: devices.Config, defaults: defaults} // of each result
+	from := layers{source: s, configs: devices.Config, defaults: s.defaults(rc)}
+	options := make([]Options, len(families)) // of each result
 	for i, family := range families {
 		if options[i], err = configs.merge(from, plan, &plan.Results[i], family); err != nil {
 			return nil, err
@@ -157,17 +150,31 @@ func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 	for _, stage := range []func() error{
 		func() error { return s.nvidiaShares(plan, rc) },
 		func() error { return s.oneShare(plan, rc, layout) },
-		func() error { return plan.oneDaemon(options) },
+		func() error { return eachExtension(s, func(e Admitting) error { return e.Admit(plan, options) }) },
 		func() error { return plan.exclusive(s.Driver) },
-		func() error { return s.metrics(plan, options) },
+		func() error { return s.planResults(plan, options) },
 		func() error { return s.plan(plan, options, layout) },
-		func() error { return s.profile(plan, rc, options, undecided) },
+		func() error {
+			return eachExtension(s, func(e Planning) error { return e.Plan(plan, rc, options, from.defaults.undecided[e.Kind()]) })
+		},
 	} {
 		if err := stage(); err != nil {
 			return nil, err
 		}
 	}
 	return plan, nil
+}
+
+// planResults has the extensions plan each result.
+func (s Source) planResults(plan *Plan, options []Options) error {
+	return eachExtension(s, func(e ResultPlanning) error {
+		for i := range plan.Results {
+			if err := e.PlanResult(plan, &plan.Results[i], options[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // plan adds what the results need, family by family.

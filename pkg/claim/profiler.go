@@ -65,75 +65,162 @@ func supportedProfiler(c *v1alpha1.ProfilerConfig) error {
 // is reports whether an option is set to that value.
 func is[T comparable](option *T, value T) bool { return option != nil && *option == value }
 
-// defaults are the cluster's defaults for a claim; none where processes are not profiled.
-func (s Source) defaults(rc *resourceapi.ResourceClaim) (configs []*v1alpha1.ProfilerConfig, undecided error) {
-	if s.Profiler == nil {
+// KindProfile is the kind of the extension that has processes profiled. Its data of a claim is a *v1alpha1.ProfilerConfig with every default filled
+// in, that of a result an empty object: processes of containers that have the result are profiled.
+const KindProfile = "profile"
+
+// ProfileExtension plans ProfilerConfig.
+type ProfileExtension struct {
+	// Profiler is what the node profiles processes with; nil: with nothing.
+	Profiler Profiler
+	// NodeName is the node's, for errors.
+	NodeName string
+	// Policy returns why the cluster's policy does not allow what a claim itself sets, when it is written; nil: nothing is known of a policy. It
+	// may change the configuration.
+	Policy func(config *v1alpha1.ProfilerConfig) error
+}
+
+// ProfileOptions are the merged ProfilerConfig of a result.
+type ProfileOptions struct {
+	Config *v1alpha1.ProfilerConfig
+	// Asked: class or claim ask for a profile, not only the cluster's defaults.
+	Asked bool
+}
+
+// Kind is KindProfile.
+func (ProfileExtension) Kind() string { return KindProfile }
+
+// Reads a ProfilerConfig.
+func (ProfileExtension) Reads(config v1alpha1.Config) bool {
+	_, ok := config.(*v1alpha1.ProfilerConfig)
+	return ok
+}
+
+// Supports what some node can do, and nothing for a monitor device.
+func (ProfileExtension) Supports(config v1alpha1.Config, device gpu.DeviceType) error {
+	c, ok := config.(*v1alpha1.ProfilerConfig)
+	if !ok {
+		return unsupportedKind(config.Kind())
+	}
+	if device == gpu.TypeMonitor && !is(c.Enabled, false) {
+		return errors.New(monitorProfiler)
+	}
+	return supportedProfiler(c)
+}
+
+// Merge overlays fields as v1alpha1.MergeProfiler does.
+func (ProfileExtension) Merge(merged any, config v1alpha1.Config, from v1alpha1.Source) (any, error) {
+	o, _ := merged.(ProfileOptions)
+	c, ok := config.(*v1alpha1.ProfilerConfig)
+	if !ok {
+		return nil, unsupportedKind(config.Kind())
+	}
+	var err error
+	o.Config, err = v1alpha1.MergeProfiler(o.Config, c, from)
+	o.Asked = o.Asked || from != v1alpha1.FromDefaults && !is(c.Enabled, false)
+	return o, err
+}
+
+// Forbidden forbids everything but opting out.
+func (ProfileExtension) Forbidden(merged any) error {
+	if o, _ := merged.(ProfileOptions); o.Config == nil || is(o.Config.Enabled, false) {
+		return nil
+	}
+	return errors.New(adminProfiler)
+}
+
+// Check checks the patterns of the configurations of one object, of which it compiles at most maxPatterns.
+func (ProfileExtension) Check() func(config v1alpha1.Config) error {
+	checked := newPatterns()
+	return func(config v1alpha1.Config) error {
+		c, _ := config.(*v1alpha1.ProfilerConfig)
+		return checked.check(c)
+	}
+}
+
+// Validate returns why the cluster's policy does not allow what the claim itself sets of its profile. What its class sets may be changed by the
+// cluster's defaults, and is left to Plan.
+func (e ProfileExtension) Validate(merged Options, own func() (Options, error), _ int64) error {
+	if config := OptionsOf[ProfileOptions](merged, KindProfile).Config; e.Policy == nil || config == nil || is(config.Enabled, false) {
+		return nil
+	}
+	claimed, err := own()
+	config := OptionsOf[ProfileOptions](claimed, KindProfile).Config
+	if err != nil || config == nil {
+		return nil //nolint:nilerr // it was reported where it was merged
+	}
+	return e.Policy(config)
+}
+
+// Defaults are the cluster's for a claim; none where processes are not profiled.
+func (e ProfileExtension) Defaults(rc *resourceapi.ResourceClaim) (overlay func(*Result, any) (any, error), undecided error) {
+	if e.Profiler == nil {
 		return nil, nil
 	}
-	configs, err := s.Profiler.Defaults(rc)
+	configs, err := e.Profiler.Defaults(rc)
 	if err != nil {
 		return nil, &Refusal{
 			Cause: fmt.Sprintf("a default for profiles with failurePolicy FailClosed cannot be decided now: %v", err), Transient: true, Err: err,
 			Fix: "a claim opts out with a ProfilerConfig that has enabled: false",
 		}
 	}
-	return configs, nil
-}
-
-// withDefaults lays the cluster's defaults over what the class of a result sets.
-func (o Options) withDefaults(defaults []*v1alpha1.ProfilerConfig, r *Result) (Options, error) {
-	if r.Admin || r.Device.Type() == gpu.TypeMonitor {
-		return o, nil
+	if len(configs) == 0 {
+		return nil, nil
 	}
-	var err error
-	for _, config := range defaults {
-		if o.Profiler, err = v1alpha1.MergeProfiler(o.Profiler, config, v1alpha1.FromDefaults); err != nil {
-			return o, r.refuseMendable("correct the chart's value profiler.defaults", "%v", err)
+	return func(r *Result, merged any) (any, error) {
+		var err error
+		for _, config := range configs {
+			if merged, err = e.Merge(merged, config, v1alpha1.FromDefaults); err != nil {
+				return nil, r.refuseMendable("correct the chart's value profiler.defaults", "%v", err)
+			}
 		}
-	}
-	return o, nil
+		return merged, nil
+	}, nil
 }
 
-// profile sets how the processes of the claim are profiled: all results that are profiled must agree. undecided is why not every default
+// Plan sets how the processes of the claim are profiled: all results that are profiled must agree. undecided is why not every default
 // is known that the claim cannot be prepared without.
-func (s Source) profile(plan *Plan, rc *resourceapi.ResourceClaim, options []Options, undecided error) error {
+func (e ProfileExtension) Plan(plan *Plan, rc *resourceapi.ResourceClaim, options []Options, undecided error) error {
 	checked := newPatterns()
-	if s.Profiler != nil {
-		checked.compile = s.Profiler.Compile
+	if e.Profiler != nil {
+		checked.compile = e.Profiler.Compile
 	}
+	var agreed *v1alpha1.ProfilerConfig
 	for i := range plan.Results {
-		r, config := &plan.Results[i], options[i].Profiler
+		r, o := &plan.Results[i], OptionsOf[ProfileOptions](options[i], KindProfile)
 		switch {
-		case config != nil && is(config.Enabled, false):
+		case o.Config != nil && is(o.Config.Enabled, false):
 			continue
 		case undecided != nil && !r.Admin && r.Device.Type() != gpu.TypeMonitor:
 			return r.refusal(undecided, "")
-		case config == nil:
+		case o.Config == nil:
 			continue
 		}
-		effective, err := s.effective(plan, r, config, checked)
-		if err == nil && plan.Profile != nil && !equal(plan.Profile, effective) {
+		effective, err := e.effective(plan, r, o.Config, checked)
+		if err == nil && agreed != nil && !equal(agreed, effective) {
 			err = r.refuse("give all requests the same ProfilerConfig, or use a claim for each",
 				"its ProfilerConfig is not that of the requests before it, and the processes of a claim are profiled alike")
 		}
 		switch {
 		case err == nil:
-			plan.Profile, r.Profiled = effective, true
-		case options[i].asksProfile || is(config.FailurePolicy, v1alpha1.FailClosed):
+			agreed = effective
+			plan.Extend(KindProfile, effective)
+			r.Extend(KindProfile, struct{}{})
+		case o.Asked || is(o.Config.FailurePolicy, v1alpha1.FailClosed):
 			return err
 		default:
-			s.Profiler.Unprofiled(rc, err)
+			e.Profiler.Unprofiled(rc, err)
 		}
 	}
 	return nil
 }
 
 // effective is a merged configuration with every default and limit, if the node can profile so.
-func (s Source) effective(plan *Plan, r *Result, merged *v1alpha1.ProfilerConfig, checked *patterns) (*v1alpha1.ProfilerConfig, error) {
+func (e ProfileExtension) effective(plan *Plan, r *Result, merged *v1alpha1.ProfilerConfig, checked *patterns) (*v1alpha1.ProfilerConfig, error) {
 	switch {
-	case s.Profiler == nil:
+	case e.Profiler == nil:
 		return nil, forProfile(r.refuseMendable("set profiler.tools, or take the ProfilerConfig out",
-			"ProfilerConfig requires the profiler, which does not run on node %s: the chart's value profiler.tools is empty", s.NodeName), toolNotInstalled)
+			"ProfilerConfig requires the profiler, which does not run on node %s: the chart's value profiler.tools is empty", e.NodeName), toolNotInstalled)
 	case r.Admin:
 		return nil, r.refuse("take it out of the ResourceClaim", adminProfiler)
 	case !claimUID.MatchString(plan.UID):
@@ -144,7 +231,7 @@ func (s Source) effective(plan *Plan, r *Result, merged *v1alpha1.ProfilerConfig
 		return nil, r.refuse("", "%v", err)
 	}
 	config.ClaimOverride = nil
-	if err := s.Profiler.Limit(plan.Namespace, config); err != nil {
+	if err := e.Profiler.Limit(plan.Namespace, config); err != nil {
 		return nil, forProfile(r.refusal(err, "change the ProfilerConfig, or the chart's value profiler.policy"), notAllowed)
 	}
 	config.Default()
@@ -157,7 +244,7 @@ func (s Source) effective(plan *Plan, r *Result, merged *v1alpha1.ProfilerConfig
 		return nil, r.refuse(fixProfiler, "%v", err)
 	}
 	_, mig := r.Device.(gpu.MIGDevice)
-	if err := s.Profiler.Choose(config, mig || r.MPS != nil); err != nil {
+	if err := e.Profiler.Choose(config, mig || r.Extensions[KindMPS] != nil); err != nil {
 		return nil, forProfile(r.refusal(err, fixProfiler), toolNotInstalled)
 	}
 	return config, nil
@@ -172,11 +259,11 @@ const (
 // forProfile is the refusal with a reason, unless it has one.
 func forProfile(err error, reason string) error {
 	refusal, ok := errors.AsType[*Refusal](err)
-	if !ok || refusal.Profile != "" {
+	if !ok || refusal.Condition != "" {
 		return err
 	}
 	about := *refusal
-	about.Profile = reason
+	about.Extension, about.Condition = KindProfile, reason
 	return &about
 }
 

@@ -73,7 +73,7 @@ func (f *fakeProfiler) Unprofiled(_ *resourceapi.ResourceClaim, cause error) {
 // profiling is a node with a profiler.
 func profiling(p *fakeProfiler) Source {
 	s := source(node())
-	s.Profiler = p
+	s.Extensions = extended(false, p)
 	return s
 }
 
@@ -96,8 +96,8 @@ func TestResolve_Profile_MergedByField(t *testing.T) {
 			want.ToolVersion = new("2025.5.1")
 			want.Default()
 			want.ClaimOverride = nil
-			assert.True(t, equal(want, plan.Profile), "%v", plan.Profile)
-			assert.True(t, plan.Results[0].Profiled)
+			assert.True(t, equal(want, profileIn(plan)), "%v", profileIn(plan))
+			assert.True(t, isProfiled(&plan.Results[0]))
 			assert.Empty(t, plan.Steps, "a profile needs no step")
 			assert.Empty(t, plan.Preconditions)
 			assert.Equal(t, []bool{false}, p.software)
@@ -154,8 +154,8 @@ func TestResolve_NoProfile_NothingPlanned(t *testing.T) {
 			t.Parallel()
 			plan, err := c.source.Resolve(c.rc)
 			require.NoError(t, err)
-			assert.Nil(t, plan.Profile)
-			assert.False(t, plan.Results[0].Profiled)
+			assert.Nil(t, profileIn(plan))
+			assert.False(t, isProfiled(&plan.Results[0]))
 		})
 	}
 }
@@ -166,7 +166,7 @@ func TestResolve_DefaultsAlone_ClaimPreparedUnprofiled(t *testing.T) {
 	p := &fakeProfiler{defaults: []*v1alpha1.ProfilerConfig{profiled(t, "")}, lacking: errors.New("no tool")}
 	plan, err := profiling(p).Resolve(asking(plainConfig, plainConfig))
 	require.NoError(t, err)
-	assert.Nil(t, plan.Profile)
+	assert.Nil(t, profileIn(plan))
 	require.Len(t, p.unprofiled, 1)
 	assert.Contains(t, p.unprofiled[0], "no tool")
 	p.defaults[0].FailurePolicy = new(v1alpha1.FailClosed)
@@ -280,12 +280,12 @@ func TestResolve_SeveralRequests_OneProfile(t *testing.T) {
 	}
 	plan, err := profiling(&fakeProfiler{}).Resolve(claim(config(fromClaim, driverName, forProfiler(""), "b")))
 	require.NoError(t, err)
-	assert.NotNil(t, plan.Profile)
-	assert.Equal(t, []bool{false, true}, []bool{plan.Results[0].Profiled, plan.Results[1].Profiled})
+	assert.NotNil(t, profileIn(plan))
+	assert.Equal(t, []bool{false, true}, []bool{isProfiled(&plan.Results[0]), isProfiled(&plan.Results[1])})
 	plan, err = profiling(&fakeProfiler{}).Resolve(claim(config(fromClaim, driverName, forProfiler(`"output":{"maxBytes":"1Gi"}`), "a"),
 		config(fromClaim, driverName, forProfiler(`"output":{"maxBytes":"1024Mi"}`), "b")))
 	require.NoError(t, err, "the same in another form")
-	assert.Equal(t, []bool{true, true}, []bool{plan.Results[0].Profiled, plan.Results[1].Profiled})
+	assert.Equal(t, []bool{true, true}, []bool{isProfiled(&plan.Results[0]), isProfiled(&plan.Results[1])})
 	_, err = profiling(&fakeProfiler{}).Resolve(claim(config(fromClaim, driverName, forProfiler(""), "a"),
 		config(fromClaim, driverName, forProfiler(`"trace":["osrt"]`), "b")))
 	require.ErrorContains(t, err, `request "b", device gpu-bbbbbbbb: its ProfilerConfig is not that of the requests before it`)
@@ -297,7 +297,7 @@ func TestResolve_MIGDevice_SoftwareTrace(t *testing.T) {
 	n, layout := partitionable()
 	p := &fakeProfiler{}
 	s := advertising(n, layout)
-	s.Profiler = p
+	s.Extensions = extended(false, p)
 	rc := allocated([]resourceapi.DeviceRequestAllocationResult{inA("r", string(gpu.DeviceName("gpu-aaaaaaaa-mig-19-0")))}, config(fromClaim, driverName, forProfiler("")))
 	rc.UID = aUID
 	_, err := s.Resolve(rc)

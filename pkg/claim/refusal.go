@@ -20,8 +20,9 @@ type Refusal struct {
 	Mendable bool
 	// Err is the error behind the cause; may be nil.
 	Err error
-	// Profile is the reason of condition ProfilerReady where the claim is refused for its profile; else empty.
-	Profile string
+	// Extension is the kind of the extension that the claim is refused for, Condition the reason of that extension's condition; both are empty
+	// for another cause.
+	Extension, Condition string
 }
 
 // Unwrap returns the error behind the cause.

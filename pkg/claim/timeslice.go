@@ -22,15 +22,12 @@ func (timeSlice) HasClass(class, driver string) bool {
 }
 
 // Supports nothing about sharing.
-func (timeSlice) Supports(kind string, config v1alpha1.Config) error {
-	if setsSharing(config) {
+func (timeSlice) Supports(kind string, config *v1alpha1.GPUConfig) error {
+	if config.Sharing != nil {
 		return fmt.Errorf("%s.sharing is not supported for a device of type %q, whose GPU other claims use too: the node's configuration "+
 			"says how they share it", kind, gpu.TypeTimeSlice)
 	}
-	if _, ok := config.(*v1alpha1.GPUConfig); ok {
-		return nil // Plan decides about enforceMemory, which depends on the GPU and on the request
-	}
-	return supported(kind, config)
+	return nil // Plan decides about enforceMemory, which depends on the GPU and on the request
 }
 
 // Admit refuses admin access.

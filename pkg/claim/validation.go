@@ -19,20 +19,35 @@ type Validator struct {
 	Driver string
 	// Class returns a DeviceClass, nil for one that is not known. It may be nil.
 	Class func(name string) *resourceapi.DeviceClass
-	// Limit returns why the cluster's policy does not allow what a claim itself sets of its profile; nil: nothing is known of a policy. It may
-	// change the configuration.
-	Limit func(config *v1alpha1.ProfilerConfig) error
-	// Families are what configuration is checked against; nil: those of this package.
-	Families []Family
+	// Families and Extensions are what configuration is checked against; nil: those of this package.
+	Families   []Family
+	Extensions []Extension
 }
 
 // source reads configuration as it is read when a claim is prepared.
-func (v Validator) source() Source { return Source{Driver: v.Driver, Families: v.Families} }
+func (v Validator) source() Source {
+	return Source{Driver: v.Driver, Families: v.Families, Extensions: v.Extensions}
+}
+
+// check returns what checks the configurations of one object.
+func (v Validator) check() func(read option) error {
+	source, checks := v.source(), map[string]func(v1alpha1.Config) error{}
+	return func(read option) error {
+		extension, ok := source.configured(read.config).(Checking)
+		if !ok {
+			return nil
+		}
+		if checks[extension.Kind()] == nil {
+			checks[extension.Kind()] = extension.Check()
+		}
+		return checks[extension.Kind()](read.config)
+	}
+}
 
 // Claim checks the configuration in the spec of a claim or of a template. path leads to that spec in the object: "spec", "spec.spec".
 // The error joins what is wrong, each with the path and the request that it is about.
 func (v Validator) Claim(path string, spec *resourceapi.ResourceClaimSpec) error {
-	requests, checked := v.requests(spec.Devices.Requests), newPatterns()
+	requests, check := v.requests(spec.Devices.Requests), v.check()
 	var problems []error
 	for i := range spec.Devices.Config {
 		config := &spec.Devices.Config[i]
@@ -40,7 +55,7 @@ func (v Validator) Claim(path string, spec *resourceapi.ResourceClaimSpec) error
 			continue
 		}
 		at := fmt.Sprintf("%s.devices.config[%d].opaque.parameters", path, i)
-		for _, problem := range v.claimConfig(config, requests, checked) {
+		for _, problem := range v.claimConfig(config, requests, check) {
 			problems = append(problems, fmt.Errorf("%s: %w", at, problem))
 		}
 	}
@@ -55,7 +70,7 @@ func (v Validator) Claim(path string, spec *resourceapi.ResourceClaimSpec) error
 // DeviceClass checks the configuration in the spec of a class of that name. The error is as that of Claim.
 func (v Validator) DeviceClass(name string, spec *resourceapi.DeviceClassSpec) error {
 	var problems []error
-	checked := newPatterns()
+	check := v.check()
 	for i := range spec.Config {
 		opaque := spec.Config[i].Opaque
 		if opaque == nil || opaque.Driver != v.Driver {
@@ -63,7 +78,7 @@ func (v Validator) DeviceClass(name string, spec *resourceapi.DeviceClassSpec) e
 		}
 		read, err := v.source().read(opaque.Parameters.Raw)
 		if err == nil {
-			err = errors.Join(read.unsupported(v.familyOf(name)), read.matches(checked))
+			err = errors.Join(v.source().unsupported(read, v.familyOf(name)), check(read))
 		}
 		if err != nil {
 			problems = append(problems, fmt.Errorf("spec.config[%d].opaque.parameters: %w", i, err))
@@ -139,10 +154,10 @@ func (v Validator) familyOf(class string) Family {
 }
 
 // claimConfig checks one configuration for all requests that it is for. Of alternatives one that can have it is enough.
-func (v Validator) claimConfig(config *resourceapi.DeviceClaimConfiguration, requests []asked, checked *patterns) []error {
+func (v Validator) claimConfig(config *resourceapi.DeviceClaimConfiguration, requests []asked, check func(option) error) []error {
 	read, err := v.source().read(config.Opaque.Parameters.Raw)
 	if err == nil {
-		err = read.matches(checked)
+		err = check(read)
 	}
 	if err != nil {
 		return []error{about(strings.Join(config.Requests, ", "), err)}
@@ -198,27 +213,21 @@ func (v Validator) refusesRequest(r asked, configs []resourceapi.DeviceClaimConf
 		return nil
 	}
 	merged, err := v.options(r, configs)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case merged.mps() != nil && r.count > 1:
-		return severalWithMPS(r.count)
 	}
-	return errors.Join(merged.unenforced(), merged.inconsistent(), v.refusesProfile(merged, r, configs))
-}
-
-// refusesProfile says why the cluster's policy does not allow what the claim itself sets of its profile. What its class sets may be changed by
-// the cluster's defaults, and is left to Resolve.
-func (v Validator) refusesProfile(merged Options, r asked, configs []resourceapi.DeviceClaimConfiguration) error {
-	if v.Limit == nil || merged.Profiler == nil || is(merged.Profiler.Enabled, false) {
-		return nil
+	own := func() (Options, error) {
+		alone := v
+		alone.Class = nil
+		return alone.options(r, configs)
 	}
-	r.class = ""
-	own, err := Validator{Driver: v.Driver, Families: v.Families}.options(r, configs)
-	if err != nil || own.Profiler == nil {
-		return nil
+	var problems []error
+	for _, extension := range v.source().extensions() {
+		if e, ok := extension.(Validating); ok {
+			problems = append(problems, e.Validate(merged, own, r.count))
+		}
 	}
-	return v.Limit(own.Profiler)
+	return errors.Join(problems...)
 }
 
 // options are what a request's class sets, and over it what its claim sets. What cannot be read is left out.
@@ -233,7 +242,7 @@ func (v Validator) options(r asked, configs []resourceapi.DeviceClaimConfigurati
 		if err != nil || len(config.Requests) == 0 && r.family != nil && !read.fits(r.family.Type()) {
 			continue
 		}
-		if merged, err = merged.with(read.config, v1alpha1.FromClaim); err != nil {
+		if merged, err = v.source().with(merged, read.config, v1alpha1.FromClaim); err != nil {
 			return merged, err
 		}
 	}
@@ -245,17 +254,18 @@ func (v Validator) refuses(r asked, read option, forAll bool) error {
 	if forAll && r.family != nil && !read.fits(r.family.Type()) {
 		return nil // for those of its type among all
 	}
-	if err := read.unsupported(r.family); err != nil {
+	source := v.source()
+	if err := source.unsupported(read, r.family); err != nil {
 		return err
 	}
-	claimed, err := Options{}.with(read.config, v1alpha1.FromClaim)
+	claimed, err := source.with(Options{}, read.config, v1alpha1.FromClaim)
 	if err == nil && r.admin {
-		err = claimed.forbidden()
+		err = source.forbidden(claimed)
 	}
 	if err != nil {
 		return err
 	}
-	_, err = v.ofClass(r.class).with(read.config, v1alpha1.FromClaim)
+	_, err = source.with(v.ofClass(r.class), read.config, v1alpha1.FromClaim)
 	return err
 }
 
@@ -278,7 +288,7 @@ func (v Validator) ofClass(name string) Options {
 		if err != nil {
 			continue
 		}
-		if both, err := merged.with(read.config, v1alpha1.FromClass); err == nil {
+		if both, err := v.source().with(merged, read.config, v1alpha1.FromClass); err == nil {
 			merged = both
 		}
 	}

@@ -36,7 +36,7 @@ func (whole) Type() gpu.DeviceType { return gpu.TypeGPU }
 func (whole) HasClass(class, driver string) bool { return class == driver }
 
 // Supports every strategy, and enforced memory: no other claim uses the GPU.
-func (whole) Supports(kind string, config v1alpha1.Config) error { return supported(kind, config) }
+func (whole) Supports(string, *v1alpha1.GPUConfig) error { return nil }
 
 // Admit refuses nothing.
 func (whole) Admit(*Result, string) error { return nil }

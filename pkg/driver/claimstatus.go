@@ -2,6 +2,7 @@ package driver
 
 import (
 	"errors"
+	"maps"
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -20,14 +21,29 @@ type ClaimStatus struct {
 	Node func() *gpu.Node
 	// StepData returns what the steps of a record add to the data of each result, in the order of the results; nil: nothing.
 	StepData func(r *checkpoint.Record) []map[string]any
-	// Exporter: prism-exporter runs on the node.
-	Exporter bool
-	// Profile returns the conditions of a record that is profiled; nil: none.
-	Profile func(r *checkpoint.Record) []kube.Condition
+	// Extensions add to the status of records that they have data in, in their order.
+	Extensions []StatusExtension
 	// Injected returns the condition of a record whose devices containers do not get; nil: none.
 	Injected func(r *checkpoint.Record) *kube.Condition
-	// Library returns the digest of the library that containers of a profiled claim load; nil or "": it is not known.
-	Library func(claimUID string) string
+}
+
+// StatusExtension is an extension that says something in the status of claims. It gets only results with its data.
+type StatusExtension interface {
+	// Kind is the key of its data in records.
+	Kind() string
+	// StatusData is added to the data of a result, except for keys that are set.
+	StatusData(node *gpu.Node, r *checkpoint.Record, result *checkpoint.Result) map[string]any
+	// ConditionTypes are the types of its conditions.
+	ConditionTypes() []string
+	// StatusConditions are added to the conditions of a result.
+	StatusConditions(r *checkpoint.Record, result *checkpoint.Result) []kube.Condition
+}
+
+// Refusing is a StatusExtension with a condition for claims that are refused for it.
+type Refusing interface {
+	StatusExtension
+	// RefusedCondition is the type of the condition, which is False with the reason of the refusal.
+	RefusedCondition() string
 }
 
 // Prepared says of every device which GPU it is.
@@ -40,25 +56,20 @@ func (s ClaimStatus) ContainerRefused(r *checkpoint.Record, device, why string) 
 	if s.StepData != nil {
 		extra = s.StepData(r)
 	}
-	var profile []kube.Condition
-	if s.Profile != nil {
-		profile = s.Profile(r)
-	}
-	var injected *kube.Condition
+	var injected []kube.Condition
 	if s.Injected != nil {
-		injected = s.Injected(r)
+		if c := s.Injected(r); c != nil {
+			injected = []kube.Condition{*c}
+		}
 	}
 	devices := make([]kube.Device, 0, len(r.Results))
 	for i := range r.Results {
 		result := &r.Results[i]
+		data, conditions := s.extended(node, r, result, extra[i])
 		devices = append(devices, kube.Device{
 			Pool: result.Pool, Name: result.Device, ShareID: types.UID(result.ShareID), Identity: identity(node, result),
-			Extra: s.withProfile(withMetrics(extra[i], node, result), r, result), Metrics: s.metrics(result),
-			Injected: injected,
+			Extra: data, Conditions: append(conditions, injected...),
 		})
-		if result.Profiled {
-			devices[i].Profile = profile
-		}
 	}
 	if at := slices.Index(r.CDI.Devices, device); at >= 0 {
 		devices[at].Refused = why
@@ -66,13 +77,33 @@ func (s ClaimStatus) ContainerRefused(r *checkpoint.Record, device, why string) 
 	s.Statuses.Ready(kube.Claim{Namespace: r.Claim.Namespace, Name: r.Claim.Name, UID: types.UID(r.Claim.UID)}, devices)
 }
 
+// extended is what steps, and the extensions that have data in a result, say of it.
+func (s ClaimStatus) extended(node *gpu.Node, r *checkpoint.Record, result *checkpoint.Result, data map[string]any) (map[string]any, []kube.Condition) {
+	var conditions []kube.Condition
+	for _, e := range s.Extensions {
+		if !result.Extensions.Has(e.Kind()) {
+			continue
+		}
+		merged := maps.Clone(e.StatusData(node, r, result))
+		if merged == nil {
+			merged = map[string]any{}
+		}
+		maps.Copy(merged, data)
+		data, conditions = merged, append(conditions, e.StatusConditions(r, result)...)
+	}
+	return data, conditions
+}
+
 // Refused says of every device of ours why the claim cannot be used.
 func (s ClaimStatus) Refused(rc *resourceapi.ResourceClaim, cause error) {
-	var profile []kube.Condition
-	if refusal, ok := errors.AsType[*claim.Refusal](cause); ok && refusal.Profile != "" {
-		profile = []kube.Condition{{Type: kube.ConditionProfilerReady, Reason: refusal.Profile, Message: refusal.Error()}}
+	var conditions []kube.Condition
+	refusal, ok := errors.AsType[*claim.Refusal](cause)
+	for _, extension := range s.Extensions {
+		if e, refusing := extension.(Refusing); ok && refusing && refusal.Condition != "" && refusal.Extension == e.Kind() {
+			conditions = append(conditions, kube.Condition{Type: e.RefusedCondition(), Reason: refusal.Condition, Message: refusal.Error()})
+		}
 	}
-	s.Statuses.Failed(kube.Claim{Namespace: rc.Namespace, Name: rc.Name, UID: rc.UID}, nil, cause.Error(), profile...)
+	s.Statuses.Failed(kube.Claim{Namespace: rc.Namespace, Name: rc.Name, UID: rc.UID}, nil, cause.Error(), conditions...)
 }
 
 // identity is the hardware behind a result; of a GPU that is not there any more, what the record has of it.

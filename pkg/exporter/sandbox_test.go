@@ -21,6 +21,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/exporter"
@@ -100,17 +101,21 @@ func (w *world) write(path, text string) {
 }
 
 // prepared records a claim for a whole GPU that container "main" of pod "team/trainer" has; options are the claim's, nil for none.
-func (w *world) prepared(id gpu.UUID, options *checkpoint.Metrics) {
+func (w *world) prepared(id gpu.UUID, options *claim.Metrics) {
 	w.t.Helper()
 	store, err := checkpoint.Open(disk.OS{}, filepath.Join(w.dir, "plugins", driverName))
 	require.NoError(w.t, err)
-	require.NoError(w.t, store.Put(&checkpoint.Record{
+	record := &checkpoint.Record{
 		Claim: checkpoint.Claim{UID: "uid-1", Namespace: "team", Name: "trainer-gpu"}, BootID: boot, State: checkpoint.Done,
 		Results: []checkpoint.Result{{
-			Request: "gpu", Pool: "node-a", Device: "gpu-0", Type: gpu.TypeGPU, GPUUUID: id, Metrics: options,
+			Request: "gpu", Pool: "node-a", Device: "gpu-0", Type: gpu.TypeGPU, GPUUUID: id,
 		}},
 		CDI: checkpoint.CDI{Kind: cdiKind, Devices: []string{"uid-1-gpu-0"}},
-	}))
+	}
+	if options != nil {
+		require.NoError(w.t, record.Results[0].Extensions.Set(claim.KindMetrics, options))
+	}
+	require.NoError(w.t, store.Put(record))
 }
 
 type kubelet struct {
@@ -275,7 +280,7 @@ func TestExporter_OptionsOfClaimAndCounters_Measured(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, model.Uniform("node-a", "h100-80", 1))
 	id := gpu.UUID(w.node.Model.Identities()[0].UUID)
-	w.prepared(id, &checkpoint.Metrics{Sets: []string{metrics.SetPCIe}, ExposeInContainer: true})
+	w.prepared(id, &claim.Metrics{Sets: []string{metrics.SetPCIe}, ExposeInContainer: true})
 	w.serveKubelet()
 	exposed := filepath.Join(w.dir, "run/metrics/uid-1")
 	require.NoError(t, os.MkdirAll(exposed, 0o755))

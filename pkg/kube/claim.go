@@ -23,36 +23,16 @@ type Device struct {
 	Identity *Identity
 	// Extra is what else the status says of the device in `data`. A key of Identity counts before one of Extra.
 	Extra map[string]any
-	// Metrics is condition GPUMetricsReady of a device whose claim has options for metrics; nil for another.
-	Metrics *MetricsCondition
-	// Profile are conditions of a device whose claim is profiled, by their types of ProfileConditions.
-	Profile []Condition
-	// Refused is why a container with the prepared device is not started; empty where none was refused.
+	// Conditions are further ones besides ConditionReady. Their types are in StatusesOptions.
+	Conditions []Condition
+	// Refused is why a container with the prepared device is not started; empty if none was refused.
 	Refused string
-	// Injected is condition ConditionInjected of a device that containers do not get; nil for another.
-	Injected *Condition
 }
 
 // Condition is a condition of a device.
 type Condition struct {
 	Type string
 	True bool
-	// Reason is in CamelCase; Message is a sentence.
-	Reason, Message string
-}
-
-// ConditionInjected is False while the container runtime does not apply the CDI specs of claims: containers start without their devices.
-const ConditionInjected = "Injected"
-
-// ConditionProfilerReady is whether the processes of a claim can be profiled.
-const ConditionProfilerReady = "ProfilerReady"
-
-// ProfileConditions are the types of the conditions about profiles.
-var ProfileConditions = []string{ConditionProfilerReady, "Profiling", "ReportAvailable"}
-
-// MetricsCondition says whether what a claim's GPUMetricsConfig asks for is in force.
-type MetricsCondition struct {
-	Ready bool
 	// Reason is in CamelCase; Message is a sentence.
 	Reason, Message string
 }

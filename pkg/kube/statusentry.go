@@ -46,7 +46,7 @@ func applied(claim *resourceapi.ResourceClaim, entries []resourceapi.AllocatedDe
 // updated is the claim with these entries, for an update of all that was read. To apply, the server makes JSON of the claim with the fields
 // of opaque parameters in its own order. Where a client had written them in another one, as controllers do that encode a struct, that is a
 // change of the allocation to the server (seen with 1.37), which it refuses.
-func updated(claim *resourceapi.ResourceClaim, entries []resourceapi.AllocatedDeviceStatus) *resourceapi.ResourceClaim {
+func (s *Statuses) updated(claim *resourceapi.ResourceClaim, entries []resourceapi.AllocatedDeviceStatus) *resourceapi.ResourceClaim {
 	claim = claim.DeepCopy()
 	for _, e := range entries {
 		i := slices.IndexFunc(claim.Status.Devices, func(other resourceapi.AllocatedDeviceStatus) bool {
@@ -58,16 +58,11 @@ func updated(claim *resourceapi.ResourceClaim, entries []resourceapi.AllocatedDe
 		}
 		there := &claim.Status.Devices[i]
 		kept := slices.DeleteFunc(there.Conditions, func(c metav1.Condition) bool {
-			return ours(c.Type) || meta.FindStatusCondition(e.Conditions, c.Type) != nil
+			return slices.Contains(s.opts.Conditions, c.Type) || meta.FindStatusCondition(e.Conditions, c.Type) != nil
 		})
 		there.Conditions, there.Data = append(kept, e.Conditions...), e.Data
 	}
 	return claim
-}
-
-// ours says whether a condition is one of those that this driver has for some claims only.
-func ours(condition string) bool {
-	return condition == ConditionMetricsReady || condition == ConditionInjected || slices.Contains(ProfileConditions, condition)
 }
 
 func share(e resourceapi.AllocatedDeviceStatus) string {

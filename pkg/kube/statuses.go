@@ -36,6 +36,8 @@ type StatusesOptions struct {
 	Client kubernetes.Interface
 	// DriverName is the driver of the entries, and the field manager.
 	DriverName string
+	// Conditions are the types of conditions that some devices have besides ConditionReady. One that a report does not have is removed.
+	Conditions []string
 	// Delay is the delay of each write: so that writes do not compete with claims that are being prepared, and a report that is
 	// replaced meanwhile is not written at all.
 	Delay time.Duration
@@ -85,8 +87,8 @@ type report struct {
 	devices []Device
 	ready   bool
 	message string
-	// profile are conditions of all devices, where there are no devices.
-	profile []Condition
+	// conditions are those of all devices, if there are no devices.
+	conditions []Condition
 }
 
 // NewStatuses returns a writer. It accepts reports at once and writes them while Run runs.
@@ -112,7 +114,7 @@ func (s *Statuses) Ready(claim Claim, devices []Device) {
 // Failed reports that preparing the claim failed, with the message of the pod's events. Without devices it applies to all devices of
 // this driver in the claim, and so do the conditions.
 func (s *Statuses) Failed(claim Claim, devices []Device, message string, conditions ...Condition) {
-	s.add(&report{claim: claim, devices: devices, message: message, profile: conditions})
+	s.add(&report{claim: claim, devices: devices, message: message, conditions: conditions})
 }
 
 func (s *Statuses) add(r *report) {

@@ -79,6 +79,7 @@ func newWriter(t *testing.T, claim *resourceapi.ResourceClaim, before func(clien
 	w.Statuses = kube.NewStatuses(kube.StatusesOptions{
 		Client:     w.server,
 		DriverName: driverName,
+		Conditions: []string{"Profiling"},
 		Now:        func() time.Time { return day.Add(time.Duration(hours.Add(1)) * time.Hour) },
 		OnError:    func(_ kube.Claim, err error) { w.errors <- err },
 	})

@@ -24,9 +24,6 @@ const (
 	ReasonPrepareFailed = "PrepareFailed"
 	// ReasonContainerRefused is the reason of status False of a device that is prepared, and with which a container must not start.
 	ReasonContainerRefused = "ContainerRefused"
-
-	// ConditionMetricsReady is the condition of devices whose claim has a GPUMetricsConfig.
-	ConditionMetricsReady = "GPUMetricsReady"
 )
 
 // maxMessage is the maximum length of a condition's message in bytes, so that 32 devices, the maximum of a claim, fit into the object.
@@ -65,7 +62,7 @@ func (s *Statuses) write(ctx context.Context, r *report) (outcome, error) {
 	}
 	_, err = claims.ApplyStatus(ctx, applied(claim, entries), metav1.ApplyOptions{FieldManager: s.opts.DriverName, Force: true})
 	if apierrors.IsInvalid(err) {
-		_, err = claims.UpdateStatus(ctx, updated(claim, entries), metav1.UpdateOptions{FieldManager: s.opts.DriverName})
+		_, err = claims.UpdateStatus(ctx, s.updated(claim, entries), metav1.UpdateOptions{FieldManager: s.opts.DriverName})
 	}
 	if apierrors.IsNotFound(err) {
 		return gone, nil
@@ -100,7 +97,7 @@ func (s *Statuses) allocated(claim *resourceapi.ResourceClaim, r *report) []Devi
 		if known, ok := reported[d.key()]; ok {
 			out = append(out, known)
 		} else if len(reported) == 0 {
-			d.Profile = r.profile
+			d.Conditions = r.conditions
 			out = append(out, d)
 		}
 	}
@@ -120,7 +117,7 @@ func (s *Statuses) entries(claim *resourceapi.ResourceClaim, devices []Device, r
 			return nil, false, err
 		}
 		conditions := s.conditions(current, d, r)
-		changed = changed || !upToDate(current, conditions, data)
+		changed = changed || !s.upToDate(current, conditions, data)
 		entries = append(entries, entryOf(s.opts.DriverName, d, conditions, data))
 	}
 	return entries, changed, nil
@@ -150,18 +147,7 @@ func (s *Statuses) conditions(current resourceapi.AllocatedDeviceStatus, d Devic
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, ReasonContainerRefused, d.Refused
 	}
 	all := []metav1.Condition{ready}
-	if m := d.Metrics; m != nil {
-		metrics := metav1.Condition{Type: ConditionMetricsReady, Status: metav1.ConditionTrue, Reason: m.Reason, Message: m.Message}
-		if !m.Ready {
-			metrics.Status = metav1.ConditionFalse
-		}
-		all = append(all, metrics)
-	}
-	others := d.Profile
-	if d.Injected != nil {
-		others = append([]Condition{*d.Injected}, others...)
-	}
-	for _, p := range others {
+	for _, p := range d.Conditions {
 		about := metav1.Condition{Type: p.Type, Status: metav1.ConditionFalse, Reason: p.Reason, Message: p.Message}
 		if p.True {
 			about.Status = metav1.ConditionTrue
@@ -180,14 +166,14 @@ func (s *Statuses) conditions(current resourceapi.AllocatedDeviceStatus, d Devic
 
 // upToDate reports whether an entry has these conditions, no other one of this driver, and this data. The server may have reordered the
 // JSON.
-func upToDate(e resourceapi.AllocatedDeviceStatus, conditions []metav1.Condition, data []byte) bool {
+func (s *Statuses) upToDate(e resourceapi.AllocatedDeviceStatus, conditions []metav1.Condition, data []byte) bool {
 	for _, c := range conditions {
 		old := meta.FindStatusCondition(e.Conditions, c.Type)
 		if old == nil || old.Status != c.Status || old.Reason != c.Reason || old.Message != c.Message {
 			return false
 		}
 	}
-	for _, ours := range append([]string{ConditionMetricsReady, ConditionInjected}, ProfileConditions...) {
+	for _, ours := range s.opts.Conditions {
 		if meta.FindStatusCondition(e.Conditions, ours) != nil && meta.FindStatusCondition(conditions, ours) == nil {
 			return false
 		}

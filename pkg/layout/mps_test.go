@@ -26,7 +26,7 @@ const (
 func holdsMPS() *checkpoint.Record {
 	r := holds(ownPool, mpsDevice)
 	r.Results[0].Type, r.Results[0].ShareID, r.Results[0].Share = gpu.TypeMPS, "share-1", &checkpoint.Share{Replicas: 2}
-	r.Results[0].MPS = &checkpoint.MPS{Daemon: "aaaaaaaa", MemoryMiB: 2048}
+	r.Results[0].Extensions = checkpoint.Extensions{"mps": []byte(`{"daemon":"aaaaaaaa","memoryMiB":2048}`)}
 	return r
 }
 

@@ -1,6 +1,8 @@
 package memlimit
 
 import (
+	"slices"
+
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/prism-gpu/prism/pkg/cdi"
@@ -19,8 +21,16 @@ type Edits struct {
 	Socket string
 }
 
-// Of returns the edits of a record's devices: of the time-sliced shares that requested memory, where the node can limit it.
-func (e Edits) Of(r *checkpoint.Record) (all []cdi.DeviceEdits) {
+// Kind is "memory". It has no data in records.
+func (Edits) Kind() string { return "memory" }
+
+// Concerns reports whether a result may have a limit.
+func (Edits) Concerns(r *checkpoint.Record) bool {
+	return slices.ContainsFunc(r.Results, func(result checkpoint.Result) bool { return result.Type == gpu.TypeTimeSlice })
+}
+
+// EditsOf returns the edits of a record's devices: of the time-sliced shares that requested memory, if the node can limit it.
+func (e Edits) EditsOf(r *checkpoint.Record) (all []cdi.DeviceEdits, _ error) {
 	for i := range r.Results {
 		// Memory that cannot be read is left to the Server, which refuses it.
 		if memory, err := limitOf(&r.Results[i]); err == nil && memory == 0 || !e.Supported(r.Results[i].GPUUUID) {
@@ -29,7 +39,7 @@ func (e Edits) Of(r *checkpoint.Record) (all []cdi.DeviceEdits) {
 		hook := e.Hook("memory-limit", "--socket", e.Socket, "--claim", r.Claim.UID, "--device", r.CDI.Devices[i])
 		all = append(all, cdi.DeviceEdits{Device: r.CDI.Devices[i], Source: "the memory limit", Edits: cdi.Edits{Hooks: []*specs.Hook{hook}}})
 	}
-	return all
+	return all, nil
 }
 
 // limitOf is what a result limits the memory of its containers to, in bytes; 0: it does not.

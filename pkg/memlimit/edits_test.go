@@ -8,6 +8,7 @@ import (
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
@@ -21,7 +22,10 @@ func edits(supported bool) Edits {
 
 func TestEditsOf_Record_SharesThatRequestedMemory(t *testing.T) {
 	t.Parallel()
-	got := edits(true).Of(prepared())
+	got, err := edits(true).EditsOf(prepared())
+	require.NoError(t, err)
+	assert.True(t, edits(true).Concerns(prepared()))
+	assert.False(t, edits(true).Concerns(&checkpoint.Record{Results: []checkpoint.Result{{Type: gpu.TypeMPS}}}))
 	require.Len(t, got, 2)
 	assert.Equal(t, cdi.DeviceEdits{Device: share, Source: "the memory limit", Edits: cdi.Edits{Hooks: []*specs.Hook{{
 		HookName: "createRuntime", Path: "/opt/prism-hook", Args: []string{
@@ -33,5 +37,7 @@ func TestEditsOf_Record_SharesThatRequestedMemory(t *testing.T) {
 
 func TestEditsOf_NodeWithoutLimits_None(t *testing.T) {
 	t.Parallel()
-	assert.Empty(t, edits(false).Of(prepared()))
+	got, err := edits(false).EditsOf(prepared())
+	require.NoError(t, err)
+	assert.Empty(t, got)
 }

@@ -49,12 +49,12 @@ type Container struct {
 // Options are the GPUMetricsConfig of a claim, as its record has it.
 type Options struct {
 	// Sets are added to those of the node for the device: "Basic", "Memory" and so on, as in the API.
-	Sets []string
+	Sets []string `json:"sets"`
 	// Interval is the longest time between samples that the claim accepts; 0 for the node's.
-	Interval time.Duration
-	Labels   map[string]string
+	Interval time.Duration     `json:"interval"`
+	Labels   map[string]string `json:"labels"`
 	// PerProcess splits the container's values by command.
-	PerProcess bool
+	PerProcess bool `json:"perProcess"`
 	// ExposeInContainer has the claim's metrics written where its containers read them.
-	ExposeInContainer bool
+	ExposeInContainer bool `json:"exposeInContainer"`
 }

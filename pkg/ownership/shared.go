@@ -1,6 +1,7 @@
 package ownership
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 
@@ -13,16 +14,16 @@ type shared struct {
 	bootID string
 	// steps are its effects.
 	steps []checkpoint.Step
-	// clients are its devices that are used as MPS clients.
-	clients []client
+	// extended are its devices of which extensions keep something.
+	extended []extended
 	// unknown are its devices where only a newer version knows which effects they have; an empty name may be any device.
 	unknown []string
 }
 
-// client is one device that is used as an MPS client.
-type client struct {
-	device string
-	use    checkpoint.MPS
+// extended is one device of which extensions keep something.
+type extended struct {
+	device     string
+	extensions checkpoint.Extensions
 }
 
 // sharedOf is what a record has of a GPU.
@@ -41,8 +42,8 @@ func sharedOf(r *checkpoint.Record, id gpu.UUID) shared {
 		if r.Newer() {
 			s.unknown = append(s.unknown, result.Device)
 		}
-		if result.MPS != nil && owns(r, result) {
-			s.clients = append(s.clients, client{device: result.Device, use: *result.MPS})
+		if len(result.Extensions) > 0 && owns(r, result) {
+			s.extended = append(s.extended, extended{device: result.Device, extensions: result.Extensions})
 		}
 	}
 	return s
@@ -78,34 +79,35 @@ func (g *Guard) Shared(r *checkpoint.Record, step *checkpoint.Step, same func(a,
 	return false
 }
 
-// Clients is what other claims have of a device as MPS clients.
-type Clients struct {
-	Uses []checkpoint.MPS
-	// Owner is one of these claims: one that is being released where there is one.
+// Others is what an extension keeps of a device of other claims.
+type Others struct {
+	// Data has one element for each result.
+	Data []json.RawMessage
+	// Owner is one of these claims: one that is being released if there is one.
 	Owner checkpoint.Claim
 	// Released is closed when a claim releases a GPU after this was read.
 	Released <-chan struct{}
 }
 
-// Clients returns what claims other than the record's have of a device of a GPU.
-func (g *Guard) Clients(r *checkpoint.Record, id gpu.UUID, device string) Clients {
+// Others returns what the extension of that kind keeps of a device of a GPU for claims other than the record's.
+func (g *Guard) Others(r *checkpoint.Record, id gpu.UUID, device, kind string) Others {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	found := Clients{Released: g.notice.released}
+	found := Others{Released: g.notice.released}
 	releasing := false
 	for _, uid := range slices.Sorted(maps.Keys(g.owners[id])) {
 		other := g.owners[id][uid]
 		if uid == r.Claim.UID {
 			continue
 		}
-		for _, c := range other.shared.clients {
-			if c.device != device {
+		for _, e := range other.shared.extended {
+			if e.device != device || !e.extensions.Has(kind) {
 				continue
 			}
-			if len(found.Uses) == 0 || other.releasing && !releasing {
+			if len(found.Data) == 0 || other.releasing && !releasing {
 				found.Owner, releasing = other.claim, other.releasing
 			}
-			found.Uses = append(found.Uses, c.use)
+			found.Data = append(found.Data, e.extensions[kind])
 		}
 	}
 	return found

@@ -13,7 +13,7 @@ import (
 
 // sharing is a record with an effect on a device of GPU a.
 func sharing(uid, device, effect string) *checkpoint.Record {
-	r := done(uid, checkpoint.Result{Device: device, GPUUUID: gpuA, ShareID: uid, MPS: &checkpoint.MPS{MemoryMiB: 1024}})
+	r := done(uid, checkpoint.Result{Device: device, GPUUUID: gpuA, ShareID: uid, Extensions: checkpoint.Extensions{"mps": []byte(`{"memoryMiB":1024}`)}})
 	r.BootID = "boot-1"
 	r.Steps = []checkpoint.Step{{Kind: "mps", Target: gpuA, Device: device, ShareID: uid, Args: []byte(effect)}}
 	return r
@@ -84,15 +84,16 @@ func TestDiffering_EffectUndone_Listed(t *testing.T) {
 	assert.Len(t, table.Differing([]*checkpoint.Record{less}), 1)
 }
 
-func TestClients_OfOtherClaims_WhileOwned(t *testing.T) {
+func TestOthers_DataOfOtherClaims_WhileOwned(t *testing.T) {
 	t.Parallel()
 	g := &Guard{Table: newTable(nil)}
 	held := func() (int, string) {
-		found := g.Clients(sharing("a", "mps", "x"), gpuA, "mps")
-		for _, use := range found.Uses {
-			assert.Equal(t, int64(1024), use.MemoryMiB)
+		found := g.Others(sharing("a", "mps", "x"), gpuA, "mps", "mps")
+		for _, data := range found.Data {
+			assert.JSONEq(t, `{"memoryMiB":1024}`, string(data))
 		}
-		return len(found.Uses), found.Owner.UID
+		assert.Empty(t, g.Others(sharing("a", "mps", "x"), gpuA, "mps", "metrics").Data, "of another extension")
+		return len(found.Data), found.Owner.UID
 	}
 	requireHeld := func(want int, owner string) {
 		t.Helper()
@@ -116,7 +117,7 @@ func TestClients_OfOtherClaims_WhileOwned(t *testing.T) {
 		g.Put(leaving)
 		requireHeld(1, "b")
 	}
-	released := g.Clients(leaving, gpuA, "mps").Released
+	released := g.Others(leaving, gpuA, "mps", "mps").Released
 	g.Remove("b")
 	<-released
 	requireHeld(0, "")

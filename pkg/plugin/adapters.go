@@ -17,6 +17,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/mps"
 	"github.com/prism-gpu/prism/pkg/nvml"
 	"github.com/prism-gpu/prism/pkg/nvsmi"
+	"github.com/prism-gpu/prism/pkg/plugin/extension"
 	"github.com/prism-gpu/prism/pkg/plugin/programs"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/timeslice"
@@ -90,6 +91,8 @@ type Adapters struct {
 	Runtime ContainerRuntime
 	// Families are wired after the built-in ones; nil for none.
 	Families []Family
+	// Extensions are wired after the built-in ones; nil for none.
+	Extensions []extension.Extension
 	// Transaction makes what prepares claims; prepare.New is the real one.
 	Transaction func(prepare.Ports, prepare.Settings) (*prepare.Transaction, []error, error)
 	// HookImage is the hook program that is installed on hosts that have none, or one without some hooks; a missing file is no error.

@@ -14,6 +14,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/plugin/extension"
 	"github.com/prism-gpu/prism/pkg/plugin/programs"
 	"github.com/prism-gpu/prism/pkg/podresources"
 	"github.com/prism-gpu/prism/pkg/prepare"
@@ -29,18 +30,10 @@ type Plugin struct {
 	statuses *kube.Statuses
 	serving  *serving
 	leader   *leader
-	profiles *profiling
-	preparedReports
-	// former serves the kubelet under earlier driver names.
-	former *formerServing
-}
-
-// preparedReports change the statuses of prepared claims.
-type preparedReports struct {
-	// following writes those of claims whose profiles have changed, until the context ends.
-	following func(ctx context.Context) error
 	// refused reports a container that prism-hook has failed.
 	refused func(r *checkpoint.Record, device, why string)
+	// former serves the kubelet under earlier driver names.
+	former *formerServing
 }
 
 // Build builds everything and serves nothing. It opens the node's files and inspects the driver once; a driver that does not answer is an
@@ -58,13 +51,15 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	}
 	layout := newLayout(cfg, machine, source, api)
 	calls := &driver.Calls{}
-	gone := dropping(machine.State.profiles)
-	statuses := newStatuses(ctx, cfg, api, calls, gone)
-	profiles := newProfiling(ctx, machine, api.Claims)
-	core, err := newCore(ctx, machine, layout.Layout, profiles, coreReports{
+	gone := gone(machine.Extensions)
+	statuses := newStatuses(ctx, cfg, api, calls, machine.Extensions)
+	for _, e := range extension.All[extension.Connector](machine.Extensions) {
+		e.Connect(ctx, extension.API{Claims: api.Claims, Background: api.Background, ClaimEvents: api.ClaimEvents, Records: machine.Kept})
+	}
+	core, err := newCore(ctx, machine, layout.Layout, coreReports{
 		events: api.Events, retrying: func(rc *resourceapi.ResourceClaim, cause error) {
 			gone(string(rc.UID))
-			retrying(ctx, statuses, rc, cause)
+			retrying(ctx, driver.ClaimStatus{Statuses: statuses, Extensions: statusExtensions(machine.Extensions)}, rc, cause)
 		},
 		userNamespace: kube.UserNamespaces{Client: api.Claims, NodeName: cfg.NodeName, Crun: a.crun}.PodByRunc,
 	})
@@ -77,47 +72,49 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	tx := core.Claims
 	reports := driver.ClaimStatus{
 		Statuses: statuses, Node: func() *gpu.Node { return machine.Inventory.Current().Node }, StepData: tx.Steps().StatusData,
-		Exporter: cfg.Exporter, Profile: machine.State.profiles.conditions, Library: machine.State.profiles.library,
-		Injected: machine.programs.Injection.Condition,
+		Extensions: statusExtensions(machine.Extensions), Injected: machine.programs.Injection.Condition,
 	}
-	followed, following := machine.State.profiles.follow(reports, api.ClaimEvents)
+	followed := driver.Reports(reports)
+	for _, e := range extension.All[extension.Follower](machine.Extensions) {
+		followed = e.Follow(followed)
+	}
 	metrics := newMetrics(a.Version, cfg, machine, layout, tx, core.Intervals, damaged)
 	serving := newServing(cfg, machine, layout, api, driverPorts{tx, followed, metrics, calls})
 	return &Plugin{
-		Core: core, layout: layout, statuses: statuses, profiles: profiles, serving: serving,
-		preparedReports: preparedReports{following: following, refused: reports.ContainerRefused},
-		former:          &formerServing{names: machine.State.former, api: api, ports: driverPorts{tx, followed, metrics, calls}, bootID: machine.State.BootID},
+		Core: core, layout: layout, statuses: statuses, serving: serving, refused: reports.ContainerRefused,
+		former: &formerServing{names: machine.State.former, api: api, ports: driverPorts{tx, followed, metrics, calls}, bootID: machine.State.BootID, extensions: machine.Extensions},
 		leader: &leader{
 			locks: machine.State.Locks, othersEnded: machine.State.former.othersEnded, layout: layout, intervals: core.Intervals, mps: core.MPS, reconciler: newReconciler(cfg, machine.State, api, tx, metrics),
-			registered: serving.registered, nodeReports: newNodeReports(cfg, machine, api, followed.Prepared),
+			registered: serving.registered, background: newBackground(cfg, machine, api, followed.Prepared),
 		},
 	}, nil
 }
 
-func newNodeReports(cfg *config.Plugin, machine *Machine, api API, changed func(r *checkpoint.Record)) nodeReports {
-	return nodeReports{
-		profiles: func(ctx context.Context) {
-			keepReports(ctx, machine, newReportsCluster(cfg, api.Background, klog.FromContext(ctx)))
-		},
-		injection: func(ctx context.Context) {
-			machine.programs.Injection.Run(ctx, programs.InjectionReports{
-				Events: api.Events, Records: machine.Kept, Changed: changed,
-				Uses: podresources.Client{Socket: cfg.Paths.KubeletPodResources, CDIKind: cdi.Kind(cfg.DriverName)}.Containers,
-			})
-		},
+// newBackground returns what works beside claims: what extensions do, and what finds out whether containers get their devices.
+func newBackground(cfg *config.Plugin, machine *Machine, api API, changed func(r *checkpoint.Record)) []func(ctx context.Context) {
+	work := []func(ctx context.Context){func(ctx context.Context) {
+		machine.programs.Injection.Run(ctx, programs.InjectionReports{
+			Events: api.Events, Records: machine.Kept, Changed: changed,
+			Uses: podresources.Client{Socket: cfg.Paths.KubeletPodResources, CDIKind: cdi.Kind(cfg.DriverName)}.Containers,
+		})
+	}}
+	for _, e := range extension.All[extension.Leader](machine.Extensions) {
+		work = append(work, e.Lead)
 	}
+	return work
 }
 
 // retrying reports why a claim waits: in its status, and in the log with what the status must not say about other claims.
-func retrying(ctx context.Context, statuses *kube.Statuses, rc *resourceapi.ResourceClaim, cause error) {
+func retrying(ctx context.Context, status driver.ClaimStatus, rc *resourceapi.ResourceClaim, cause error) {
 	values := append([]any{"claim", klog.KObj(rc), "claimUID", rc.UID, "reason", cause.Error()}, prepare.LogValues(cause)...)
 	klog.FromContext(ctx).V(2).Info("Claim is retried", values...)
-	driver.ClaimStatus{Statuses: statuses}.Refused(rc, cause)
+	status.Refused(rc, cause)
 }
 
-func newStatuses(ctx context.Context, cfg *config.Plugin, api API, calls *driver.Calls, gone func(claimUID string)) *kube.Statuses {
+func newStatuses(ctx context.Context, cfg *config.Plugin, api API, calls *driver.Calls, extensions prepare.Extensions) *kube.Statuses {
+	gone := gone(extensions)
 	return kube.NewStatuses(kube.StatusesOptions{
-		Client: api.Background, DriverName: cfg.DriverName, Delay: statusDelay, Quiet: calls.Quiet,
+		Client: api.Background, DriverName: cfg.DriverName, Delay: statusDelay, Quiet: calls.Quiet, Conditions: conditionTypes(extensions),
 		OnGone: func(c kube.Claim) { gone(string(c.UID)) },
 		OnError: func(c kube.Claim, err error) {
 			klog.FromContext(ctx).Error(err, "Claim status is not written yet", "claim", c)

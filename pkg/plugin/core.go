@@ -41,13 +41,13 @@ type coreReports struct {
 }
 
 // newCore builds what prepares claims on a machine that has opened its files. Claims can be unprepared from then on, and prepared after begin.
-func newCore(ctx context.Context, m *Machine, l *Layout, profiler *profiling, reports coreReports) (*Core, error) {
+func newCore(ctx context.Context, m *Machine, l *Layout, reports coreReports) (*Core, error) {
 	c := &Core{Machine: m, layout: l}
 	settings := m.Settings()
 	settings.Retrying = reports.retrying
 	settings.Loaded = func(records []*checkpoint.Record) { c.found = append([]*checkpoint.Record{}, records...) }
 	l.Bind(&settings)
-	ports := m.Ports(l, profiler, reports.events)
+	ports := m.Ports(l, reports.events)
 	if reports.userNamespace != nil {
 		ports.Planner = startable{ports.Planner, SpecBuilder(m.adapters.Host, m.Inventory, nil).DriverNode, reports.userNamespace}
 	}

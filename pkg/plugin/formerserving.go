@@ -17,6 +17,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/plugin/extension"
 	"github.com/prism-gpu/prism/pkg/reconcile"
 )
 
@@ -26,6 +27,8 @@ type formerServing struct {
 	api    API
 	ports  driverPorts
 	bootID string
+	// extensions may have announced something under earlier names.
+	extensions []extension.Extension
 }
 
 // run serves until the context ends.
@@ -180,13 +183,13 @@ func (s *formerServing) left(ctx context.Context, name string, reported *int) (n
 	}
 }
 
-// withdraw deletes the Lease by which the node announced reports under the name.
+// withdraw takes back what extensions have announced under the name.
 func (s *formerServing) withdraw(ctx context.Context, name string) error {
-	cfg := s.names.config(name)
-	if !cfg.Profiler.Enabled {
-		return nil
+	var failed []error
+	for _, e := range extension.All[extension.Withdrawer](s.extensions) {
+		failed = append(failed, e.Withdraw(ctx, s.names.config(name), s.api.Background))
 	}
-	return newReportsCluster(cfg, s.api.Background, klog.FromContext(ctx)).Announce(ctx, false)
+	return errors.Join(failed...)
 }
 
 // allocatedPage is how many claims are read at once.

@@ -89,9 +89,8 @@ func kept(t *testing.T, claims ...checkpoint.Claim) (collected, func() []string)
 		require.NoError(t, os.WriteFile(filepath.Join(cfg.Paths.CDIRoot, "k8s.gpu.prism.dev-claim_"+c.UID+".json"), nil, 0o600))
 		require.NoError(t, os.WriteFile(filepath.Join(cfg.Paths.CDIRoot, "gpu.prism.dev_metadata_"+c.UID+"_gpu.json"), nil, 0o600))
 	}
-	files := cdi.Files{Dir: specs, Metrics: cdi.Metrics{Disk: disk.OS{}, Dir: cfg.MetricsDir()}}
 	links := &charLinks{make: func([]hostfs.CharDevice) error { return nil }}
-	tx, _, err := prepare.New(prepare.Ports{Records: records, Locks: locks, Specs: claimFiles{nil, files, nil, links}}, prepare.Settings{BootID: "a later boot", RetryBudget: time.Second, Now: time.Now})
+	tx, _, err := prepare.New(prepare.Ports{Records: records, Locks: locks, Specs: claimSpecs{nil, specs, links}}, prepare.Settings{BootID: "a later boot", RetryBudget: time.Second, Now: time.Now})
 	require.NoError(t, err)
 	return collected{Transaction: tx, Collector: tx.Collector(), Config: cfg}, func() []string {
 		var left []string

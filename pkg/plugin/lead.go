@@ -65,17 +65,10 @@ type leader struct {
 	intervals   *timeslice.Reconciler
 	mps         *mps.Reconciler
 	reconciler  *reconcile.Reconciler
-	nodeReports
+	// background works until the context ends.
+	background []func(ctx context.Context)
 	// registered is closed once the kubelet has registered this plugin.
 	registered <-chan struct{}
-}
-
-// nodeReports run until the context ends.
-type nodeReports struct {
-	// profiles stores the reports of processes.
-	profiles func(ctx context.Context)
-	// injection finds out whether containers get their devices.
-	injection func(ctx context.Context)
 }
 
 // registrationLimit is how long devices are not published for want of the kubelet, which registers a plugin within about a second of its
@@ -105,8 +98,9 @@ func (l *leader) run(ctx context.Context) error {
 	reconciling.Go(func() { l.reconciler.Run(ctx) })
 	reconciling.Go(func() { l.intervals.Run(ctx) })
 	reconciling.Go(func() { l.mps.Run(ctx) })
-	reconciling.Go(func() { l.profiles(ctx) })
-	reconciling.Go(func() { l.injection(ctx) })
+	for _, work := range l.background {
+		reconciling.Go(func() { work(ctx) })
+	}
 	l.awaitKubelet(ctx)
 	return l.layout.publish(ctx)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/mig"
+	"github.com/prism-gpu/prism/pkg/plugin/extension"
 	"github.com/prism-gpu/prism/pkg/plugin/programs"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/reconcile"
@@ -39,6 +40,8 @@ type Machine struct {
 	Inventory *inventory.Inventory
 	// Tool sets time-slice intervals.
 	Tool timeslice.Tool
+	// Extensions are what is done for claims besides their devices.
+	Extensions prepare.Extensions
 
 	mps *mpsService
 	openedWith
@@ -64,11 +67,11 @@ func OpenMachine(ctx context.Context, cfg *config.Plugin, a Adapters, damaged fu
 	if err != nil {
 		return nil, errors.Join(err, state.close())
 	}
-	if state.profiles, err = openProfiles(ctx, cfg, a, installed.Profiler); err != nil {
+	m := &Machine{openedWith: openedWith{cfg, a, klog.FromContext(ctx)}, State: state, programs: installed, damaged: damaged}
+	if m.Extensions, err = newExtensions(ctx, m); err != nil {
 		installed.Release()
 		return nil, errors.Join(err, state.close())
 	}
-	m := &Machine{openedWith: openedWith{cfg, a, klog.FromContext(ctx)}, State: state, programs: installed, damaged: damaged}
 	m.Inventory = inventory.New(inventory.Options{
 		Host: a.Host, DriverRoot: cfg.Driver.Root, Owned: m.owned, MayHaveGPU: mayHaveGPU(a.Host), Open: a.Driver(installed.DriverHook()),
 		MemoryLimits: limitsMemory(installed, a.Host),
@@ -129,8 +132,8 @@ type Advertised interface {
 	Flags() *v1alpha1.NodeFlags
 }
 
-// Ports returns what a transaction on this machine works on. Profiler is nil where no processes are profiled. Events are about the node.
-func (m *Machine) Ports(advertised Advertised, profiler *profiling, recorder events.Recorder) prepare.Ports {
+// Ports returns what a transaction on this machine works on. Events are about the node.
+func (m *Machine) Ports(advertised Advertised, recorder events.Recorder) prepare.Ports {
 	host := m.adapters.Host
 	open := m.Inventory.MIGDriver
 	mode := mig.Mode{Driver: open, Shown: m.Inventory.MIGMode, Changed: m.Inventory.Refresh}
@@ -146,20 +149,19 @@ func (m *Machine) Ports(advertised Advertised, profiler *profiling, recorder eve
 	if !m.cfg.Driver.Graphics {
 		builder.Graphics = nil
 	}
-	metrics := cdi.Metrics{Disk: m.adapters.Disk, Dir: m.cfg.MetricsDir()}
-	builder.ResultEdits = resultEdits(m.State.profiles.edits, m.memoryEdits().Of, metrics.Edits)
-	builder.Types, builder.Exists = all.gpuNodes(), m.programs.Exists(m.State.profiles.exists(metrics.Exists(builder.Exists)))
+	builder.Types, builder.Exists = all.gpuNodes(), m.programs.Exists(builder.Exists)
 	links := &charLinks{make: host.LinkCharDevices, logger: m.logger}
 	return prepare.Ports{
 		Records: m.State.Records,
 		Locks:   m.State.Locks,
 		Planner: planner{claim.Source{
 			Driver: m.cfg.DriverName, NodeName: m.cfg.NodeName, Monitor: published(m.cfg).Monitor, Families: all.claim(),
-			Advertised: advertised.Now, Standby: advertised.Standby, Recent: recentlyAllocated(m.adapters.Now), Exporter: m.cfg.Exporter,
-		}, profiler},
-		Specs:         claimFiles{builder, cdi.Files{Dir: m.State.Specs, Metrics: metrics}, m.State.profiles, links},
+			Advertised: advertised.Now, Standby: advertised.Standby, Recent: recentlyAllocated(m.adapters.Now),
+		}, extension.All[extension.Planner](m.Extensions)},
+		Specs:         claimSpecs{builder, m.State.Specs, links},
 		Steps:         reportingClients(all.steps(advertised), recorder),
 		Preconditions: map[string]prepare.Precondition{claim.PreconditionMIGMode: mode, claim.PreconditionNoMIGMode: mode},
+		Extensions:    m.Extensions,
 		Static:        mig.Static{Driver: open},
 	}
 }

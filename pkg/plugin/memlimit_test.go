@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
@@ -84,6 +85,15 @@ func shared(node *model.Node) *checkpoint.Record {
 	}
 }
 
+// limitedSpec is the spec of a record with what the machine adds for memory limits.
+func limitedSpec(m *Machine, r *checkpoint.Record) (*specs.Spec, error) {
+	edits, err := m.memoryEdits().EditsOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return m.Ports(undecided{}, nil).Specs.Build(cdi.SpecRequest{Record: r, Edits: edits})
+}
+
 // TestMachine_TimeSlicedShareWithMemory_LimitedByHook: the claim's spec names prism-hook, whose request the plugin fulfils.
 func TestMachine_TimeSlicedShareWithMemory_LimitedByHook(t *testing.T) {
 	t.Parallel()
@@ -91,7 +101,7 @@ func TestMachine_TimeSlicedShareWithMemory_LimitedByHook(t *testing.T) {
 	assert.True(t, m.Inventory.Current().Node.GPUs[0].MemoryLimits)
 	record := shared(node)
 	require.NoError(t, m.State.Records.Put(record))
-	spec, err := m.Ports(undecided{}, nil, nil).Specs.Build(cdi.SpecRequest{Record: record})
+	spec, err := limitedSpec(m, record)
 	require.NoError(t, err)
 	edits := spec.Devices[0].ContainerEdits
 	assert.Equal(t, []string{protocol.Mark(limitedDevice) + "=timeslice"}, edits.Env)
@@ -135,7 +145,7 @@ func TestMachine_NodeWithoutCgroupV2_NoLimits(t *testing.T) {
 	t.Parallel()
 	m, node, _ := limiting(t, false)
 	assert.False(t, m.Inventory.Current().Node.GPUs[0].MemoryLimits)
-	spec, err := m.Ports(undecided{}, nil, nil).Specs.Build(cdi.SpecRequest{Record: shared(node)})
+	spec, err := limitedSpec(m, shared(node))
 	require.NoError(t, err)
 	assert.Empty(t, spec.Devices[0].ContainerEdits.Hooks)
 }
@@ -191,6 +201,6 @@ func TestBuild_OwnHookRemoved_RefusedWithReason(t *testing.T) {
 	own, err := m.programs.Own()
 	require.NoError(t, err)
 	require.NoError(t, os.Remove(own))
-	_, err = m.Ports(undecided{}, nil, nil).Specs.Build(cdi.SpecRequest{Record: shared(node)})
+	_, err = limitedSpec(m, shared(node))
 	require.EqualError(t, err, "CDI edits of the memory limit: createRuntime hook: "+own+" on the host: not found")
 }

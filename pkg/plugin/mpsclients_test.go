@@ -38,7 +38,7 @@ func (s *leftService) Stop(context.Context, gpu.MPSDaemonID) error {
 func TestPorts_StepOfMPS_ReportsClients(t *testing.T) {
 	t.Parallel()
 	m, _ := simulated(t, disk.OS{})
-	step, is := m.Ports(undecided{}, nil, &noted{}).Steps[claim.StepMPS].(mpsStep)
+	step, is := m.Ports(undecided{}, &noted{}).Steps[claim.StepMPS].(mpsStep)
 	require.True(t, is)
 	assert.NotNil(t, step.left)
 }

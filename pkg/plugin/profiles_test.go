@@ -7,25 +7,25 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
-	"k8s.io/klog/v2/ktesting"
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/prism-gpu/prism/pkg/cdi"
-	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/plugin/extension"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
-	"github.com/prism-gpu/prism/pkg/profiler/store"
-	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
 )
+
+// profilesOf is the plugin's profiler.
+func profilesOf(p *Plugin) *profiler.Extension {
+	return extension.All[*profiler.Extension](p.Machine.Extensions)[0]
+}
 
 // specOf reads the CDI spec of the claim.
 func specOf(t *testing.T, cfg *config.Plugin) (spec specs.Spec) {
@@ -66,8 +66,11 @@ func TestPrepare_Profile_PlanAndSpec(t *testing.T) {
 	run := filepath.Join(claim, "plan", "run")
 	library, err := os.ReadFile(filepath.Join(programs, cdi.ProfilerLibrary))
 	require.NoError(t, err)
-	assert.Equal(t, fmt.Sprintf("sha256:%x", sha256.Sum256(library)), p.Machine.State.profiles.library(claimUID))
-	assert.Empty(t, p.Machine.State.profiles.library("other"))
+	record, err := p.Machine.State.Records.Load(claimUID)
+	require.NoError(t, err)
+	assert.Equal(t, fmt.Sprintf("sha256:%x", sha256.Sum256(library)), profilesOf(p).StatusData(nil, record, &record.Results[0])["profilerLibrary"])
+	record.Claim.UID = "other"
+	assert.NotContains(t, profilesOf(p).StatusData(nil, record, &record.Results[0]), "profilerLibrary")
 	was, err := os.ReadFile(run)
 	require.NoError(t, err)
 	assert.Contains(t, string(was), "tool=/run/prism/tool/target-linux-x64/nsys\x00")
@@ -78,31 +81,6 @@ func TestPrepare_Profile_PlanAndSpec(t *testing.T) {
 	again, err := os.ReadFile(run)
 	require.NoError(t, err)
 	assert.Equal(t, was, again)
-}
-
-// TestPrepare_SecondClaim_NoManifestNoPatternAgain: a manifest has the hashes of hundreds of files, and a claim asks three times for what is
-// installed. A version that is replaced while the plugin runs is seen all the same.
-func TestPrepare_SecondClaim_NoManifestNoPatternAgain(t *testing.T) {
-	t.Parallel()
-	n := profilingNode(t, "", "2023.4.4")
-	p := n.build(t)
-	node, reads := p.Machine.State.profiles, 0
-	read := node.decoded.tools.Read
-	node.decoded.tools.Read = func(dir string) (manifest.Manifest, error) {
-		reads++
-		return read(dir)
-	}
-	assert.Same(t, node.decoded.patterns, p.profiles.Cache, "what a plan is made of was compiled when it was checked")
-	rc := n.profiledClaim(t, withEnvironment+`,"match":{"regex":"train"}`)
-	for range 2 {
-		require.NoError(t, prepared(t.Context(), p, rc))
-		require.NoError(t, unprepared(t.Context(), p, rc))
-	}
-	assert.Equal(t, 1, reads)
-	install(t, n.cfg, "2024.1", `"2026-11-21T00:00:00Z"`)
-	require.NoError(t, prepared(t.Context(), p, rc))
-	assert.Equal(t, "2024.1", *profileOf(t, p).ToolVersion)
-	assert.Equal(t, 2, reads)
 }
 
 // TestPrepare_ContainerPath_WholeTool: the tool imports reports in the container.
@@ -133,7 +111,7 @@ func TestPrepare_ToolGone_AnswerStays(t *testing.T) {
 	assert.Equal(t, was, specOf(t, n.cfg))
 	record, err := p.Machine.State.Records.Load(claimUID)
 	require.NoError(t, err)
-	assert.True(t, n.build(t).Machine.State.profiles.conditions(record)[0].True, "its containers that start have the tool's files mounted")
+	assert.True(t, profilesOf(n.build(t)).StatusConditions(record, nil)[0].True, "its containers that start have the tool's files mounted")
 }
 
 // TestPrepare_ToolAndSpecGone_ByFailurePolicy: after a reboot the spec is made again, and the version may have been replaced.
@@ -164,7 +142,7 @@ func TestPrepare_ToolAndSpecGone_ByFailurePolicy(t *testing.T) {
 					assert.NotContains(t, m.ContainerPath, "/run/prism")
 				}
 				for _, process := range []*Plugin{p, n.build(t)} {
-					ready := process.Machine.State.profiles.conditions(record)[0]
+					ready := profilesOf(process).StatusConditions(record, nil)[0]
 					assert.Equal(t, []any{"ProfilerReady", false, report.ReasonToolNotInstalled}, []any{ready.Type, ready.True, ready.Reason})
 				}
 			})
@@ -184,57 +162,6 @@ func TestPrepare_ProgramsMissing_Refused(t *testing.T) {
 	require.NoError(t, prepared(t.Context(), p, rc))
 }
 
-// failingDisk is one whose directories cannot be listed a number of times.
-type failingDisk struct {
-	disk.Files
-	failures int
-}
-
-func (d *failingDisk) List(dir string) ([]string, error) {
-	if d.failures--; d.failures >= 0 {
-		return nil, unix.EIO
-	}
-	return d.Files.List(dir)
-}
-
-// TestRun_DiskFailed_StoredLater: a disk that fails for a while keeps reports from being stored for that while.
-func TestRun_DiskFailed_StoredLater(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		failing := &failingDisk{Files: disk.OS{}}
-		s, err := store.Open(store.Options{Dir: dir, Files: failing, Now: time.Now, Follow: true, Changed: func(report.Report) {}})
-		require.NoError(t, err)
-		failing.failures = 2
-		ctx, stop := context.WithCancel(t.Context())
-		began, asked := time.Now(), time.Duration(0)
-		reporting{profiles: &profiles{store: s}}.run(ctx, func() ([]*checkpoint.Record, error) {
-			asked = time.Since(began)
-			stop()
-			return nil, nil
-		})
-		assert.Equal(t, 2*storeRetry, asked)
-	})
-}
-
-// TestIncompleteLog_Flood_Bounded: sessions that a container makes and leaves fill no log, and those that were left out are counted.
-func TestIncompleteLog_Flood_Bounded(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
-		logs := logger.GetSink().(ktesting.Underlier).GetBuffer().String
-		l := newIncompleteLog(logger)
-		for range 10 * logBurst {
-			l.log(report.Report{State: report.Lost})
-			l.log(report.Report{State: report.Ready})
-		}
-		assert.Equal(t, logBurst, strings.Count(logs(), "A report is not complete"))
-		time.Sleep(time.Minute)
-		l.log(report.Report{State: report.Raw})
-		assert.Contains(t, logs(), fmt.Sprintf("notLogged=%d", 9*logBurst))
-	})
-}
-
 // TestUnprepare_Profile_Released: the folder of a claim without reports goes with the next sweep, not before.
 func TestUnprepare_Profile_Released(t *testing.T) {
 	t.Parallel()
@@ -243,13 +170,23 @@ func TestUnprepare_Profile_Released(t *testing.T) {
 	rc := n.profiledClaim(t, withEnvironment)
 	require.NoError(t, prepared(t.Context(), p, rc))
 	folder := filepath.Join(n.cfg.ProfilesDir(), claimUID)
-	require.NoError(t, p.Machine.State.profiles.store.Lead())
-	reporting{profiles: p.Machine.State.profiles}.sweep(p.Machine.Kept)
+	require.NoError(t, profilesOf(p).Reports().Lead())
+	sweep := func() error {
+		return profilesOf(p).Reports().Sweep(func() (map[string]bool, error) {
+			records, err := p.Machine.Kept()
+			uids := map[string]bool{}
+			for _, r := range records {
+				uids[r.Claim.UID] = true
+			}
+			return uids, err
+		})
+	}
+	require.NoError(t, sweep())
 	assert.DirExists(t, folder, "it is prepared")
 	require.NoError(t, unprepared(t.Context(), p, rc))
 	assert.DirExists(t, folder)
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		reporting{profiles: p.Machine.State.profiles}.sweep(p.Machine.Kept)
+		require.NoError(c, sweep())
 		assert.NoDirExists(c, folder)
 	}, time.Minute, 10*time.Millisecond)
 }

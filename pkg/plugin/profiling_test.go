@@ -1,9 +1,11 @@
 package plugin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -24,12 +26,12 @@ import (
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/plugin/extension"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 	"github.com/prism-gpu/prism/pkg/profiler/rules"
-	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
-	"github.com/prism-gpu/prism/test/fakes"
 )
 
 const claimUID = "6f0c1d2e-0000-4000-8000-00000000000a"
@@ -107,13 +109,13 @@ func profileOf(t *testing.T, p *Plugin) *v1alpha1.ProfilerConfig {
 	t.Helper()
 	record, err := p.Machine.State.Records.Load(claimUID)
 	require.NoError(t, err)
-	assert.Equal(t, record.Profile != nil, record.Results[0].Profiled)
+	assert.Equal(t, record.Extensions.Has(claim.KindProfile), record.Results[0].Extensions.Has(claim.KindProfile))
 	assert.Empty(t, record.Steps)
-	if record.Profile == nil {
+	config, err := checkpoint.ExtensionOf[v1alpha1.ProfilerConfig](record.Extensions, claim.KindProfile)
+	require.NoError(t, err)
+	if config == nil {
 		return nil
 	}
-	config := &v1alpha1.ProfilerConfig{}
-	require.NoError(t, json.Unmarshal(record.Profile, config))
 	require.NoError(t, config.Validate())
 	return config
 }
@@ -195,7 +197,7 @@ func TestPrepare_PerfEventsForbidden_Refused(t *testing.T) {
 			require.ErrorContains(t, err, "cpuSampling requires kernel.perf_event_paranoid to be less than or equal to 2 on the node, it is 3")
 			refusal, ok := errors.AsType[*claim.Refusal](err)
 			require.True(t, ok)
-			assert.Equal(t, report.ReasonPerfEventsUnavailable, refusal.Profile)
+			assert.Equal(t, []string{claim.KindProfile, report.ReasonPerfEventsUnavailable}, []string{refusal.Extension, refusal.Condition})
 		})
 	}
 }
@@ -254,31 +256,6 @@ func TestPrepare_LabelsUnknown_FailClosedRetried(t *testing.T) {
 	})
 }
 
-// TestProfiling_RulesChange_InForceWithoutRestart, and invalid ones do not replace those in force.
-func TestProfiling_RulesChange_InForceWithoutRestart(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		n := profilingNode(t, "policy: {args: Deny}", "2023.4.4")
-		p := n.build(t)
-		stop := fakes.Run(t, p.profiles.watch)
-		defer stop()
-		write := func(text string) {
-			_, err := n.client.CoreV1().ConfigMaps("ns").Update(t.Context(), rulesMap(text), metav1.UpdateOptions{})
-			require.NoError(t, err)
-			synctest.Wait()
-		}
-		args := func() string { return p.profiles.rules.Load().Policy.Args }
-		synctest.Wait()
-		assert.Equal(t, "Deny", args())
-		write("policy: {args: Allow}")
-		assert.Equal(t, "Allow", args())
-		write("policy: {args: Maybe}")
-		assert.Equal(t, "Allow", args())
-		write("")
-		assert.Empty(t, args())
-	})
-}
-
 // TestProfiling_RulesNotRead_ClaimRetried: without the policy no profile is allowed, and a claim without one is prepared.
 func TestProfiling_RulesNotRead_ClaimRetried(t *testing.T) {
 	t.Parallel()
@@ -295,10 +272,18 @@ func TestProfiling_RulesNotRead_ClaimRetried(t *testing.T) {
 	})
 }
 
-// silent is an API server that answers no request.
-type silent struct{}
+// silent is an API server that answers the requests for a path, and no other.
+type silent struct {
+	path string
+	body []byte
+}
 
-func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
+func (s silent) RoundTrip(r *http.Request) (*http.Response, error) {
+	if s.path != "" && strings.HasSuffix(r.URL.Path, s.path) {
+		return &http.Response{
+			StatusCode: http.StatusOK, Body: io.NopCloser(bytes.NewReader(s.body)), Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
+		}, nil
+	}
 	<-r.Context().Done()
 	return nil, r.Context().Err()
 }
@@ -307,26 +292,27 @@ func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
 // is not prepared without what the time did not suffice for.
 func TestPrepare_CallEnds_APIServerNotAwaited(t *testing.T) {
 	t.Parallel()
-	for name, unread := range map[string]func(p *profiling, client kubernetes.Interface){
-		"policy and defaults": func(p *profiling, client kubernetes.Interface) {
-			p.client = client
-			p.rules.Store(nil)
-		},
-		"labels": func(p *profiling, client kubernetes.Interface) { p.labels.read.Client = client },
-	} {
+	const text = "defaults: [{namespaceSelector: {}, config: {captureEnvironment: true}}]"
+	config := rulesMap(text)
+	config.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}
+	body, err := json.Marshal(config)
+	require.NoError(t, err)
+	for name, server := range map[string]silent{"policy and defaults": {}, "labels": {"/configmaps/rules", body}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://server", Transport: silent{}})
+				client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://server", Transport: server})
 				require.NoError(t, err)
-				n := profilingNode(t, "defaults: [{namespaceSelector: {}, config: {captureEnvironment: true}}]", "2023.4.4")
+				n := profilingNode(t, text, "2023.4.4")
 				p := n.build(t)
-				unread(p.profiles, client)
-				ctx, stop := context.WithTimeout(t.Context(), labelsTimeout/4)
+				api := extension.API{Claims: client, Background: n.client, Records: p.Machine.Kept}
+				profilesOf(p).Connect(t.Context(), api)
+				const limit = 500 * time.Millisecond
+				ctx, stop := context.WithTimeout(t.Context(), limit)
 				defer stop()
 				began := time.Now()
 				require.ErrorIs(t, prepared(ctx, p, n.profiledClaim(t, "")), context.DeadlineExceeded)
-				assert.Less(t, time.Since(began), labelsTimeout/4)
+				assert.LessOrEqual(t, time.Since(began), limit)
 			})
 		})
 	}
@@ -343,25 +329,4 @@ func TestProfiling_RulesReadLate_DefaultsApplied(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, prepared(t.Context(), p, n.profiledClaim(t, "")))
 	assert.NotNil(t, profileOf(t, p))
-}
-
-func TestInstalledTools_BrokenManifests_LeftOut(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	tools, err := installedTools(manifest.NewCache(filepath.Join(dir, "absent")))
-	require.NoError(t, err)
-	assert.Empty(t, tools)
-	for name, text := range map[string]string{
-		"1-a": `{"schema":1,"version":"1","switches":["--a"],"nsys":"nsys","proven":"2026-11-20T00:00:00Z"}`, ".new-2": `{"schema":1,"version":"2","proven":"x"}`,
-		"3-a": `{"schema":2,"version":"3","proven":"x"}`, "4-a": `{"schema":1,"version":"4","nsys":"nsys"}`,
-		"8-a": `{"schema":1,"version":"8","nsys":"../../nsys","proven":"2026-11-20T00:00:00Z"}`, "5-a": `{`, "6-a": strings.Repeat(" ", 5<<20),
-	} {
-		require.NoError(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name, "manifest.json"), []byte(text), 0o644))
-	}
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, "7-a"), 0o755))
-	tools, err = installedTools(manifest.NewCache(dir))
-	require.NoError(t, err)
-	require.Len(t, tools, 1)
-	assert.Equal(t, "1", tools[0].Version)
 }

@@ -2,64 +2,25 @@ package plugin
 
 import (
 	"context"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/profiler/store"
+	"github.com/prism-gpu/prism/pkg/plugin/extension"
 )
 
-// TestServe_ReportsPortInUse_ClaimsPrepared: reports that cannot be read keep no claim from being prepared.
-func TestServe_ReportsPortInUse_ClaimsPrepared(t *testing.T) {
-	t.Parallel()
-	other, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = other.Close() })
-	n := profilingNode(t, "", "2023.4.4")
-	n.cfg.Profiler.Endpoint, n.cfg.Profiler.Certificate = other.Addr().String(), t.TempDir()
-	p := n.build(t)
-	ctx, stop := context.WithCancel(t.Context())
-	r := reporting{profiles: p.Machine.State.profiles}
-	logged := ""
-	r.logger = funcr.New(func(_, args string) {
-		logged = args
-		require.NoError(t, prepared(t.Context(), p, n.profiledClaim(t, withEnvironment)))
-		stop()
-	}, funcr.Options{})
-	require.NoError(t, r.serve(ctx), "an error ends the plugin")
-	assert.Contains(t, logged, "address already in use")
-}
-
-// TestServeReports_Fails_ServedLater: the port may be that of a version of the plugin that is about to exit.
-func TestServeReports_Fails_ServedLater(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		ctx, stop := context.WithCancel(t.Context())
-		began, calls, served := time.Now(), 0, time.Duration(0)
-		reporting{profiles: &profiles{}}.serveAgain(ctx, func(context.Context) error {
-			if calls++; calls <= 2 {
-				return unix.EADDRINUSE
-			}
-			served = time.Since(began)
-			stop()
-			return nil
-		})
-		assert.Equal(t, 2*serveRetry, served)
-	})
+// profilesLead is what the leading process does with reports.
+func profilesLead(ctx context.Context, p *Plugin) {
+	for _, e := range extension.All[extension.Leader](p.Machine.Extensions) {
+		e.Lead(ctx)
+	}
 }
 
 // TestLead_Namespace_ReportsBelongToItsUID: the leading process finds out which namespace of its name the claim is in, and announces that the
@@ -78,7 +39,7 @@ func TestLead_Namespace_ReportsBelongToItsUID(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
-		p.leader.profiles(ctx)
+		profilesLead(ctx, p)
 		close(ended)
 	}()
 	index := filepath.Join(n.cfg.ProfilesDir(), claimUID, "index.json")
@@ -107,7 +68,7 @@ func TestLead_ProfilerTurnedOff_LeftReportsEnd(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
-			p.leader.profiles(ctx)
+			profilesLead(ctx, p)
 			close(ended)
 		}()
 		return func() {
@@ -139,25 +100,4 @@ func TestLead_ProfilerTurnedOff_LeftReportsEnd(t *testing.T) {
 		assert.Contains(c, string(raw), `"namespaceUID":"ns-uid"`)
 		assert.NoDirExists(c, folder)
 	}, time.Minute, 10*time.Millisecond)
-}
-
-// TestReportsCluster_Namespaces_AsTheAPIServerHasThem: none is an answer, and what is no answer is logged once.
-func TestReportsCluster_Namespaces_AsTheAPIServerHasThem(t *testing.T) {
-	t.Parallel()
-	created := time.Unix(1, 0)
-	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", UID: "uid", CreationTimestamp: metav1.NewTime(created)}})
-	logged := 0
-	read := newReportsCluster(&config.Plugin{}, client, funcr.New(func(string, string) { logged++ }, funcr.Options{})).Namespace
-	for name, want := range map[string]store.Namespace{"ns": {UID: "uid", Created: created}, "other": {}} {
-		found, err := read(t.Context(), name)
-		require.NoError(t, err)
-		assert.Equal(t, want, found)
-	}
-	assert.Zero(t, logged)
-	client.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, unix.ECONNREFUSED })
-	for range 3 {
-		_, err := read(t.Context(), "ns")
-		require.ErrorIs(t, err, unix.ECONNREFUSED)
-	}
-	assert.Equal(t, 1, logged)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/health"
 	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/plugin/extension"
 )
 
 // drainTime is what the last claim statuses get to be written when the process exits.
@@ -68,7 +69,7 @@ func (p *Plugin) Run(signalled context.Context) error {
 // parts are what runs until the context ends. An error of one ends all.
 func (p *Plugin) parts() []func(context.Context) error {
 	l, inventory := p.layout, p.Machine.Inventory
-	return []func(context.Context) error{
+	parts := []func(context.Context) error{
 		p.leader.run,
 		p.Advertise,
 		func(ctx context.Context) error { return l.config.Watch(ctx, l.Controller.Reload) },
@@ -80,10 +81,11 @@ func (p *Plugin) parts() []func(context.Context) error {
 		p.Machine.KeepPrograms,
 		func(ctx context.Context) error { return p.Machine.serveHook(ctx, p.refused) },
 		p.WatchMPS,
-		p.profiles.watch,
-		reporting{profiles: p.Machine.State.profiles}.serve,
-		p.following,
 		p.former.run,
 		p.serving.failure,
 	}
+	for _, service := range extension.All[extension.Service](p.Machine.Extensions) {
+		parts = append(parts, service.Run)
+	}
+	return parts
 }

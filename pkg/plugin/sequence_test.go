@@ -110,7 +110,7 @@ func TestLead_ReconcilersEndFirst_ThenLockReleased(t *testing.T) {
 	published := make(chan struct{})
 	p.leader.layout.slices = endedSlices{p.leader.layout.slices, published}
 	var reconciling, released, beside atomic.Bool
-	p.leader.profiles = func(ctx context.Context) {
+	p.leader.background = append(p.leader.background, func(ctx context.Context) {
 		reconciling.Store(true)
 		<-ctx.Done()
 		<-published
@@ -118,7 +118,7 @@ func TestLead_ReconcilersEndFirst_ThenLockReleased(t *testing.T) {
 			runtime.Gosched()
 		}
 		reconciling.Store(false)
-	}
+	})
 	p.leader.locks = leadLocks{p.leader.locks, func() {
 		released.Store(true)
 		beside.Store(reconciling.Load())
@@ -159,12 +159,12 @@ func TestRun_WorkGoesOn_DriverClosedAfterIt(t *testing.T) {
 	p, err := Build(t.Context(), n.cfg, n.adapters)
 	require.NoError(t, err)
 	works, ends, released := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	p.leader.profiles = func(ctx context.Context) {
+	p.leader.background = append(p.leader.background, func(ctx context.Context) {
 		close(works)
 		<-ctx.Done()
 		close(ends)
 		<-released
-	}
+	})
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	done := make(chan error, 1)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/prism-gpu/prism/pkg/cdi"
-	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/extradevices"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
@@ -51,19 +50,4 @@ func SpecBuilder(host DeviceNodes, inv *inventory.Inventory, extra *extradevices
 
 func deviceNode(d hostfs.CharDevice) cdi.Node {
 	return cdi.Node{Path: d.Path, HostPath: d.Path, Major: int64(d.Major), Minor: int64(d.Minor)}
-}
-
-// resultEdits is what several parts add to the devices of records.
-func resultEdits(fallible func(r *checkpoint.Record) ([]cdi.DeviceEdits, error), parts ...func(r *checkpoint.Record) []cdi.DeviceEdits,
-) func(r *checkpoint.Record) ([]cdi.DeviceEdits, error) {
-	return func(r *checkpoint.Record) ([]cdi.DeviceEdits, error) {
-		all, err := fallible(r)
-		if err != nil {
-			return nil, err
-		}
-		for _, part := range parts {
-			all = append(all, part(r)...)
-		}
-		return all, nil
-	}
 }

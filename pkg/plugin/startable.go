@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/klog/v2"
@@ -21,6 +22,9 @@ type startable struct {
 	// pod returns a pod of the claim with a user namespace, which runc starts; "" without one.
 	pod func(ctx context.Context, rc *resourceapi.ResourceClaim) (string, error)
 }
+
+// podTimeout bounds what a claim waits for its pods.
+const podTimeout = 2 * time.Second
 
 // Resolve implements prepare.Planner.
 func (s startable) Resolve(ctx context.Context, rc *resourceapi.ResourceClaim) (*claim.Plan, error) {
@@ -43,7 +47,7 @@ func (s startable) check(ctx context.Context, rc *resourceapi.ResourceClaim, pla
 	if node == "" {
 		return nil
 	}
-	ctx, stop := context.WithTimeout(ctx, labelsTimeout)
+	ctx, stop := context.WithTimeout(ctx, podTimeout)
 	defer stop()
 	pod, err := s.pod(ctx, rc)
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/profiler/store"
 	"github.com/prism-gpu/prism/pkg/timeslice"
 )
 
@@ -21,17 +20,8 @@ type State struct {
 	Intervals *timeslice.Store
 	BootID    string
 
-	profiles *profiles
-	former   *formerNames
-	outside  outside
-}
-
-// Reports are those of the node's profiled processes; nil where none are profiled.
-func (s *State) Reports() *store.Store {
-	if s.profiles == nil {
-		return nil
-	}
-	return s.profiles.store
+	former  *formerNames
+	outside outside
 }
 
 // close lets other processes have the locks.

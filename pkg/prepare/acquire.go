@@ -21,7 +21,7 @@ func acquire(ctx context.Context, guard *ownership.Guard, rollback *rollback, r 
 		if len(pending) == 0 {
 			err := unowned(guard, r)
 			if err == nil {
-				err = withinBounds(guard, r)
+				err = rollback.cleanup.steps.withinBounds(guard, r)
 			}
 			if err != nil {
 				unlock()

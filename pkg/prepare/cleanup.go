@@ -18,7 +18,7 @@ const undoTime = 20 * time.Second
 type cleanup struct {
 	guard   *ownership.Guard
 	records Records
-	specs   Specs
+	specs   extendedSpecs
 	steps   Steps
 	bootID  string
 	now     func() time.Time
@@ -40,6 +40,9 @@ func (c *cleanup) undo(ctx context.Context, r *checkpoint.Record) error {
 }
 
 func (c *cleanup) undoEffects(ctx context.Context, r *checkpoint.Record) error {
+	if err := c.specs.extensions.unknown(r); err != nil {
+		return fmt.Errorf("removing what the claim has: %w", err)
+	}
 	if len(r.Steps) > 0 && r.BootID == c.bootID { // effects do not outlive a boot
 		whole := r.State == checkpoint.Done && !c.guard.Releasing(r.Claim.UID)
 		if r.State == checkpoint.Done {
@@ -54,7 +57,7 @@ func (c *cleanup) undoEffects(ctx context.Context, r *checkpoint.Record) error {
 			return err
 		}
 	}
-	return c.specs.Remove(r.Claim.UID)
+	return c.specs.removeOf(r)
 }
 
 // after undoes everything when there is an error, and returns it.

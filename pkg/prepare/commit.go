@@ -36,7 +36,7 @@ func (e execution) finish(r *checkpoint.Record, spec *specs.Spec) error {
 
 // specSource makes the specs of records.
 type specSource struct {
-	Specs
+	extendedSpecs
 	steps Steps
 }
 
@@ -45,6 +45,9 @@ type specSource struct {
 // spec, or this version would leave out what a newer one put into it.
 func (s specSource) renew(r *checkpoint.Record) error {
 	spec, err := s.build(r)
+	if unknown := s.extensions.unknown(r); unknown != nil {
+		err = fmt.Errorf("making the CDI spec of claim %s/%s: %w", r.Claim.Namespace, r.Claim.Name, unknown)
+	}
 	for i := range r.Steps {
 		if kind := r.Steps[i].Kind; s.steps[kind] == nil {
 			err = fmt.Errorf("making the CDI spec of claim %s/%s: %w", r.Claim.Namespace, r.Claim.Name, unknownStep(r, kind))
@@ -65,7 +68,11 @@ func (s specSource) build(r *checkpoint.Record) (*specs.Spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	spec, err := s.Build(cdi.SpecRequest{Record: r, Edits: edits})
+	more, err := s.extensions.edits(r)
+	var spec *specs.Spec
+	if err == nil {
+		spec, err = s.Build(cdi.SpecRequest{Record: r, Edits: append(edits, more...), Marks: s.extensions.marks(r), Made: s.extensions.makes(r)})
+	}
 	if failed, ok := errors.AsType[*cdi.DeviceError](err); ok {
 		refusal := &claim.Refusal{Cause: err.Error(), Transient: transient(err), Mendable: !failed.Edit && mendable(err), Err: err}
 		if !failed.Edit {

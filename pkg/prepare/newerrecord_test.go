@@ -15,10 +15,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// ofSchema2 is the file of a record whose body a newer version has written in its schema.
-func ofSchema2(body []byte) []byte {
-	sum := crc32.Checksum(append([]byte("2\n"), body...), crc32.MakeTable(crc32.Castagnoli))
-	return fmt.Appendf(nil, "{\"schema\":2,\"crc32c\":\"%08x\",\"len\":%d}\n%s\n", sum, len(body), body)
+// ofNewerSchema is the file of a record whose body a newer version has written in its schema.
+func ofNewerSchema(body []byte) []byte {
+	sum := crc32.Checksum(append([]byte("3\n"), body...), crc32.MakeTable(crc32.Castagnoli))
+	return fmt.Appendf(nil, "{\"schema\":3,\"crc32c\":\"%08x\",\"len\":%d}\n%s\n", sum, len(body), body)
 }
 
 // releasingOf is a claim's record as a newer version writes it after it released the first of two GPUs: what it still has to undo on the
@@ -37,13 +37,13 @@ func releasingOf(t *testing.T, r *checkpoint.Record) []byte {
 	body["steps"], body["effects"] = steps[:1], steps[1:]
 	more, err := json.Marshal(body)
 	require.NoError(t, err)
-	return ofSchema2(more)
+	return ofNewerSchema(more)
 }
 
 // TestReleasingRecord_NewerSchema_LeftAlone: to an older plugin every GPU of a claim that a newer version was releasing is held and
 // tainted, also where it sees nothing left to undo; nothing is undone, and the record stays as it is for the version that can.
 func TestReleasingRecord_NewerSchema_LeftAlone(t *testing.T) {
-	minimal := ofSchema2(fmt.Appendf(nil, `{"claim":{"uid":"a","namespace":"default","name":"claim-a"},"state":["releasing"],"steps":{},`+
+	minimal := ofNewerSchema(fmt.Appendf(nil, `{"claim":{"uid":"a","namespace":"default","name":"claim-a"},"state":["releasing"],"steps":{},`+
 		`"results":[{"gpuUUID":%q},{"gpuUUID":%q}]}`, uuid(0), uuid(1)))
 	for name, minimalForm := range map[string]bool{"with keys of this version": false, "with other keys": true} {
 		t.Run(name, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestReleasingRecord_NewerSchema_LeftAlone(t *testing.T) {
 				p := w.start(t)
 				assert.Empty(t, p.damaged)
 				assert.Equal(t, [][]gpu.UUID{{uuid(0), uuid(1)}}, p.pendingGPUs, "both get a taint")
-				require.ErrorContains(t, p.Recover(t.Context()), "does not know schema 2")
+				require.ErrorContains(t, p.Recover(t.Context()), "does not know schema 3")
 				for i := range 2 {
 					_, err = p.Prepare(t.Context(), wants(fmt.Sprintf("b%d", i), device(i)))
 					require.Contains(t, fmt.Sprint(LogValues(err)...), "default/claim-a", "GPU %d", i)
@@ -74,12 +74,12 @@ func TestReleasingRecord_NewerSchema_LeftAlone(t *testing.T) {
 				require.NoError(t, p.Unprepare(t.Context(), "c"))
 				w.events()
 				_, err = p.Prepare(t.Context(), wants("a", device(0), device(1)))
-				require.ErrorContains(t, err, "does not know schema 2")
+				require.ErrorContains(t, err, "does not know schema 3")
 				removed, err := p.collect(t.Context(), nil, true)
 				assert.Empty(t, removed)
 				require.ErrorContains(t, err, "a newer version prepared claim a and knows what it owns")
 
-				require.ErrorContains(t, p.Unprepare(t.Context(), "a"), "does not know schema 2")
+				require.ErrorContains(t, p.Unprepare(t.Context(), "a"), "does not know schema 3")
 				time.Sleep(deferCleanupAfter)
 				require.NoError(t, p.Unprepare(t.Context(), "a"), "the pod may go")
 				assert.Empty(t, w.events(), "nothing is undone, removed or written")

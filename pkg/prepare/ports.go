@@ -56,6 +56,8 @@ type Ports struct {
 	// Steps are the kinds of effects a plan may name, Preconditions the kinds of states.
 	Steps         Steps
 	Preconditions map[string]Precondition
+	// Extensions are what is done for claims besides the steps. Records with data of others wait for a version that knows them.
+	Extensions Extensions
 	// Static is called where a plan has pre-created MIG devices.
 	Static Static
 }

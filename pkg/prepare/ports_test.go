@@ -254,6 +254,9 @@ func (p planner) Resolve(_ context.Context, rc *resourceapi.ResourceClaim) (*cla
 			}
 		}
 	}
+	if p.world.extend != nil {
+		p.world.extend(plan)
+	}
 	return plan, nil
 }
 

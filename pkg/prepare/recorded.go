@@ -1,7 +1,6 @@
 package prepare
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/prism-gpu/prism/pkg/cdi"
@@ -12,17 +11,19 @@ import (
 
 // record returns the record of a plan.
 func (p planning) record(plan *claim.Plan) (*checkpoint.Record, error) {
-	profile, err := profileOf(plan)
-	if err != nil {
-		return nil, err
-	}
 	r := &checkpoint.Record{
 		Claim:  checkpoint.Claim{UID: plan.UID, Namespace: plan.Namespace, Name: plan.Name},
 		BootID: p.settings.BootID, Writer: p.settings.Writer, State: checkpoint.Intent,
-		CDI: checkpoint.CDI{Kind: p.settings.CDIKind}, Profile: profile,
+		CDI: checkpoint.CDI{Kind: p.settings.CDIKind},
+	}
+	if err := keep(&r.Extensions, plan.Extensions); err != nil {
+		return nil, fmt.Errorf("recording claim %s/%s: %w", plan.Namespace, plan.Name, err)
 	}
 	for i := range plan.Results {
 		result := recorded(&plan.Results[i])
+		if err := keep(&result.Extensions, plan.Results[i].Extensions); err != nil {
+			return nil, fmt.Errorf("recording claim %s/%s: %w", plan.Namespace, plan.Name, err)
+		}
 		r.Results = append(r.Results, result)
 		r.CDI.Devices = append(r.CDI.Devices, deviceName(plan.UID, &result))
 	}
@@ -32,16 +33,14 @@ func (p planning) record(plan *claim.Plan) (*checkpoint.Record, error) {
 	return r, nil
 }
 
-// profileOf is the plan's ProfilerConfig; empty without one.
-func profileOf(plan *claim.Plan) (json.RawMessage, error) {
-	if plan.Profile == nil {
-		return nil, nil
+// keep encodes what extensions have planned.
+func keep(kept *checkpoint.Extensions, planned map[string]any) error {
+	for kind, data := range planned {
+		if err := kept.Set(kind, data); err != nil {
+			return err
+		}
 	}
-	profile, err := json.Marshal(plan.Profile)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the profile of claim %s/%s: %w", plan.Namespace, plan.Name, err)
-	}
-	return profile, nil
+	return nil
 }
 
 // recorded is the planned result as the record keeps it.
@@ -50,7 +49,7 @@ func recorded(p *claim.Result) checkpoint.Result {
 	return checkpoint.Result{
 		Request: p.Request, Pool: p.Pool, Device: string(p.Device.Name()), ShareID: p.ShareID, Admin: p.Admin,
 		Type: p.Device.Type(), GPUUUID: parent.UUID, PCIBusID: parent.PCI.BusID, Consumed: p.Consumed,
-		MIG: migOf(p.Device), Share: shareOf(p), MPS: mpsOf(p), Metrics: metricsOf(p), Profiled: p.Profiled,
+		MIG: migOf(p.Device), Share: shareOf(p),
 	}
 }
 
@@ -74,26 +73,6 @@ func shareOf(r *claim.Result) *checkpoint.Share {
 		return nil
 	}
 	return &checkpoint.Share{Replicas: shares.Count, Name: shares.Name}
-}
-
-// mpsOf says how a result is used as an MPS client; nil otherwise.
-func mpsOf(r *claim.Result) *checkpoint.MPS {
-	if r.MPS == nil {
-		return nil
-	}
-	return &checkpoint.MPS{Daemon: r.MPS.Daemon, MemoryMiB: r.MPS.MemoryMiB, ActiveThreadPercentage: r.MPS.ActiveThreadPercentage}
-}
-
-// metricsOf is the result's GPUMetricsConfig; nil without one.
-func metricsOf(r *claim.Result) *checkpoint.Metrics {
-	if r.Metrics == nil {
-		return nil
-	}
-	m := r.Metrics
-	return &checkpoint.Metrics{
-		Source: m.Source, Sets: m.Sets, Interval: m.Interval.Duration, Labels: m.Labels,
-		PerProcess: m.PerProcess, ExposeInContainer: m.ExposeInContainer,
-	}
 }
 
 // deviceName names a result in the spec. The UUID in it is that of what programs see; of a MIG device that does not exist yet, its

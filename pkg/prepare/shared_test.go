@@ -25,7 +25,7 @@ func TestUnprepare_SharedEffect_LastRemovesIt(t *testing.T) {
 		assert.Equal(t, []string{"put intent a", "do a0", "put done a", "write a"}, d.events())
 		assert.Equal(t, d.record(t, "a"), r)
 		assert.Equal(t, &checkpoint.Share{Replicas: 3, Name: "gpu-2gb"}, r.Results[0].Share)
-		assert.Equal(t, &checkpoint.MPS{Daemon: "00000000", MemoryMiB: 1024, ActiveThreadPercentage: 50}, r.Results[0].MPS)
+		assert.JSONEq(t, `{"daemon":"00000000","memoryMiB":1024,"activeThreadPercentage":50}`, string(r.Results[0].Extensions[claim.KindMPS]))
 		assert.Equal(t, "a0", r.Steps[0].ShareID)
 		_, err = p.Prepare(t.Context(), wantsMPS("b", 2048, 3072))
 		require.NoError(t, err)
@@ -151,7 +151,7 @@ func TestUnprepare_OtherRecordOfSharedEffect_CountsInItsBoot(t *testing.T) {
 					other.State = state
 				}
 				if state == "of a later state" {
-					d.records["b"] = ofSchema2(fmt.Appendf(nil, `{"claim":{"uid":"b"},"state":["x"],"results":[{"gpuUUID":%q}]}`, uuid(0)))
+					d.records["b"] = ofNewerSchema(fmt.Appendf(nil, `{"claim":{"uid":"b"},"state":["x"],"results":[{"gpuUUID":%q}]}`, uuid(0)))
 				} else {
 					require.NoError(t, records{d.world}.Put(other))
 				}

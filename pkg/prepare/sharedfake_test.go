@@ -43,13 +43,14 @@ func newDaemons() daemons {
 type clients struct{ claim.Family }
 
 func (clients) Plan(p *claim.Plan, r *claim.Result, _ claim.Options, modes gpu.Modes) error {
-	r.MPS = &claim.MPSUse{Daemon: gpu.MPSDaemonOf(r.Device), ActiveThreadPercentage: 50}
-	if _, err := fmt.Sscanf(r.Request, "r%d", &r.MPS.MemoryMiB); err != nil {
+	use := &claim.MPSUse{Daemon: gpu.MPSDaemonOf(r.Device), ActiveThreadPercentage: 50}
+	if _, err := fmt.Sscanf(r.Request, "r%d", &use.MemoryMiB); err != nil {
 		return err
 	}
-	args, err := json.Marshal(claim.MPS{MPSUse: *r.MPS, Bounds: &claim.MPSBounds{
+	args, err := json.Marshal(claim.MPS{MPSUse: *use, Bounds: &claim.MPSBounds{
 		MemoryMiB: modes.MPS.Memory.Total >> 20, Shares: modes.MPS.Replicas,
 	}})
+	r.Extend(claim.KindMPS, use)
 	p.Steps = append(p.Steps, claim.Step{Kind: claim.StepMPS, Target: r.Device.Parent().UUID, Device: r.Device.Name(), ShareID: r.ShareID, Args: args})
 	return err
 }
@@ -113,6 +114,15 @@ func (d daemons) Find(ctx context.Context) (found []checkpoint.Step, err error) 
 		return nil
 	}))
 	return found, err
+}
+
+// Exceeded compares with what the plan says.
+func (d daemons) Exceeded(s checkpoint.Step, results []json.RawMessage) (string, error) {
+	args, err := claim.ParseMPS(s.Args)
+	if err != nil {
+		return "", err
+	}
+	return args.Exceeded(results)
 }
 
 func (d daemons) Names(recorded, found checkpoint.Step) bool { return d.Same(recorded, found) }

@@ -63,6 +63,14 @@ type Finder interface {
 	gc.Finder
 }
 
+// Bounded is a Step of which several claims have one on a device, and which the device bounds together. The extension of the same kind keeps
+// how much each result has.
+type Bounded interface {
+	Step
+	// Exceeded says how the device's bounds, which the step has, are exceeded by results with that data; empty if they are not.
+	Exceeded(s checkpoint.Step, results []json.RawMessage) (string, error)
+}
+
 // Editor is a Step that changes the containers of its device, or, without a device, of all devices of the claim on its GPU.
 type Editor interface {
 	Step

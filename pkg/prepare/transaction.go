@@ -42,10 +42,11 @@ func New(ports Ports, settings Settings) (t *Transaction, damaged []error, err e
 }
 
 func newTransaction(ports Ports, settings Settings, guard *ownership.Guard) *Transaction {
-	specs := specSource{Specs: ports.Specs, steps: ports.Steps}
+	files := extendedSpecs{ports.Specs, ports.Extensions}
+	specs := specSource{extendedSpecs: files, steps: ports.Steps}
 	static := staticMIG{port: ports.Static, guard: guard}
 	cleanup := &cleanup{
-		guard: guard, records: ports.Records, specs: ports.Specs, steps: ports.Steps, bootID: settings.BootID, now: settings.Now,
+		guard: guard, records: ports.Records, specs: files, steps: ports.Steps, bootID: settings.BootID, now: settings.Now,
 	}
 	return &Transaction{
 		settings: settings, guard: guard,
@@ -57,7 +58,7 @@ func newTransaction(ports Ports, settings Settings, guard *ownership.Guard) *Tra
 		preflight: preflight{static: static, preconditions: ports.Preconditions, steps: ports.Steps},
 		execution: execution{guard: guard, records: ports.Records, steps: ports.Steps, specs: specs, cleanup: cleanup},
 		collector: gc.New(gc.Ports{
-			Guard: guard, Records: ports.Records, Specs: ports.Specs, Finders: gc.Finders(ports.Steps), BootID: settings.BootID,
+			Guard: guard, Records: ports.Records, Specs: files, Finders: gc.Finders(ports.Steps), BootID: settings.BootID,
 		}),
 	}
 }

@@ -61,6 +61,7 @@ type world struct {
 	during  func(op string)       // runs before an operation, outside the lock
 	steps   []string              // kinds of effects that plans for owned GPUs have
 	finds   bool                  // effects can be listed
+	extend  func(*claim.Plan)     // adds what extensions keep to a plan
 }
 
 // died is what a process that is made to die panics with.
@@ -192,6 +193,8 @@ type process struct {
 	Preconditions map[string]Precondition
 	static        *replaceableStatic
 	specs         Specs
+	// Extensions are those besides the MPS one.
+	Extensions Extensions
 }
 
 // start is what a plugin does when it starts.
@@ -268,7 +271,7 @@ func (p *process) steps() Steps {
 func (p *process) ports() Ports {
 	return Ports{
 		Records: records{p.world}, Specs: p.specs, Locks: p, Planner: planner{p.world, p.world.source()}, Steps: p.Steps,
-		Preconditions: p.Preconditions, Static: p.static,
+		Preconditions: p.Preconditions, Static: p.static, Extensions: append(Extensions{Inactive(claim.KindMPS)}, p.Extensions...),
 	}
 }
 

@@ -27,7 +27,7 @@ import (
 
 // Act is one call of the kubelet, or an action of the plugin or the cluster.
 type Act struct {
-	// Call is "prepare", "unprepare", "recover", "collectGarbage", "reconcileIntervals", "configure", "allocate", "delete" or "wait".
+	// Call is "prepare", "unprepare", "recover", "collectGarbage", "reconcileIntervals", "configure", "allocate", "delete", "formerRecords" or "wait".
 	Call string
 	// Claim is the claim's UID.
 	Claim string
@@ -309,6 +309,8 @@ func (m *Machine) act(ctx context.Context, p *Process, act Act) error {
 		return m.updateCluster(func(c *cluster) { delete(c.Allocated, act.Claim) })
 	case "scrape":
 		return m.scrape()
+	case "formerRecords":
+		return m.formerRecords(p.disk)
 	case "wait":
 		return p.layout.wait(ctx, changeSeconds)
 	case "begin", "record", "import", "store", "fill", "spare":

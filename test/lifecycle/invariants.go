@@ -13,6 +13,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/mig"
@@ -183,16 +184,19 @@ func (m *Machine) checkPrepared(inv *inventory.Inventory, r *checkpoint.Record, 
 		return fmt.Errorf("it was prepared, and its record is %s of %s", r.State, r.BootID)
 	}
 	builder := plugin.SpecBuilder(pluginHost{m.host, port.MinimalHost{}, m.parts.mps, m.profilerFiles()}, inv, nil)
-	builder.Types, builder.Exists = m.nodeTypes(), m.metrics().Exists(builder.Exists)
-	builder.ResultEdits = func(r *checkpoint.Record) ([]cdi.DeviceEdits, error) {
-		edits, err := m.profileEdits(r)
-		return append(edits, m.metrics().Edits(r)...), err
-	}
+	builder.Types = m.nodeTypes()
 	edits, err := m.mpsEdits(r)
+	for _, more := range []func(*checkpoint.Record) ([]cdi.DeviceEdits, error){m.profileEdits, m.metrics().EditsOf} {
+		if err == nil {
+			var added []cdi.DeviceEdits
+			added, err = more(r)
+			edits = append(edits, added...)
+		}
+	}
 	if err != nil {
 		return err
 	}
-	now, err := builder.Build(cdi.SpecRequest{Record: r, Edits: edits})
+	now, err := builder.Build(cdi.SpecRequest{Record: r, Edits: edits, Marks: mpsMarks(r), Made: m.metrics().Makes})
 	if err != nil {
 		return err
 	}
@@ -204,6 +208,17 @@ func (m *Machine) checkPrepared(inv *inventory.Inventory, r *checkpoint.Record, 
 		return fmt.Errorf("its spec is %.40q... of %d bytes, want %.40q... of %d bytes", spec, len(spec), want, len(want))
 	}
 	return errors.Join(m.exposesMetrics(r), m.hasPlan(r))
+}
+
+// mpsMarks are those of devices that are used with MPS.
+func mpsMarks(r *checkpoint.Record) map[string]string {
+	marks := map[string]string{}
+	for i := range r.Results {
+		if result := &r.Results[i]; result.Extensions.Has(claim.KindMPS) && result.Type != gpu.TypeMPS {
+			marks[r.CDI.Devices[i]] = "+mps"
+		}
+	}
+	return marks
 }
 
 // effectsAreRecorded: an effect exists only if a record has it, and exists if a prepared claim has it.

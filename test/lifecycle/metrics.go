@@ -10,9 +10,10 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/plugin/claimmetrics"
 )
 
 // exposing has the metrics of the claim exposed in its containers. Its UID must be one that the API server would make.
@@ -34,8 +35,8 @@ func withMetrics(rc *resourceapi.ResourceClaim, act Act) *resourceapi.ResourceCl
 }
 
 // metrics are the directories that claims have for their metrics.
-func (m *Machine) metrics() cdi.Metrics {
-	return cdi.Metrics{Disk: disk.OS{}, Dir: m.settings().MetricsDir()}
+func (m *Machine) metrics() claimmetrics.Extension {
+	return claimmetrics.Extension{Disk: disk.OS{}, Dir: m.settings().MetricsDir()}
 }
 
 // scrape writes into the directories of claims, as the exporter does every few seconds.
@@ -70,7 +71,11 @@ func (m *Machine) directoriesAreRecorded(records map[string]*checkpoint.Record) 
 // exposesMetrics: a prepared claim has its directory if it asks for one.
 func (m *Machine) exposesMetrics(r *checkpoint.Record) error {
 	for i := range r.Results {
-		if metrics := r.Results[i].Metrics; metrics == nil || !metrics.ExposeInContainer {
+		metrics, err := checkpoint.ExtensionOf[claim.Metrics](r.Results[i].Extensions, claim.KindMetrics)
+		if err != nil {
+			return err
+		}
+		if metrics == nil || !metrics.ExposeInContainer {
 			continue
 		}
 		info, err := os.Lstat(filepath.Join(m.metrics().Dir, r.Claim.UID))

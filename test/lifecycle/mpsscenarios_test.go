@@ -44,6 +44,9 @@ var (
 var mpsScenarios = []scenario{
 	{name: "one share", long: true, early: true, acts: []Act{sharesMPS("a", 0), connects("a"), sharesMPS("a", 0), unprepares("a"), unprepares("a")}},
 	{name: "two shares of one GPU", acts: []Act{sharesMPS("a", 0), sharesMPS("b", 0), connects("a"), unprepares("b"), connects("a"), unprepares("a")}},
+	{name: "records of before extensions", acts: []Act{
+		sharesMPS("a", 0), sharesMPS("b", 0), formerRecords, sharesMPS("a", 0), unprepares("b"), connects("a"), unprepares("a"),
+	}},
 	{name: "two shares in one claim", long: true, acts: []Act{sharesMPS("a", 0, 0), sharesMPS("b", 0), unprepares("a"), unprepares("b")}},
 	{name: "two claims at once", acts: []Act{
 		sharesMPS("a", 0).beside(), sharesMPS("b", 0), connects("a"), connects("b"), unprepares("a").beside(), unprepares("b"),

@@ -55,6 +55,7 @@ type Process struct {
 	*plugin.Plugin
 
 	machine *Machine
+	disk    instrumentedDisk
 	leave   func() error
 	client  *apiClient
 	layout  *layoutController
@@ -74,7 +75,7 @@ func (m *Machine) Start(ctx context.Context, w Wiring) (*Process, error) {
 	if err != nil {
 		return nil, errors.Join(err, leave())
 	}
-	p := &Process{Transaction: built.Claims, Plugin: built, machine: m, leave: leave, client: client, layout: &layoutController{
+	p := &Process{Transaction: built.Claims, Plugin: built, machine: m, disk: m.disk(w), leave: leave, client: client, layout: &layoutController{
 		Layout: built.Layout(), machine: m, plugin: built, client: client,
 	}}
 	if m.layoutChanges {
@@ -138,10 +139,15 @@ func (m *Machine) settings() *config.Plugin {
 	}}
 }
 
+// disk is the machine's with fault points.
+func (*Machine) disk(w Wiring) instrumentedDisk {
+	return instrumentedDisk{faultPoint: w.FaultPoint, journal: w.journal}
+}
+
 // adapters are the machine with fault points.
 func (m *Machine) adapters(open inventory.Opener, w Wiring, client *apiClient) plugin.Adapters {
 	return plugin.Adapters{
-		Version: writer, Disk: instrumentedDisk{faultPoint: w.FaultPoint, journal: w.journal}, Host: pluginHost{m.host, port.MinimalHost{Boot: m.BootID()}, m.parts.mps, m.profilerFiles()},
+		Version: writer, Disk: m.disk(w), Host: pluginHost{m.host, port.MinimalHost{Boot: m.BootID()}, m.parts.mps, m.profilerFiles()},
 		Locks: func(dir string) (plugin.Locks, error) {
 			locks, err := checkpoint.OpenLocks(dir)
 			return instrumentedLocks{Locks: locks, faultPoint: w.FaultPoint}, err

@@ -20,6 +20,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/plugin"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler"
 	"github.com/prism-gpu/prism/pkg/profiler/nsight"
 	"github.com/prism-gpu/prism/pkg/profiler/plan"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
@@ -167,7 +169,7 @@ func (m *Machine) actProfile(ctx context.Context, p *Process, act Act) error {
 	case "fill":
 		return m.fill(act.Claim)
 	case "spare":
-		_ = p.Machine.State.Reports().FillSpares() // Prepare says why folders cannot be made
+		_ = reportsOf(p.Plugin).FillSpares() // Prepare says why folders cannot be made
 		return nil
 	case "import":
 		return m.imports()
@@ -262,9 +264,19 @@ func (m *Machine) imports() error {
 	return err
 }
 
+// reportsOf are the reports of the plugin's profiler; nil without one.
+func reportsOf(p *plugin.Plugin) *store.Store {
+	for _, e := range p.Machine.Extensions {
+		if profiles, ok := e.(*profiler.Extension); ok {
+			return profiles.Reports()
+		}
+	}
+	return nil
+}
+
 // storeReports is what a leading plugin does in the background.
 func (m *Machine) storeReports(ctx context.Context, p *Process) error {
-	reports := p.Machine.State.Reports()
+	reports := reportsOf(p.Plugin)
 	if err := reports.Lead(); err != nil {
 		return err
 	}

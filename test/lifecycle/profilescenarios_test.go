@@ -127,7 +127,7 @@ func (m *Machine) checkReports(ctx context.Context, p *Process, claims map[strin
 	}
 	left, err := disk.OS{}.List(m.settings().ProfilesDir())
 	// This process may have made folders ahead. Those of another one are gone.
-	left = slices.DeleteFunc(left, p.Machine.State.Reports().IsSpare)
+	left = slices.DeleteFunc(left, reportsOf(p.Plugin).IsSpare)
 	if err == nil && len(left) > 0 {
 		return fmt.Errorf("%v is left of profiles", left)
 	}
@@ -166,5 +166,5 @@ func isFinal(uid string, r report.Report, must bool) error {
 
 // reportsOf are the reports of a claim.
 func (p *Process) reportsOf(uid string) []report.Report {
-	return slices.DeleteFunc(p.Machine.State.Reports().List("", ""), func(r report.Report) bool { return r.ClaimUID != uid })
+	return slices.DeleteFunc(reportsOf(p.Plugin).List("", ""), func(r report.Report) bool { return r.ClaimUID != uid })
 }

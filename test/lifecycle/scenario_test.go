@@ -99,6 +99,7 @@ var recovers, collectsGarbage = Act{Call: "recover"}, Act{Call: "collectGarbage"
 // layout changes, and those of an added family.
 var scenarios = slices.Concat(
 	of("whole", wholeScenarios), of("mig", migScenarios), of("timeslice", intervalScenarios), of("metrics", metricsScenarios), of("profile", profileScenarios),
+	of("profile", formerScenarios),
 	of("layout", layoutScenarios), of("layout", familyScenarios),
 )
 

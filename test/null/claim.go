@@ -21,7 +21,7 @@ func (Claims) Type() gpu.DeviceType { return Type }
 func (Claims) HasClass(class, driver string) bool { return class == string(Type)+"."+driver }
 
 // Supports everything.
-func (Claims) Supports(string, v1alpha1.Config) error { return nil }
+func (Claims) Supports(string, *v1alpha1.GPUConfig) error { return nil }
 
 // Admit refuses admin access.
 func (Claims) Admit(r *claim.Result, _ string) error {

@@ -63,7 +63,7 @@ var (
 	}
 	// apiTypes draw in encoders of all API objects: a tenth of a small program.
 	apiTypes = "k8s.io/apimachinery/pkg/apis"
-	apiSide  = []string{"cmd/*", "pkg/plugin", "pkg/driver", "pkg/kube", "pkg/controller", "pkg/admission", "pkg/reports", "pkg/cli", "pkg/cli/*"}
+	apiSide  = []string{"cmd/*", "pkg/plugin", "pkg/driver", "pkg/kube", "pkg/controller", "pkg/admission", "pkg/reports", "pkg/cli", "pkg/cli/*", "pkg/plugin/extension", "pkg/plugin/profiler"}
 	product  = []string{"pkg", "pkg/*", "pkg/*/*", "cmd/*", "api/*"}
 	parts    = []string{"pkg", "pkg/*", "pkg/*/*", "api/*"}
 )
@@ -267,8 +267,15 @@ var walls = []wall{
 		because: "the product draws in neither the server's code nor tests",
 	},
 	{
-		name: "composition", of: parts, named: []string{Module + "/pkg/plugin"}, except: []string{"pkg/plugin"},
+		name: "composition", of: parts, named: []string{Module + "/pkg/plugin"}, except: []string{"pkg/plugin", "pkg/plugin/profiler"},
 		because: "pkg/plugin puts the parts together, and a part does not know the whole",
+	},
+	{
+		name: "extensions", of: []string{"pkg/plugin/*"},
+		named: []string{
+			Module + "/pkg/plugin$", Module + "/pkg/inventory", Module + "/pkg/layout", Module + "/pkg/nvml", Module + "/pkg/publish", "os/exec",
+		},
+		because: "an extension is wired by pkg/plugin, and knows neither what GPUs the node has nor what is advertised of them",
 	},
 	{
 		name: "main", of: parts, named: []string{Module + "/cmd"},

@@ -21,6 +21,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/podresources"
 )
 
+// ConditionInjected is the condition of devices that is False while the container runtime does not apply the CDI specs of claims: containers
+// start without their devices.
+const ConditionInjected = "Injected"
+
 // Runtime is the container runtime of the node; cri.Client is the real one.
 type Runtime interface {
 	// Start identifies its present start; empty: none serves.
@@ -99,7 +103,7 @@ func (i *Injection) Condition(r *checkpoint.Record) *kube.Condition {
 	if found.problem == "" || !i.awaited(r.Claim.UID, found.start) {
 		return nil
 	}
-	return &kube.Condition{Type: kube.ConditionInjected, Reason: "CDINotApplied", Message: found.problem}
+	return &kube.Condition{Type: ConditionInjected, Reason: "CDINotApplied", Message: found.problem}
 }
 
 // awaited reports whether the claim's spec has the hook of that start.

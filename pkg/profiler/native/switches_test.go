@@ -26,8 +26,10 @@ func TestRun_EnvironmentNotCaptured_ToolLeavesItOut(t *testing.T) {
 	for fields, discards := range map[string]bool{`"captureEnvironment":false`: true, `"captureEnvironment":true`: false} {
 		c := newContainer(t, nil)
 		record := &checkpoint.Record{
-			Profile: json.RawMessage(`{"match":{"regex":"profiled","useDefaultExcludes":false},"trace":["osrt"],` + fields + `}`),
-			Results: []checkpoint.Result{{GPUUUID: "GPU-1", Profiled: true}},
+			Extensions: checkpoint.Extensions{
+				"profile": json.RawMessage(`{"match":{"regex":"profiled","useDefaultExcludes":false},"trace":["osrt"],` + fields + `}`),
+			},
+			Results: []checkpoint.Result{{GPUUUID: "GPU-1", Extensions: checkpoint.Extensions{"profile": json.RawMessage("{}")}}},
 		}
 		config, err := plan.Config(record)
 		require.NoError(t, err)

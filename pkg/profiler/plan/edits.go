@@ -66,7 +66,7 @@ func Edits(r *checkpoint.Record, c *v1alpha1.ProfilerConfig, tool Tool, host Hos
 	requests := map[string]bool{}
 	for i := range r.Results {
 		result := &r.Results[i]
-		if !result.Profiled || requests[result.Request] {
+		if !profiled(result) || requests[result.Request] {
 			continue
 		}
 		requests[result.Request] = true

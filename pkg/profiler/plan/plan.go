@@ -33,6 +33,9 @@ type Patterns interface {
 	Compile(text string, dialect pattern.Dialect) (*pattern.Table, error)
 }
 
+// Kind is that of the extension whose data in a record is the profile; mpsKind is that of the extension of devices that are used with MPS.
+const Kind, mpsKind = "profile", "mps"
+
 // The files of a plan.
 const (
 	matchFile = "match"
@@ -44,13 +47,16 @@ const containerTool = "/run/prism/tool"
 
 // Profiled reports whether processes of the claim are profiled.
 func Profiled(r *checkpoint.Record) bool {
-	return len(r.Profile) > 0 && slices.ContainsFunc(r.Results, func(result checkpoint.Result) bool { return result.Profiled })
+	return r.Extensions.Has(Kind) && slices.ContainsFunc(r.Results, func(result checkpoint.Result) bool { return profiled(&result) })
 }
+
+// profiled reports whether processes of containers that have the result are profiled.
+func profiled(r *checkpoint.Result) bool { return r.Extensions.Has(Kind) }
 
 // Config is how the processes of a claim are profiled: a configuration with every default.
 func Config(r *checkpoint.Record) (*v1alpha1.ProfilerConfig, error) {
 	var config v1alpha1.ProfilerConfig
-	if err := json.Unmarshal(r.Profile, &config); err != nil {
+	if err := json.Unmarshal(r.Extensions[Kind], &config); err != nil {
 		return nil, fmt.Errorf("reading the profile in the record of claim %s/%s: %w", r.Claim.Namespace, r.Claim.Name, err)
 	}
 	config.Default() // a field that this version has and the writer did not
@@ -69,12 +75,13 @@ type Configs struct {
 func (c *Configs) Of(r *checkpoint.Record) (*v1alpha1.ProfilerConfig, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.config != nil && bytes.Equal(c.raw, r.Profile) {
+	raw := r.Extensions[Kind]
+	if c.config != nil && bytes.Equal(c.raw, raw) {
 		return c.config, nil
 	}
 	config, err := Config(r)
 	if err == nil {
-		c.raw, c.config = bytes.Clone(r.Profile), config
+		c.raw, c.config = bytes.Clone(raw), config
 	}
 	return config, err
 }
@@ -148,10 +155,10 @@ func runPlan(r *checkpoint.Record, c *v1alpha1.ProfilerConfig, tool Tool, host H
 	software := false
 	for i := range r.Results {
 		result := &r.Results[i]
-		if !result.Profiled {
+		if !profiled(result) {
 			continue
 		}
-		software = software || result.MIG != nil || result.MPS != nil
+		software = software || result.MIG != nil || result.Extensions.Has(mpsKind)
 		if p.GPU == "" {
 			p.GPU = uuid(result)
 		}

@@ -24,16 +24,22 @@ var tool = Tool{
 	Dir:  "/tools/2023.4.4-0123", Nsys: "target-linux-x64/nsys",
 }
 
+// isProfiled are the extensions of a profiled result, unreadable those of a record.
+var (
+	isProfiled = checkpoint.Extensions{Kind: json.RawMessage("{}")}
+	unreadable = checkpoint.Extensions{Kind: json.RawMessage("{")}
+)
+
 // record is that of a claim with a MIG device that is profiled and a GPU that is not.
 func record(t *testing.T, config *v1alpha1.ProfilerConfig) *checkpoint.Record {
 	t.Helper()
 	raw, err := json.Marshal(config)
 	require.NoError(t, err)
 	return &checkpoint.Record{
-		Claim: checkpoint.Claim{UID: "uid", Namespace: "ns", Name: "claim"}, Profile: raw,
+		Claim: checkpoint.Claim{UID: "uid", Namespace: "ns", Name: "claim"}, Extensions: checkpoint.Extensions{Kind: raw},
 		Results: []checkpoint.Result{
 			{Request: "a", GPUUUID: "GPU-1"},
-			{Request: "b", GPUUUID: "GPU-2", Profiled: true, MIG: &checkpoint.MIG{Identity: gpu.MIGIdentity{UUID: "MIG-2"}}},
+			{Request: "b", GPUUUID: "GPU-2", Extensions: isProfiled, MIG: &checkpoint.MIG{Identity: gpu.MIGIdentity{UUID: "MIG-2"}}},
 		},
 		CDI: checkpoint.CDI{Devices: []string{"uid-a", "uid-b"}},
 	}
@@ -152,7 +158,11 @@ func TestEdits_DevicesOfRequest_HookOnce(t *testing.T) {
 	r.CDI.Devices, r.Results = nil, nil
 	for device, request := range []string{"a", "a", "b/first", "a", "b/first"} {
 		r.CDI.Devices = append(r.CDI.Devices, fmt.Sprint(device))
-		r.Results = append(r.Results, checkpoint.Result{Request: request, Profiled: device > 0})
+		result := checkpoint.Result{Request: request}
+		if device > 0 {
+			result.Extensions = isProfiled
+		}
+		r.Results = append(r.Results, result)
 	}
 	var devices []string
 	for _, edits := range Edits(r, c, tool, Host{Hook: func(args ...string) *specs.Hook { return cdi.CreateContainerHook("/hook", args...) }}) {
@@ -176,7 +186,7 @@ func TestClaim_OutputPath_FolderOfReports(t *testing.T) {
 
 func TestConfig_Damaged_NamesClaim(t *testing.T) {
 	t.Parallel()
-	_, err := Config(&checkpoint.Record{Claim: checkpoint.Claim{Namespace: "ns", Name: "claim"}, Profile: json.RawMessage("{")})
+	_, err := Config(&checkpoint.Record{Claim: checkpoint.Claim{Namespace: "ns", Name: "claim"}, Extensions: unreadable})
 	require.ErrorContains(t, err, "reading the profile in the record of claim ns/claim: ")
 }
 
@@ -196,6 +206,6 @@ func TestConfigs_SameAndOther_AsConfig(t *testing.T) {
 		require.NoError(t, err)
 		assert.Same(t, got, again)
 	}
-	_, err := configs.Of(&checkpoint.Record{Profile: json.RawMessage("{")})
+	_, err := configs.Of(&checkpoint.Record{Extensions: unreadable})
 	require.Error(t, err)
 }

@@ -1,13 +1,23 @@
-package driver
+package claimmetrics
 
 import (
-	"maps"
 	"slices"
+	"time"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/kube"
 )
+
+// conditionReady is the condition of devices whose claim has a GPUMetricsConfig.
+const conditionReady = "GPUMetricsReady"
+
+var _ driver.StatusExtension = Extension{}
+
+// dataKey is the extension's in the data of a device.
+const dataKey = "metrics"
 
 // The reasons of condition GPUMetricsReady.
 const (
@@ -28,32 +38,28 @@ type metricsData struct {
 // basicSet is the group of metrics that every device has.
 const basicSet = "Basic"
 
-// withMetrics adds what a result's options for metrics are to the data of its status.
-func withMetrics(extra map[string]any, node *gpu.Node, r *checkpoint.Result) map[string]any {
-	if r.Metrics == nil {
-		return extra
+// StatusData is what a result's options for metrics are in force.
+func (m Extension) StatusData(node *gpu.Node, _ *checkpoint.Record, r *checkpoint.Result) map[string]any {
+	options, err := checkpoint.ExtensionOf[claim.Metrics](r.Extensions, claim.KindMetrics)
+	if options == nil || err != nil {
+		return nil
 	}
-	data := metricsData{Source: metricsSource(node, r), Sets: []string{basicSet}}
-	for _, set := range r.Metrics.Sets {
+	data := metricsData{Source: metricsSource(node, r, options), Sets: []string{basicSet}}
+	for _, set := range options.Sets {
 		if !slices.Contains(data.Sets, set) {
 			data.Sets = append(data.Sets, set)
 		}
 	}
-	if r.Metrics.Interval > 0 {
-		data.Interval = r.Metrics.Interval.String()
+	if options.Interval > 0 {
+		data.Interval = time.Duration(options.Interval).String()
 	}
-	extra = maps.Clone(extra)
-	if extra == nil {
-		extra = map[string]any{}
-	}
-	extra[metricsKey] = data
-	return extra
+	return map[string]any{dataKey: data}
 }
 
 // metricsSource is the source of a result: the one asked for, else the one that the exporter chooses for its GPU.
-func metricsSource(node *gpu.Node, r *checkpoint.Result) string {
-	if r.Metrics.Source != "" {
-		return r.Metrics.Source
+func metricsSource(node *gpu.Node, r *checkpoint.Result, options *claim.Metrics) string {
+	if options.Source != "" {
+		return options.Source
 	}
 	i := slices.IndexFunc(node.GPUs, func(g gpu.GPU) bool { return g.UUID == r.GPUUUID })
 	switch {
@@ -66,22 +72,25 @@ func metricsSource(node *gpu.Node, r *checkpoint.Result) string {
 	}
 }
 
-// metrics is condition GPUMetricsReady of a result; nil without options for metrics.
-func (s ClaimStatus) metrics(r *checkpoint.Result) *kube.MetricsCondition {
+// ConditionTypes is GPUMetricsReady.
+func (Extension) ConditionTypes() []string { return []string{conditionReady} }
+
+// StatusConditions are those of a result: GPUMetricsReady if it has options for metrics.
+func (m Extension) StatusConditions(_ *checkpoint.Record, r *checkpoint.Result) []kube.Condition {
 	switch {
-	case r.Metrics == nil:
+	case !r.Extensions.Has(claim.KindMetrics):
 		return nil
-	case !s.Exporter:
-		return &kube.MetricsCondition{
-			Reason:  reasonExporterDisabled,
+	case !m.Exporter:
+		return []kube.Condition{{
+			Type: conditionReady, Reason: reasonExporterDisabled,
 			Message: "No metrics are sampled: prism-exporter does not run on the node (chart value exporter.enabled).",
-		}
+		}}
 	default:
-		return &kube.MetricsCondition{
-			Ready: true, Reason: reasonMetricsConfigured,
+		return []kube.Condition{{
+			Type: conditionReady, True: true, Reason: reasonMetricsConfigured,
 			// The plugin knows the chart's value alone, not what an exporter does.
 			Message: "The options of the claim are recorded for prism-exporter, which is enabled on GPU nodes; metric prism_gpu_up says " +
 				"whether it samples the GPU.",
-		}
+		}}
 	}
 }

@@ -1,4 +1,4 @@
-package plugin
+package profiler
 
 import (
 	"github.com/prism-gpu/prism/pkg/profiler/nsight"

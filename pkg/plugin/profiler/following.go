@@ -1,4 +1,4 @@
-package plugin
+package profiler
 
 import (
 	"context"
@@ -8,13 +8,10 @@ import (
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/events"
-	"github.com/prism-gpu/prism/pkg/kube"
-	"github.com/prism-gpu/prism/pkg/profiler/conditions"
 	"github.com/prism-gpu/prism/pkg/profiler/plan"
 )
 
@@ -47,24 +44,18 @@ type followedClaim struct {
 	changed  bool // since it was reported
 }
 
-// follow is what reports claims, and what reports changes until the context ends.
-func (p *profiles) follow(reports driver.Reports, recorder events.ClaimRecorder) (driver.Reports, func(context.Context) error) {
-	if p == nil {
-		return reports, func(context.Context) error { return nil }
-	}
-	f := &followed{Reports: reports, events: recorder, claims: map[string]*followedClaim{}, wake: make(chan struct{}, 1)}
-	p.followed = f
-	return f, f.run
+func newFollowed() *followed {
+	return &followed{claims: map[string]*followedClaim{}, wake: make(chan struct{}, 1)}
 }
 
-// dropping returns what is called for a claim that is gone, or not prepared any more: what its profile does is reported no longer.
-func dropping(p *profiles) func(claimUID string) {
-	return func(claimUID string) {
-		if p != nil && p.followed != nil {
-			p.followed.drop(claimUID)
-		}
-	}
+// Follow has the statuses of claims written again when their profiles change. It returns what reports claims.
+func (p *Extension) Follow(reports driver.Reports) driver.Reports {
+	p.followed.Reports = reports
+	return p.followed
 }
+
+// Gone is called for a claim that is gone, or not prepared any more: what its profile does is reported no longer.
+func (p *Extension) Gone(claimUID string) { p.followed.drop(claimUID) }
 
 // Prepared reports a claim: at once, or with the next change of its profile where it was reported alike just before.
 func (f *followed) Prepared(r *checkpoint.Record) {
@@ -113,10 +104,7 @@ func except(uids []string, one string) []string {
 }
 
 // unfollow follows a claim that was unprepared until as many others were after it. One that is prepared is followed however many others are.
-func unfollow(f *followed, claimUID string) {
-	if f == nil {
-		return // a machine without an API
-	}
+func (f *followed) unfollow(claimUID string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.claims[claimUID] == nil {
@@ -138,9 +126,6 @@ func (f *followed) drop(claimUID string) {
 
 // change says that the reports of a claim have changed. It does not block.
 func (f *followed) change(claimUID string) {
-	if f == nil {
-		return // a machine without an API
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	known := f.claims[claimUID]
@@ -211,31 +196,4 @@ func (f *followed) recall(records []*checkpoint.Record) {
 			f.change(r.Claim.UID)
 		}
 	}
-}
-
-// library is the digest of what the containers of a profiled claim load.
-func (p *profiles) library(claimUID string) string {
-	if p == nil {
-		return ""
-	}
-	return p.hook.Library(claimUID)
-}
-
-// conditions are those of a record's profiled devices.
-func (p *profiles) conditions(r *checkpoint.Record) (all []kube.Condition) {
-	if p == nil || !plan.Profiled(r) {
-		return nil
-	}
-	config, err := p.decoded.configs.Of(r)
-	if err != nil {
-		p.logger.Error(err, "The conditions of a claim do not say how it is profiled", "claim", klog.KRef(r.Claim.Namespace, r.Claim.Name))
-		return nil
-	}
-	reports, stopped := p.store.Of(r.Claim.UID)
-	missing := p.withoutTool(r.Claim.UID)
-	state := conditions.State{Claim: r.Claim.Name, Config: config, Reports: reports, Stopped: stopped, ToolMissing: missing}
-	for _, c := range conditions.Of(state) {
-		all = append(all, kube.Condition{Type: c.Type, True: c.True, Reason: c.Reason, Message: c.Message})
-	}
-	return all
 }

@@ -1,4 +1,4 @@
-package plugin
+package profiler
 
 import (
 	"context"
@@ -26,12 +26,12 @@ import (
 )
 
 // profiling says how processes are profiled on the node: by the rules of the cluster, which are followed, and by the installed versions of
-// the tool. It is nil where the profiler does not run.
+// the tool.
 type profiling struct {
 	*pattern.Cache
 	from   string // "<namespace>/<name>" of the ConfigMap; empty: there are no rules
 	client kubernetes.Interface
-	node   *profiles
+	node   *Extension
 	labels *labelCache
 	// paranoid is the file of kernel.perf_event_paranoid.
 	paranoid string
@@ -40,43 +40,24 @@ type profiling struct {
 	rules atomic.Pointer[rules.Rules] // nil as long as they were not read
 }
 
+// firstRead is how long the start waits for the rules.
+const firstRead = time.Second
+
 // newProfiling reads the rules once, as far as that is quick.
-func newProfiling(ctx context.Context, m *Machine, client kubernetes.Interface) *profiling {
-	node := m.State.profiles
-	if node == nil {
-		return nil
+func (p *Extension) newProfiling(ctx context.Context, client kubernetes.Interface) *profiling {
+	r := &profiling{
+		Cache: p.decoded.patterns, from: p.cfg.Profiler.Map, client: client, node: p, logger: klog.FromContext(ctx),
+		paranoid: filepath.Join(p.cfg.Paths.HostRoot, "proc/sys/kernel/perf_event_paranoid"),
+		labels:   &labelCache{read: kube.Labels{Client: client}, now: p.now},
 	}
-	p := &profiling{
-		Cache: node.decoded.patterns, from: m.cfg.Profiler.Map, client: client, node: node, logger: klog.FromContext(ctx),
-		paranoid: filepath.Join(m.cfg.Paths.HostRoot, "proc/sys/kernel/perf_event_paranoid"),
-		labels:   &labelCache{read: kube.Labels{Client: client}, now: m.adapters.Now},
-	}
-	if p.from == "" {
-		p.rules.Store(&rules.Rules{})
-		return p
+	if r.from == "" {
+		r.rules.Store(&rules.Rules{})
+		return r
 	}
 	reading, stop := context.WithTimeout(ctx, firstRead)
 	defer stop()
-	p.reload(reading)
-	return p
-}
-
-// planner plans claims, within the time of the call that it does so for.
-type planner struct {
-	claim.Source
-	profiling *profiling // nil: processes are not profiled
-}
-
-// Resolve implements prepare.Planner. A claim whose caller has gone is not planned without what could not be read for it.
-func (p planner) Resolve(ctx context.Context, rc *resourceapi.ResourceClaim) (*claim.Plan, error) {
-	if p.profiling != nil {
-		p.Profiler = profilingCall{p.profiling, ctx}
-	}
-	plan, err := p.Source.Resolve(rc)
-	if err == nil && ctx.Err() != nil {
-		return nil, fmt.Errorf("planning the claim: %w", ctx.Err())
-	}
-	return plan, err
+	r.reload(reading)
+	return r
 }
 
 // profilingCall implements claim.Profiler for one call.
@@ -87,7 +68,7 @@ type profilingCall struct {
 
 // watch reads the rules again whenever the ConfigMap changes, until the context ends.
 func (p *profiling) watch(ctx context.Context) error {
-	if p == nil || p.from == "" {
+	if p.from == "" {
 		return nil
 	}
 	namespace, name, _ := strings.Cut(p.from, "/")
@@ -207,7 +188,7 @@ func (p *profiling) Choose(config *v1alpha1.ProfilerConfig, software bool) error
 	}
 	// What containers get has to be in place.
 	if err := p.node.hook.Err(); err != nil {
-		return &claim.Refusal{Cause: fmt.Sprintf("the profiler's programs are not installed on the node: %v", err), Mendable: true, Profile: report.ReasonToolNotInstalled}
+		return &claim.Refusal{Cause: fmt.Sprintf("the profiler's programs are not installed on the node: %v", err), Mendable: true, Extension: claim.KindProfile, Condition: report.ReasonToolNotInstalled}
 	}
 	if config.CPUSampling != nil && *config.CPUSampling != v1alpha1.CPUSamplingNone {
 		return p.perfEvents()
@@ -230,7 +211,7 @@ func (p *profiling) perfEvents() error {
 	}
 	return &claim.Refusal{
 		Cause: fmt.Sprintf("cpuSampling requires kernel.perf_event_paranoid to be less than or equal to %d on the node, it is %d", mostParanoid, level),
-		Fix:   "set that sysctl on the node, or cpuSampling: None", Mendable: true, Profile: report.ReasonPerfEventsUnavailable,
+		Fix:   "set that sysctl on the node, or cpuSampling: None", Mendable: true, Extension: claim.KindProfile, Condition: report.ReasonPerfEventsUnavailable,
 	}
 }
 
@@ -253,6 +234,9 @@ type cachedLabels struct {
 	labels map[string]string
 	read   time.Time
 }
+
+// labelsKept is the longest time of one call of the kubelet.
+const labelsKept = 40 * time.Second
 
 // maxCachedLabels bounds the cache.
 const maxCachedLabels = 1024
@@ -282,7 +266,7 @@ func (c *labelCache) get(key string, ask func() (map[string]string, error)) (map
 	c.mu.Lock()
 	known, ok := c.known[key]
 	c.mu.Unlock()
-	if ok && now.Sub(known.read) < retryBudget {
+	if ok && now.Sub(known.read) < labelsKept {
 		return known.labels, nil
 	}
 	labels, err := ask()

@@ -1,25 +1,27 @@
-package plugin
+package profiler
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
+	"time"
 
-	"k8s.io/client-go/util/flowcontrol"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
-	"tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/pattern"
+	"github.com/prism-gpu/prism/pkg/plugin/extension"
 	"github.com/prism-gpu/prism/pkg/plugin/programs"
 	"github.com/prism-gpu/prism/pkg/profiler/plan"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
@@ -30,17 +32,34 @@ import (
 // patternsKept is how many compiled patterns are kept: those of the claims of a node are few.
 const patternsKept = 64
 
-// profiles are the plans and the reports of the node's claims. It is nil where no processes are profiled: such a node adds nothing.
-type profiles struct {
+// Options are what an Extension is opened with.
+type Options struct {
+	Config *config.Plugin
+	Files  disk.Files
+	Now    func() time.Time
+	// Programs are what containers of profiled claims get.
+	Programs *programs.Profiler
+}
+
+// Extension has the processes of claims profiled: it keeps the plans and the reports of the node's claims.
+type Extension struct {
 	cfg     *config.Plugin
 	hook    *programs.Profiler
 	logger  klog.Logger
+	now     func() time.Time
 	store   *store.Store
 	decoded decoded
 	// unprofiled are the claims that this process prepared without their profile, as the version of the tool is not installed any more.
 	unprofiled sync.Map
-	// followed reports claims; nil on a machine without an API.
-	followed *followed
+	followed   *followed
+	cluster    *cluster
+}
+
+// cluster is what is known of the cluster, once it is connected.
+type cluster struct {
+	rules   *profiling
+	reports store.Cluster
+	records func() ([]*checkpoint.Record, error)
 }
 
 // decoded is what each Prepare of a claim with a profile needs, and what seldom changes.
@@ -51,41 +70,67 @@ type decoded struct {
 	tools *manifest.Cache
 }
 
-// openProfiles opens the reports of the node. It changes nothing.
-func openProfiles(ctx context.Context, cfg *config.Plugin, a Adapters, hook *programs.Profiler) (*profiles, error) {
+// Open opens the reports of the node, of which it changes nothing. Of a node where the profiler does not run it returns an Off.
+func Open(ctx context.Context, o Options) (extension.Extension, error) {
+	cfg := o.Config
 	if !cfg.Profiler.Enabled {
-		return nil, nil
+		return &Off{options: o}, nil
 	}
-	p := &profiles{
-		cfg: cfg, hook: hook, logger: klog.FromContext(ctx),
+	p := &Extension{
+		cfg: cfg, hook: o.Programs, logger: klog.FromContext(ctx), now: o.Now, followed: newFollowed(),
 		decoded: decoded{patterns: pattern.NewCache(patternsKept), tools: manifest.NewCache(cfg.ToolsDir())},
 	}
-	if err := a.Disk.MakeDir(cfg.Paths.StateDir, 0o755); err != nil {
+	if err := o.Files.MakeDir(cfg.Paths.StateDir, 0o755); err != nil {
 		return nil, fmt.Errorf("making the state directory %s: %w", cfg.Paths.StateDir, err)
 	}
-	if err := a.Disk.MakeDir(cfg.ProfilesDir(), 0o755); err != nil {
+	if err := o.Files.MakeDir(cfg.ProfilesDir(), 0o755); err != nil {
 		return nil, fmt.Errorf("making the directory of profiles %s: %w", cfg.ProfilesDir(), err)
 	}
-	return p, openStore(p, a)
+	err := p.openStore(o)
+	return p, err
 }
 
-// openLeft opens the reports of a node whose processes are not profiled any more: they end with their retention or with their namespace. It
-// returns nil where there are none.
-func openLeft(ctx context.Context, cfg *config.Plugin, a Adapters) (*profiles, error) {
-	switch left, err := a.Disk.List(cfg.ProfilesDir()); {
-	case cfg.Profiler.Enabled || errors.Is(err, fs.ErrNotExist) || err == nil && len(left) == 0:
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("reading the profiles of the node: %w", err)
+// Kind is claim.KindProfile.
+func (*Extension) Kind() string { return claim.KindProfile }
+
+// Reports are those of the node's profiled processes.
+func (p *Extension) Reports() *store.Store { return p.store }
+
+// Connect reads the rules of the cluster once, as far as that is quick.
+func (p *Extension) Connect(ctx context.Context, api extension.API) {
+	p.cluster = &cluster{
+		rules: p.newProfiling(ctx, api.Claims), reports: newReportsCluster(p.cfg, api.Background, klog.FromContext(ctx)), records: api.Records,
 	}
-	p := &profiles{cfg: cfg, logger: klog.FromContext(ctx)}
-	return p, openStore(p, a)
+	p.followed.events = api.ClaimEvents
 }
 
-func openStore(p *profiles, a Adapters) (err error) {
+// Claim returns what plans profiles within the time of one call.
+func (p *Extension) Claim(ctx context.Context) claim.Extension {
+	planned := claim.ProfileExtension{NodeName: p.cfg.NodeName}
+	if p.cluster != nil {
+		planned.Profiler = profilingCall{p.cluster.rules, ctx}
+	}
+	return planned
+}
+
+// Run follows the rules, reports changes of profiles and serves reports until the context ends.
+func (p *Extension) Run(ctx context.Context) error {
+	parts, ctx := errgroup.WithContext(ctx)
+	for _, run := range []func(context.Context) error{p.cluster.rules.watch, p.followed.run, p.serve} {
+		parts.Go(func() error { return run(ctx) })
+	}
+	return parts.Wait()
+}
+
+// Withdraw has the controllers know that a former driver name of the node keeps no reports.
+func (p *Extension) Withdraw(ctx context.Context, former *config.Plugin, client kubernetes.Interface) error {
+	return newReportsCluster(former, client, klog.FromContext(ctx)).Announce(ctx, false)
+}
+
+func (p *Extension) openStore(o Options) (err error) {
 	incomplete := newIncompleteLog(p.logger)
 	p.store, err = store.Open(store.Options{
-		Dir: p.cfg.ProfilesDir(), Files: a.Disk, Now: a.Now, NodeBytes: p.cfg.Profiler.NodeBytes.Value(), Imports: p.cfg.Profiler.Enabled, Follow: true,
+		Dir: p.cfg.ProfilesDir(), Files: o.Files, Now: o.Now, NodeBytes: p.cfg.Profiler.NodeBytes.Value(), Imports: p.cfg.Profiler.Enabled, Follow: true,
 		Changed: func(r report.Report) {
 			incomplete.log(r)
 			p.followed.change(r.ClaimUID)
@@ -101,41 +146,8 @@ func openStore(p *profiles, a Adapters) (err error) {
 	return err
 }
 
-// logRate is how many incomplete reports are logged in a second, logBurst how many at once: containers make as many as they like.
-const logRate, logBurst = 1, 100
-
-// incompleteLog logs why reports cannot be read as others can.
-type incompleteLog struct {
-	logger klog.Logger
-	rate   flowcontrol.PassiveRateLimiter
-	// left is how many were not logged since the last one that was.
-	left atomic.Int64
-}
-
-func newIncompleteLog(logger klog.Logger) *incompleteLog {
-	return &incompleteLog{logger: logger, rate: flowcontrol.NewTokenBucketPassiveRateLimiter(logRate, logBurst)}
-}
-
-func (l *incompleteLog) log(r report.Report) {
-	if r.State != report.Lost && r.State != report.Raw {
-		return
-	}
-	if !l.rate.TryAccept() {
-		l.left.Add(1)
-		return
-	}
-	l.logger.Info("A report is not complete", "claim", klog.KRef(r.Namespace, r.Claim), "report", r.ID, "state", r.State, "reason", r.Reason,
-		"message", r.Message, "pod", r.Pod, "container", r.Container, "process", r.Process, "notLogged", l.left.Swap(0))
-}
-
-// logEvicted logs which report made room for those of another namespace.
-func logEvicted(logger klog.Logger, r report.Report) {
-	logger.Info("Report deleted, because another namespace has less than its share of the node", "claim", klog.KRef(r.Namespace, r.Claim),
-		"report", r.ID, "size", r.Size, "ended", r.Ended, "pod", r.Pod)
-}
-
 // of is how a claim is profiled, with the tool that is installed for it and what the node has for it.
-func (p *profiles) of(r *checkpoint.Record) (c *v1alpha1.ProfilerConfig, tool plan.Tool, host plan.Host, err error) {
+func (p *Extension) of(r *checkpoint.Record) (c *v1alpha1.ProfilerConfig, tool plan.Tool, host plan.Host, err error) {
 	if c, err = p.decoded.configs.Of(r); err != nil {
 		return nil, tool, host, err
 	}
@@ -174,9 +186,9 @@ func without(c *v1alpha1.ProfilerConfig, err error) bool {
 	return missing && *c.FailurePolicy != v1alpha1.FailClosed
 }
 
-// edits are those of a record's devices.
-func (p *profiles) edits(r *checkpoint.Record) ([]cdi.DeviceEdits, error) {
-	if p == nil || !plan.Profiled(r) {
+// EditsOf are those of a record's devices.
+func (p *Extension) EditsOf(r *checkpoint.Record) ([]cdi.DeviceEdits, error) {
+	if !plan.Profiled(r) {
 		return nil, nil
 	}
 	c, tool, host, err := p.of(r)
@@ -185,28 +197,20 @@ func (p *profiles) edits(r *checkpoint.Record) ([]cdi.DeviceEdits, error) {
 		return nil, nil
 	}
 	if err != nil {
-		first := slices.IndexFunc(r.Results, func(result checkpoint.Result) bool { return result.Profiled })
+		first := slices.IndexFunc(r.Results, func(result checkpoint.Result) bool { return result.Extensions.Has(claim.KindProfile) })
 		return nil, &cdi.DeviceError{Device: r.CDI.Devices[first], Edit: true, Err: fmt.Errorf("CDI edits of %s: %w", plan.Source, err)}
 	}
 	return plan.Edits(r, c, tool, host), nil
 }
 
-// exists is what reports whether something of the host that is added to devices exists. The folders of a claim are made with its spec.
-func (p *profiles) exists(of func(path string) error) func(path string) error {
-	if p == nil {
-		return of
-	}
-	return func(path string) error {
-		if filepath.Dir(filepath.Dir(path)) == p.cfg.ProfilesDir() {
-			return nil
-		}
-		return of(path)
-	}
+// Makes reports whether a path is a folder of a claim.
+func (p *Extension) Makes(hostPath string) bool {
+	return filepath.Dir(filepath.Dir(hostPath)) == p.cfg.ProfilesDir()
 }
 
-// ensure makes the plan of a claim; what is there and the same is left alone.
-func (p *profiles) ensure(r *checkpoint.Record) error {
-	if p == nil || !plan.Profiled(r) {
+// Ensure makes the plan of a claim; what is there and the same is left alone.
+func (p *Extension) Ensure(r *checkpoint.Record) error {
+	if !plan.Profiled(r) {
 		return nil
 	}
 	c, tool, host, err := p.of(r)
@@ -226,8 +230,14 @@ func (p *profiles) ensure(r *checkpoint.Record) error {
 	return p.store.Prepare(plan.Claim(r, c, tool, p.cfg.NodeName), files)
 }
 
+// RemoveFiles removes nothing: the reports of a claim stay until their retention ends.
+func (*Extension) RemoveFiles(string) error { return nil }
+
+// Written records which programs the containers of the claim get.
+func (p *Extension) Written(r *checkpoint.Record) { p.hook.Wrote(r.Claim.UID) }
+
 // withoutTool reports whether a claim was prepared without its profile. The specs that an earlier process wrote have the answer.
-func (p *profiles) withoutTool(claimUID string) bool {
+func (p *Extension) withoutTool(claimUID string) bool {
 	if _, unprofiled := p.unprofiled.Load(claimUID); unprofiled {
 		return true
 	}
@@ -238,43 +248,13 @@ func (p *profiles) withoutTool(claimUID string) bool {
 	return err == nil && !named
 }
 
-// release says that a claim's containers are gone. A claim is unprepared whatever becomes of its reports.
-func (p *profiles) release(claimUID string) {
-	if p == nil {
-		return
-	}
+// Released says that a claim's containers are gone. A claim is unprepared whatever becomes of its reports.
+func (p *Extension) Released(claimUID string) {
 	p.reportIncomplete(claimUID)
 	p.hook.Removed(claimUID)
-	unfollow(p.followed, claimUID)
+	p.followed.unfollow(claimUID)
 	p.unprofiled.Delete(claimUID)
 	if err := p.store.Release(claimUID); err != nil {
 		p.logger.Error(err, "The reports of a claim are stored later", "claimUID", claimUID)
 	}
-}
-
-// claimFiles are what the kubelet and containers read of claims.
-type claimFiles struct {
-	*cdi.SpecBuilder
-	cdi.Files
-	profiles *profiles
-	links    *charLinks
-}
-
-// Write makes what the spec mounts and the links to its device nodes, and puts the spec in place.
-func (f claimFiles) Write(r *checkpoint.Record, spec *specs.Spec) error {
-	f.links.of(spec)
-	if err := f.profiles.ensure(r); err != nil {
-		return err
-	}
-	err := f.Files.Write(r.Claim.UID, spec)
-	if err == nil && f.profiles != nil && plan.Profiled(r) {
-		f.profiles.hook.Wrote(r.Claim.UID)
-	}
-	return err
-}
-
-// Remove removes the claim's spec, and what it mounts besides its reports.
-func (f claimFiles) Remove(claimUID string) error {
-	f.profiles.release(claimUID)
-	return f.Files.Remove(claimUID)
 }

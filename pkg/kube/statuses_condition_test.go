@@ -14,15 +14,17 @@ import (
 	"github.com/prism-gpu/prism/test/fakes"
 )
 
-// TestStatuses_MetricsCondition_WrittenAndRemoved: it is written beside Ready, once, and goes with the options.
-func TestStatuses_MetricsCondition_WrittenAndRemoved(t *testing.T) {
+// TestStatuses_Condition_WrittenAndRemoved: it is written beside Ready, once, and is removed when it is not reported any more.
+func TestStatuses_Condition_WrittenAndRemoved(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset(claimWith(result("gpu.prism.dev", "gpu-1")))
-	statuses := kube.NewStatuses(kube.StatusesOptions{Client: client, DriverName: "gpu.prism.dev"})
+	statuses := kube.NewStatuses(kube.StatusesOptions{Client: client, DriverName: "gpu.prism.dev", Conditions: []string{"Other", "GPUMetricsReady"}})
 	defer fakes.Run(t, statuses.Run)()
-	report := func(metrics *kube.MetricsCondition) resourceapi.AllocatedDeviceStatus {
+	report := func(metrics *kube.Condition) resourceapi.AllocatedDeviceStatus {
 		d := device("gpu-1")
-		d.Metrics = metrics
+		if metrics != nil {
+			d.Conditions = []kube.Condition{*metrics}
+		}
 		statuses.Ready(claimRef, []kube.Device{d})
 		require.NoError(t, statuses.Drain(t.Context()))
 		claim, err := client.ResourceV1().ResourceClaims(claimRef.Namespace).Get(t.Context(), claimRef.Name, metav1.GetOptions{})
@@ -30,10 +32,10 @@ func TestStatuses_MetricsCondition_WrittenAndRemoved(t *testing.T) {
 		require.Len(t, claim.Status.Devices, 1)
 		return claim.Status.Devices[0]
 	}
-	off := kube.MetricsCondition{Reason: "ExporterDisabled", Message: "No exporter."}
-	on := kube.MetricsCondition{Ready: true, Reason: "Configured", Message: "All is set."}
+	off := kube.Condition{Type: "GPUMetricsReady", Reason: "ExporterDisabled", Message: "No exporter."}
+	on := kube.Condition{Type: "GPUMetricsReady", True: true, Reason: "Configured", Message: "All is set."}
 	for _, step := range []struct {
-		metrics   *kube.MetricsCondition
+		metrics   *kube.Condition
 		status    metav1.ConditionStatus
 		written   int64
 		unchanged int64
@@ -42,7 +44,7 @@ func TestStatuses_MetricsCondition_WrittenAndRemoved(t *testing.T) {
 	} {
 		entry := report(step.metrics)
 		assert.True(t, meta.IsStatusConditionTrue(entry.Conditions, kube.ConditionReady))
-		condition := meta.FindStatusCondition(entry.Conditions, kube.ConditionMetricsReady)
+		condition := meta.FindStatusCondition(entry.Conditions, "GPUMetricsReady")
 		if step.metrics == nil {
 			assert.Nil(t, condition)
 		} else if assert.NotNil(t, condition) {

@@ -13,16 +13,18 @@ import (
 	"github.com/prism-gpu/prism/test/fakes"
 )
 
-// TestStatuses_InjectedCondition_WrittenAndRemoved beside Ready, each once.
-func TestStatuses_InjectedCondition_WrittenAndRemoved(t *testing.T) {
+// TestStatuses_FalseCondition_WrittenAndRemoved beside Ready, each once.
+func TestStatuses_FalseCondition_WrittenAndRemoved(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset(claimWith(result("gpu.prism.dev", "gpu-1")))
-	statuses := kube.NewStatuses(kube.StatusesOptions{Client: client, DriverName: "gpu.prism.dev"})
+	statuses := kube.NewStatuses(kube.StatusesOptions{Client: client, DriverName: "gpu.prism.dev", Conditions: []string{"Injected"}})
 	defer fakes.Run(t, statuses.Run)()
-	off := &kube.Condition{Type: kube.ConditionInjected, Reason: "CDINotApplied", Message: "CDI is off."}
+	off := &kube.Condition{Type: "Injected", Reason: "CDINotApplied", Message: "CDI is off."}
 	for written, injected := range []*kube.Condition{off, off, nil, nil} {
 		d := device("gpu-1")
-		d.Injected = injected
+		if injected != nil {
+			d.Conditions = []kube.Condition{*injected}
+		}
 		statuses.Ready(claimRef, []kube.Device{d})
 		require.NoError(t, statuses.Drain(t.Context()))
 		claim, err := client.ResourceV1().ResourceClaims(claimRef.Namespace).Get(t.Context(), claimRef.Name, metav1.GetOptions{})
@@ -30,7 +32,7 @@ func TestStatuses_InjectedCondition_WrittenAndRemoved(t *testing.T) {
 		require.Len(t, claim.Status.Devices, 1)
 		conditions := claim.Status.Devices[0].Conditions
 		assert.True(t, meta.IsStatusConditionTrue(conditions, kube.ConditionReady))
-		condition := meta.FindStatusCondition(conditions, kube.ConditionInjected)
+		condition := meta.FindStatusCondition(conditions, "Injected")
 		assert.Equal(t, injected != nil, condition != nil && condition.Status == metav1.ConditionFalse && condition.Message == off.Message)
 		assert.Equal(t, int64(written/2+1), statuses.Stats().Written)
 	}

@@ -1,0 +1,223 @@
+package claim
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// Extension is something that a claim may request besides its devices. The optional parts of an extension are the interfaces below; an
+// extension that does not implement one is skipped there. What an extension refuses is a *Refusal.
+type Extension interface {
+	// Kind is the key of the extension's data in plans and records, the same in every version.
+	Kind() string
+}
+
+// Configured is an Extension with opaque configuration of its own kind.
+type Configured interface {
+	Extension
+	// Reads reports whether a configuration is of the extension; the other methods get no others.
+	Reads(config v1alpha1.Config) bool
+	// Supports returns an error that names what of the configuration devices of the type cannot have; an empty type stands for any.
+	Supports(config v1alpha1.Config, device gpu.DeviceType) error
+	// Merge overlays what was merged so far, nil for nothing, with a configuration, into a new value.
+	Merge(merged any, config v1alpha1.Config, from v1alpha1.Source) (any, error)
+	// Forbidden returns why a claim with admin access cannot have the merged configuration; nil if it can.
+	Forbidden(merged any) error
+}
+
+// Decoding is a Configured extension whose kinds of configuration package v1alpha1 does not know.
+type Decoding interface {
+	Configured
+	// Kinds returns an empty configuration for each kind.
+	Kinds() map[string]func() v1alpha1.Config
+}
+
+// Defaulting is a Configured extension with defaults of the cluster.
+type Defaulting interface {
+	Configured
+	// Defaults returns a function that overlays what the class of a result sets with the cluster's defaults for a claim. The error says why
+	// these cannot be decided now; Plan gets it.
+	Defaults(rc *resourceapi.ResourceClaim) (overlay func(r *Result, merged any) (any, error), undecided error)
+}
+
+// Admitting is an Extension that refuses claims before anything is planned for them.
+type Admitting interface {
+	Extension
+	// Admit gets the merged options of each result.
+	Admit(p *Plan, options []Options) error
+}
+
+// ResultPlanning is an Extension that plans each result by itself, before the steps of the devices.
+type ResultPlanning interface {
+	Extension
+	PlanResult(p *Plan, r *Result, options Options) error
+}
+
+// Planning is an Extension that plans a claim as a whole, after the steps of the devices.
+type Planning interface {
+	Extension
+	// Plan gets the merged options of each result, and why the cluster's defaults are not known.
+	Plan(p *Plan, rc *resourceapi.ResourceClaim, options []Options, undecided error) error
+}
+
+// Validating is an Extension that checks what a request will be allocated with as soon as its claim is written.
+type Validating interface {
+	Extension
+	// Validate gets the merged options of class and claim, a function that merges those of the claim alone, and the number of devices, 0 for
+	// any.
+	Validate(merged Options, own func() (Options, error), count int64) error
+}
+
+// Checking is a Configured extension that checks each configuration when it is written, besides its own validation.
+type Checking interface {
+	Configured
+	// Check returns what checks the configurations of one object. It may bound the time that all checks of the object take.
+	Check() func(config v1alpha1.Config) error
+}
+
+// Extensions are those of this package, for a node without exporter and profiler. They plan in their order.
+func Extensions(nodeName string) []Extension {
+	return []Extension{MPSExtension{}, MetricsExtension{NodeName: nodeName}, ProfileExtension{NodeName: nodeName}}
+}
+
+// extensions are those that claims are planned with.
+func (s Source) extensions() []Extension {
+	if s.Extensions == nil {
+		return Extensions(s.NodeName)
+	}
+	return s.Extensions
+}
+
+// configured is the extension that a configuration is of; nil without one.
+func (s Source) configured(config v1alpha1.Config) Configured {
+	for _, extension := range s.extensions() {
+		if c, ok := extension.(Configured); ok && c.Reads(config) {
+			return c
+		}
+	}
+	return nil
+}
+
+// kinds are those of the extensions' configurations that package v1alpha1 does not know.
+func (s Source) kinds() map[string]func() v1alpha1.Config {
+	kinds := map[string]func() v1alpha1.Config{}
+	for _, extension := range s.extensions() {
+		if d, ok := extension.(Decoding); ok {
+			maps.Copy(kinds, d.Kinds())
+		}
+	}
+	return kinds
+}
+
+// Options are the opaque configuration of one result, merged by kind: what the class sets, and over it what the claim sets, later ones
+// over earlier ones.
+type Options struct {
+	// GPU is nil without a GPUConfig.
+	GPU *v1alpha1.GPUConfig
+	// Extensions has the merged configuration of each extension, of the extension's own type.
+	Extensions map[string]any
+}
+
+// OptionsOf is the merged configuration of an extension; the zero value without one.
+func OptionsOf[T any](o Options, kind string) T {
+	merged, _ := o.Extensions[kind].(T)
+	return merged
+}
+
+// set is a copy with the merged configuration of an extension.
+func (o Options) set(kind string, merged any) Options {
+	o.Extensions = maps.Clone(o.Extensions)
+	if o.Extensions == nil {
+		o.Extensions = map[string]any{}
+	}
+	o.Extensions[kind] = merged
+	return o
+}
+
+// with overlays the options with a configuration.
+func (s Source) with(o Options, config v1alpha1.Config, from v1alpha1.Source) (_ Options, err error) {
+	if c, ok := config.(*v1alpha1.GPUConfig); ok {
+		o.GPU, err = v1alpha1.Merge(o.GPU, c, from)
+		return o, err
+	}
+	extension := s.configured(config)
+	if extension == nil {
+		return o, unsupportedKind(config.Kind())
+	}
+	merged, err := extension.Merge(o.Extensions[extension.Kind()], config, from)
+	if err != nil {
+		return o, err
+	}
+	return o.set(extension.Kind(), merged), nil
+}
+
+func unsupportedKind(kind string) error {
+	return fmt.Errorf("%s is not supported by this version of the driver", kind)
+}
+
+// defaults are the cluster's for one claim, by the kind of the extension.
+type defaults struct {
+	overlay   map[string]func(r *Result, merged any) (any, error)
+	undecided map[string]error
+}
+
+func (s Source) defaults(rc *resourceapi.ResourceClaim) defaults {
+	d := defaults{overlay: map[string]func(*Result, any) (any, error){}, undecided: map[string]error{}}
+	for _, extension := range s.extensions() {
+		if e, ok := extension.(Defaulting); ok {
+			d.overlay[e.Kind()], d.undecided[e.Kind()] = e.Defaults(rc)
+		}
+	}
+	return d
+}
+
+// over overlays what the class of a result sets with the cluster's defaults.
+func (d defaults) over(o Options, r *Result) (Options, error) {
+	if r.Admin || r.Device.Type() == gpu.TypeMonitor {
+		return o, nil
+	}
+	for _, kind := range slices.Sorted(maps.Keys(d.overlay)) {
+		if d.overlay[kind] == nil {
+			continue
+		}
+		merged, err := d.overlay[kind](r, o.Extensions[kind])
+		if err != nil {
+			return o, err
+		}
+		if merged != nil {
+			o = o.set(kind, merged)
+		}
+	}
+	return o, nil
+}
+
+// eachExtension calls a function for each extension that implements an interface, in their order.
+func eachExtension[T Extension](s Source, call func(T) error) error {
+	for _, extension := range s.extensions() {
+		if e, ok := extension.(T); ok {
+			if err := call(e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Extend sets what an extension keeps of the claim.
+func (p *Plan) Extend(kind string, data any) { extend(&p.Extensions, kind, data) }
+
+// Extend sets what an extension keeps of the result.
+func (r *Result) Extend(kind string, data any) { extend(&r.Extensions, kind, data) }
+
+func extend(all *map[string]any, kind string, data any) {
+	if *all == nil {
+		*all = map[string]any{}
+	}
+	(*all)[kind] = data
+}

@@ -1,0 +1,26 @@
+package claim
+
+import "github.com/prism-gpu/prism/api/v1alpha1"
+
+// mpsOf, metricsIn, profileIn and isProfiled are what the extensions keep; nil or false without.
+func mpsOf(r *Result) *MPSUse {
+	use, _ := r.Extensions[KindMPS].(*MPSUse)
+	return use
+}
+
+func metricsIn(r *Result) *Metrics {
+	m, _ := r.Extensions[KindMetrics].(*Metrics)
+	return m
+}
+
+func profileIn(p *Plan) *v1alpha1.ProfilerConfig {
+	c, _ := p.Extensions[KindProfile].(*v1alpha1.ProfilerConfig)
+	return c
+}
+
+func isProfiled(r *Result) bool { return r.Extensions[KindProfile] != nil }
+
+// extended are the extensions of a node with or without the exporter and a profiler.
+func extended(exporter bool, profiler Profiler) []Extension {
+	return []Extension{MPSExtension{}, MetricsExtension{Exporter: exporter, NodeName: nodeName}, ProfileExtension{Profiler: profiler, NodeName: nodeName}}
+}

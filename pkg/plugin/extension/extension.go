@@ -1,0 +1,83 @@
+// Package extension is how the kubelet plugin runs what claims request besides their devices. An extension has a folder of its own and one line
+// in package plugin. It is a prepare.Extension, may be a driver.StatusExtension, and implements those of the interfaces below that it needs.
+package extension
+
+import (
+	"context"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/events"
+	"github.com/prism-gpu/prism/pkg/prepare"
+)
+
+// Extension is one extension of a plugin.
+type Extension = prepare.Extension
+
+// API is the cluster, and what the node keeps.
+type API struct {
+	// Claims is the client of calls that a claim waits for, Background of all others.
+	Claims, Background kubernetes.Interface
+	// ClaimEvents are about claims; nil for none.
+	ClaimEvents events.ClaimRecorder
+	// Records returns this node's records, as far as they can be read.
+	Records func() ([]*checkpoint.Record, error)
+}
+
+// Planner is an Extension that plans claims.
+type Planner interface {
+	Extension
+	// Claim returns what plans one claim, within the time of the call.
+	Claim(ctx context.Context) claim.Extension
+}
+
+// Connector is an Extension that needs the cluster.
+type Connector interface {
+	Extension
+	// Connect is called once, before a claim is prepared. It may read what claims need, as far as that is quick.
+	Connect(ctx context.Context, api API)
+}
+
+// Follower is an Extension that has the statuses of claims written again.
+type Follower interface {
+	Extension
+	// Follow returns what reports claims in place of reports.
+	Follow(reports driver.Reports) driver.Reports
+	// Gone is called for a claim that was deleted, or is not prepared any more.
+	Gone(claimUID string)
+}
+
+// Service is an Extension with work in the background.
+type Service interface {
+	Extension
+	// Run works until the context ends. An error ends the plugin.
+	Run(ctx context.Context) error
+}
+
+// Leader is an Extension with work that one process of the node does.
+type Leader interface {
+	Extension
+	// Lead works until the context ends.
+	Lead(ctx context.Context)
+}
+
+// Withdrawer is an Extension that has announced something under the driver's name.
+type Withdrawer interface {
+	Extension
+	// Withdraw takes back what was announced under a former name.
+	Withdraw(ctx context.Context, former *config.Plugin, client kubernetes.Interface) error
+}
+
+// All are those of the extensions that implement an interface, in their order.
+func All[T Extension](extensions []Extension) (parts []T) {
+	for _, e := range extensions {
+		if part, ok := e.(T); ok {
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}

@@ -1,0 +1,91 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/mps"
+	"github.com/prism-gpu/prism/pkg/plugin/claimmetrics"
+	"github.com/prism-gpu/prism/pkg/plugin/extension"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler"
+	"github.com/prism-gpu/prism/pkg/plugin/programs"
+	"github.com/prism-gpu/prism/pkg/prepare"
+)
+
+// newExtensions returns the plugin's, in the order in which they edit containers. A new one has a line here.
+func newExtensions(ctx context.Context, m *Machine) (prepare.Extensions, error) {
+	profiles, err := profiler.Open(ctx, profiler.Options{Config: m.cfg, Files: m.adapters.Disk, Now: m.adapters.Now, Programs: m.programs.Profiler})
+	return append(prepare.Extensions{
+		mps.Extension{},
+		profiles,
+		m.memoryEdits(),
+		claimmetrics.Extension{Disk: m.adapters.Disk, Dir: m.cfg.MetricsDir(), Exporter: m.cfg.Exporter, NodeName: m.cfg.NodeName},
+	}, m.adapters.Extensions...), err
+}
+
+// statusExtensions are those with something to say in the status of claims.
+func statusExtensions(all prepare.Extensions) (parts []driver.StatusExtension) {
+	for _, e := range all {
+		if part, ok := e.(driver.StatusExtension); ok {
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
+
+// conditionTypes are the types of the conditions that some devices have.
+func conditionTypes(all prepare.Extensions) []string {
+	types := []string{programs.ConditionInjected}
+	for _, e := range statusExtensions(all) {
+		types = append(types, e.ConditionTypes()...)
+	}
+	return types
+}
+
+// gone returns what is called for a claim that was deleted, or is not prepared any more.
+func gone(all prepare.Extensions) func(claimUID string) {
+	followers := extension.All[extension.Follower](all)
+	return func(claimUID string) {
+		for _, f := range followers {
+			f.Gone(claimUID)
+		}
+	}
+}
+
+// planner plans claims with the extensions, within the time of the call that it does so for.
+type planner struct {
+	claim.Source
+	extensions []extension.Planner
+}
+
+// Resolve implements prepare.Planner. A claim whose caller has gone is not planned without what could not be read for it.
+func (p planner) Resolve(ctx context.Context, rc *resourceapi.ResourceClaim) (*claim.Plan, error) {
+	for _, e := range p.extensions {
+		p.Extensions = append(p.Extensions, e.Claim(ctx))
+	}
+	plan, err := p.Source.Resolve(rc)
+	if err == nil && ctx.Err() != nil {
+		return nil, fmt.Errorf("planning the claim: %w", ctx.Err())
+	}
+	return plan, err
+}
+
+// claimSpecs are the CDI specs of claims.
+type claimSpecs struct {
+	*cdi.SpecBuilder
+	*cdi.Dir
+	links *charLinks
+}
+
+// Write makes the links to the spec's device nodes, and puts the spec in place.
+func (s claimSpecs) Write(r *checkpoint.Record, spec *specs.Spec) error {
+	s.links.of(spec)
+	return s.Dir.Write(r.Claim.UID, spec)
+}

@@ -1,0 +1,99 @@
+package profiler
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/prism-gpu/prism/pkg/profiler/node"
+	"github.com/prism-gpu/prism/pkg/profiler/store"
+)
+
+// profileSweep is how often reports are deleted whose retention has passed.
+const profileSweep = time.Minute
+
+// sweepJitter is the largest part of the period by which the next sweep is late.
+const sweepJitter = 0.2
+
+// storeRetry is when reports are stored that could not be: the node has no inotify instance left, or its disk fails.
+const storeRetry = 30 * time.Second
+
+// serveRetry is when serving reports is tried again that failed: their port is in use.
+const serveRetry = 10 * time.Second
+
+// Lead stores reports, and deletes them after their retention, until the context ends. Only one process of the node does.
+func (p *Extension) Lead(ctx context.Context) {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		if err := p.lead(ctx); err != nil {
+			p.logger.Error(err, "Reports of processes are stored late", "retryAfter", storeRetry)
+		}
+	}, storeRetry)
+}
+
+// lead is Lead until something fails. It returns when nothing of it runs any more.
+func (p *Extension) lead(ctx context.Context) error {
+	if err := p.store.Lead(); err != nil {
+		return err
+	}
+	if prepared, err := p.cluster.records(); err == nil {
+		p.followed.recall(prepared)
+	}
+	var beside wait.Group
+	besides, stop := context.WithCancel(ctx)
+	defer beside.Wait()
+	defer stop()
+	beside.StartWithContext(besides, func(ctx context.Context) {
+		wait.JitterUntilWithContext(ctx, func(context.Context) { p.sweep() }, profileSweep, sweepJitter, true)
+	})
+	if p.store.Imports { // else no claim is profiled any more
+		beside.StartWithContext(besides, p.store.KeepSpares)
+	}
+	if p.cluster.reports != nil {
+		beside.StartWithContext(besides, func(ctx context.Context) { p.store.FollowCluster(ctx, p.cluster.reports) })
+	}
+	return p.store.Run(ctx)
+}
+
+func (p *Extension) sweep() {
+	err := p.store.Sweep(func() (map[string]bool, error) {
+		prepared, err := p.cluster.records()
+		uids := map[string]bool{}
+		for _, record := range prepared {
+			uids[record.Claim.UID] = true
+		}
+		return uids, err
+	})
+	if err != nil {
+		p.logger.Error(err, "Old reports stay for now")
+	}
+}
+
+// serve serves reports to controllers until the context ends; nothing where no endpoint is set.
+func (p *Extension) serve(ctx context.Context) error {
+	if p.cfg.Profiler.Endpoint == "" {
+		return nil
+	}
+	server := node.New(node.Options{
+		Address: p.cfg.Profiler.Endpoint, Certificate: p.cfg.Profiler.Certificate, Client: p.cfg.Profiler.Client, Store: p.store,
+		Busy: func(err error) bool { return errors.Is(err, store.ErrBusy) || errors.Is(err, store.ErrFollowing) },
+	})
+	p.serveAgain(ctx, server.Run)
+	return nil
+}
+
+// serveAgain calls run until the context ends: claims are prepared whether or not reports can be read.
+func (p *Extension) serveAgain(ctx context.Context, run func(context.Context) error) {
+	logged := ""
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		err := run(ctx)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		if text := err.Error(); text != logged {
+			p.logger.Error(err, "Reports of the node cannot be read", "retryAfter", serveRetry)
+			logged = text
+		}
+	}, serveRetry)
+}

@@ -1,0 +1,101 @@
+package profiler
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/profiler/plan"
+	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
+	"github.com/prism-gpu/prism/test/fakes"
+)
+
+// TestEnsure_SecondClaim_NoManifestNoPatternAgain: a manifest has the hashes of hundreds of files, and a claim asks three times for what is
+// installed. A version that is replaced while the plugin runs is seen all the same.
+func TestEnsure_SecondClaim_NoManifestNoPatternAgain(t *testing.T) {
+	t.Parallel()
+	n := profilingNode(t, "", "2023.4.4")
+	reads := 0
+	read := n.decoded.tools.Read
+	n.decoded.tools.Read = func(dir string) (manifest.Manifest, error) {
+		reads++
+		return read(dir)
+	}
+	assert.Same(t, n.decoded.patterns, n.cluster.rules.Cache, "what a plan is made of was compiled when it was checked")
+	wanted := func() *v1alpha1.ProfilerConfig {
+		return &v1alpha1.ProfilerConfig{CaptureEnvironment: new(true), Match: &v1alpha1.ProcessMatch{Regex: new("train")}}
+	}
+	for range 2 {
+		r := n.planned(t, wanted())
+		require.NoError(t, n.Ensure(r))
+		edits, err := n.EditsOf(r)
+		require.NoError(t, err)
+		assert.Len(t, edits, 1)
+		n.Released(claimUID)
+	}
+	assert.Equal(t, 1, reads)
+	install(t, n.cfg, "2024.1", `"2026-11-21T00:00:00Z"`)
+	config, err := plan.Config(n.planned(t, wanted()))
+	require.NoError(t, err)
+	assert.Equal(t, "2024.1", *config.ToolVersion)
+	assert.Equal(t, 2, reads)
+}
+
+// TestProfiling_RulesChange_InForceWithoutRestart, and invalid ones do not replace those in force.
+func TestProfiling_RulesChange_InForceWithoutRestart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := profilingNode(t, "policy: {args: Deny}", "2023.4.4")
+		stop := fakes.Run(t, n.cluster.rules.watch)
+		defer stop()
+		write := func(text string) {
+			_, err := n.client.CoreV1().ConfigMaps("ns").Update(t.Context(), rulesMap(text), metav1.UpdateOptions{})
+			require.NoError(t, err)
+			synctest.Wait()
+		}
+		args := func() string { return n.cluster.rules.rules.Load().Policy.Args }
+		synctest.Wait()
+		assert.Equal(t, "Deny", args())
+		write("policy: {args: Allow}")
+		assert.Equal(t, "Allow", args())
+		write("policy: {args: Maybe}")
+		assert.Equal(t, "Allow", args())
+		write("")
+		assert.Empty(t, args())
+	})
+}
+
+func TestInstalledTools_BrokenManifests_LeftOut(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	tools, err := installedTools(manifest.NewCache(filepath.Join(dir, "absent")))
+	require.NoError(t, err)
+	assert.Empty(t, tools)
+	for name, text := range map[string]string{
+		"1-a": `{"schema":1,"version":"1","switches":["--a"],"nsys":"nsys","proven":"2026-11-20T00:00:00Z"}`, ".new-2": `{"schema":1,"version":"2","proven":"x"}`,
+		"3-a": `{"schema":2,"version":"3","proven":"x"}`, "4-a": `{"schema":1,"version":"4","nsys":"nsys"}`,
+		"8-a": `{"schema":1,"version":"8","nsys":"../../nsys","proven":"2026-11-20T00:00:00Z"}`, "5-a": `{`, "6-a": strings.Repeat(" ", 5<<20),
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name, "manifest.json"), []byte(text), 0o644))
+	}
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "7-a"), 0o755))
+	tools, err = installedTools(manifest.NewCache(dir))
+	require.NoError(t, err)
+	require.Len(t, tools, 1)
+	assert.Equal(t, "1", tools[0].Version)
+}
+
+// TestKind_Plans_OfTheExtension: plans are made from records, and know no claims.
+func TestKind_Plans_OfTheExtension(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, claim.KindProfile, plan.Kind)
+}

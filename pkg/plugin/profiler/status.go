@@ -1,0 +1,90 @@
+package profiler
+
+import (
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/profiler/conditions"
+	"github.com/prism-gpu/prism/pkg/profiler/plan"
+)
+
+var _ driver.Refusing = (*Extension)(nil)
+
+// conditionReady is whether the processes of a claim can be profiled.
+const conditionReady = "ProfilerReady"
+
+// conditionTypes are the types of conditions about profiles.
+var conditionTypes = []string{conditionReady, "Profiling", "ReportAvailable"}
+
+// maxProfileData bounds the profile in the data of a device: the API server stores 10 KiB, with what else there is.
+const maxProfileData = 8 << 10
+
+// Keys in the data of a device beside those of its identity, of which "profile" is that of a MIG device.
+const profilerKey, libraryKey = "profiler", "profilerLibrary"
+
+// StatusData is how processes are profiled: the effective ProfilerConfig, left out if it is too long, and the digest of the library that is
+// loaded into them.
+func (p *Extension) StatusData(_ *gpu.Node, r *checkpoint.Record, _ *checkpoint.Result) map[string]any {
+	data := effective(r)
+	if digest := p.hook.Library(r.Claim.UID); data != nil && digest != "" {
+		data[libraryKey] = digest
+	}
+	return data
+}
+
+// effective is the ProfilerConfig of a record in the data of a device; nil if it is too long.
+func effective(r *checkpoint.Record) map[string]any {
+	profile := r.Extensions[claim.KindProfile]
+	if len(profile) > maxProfileData {
+		return nil
+	}
+	return map[string]any{profilerKey: profile}
+}
+
+// StatusConditions are those of a record's profile.
+func (p *Extension) StatusConditions(r *checkpoint.Record, _ *checkpoint.Result) []kube.Condition {
+	return p.conditions(r)
+}
+
+// ConditionTypes are those about profiles.
+func (*Extension) ConditionTypes() []string { return conditionTypes }
+
+// ConditionTypes are those about profiles, which an earlier process has set.
+func (*Off) ConditionTypes() []string { return conditionTypes }
+
+// RefusedCondition is ProfilerReady.
+func (*Extension) RefusedCondition() string { return conditionReady }
+
+// RefusedCondition is ProfilerReady.
+func (*Off) RefusedCondition() string { return conditionReady }
+
+// StatusData is how processes were to be profiled.
+func (*Off) StatusData(_ *gpu.Node, r *checkpoint.Record, _ *checkpoint.Result) map[string]any {
+	return effective(r)
+}
+
+// StatusConditions are none.
+func (*Off) StatusConditions(*checkpoint.Record, *checkpoint.Result) []kube.Condition { return nil }
+
+// conditions are those of a record's profiled devices.
+func (p *Extension) conditions(r *checkpoint.Record) (all []kube.Condition) {
+	if !plan.Profiled(r) {
+		return nil
+	}
+	config, err := p.decoded.configs.Of(r)
+	if err != nil {
+		p.logger.Error(err, "The conditions of a claim do not say how it is profiled", "claim", klog.KRef(r.Claim.Namespace, r.Claim.Name))
+		return nil
+	}
+	reports, stopped := p.store.Of(r.Claim.UID)
+	missing := p.withoutTool(r.Claim.UID)
+	state := conditions.State{Claim: r.Claim.Name, Config: config, Reports: reports, Stopped: stopped, ToolMissing: missing}
+	for _, c := range conditions.Of(state) {
+		all = append(all, kube.Condition{Type: c.Type, True: c.True, Reason: c.Reason, Message: c.Message})
+	}
+	return all
+}
