@@ -1,0 +1,93 @@
+// Package seam counts how many files know an extension or a family of devices by name: a seam is real if few do.
+package seam
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// root is the repository.
+const root = "../.."
+
+// subject is an extension or a family, as its identifiers name it.
+type subject struct {
+	name string
+	// identifiers match the words of identifiers, in lower case.
+	identifiers *regexp.Regexp
+	// own are its folders, with all that is below them.
+	own []string
+	// most is how many other files may have such an identifier; goal is what the design aims at.
+	most, goal int
+}
+
+// subjects are counted. most is lowered with each change that lowers the number.
+var subjects = []subject{
+	{"MPS", regexp.MustCompile(`\bmps`), []string{"pkg/plugin/mps", "pkg/mps", "pkg/mpsd", "cmd/prism-mpsd"}, 57, 15},
+	{"profiler", regexp.MustCompile(`\bprofil(er|ing|ed)\b|\bprofile (extension|options)\b|\bkind profile\b`), []string{
+		"pkg/profiler", "pkg/plugin/profiler", "pkg/reports", "pkg/cli/profile", "cmd/prism-tool", "api/profiles",
+	}, 21, 12},
+	{"metrics of claims", regexp.MustCompile(`\bgpu metrics|\bclaimmetrics|\bmetrics extension|\bkind metrics`), []string{
+		"pkg/plugin/claimmetrics", "pkg/exporter", "pkg/sampler", "pkg/metrics", "cmd/prism-exporter",
+	}, 4, 8},
+}
+
+// TestSeam_FilesThatNameIt_NoMore prints the table, and fails if a number grows.
+func TestSeam_FilesThatNameIt_NoMore(t *testing.T) {
+	t.Parallel()
+	found := make([]map[string]bool, len(subjects))
+	for i := range found {
+		found[i] = map[string]bool{}
+	}
+	for _, folder := range []string{"pkg", "cmd"} {
+		require.NoError(t, filepath.WalkDir(filepath.Join(root, folder), func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			name := filepath.ToSlash(strings.TrimPrefix(path, root+"/"))
+			words, err := identifiers(path)
+			for i, s := range subjects {
+				if s.identifiers.MatchString(words) && !slices.ContainsFunc(s.own, func(own string) bool { return strings.HasPrefix(name, own+"/") }) {
+					found[i][name] = true
+				}
+			}
+			return err
+		}))
+	}
+	fmt.Printf("%-20s %6s %5s %5s\n", "named outside of it", "files", "most", "goal")
+	for i, s := range subjects {
+		fmt.Printf("%-20s %6d %5d %5d\n", s.name, len(found[i]), s.most, s.goal)
+		if !assert.LessOrEqual(t, len(found[i]), s.most, "%s is named by more files than before", s.name) {
+			t.Log(strings.Join(slices.Sorted(maps.Keys(found[i])), "\n"))
+		}
+	}
+}
+
+var boundary = regexp.MustCompile(`([a-z0-9])([A-Z])|([A-Z]+)([A-Z][a-z])`)
+
+// identifiers are those of a file, each as words in lower case on a line of its own: "MPSUse" is "mps use".
+func identifiers(path string) (string, error) {
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	if err != nil {
+		return "", err
+	}
+	var text strings.Builder
+	ast.Inspect(file, func(n ast.Node) bool {
+		if id, ok := n.(*ast.Ident); ok {
+			text.WriteString(strings.ToLower(boundary.ReplaceAllString(id.Name, "$1$3 $2$4")) + "\n")
+		}
+		return true
+	})
+	return text.String(), nil
+}
