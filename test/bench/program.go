@@ -142,6 +142,8 @@ func prismCommand(p *Program, binary, node, podResources string, flags ...string
 		binary, "--driver-name=" + p.Driver, "--node-name=" + node, "--pod-uid=bench", "--kubeconfig=" + p.kubeconfig(), "--host-root=/",
 		"--http-endpoint=", "--cdi-root=" + p.CDI, "--kubelet-plugins-dir=" + p.pluginsDir(), "--kubelet-registrar-dir=" + p.registryDir(),
 		"--state-dir=" + filepath.Join(p.Dir, "state"), "--kubelet-pod-resources-socket=" + podResources,
+		// The specs are where no runtime reads them, which the plugin would find out and report.
+		"--cri-socket=" + filepath.Join(p.Dir, "no-runtime.sock"),
 	}, flags...)
 }
 
