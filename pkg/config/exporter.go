@@ -137,7 +137,7 @@ func (e *Exporter) flags() *pflag.FlagSet {
 	f.StringVar(&e.WebConfigFile, "web-config-file", e.WebConfigFile, "file with TLS certificate and users of the HTTP endpoint, as of Prometheus's exporter toolkit")
 	f.StringVar(&e.ProbeEndpoint, "probe-endpoint", e.ProbeEndpoint, "address of /healthz and /readyz for the kubelet, without TLS and users; empty: --http-endpoint alone")
 	f.BoolVar(&e.Serving.Pprof, "pprof", e.Serving.Pprof, "serve /debug/pprof at the HTTP endpoint")
-	e.Serving.Logging.flags(f)
+	e.Serving.flags(f)
 	return f
 }
 
@@ -163,7 +163,7 @@ func (e *Exporter) validate(bad invalid) {
 	e.Sampling.validate(bad)
 	e.Pages.validate(bad)
 	e.validateEndpoints(bad)
-	e.Serving.Logging.validate(bad)
+	e.Serving.validate(bad)
 }
 
 func (e *Exporter) validatePaths(bad invalid) {

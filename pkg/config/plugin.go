@@ -218,7 +218,7 @@ func (p *Plugin) flags() *pflag.FlagSet {
 	f.Var(&p.NodeConfig.Fallbacks, "node-config-fallbacks", "fallback strategies in their order: named, single, empty")
 	f.StringVar(&p.Serving.HTTPEndpoint, "http-endpoint", p.Serving.HTTPEndpoint, "address of /metrics, /healthz and /readyz; empty: none")
 	f.BoolVar(&p.Serving.Pprof, "pprof", p.Serving.Pprof, "serve /debug/pprof at the HTTP endpoint")
-	p.Serving.Logging.flags(f)
+	p.Serving.flags(f)
 	f.BoolVar(&p.DeviceMetadata, "device-metadata", p.DeviceMetadata, "mount a file with the attributes of the devices into containers (KEP-5304)")
 	f.StringVar(&p.MonitorDevices, "monitor-devices", p.MonitorDevices, "whether the node has a monitor device, which shows all its GPUs to claims with admin "+
 		"access: "+strings.Join(monitorDevices, ", "))
@@ -276,7 +276,7 @@ func (p *Plugin) validate(bad invalid) {
 	if _, _, err := net.SplitHostPort(p.Serving.HTTPEndpoint); p.Serving.HTTPEndpoint != "" && err != nil {
 		bad("http-endpoint", "must be <address>:<port>, got %q", p.Serving.HTTPEndpoint)
 	}
-	p.Serving.Logging.validate(bad)
+	p.Serving.validate(bad)
 	if !slices.Contains(monitorDevices, p.MonitorDevices) {
 		bad("monitor-devices", "unsupported value %q; supported values: %s", p.MonitorDevices, strings.Join(monitorDevices, ", "))
 	}

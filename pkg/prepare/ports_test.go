@@ -254,8 +254,8 @@ func (p planner) Resolve(_ context.Context, rc *resourceapi.ResourceClaim) (*cla
 			}
 		}
 	}
-	if p.world.extend != nil {
-		p.world.extend(plan)
+	if p.extend != nil {
+		p.extend(plan)
 	}
 	return plan, nil
 }

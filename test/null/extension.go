@@ -19,8 +19,11 @@ import (
 	"github.com/prism-gpu/prism/pkg/kube"
 )
 
-// ExtensionKind is the kind of the data in records, ConfigKind that of the opaque configuration.
-const ExtensionKind, ConfigKind = "null", "NullConfig"
+// ExtensionKind is the kind of the data in records.
+const ExtensionKind = "null"
+
+// ConfigKind is the kind of the opaque configuration.
+const ConfigKind = "NullConfig"
 
 // Config is the opaque configuration of the extension.
 type Config struct {

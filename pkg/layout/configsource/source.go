@@ -43,7 +43,7 @@ func Open(ctx context.Context, o Options) (*Source, *config.Plugin, layout.AtSta
 	cfg := o.Config
 	s := &Source{reader: reader{from: cfg.NodeConfig, nodeName: cfg.NodeName, api: o.API}, events: o.Events, follows: cfg.Driver.Root == ""}
 	var read layout.AtStart
-	read.Config, read.ConfigErr = s.reader.read(ctx)
+	read.Config, read.ConfigErr = s.read(ctx)
 	with := withFlags(cfg, read, o.Saved)
 	s.root = with.Driver.Root
 	return s, with, read
@@ -72,7 +72,7 @@ func withFlags(cfg *config.Plugin, read layout.AtStart, saved layout.Store) *con
 
 // Read returns the node's configuration, nil where there is none.
 func (s *Source) Read(ctx context.Context) (*v1alpha1.NodeConfig, error) {
-	config, err := s.reader.read(ctx)
+	config, err := s.read(ctx)
 	if err != nil {
 		return nil, err
 	}
