@@ -58,7 +58,7 @@ func (r *Record) ExtensionKinds() []string {
 	return slices.Sorted(maps.Keys(kinds))
 }
 
-// Members of schema 1 whose data is that of extensions now, with their kinds.
+// Members of schema 1 whose data belongs to extensions now, with the extensions' kinds.
 var (
 	formerOfRecord = map[string]string{"profile": "profile"}
 	formerOfResult = map[string]string{"mps": "mps", "metrics": "metrics", "profiled": "profile"}

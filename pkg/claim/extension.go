@@ -69,7 +69,7 @@ type Planning interface {
 // Validating is an Extension that checks what a request will be allocated with as soon as its claim is written.
 type Validating interface {
 	Extension
-	// Validate gets the merged options of class and claim, a function that merges those of the claim alone, and the number of devices, 0 for
+	// Validate gets the merged options of class and claim, a function that merges the claim's alone, and the number of devices, 0 for
 	// any.
 	Validate(merged Options, own func() (Options, error), count int64) error
 }
@@ -81,7 +81,7 @@ type Checking interface {
 	Check() func(config v1alpha1.Config) error
 }
 
-// Extensions are those of this package, for a node without exporter and profiler. They plan in their order.
+// Extensions returns this package's extensions, for a node without exporter and profiler. They plan in their order.
 func Extensions(nodeName string) []Extension {
 	return []Extension{MPSExtension{}, MetricsExtension{NodeName: nodeName}, ProfileExtension{NodeName: nodeName}}
 }
@@ -104,7 +104,7 @@ func (s Source) configured(config v1alpha1.Config) Configured {
 	return nil
 }
 
-// kinds are those of the extensions' configurations that package v1alpha1 does not know.
+// kinds returns the kinds of configuration that extensions read and package v1alpha1 does not know.
 func (s Source) kinds() map[string]func() v1alpha1.Config {
 	kinds := map[string]func() v1alpha1.Config{}
 	for _, extension := range s.extensions() {

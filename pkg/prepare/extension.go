@@ -19,7 +19,7 @@ type Extension interface {
 	Kind() string
 }
 
-// Inactive is an Extension of whose claims nothing has to be done on this node, such as that of a service that is switched off: records with
+// Inactive is an Extension that does nothing for its claims on this node, because its service is switched off, for example: records with
 // its data are undone as others are.
 type Inactive string
 
@@ -73,7 +73,7 @@ type Lister interface {
 	Claims() ([]string, error)
 }
 
-// Extensions are those of a node. They edit containers in their order.
+// Extensions are what a node does for claims. They edit containers in their order.
 type Extensions []Extension
 
 // of returns those that are asked for a record and implement an interface.
@@ -103,7 +103,7 @@ func (all Extensions) unknown(r *checkpoint.Record) error {
 	return nil
 }
 
-// marks are those of the record's devices, by their names in the spec.
+// marks returns the marks of the record's devices, by their names in the spec.
 func (all Extensions) marks(r *checkpoint.Record) map[string]string {
 	var marks map[string]string
 	for _, e := range of[Marker](all, r) {
@@ -121,7 +121,7 @@ func (all Extensions) marks(r *checkpoint.Record) map[string]string {
 	return marks
 }
 
-// edits are those of the record's devices.
+// edits returns what extensions add to the record's devices.
 func (all Extensions) edits(r *checkpoint.Record) (edits []cdi.DeviceEdits, err error) {
 	for _, e := range of[RecordEditor](all, r) {
 		more, err := e.EditsOf(r)

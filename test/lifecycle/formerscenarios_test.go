@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// formerRecords has all records be those of the version before extensions.
+// formerRecords writes all records as the version before extensions did.
 var formerRecords = Act{Call: "formerRecords"}
 
 // formerScenarios are upgrades from that version: its records have the same answer and are undone alike, however far the first write has come.

@@ -21,7 +21,7 @@ const containerMetrics = "/run/prism/metrics"
 // claimUID is what names the directory of a claim; nothing else is made or removed.
 var claimUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// dirPermissions are those of the directory of a claim.
+// dirPermissions is the mode of a claim's directory.
 const dirPermissions = 0o755
 
 // Extension keeps the directories in which prism-exporter writes the metrics of claims for their containers, one for each claim with

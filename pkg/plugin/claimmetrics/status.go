@@ -75,7 +75,7 @@ func metricsSource(node *gpu.Node, r *checkpoint.Result, options *claim.Metrics)
 // ConditionTypes is GPUMetricsReady.
 func (Extension) ConditionTypes() []string { return []string{conditionReady} }
 
-// StatusConditions are those of a result: GPUMetricsReady if it has options for metrics.
+// StatusConditions returns GPUMetricsReady for a result with options for metrics.
 func (m Extension) StatusConditions(_ *checkpoint.Record, r *checkpoint.Result) []kube.Condition {
 	switch {
 	case !r.Extensions.Has(claim.KindMetrics):

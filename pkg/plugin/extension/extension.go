@@ -1,5 +1,5 @@
 // Package extension is how the kubelet plugin runs what claims request besides their devices. An extension has a folder of its own and one line
-// in package plugin. It is a prepare.Extension, may be a driver.StatusExtension, and implements those of the interfaces below that it needs.
+// in package plugin. It is a prepare.Extension, may be a driver.StatusExtension, and implements the interfaces below that it needs.
 package extension
 
 import (
@@ -72,7 +72,7 @@ type Withdrawer interface {
 	Withdraw(ctx context.Context, former *config.Plugin, client kubernetes.Interface) error
 }
 
-// All are those of the extensions that implement an interface, in their order.
+// All returns the extensions that implement an interface, in their order.
 func All[T Extension](extensions []Extension) (parts []T) {
 	for _, e := range extensions {
 		if part, ok := e.(T); ok {
