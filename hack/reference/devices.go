@@ -11,6 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
@@ -63,7 +64,7 @@ var taints = []meaning{
 	{"config-change", "the node configuration no longer advertises the device; it is withdrawn when it is released"},
 	{"conflict", "a device plugin or another DRA driver allocates the GPUs of the node: value `device-plugin` or `dra-driver`"},
 	{publish.MissingNodeTaint, "the host lacks a device node that containers with the GPU need, as `/dev/nvidia0`"},
-	{publish.MPSUnavailableTaint, "the MPS service of the node does not answer"},
+	{string(gpu.TypeMPS) + publish.UnavailableSuffix, "the MPS service of the node does not answer"},
 }
 
 // profileCapacity stands for the capacities that are called after profiles.

@@ -24,8 +24,8 @@ const (
 	Drained
 	// Conflict: another component allocates the GPUs.
 	Conflict
-	// MPS: the MPS service of the node does not answer.
-	MPS
+	// Service: a service of the node without which devices cannot be used does not answer.
+	Service
 	// Nodes: the host lacks device nodes of a GPU. It is the Publisher's own.
 	Nodes
 

@@ -64,7 +64,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 		userNamespace: kube.UserNamespaces{Client: api.Claims, NodeName: cfg.NodeName, Crun: a.crun}.PodByRunc,
 	})
 	if err == nil {
-		err = core.begin(ctx, read, api.Events)
+		err = core.begin(ctx, read)
 	}
 	if err != nil {
 		return nil, errors.Join(err, closeUnused(statuses, machine))
@@ -84,7 +84,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 		Core: core, layout: layout, statuses: statuses, serving: serving, refused: reports.ContainerRefused,
 		former: &formerServing{names: machine.State.former, api: api, ports: driverPorts{tx, followed, metrics, calls}, bootID: machine.State.BootID, extensions: machine.Extensions},
 		leader: &leader{
-			locks: machine.State.Locks, othersEnded: machine.State.former.othersEnded, layout: layout, intervals: core.Intervals, mps: core.MPS, reconciler: newReconciler(cfg, machine.State, api, tx, metrics),
+			locks: machine.State.Locks, othersEnded: machine.State.former.othersEnded, layout: layout, intervals: core.Intervals, renewed: renewed(machine.Extensions), reconciler: newReconciler(cfg, machine.State, api, tx, metrics),
 			registered: serving.registered, background: newBackground(cfg, machine, api, followed.Prepared),
 		},
 	}, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/layout"
-	"github.com/prism-gpu/prism/pkg/mps"
+	"github.com/prism-gpu/prism/pkg/plugin/extension"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/timeslice"
 )
@@ -21,8 +21,6 @@ type Core struct {
 	Claims  *prepare.Transaction
 	// Intervals sets the time-slice intervals that the node's configuration says.
 	Intervals *timeslice.Reconciler
-	// MPS keeps the control daemons of shared devices running.
-	MPS *mps.Reconciler
 	// Damaged are the errors of records that could not be read at the start.
 	Damaged []error
 
@@ -61,13 +59,17 @@ func newCore(ctx context.Context, m *Machine, l *Layout, reports coreReports) (*
 		}
 	}
 	c.Intervals = newIntervals(ctx, m, l, c.Claims, reports.events)
-	c.MPS = m.mps.reconciler(ctx, c.Claims, reports.events)
+	for _, e := range extension.All[extension.Attacher](m.Extensions) {
+		e.Attach(ctx, extension.Node{
+			Advertised: l.Now, SetAvailability: l.setAvailability, Events: reports.events, Records: c.Claims.Records, WithGPULock: c.Claims.WithGPULock,
+		})
+	}
 	return c, nil
 }
 
 // begin inspects the driver once and begins to advertise. A driver that does not respond is an error only where the operator has configured
 // that, and no claim would suffer.
-func (c *Core) begin(ctx context.Context, read layout.AtStart, recorder events.Recorder) error {
+func (c *Core) begin(ctx context.Context, read layout.AtStart) error {
 	fail := c.Machine.cfg.Driver.FailOnInitError
 	err := c.Machine.Inventory.Refresh(ctx)
 	if claims, _ := c.Claims.Counts(); err != nil && fail != nil && *fail && claims == 0 {
@@ -77,7 +79,10 @@ func (c *Core) begin(ctx context.Context, read layout.AtStart, recorder events.R
 		klog.FromContext(ctx).Info("No usable NVIDIA driver yet: serving without devices and trying again", "reason", err.Error())
 	}
 	read.Records = c.found
-	m := c.Machine.mps
-	c.layout.Begin(ctx, read, func(ctx context.Context) { m.Watcher.Begin(ctx, m.watched(c.layout, recorder)) })
+	var begins []func(context.Context)
+	for _, e := range extension.All[extension.Attacher](c.Machine.Extensions) {
+		begins = append(begins, e.Begin)
+	}
+	c.layout.Begin(ctx, read, begins...)
 	return nil
 }

@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"tags.cncf.io/container-device-interface/specs-go"
@@ -11,9 +12,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/driver"
-	"github.com/prism-gpu/prism/pkg/mps"
 	"github.com/prism-gpu/prism/pkg/plugin/claimmetrics"
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
+	"github.com/prism-gpu/prism/pkg/plugin/mps"
 	"github.com/prism-gpu/prism/pkg/plugin/profiler"
 	"github.com/prism-gpu/prism/pkg/plugin/programs"
 	"github.com/prism-gpu/prism/pkg/prepare"
@@ -23,11 +24,29 @@ import (
 func newExtensions(ctx context.Context, m *Machine) (prepare.Extensions, error) {
 	profiles, err := profiler.Open(ctx, profiler.Options{Config: m.cfg, Files: m.adapters.Disk, Now: m.adapters.Now, Programs: m.programs.Profiler})
 	return append(prepare.Extensions{
-		mps.Extension{},
+		newMPS(m),
 		profiles,
 		m.memoryEdits(),
 		claimmetrics.Extension{Disk: m.adapters.Disk, Dir: m.cfg.MetricsDir(), Exporter: m.cfg.Exporter, NodeName: m.cfg.NodeName},
 	}, m.adapters.Extensions...), err
+}
+
+// newMPS returns the extension that has claims use devices with MPS.
+func newMPS(m *Machine) extension.Extension {
+	host, run := m.adapters.Host, m.cfg.RunDir()
+	o := mps.Options{
+		Store: mps.StoreOptions{Files: m.adapters.Disk, Dir: m.cfg.PluginDir(), BootID: m.State.BootID}, Dir: filepath.Join(run, "mps"),
+		Modes: m.Inventory.ComputeModes, MIG: m.Inventory.MIGDriver, Load: host.DriverLoad,
+		Hook: mps.HookOptions{Command: m.programs.CreateRuntime, Socket: m.cfg.HookSocket()},
+		Process: func(pid int) (started uint64, runs bool) {
+			p, runs := host.Process(pid)
+			return p.Start, runs
+		},
+	}
+	if m.adapters.MPS != nil {
+		o.Daemons = m.adapters.MPS(filepath.Join(run, "mpsd.sock"))
+	}
+	return mps.New(o)
 }
 
 // statusExtensions are those with something to say in the status of claims.
@@ -47,6 +66,15 @@ func conditionTypes(all prepare.Extensions) []string {
 		types = append(types, e.ConditionTypes()...)
 	}
 	return types
+}
+
+// renewed returns what is called whenever what is advertised may have changed.
+func renewed(all prepare.Extensions) func() {
+	return func() {
+		for _, e := range extension.All[extension.Attacher](all) {
+			e.Renewed()
+		}
+	}
 }
 
 // gone returns what is called for a claim that was deleted, or is not prepared any more.

@@ -41,9 +41,8 @@ func TestExtension_AddedByOneLine_AllStages(t *testing.T) {
 	n.adapters.Extensions = []extension.Extension{added}
 	p := n.build(t)
 	defer fakes.Run(t, p.statuses.Run)()
-	defer fakes.Run(t, func(ctx context.Context) error {
-		return extension.All[extension.Service](p.Machine.Extensions)[1].Run(ctx)
-	})()
+	services := extension.All[extension.Service](p.Machine.Extensions)
+	defer fakes.Run(t, services[len(services)-1].Run)()
 	eventually(t, added.Serves.Load, "the service runs")
 	rc := n.profiledClaim(t, withEnvironment)
 	rc.Status.Allocation.Devices.Config = append(rc.Status.Allocation.Devices.Config, n.nullConfig("hello")...)

@@ -5,8 +5,10 @@ import (
 	"slices"
 
 	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/mig"
+	"github.com/prism-gpu/prism/pkg/plugin/extension"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/publish"
 	"github.com/prism-gpu/prism/pkg/timeslice"
@@ -33,7 +35,7 @@ func (m *Machine) families() families {
 	return append(families{
 		builtIn(gpu.TypeGPU, nil),
 		builtIn(gpu.TypeTimeSlice, intervalSteps(m)),
-		builtIn(gpu.TypeMPS, mpsSteps(m)),
+		builtIn(gpu.TypeMPS, nil),
 		builtIn(gpu.TypeMIG, migSteps(m)),
 		builtIn(gpu.TypeMonitor, nil),
 	}, m.adapters.Families...)
@@ -97,6 +99,15 @@ func (all families) steps(advertised Advertised) map[string]prepare.Step {
 		if f.Steps != nil {
 			maps.Copy(byKind, f.Steps(advertised))
 		}
+	}
+	return byKind
+}
+
+// withSteps are the steps of all families and extensions, by kind.
+func (all families) withSteps(extensions prepare.Extensions, advertised Advertised, recorder events.Recorder) map[string]prepare.Step {
+	byKind := all.steps(advertised)
+	for _, e := range extension.All[extension.Stepper](extensions) {
+		maps.Copy(byKind, e.Steps(advertised.Now, recorder))
 	}
 	return byKind
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/layout"
 	"github.com/prism-gpu/prism/pkg/layout/configsource"
-	"github.com/prism-gpu/prism/pkg/mps"
+	"github.com/prism-gpu/prism/pkg/plugin/extension"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/publish"
 )
@@ -71,7 +71,6 @@ func buildLayout(cfg *config.Plugin, m *Machine, ports layoutPorts) *Layout {
 		},
 	})
 	l.Controller, l.Publisher = controller, layout.NewPublisher(controller, options, ports.Slices)
-	l.mpsAnswer(mps.Answer{})
 	l.Conflicts = &health.Conflicts{
 		Sockets: m.adapters.Host.Sockets, KubeletPlugins: cfg.Paths.KubeletPlugins, DriverName: cfg.DriverName, Former: l.former.has, Set: l.conflict,
 		Events: ports.Events, Taints: cluster.DeviceTaints,
@@ -79,27 +78,28 @@ func buildLayout(cfg *config.Plugin, m *Machine, ports layoutPorts) *Layout {
 	return l
 }
 
-// mpsAnswer keeps new claims from MPS shares while the MPS service does not answer or can start no control daemon, and advertises none before it
-// has been asked.
-func (l *Layout) mpsAnswer(answer mps.Answer) { publishAnswer(l.Publisher, answer) }
+// setAvailability sets whether new claims may get devices of a type.
+func (l *Layout) setAvailability(device gpu.DeviceType, availability extension.Availability) {
+	publishAvailability(l.Publisher, device, availability)
+}
 
-// sharePublisher publishes devices with taints, and may do so between two calls.
-type sharePublisher interface {
+// advertiser publishes devices with taints, and may do so between two calls.
+type advertiser interface {
 	Withhold(t gpu.DeviceType, withheld bool)
 	SetTaints(source layout.Source, rules []publish.TaintRule)
 }
 
-func publishAnswer(to sharePublisher, answer mps.Answer) {
-	if !answer.Asked { // first, so that no device is published without its taint
-		to.Withhold(gpu.TypeMPS, true)
+func publishAvailability(to advertiser, device gpu.DeviceType, availability extension.Availability) {
+	if availability == extension.Unknown { // first, so that no device is published without its taint
+		to.Withhold(device, true)
 	}
 	var rules []publish.TaintRule
-	if !answer.Usable() {
-		rules = publish.MPSUnavailableTaints()
+	if availability != extension.Available {
+		rules = publish.UnavailableTaints(device)
 	}
-	to.SetTaints(layout.MPS, rules)
-	if answer.Asked {
-		to.Withhold(gpu.TypeMPS, false)
+	to.SetTaints(layout.Service, rules)
+	if availability != extension.Unknown {
+		to.Withhold(device, false)
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/diagnostics"
 	"github.com/prism-gpu/prism/pkg/kube"
-	"github.com/prism-gpu/prism/pkg/mps"
 	"github.com/prism-gpu/prism/pkg/podresources"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/reconcile"
@@ -63,7 +62,7 @@ type leader struct {
 	othersEnded <-chan struct{}
 	layout      *nodeLayout
 	intervals   *timeslice.Reconciler
-	mps         *mps.Reconciler
+	renewed     func()
 	reconciler  *reconcile.Reconciler
 	// background works until the context ends.
 	background []func(ctx context.Context)
@@ -97,7 +96,6 @@ func (l *leader) run(ctx context.Context) error {
 	defer reconciling.Wait()
 	reconciling.Go(func() { l.reconciler.Run(ctx) })
 	reconciling.Go(func() { l.intervals.Run(ctx) })
-	reconciling.Go(func() { l.mps.Run(ctx) })
 	for _, work := range l.background {
 		reconciling.Go(func() { work(ctx) })
 	}
@@ -120,5 +118,5 @@ func (l *leader) awaitKubelet(ctx context.Context) {
 func (l *leader) renew() {
 	l.layout.Publisher.Renew()
 	l.intervals.Trigger()
-	l.mps.Watcher.Wake()
+	l.renewed()
 }

@@ -43,7 +43,6 @@ type Machine struct {
 	// Extensions are what is done for claims besides their devices.
 	Extensions prepare.Extensions
 
-	mps *mpsService
 	openedWith
 	programs *programs.Set // they are held as long as this is referred to
 	damaged  func(error)
@@ -68,16 +67,15 @@ func OpenMachine(ctx context.Context, cfg *config.Plugin, a Adapters, damaged fu
 		return nil, errors.Join(err, state.close())
 	}
 	m := &Machine{openedWith: openedWith{cfg, a, klog.FromContext(ctx)}, State: state, programs: installed, damaged: damaged}
-	if m.Extensions, err = newExtensions(ctx, m); err != nil {
-		installed.Release()
-		return nil, errors.Join(err, state.close())
-	}
 	m.Inventory = inventory.New(inventory.Options{
 		Host: a.Host, DriverRoot: cfg.Driver.Root, Owned: m.owned, MayHaveGPU: mayHaveGPU(a.Host), Open: a.Driver(installed.DriverHook()),
 		MemoryLimits: limitsMemory(installed, a.Host),
 	})
 	m.Tool = a.Tool(m.Inventory)
-	m.mps = newMPSService(cfg, a, state, m.Inventory)
+	if m.Extensions, err = newExtensions(ctx, m); err != nil {
+		installed.Release()
+		return nil, errors.Join(err, state.close())
+	}
 	return m, nil
 }
 
@@ -159,7 +157,7 @@ func (m *Machine) Ports(advertised Advertised, recorder events.Recorder) prepare
 			Advertised: advertised.Now, Standby: advertised.Standby, Recent: recentlyAllocated(m.adapters.Now),
 		}, extension.All[extension.Planner](m.Extensions)},
 		Specs:         claimSpecs{builder, m.State.Specs, links},
-		Steps:         reportingClients(all.steps(advertised), recorder),
+		Steps:         all.withSteps(m.Extensions, advertised, recorder),
 		Preconditions: map[string]prepare.Precondition{claim.PreconditionMIGMode: mode, claim.PreconditionNoMIGMode: mode},
 		Extensions:    m.Extensions,
 		Static:        mig.Static{Driver: open},

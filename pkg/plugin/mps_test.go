@@ -2,16 +2,13 @@ package plugin
 
 import (
 	"context"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -27,13 +24,14 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/kube"
-	"github.com/prism-gpu/prism/pkg/mps"
+	"github.com/prism-gpu/prism/pkg/plugin/extension"
+	"github.com/prism-gpu/prism/pkg/plugin/mps"
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
 // askedService is an MPS service that counts its listings.
 type askedService struct {
-	noDaemons
+	mps.NoDaemons
 
 	mu    sync.Mutex
 	path  string
@@ -133,6 +131,9 @@ func naming(server *fake.Clientset) {
 	}
 }
 
+// mpsOf is what the plugin has claims use devices with MPS with.
+func mpsOf(p *Plugin) *mps.Extension { return extension.All[*mps.Extension](p.Machine.Extensions)[0] }
+
 // mpsNode runs a plugin whose GPU is advertised in these modes, with an MPS service that answers.
 func mpsNode(t *testing.T, modes string) (p *Plugin, server *fake.Clientset, service *askedService, recorder *noted) {
 	t.Helper()
@@ -210,12 +211,12 @@ func TestMPS_ServiceUnavailable_SharesTainted(t *testing.T) {
 		require.Eventually(t, func() bool { return assert.ObjectsAreEqual(want, taintsOf(t, server)) }, time.Minute, time.Millisecond)
 	}
 	published()
-	watcher := p.leader.mps.Watcher
+	watcher := mpsOf(p).Watcher
 	require.Eventually(t, watcher.Answers, time.Minute, time.Millisecond, "it is watched")
 	assert.Equal(t, "mpsd.sock", filepath.Base(service.path))
 	assert.Equal(t, map[gpu.MPSDaemonState]int{gpu.MPSRunning: 1}, watcher.States())
 
-	changed := p.Machine.mps.watched(p.layout.Layout, recorder).Changed
+	changed := mpsOf(p).Watched().Changed
 	unavailable := mps.Answer{Asked: true, Unavailable: gpu.ErrMPSUnavailable}
 	changed(mps.Answer{Asked: true}, unavailable)
 	published("gpu.prism.dev/mps-unavailable")
@@ -298,33 +299,13 @@ func TestMPS_ConflictEndsWhereTaintsAreDropped_SharesNotPublished(t *testing.T) 
 		}
 		return names
 	}
-	l.mpsAnswer(mps.Answer{Asked: true})
+	l.setAvailability(gpu.TypeMPS, extension.Available)
 	require.ElementsMatch(t, []string{"gpu-aaaaaaaa", "gpu-aaaaaaaa-mps"}, published())
-	l.mpsAnswer(mps.Answer{Asked: true, Unavailable: gpu.ErrMPSUnavailable})
+	l.setAvailability(gpu.TypeMPS, extension.Unavailable)
 	l.conflict(publish.ConflictDevicePlugin, false)
 	require.Empty(t, published())
 	l.conflict("", false)
 	assert.Equal(t, []string{"gpu-aaaaaaaa"}, published())
-}
-
-// TestMPS_SocketOfServiceThatExited_StartNotDelayed: it refuses connections, which the service's client repeats for all that is not asked at the
-// start.
-func TestMPS_SocketOfServiceThatExited_StartNotDelayed(t *testing.T) {
-	t.Parallel()
-	dir, err := os.MkdirTemp("", "prism") // the path of a socket is short
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	socket := filepath.Join(dir, "mpsd.sock")
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
-	require.NoError(t, err)
-	listener.SetUnlinkOnClose(false)
-	require.NoError(t, listener.Close())
-	synctest.Test(t, func(t *testing.T) {
-		watcher, began := mps.NewWatcher(openMPS(socket)), time.Now()
-		watcher.Begin(t.Context(), mps.Watched{Needed: func() bool { return true }, Changed: func(mps.Answer, mps.Answer) {}})
-		assert.Zero(t, time.Since(began))
-		require.ErrorIs(t, watcher.Unavailable(), syscall.ECONNREFUSED)
-	})
 }
 
 // writtenTainted asserts that no ResourceSlice was ever written in which the device has no taint.
@@ -366,7 +347,7 @@ func TestMPS_NodeWithoutShares_ServiceNotAsked(t *testing.T) {
 	t.Parallel()
 	p, server, service, recorder := mpsNode(t, "[whole]")
 	require.Eventually(t, func() bool { return len(taintsOf(t, server)) == 1 }, time.Minute, time.Millisecond)
-	assert.False(t, p.Machine.mps.needed(p.layout)())
+	assert.False(t, mpsOf(p).Needed(p.layout.Now)())
 	_, err := p.leader.reconciler.Node.Collect(t.Context(), nil, true)
 	require.NoError(t, err)
 	assert.Zero(t, service.calls())

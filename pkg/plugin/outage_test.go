@@ -22,12 +22,10 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/disk"
-	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/kube"
-	"github.com/prism-gpu/prism/pkg/mps"
+	"github.com/prism-gpu/prism/pkg/plugin/mps"
 )
 
 // TestMain has no error of client-go wait a millisecond by a clock that all tests share: those in bubbles have other ones.
@@ -156,7 +154,7 @@ func (n *outageNode) start(t *testing.T) (stop func()) {
 	var running sync.WaitGroup
 	p.Layout().Lead()
 	for _, run := range []func(context.Context) error{
-		p.Advertise, p.WatchMPS, p.layout.publish, p.layout.Conflicts.Run, p.Machine.Inventory.Run,
+		p.Advertise, mpsOf(p).Run, p.layout.publish, p.layout.Conflicts.Run, p.Machine.Inventory.Run,
 		func(ctx context.Context) error { return p.layout.config.Watch(ctx, p.layout.Controller.Reload) },
 	} {
 		running.Go(func() { assert.NoError(t, run(ctx)) })
@@ -269,21 +267,4 @@ func TestPluginRestarts_NothingChanged_NoWrites(t *testing.T) {
 			})
 		})
 	}
-}
-
-// unknownLayout is what a node advertises while that is not known.
-type unknownLayout struct{ Advertised }
-
-func (unknownLayout) Now() (*gpu.Node, gpu.Layout, error) { return nil, nil, errors.New("not known") }
-
-// TestMPS_LayoutUnknownForAMoment_ServiceStillNeeded: shares that are advertised would else be withheld until it is asked again.
-func TestMPS_LayoutUnknownForAMoment_ServiceStillNeeded(t *testing.T) {
-	t.Parallel()
-	asked := &askedService{}
-	service := &mpsService{Service: &mps.Service{Store: mps.NewStore(disk.OS{}, t.TempDir(), "boot"), Watcher: mps.NewWatcher(asked)}}
-	needed := service.needed(unknownLayout{})
-	require.True(t, service.Store.Empty(), "no claim has a share")
-	assert.False(t, needed(), "nothing has needed it")
-	service.Watcher.Begin(t.Context(), mps.Watched{Needed: func() bool { return true }, Changed: func(mps.Answer, mps.Answer) {}})
-	assert.True(t, needed())
 }

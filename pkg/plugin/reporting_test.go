@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
 )
@@ -19,7 +20,9 @@ import (
 // profilesLead is what the leading process does with reports.
 func profilesLead(ctx context.Context, p *Plugin) {
 	for _, e := range extension.All[extension.Leader](p.Machine.Extensions) {
-		e.Lead(ctx)
+		if e.Kind() == claim.KindProfile {
+			e.Lead(ctx)
+		}
 	}
 }
 

@@ -80,7 +80,6 @@ func (p *Plugin) parts() []func(context.Context) error {
 		p.Serve,
 		p.Machine.KeepPrograms,
 		func(ctx context.Context) error { return p.Machine.serveHook(ctx, p.refused) },
-		p.WatchMPS,
 		p.former.run,
 		p.serving.failure,
 	}

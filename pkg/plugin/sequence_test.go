@@ -15,7 +15,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/layout"
-	"github.com/prism-gpu/prism/pkg/mps"
+	"github.com/prism-gpu/prism/pkg/plugin/extension"
+	"github.com/prism-gpu/prism/pkg/plugin/mps"
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
@@ -42,26 +43,25 @@ func (p *publishedShares) publish() {
 	}
 }
 
-// TestPublishAnswer_EveryOrder_NoShareWithoutTaint: another publication may come between the two changes.
-func TestPublishAnswer_EveryOrder_NoShareWithoutTaint(t *testing.T) {
+// TestPublishAvailability_EveryOrder_NoShareWithoutTaint: another publication may come between the two changes.
+func TestPublishAvailability_EveryOrder_NoShareWithoutTaint(t *testing.T) {
 	t.Parallel()
-	unknown, unavailable := mps.Answer{}, mps.Answer{Asked: true, Unavailable: gpu.ErrMPSUnavailable}
-	usable := mps.Answer{Asked: true}
+	const unknown, unavailable, usable = extension.Unknown, extension.Unavailable, extension.Available
 	p := &publishedShares{}
-	publishAnswer(p, unknown)
+	publishAvailability(p, gpu.TypeMPS, unknown)
 	p.published = nil
-	for _, answers := range [][]mps.Answer{{unavailable, unknown, unavailable}, {unknown, unavailable}} {
-		for _, answer := range answers {
-			publishAnswer(p, answer)
+	for _, all := range [][]extension.Availability{{unavailable, unknown, unavailable}, {unknown, unavailable}} {
+		for _, availability := range all {
+			publishAvailability(p, gpu.TypeMPS, availability)
 		}
 		assert.NotEmpty(t, p.published)
 		assert.NotContains(t, p.published, false, "a share without its taint")
 	}
-	publishAnswer(p, usable)
+	publishAvailability(p, gpu.TypeMPS, usable)
 	assert.False(t, p.tainted)
-	publishAnswer(p, unknown)
+	publishAvailability(p, gpu.TypeMPS, unknown)
 	p.published = nil
-	publishAnswer(p, unavailable)
+	publishAvailability(p, gpu.TypeMPS, unavailable)
 	assert.NotContains(t, p.published, false, "a share without its taint")
 }
 
@@ -76,7 +76,7 @@ func TestBuild_MPSAdvertised_ServiceAskedBeforePublication(t *testing.T) {
 	service := &askedService{}
 	n.adapters.MPS = func(string) mps.Daemons { return service }
 	p := n.build(t)
-	assert.True(t, p.Machine.mps.Watcher.Asked())
+	assert.True(t, mpsOf(p).Watcher.Asked())
 	assert.Equal(t, 1, service.calls())
 	n.slices.leads = true
 	share := n.slices.published()[n.device(0)+"-mps"]

@@ -8,6 +8,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/diagnostics"
 	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/plugin/extension"
+	"github.com/prism-gpu/prism/pkg/plugin/mps"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/timeslice"
 )
@@ -93,7 +95,7 @@ func newMetrics(version string, cfg *config.Plugin, m *Machine, l *nodeLayout, t
 		Configuration: func() []string { return l.Controller.Snapshot().Status.Problems },
 		Changing:      func() int { return l.Controller.Snapshot().Status.Changing },
 		Intervals:     intervals.Failing,
-		MPSDaemons:    m.mps.states,
+		MPSDaemons:    extension.All[*mps.Extension](m.Extensions)[0].DaemonStates,
 		Steps:         tx.Steps().Metrics(),
 	})
 }

@@ -48,8 +48,3 @@ func closeUnused(statuses *kube.Statuses, m *Machine) error {
 	end()
 	return errors.Join(statuses.Run(ended), m.Close())
 }
-
-// WatchMPS follows the MPS service of the node until the context ends.
-func (p *Plugin) WatchMPS(ctx context.Context) error {
-	return p.Machine.mps.Watcher.Run(ctx, p.Machine.mps.watched(p.layout.Layout, p.layout.events))
-}

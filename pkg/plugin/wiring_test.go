@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/mpsd/client"
+	"github.com/prism-gpu/prism/pkg/plugin/mps"
 	"github.com/prism-gpu/prism/test/fakes"
 )
 
@@ -131,7 +133,7 @@ func TestBuild_ClaimSharesWithMPSWithoutService_RefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := newWired(t)
-		n.adapters.MPS = openMPS
+		n.adapters.MPS = func(socket string) mps.Daemons { return client.New(socket) }
 		p, rc := n.build(t), n.claim(t, "a", 0)
 		rc.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw = []byte(
 			`{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUConfig","sharing":{"strategy":"MPS"}}`)

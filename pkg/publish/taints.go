@@ -16,8 +16,9 @@ const (
 	DrainingTaint = "config-change"
 	// ConflictTaint is on every device while another component allocates the same GPUs.
 	ConflictTaint = "conflict"
-	// MPSUnavailableTaint is on every MPS share while the node's MPS service does not answer.
-	MPSUnavailableTaint = "mps-unavailable"
+	// UnavailableSuffix follows the type of devices in the name of a taint that is on every such device while their service does not answer:
+	// "mps-unavailable".
+	UnavailableSuffix = "-unavailable"
 	// MissingNodeTaint is on every device of a GPU while the host lacks a device node that its containers need.
 	MissingNodeTaint = "device-node-missing"
 )
@@ -89,9 +90,9 @@ func ConflictTaints(with Conflict) []TaintRule {
 	return []TaintRule{{Name: ConflictTaint, Value: string(with), All: true, WithoutTaints: Withdraw}}
 }
 
-// MPSUnavailableTaints are the rules for an MPS service that does not answer.
-func MPSUnavailableTaints() []TaintRule {
-	return []TaintRule{{Name: MPSUnavailableTaint, Type: gpu.TypeMPS, WithoutTaints: WithdrawType}}
+// UnavailableTaints are the rules for devices of a type that cannot be used because a service of the node does not answer.
+func UnavailableTaints(device gpu.DeviceType) []TaintRule {
+	return []TaintRule{{Name: string(device) + UnavailableSuffix, Type: device, WithoutTaints: WithdrawType}}
 }
 
 // MissingNodeTaints are the rules for GPUs of which no container can get a device node.

@@ -69,7 +69,7 @@ func TestTaints_MPSUnavailable_MPSSharesAlone(t *testing.T) {
 		Total: 64 << 30, Default: 32 << 30, Min: 1 << 20, Max: 64 << 30, Step: 1 << 20,
 	}, Threads: gpu.MPSThreads{Total: 100}}}}
 	opts := publish.Options{
-		DriverName: driverName, NodeName: nodeName, Layout: gpu.Layout{n.GPUs[0].UUID: modes}, Taints: publish.MPSUnavailableTaints(),
+		DriverName: driverName, NodeName: nodeName, Layout: gpu.Layout{n.GPUs[0].UUID: modes}, Taints: publish.UnavailableTaints(gpu.TypeMPS),
 	}
 	published := func() map[string][]string {
 		found := map[string][]string{}
@@ -92,7 +92,7 @@ func TestTaints_MPSUnavailable_MPSSharesAlone(t *testing.T) {
 	assert.Equal(t, map[string][]string{first: {}, second: {}}, published())
 	opts.Taints = nil
 	assert.Equal(t, map[string][]string{first: {}, second: {}, shared: {}}, published())
-	assert.False(t, publish.Withdrawn(publish.MPSUnavailableTaints(), false), "other devices stay")
+	assert.False(t, publish.Withdrawn(publish.UnavailableTaints(gpu.TypeMPS), false), "other devices stay")
 }
 
 // TestTaints_MissingNode_DevicesOfTheGPUAlone: all ways to use the GPU are tainted, and withdrawn where taints are not stored.

@@ -70,7 +70,7 @@ func (o *layoutController) wait(ctx context.Context, seconds int) error {
 	var watchErr error
 	least := 0
 	if o.machine.parts.mps != nil { // MPS shares are withheld until the service was asked
-		running.Go(func() { watchErr = o.plugin.WatchMPS(ctx) })
+		running.Go(func() { watchErr = mpsOf(o.plugin).Run(ctx) })
 		least = askSeconds
 	}
 	for i := range seconds {

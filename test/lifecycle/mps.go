@@ -18,7 +18,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/mps"
+	"github.com/prism-gpu/prism/pkg/plugin"
+	"github.com/prism-gpu/prism/pkg/plugin/extension"
+	"github.com/prism-gpu/prism/pkg/plugin/mps"
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
@@ -105,6 +107,11 @@ func (m *Machine) actMPS(ctx context.Context, p *Process, act Act) error {
 	return nil
 }
 
+// mpsOf is what the plugin has claims use devices with MPS with.
+func mpsOf(p *plugin.Plugin) *mps.Extension {
+	return extension.All[*mps.Extension](p.Machine.Extensions)[0]
+}
+
 // unavailableTime is for how long the service must not answer before the plugin takes it for unavailable.
 const unavailableTime = 20 * time.Second
 
@@ -114,7 +121,7 @@ func (m *Machine) reconcileMPS(ctx context.Context, p *Process) error {
 	watched := make(chan error, 1)
 	go func() {
 		defer close(watched) // of a process that is killed nothing is sent
-		watched <- p.WatchMPS(watching)
+		watched <- mpsOf(p.Plugin).Run(watching)
 	}()
 	synctest.Wait()
 	m.parts.mps.mu.Lock()
@@ -125,7 +132,7 @@ func (m *Machine) reconcileMPS(ctx context.Context, p *Process) error {
 	}
 	m.parts.mps.reconciles()
 	defer m.parts.mps.reconciled()
-	p.MPS.Reconcile(ctx, true)
+	mpsOf(p.Plugin).Reconcile(ctx, true)
 	stop()
 	err := <-watched
 	return err
@@ -135,7 +142,7 @@ func (m *Machine) reconcileMPS(ctx context.Context, p *Process) error {
 func (m *Machine) inspectMPS(ctx context.Context, p *Process) {
 	m.parts.mps.reconciles()
 	defer m.parts.mps.reconciled()
-	p.MPS.Reconcile(ctx, false)
+	mpsOf(p.Plugin).Reconcile(ctx, false)
 }
 
 // connect starts a program in a container of a prepared claim, which connects to the daemon or cannot use the device.

@@ -17,7 +17,7 @@ var families = map[string][]string{
 	"metrics":   {"pkg/metrics"},
 	"profile":   {"pkg/profiler"},
 	"layout":    {"pkg/layout", "pkg/nodeconfig", "pkg/publish"},
-	"mps":       {"pkg/mps", "pkg/mpsd"},
+	"mps":       {"pkg/plugin/mps", "pkg/mpsd"},
 }
 
 // changedShares is into how many shares the points of a family are divided whose folders a commit changes.

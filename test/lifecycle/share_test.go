@@ -80,8 +80,8 @@ func TestFamilyShare_ChangedFolder_MorePoints(t *testing.T) {
 		changed, family string
 		want            share
 	}{
-		{"pkg/mps/step.go\nREADME.md\n", "mps", share{1, 2}},
-		{"pkg/mps/step.go\n", "mig", share{3, 5}},
+		{"pkg/plugin/mps/step.go\nREADME.md\n", "mps", share{1, 2}},
+		{"pkg/plugin/mps/step.go\n", "mig", share{3, 5}},
 		{"pkg/mpsx/step.go\n", "mps", share{3, 5}},
 		{"", "mps", share{3, 5}},
 	} {

@@ -45,7 +45,7 @@ var none = []string{}
 
 var (
 	pure      = []string{"pkg/claim", "pkg/publish", "pkg/nodeconfig"}
-	steps     = []string{"pkg/mig", "pkg/mps", "pkg/timeslice", "pkg/memlimit", "pkg/profiler"}
+	steps     = []string{"pkg/mig", "pkg/timeslice", "pkg/memlimit", "pkg/profiler"}
 	nouns     = []string{"pkg/gpu", "api/*"}
 	records   = []string{"pkg/gpu", "pkg/disk", "pkg/checkpoint"}
 	phases    = append([]string{"pkg/claim", "pkg/pattern", "pkg/cdi", "pkg/hook/protocol", "pkg/disk", "pkg/checkpoint", "pkg/ownership", "pkg/prepare/gc"}, nouns...)
@@ -267,7 +267,7 @@ var walls = []wall{
 		because: "the product draws in neither the server's code nor tests",
 	},
 	{
-		name: "composition", of: parts, named: []string{Module + "/pkg/plugin"}, except: []string{"pkg/plugin", "pkg/plugin/profiler"},
+		name: "composition", of: parts, named: []string{Module + "/pkg/plugin"}, except: []string{"pkg/plugin", "pkg/plugin/mps", "pkg/plugin/profiler"},
 		because: "pkg/plugin puts the parts together, and a part does not know the whole",
 	},
 	{

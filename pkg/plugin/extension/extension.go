@@ -12,6 +12,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/events"
+	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/prepare"
 )
 
@@ -26,6 +27,50 @@ type API struct {
 	ClaimEvents events.ClaimRecorder
 	// Records returns this node's records, as far as they can be read.
 	Records func() ([]*checkpoint.Record, error)
+}
+
+// Advertised returns the node and what its GPUs are advertised as; the error says why that is not known yet.
+type Advertised = func() (*gpu.Node, gpu.Layout, error)
+
+// Availability is whether new claims may get devices of a type.
+type Availability int
+
+const (
+	// Unknown means that the devices are not advertised yet.
+	Unknown Availability = iota
+	// Unavailable means that the devices are tainted, or withdrawn if the API server stores no taints.
+	Unavailable
+	// Available means that the devices are advertised without a taint.
+	Available
+)
+
+// Node is the node as an extension with devices of its own finds it.
+type Node struct {
+	Advertised Advertised
+	// SetAvailability sets whether new claims may get devices of a type.
+	SetAvailability func(device gpu.DeviceType, availability Availability)
+	// Events are about the node.
+	Events events.Recorder
+	// Records are this node's; WithGPULock runs what belongs to no claim under the lock of a GPU.
+	Records     func() ([]*checkpoint.Record, error)
+	WithGPULock func(ctx context.Context, id gpu.UUID, do func(ctx context.Context) error) error
+}
+
+// Stepper is an Extension with steps of its own.
+type Stepper interface {
+	Extension
+	// Steps returns the steps by kind, for a node that advertises that. Events are about the node.
+	Steps(advertised Advertised, recorder events.Recorder) map[string]prepare.Step
+}
+
+// Attacher is an Extension with devices of its own.
+type Attacher interface {
+	Extension
+	// Attach is called once, before anything is advertised; Begin before the first publication, for what is to be known by then, as far as that
+	// is quick; Renewed whenever what is advertised may have changed.
+	Attach(ctx context.Context, node Node)
+	Begin(ctx context.Context)
+	Renewed()
 }
 
 // Planner is an Extension that plans claims.

@@ -5,7 +5,7 @@ package selection
 var Areas = []Area{
 	{"claims", []string{
 		"cmd/prism-hook", "cmd/prism-kubelet-plugin", "pkg/cdi", "pkg/cdihook", "pkg/checkpoint", "pkg/claim", "pkg/cri", "pkg/disk", "pkg/driver", "pkg/hook", "pkg/ownership",
-		"pkg/plugin", "pkg/prepare", "pkg/reconcile", "deployments/helm/prism/templates/kubelet-plugin.yaml", "demo/specs/device-metadata",
+		"pkg/plugin/*.go", "pkg/plugin/extension", "pkg/plugin/programs", "pkg/prepare", "pkg/reconcile", "deployments/helm/prism/templates/kubelet-plugin.yaml", "demo/specs/device-metadata",
 		"demo/specs/user-namespace", "test/e2e/chart_test.go", "test/e2e/cpumanager_test.go", "test/e2e/crun_test.go", "test/e2e/damaged_test.go", "test/e2e/hooks_test.go", "test/e2e/injected_test.go",
 		"test/e2e/leaked_effects_test.go", "test/e2e/outage_test.go", "test/e2e/parameters_test.go", "test/e2e/refusal_test.go", "test/e2e/rename_test.go", "test/e2e/rename_values_test.go",
 		"test/e2e/restarts_test.go", "test/e2e/rollout_test.go", "test/e2e/whole_test.go",
@@ -33,18 +33,18 @@ var Areas = []Area{
 	}},
 	{"time-slicing", []string{"pkg/timeslice", "demo/specs/time*", "test/e2e/interval_test.go", "test/e2e/timeslice_test.go"}},
 	{"mps", []string{
-		"cmd/prism-mpsd", "pkg/mps", "pkg/mpsd", "deployments/helm/prism/templates/mps.yaml", "demo/specs/mps-*", "test/e2e/mps_*_test.go",
+		"cmd/prism-mpsd", "pkg/plugin/mps", "pkg/mpsd", "deployments/helm/prism/templates/mps.yaml", "demo/specs/mps-*", "test/e2e/mps_*_test.go",
 		"test/e2e/mps_test.go",
 	}},
 	{"memory-limit", []string{"pkg/memlimit", "test/e2e/memory_limit*_test.go"}},
 	{"nvidia-driver", []string{"pkg/kube", "demo/specs/nvidia-driver", "test/e2e/nvidia_test.go"}},
 	{"metrics", []string{
-		"cmd/prism-exporter", "pkg/allocation", "pkg/exporter", "pkg/metrics", "pkg/podresources", "pkg/sampler", "deployments/helm/prism/templates/exporter.yaml",
+		"cmd/prism-exporter", "pkg/allocation", "pkg/exporter", "pkg/metrics", "pkg/plugin/claimmetrics", "pkg/podresources", "pkg/sampler", "deployments/helm/prism/templates/exporter.yaml",
 		"deployments/helm/prism/templates/metrics.yaml", "deployments/helm/prism/templates/monitoring.yaml", "demo/specs/metrics-*",
 		"test/e2e/exporter*_test.go", "test/e2e/metricsclaim_test.go", "test/e2e/prometheus_test.go", "test/e2e/scrape_config_test.go",
 	}},
 	{"profiles", []string{
-		"api/profiles", "cmd/kubectl-prism", "cmd/prism-tool", "pkg/cli", "pkg/profiler", "pkg/reports", "deployments/helm/prism/templates/profiler*.yaml",
+		"api/profiles", "cmd/kubectl-prism", "cmd/prism-tool", "pkg/cli", "pkg/plugin/profiler", "pkg/profiler", "pkg/reports", "deployments/helm/prism/templates/profiler*.yaml",
 		"deployments/helm/prism/templates/reports.yaml", "demo/specs/profile-*", "test/e2e/profile*_test.go", "test/e2e/testdata",
 	}},
 	{"versions", []string{"hack/localcluster/parts/table.go", "test/e2e/version_test.go"}},

@@ -137,7 +137,7 @@ func TestSelect_AllShares_UnionIsFull(t *testing.T) {
 func TestSelect_FileOfAreaChanged_AllOfTheArea(t *testing.T) {
 	t.Parallel()
 	for i := range Thirds {
-		selected := Select(Request{Third: i, Changed: []string{"pkg/mps/daemon/any.go"}})
+		selected := Select(Request{Third: i, Changed: []string{"pkg/plugin/mps/daemon/any.go"}})
 		for _, test := range Tests {
 			assert.Equal(t, test.Third == core || test.Third == i || slices.Contains(test.Areas, "mps"), slices.ContainsFunc(selected, func(s Test) bool {
 				return s.Name == test.Name

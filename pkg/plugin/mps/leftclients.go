@@ -1,4 +1,4 @@
-package plugin
+package mps
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/prepare"
 )
 
 // clientsExit is what clients have to exit, after their containers have, before they are reported.
@@ -34,19 +33,14 @@ type leftOf struct {
 	reported []int
 }
 
-// reportingClients has the step of MPS among these report clients that are left.
-func reportingClients(steps map[string]prepare.Step, recorder events.Recorder) map[string]prepare.Step {
-	if step, is := steps[claim.StepMPS].(mpsStep); is {
-		step.left = &leftClients{events: recorder, daemons: map[gpu.MPSDaemonID]leftOf{}}
-		steps[claim.StepMPS] = step
-	}
-	return steps
+func newLeftClients(recorder events.Recorder) *leftClients {
+	return &leftClients{events: recorder, daemons: map[gpu.MPSDaemonID]leftOf{}}
 }
 
 // Undo is repeated until no client is left.
-func (s mpsStep) Undo(ctx context.Context, step checkpoint.Step) error {
+func (s reportingStep) Undo(ctx context.Context, step checkpoint.Step) error {
 	err := s.Step.Undo(ctx, step)
-	if wanted, invalid := claim.ParseMPS(step.Args); s.left != nil && step.Last && invalid == nil {
+	if wanted, invalid := claim.ParseMPS(step.Args); step.Last && invalid == nil {
 		s.left.undone(wanted.Daemon, step.Target, err)
 	}
 	return err
