@@ -122,10 +122,15 @@ func (d *Dir) kinds() []string {
 }
 
 // Claims lists the UIDs of the claims that have a spec here.
-func (d *Dir) Claims() ([]string, error) { return d.named("") }
+func (d *Dir) Claims() ([]string, error) { return d.ClaimsAnd(nil) }
+
+// ClaimsAnd is Claims with the claims of further files of the directory; other returns the UID of the claim that a file of that name is of.
+func (d *Dir) ClaimsAnd(other func(name string) (claimUID string, is bool)) ([]string, error) {
+	return d.named("", other)
+}
 
 // Unfinished lists the UIDs of the claims whose spec began to be written: a process is still writing it, or was killed.
-func (d *Dir) Unfinished() ([]string, error) { return d.named(disk.TempSuffix) }
+func (d *Dir) Unfinished() ([]string, error) { return d.named(disk.TempSuffix, nil) }
 
 // Discard removes what a crash left of writing the claim's spec, and not the spec; no error when there is nothing. Hold the
 // claim's lock.
@@ -138,13 +143,21 @@ func (d *Dir) Discard(claimUID string) error {
 	return nil
 }
 
-// named lists the UIDs in the names of our files that have this after the spec's own name.
-func (d *Dir) named(ending string) ([]string, error) {
+// named lists the UIDs in the names of our files that have this after the spec's own name, and of other files.
+func (d *Dir) named(ending string, other func(name string) (claimUID string, is bool)) ([]string, error) {
 	names, err := d.disk.List(d.path)
 	if err != nil {
 		return nil, fmt.Errorf("listing the CDI directory %s: %w", d.path, err)
 	}
 	var uids []string
+	for _, name := range names {
+		if other == nil {
+			break
+		}
+		if uid, is := other(name); is && uid != "" {
+			uids = append(uids, uid)
+		}
+	}
 	for _, kind := range d.kinds() {
 		prefix, suffix, _ := strings.Cut(FileName(kind, "\x00"), "\x00")
 		for _, name := range names {

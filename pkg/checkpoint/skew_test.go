@@ -106,6 +106,11 @@ func TestRecords_Golden_Decoded(t *testing.T) {
 		}
 		got, err := Decode(files[name])
 		require.NoError(t, err, name)
+		if strings.HasPrefix(name, "v2-") {
+			encoded, err := Encode(want)
+			require.NoError(t, err)
+			assert.Equal(t, string(files[name]), string(encoded), "as it is written")
+		}
 		if name == "v1-later.json" {
 			got.Steps[0].Args, got.Steps[0].Made = want.Steps[0].Args, want.Steps[0].Made
 		}

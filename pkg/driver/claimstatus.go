@@ -35,8 +35,8 @@ type StatusExtension interface {
 	StatusData(node *gpu.Node, r *checkpoint.Record, result *checkpoint.Result) map[string]any
 	// ConditionTypes are the types of its conditions.
 	ConditionTypes() []string
-	// StatusConditions are added to the conditions of a result.
-	StatusConditions(r *checkpoint.Record, result *checkpoint.Result) []kube.Condition
+	// StatusConditions are added to the conditions of each result with its data.
+	StatusConditions(r *checkpoint.Record) []kube.Condition
 }
 
 // Refusing is a StatusExtension with a condition for claims that are refused for it.
@@ -62,10 +62,22 @@ func (s ClaimStatus) ContainerRefused(r *checkpoint.Record, device, why string) 
 			injected = []kube.Condition{*c}
 		}
 	}
+	conditionsOf := map[string][]kube.Condition{}
+	for _, e := range s.Extensions {
+		if r.Extended(e.Kind()) {
+			conditionsOf[e.Kind()] = e.StatusConditions(r)
+		}
+	}
 	devices := make([]kube.Device, 0, len(r.Results))
 	for i := range r.Results {
 		result := &r.Results[i]
-		data, conditions := s.extended(node, r, result, extra[i])
+		data := s.data(node, r, result, extra[i])
+		var conditions []kube.Condition
+		for _, e := range s.Extensions {
+			if result.Extensions.Has(e.Kind()) {
+				conditions = append(conditions, conditionsOf[e.Kind()]...)
+			}
+		}
 		devices = append(devices, kube.Device{
 			Pool: result.Pool, Name: result.Device, ShareID: types.UID(result.ShareID), Identity: identity(node, result),
 			Extra: data, Conditions: append(conditions, injected...),
@@ -77,9 +89,8 @@ func (s ClaimStatus) ContainerRefused(r *checkpoint.Record, device, why string) 
 	s.Statuses.Ready(kube.Claim{Namespace: r.Claim.Namespace, Name: r.Claim.Name, UID: types.UID(r.Claim.UID)}, devices)
 }
 
-// extended is what steps, and the extensions that have data in a result, say of it.
-func (s ClaimStatus) extended(node *gpu.Node, r *checkpoint.Record, result *checkpoint.Result, data map[string]any) (map[string]any, []kube.Condition) {
-	var conditions []kube.Condition
+// data is what steps, and the extensions that have data in a result, say of it.
+func (s ClaimStatus) data(node *gpu.Node, r *checkpoint.Record, result *checkpoint.Result, data map[string]any) map[string]any {
 	for _, e := range s.Extensions {
 		if !result.Extensions.Has(e.Kind()) {
 			continue
@@ -89,9 +100,9 @@ func (s ClaimStatus) extended(node *gpu.Node, r *checkpoint.Record, result *chec
 			merged = map[string]any{}
 		}
 		maps.Copy(merged, data)
-		data, conditions = merged, append(conditions, e.StatusConditions(r, result)...)
+		data = merged
 	}
-	return data, conditions
+	return data
 }
 
 // Refused says of every device of ours why the claim cannot be used.

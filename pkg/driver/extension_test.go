@@ -24,7 +24,7 @@ func (s said) StatusData(*gpu.Node, *checkpoint.Record, *checkpoint.Result) map[
 	return map[string]any{"of": string(s), string(s): 1}
 }
 
-func (s said) StatusConditions(*checkpoint.Record, *checkpoint.Result) []kube.Condition {
+func (s said) StatusConditions(*checkpoint.Record) []kube.Condition {
 	return []kube.Condition{{Type: "Is" + string(s), True: true, Reason: "Known"}}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"tags.cncf.io/container-device-interface/specs-go"
@@ -24,6 +26,7 @@ import (
 func newExtensions(ctx context.Context, m *Machine) (prepare.Extensions, error) {
 	profiles, err := profiler.Open(ctx, profiler.Options{Config: m.cfg, Files: m.adapters.Disk, Now: m.adapters.Now, Programs: m.programs.Profiler})
 	return append(prepare.Extensions{
+		metadataSpecs{m.cfg, m.State.former},
 		newMPS(m),
 		profiles,
 		m.memoryEdits(),
@@ -56,6 +59,8 @@ func statusExtensions(all prepare.Extensions) (parts []driver.StatusExtension) {
 			parts = append(parts, part)
 		}
 	}
+	// Not in the order of edits: readers of statuses see the same order whatever is added to containers first.
+	slices.SortFunc(parts, func(a, b driver.StatusExtension) int { return strings.Compare(a.Kind(), b.Kind()) })
 	return parts
 }
 
@@ -109,8 +114,13 @@ func (p planner) Resolve(ctx context.Context, rc *resourceapi.ResourceClaim) (*c
 type claimSpecs struct {
 	*cdi.SpecBuilder
 	*cdi.Dir
-	links *charLinks
+	metadata metadataSpecs
+	links    *charLinks
 }
+
+// Claims also lists claims that have the spec of a metadata file alone: the kubelet-plugin library writes these after a claim was prepared, and
+// removes them only if the kubelet unprepares it.
+func (s claimSpecs) Claims() ([]string, error) { return s.ClaimsAnd(s.metadata.claim) }
 
 // Write makes the links to the spec's device nodes, and puts the spec in place.
 func (s claimSpecs) Write(r *checkpoint.Record, spec *specs.Spec) error {

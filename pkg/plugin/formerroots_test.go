@@ -90,7 +90,7 @@ func TestRun_CDIRootChangedAndBack_MetadataOfGoneClaimsRemoved(t *testing.T) {
 	require.NoError(t, os.Remove(n.specBefore(claims[0])))
 	sweep()
 	assert.NoFileExists(t, needed[0])
-	// Nothing can be left there any more, so that it is not read again.
+	// Further ones are left to garbage collection, and records are not read again for them.
 	stale := metadata(nameBefore, "stale")
 	sweep()
 	assert.FileExists(t, stale)

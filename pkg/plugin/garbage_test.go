@@ -90,7 +90,7 @@ func kept(t *testing.T, claims ...checkpoint.Claim) (collected, func() []string)
 		require.NoError(t, os.WriteFile(filepath.Join(cfg.Paths.CDIRoot, "gpu.prism.dev_metadata_"+c.UID+"_gpu.json"), nil, 0o600))
 	}
 	links := &charLinks{make: func([]hostfs.CharDevice) error { return nil }}
-	tx, _, err := prepare.New(prepare.Ports{Records: records, Locks: locks, Specs: claimSpecs{nil, specs, links}}, prepare.Settings{BootID: "a later boot", RetryBudget: time.Second, Now: time.Now})
+	tx, _, err := prepare.New(prepare.Ports{Records: records, Locks: locks, Specs: claimSpecs{nil, specs, metadataSpecs{cfg: cfg}, links}}, prepare.Settings{BootID: "a later boot", RetryBudget: time.Second, Now: time.Now})
 	require.NoError(t, err)
 	return collected{Transaction: tx, Collector: tx.Collector(), Config: cfg}, func() []string {
 		var left []string
@@ -202,5 +202,28 @@ func TestNodeEvents_ClaimsOfTenants_NamedByUIDAlone(t *testing.T) {
 	for event := range written {
 		assert.NotContains(t, event, namespace)
 		assert.NotContains(t, event, name)
+	}
+}
+
+// TestCollect_MetadataSpecsOfGoneClaims_Removed: a claim whose record was lost, or whose Unprepare was cut short, has no one else who removes them.
+func TestCollect_MetadataSpecsOfGoneClaims_Removed(t *testing.T) {
+	t.Parallel()
+	n := newWired(t)
+	p := n.build(t)
+	rc := n.claim(t, "a", 0)
+	require.NoError(t, prepared(t.Context(), p, rc))
+	metadata := func(driver, uid string) string {
+		path := filepath.Join(n.cfg.Paths.CDIRoot, driver+"_metadata_"+uid+"_gpu.json")
+		require.NoError(t, os.WriteFile(path, nil, 0o600))
+		return path
+	}
+	gone := metadata(n.cfg.DriverName, "gone")
+	kept := []string{metadata(n.cfg.DriverName, string(rc.UID)), metadata("nic.example.com", "gone"), metadata(n.cfg.DriverName, "running")}
+	removed, err := p.Claims.Collector().Collect(t.Context(), []string{"running-gpu"}, true)
+	require.NoError(t, err)
+	require.Len(t, removed, 1)
+	assert.NoFileExists(t, gone)
+	for _, path := range kept {
+		assert.FileExists(t, path)
 	}
 }

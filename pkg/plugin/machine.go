@@ -156,7 +156,7 @@ func (m *Machine) Ports(advertised Advertised, recorder events.Recorder) prepare
 			Driver: m.cfg.DriverName, NodeName: m.cfg.NodeName, Monitor: published(m.cfg).Monitor, Families: all.claim(),
 			Advertised: advertised.Now, Standby: advertised.Standby, Recent: recentlyAllocated(m.adapters.Now),
 		}, extension.All[extension.Planner](m.Extensions)},
-		Specs:         claimSpecs{builder, m.State.Specs, links},
+		Specs:         claimSpecs{builder, m.State.Specs, metadataSpecs{m.cfg, m.State.former}, links},
 		Steps:         all.withSteps(m.Extensions, advertised, recorder),
 		Preconditions: map[string]prepare.Precondition{claim.PreconditionMIGMode: mode, claim.PreconditionNoMIGMode: mode},
 		Extensions:    m.Extensions,

@@ -23,6 +23,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/hook"
 	"github.com/prism-gpu/prism/pkg/hook/protocol"
 	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/plugin/extension"
+	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/test/fakes"
 	"github.com/prism-gpu/prism/test/simgpu/model"
 	"github.com/prism-gpu/prism/test/simgpu/port"
@@ -85,11 +87,17 @@ func shared(node *model.Node) *checkpoint.Record {
 	}
 }
 
-// limitedSpec is the spec of a record with what the machine adds for memory limits.
+// limitedSpec is the spec of a record with what the machine's extensions add.
 func limitedSpec(m *Machine, r *checkpoint.Record) (*specs.Spec, error) {
-	edits, err := m.memoryEdits().EditsOf(r)
-	if err != nil {
-		return nil, err
+	var edits []cdi.DeviceEdits
+	for _, e := range extension.All[prepare.RecordEditor](m.Extensions) {
+		if c, ok := e.(prepare.Concerned); ok && c.Concerns(r) || !ok && r.Extended(e.Kind()) {
+			more, err := e.EditsOf(r)
+			if err != nil {
+				return nil, err
+			}
+			edits = append(edits, more...)
+		}
 	}
 	return m.Ports(undecided{}, nil).Specs.Build(cdi.SpecRequest{Record: r, Edits: edits})
 }

@@ -111,7 +111,7 @@ func TestPrepare_ToolGone_AnswerStays(t *testing.T) {
 	assert.Equal(t, was, specOf(t, n.cfg))
 	record, err := p.Machine.State.Records.Load(claimUID)
 	require.NoError(t, err)
-	assert.True(t, profilesOf(n.build(t)).StatusConditions(record, nil)[0].True, "its containers that start have the tool's files mounted")
+	assert.True(t, profilesOf(n.build(t)).StatusConditions(record)[0].True, "its containers that start have the tool's files mounted")
 }
 
 // TestPrepare_ToolAndSpecGone_ByFailurePolicy: after a reboot the spec is made again, and the version may have been replaced.
@@ -142,7 +142,7 @@ func TestPrepare_ToolAndSpecGone_ByFailurePolicy(t *testing.T) {
 					assert.NotContains(t, m.ContainerPath, "/run/prism")
 				}
 				for _, process := range []*Plugin{p, n.build(t)} {
-					ready := profilesOf(process).StatusConditions(record, nil)[0]
+					ready := profilesOf(process).StatusConditions(record)[0]
 					assert.Equal(t, []any{"ProfilerReady", false, report.ReasonToolNotInstalled}, []any{ready.Type, ready.True, ready.Reason})
 				}
 			})

@@ -40,9 +40,6 @@ func (c *cleanup) undo(ctx context.Context, r *checkpoint.Record) error {
 }
 
 func (c *cleanup) undoEffects(ctx context.Context, r *checkpoint.Record) error {
-	if err := c.specs.extensions.unknown(r); err != nil {
-		return fmt.Errorf("removing what the claim has: %w", err)
-	}
 	if len(r.Steps) > 0 && r.BootID == c.bootID { // effects do not outlive a boot
 		whole := r.State == checkpoint.Done && !c.guard.Releasing(r.Claim.UID)
 		if r.State == checkpoint.Done {
@@ -56,6 +53,10 @@ func (c *cleanup) undoEffects(ctx context.Context, r *checkpoint.Record) error {
 		if err := (undoing{c.steps, c.guard}).undo(ctx, r, whole); err != nil {
 			return err
 		}
+	}
+	// Files of an extension outlive a boot, unlike effects.
+	if err := c.specs.extensions.unknown(r); err != nil {
+		return fmt.Errorf("removing what the claim has: %w", err)
 	}
 	return c.specs.removeOf(r)
 }

@@ -174,7 +174,7 @@ func (*Extension) ConditionTypes() []string { return []string{"NullReady"} }
 func (*Extension) RefusedCondition() string { return "NullReady" }
 
 // StatusConditions say that the text is there.
-func (*Extension) StatusConditions(*checkpoint.Record, *checkpoint.Result) []kube.Condition {
+func (*Extension) StatusConditions(*checkpoint.Record) []kube.Condition {
 	return []kube.Condition{{Type: "NullReady", True: true, Reason: "Written", Message: "The text is written."}}
 }
 

@@ -75,11 +75,9 @@ func metricsSource(node *gpu.Node, r *checkpoint.Result, options *claim.Metrics)
 // ConditionTypes is GPUMetricsReady.
 func (Extension) ConditionTypes() []string { return []string{conditionReady} }
 
-// StatusConditions returns GPUMetricsReady for a result with options for metrics.
-func (m Extension) StatusConditions(_ *checkpoint.Record, r *checkpoint.Result) []kube.Condition {
+// StatusConditions returns GPUMetricsReady.
+func (m Extension) StatusConditions(*checkpoint.Record) []kube.Condition {
 	switch {
-	case !r.Extensions.Has(claim.KindMetrics):
-		return nil
 	case !m.Exporter:
 		return []kube.Condition{{
 			Type: conditionReady, Reason: reasonExporterDisabled,

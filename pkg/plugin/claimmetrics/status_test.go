@@ -25,9 +25,7 @@ func TestStatusConditions_Exporter_SaidWhatIsKnown(t *testing.T) {
 			Message: "No metrics are sampled: prism-exporter does not run on the node (chart value exporter.enabled).",
 		},
 	} {
-		r := exposing(uid)
-		assert.Equal(t, []kube.Condition{want}, Extension{Exporter: exporter}.StatusConditions(r, &r.Results[0]))
-		assert.Empty(t, Extension{Exporter: exporter}.StatusConditions(r, &r.Results[2]))
+		assert.Equal(t, []kube.Condition{want}, Extension{Exporter: exporter}.StatusConditions(exposing(uid)))
 		assert.Contains(t, Extension{}.ConditionTypes(), want.Type)
 	}
 }

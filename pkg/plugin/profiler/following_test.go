@@ -194,7 +194,7 @@ type saying struct {
 	written *written
 }
 
-func (s saying) StatusConditions(*checkpoint.Record, *checkpoint.Result) []kube.Condition {
+func (s saying) StatusConditions(*checkpoint.Record) []kube.Condition {
 	return []kube.Condition{{Type: "Profiling", Reason: "Recording", Message: *s.written.says.Load()}}
 }
 

@@ -46,7 +46,7 @@ func effective(r *checkpoint.Record) map[string]any {
 }
 
 // StatusConditions are those of a record's profile.
-func (p *Extension) StatusConditions(r *checkpoint.Record, _ *checkpoint.Result) []kube.Condition {
+func (p *Extension) StatusConditions(r *checkpoint.Record) []kube.Condition {
 	return p.conditions(r)
 }
 
@@ -68,7 +68,7 @@ func (*Off) StatusData(_ *gpu.Node, r *checkpoint.Record, _ *checkpoint.Result) 
 }
 
 // StatusConditions are none.
-func (*Off) StatusConditions(*checkpoint.Record, *checkpoint.Result) []kube.Condition { return nil }
+func (*Off) StatusConditions(*checkpoint.Record) []kube.Condition { return nil }
 
 // conditions are those of a record's profiled devices.
 func (p *Extension) conditions(r *checkpoint.Record) (all []kube.Condition) {
