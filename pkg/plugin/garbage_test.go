@@ -205,7 +205,7 @@ func TestNodeEvents_ClaimsOfTenants_NamedByUIDAlone(t *testing.T) {
 	}
 }
 
-// TestCollect_MetadataSpecsOfGoneClaims_Removed: a claim whose record was lost, or whose Unprepare was cut short, has no one else who removes them.
+// TestCollect_MetadataSpecsOfGoneClaims_Removed: a claim whose record was lost, or whose Unprepare was cut short, leaves them.
 func TestCollect_MetadataSpecsOfGoneClaims_Removed(t *testing.T) {
 	t.Parallel()
 	n := newWired(t)
