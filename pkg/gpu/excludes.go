@@ -24,7 +24,8 @@ func (u Use) Owns() bool { return u.Type != TypeMonitor }
 // place where that is decided:
 //
 //   - A monitor device excludes nothing.
-//   - Shares of one device are beside each other, and beside no share of another one: time-sliced shares and MPS shares of a GPU are not.
+//   - Shares of one device are beside each other, and beside no share of another one: time-sliced shares and MPS shares of a GPU are not. That
+//     holds for every type of device but whole GPUs: a version prepares no share of a type that it does not know.
 //   - MIG devices are beside each other where they have no memory slice in common and only one of them has the media extensions.
 //   - Everything else excludes everything, above all a type that is not known: what it does to a GPU is not known either.
 func Excludes(a, b Use) bool {
@@ -32,13 +33,13 @@ func Excludes(a, b Use) bool {
 		return false
 	}
 	switch a.Type {
-	case TypeTimeSlice, TypeMPS:
-		return !a.sharesWith(b)
+	case TypeGPU, "":
+		return true
 	case TypeMIG:
 		return !a.sharesWith(b) && !a.apartFrom(b)
-	case TypeGPU, TypeMonitor:
+	default:
+		return !a.sharesWith(b)
 	}
-	return true
 }
 
 // sharesWith reports whether they are two shares of one device.

@@ -41,6 +41,7 @@ func TestExcludes_EveryPair_AsListed(t *testing.T) {
 		"mps": {"mps"}, "mps 2": {"mps 2"}, "mps, sliced": {"mps, sliced"},
 		"low":  {"high", "one", "one, share", "me share"},
 		"high": {"low", "me"}, "one": {"low", "me", "me share"}, "one, share": {"low", "me", "me share", "one, share"},
+		"later, share": {"later, share"}, "later, MIG": {"later, MIG"},
 		"me": {"high", "one", "one, share"}, "me share": {"low", "one", "one, share", "me share"},
 	}
 	for a, x := range uses {

@@ -47,6 +47,13 @@ type Mode interface {
 	Devices(o Modes, g *GPU) []Device
 }
 
+// SharedMode is a Mode whose devices may have shares.
+type SharedMode interface {
+	Mode
+	// Shared reports whether they have.
+	Shared() bool
+}
+
 // families list the devices of each family, in the order of Modes.Devices. The monitor is none of them: it is of a node.
 var families = [...]func(o Modes, g *GPU) []Device{wholeDevices, timeSlicedDevices, mpsDevices, migDevices}
 
@@ -128,7 +135,26 @@ func (o Modes) Partitioned() bool {
 }
 
 // Shared reports whether a device of the GPU may be for several claims at once.
-func (o Modes) Shared() bool { return o.TimeSlice != nil || o.MPS != nil || len(o.MIGReplicas) > 0 }
+func (o Modes) Shared() bool { return o.SharesGPU() || len(o.MIGReplicas) > 0 }
+
+// SharesGPU reports whether several claims may have shares of the whole GPU.
+func (o Modes) SharesGPU() bool {
+	return o.TimeSlice != nil || o.MPS != nil || slices.ContainsFunc(o.Extra, func(m Mode) bool {
+		shared, is := m.(SharedMode)
+		return is && shared.Shared()
+	})
+}
+
+// Several reports whether the GPU may be allocated in more than one way.
+func (o Modes) Several() bool {
+	ways := len(o.Extra)
+	for _, has := range []bool{o.Whole, o.TimeSlice != nil, o.MPS != nil, len(o.MIG) > 0} {
+		if has {
+			ways++
+		}
+	}
+	return ways > 1
+}
 
 // Equal reports whether both come to the same devices of one GPU in the same pool. The order of profiles counts.
 func (o Modes) Equal(other Modes) bool {

@@ -70,13 +70,7 @@ func (c *capabilities) uncounted(as gpu.Modes) bool {
 
 // reduced reports whether a GPU is advertised in one mode of several only because its shares are not counted.
 func (c *capabilities) reduced(as gpu.Modes) bool {
-	modes := 0
-	for _, has := range []bool{as.Whole, as.TimeSlice != nil, as.MPS != nil, len(as.MIG) > 0} {
-		if has {
-			modes++
-		}
-	}
-	return c.counters == Supported && c.uncounted(as) && (as.TimeSlice != nil || as.MPS != nil) && modes > 1
+	return c.counters == Supported && c.uncounted(as) && as.SharesGPU() && as.Several()
 }
 
 // ask probes the API server: whether it stores counters, and, where it does, whether the scheduler counts shares; again also whether it stores

@@ -9,9 +9,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/test/null"
@@ -29,9 +31,12 @@ func (m marks) Unmark(ctx context.Context, id gpu.UUID) error {
 }
 
 // startNull starts a process that knows the family null.
-func (w *world) startNull(t *testing.T) *process {
+func (w *world) startNull(t *testing.T) *process { return w.startNullMode(t, null.Mode{}) }
+
+// startNullMode has GPUs advertised in that mode.
+func (w *world) startNullMode(t *testing.T, mode null.Mode) *process {
 	t.Helper()
-	w.layout = gpu.Layout(nil).WithModes(w.node.GPUs, null.Mode{})
+	w.layout = gpu.Layout(nil).WithModes(w.node.GPUs, mode)
 	w.families = append(claim.Families(), null.Claims{})
 	p := w.process(t)
 	p.Steps[null.StepKind] = null.Step{Marks: marks{w}}
@@ -70,6 +75,34 @@ func TestNull_Prepared_SpecAndRecordAndEffect(t *testing.T) {
 		}())
 		require.ErrorContains(t, err, "is still held by another claim")
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
+		w.clean(t)
+	})
+}
+
+// TestNull_Shares_BesideEachOtherAlone: several claims have shares of one device of an added family, and none has the GPU beside them.
+func TestNull_Shares_BesideEachOtherAlone(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(2)
+		p := w.startNullMode(t, null.Mode{Replicas: 2})
+		for _, uid := range []string{"a", "b"} {
+			rc := wantsNull(uid)
+			rc.Status.Allocation.Devices.Results = rc.Status.Allocation.Devices.Results[:1]
+			rc.Status.Allocation.Devices.Results[0].ShareID = new(types.UID("share-" + uid))
+			r, err := p.Prepare(t.Context(), rc)
+			require.NoError(t, err)
+			assert.Equal(t, &checkpoint.Share{Replicas: 2}, r.Results[0].Share)
+		}
+		whole := func() error {
+			rc := wants("c", device(0))
+			rc.Status.Allocation.Devices.Results[0].Pool += "/" + device(0)
+			_, err := p.Prepare(t.Context(), rc)
+			return err
+		}
+		require.NoError(t, p.Unprepare(t.Context(), "a"))
+		require.ErrorContains(t, whole(), "is still held by another claim")
+		require.NoError(t, p.Unprepare(t.Context(), "b"))
+		require.NoError(t, whole())
+		require.NoError(t, p.Unprepare(t.Context(), "c"))
 		w.clean(t)
 	})
 }

@@ -26,12 +26,12 @@ const (
 // memoryStep is what a share's memory is counted in. The API wants no step that is more than there is.
 const memoryStep = 1 << 20
 
-// withMemory are the memory of a device, and its shares where it is for several claims.
+// WithMemory returns the memory of a device, and its shares if it is for several claims.
 //
 // Of a device for several claims everything is consumed, and a capacity without a policy all at once. So a claim takes one share of it,
 // and of its memory what it asks for, in steps of 1Mi: that is a sum which the scheduler keeps, and no limit to the programs. Its engines
 // are for information.
-func withMemory(d gpu.Device) Capacities {
+func WithMemory(d gpu.Device) Capacities {
 	set := Capacities{CapMemory: quantity(d.Capacity().MemoryBytes, resource.BinarySI)}
 	if n := d.Shares().Count; n > 1 {
 		share(set, n)

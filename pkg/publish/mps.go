@@ -30,7 +30,7 @@ func (mpsShare) Attributes(_ gpu.Device, common Attributes, _ string) Attributes
 func (mpsShare) Capacities(d gpu.Device, _ *gpu.Node, _ string) Capacities {
 	share, ok := d.(gpu.MPSShare)
 	if !ok {
-		return withMemory(d)
+		return WithMemory(d)
 	}
 	memory, threads := share.Size.Memory, share.Size.Threads
 	return Capacities{

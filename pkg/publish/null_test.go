@@ -91,3 +91,25 @@ func TestNull_NoSharedCounters_OnlyFamilyOfItsGPU(t *testing.T) {
 	}
 	assert.ElementsMatch(t, []string{"monitor", "gpu-" + n.GPUs[0].ID, "gpu-" + n.GPUs[1].ID + "-null"}, got)
 }
+
+// TestNull_Shared_ManyClaimsAllocated: the scheduler counts the shares of an added family, too.
+func TestNull_Shared_ManyClaimsAllocated(t *testing.T) {
+	t.Parallel()
+	n := migNode(t, "h100-80", 1)
+	opts := withNull(n)
+	opts.Layout[n.GPUs[0].UUID] = gpu.Modes{Extra: []gpu.Mode{null.Mode{Replicas: 3}}}
+	for _, slice := range published(n, opts) {
+		for _, d := range slice.Spec.Devices {
+			if *d.Attributes[publish.AttrType].StringValue != string(null.Type) {
+				continue
+			}
+			require.NotNil(t, d.AllowMultipleAllocations)
+			assert.True(t, *d.AllowMultipleAllocations)
+			shares := d.Capacity[publish.CapShares]
+			assert.Equal(t, int64(3), shares.Value.Value())
+			assert.Equal(t, int64(1), shares.RequestPolicy.Default.Value())
+			return
+		}
+	}
+	t.Fatal("no null device is published")
+}

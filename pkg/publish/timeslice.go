@@ -24,7 +24,7 @@ func (timeSlice) Attributes(d gpu.Device, common Attributes, _ string) Attribute
 }
 
 // Capacities are memory and shares.
-func (timeSlice) Capacities(d gpu.Device, _ *gpu.Node, _ string) Capacities { return withMemory(d) }
+func (timeSlice) Capacities(d gpu.Device, _ *gpu.Node, _ string) Capacities { return WithMemory(d) }
 
 // Counters are all, which the claims of one GPU take together.
 func (timeSlice) Counters(_ gpu.Device, all Counters) Counters { return maps.Clone(all) }

@@ -1,4 +1,4 @@
-// Package null is a family of devices that only tests have: a GPU for one claim whose step does nothing to the GPU. It is what a new family
+// Package null is a family of devices that only tests have: a GPU for one claim, or for several, whose step does nothing to the GPU. It is what a new family
 // is made of, one file per stage, and proves that nothing else knows the families by name.
 package null
 
@@ -7,11 +7,15 @@ import "github.com/prism-gpu/prism/pkg/gpu"
 // Type is the type of the devices.
 const Type gpu.DeviceType = "null"
 
-// Device is a GPU for one claim.
-type Device struct{ GPU *gpu.GPU }
+// Device is a GPU for one claim, or for several.
+type Device struct {
+	GPU *gpu.GPU
+	// Replicas is how many claims may have the GPU at once; 0 and 1 are one.
+	Replicas int
+}
 
 // Name is "gpu-<id>-null".
-func (d Device) Name() gpu.DeviceName { return gpu.Whole(d).Name() + "-null" }
+func (d Device) Name() gpu.DeviceName { return gpu.Whole{GPU: d.GPU}.Name() + "-null" }
 
 // Type is Type.
 func (Device) Type() gpu.DeviceType { return Type }
@@ -28,14 +32,19 @@ func (Device) ProfileName() string { return "" }
 // Capacity is the GPU's.
 func (d Device) Capacity() gpu.Capacity { return d.GPU.Capacity }
 
-// Shares is one.
-func (Device) Shares() gpu.Shares { return gpu.Shares{Count: 1} }
+// Shares are the replicas.
+func (d Device) Shares() gpu.Shares { return gpu.Shares{Count: max(d.Replicas, 1)} }
 
 // Use is the GPU: what is not known excludes everything.
 func (d Device) Use(share bool) gpu.Use { return gpu.Use{Type: Type, Device: d.Name(), Shared: share} }
 
-// Mode advertises a GPU as a Device.
-type Mode struct{}
+// Mode advertises a GPU as a Device with so many replicas.
+type Mode struct{ Replicas int }
 
 // Devices is the one.
-func (Mode) Devices(_ gpu.Modes, g *gpu.GPU) []gpu.Device { return []gpu.Device{Device{GPU: g}} }
+func (m Mode) Devices(_ gpu.Modes, g *gpu.GPU) []gpu.Device {
+	return []gpu.Device{Device{GPU: g, Replicas: m.Replicas}}
+}
+
+// Shared reports whether there are replicas.
+func (m Mode) Shared() bool { return m.Replicas > 1 }

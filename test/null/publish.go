@@ -3,9 +3,6 @@ package null
 import (
 	"maps"
 
-	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/publish"
 )
@@ -23,8 +20,7 @@ func (Publishes) Attributes(_ gpu.Device, common publish.Attributes, _ string) p
 
 // Capacities are the memory.
 func (Publishes) Capacities(d gpu.Device, _ *gpu.Node, _ string) publish.Capacities {
-	memory := resource.NewQuantity(int64(d.Capacity().MemoryBytes), resource.BinarySI)
-	return publish.Capacities{publish.CapMemory: resourceapi.DeviceCapacity{Value: *memory}}
+	return publish.WithMemory(d)
 }
 
 // Counters are all.
