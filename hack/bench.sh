@@ -80,9 +80,9 @@ case ,${PARTS:-programs}, in *,programs,*)
 	measured=$(programs)
 	printf '\n| programs of profiled containers, and their reports | p50 | budget |\n|---|--:|--:|\n'
 	row 'execution of a program, without the library (1000)' µs/none ''
-	row 'what a library that does nothing adds: median difference of 1,000 pairs' µs/empty-over-none ''
-	row 'what the library adds where nothing matches: median difference of 1,000 pairs' µs/over-none '≤ 50 µs'
-	row 'start of a process that matches, less what the profiler takes to be ready (40)' ms/over-ready '≤ 20 ms'
+	row 'library that does nothing, added time: median difference of 1,000 pairs' µs/empty-over-none ''
+	row 'library if no pattern matches, added time: median difference of 1,000 pairs' µs/over-none '≤ 50 µs'
+	row 'start of a matching process, without the time in which the profiler gets ready (40)' ms/over-ready '≤ 20 ms'
 	row 'list of 10,000 reports of 1,000 nodes, all on this machine: first' ms/first '≤ 3,000 ms'
 	row 'list of 10,000 reports of 1,000 nodes, all on this machine: again' ms/again ''
 	echo 'measured programs (programs)' >&2

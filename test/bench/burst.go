@@ -55,7 +55,7 @@ func (b *bencher) burst(ctx context.Context) error {
 	}
 	for _, rows := range [][]Row{
 		r.Last.rows("prepare: until the last answer", "unprepare: until the last answer", Latency{}),
-		r.Each.rows("prepare: until its own answer", "unprepare: until its own answer", Latency{}),
+		r.Each.rows("prepare: until each answer", "unprepare: until each answer", Latency{}),
 		r.CPU.rows("prepare: CPU time of the plugin", "unprepare: CPU time of the plugin", Latency{}),
 	} {
 		b.report.Add(burstTitle(len(b.devices)), "", rows...)

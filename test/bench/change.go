@@ -54,10 +54,10 @@ func (b *bencher) change(ctx context.Context) (err error) {
 				cost = cost.most(all(s.Gate.Take()))
 			}
 		}
-		b.report.Add(fmt.Sprintf("another configuration, %d unused GPUs", gpus), "",
-			Row{Name: "from its text to the last GPU published so, of which 5 s are for schedulers to see it", Samples: took},
-			Row{Name: "API reads of the plugin meanwhile, most", Count: cost.Reads},
-			Row{Name: "API writes of the plugin meanwhile, most", Count: cost.Writes})
+		b.report.Add(fmt.Sprintf("change of the configuration, %d unused GPUs", gpus), "",
+			Row{Name: "from the change of the ConfigMap to the last changed GPU, of which Prism waits 5 s for schedulers", Samples: took},
+			Row{Name: "API reads of the plugin meanwhile, maximum", Count: cost.Reads},
+			Row{Name: "API writes of the plugin meanwhile, maximum", Count: cost.Writes})
 		return nil
 	}, "--node-config-map="+config.Namespace+"/"+config.Name)
 }

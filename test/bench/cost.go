@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Cost is what is done for one claim, in numbers that do not depend on the machine.
+// Cost is what is operations for one claim, in numbers that do not depend on the machine.
 type Cost struct {
 	// FileSyncs and DirSyncs are fsyncs of files and of directories; a durable write is one of each.
 	FileSyncs, DirSyncs int

@@ -34,7 +34,7 @@ const (
 	seriesOfInstance      = 30
 	seriesOfContainer     = 6
 	wholeBudget           = 20 * time.Millisecond // a second: 2 % of a core, half of it in the simulated driver's calls
-	slicedBudget          = 55 * time.Millisecond
+	partitionedBudget     = 55 * time.Millisecond
 	besideExporterBudget  = 5 * time.Millisecond
 	exporterTitle         = "prism-exporter, 8 GPUs, each interval 1 s"
 	exporterUnprepare     = "a MIG device is unprepared beside prism-exporter"
@@ -69,7 +69,7 @@ func (b *bencher) exporter(ctx context.Context) (err error) {
 		if e.tenants, err = b.serveTenants(ctx, s); err != nil {
 			return err
 		}
-		for _, part := range []func(context.Context) error{e.whole, e.enable, e.empty, e.sliced, e.besideUnprepare, e.disable} {
+		for _, part := range []func(context.Context) error{e.whole, e.enable, e.empty, e.partitioned, e.besideUnprepare, e.disable} {
 			if err = part(ctx); err != nil {
 				break
 			}
@@ -144,10 +144,10 @@ func (e *exporterBench) whole(ctx context.Context) error {
 		page, err := run.scrape(ctx, nativePage, "identity")
 		counts := countSeries(page)
 		e.report.Add(exporterTitle, "",
-			Row{Name: "whole: NVML calls of a round on a GPU", Count: nearest(cost.calls), Budget: AtMost(callsOfGPU)},
-			Row{Name: "whole: series of a GPU", Count: counts.gpu, Budget: AtMost(seriesOfGPU)},
-			Row{Name: "whole: series of a container's GPU", Count: counts.container, Budget: AtMost(seriesOfContainer)},
-			Row{Name: "whole: CPU time in a second", Samples: Samples{cost.cpu}, Budget: Within(wholeBudget)})
+			Row{Name: "whole GPUs: NVML calls of a round on a GPU", Count: nearest(cost.calls), Budget: AtMost(callsOfGPU)},
+			Row{Name: "whole GPUs: series of a GPU", Count: counts.gpu, Budget: AtMost(seriesOfGPU)},
+			Row{Name: "whole GPUs: series of a container's GPU", Count: counts.container, Budget: AtMost(seriesOfContainer)},
+			Row{Name: "whole GPUs: CPU time in a second", Samples: Samples{cost.cpu}, Budget: Within(wholeBudget)})
 		return err
 	})
 	return errors.Join(err, e.tenants.leave(), e.second.Plugin.Unprepare(ctx, claims...))
@@ -159,14 +159,14 @@ func (e *exporterBench) empty(ctx context.Context) error {
 		cost, err := e.rounds(ctx, run)
 		e.gpuCalls = cost.calls
 		e.report.Add(exporterTitle, "", Row{
-			Name: "sliced: NVML calls of a round on a GPU without its instances", Count: nearest(cost.calls), Budget: AtMost(callsOfGPU),
+			Name: "MIG devices: NVML calls of a round on a GPU without its instances", Count: nearest(cost.calls), Budget: AtMost(callsOfGPU),
 		})
 		return err
 	})
 }
 
-// sliced measures GPUs with all the MIG devices that fit.
-func (e *exporterBench) sliced(ctx context.Context) error {
+// partitioned measures GPUs with all the MIG devices that fit.
+func (e *exporterBench) partitioned(ctx context.Context) error {
 	var all []Device
 	for _, of := range e.parts {
 		all = append(all, of...)
@@ -181,7 +181,7 @@ func (e *exporterBench) sliced(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return e.slicedRows(ctx, run, cost)
+		return e.partitionedRows(ctx, run, cost)
 	})
 	if err == nil {
 		err = e.sampling(ctx, onlyOnce, containerMemoryMetric, series, func(run *scraper, _ string) error { return e.scrapeCalls(ctx, run) })
@@ -189,11 +189,11 @@ func (e *exporterBench) sliced(ctx context.Context) error {
 	return errors.Join(err, e.tenants.leave(), e.second.Plugin.Unprepare(ctx, claims...))
 }
 
-// slicedRows reports what an exporter of sliced GPUs costs, memory last: it has been scraped then.
-func (e *exporterBench) slicedRows(ctx context.Context, run *scraper, cost roundCost) error {
+// partitionedRows reports what an exporter of sliced GPUs costs, memory last: it has been scraped then.
+func (e *exporterBench) partitionedRows(ctx context.Context, run *scraper, cost roundCost) error {
 	instances := float64(len(e.parts[0]))
 	e.report.Add(exporterTitle, "", Row{
-		Name: "sliced: NVML calls of a round for an instance", Count: nearest((cost.calls - e.gpuCalls) / instances), Budget: AtMost(callsOfInstance),
+		Name: "MIG devices: NVML calls of a round for an instance", Count: nearest((cost.calls - e.gpuCalls) / instances), Budget: AtMost(callsOfInstance),
 	})
 	page, err := run.scrape(ctx, nativePage, "identity")
 	if err != nil {
@@ -201,10 +201,10 @@ func (e *exporterBench) slicedRows(ctx context.Context, run *scraper, cost round
 	}
 	counts := countSeries(page)
 	e.report.Add(exporterTitle, "",
-		Row{Name: "sliced: series of a GPU", Count: counts.gpu, Budget: AtMost(seriesOfGPU)},
-		Row{Name: "sliced: series of an instance", Count: counts.mig, Budget: AtMost(seriesOfInstance)},
-		Row{Name: "sliced: series of a container's device", Count: counts.container, Budget: AtMost(seriesOfContainer)},
-		Row{Name: "sliced: series of the page", Count: counts.all})
+		Row{Name: "MIG devices: series of a GPU", Count: counts.gpu, Budget: AtMost(seriesOfGPU)},
+		Row{Name: "MIG devices: series of an instance", Count: counts.mig, Budget: AtMost(seriesOfInstance)},
+		Row{Name: "MIG devices: series of a container's device", Count: counts.container, Budget: AtMost(seriesOfContainer)},
+		Row{Name: "MIG devices: series of the page", Count: counts.all})
 	for _, page := range []string{"/healthz", nativePage, dcgmPage} {
 		var took Samples
 		for range scrapes {
@@ -215,7 +215,7 @@ func (e *exporterBench) slicedRows(ctx context.Context, run *scraper, cost round
 			}
 			took = append(took, one)
 		}
-		row := Row{Name: "sliced: scrape of " + page, Samples: took}
+		row := Row{Name: "MIG devices: scrape of " + page, Samples: took}
 		if page != "/healthz" { // which says ok: what HTTP takes on this machine
 			row.Budget = Budget{Limit: int(scrapeBudget), Tail: true, kind: printed}
 		}
@@ -223,10 +223,10 @@ func (e *exporterBench) slicedRows(ctx context.Context, run *scraper, cost round
 	}
 	m, err := MemoryOf(run.command.Process.Pid)
 	e.report.Add(exporterTitle, "",
-		Row{Name: "sliced: resident memory", Count: int(m.Resident), Bytes: true, Budget: InMemory(exporterBudget)},
-		Row{Name: "sliced: of which its own", Count: int(m.Anonymous), Bytes: true},
-		Row{Name: "sliced: resident memory, most ever", Count: int(m.Peak), Bytes: true},
-		Row{Name: "sliced: CPU time in a second", Samples: Samples{cost.cpu}, Budget: Within(slicedBudget)})
+		Row{Name: "MIG devices: resident memory", Count: int(m.Resident), Bytes: true, Budget: InMemory(exporterBudget)},
+		Row{Name: "MIG devices: of which anonymous", Count: int(m.Anonymous), Bytes: true},
+		Row{Name: "MIG devices: resident memory, peak", Count: int(m.Peak), Bytes: true},
+		Row{Name: "MIG devices: CPU time in a second", Samples: Samples{cost.cpu}, Budget: Within(partitionedBudget)})
 	return err
 }
 
@@ -249,7 +249,7 @@ func (e *exporterBench) scrapeCalls(ctx context.Context, run *scraper) error {
 	}
 	after, err := e.driver.counts(pid)
 	e.report.Add(exporterTitle, "", Row{
-		Name: fmt.Sprintf("sliced: NVML calls of %d scrapes", 4*scrapes), Count: after.total() - before.total(), Budget: Exactly(0),
+		Name: fmt.Sprintf("MIG devices: NVML calls of %d scrapes", 4*scrapes), Count: after.total() - before.total(), Budget: Exactly(0),
 	})
 	return err
 }

@@ -67,7 +67,7 @@ func TestRestart_CountsOverBudget_EachIsAProblem(t *testing.T) {
 		"API writes: 1, the budget is ≤ 0":                                          func(r *Restart) { r.Writes = 1 },
 		"reads of records: 501, the budget is ≤ 500":                                func(r *Restart) { r.Records.Opened++ },
 		"reads of CDI specs: 101, the budget is ≤ 100":                              func(r *Restart) { r.Specs.Opened++ },
-		"listings of their directories: 9, the budget is ≤ 8":                       func(r *Restart) { r.Specs.Listed++ },
+		"listings of the directories of records and specs: 9, the budget is ≤ 8":    func(r *Restart) { r.Specs.Listed++ },
 		"records and specs written, moved, removed or synced: 2, the budget is ≤ 0": func(r *Restart) { r.Records.Changed, r.Specs.Changed = 1, 1 },
 		"records and specs written, moved, removed or synced: 1, the budget is ≤ 0": func(r *Restart) { r.Records.Synced = 1 },
 	} {

@@ -161,7 +161,7 @@ func (m *migBench) cost(ctx context.Context, what string, limits Limits, devices
 	}
 	requested, err := m.second.CountRequests(ctx, claims[2*countedEach:], 1)
 	costs := synced.most(called).most(requested)
-	m.report.Add("done for one claim: "+what+", "+migTitle, "", limits.rows(1, costs)...)
+	m.report.Add("operations for one claim: "+what+", "+migTitle, "", limits.rows(1, costs)...)
 	return costs, err
 }
 
@@ -264,7 +264,7 @@ func (m *migBench) allAtOnce(ctx context.Context) error {
 			rows[i].Budget = Ratio(makespanBudget)
 		}
 		rows = append(rows, r.CPU.rows("prepare: CPU time of the plugin", "unprepare: CPU time of the plugin", Latency{})...)
-		m.report.Add(fmt.Sprintf("%d MIG devices at once, a call each: %d GPUs × %d", len(all), len(m.parts), own), "the driver's own time on a GPU", rows...)
+		m.report.Add(fmt.Sprintf("%d MIG devices at once, a call each: %d GPUs × %d", len(all), len(m.parts), own), "driver time on one GPU", rows...)
 		return err
 	})
 }
@@ -288,7 +288,7 @@ func (m *migBench) rows() {
 		{"unprepare" + others, m.beside.Unprepare, m.driverAlone.Unprepare, m.gap.Unprepare, m.besideCosts.Unprepare},
 	} {
 		share := one.took.without(one.driver.P50())
-		row := Row{Name: one.what + ": our share", Samples: share}
+		row := Row{Name: one.what + ": Prism's share", Samples: share}
 		if one.whole != nil { // a run of this part alone has none
 			row.Budget = Within(one.whole.P50() + m.paced.Durable.P50() + time.Duration(one.cost.NVML)*m.call.P50())
 		}
@@ -296,12 +296,12 @@ func (m *migBench) rows() {
 		rest := share.P50()
 		part := func(what string, took time.Duration) {
 			rest -= took
-			m.report.Add("where our share goes", "", Row{Name: one.what + ": " + what, Samples: Samples{took}})
+			m.report.Add("parts of Prism's share", "", Row{Name: one.what + ": " + what, Samples: Samples{took}})
 		}
 		part("the call of the kubelet", m.floor.Call.P50())
-		part("GETs of the claim, after as long a pause", time.Duration(one.cost.Reads)*m.paced.Get.P50())
-		part("durable writes, after as long a pause", time.Duration(one.cost.Durable())*m.paced.Durable.P50())
-		part("NVML calls to the simulated driver and back", time.Duration(one.cost.NVML)*m.call.P50())
+		part("GETs of the claim, after a pause of the same length", time.Duration(one.cost.Reads)*m.paced.Get.P50())
+		part("durable writes, after a pause of the same length", time.Duration(one.cost.Durable())*m.paced.Durable.P50())
+		part("round trips of NVML calls to the simulated driver", time.Duration(one.cost.NVML)*m.call.P50())
 		part("the rest", rest)
 	}
 }

@@ -139,7 +139,7 @@ func (b *bencher) idleMPS(ctx context.Context, s *Second, service *mpsService) e
 	b.report.Add(mpsTitle, "",
 		Row{Name: "resident memory of prism-mpsd, both processes, idle", Count: both, Bytes: true, Budget: InMemory(mpsdBudget)},
 		Row{Name: "resident memory of the plugin, idle", Count: int(plugin.Resident), Bytes: true, Budget: InMemory(memoryBudget)},
-		Row{Name: "of which its own, idle", Count: int(plugin.Anonymous), Bytes: true, Budget: InMemory(ownMemoryBudget)})
+		Row{Name: "of which anonymous, idle", Count: int(plugin.Anonymous), Bytes: true, Budget: InMemory(ownMemoryBudget)})
 	return err
 }
 
@@ -149,7 +149,7 @@ func (b *bencher) firstShare(ctx context.Context, s *Second, service *mpsService
 	if err != nil {
 		return err
 	}
-	b.report.Add("done for one claim: the only MPS share of a GPU", "", FirstShareLimits.rows(1, costs)...)
+	b.report.Add("operations for one claim: the only MPS share of a GPU", "", FirstShareLimits.rows(1, costs)...)
 	claims, err := s.Claims.Make(ctx, migWarmUp+firstShares, devices[:1])
 	if err != nil {
 		return err
@@ -215,7 +215,7 @@ func (b *bencher) nextShare(ctx context.Context, s *Second, service *mpsService,
 	if err != nil {
 		return err
 	}
-	b.report.Add("done for one claim: an MPS share beside another one", "", NextShareLimits.rows(1, costs)...)
+	b.report.Add("operations for one claim: an MPS share beside another one", "", NextShareLimits.rows(1, costs)...)
 	claims, err := s.Claims.Make(ctx, warmUp+nextShares, devices[:1])
 	if err != nil {
 		return err

@@ -158,7 +158,7 @@ func (c *contender) rows(other *contender) []Row {
 	rows = append(rows, c.atOnce.rows("prepare 8 at once, until the last answer", "unprepare 8 at once, until the last answer", other.atOnce)...)
 	rows = append(rows,
 		Row{Name: "resident memory, idle", Count: int(c.idle.Resident), BaseCount: int(other.idle.Resident), Bytes: true},
-		Row{Name: "resident memory, after all this", Count: int(c.used.Resident), BaseCount: int(other.used.Resident), Bytes: true})
+		Row{Name: "resident memory, after the measurements", Count: int(c.used.Resident), BaseCount: int(other.used.Resident), Bytes: true})
 	for i := range rows {
 		rows[i].Budget = Ratio(1)
 	}

@@ -106,9 +106,9 @@ func (b *bencher) profiled(ctx context.Context, s *Second) error {
 	made, failed := folders(filepath.Join(s.Dir, "state", "profiles"))
 	rows := with.rows("prepare a claim with a profile", "unprepare a claim with a profile", without)
 	rows[0].Budget = Within(without.Prepare.P50() + profileBudget)
-	rows = append(rows, Row{Name: "three directories and three files made there, without a driver", Samples: made})
+	rows = append(rows, Row{Name: "creation of three directories and three files, without a driver", Samples: made})
 	b.report.Add(profileTitle, "without", rows...)
-	b.report.Add("done for one claim: with a profile", "", ProfileLimits.rows(1, costs)...)
+	b.report.Add("operations for one claim: with a profile", "", ProfileLimits.rows(1, costs)...)
 	return errors.Join(err, failed)
 }
 

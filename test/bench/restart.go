@@ -37,7 +37,7 @@ func (r Restart) rows() []Row {
 		{Name: "API reads", Count: r.Reads},
 		{Name: "reads of records", Count: r.Records.Opened, Budget: AtMost(readsPerRecord * r.Claims)},
 		{Name: "reads of CDI specs", Count: r.Specs.Opened, Budget: AtMost(readsPerSpec * r.Claims)},
-		{Name: "listings of their directories", Count: r.Records.Listed + r.Specs.Listed, Budget: AtMost(restartLists)},
+		{Name: "listings of the directories of records and specs", Count: r.Records.Listed + r.Specs.Listed, Budget: AtMost(restartLists)},
 		{Name: "records and specs written, moved, removed or synced", Count: changed, Budget: AtMost(0)},
 	}
 }

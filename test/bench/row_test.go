@@ -22,9 +22,9 @@ func TestRow_CountOverBudget_Fails(t *testing.T) {
 	}
 
 	r := Report{}
-	r.Add("done for one claim", "", over, Row{Name: "programs run", Budget: AtMost(0)})
+	r.Add("operations for one claim", "", over, Row{Name: "programs run", Budget: AtMost(0)})
 	r.Add("restart", "", Row{Name: "API writes", Count: 1, Budget: AtMost(0)})
-	assert.EqualError(t, r.Problems(), "done for one claim: NVML calls: 2, the budget is ≤ 1\nrestart: API writes: 1, the budget is ≤ 0")
+	assert.EqualError(t, r.Problems(), "operations for one claim: NVML calls: 2, the budget is ≤ 1\nrestart: API writes: 1, the budget is ≤ 0")
 	assert.Contains(t, table(t, r), "| NVML calls | 2 | ≤ 1, asserted, **exceeded** |")
 }
 
@@ -43,11 +43,11 @@ func TestRow_TimeOverBudget_PrintedNotFailing(t *testing.T) {
 		{Name: "memory beside", Count: 44 << 20, BaseCount: 88 << 20, Bytes: true, Budget: Ratio(1)},
 	}
 	r := Report{}
-	r.Add("the kubelet waits", "other driver", rows...)
+	r.Add("time until the kubelet gets its answer", "other driver", rows...)
 	assert.NoError(t, r.Problems())
 	text := table(t, r)
 	for _, want := range []string{
-		"| the kubelet waits | p50, or count | p99 | other driver | ratio | budget |",
+		"| time until the kubelet gets its answer | p50, or count | p99 | other driver | ratio | budget |",
 		"| p50 over (2) | 1000 ms | 1000 ms |  |  | ≤ 15.0 ms, **exceeded** |",
 		"| p50 within (2) | 1.00 ms | 1000 ms |  |  | ≤ 15.0 ms |",
 		"| p99 over (2) | 1.00 ms | 1000 ms |  |  | ≤ 2.00 ms at p99, **exceeded** |",

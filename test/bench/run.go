@@ -57,7 +57,7 @@ const (
 
 // Titles of tables that several parts add rows to.
 const (
-	waits     = "the kubelet waits"
+	waits     = "time until the kubelet gets its answer"
 	floorBase = "floor"
 	process   = "the plugin's process, 8 GPUs"
 )
@@ -154,16 +154,16 @@ func (b *bencher) idle(ctx context.Context) error {
 	m, err := MemoryOf(b.plugin.PID)
 	b.report.Add(process, "",
 		Row{Name: "resident memory, idle", Count: int(m.Resident), Bytes: true, Budget: InMemory(memoryBudget)},
-		Row{Name: "of which its own, idle", Count: int(m.Anonymous), Bytes: true, Budget: InMemory(ownMemoryBudget)})
+		Row{Name: "of which anonymous, idle", Count: int(m.Anonymous), Bytes: true, Budget: InMemory(ownMemoryBudget)})
 	return err
 }
 
 func (b *bencher) used(context.Context) error {
 	m, err := MemoryOf(b.plugin.PID)
 	b.report.Add(process, "",
-		Row{Name: "resident memory, after all this", Count: int(m.Resident), Bytes: true},
-		Row{Name: "of which its own, after all this", Count: int(m.Anonymous), Bytes: true},
-		Row{Name: "resident memory, most ever", Count: int(m.Peak), Bytes: true})
+		Row{Name: "resident memory, after the measurements", Count: int(m.Resident), Bytes: true},
+		Row{Name: "of which anonymous, after the measurements", Count: int(m.Anonymous), Bytes: true},
+		Row{Name: "resident memory, peak", Count: int(m.Peak), Bytes: true})
 	return err
 }
 
@@ -173,7 +173,7 @@ func (b *bencher) machineFloor(ctx context.Context) error {
 		return err
 	}
 	b.floor, err = MeasureFloor(ctx, b.pluginsDir(), b.client, b.plugin, claims[0])
-	b.report.Add("what no driver can avoid", "", b.floor.rows()...)
+	b.report.Add("minimum for any driver", "", b.floor.rows()...)
 	return err
 }
 
@@ -233,7 +233,7 @@ func (b *bencher) wiped(ctx context.Context) error {
 		}
 		took = append(took, one)
 	}
-	b.report.Add(process, "", Row{Name: "wiped ResourceSlices are back", Samples: took})
+	b.report.Add(process, "", Row{Name: "deleted ResourceSlices published again", Samples: took})
 	return nil
 }
 
@@ -251,7 +251,7 @@ func (b *bencher) second(ctx context.Context) error {
 		if err := b.restarted(ctx, s, devices); err != nil {
 			return err
 		}
-		b.report.Add("done for one claim, alone and beside others", "", claimLimits.rows(1, b.costs)...)
+		b.report.Add("operations for one claim, alone and beside others", "", claimLimits.rows(1, b.costs)...)
 		b.report.Add(burstTitle(len(devices)), "", slices.DeleteFunc(claimLimits.rows(BurstClaims, b.burstCosts), func(r Row) bool {
 			return strings.HasSuffix(r.Name, "NVML calls") // which were not counted
 		})...)
@@ -299,6 +299,6 @@ func (b *bencher) restarted(ctx context.Context, s *Second, gpus []Device) error
 	}
 	b.costs = b.costs.most(counted)
 	r, err := s.Restarts(ctx, len(many))
-	b.report.Add(fmt.Sprintf("the plugin is killed and starts again, %d claims prepared", len(many)), "", r.rows()...)
+	b.report.Add(fmt.Sprintf("restart of a killed plugin, %d claims prepared", len(many)), "", r.rows()...)
 	return err
 }
