@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Requests that come after the answer are not part of the cost, and may come before it is seen.
+// Requests after the answer are not part of the cost. They may be sent before the test receives the answer.
 func TestPrepare_OneClaim_CostIsExact(t *testing.T) {
 	n := newNode(t, wholeOnly)
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -21,19 +21,19 @@ func TestPrepare_OneClaim_CostIsExact(t *testing.T) {
 		assert.NoError(t, Problems(PrepareLimit.rows("prepare", 1, prepare)...))
 
 		again := n.cost(func() error { return n.plugin.Prepare(ctx, one) }, getClaim(one))
-		assert.Empty(t, cmp.Diff(Cost{Reads: 1}, again, later), "preparing what is prepared")
+		assert.Empty(t, cmp.Diff(Cost{Reads: 1}, again, later), "preparing again")
 
 		unprepare := n.cost(func() error { return n.plugin.Unprepare(ctx, one) })
 		assert.Empty(t, cmp.Diff(Cost{DirSyncs: 1}, unprepare, later), "unpreparing")
 		assert.NoError(t, Problems(UnprepareLimit.rows("unprepare", 1, unprepare)...))
 
-		// A removal that was cut short may not be durable yet, so the directory is synced once more.
+		// A removal that was cut short may not be durable yet, so the plugin syncs the directory once more.
 		nothing := n.cost(func() error { return n.plugin.Unprepare(ctx, one) })
-		assert.Empty(t, cmp.Diff(Cost{DirSyncs: 1}, nothing, later), "unpreparing what is not prepared")
+		assert.Empty(t, cmp.Diff(Cost{DirSyncs: 1}, nothing, later), "unpreparing again")
 	}
 }
 
-// Claims of one call and claims that others hold make a claim no dearer.
+// Other claims, of the same call or prepared before, do not increase the cost of a claim.
 func TestPrepare_SeveralClaimsInACall_EachCostsTheSame(t *testing.T) {
 	n := newNode(t, wholeOnly)
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -52,7 +52,7 @@ func TestPrepare_SeveralClaimsInACall_EachCostsTheSame(t *testing.T) {
 	require.NoError(t, n.plugin.Unprepare(ctx, claims...))
 }
 
-// all100 are the claims of a burst, and the requests that they may wait for.
+// all100 returns the claims of a burst and the requests that they may wait for.
 func all100() (claims []Claim, admitted []string) {
 	for i := range BurstClaims {
 		one := adminClaim(i)
@@ -64,7 +64,7 @@ func all100() (claims []Claim, admitted []string) {
 	return claims, admitted
 }
 
-// A hundred calls at once cost a hundred times what one costs.
+// A hundred calls at once cost a hundred times as much as one call.
 func TestPrepare_HundredCallsAtOnce_EachCostsTheSame(t *testing.T) {
 	n := newNode(t, wholeOnly)
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -85,7 +85,7 @@ func TestPrepare_HundredCallsAtOnce_EachCostsTheSame(t *testing.T) {
 	assert.NoError(t, Problems(claimLimits.rows(BurstClaims, Costs{Prepare: prepare, Unprepare: unprepare})...))
 }
 
-// What is done to files for one more claim does not depend on how many there are.
+// The file operations for one more claim do not depend on the number of prepared claims.
 func TestPrepare_BesideOthers_SameFileOperations(t *testing.T) {
 	n := newNode(t, wholeOnly)
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -98,7 +98,7 @@ func TestPrepare_BesideOthers_SameFileOperations(t *testing.T) {
 		freed, _ = n.disk.since()
 		return prepared, freed
 	}
-	one() // a process that has not had a GPU's lock yet reads all records
+	one() // a process reads all records when it locks a GPU for the first time
 	prepared, freed := one()
 	assert.Equal(t, Files{Opened: 2, Changed: 4, Synced: 2}, prepared)
 	assert.NotZero(t, freed.Bytes)
@@ -127,8 +127,8 @@ func TestRestart_PreparedClaims_ReadOnceAndUnchanged(t *testing.T) {
 	done, byDir := n.disk.since()
 	read := byDir["claims"]
 	assert.Equal(t, Files{Opened: BurstClaims, Bytes: read.Bytes, Listed: 1}, read, "until it can serve")
-	// It also reads the saved layout, at first and before it follows another process, and lists the installed programs and the saved
-	// states of MPS. It syncs the directories above theirs and above its own: they may have been made just now.
+	// It also reads the saved layout, first at the start and then before it follows another process, and lists the installed programs and
+	// the saved states of MPS. It syncs the parent directories of these and its own: they may be new.
 	assert.Equal(t, Files{Opened: BurstClaims + 2, Bytes: read.Bytes, Listed: 3, Synced: 2}, done)
 	held, pending := restarted.Claims.Counts()
 	assert.Equal(t, []int{BurstClaims, 0}, []int{held, pending})
@@ -143,6 +143,6 @@ func TestRestart_PreparedClaims_ReadOnceAndUnchanged(t *testing.T) {
 	whole := Restart{Claims: BurstClaims, Records: read.plus(round["claims"]), Specs: round["cdi"]}
 	assert.NoError(t, Problems(whole.rows()...))
 	assert.Equal(t, []int{readsPerRecord * BurstClaims, readsPerSpec * BurstClaims, restartLists},
-		[]int{whole.Records.Opened, whole.Specs.Opened, whole.Records.Listed + whole.Specs.Listed}, "a budget is no larger than what it is for")
+		[]int{whole.Records.Opened, whole.Specs.Opened, whole.Records.Listed + whole.Specs.Listed}, "a budget equals the count")
 	require.NoError(t, n.plugin.Unprepare(ctx, claims...))
 }

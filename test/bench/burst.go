@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// BurstClaims is how many claims are prepared at once, each in a call of its own, as those of as many pods are: one for each whole
-// GPU, the others with admin access, which several claims have to one GPU.
+// BurstClaims is the number of claims that are prepared at once, each in its own call, as for that many pods. Each whole GPU gets one
+// claim. The others request admin access, for which a GPU may have several claims.
 const BurstClaims = 100
 
 const (
@@ -20,7 +20,7 @@ const (
 	warmUpBursts = 1
 )
 
-// admins are the GPUs with admin access.
+// admins returns the GPUs with admin access.
 func admins(gpus []Device) []Device {
 	devices := make([]Device, 0, len(gpus))
 	for _, d := range gpus {
@@ -29,7 +29,7 @@ func admins(gpus []Device) []Device {
 	return devices
 }
 
-// forBurst are the devices of the claims of a burst: every whole GPU once, then in turn with admin access.
+// forBurst returns the devices of a burst's claims: every whole GPU once, then each in turn with admin access.
 func forBurst(gpus []Device) []Device {
 	devices, admin := slices.Clone(gpus), admins(gpus)
 	for i := len(devices); i < BurstClaims; i++ {
@@ -38,7 +38,7 @@ func forBurst(gpus []Device) []Device {
 	return devices
 }
 
-// burst measures BurstClaims claims at once, and what the machine takes for them without a driver.
+// burst measures BurstClaims claims at once, and the machine's time for the same requests and writes without a driver.
 func (b *bencher) burst(ctx context.Context) error {
 	claims, err := b.claims.Make(ctx, (warmUpBursts+burstRounds+1)*BurstClaims, forBurst(b.devices))
 	if err != nil {
@@ -72,7 +72,7 @@ func burstTitle(gpus int) string {
 	return fmt.Sprintf("%d claims at once, a call each: %d whole GPUs, %d with admin access", BurstClaims, gpus, BurstClaims-gpus)
 }
 
-// burstFloor measures what no driver can do without, with claims that exist.
+// burstFloor measures the minimum for any driver, with claims that exist.
 func (b *bencher) burstFloor(ctx context.Context, claims []Claim) (gets, durables Samples, err error) {
 	get := func(c Claim) error {
 		_, err := b.client.ResourceV1().ResourceClaims(c.Namespace).Get(ctx, c.Name, metav1.GetOptions{})
@@ -99,7 +99,7 @@ func (b *bencher) burstFloor(ctx context.Context, claims []Claim) (gets, durable
 	return gets, durables, err
 }
 
-// inLanes does do(0) to do(n-1), those of one lane one after the other, and returns when all have ended.
+// inLanes calls do(0) to do(n-1) in parallel lanes, one call of a lane after the other. It returns when all calls have returned.
 func inLanes(n, lanes int, do func(i int) error) error {
 	failed := make([]error, lanes)
 	var wg sync.WaitGroup

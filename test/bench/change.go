@@ -10,17 +10,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The two texts alternate. No device of one is in the other.
+// The two texts alternate. They share no device.
 const (
 	wholeText     = "apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\ngpus: [{modes: [whole]}]\n"
 	timesliceText = "apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\ngpus: [{modes: [timeslice], timeSlice: {replicas: 4}}]\n"
 )
 
-// changeRounds is how often the text is changed to the other one and back.
+// changeRounds is the number of changes to the other text and back.
 const changeRounds = 1
 
-// change measures what it takes until all GPUs of a node, which are unused, are published as another text of a ConfigMap says, and what
-// the plugin asks of the API server for the dearest change.
+// change measures the time until all GPUs of a node, which are unused, are published according to another text of a ConfigMap. It reports
+// the API requests of the plugin for the most expensive change.
 func (b *bencher) change(ctx context.Context) (err error) {
 	configs := b.client.CoreV1().ConfigMaps(metav1.NamespaceDefault)
 	text := func(text string) *corev1.ConfigMap {

@@ -29,14 +29,14 @@ import (
 const (
 	worstClaims = 1000
 	worstPage   = 250
-	// claimListBudget is an eighth of what the chart lets a plugin have.
+	// claimListBudget is an eighth of the plugin's memory limit in the chart.
 	claimListBudget = 32 << 20
-	// worstConfigs and worstParameters are the API's limits: configurations of a claim, and bytes of one of them.
+	// worstConfigs and worstParameters are limits of the API: configurations of a claim, and bytes of one configuration.
 	worstConfigs, worstParameters = 32, 10 << 10
 	worstAnnotations              = 256 << 10
 )
 
-// worstClaim is a claim that has as much as the API server takes of everything, but for what no object may have in all: 1.5 MiB.
+// worstClaim returns a claim with the maximum of everything that the API server accepts, within the limit of 1.5 MiB for an object.
 func worstClaim() *resourceapi.ResourceClaim {
 	raw := runtime.RawExtension{Raw: []byte(`{"x":"` + strings.Repeat("x", worstParameters-8) + `"}`)}
 	opaque := resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: "gpu.example.com", Parameters: raw}}
@@ -58,12 +58,12 @@ func worstClaim() *resourceapi.ResourceClaim {
 	return claim
 }
 
-// wireField is the beginning of a protobuf field of that length.
+// wireField returns the beginning of a protobuf field of that length.
 func wireField(number byte, length int) []byte {
 	return binary.AppendUvarint([]byte{number<<3 | 2}, uint64(length))
 }
 
-// worstCluster answers lists of claims, without ever having one of them in memory.
+// worstCluster answers lists of claims. It never stores a whole list in memory.
 func worstCluster(t *testing.T) http.HandlerFunc {
 	t.Helper()
 	claim, err := worstClaim().Marshal()
@@ -95,8 +95,8 @@ func worstCluster(t *testing.T) http.HandlerFunc {
 	}
 }
 
-// readClaims reads the claims of that API server as the plugin does, and writes how many bytes it had in memory at most, without pages of
-// files: how much of its program is in memory is no cost of reading.
+// readClaims reads the claims of that API server as the plugin does, and writes its peak memory in bytes. Pages of files do not count: they
+// show how much of the program is mapped, not the cost of reading.
 func readClaims(t *testing.T, server string, out io.Writer) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: server})
@@ -115,8 +115,8 @@ func readClaims(t *testing.T, server string, out io.Writer) {
 	require.NoError(t, err)
 }
 
-// A plugin that finds out which devices of its node are allocated reads the claims of the whole cluster. Its tenants may make claims as
-// large as the API server takes them. The test is both processes: the one that reads has the API server's address as its argument.
+// To find out which devices of its node are allocated, a plugin reads the claims of the whole cluster. Tenants may create claims as large
+// as the API server accepts. The test runs as two processes: the reader gets the address of the API server as its argument.
 func TestAllocated_LargestClaims_LittleMemory(t *testing.T) {
 	if server := flag.Arg(0); server != "" {
 		readClaims(t, server, os.Stdout)

@@ -21,11 +21,10 @@ import (
 // Claim refers to a ResourceClaim.
 type Claim struct{ Namespace, Name, UID string }
 
-// String is "<namespace>/<name>".
+// String returns "<namespace>/<name>".
 func (c Claim) String() string { return c.Namespace + "/" + c.Name }
 
-// Claims makes ResourceClaims that are allocated already, as the scheduler would leave them, and sees what is written into
-// their status.
+// Claims creates ResourceClaims that are allocated already, as the scheduler would do, and watches their status.
 type Claims struct {
 	client                  kubernetes.Interface
 	namespace, driver, node string
@@ -35,21 +34,21 @@ type Claims struct {
 	reported map[string]chan struct{}
 }
 
-// Made returns all claims that were made so far.
+// Made returns all claims that were created so far.
 func (c *Claims) Made() []Claim {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.made)
 }
 
-// NewClaims makes the namespace and watches the claims in it until ctx ends.
+// NewClaims creates the namespace and watches its claims until ctx ends.
 func NewClaims(ctx context.Context, client kubernetes.Interface, driver, node string) (*Claims, error) {
 	namespace, err := client.CoreV1().Namespaces().Create(ctx,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			GenerateName: "bench-", Labels: map[string]string{resourceapi.DRAAdminNamespaceLabelKey: "true"},
 		}}, metav1.CreateOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("making a namespace for claims: %w", err)
+		return nil, fmt.Errorf("creating a namespace for claims: %w", err)
 	}
 	c := &Claims{client: client, namespace: namespace.Name, driver: driver, node: node, reported: map[string]chan struct{}{}}
 	events, err := client.ResourceV1().ResourceClaims(c.namespace).Watch(ctx, metav1.ListOptions{})
@@ -60,7 +59,7 @@ func NewClaims(ctx context.Context, client kubernetes.Interface, driver, node st
 	return c, nil
 }
 
-// follow notes the claims whose status says that all their devices are ready.
+// follow records the claims whose status reports all devices as ready.
 func (c *Claims) follow(events watch.Interface) {
 	for event := range events.ResultChan() {
 		rc, ok := event.Object.(*resourceapi.ResourceClaim)
@@ -96,10 +95,10 @@ func (c *Claims) report(uid string) chan struct{} {
 	return c.reported[uid]
 }
 
-// reportLimit is far longer than a status takes to be written.
+// reportLimit is far longer than the update of a status takes.
 const reportLimit = 20 * time.Second
 
-// Reported waits until the status of each claim says that it is ready: then nothing is left to be done for it.
+// Reported waits until the status of each claim says that it is ready. Then the plugin has nothing left to do for the claim.
 func (c *Claims) Reported(ctx context.Context, claims ...Claim) error {
 	ctx, cancel := context.WithTimeout(ctx, reportLimit)
 	defer cancel()
@@ -113,10 +112,10 @@ func (c *Claims) Reported(ctx context.Context, claims ...Claim) error {
 	return nil
 }
 
-// makers is how many claims are made at once.
+// makers is the number of claims that are created at once.
 const makers = 4
 
-// Make makes n claims for one device each, the devices in turn.
+// Make creates n claims for one device each, and cycles through the devices.
 func (c *Claims) Make(ctx context.Context, n int, devices []Device) ([]Claim, error) {
 	claims, failed := make([]Claim, n), make([]error, n)
 	var next sync.WaitGroup
@@ -135,7 +134,7 @@ func (c *Claims) Make(ctx context.Context, n int, devices []Device) ([]Claim, er
 	return claims, errors.Join(failed...)
 }
 
-// configs are those of a claim for the device.
+// configs returns the configurations of a claim for the device.
 func (c *Claims) configs(device Device) []resourceapi.DeviceAllocationConfiguration {
 	if device.Config == "" {
 		return nil
@@ -164,7 +163,7 @@ func (c *Claims) make(ctx context.Context, device Device) (Claim, error) {
 		}},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return Claim{}, fmt.Errorf("making a claim: %w", err)
+		return Claim{}, fmt.Errorf("creating a claim: %w", err)
 	}
 	rc.Status.Allocation = &resourceapi.AllocationResult{
 		Devices: resourceapi.DeviceAllocationResult{

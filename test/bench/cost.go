@@ -8,24 +8,24 @@ import (
 	"time"
 )
 
-// Cost is what is operations for one claim, in numbers that do not depend on the machine.
+// Cost counts the operations for one claim. The numbers do not depend on the machine.
 type Cost struct {
-	// FileSyncs and DirSyncs are fsyncs of files and of directories; a durable write is one of each.
+	// FileSyncs and DirSyncs count fsyncs of files and of directories; a durable write is one of each.
 	FileSyncs, DirSyncs int
-	// Programs are programs run.
+	// Programs counts executed programs.
 	Programs int
-	// NVML are calls into the driver.
+	// NVML counts calls into the driver.
 	NVML int
-	// Reads and Writes are requests to the API server that the answer needed.
+	// Reads and Writes count requests to the API server that the answer needed.
 	Reads, Writes int
-	// Later are requests to the API server that the answer did not need.
+	// Later counts requests to the API server that the answer did not need.
 	Later int
 }
 
-// Durable is the number of durable writes.
+// Durable returns the number of durable writes.
 func (c Cost) Durable() int { return max(c.FileSyncs, c.DirSyncs) }
 
-// most returns the larger number of each kind.
+// most returns the larger count of each kind.
 func (c Cost) most(other Cost) Cost {
 	return Cost{
 		FileSyncs: max(c.FileSyncs, other.FileSyncs), DirSyncs: max(c.DirSyncs, other.DirSyncs),
@@ -34,7 +34,7 @@ func (c Cost) most(other Cost) Cost {
 	}
 }
 
-// Limit is the budget of a Cost. What comes after the answer has none.
+// Limit is the budget of a Cost, without the requests after the answer.
 type Limit struct{ Durable, Programs, NVML, Reads, Writes int }
 
 // Limits are the budgets of both halves of a claim.
@@ -48,20 +48,21 @@ var (
 	claimLimits = Limits{PrepareLimit, UnprepareLimit}
 )
 
-// IntervalLimits are those of a claim that sets the time-slice interval of its GPU: a program is run for that, and one to put it back.
+// IntervalLimits are the budgets of a claim that sets the time-slice interval of its GPU: one program sets it, and one restores it.
 var IntervalLimits = Limits{Limit{Durable: 2, Programs: 1, Reads: 1}, Limit{Durable: 2, Programs: 1}}
 
 // The budgets of a claim on a GPU that is advertised whole and as MIG devices.
 var (
-	// WholeLimits: before such a GPU is allocated whole, its MIG mode is read.
+	// WholeLimits: the plugin reads the MIG mode of such a GPU before it allocates it whole.
 	WholeLimits = Limits{Limit{Durable: 1, Reads: 1, NVML: 1}, UnprepareLimit}
-	// MIGLimits: what is created is recorded before and identified after; what is removed is first marked. LastLimits are those of a
-	// MIG device that shares its GPU with six others, which are seen before it is made and when its UUID is searched.
+	// MIGLimits: the plugin records a device before it creates it and identifies it afterwards; it marks a device before it removes it.
+	// LastLimits are the budgets of a MIG device that shares its GPU with six others: the plugin reads these before it creates the device,
+	// and when it searches for its UUID.
 	MIGLimits  = Limits{Limit{Durable: 2, Reads: 1, NVML: 21}, Limit{Durable: 2, NVML: 12}}
 	LastLimits = Limits{Limit{Durable: 2, Reads: 1, NVML: 39}, Limit{Durable: 2, NVML: 12}}
 )
 
-// rows are the counts of one half of n claims.
+// rows returns the counts of n claims for one half.
 func (l Limit) rows(half string, n int, c Cost) []Row {
 	return []Row{
 		{Name: half + ": durable writes", Count: c.Durable(), Note: fmt.Sprintf("(%d + %d fsyncs of files + directories)", c.FileSyncs, c.DirSyncs), Budget: AtMost(n * l.Durable)},
@@ -73,26 +74,26 @@ func (l Limit) rows(half string, n int, c Cost) []Row {
 	}
 }
 
-// Costs are the costs of the dearest of some claims, or of claims that are prepared at once.
+// Costs are the costs of the most expensive claim, or of claims that are prepared at once.
 type Costs struct{ Prepare, Unprepare Cost }
 
 func (c Costs) most(other Costs) Costs {
 	return Costs{Prepare: c.Prepare.most(other.Prepare), Unprepare: c.Unprepare.most(other.Unprepare)}
 }
 
-// rows are the counts of n claims.
+// rows returns the counts of n claims.
 func (l Limits) rows(n int, c Costs) []Row {
 	return append(l.Prepare.rows("prepare", n, c.Prepare), l.Unprepare.rows("unprepare", n, c.Unprepare)...)
 }
 
-// period is the time of one call of the kubelet, or of several at once, with the system calls that it takes.
+// period is the time of one call of the kubelet, or of several at once, with its system calls.
 type period struct {
 	prepare bool
 	start   time.Time
 	calls   []Syscall
 }
 
-// traced prepares and unprepares the claims, so many at once, while the plugin is traced.
+// traced prepares and unprepares the claims, atOnce at a time, while it traces the plugin.
 func traced(ctx context.Context, p *Plugin, names string, claims []Claim, atOnce int) ([]period, error) {
 	var periods []period
 	calls, err := Trace(ctx, p.PID, names, func() error {
@@ -115,8 +116,8 @@ func traced(ctx context.Context, p *Plugin, names string, claims []Claim, atOnce
 	return periods, nil
 }
 
-// attribute gives each system call to the period it began in. What began between two periods belongs to the one before: work
-// does not get cheaper by being put off.
+// attribute assigns each system call to the period in which it began. A call between two periods belongs to the earlier one: deferred work
+// is not cheaper.
 func attribute(calls []Syscall, periods []period) {
 	for _, call := range calls {
 		i, found := slices.BinarySearchFunc(periods, call.Began, func(p period, t time.Time) int { return p.start.Compare(t) })
@@ -129,7 +130,7 @@ func attribute(calls []Syscall, periods []period) {
 	}
 }
 
-// CountSyscalls prepares and unprepares the claims, so many at once, and returns what the dearest of these batches took.
+// CountSyscalls prepares and unprepares the claims, atOnce at a time, and returns the cost of the most expensive batch.
 func CountSyscalls(ctx context.Context, p *Plugin, claims []Claim, atOnce int) (Costs, error) {
 	periods, err := traced(ctx, p, tracedSyncs, claims, atOnce)
 	return dearest(periods), err
@@ -150,7 +151,7 @@ func dearest(periods []period) (costs Costs) {
 	return costs
 }
 
-// add counts one system call. Files that are synced are named; directories of records have no extension.
+// add counts one system call. A path with an extension is a file; directories of records have none.
 func (c *Cost) add(call Syscall) {
 	switch {
 	case strings.HasPrefix(call.Name, "exec"):
@@ -162,8 +163,8 @@ func (c *Cost) add(call Syscall) {
 	}
 }
 
-// CountNVML returns how many NVML calls the plugin makes to prepare and to unprepare a claim: the fewest of several claims, one after
-// the other, as the plugin inspects its GPUs in between.
+// CountNVML returns the number of NVML calls that the plugin makes to prepare and to unprepare a claim: the minimum of several claims, one
+// after the other, because the plugin also inspects its GPUs in between.
 func CountNVML(ctx context.Context, driver NVML, p *Plugin, claims []Claim) (costs Costs, err error) {
 	fewest := func(into *int, call Between, claim Claim, first bool) error {
 		before, err := driver.Calls(p.PID)

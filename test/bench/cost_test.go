@@ -46,7 +46,7 @@ func TestAttribute_Trace_CallsBelongToTheirPeriod(t *testing.T) {
 	at := func(microseconds int) time.Time { return time.Unix(1795220136, int64(microseconds)*1000) }
 	periods := []period{
 		{prepare: true, start: at(0)},
-		{prepare: false, start: at(400_000)}, // and what it put off
+		{prepare: false, start: at(400_000)}, // with its deferred work
 	}
 	attribute(calls, periods)
 	assert.Equal(t, Costs{
@@ -55,7 +55,7 @@ func TestAttribute_Trace_CallsBelongToTheirPeriod(t *testing.T) {
 	}, dearest(periods))
 }
 
-// The real strace, on a process of ours.
+// The test runs the real strace on a child process.
 func TestTrace_Process_NamedCallsSeen(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{"strace", "sh", "sync"} {

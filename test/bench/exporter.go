@@ -10,16 +10,17 @@ import (
 	"time"
 )
 
-// How much is measured of the exporter.
+// Numbers of samples and times for the exporter.
 const (
 	exporterInterval = time.Second
-	// warmingUp is how long an exporter samples before it is measured, and sampled how long it is measured then.
+	// An exporter samples for warmingUp before the measurement, which takes sampled.
 	warmingUp = 5 * time.Second
 	sampled   = 20 * time.Second
 	scrapes   = 200
-	// between is the time between two scrapes: meanwhile some GPUs have new values, so that some of the pages are made for the scrape.
+	// between is the time between two scrapes. Some GPUs get new values meanwhile, so the exporter renders some of the pages for the
+	// scrape.
 	between = 50 * time.Millisecond
-	// onlyOnce is an interval with one round.
+	// onlyOnce is an interval in which only one round fits.
 	onlyOnce        = 10 * time.Minute
 	unprepareRounds = 2
 )
@@ -46,7 +47,7 @@ type exporterBench struct {
 	*migBench
 
 	tenants *tenants
-	// gpuCalls are those of a round on a GPU in MIG mode without MIG devices.
+	// gpuCalls counts the calls of a round on a GPU in MIG mode without MIG devices.
 	gpuCalls float64
 }
 
@@ -78,7 +79,7 @@ func (b *bencher) exporter(ctx context.Context) (err error) {
 	}, "--node-config="+config)
 }
 
-// sampling runs an exporter, and measures it once a metric has so many series.
+// sampling runs an exporter, and measures it when a metric has the given number of series.
 func (e *exporterBench) sampling(ctx context.Context, interval time.Duration, metric string, series int,
 	measure func(run *scraper, page string) error) error {
 	run, err := e.startExporter(ctx, e.tenants, interval)
@@ -92,13 +93,13 @@ func (e *exporterBench) sampling(ctx context.Context, interval time.Duration, me
 	return errors.Join(err, run.close())
 }
 
-// roundCost is how many calls a round on one GPU made, and the CPU time in a second on all.
+// roundCost holds the calls of a round on one GPU, and the CPU time per second for all GPUs.
 type roundCost struct {
 	calls float64
 	cpu   time.Duration
 }
 
-// rounds counts the calls of an exporter and its time for a while. It asks for the MIG mode of a GPU once in each round.
+// rounds counts the calls and the CPU time of an exporter for a while. The exporter reads the MIG mode of a GPU once in each round.
 func (e *exporterBench) rounds(ctx context.Context, run *scraper) (cost roundCost, err error) {
 	pause(ctx, warmingUp)
 	pid, start := run.command.Process.Pid, time.Now()
@@ -189,7 +190,7 @@ func (e *exporterBench) partitioned(ctx context.Context) error {
 	return errors.Join(err, e.tenants.leave(), e.second.Plugin.Unprepare(ctx, claims...))
 }
 
-// partitionedRows reports what an exporter of sliced GPUs costs, memory last: it has been scraped then.
+// partitionedRows reports the cost of an exporter of partitioned GPUs. Memory comes last, after the scrapes.
 func (e *exporterBench) partitionedRows(ctx context.Context, run *scraper, cost roundCost) error {
 	instances := float64(len(e.parts[0]))
 	e.report.Add(exporterTitle, "", Row{
@@ -216,7 +217,7 @@ func (e *exporterBench) partitionedRows(ctx context.Context, run *scraper, cost 
 			took = append(took, one)
 		}
 		row := Row{Name: "MIG devices: scrape of " + page, Samples: took}
-		if page != "/healthz" { // which says ok: what HTTP takes on this machine
+		if page != "/healthz" { // which only answers ok: the cost of HTTP on this machine
 			row.Budget = Budget{Limit: int(scrapeBudget), Tail: true, kind: printed}
 		}
 		e.report.Add(exporterTitle, "", row)
@@ -230,7 +231,7 @@ func (e *exporterBench) partitionedRows(ctx context.Context, run *scraper, cost 
 	return err
 }
 
-// scrapeCalls counts the NVML calls of scrapes, of an exporter that does not sample meanwhile.
+// scrapeCalls counts the NVML calls of scrapes while the exporter does not sample.
 func (e *exporterBench) scrapeCalls(ctx context.Context, run *scraper) error {
 	pause(ctx, warmingUp)
 	pid := run.command.Process.Pid
@@ -254,13 +255,13 @@ func (e *exporterBench) scrapeCalls(ctx context.Context, run *scraper) error {
 	return err
 }
 
-// besideUnprepare compares Unprepare of a MIG device without and with an exporter that has samples of it, in turn.
+// besideUnprepare compares Unprepare of a MIG device without and with an exporter that samples it, alternating.
 func (e *exporterBench) besideUnprepare(ctx context.Context) error {
 	var without, with Latency
 	devices := e.first()
 	for range unprepareRounds {
 		one, err := e.oneByOne(ctx, devices, func(ctx context.Context, claims ...Claim) error {
-			pause(ctx, 2*exporterInterval) // about as long as the exporter is waited for: after a pause calls take longer
+			pause(ctx, 2*exporterInterval) // about as long as the start of the exporter: after a pause calls take longer
 			return e.second.Claims.Reported(ctx, claims...)
 		})
 		if err != nil {
@@ -269,7 +270,7 @@ func (e *exporterBench) besideUnprepare(ctx context.Context) error {
 		without.add(one)
 		err = e.sampling(ctx, exporterInterval, "prism_gpu_up", len(e.parts), func(run *scraper, _ string) error {
 			one, err := e.oneByOne(ctx, devices, func(ctx context.Context, claims ...Claim) error {
-				// The utilization is of two samples, so the device is held.
+				// The utilization needs two samples, so the claim is still prepared then.
 				_, err := run.await(ctx, "prism_mig_utilization_ratio", len(claims))
 				return errors.Join(err, e.second.Claims.Reported(ctx, claims...))
 			})

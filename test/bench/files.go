@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Files is what is done to the files below some directories, in numbers that do not depend on the machine.
+// Files counts operations on the files below some directories. The numbers do not depend on the machine.
 type Files struct {
-	// Opened are files opened to be read or synced, whether they were there or not; Bytes is what was read.
+	// Opened counts files opened to read or sync them, existing or not; Bytes is the number of bytes read.
 	Opened, Bytes int
-	// Listed are directories read to their end.
+	// Listed counts directories read to their end.
 	Listed int
-	// Changed are files opened to be written, moved and removed, Synced those put on stable storage, directories included.
+	// Changed counts files opened to write them, moved and removed; Synced counts files and directories put on stable storage.
 	Changed, Synced int
 }
 
@@ -24,14 +24,14 @@ func (f Files) plus(other Files) Files {
 	}
 }
 
-// paths finds the files that a call names: behind a descriptor that comes first, or between quotes.
+// paths matches the files that a call names: after a descriptor at the beginning, or between quotes.
 var paths = regexp.MustCompile(`^\d+<([^>]*)>|"([^"]*)"`)
 
-// filesBelow counts what the calls did to the directories and to the files below them.
+// filesBelow counts the operations of the calls on the directories and on the files below them.
 func filesBelow(calls []Syscall, dirs ...string) Files {
 	below := slices.Clone(dirs)
 	for _, dir := range dirs {
-		// The kernel names what a descriptor stands for without symbolic links.
+		// The kernel reports the path of a descriptor without symbolic links.
 		if real, err := filepath.EvalSymlinks(dir); err == nil {
 			below = append(below, real)
 		}
@@ -50,8 +50,7 @@ func isBelow(path string, dirs []string) bool {
 	return slices.ContainsFunc(dirs, func(dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") })
 }
 
-// add counts one call. What is written into a file is counted when the file is opened for that, and so is a directory when it
-// is listed.
+// add counts one call. A write counts when the call opens the file for writing, and a listing when the call opens the directory.
 func (f *Files) add(call Syscall) {
 	switch call.Name {
 	case "open", "openat", "openat2":

@@ -12,23 +12,23 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Floor is what this machine takes for the three things that no driver can do without.
+// Floor is the time of this machine for the three operations that every driver needs.
 type Floor struct {
 	// Durable is a durable write of 4 KiB: file written and synced, renamed, directory synced.
 	Durable Samples
-	// Get is reading a ResourceClaim from the API server.
+	// Get reads a ResourceClaim from the API server.
 	Get Samples
 	// Call is a gRPC call over a unix socket that names no claim.
 	Call Samples
 }
 
-// Prepare is the least that preparing takes: a call, in which the claim is read and one record is written.
+// Prepare is the minimum time to prepare a claim: a call, in which the driver reads the claim and writes one record.
 func (f Floor) Prepare() time.Duration { return f.Durable.P50() + f.Get.P50() + f.Call.P50() }
 
 const (
 	floorSamples = 200
 	warmUp       = 20
-	// recordSize is that of a durable write: no record of a claim is larger than a page.
+	// recordSize is the size of a durable write: no record of a claim is larger than a page.
 	recordSize = 4096
 )
 
@@ -60,10 +60,10 @@ func MeasureFloor(ctx context.Context, dir string, client kubernetes.Interface, 
 	return f, nil
 }
 
-// both is Prepare as the base of a comparison.
+// both returns Prepare as the base of a comparison.
 func (f Floor) both() Samples { return Samples{f.Prepare()} }
 
-// rows are the three and their sum.
+// rows returns the three times and their sum.
 func (f Floor) rows() []Row {
 	return []Row{
 		{Name: "durable write: 4 KiB written, fsync, rename, fsync of the directory", Samples: f.Durable},
@@ -75,8 +75,8 @@ func (f Floor) rows() []Row {
 
 const pacedSamples = 20
 
-// MeasurePacedFloor measures in dir, and with a claim that exists, like MeasureFloor without the call; before each sample is as
-// long a pause as a MIG device takes to be created.
+// MeasurePacedFloor measures like MeasureFloor, without the call: in dir, and with a claim that exists. Before each sample it pauses for as
+// long as the creation of a MIG device takes.
 func MeasurePacedFloor(ctx context.Context, dir string, client kubernetes.Interface, claim Claim) (f Floor, err error) {
 	page := make([]byte, recordSize)
 	claims := client.ResourceV1().ResourceClaims(claim.Namespace)
@@ -99,7 +99,7 @@ func MeasurePacedFloor(ctx context.Context, dir string, client kubernetes.Interf
 	return f, nil
 }
 
-// repeat times n runs, after some that do not count.
+// repeat times n runs, after warm-up runs that do not count.
 func repeat(n, warmUp int, run func() error) (Samples, error) {
 	samples := make(Samples, 0, n)
 	for i := range warmUp + n {
@@ -114,7 +114,7 @@ func repeat(n, warmUp int, run func() error) (Samples, error) {
 	return samples, nil
 }
 
-// durable writes a file that was not there before, as the record of a claim is. Replacing one would cost freeing its blocks.
+// durable writes a new file, like the record of a claim. To replace a file would add the cost of freeing its blocks.
 func durable(dir, name string, data []byte) error {
 	path := filepath.Join(dir, name)
 	f, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

@@ -11,15 +11,15 @@ import (
 // Request is one request to the API server.
 type Request struct {
 	Method, Path string
-	// Needed: it was let through while the gate was shut.
+	// Needed reports whether the request passed while the gate was shut.
 	Needed bool
 }
 
 // Writes reports whether the request changes something.
 func (r Request) Writes() bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
 
-// Gate stands between a client and the API server. It remembers every request but watches, and shuts on demand: then requests
-// wait until it opens again. What is answered while the gate is shut did not need them.
+// Gate stands between a client and the API server. It remembers every request except watches. While it is shut, requests wait until it
+// opens again: an answer that comes meanwhile did not need them.
 type Gate struct {
 	next http.RoundTripper
 
@@ -44,7 +44,7 @@ func (g *Gate) RoundTrip(r *http.Request) (*http.Response, error) {
 	return g.next.RoundTrip(r)
 }
 
-// arrive notes the request and returns what it has to wait for, nil for nothing.
+// arrive records the request and returns a channel to wait for, nil if the request may pass.
 func (g *Gate) arrive(r *http.Request) <-chan struct{} {
 	if r.URL.Query().Get("watch") == "true" || r.URL.Query().Get("watch") == "1" {
 		return nil
@@ -71,7 +71,7 @@ func (g *Gate) Shut(admitted ...string) {
 	}
 }
 
-// Open lets through whatever waits, and all that comes.
+// Open lets all waiting and later requests pass.
 func (g *Gate) Open() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -90,7 +90,7 @@ func (g *Gate) Take() []Request {
 	return taken
 }
 
-// blame says, of a call that failed while the gate was shut, which requests it may have waited for.
+// blame adds to the error of a call, which failed while the gate was shut, the requests that it may have waited for.
 func (g *Gate) blame(err error) error {
 	var held []string
 	for _, r := range g.Take() {
@@ -104,7 +104,7 @@ func (g *Gate) blame(err error) error {
 	return fmt.Errorf("%w; it may have waited for these requests, which are over the budget: %s", err, strings.Join(held, ", "))
 }
 
-// getClaim is the request that reads a claim.
+// getClaim returns the request that reads a claim.
 func getClaim(c Claim) string {
 	return http.MethodGet + " " + strings.Join([]string{"/apis/resource.k8s.io/v1/namespaces", c.Namespace, "resourceclaims", c.Name}, "/")
 }

@@ -55,7 +55,7 @@ func TestGate_Shut_HoldsWhatIsNotAdmitted(t *testing.T) {
 	assert.Empty(t, g.Take())
 }
 
-// A status that is written while the next call is measured reads the claim too, and is not what the budget admits.
+// If the plugin writes the status of an earlier claim during the next call, it reads that claim too. The budget must not admit this read.
 func TestCost_StatusOfEarlierCallPending_NotAdmitted(t *testing.T) {
 	n := newNode(t, wholeOnly)
 	ctx, cancel := context.WithTimeout(t.Context(), limit)

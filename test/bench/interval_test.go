@@ -15,16 +15,16 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// countedTool is the driver's tool, which always succeeds.
+// countedTool replaces the driver's tool and always succeeds.
 type countedTool struct{ runs atomic.Int64 }
 
-// SetTimeslice counts a program that is run.
+// SetTimeslice counts an executed program.
 func (c *countedTool) SetTimeslice(context.Context, gpu.UUID, gpu.Interval) error {
 	c.runs.Add(1)
 	return nil
 }
 
-// longInterval asks for a time-slice interval.
+// longInterval requests a time-slice interval.
 var longInterval = resourceapi.DeviceAllocationConfiguration{
 	Source: resourceapi.AllocationConfigSourceClaim,
 	DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
@@ -34,13 +34,12 @@ var longInterval = resourceapi.DeviceAllocationConfiguration{
 	}},
 }
 
-// intervalClaim is the claim for one GPU with a time-slice interval.
+// intervalClaim returns the claim for one GPU with a time-slice interval.
 func intervalClaim(i int) Claim {
 	return Claim{Namespace: "team", Name: fmt.Sprintf("interval-%d", i), UID: fmt.Sprintf("uid-interval-%d", i)}
 }
 
-// An interval costs one program and the record before it, and one program and its mark to put back. What is noted of it is not
-// synced.
+// An interval costs one program after one record, and to restore it one program after one mark. Its other data is not synced.
 func TestPrepare_TimeSliceInterval_CostIsExact(t *testing.T) {
 	n := newNode(t, wholeOnly)
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -54,14 +53,14 @@ func TestPrepare_TimeSliceInterval_CostIsExact(t *testing.T) {
 
 	require.NoError(t, n.plugin.Prepare(ctx, intervalClaim(0)))
 	again := n.cost(func() error { return n.plugin.Prepare(ctx, intervalClaim(0)) }, getClaim(intervalClaim(0)))
-	assert.Empty(t, cmp.Diff(Cost{Reads: 1}, again, later), "what is prepared is not set again")
+	assert.Empty(t, cmp.Diff(Cost{Reads: 1}, again, later), "the plugin does not set the interval of a prepared claim again")
 	require.NoError(t, n.plugin.Unprepare(ctx, intervalClaim(0)))
 
 	without := n.both(ctx, reference(0))
 	assert.Zero(t, without.Prepare.Programs+without.Unprepare.Programs)
 }
 
-// A change of the node's configuration that concerns the interval of 8 GPUs is 8 programs, and nothing from then on.
+// A change of the node's configuration for the intervals of 8 GPUs runs 8 programs, and nothing from then on.
 func TestIntervals_ConfigurationChanges_OneProgramPerGPU(t *testing.T) {
 	n := newNode(t, mixed)
 	process := n.open()

@@ -10,14 +10,14 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// Kubelet lists for a plugin which claims containers have, as the kubelet of a node does whose pods run: a plugin asks the API
-// server for claims that the kubelet does not know.
+// Kubelet lists the claims of containers for a plugin, like the kubelet of a node with running pods. A plugin asks the API server for
+// claims that the kubelet does not know.
 type Kubelet struct {
 	podresources.UnimplementedPodResourcesListerServer
 
-	// Claims are those that containers have.
+	// Claims returns the claims of the containers.
 	Claims func() []Claim
-	// Socket is where it serves.
+	// Socket is the path of the server's socket.
 	Socket string
 
 	server *grpc.Server
@@ -36,7 +36,7 @@ func ServeKubelet(ctx context.Context, dir string, claims func() []Claim) (*Kube
 	return k, nil
 }
 
-// List says that one pod has all the claims.
+// List returns one pod with all the claims.
 func (k *Kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
 	var resources []*podresources.DynamicResource
 	for _, c := range k.Claims() {
@@ -48,7 +48,7 @@ func (k *Kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (
 	}}}, nil
 }
 
-// Close ends the serving.
+// Close stops the server.
 func (k *Kubelet) Close() error {
 	k.server.Stop()
 	if err := <-k.ended; err != nil {

@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// Latency is how long the kubelet waits.
+// Latency is the time that the kubelet waits.
 type Latency struct{ Prepare, Unprepare Samples }
 
 func (l *Latency) add(other Latency) {
 	l.Prepare, l.Unprepare = append(l.Prepare, other.Prepare...), append(l.Unprepare, other.Unprepare...)
 }
 
-// rows are one for each half, with the names and compared with base.
+// rows returns a row for each half, with the given names and compared with base.
 func (l Latency) rows(prepare, unprepare string, base Latency) []Row {
 	return []Row{
 		{Name: prepare, Samples: l.Prepare, Base: base.Prepare}, {Name: unprepare, Samples: l.Unprepare, Base: base.Unprepare},
 	}
 }
 
-// Between is done after claims were prepared and before they are unprepared; nil: nothing.
+// Between runs after claims were prepared and before they are unprepared; nil does nothing.
 type Between func(ctx context.Context, claims ...Claim) error
 
 func (b Between) do(ctx context.Context, claims []Claim) error {
@@ -32,8 +32,8 @@ func (b Between) do(ctx context.Context, claims []Claim) error {
 	return b(ctx, claims...)
 }
 
-// OneByOne prepares the claims one after the other, as many as there are GPUs, and unprepares them one after the other; then come
-// the next. The first claims warm up and do not count.
+// OneByOne prepares as many claims as there are GPUs, one after the other, and unprepares them one after the other; then the next ones
+// follow. The first claims warm up and do not count.
 func OneByOne(ctx context.Context, p *Plugin, claims []Claim, gpus, warmUp int, between Between) (l Latency, err error) {
 	each := func(into *Samples, batch []Claim, call Between) error {
 		for _, claim := range batch {
@@ -60,12 +60,12 @@ func OneByOne(ctx context.Context, p *Plugin, claims []Claim, gpus, warmUp int, 
 	return l, nil
 }
 
-// Rounds are waits of the kubelet for many calls at once: until the last answer of a round, for each call, and the time that the
-// plugin's process was on a CPU in a round.
+// Rounds are the waiting times of the kubelet for many calls at once, until the last answer of a round and for each call, and the CPU time
+// of the plugin's process in a round.
 type Rounds struct{ Last, Each, CPU Latency }
 
-// AllAtOnce prepares the claims in rounds of so many parallel calls, and unprepares them likewise. The first rounds warm up and do
-// not count.
+// AllAtOnce prepares the claims in rounds of atOnce parallel calls, and unprepares them likewise. The first rounds warm up and do not
+// count.
 func AllAtOnce(ctx context.Context, p *Plugin, claims []Claim, atOnce, warmUp int, between Between) (r Rounds, err error) {
 	for batch := range slices.Chunk(claims, atOnce) {
 		var one Rounds
@@ -107,7 +107,7 @@ func timed(run func() error) (time.Duration, error) {
 	return time.Since(start), err
 }
 
-// together runs do for all claims at once and returns when all have ended, with the time that each took.
+// together calls do for all claims at once. It returns when all calls have returned, with the time of each.
 func together(claims []Claim, do func(Claim) error) (Samples, error) {
 	took, failed := make(Samples, len(claims)), make([]error, len(claims))
 	var wg sync.WaitGroup

@@ -39,7 +39,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/port"
 )
 
-// limit ends what hangs. It does not say how long a call may take.
+// limit stops a test that hangs. It does not limit the time of a call.
 const limit = 10 * time.Minute
 
 const (
@@ -47,7 +47,7 @@ const (
 	testNode   = "node-a"
 )
 
-// node is a plugin in this process, from the kubelet's socket to the files, on ports that count.
+// node is a plugin in this process, from the kubelet's socket to the files. Its ports count.
 type node struct {
 	t        *testing.T
 	model    *model.Node
@@ -61,11 +61,11 @@ type node struct {
 	tool     *countedTool
 	mps      *countedMPSService
 	cfg      *config.Plugin
-	// inspect reads all GPUs, as the product does when a MIG mode has changed.
+	// inspect reads all GPUs, as the plugin does after a change of a MIG mode.
 	inspect func(ctx context.Context) error
 }
 
-// countingDisk is the real disk. Files counts records and CDI specs alike.
+// countingDisk counts the operations on the real disk. Files counts records and CDI specs alike.
 type countingDisk struct {
 	disk.OS
 
@@ -75,7 +75,7 @@ type countingDisk struct {
 	byDir       map[string]Files
 }
 
-// count adds to what was done to the files of a directory.
+// count adds operations on the files of a directory.
 func (d *countingDisk) count(path string, f Files) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -83,7 +83,7 @@ func (d *countingDisk) count(path string, f Files) {
 	d.done, d.byDir[dir] = d.done.plus(f), d.byDir[dir].plus(f)
 }
 
-// since returns what was done since the last call, and that by directory.
+// since returns the operations since the last call, in total and by directory.
 func (d *countingDisk) since() (Files, map[string]Files) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -92,7 +92,7 @@ func (d *countingDisk) since() (Files, map[string]Files) {
 	return done, byDir
 }
 
-// syncs returns how many files and directories were synced so far.
+// syncs returns the number of files and directories that were synced so far.
 func (d *countingDisk) syncs() (files, dirs int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -112,7 +112,7 @@ func (d *countingDisk) List(dir string) ([]string, error) {
 	return d.OS.List(dir)
 }
 
-// Write counts files, and those that are synced.
+// Write counts files and their syncs.
 func (d *countingDisk) Write(path string, data []byte, perm fs.FileMode, durable bool) error {
 	f := Files{Changed: 1}
 	if durable {
@@ -131,13 +131,13 @@ func (d *countingDisk) Rename(from, to string) error {
 	return d.OS.Rename(from, to)
 }
 
-// Remove counts files, also those that are not there.
+// Remove counts files, including missing ones.
 func (d *countingDisk) Remove(path string) error {
 	d.count(path, Files{Changed: 1})
 	return d.OS.Remove(path)
 }
 
-// SyncDir counts directories that are synced.
+// SyncDir counts syncs of directories.
 func (d *countingDisk) SyncDir(dir string) error {
 	d.mu.Lock()
 	d.dirs++
@@ -146,7 +146,7 @@ func (d *countingDisk) SyncDir(dir string) error {
 	return d.OS.SyncDir(dir)
 }
 
-// newNode serves 8 GPUs until the test ends. They are advertised as the node's configuration says.
+// newNode serves 8 GPUs until the test ends. The node's configuration contains the modes.
 func newNode(t *testing.T, modes string) *node {
 	t.Helper()
 	return newNodeWith(t, modes, nil)
@@ -157,7 +157,7 @@ func newNodeWith(t *testing.T, modes string, change func(*config.Plugin)) *node 
 	t.Helper()
 	simulated, err := model.New(model.Uniform(testNode, "h100-80", 8))
 	require.NoError(t, err)
-	// Not t.TempDir: a socket's path must be short.
+	// The path of a socket must be short, so t.TempDir does not work here.
 	root, err := os.MkdirTemp("", "bench-")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(root)) })
@@ -180,7 +180,7 @@ func newNodeWith(t *testing.T, modes string, change func(*config.Plugin)) *node 
 	return n
 }
 
-// settings are those of a plugin whose files are below a directory.
+// settings returns the settings of a plugin whose files are below a directory.
 func settings(root string) *config.Plugin {
 	return &config.Plugin{
 		DriverName: testDriver, NodeName: testNode, Driver: config.Driver{CDIHook: config.NoCDIHook},
@@ -191,14 +191,15 @@ func settings(root string) *config.Plugin {
 	}
 }
 
-// configure writes the node's configuration, of which this is what all GPUs are advertised as.
+// configure writes the node's configuration, which advertises all GPUs in these modes.
 func (n *node) configure(modes string) {
 	n.t.Helper()
 	text := "apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\ngpus: [{" + modes + "}]\n"
 	require.NoError(n.t, os.WriteFile(n.cfg.NodeConfig.File, []byte(text), 0o600))
 }
 
-// serve has the process serve the kubelet and write the statuses of claims; what a leader does in the background would be counted, too.
+// serve runs the server for the kubelet and the writer of the claims' statuses. The background work of a leader would be counted, too, and
+// does not run.
 func (n *node) serve(process *plugin.Plugin) {
 	t := n.t
 	ctx, stop := context.WithCancel(context.Background())
@@ -219,7 +220,7 @@ func (n *node) serve(process *plugin.Plugin) {
 	}, limit, time.Millisecond)
 }
 
-// nodeHost has the node's files and no others.
+// nodeHost contains only the node's files.
 type nodeHost struct {
 	*port.Host
 	port.MinimalHost
@@ -231,7 +232,7 @@ func (h nodeHost) Locate(root, path string) (string, bool) {
 	return path, err == nil && strings.HasPrefix(path, h.root)
 }
 
-// image is the directory of the plugin's image that has the programs of containers.
+// image returns the directory of the plugin's image with the programs of containers.
 func (n *node) image() string {
 	n.t.Helper()
 	image := filepath.Dir(n.cfg.Paths.StateDir)
@@ -260,7 +261,7 @@ func (n *node) open() *plugin.Plugin {
 	return process
 }
 
-// cluster is one with all features, and without claims.
+// cluster supports all features, and contains no claims.
 type cluster struct{}
 
 func (cluster) PartitionableDevices(context.Context) (bool, error) { return true, nil }
@@ -275,7 +276,7 @@ func (cluster) Allocated(context.Context, kube.AllocatedQuery) (*kube.AllocatedP
 	return &kube.AllocatedPage{}, nil
 }
 
-// unpublished are ResourceSlices that no process writes.
+// unpublished discards ResourceSlices.
 type unpublished struct{}
 
 func (unpublished) Publish(resourceslice.DriverResources) {}
@@ -291,7 +292,7 @@ func (noEvents) Warn(_, _, _ string) {}
 
 func (noEvents) Normal(_, _, _ string) {}
 
-// api is a client of an API server that has every claim, allocated the GPU with the number that ends the claim's name.
+// api returns a client of an API server on which every claim exists. Each is allocated the GPU whose number ends the claim's name.
 func (n *node) api() kubernetes.Interface {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		parts := strings.Split(strings.TrimSuffix(r.URL.Path, "/status"), "/")
@@ -307,27 +308,27 @@ func (n *node) api() kubernetes.Interface {
 	return client
 }
 
-// reference is the claim for one GPU.
+// reference returns the claim for one GPU.
 func reference(i int) Claim {
 	return Claim{Namespace: "team", Name: fmt.Sprintf("claim-%d", i), UID: fmt.Sprintf("uid-claim-%d", i)}
 }
 
-// adminClaim is the claim with admin access to one GPU.
+// adminClaim returns the claim with admin access to one GPU.
 func adminClaim(i int) Claim {
 	return Claim{Namespace: "team", Name: fmt.Sprintf("admin-%d", i), UID: fmt.Sprintf("uid-admin-%d", i)}
 }
 
-// migClaim is the claim for one of the smallest MIG devices, of which each GPU has as many as perGPU.
+// migClaim returns the claim for one of the smallest MIG devices, of which perGPU fit on each GPU.
 func migClaim(i int) Claim {
 	return Claim{Namespace: "team", Name: fmt.Sprintf("mig-%d", i), UID: fmt.Sprintf("uid-mig-%d", i)}
 }
 
-// shareClaim is the claim for a share of one GPU.
+// shareClaim returns the claim for a share of one GPU.
 func shareClaim(i int) Claim {
 	return Claim{Namespace: "team", Name: fmt.Sprintf("share-%d", i), UID: fmt.Sprintf("uid-share-%d", i)}
 }
 
-// smallest is the profile with the least memory; so many of its instances fill a GPU.
+// smallest is the profile with the least memory; perGPU of its instances fill a GPU.
 const (
 	smallest = "1g.10gb"
 	perGPU   = 7
@@ -372,10 +373,10 @@ func (n *node) claim(name string) *resourceapi.ResourceClaim {
 	}
 }
 
-// cost runs one call of the kubelet with the gate shut but for the admitted requests, and counts.
+// cost runs one call of the kubelet while the gate admits only these requests, and counts.
 func (n *node) cost(call func() error, admitted ...string) Cost {
 	n.t.Helper()
-	// What an earlier call reported must not take the place of an admitted request, which reads the same claim.
+	// An earlier call's status must not use up an admitted request: it reads the same claim.
 	require.NoError(n.t, n.statuses.Drain(n.t.Context()))
 	n.gate.Take()
 	calls, runs := n.model.Calls.Of(os.Getpid()).Total, n.tool.runs.Load()

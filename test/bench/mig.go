@@ -12,25 +12,25 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// The time that the simulated driver takes for a change, near what drivers take.
+// The simulated driver takes this time for a change, near the time of real drivers.
 var nvmlTime = model.MIGLatency{
 	CreateGPUInstance: 200 * time.Millisecond, CreateComputeInstance: 100 * time.Millisecond,
 	DestroyComputeInstance: 100 * time.Millisecond, DestroyGPUInstance: 200 * time.Millisecond,
 }
 
-// creationTime and removalTime are those of one MIG device.
+// creationTime and removalTime are the times for one MIG device.
 var (
 	creationTime = nvmlTime.CreateGPUInstance + nvmlTime.CreateComputeInstance
 	removalTime  = nvmlTime.DestroyComputeInstance + nvmlTime.DestroyGPUInstance
 )
 
-// migProfile is the smallest profile of the GPU that is measured with, migCount how many of its devices fill a GPU.
+// migProfile is the smallest profile of the measured GPU model; migCount of its devices fill a GPU.
 const (
 	migProfile = "1g.10gb"
 	migCount   = 7
 )
 
-// How much is measured of MIG devices, whose every change takes the simulated time, and of time-sliced shares.
+// Numbers of samples for MIG devices, whose every change takes the simulated time, and for time-sliced shares.
 const (
 	aloneClaims   = 3 * 8
 	besideDevices = 14
@@ -43,7 +43,7 @@ const (
 	sharesEach    = 16
 )
 
-// makespanBudget is for devices of different GPUs at once, in times of the driver's own on one GPU.
+// makespanBudget is for devices of different GPUs at once, as a multiple of the driver time on one GPU.
 const makespanBudget = 1.3
 
 // migConfig advertises every GPU whole, time-sliced and as MIG devices.
@@ -58,19 +58,19 @@ type migBench struct {
 
 	driver NVML
 	second *Second
-	// whole are the GPUs, shared the same time-sliced; parts are their MIG devices of the smallest profile, GPU by GPU.
+	// whole are the GPUs, shared their time-sliced shares; parts are their MIG devices of the smallest profile, GPU by GPU.
 	whole, shared []Device
 	parts         [][]Device
-	// call is a call of the driver that only reads, driverAlone what one MIG device takes without a plugin.
+	// call is the time of a driver call that only reads, driverAlone the time of the driver for one MIG device without a plugin.
 	call        Samples
 	driverAlone Latency
-	// alone and beside are a MIG device on an empty GPU and beside all others that fit, with what they cost.
+	// alone is for a MIG device on an empty GPU, beside for the last one that fits; with their costs.
 	alone, beside           Latency
 	aloneCosts, besideCosts Costs
 	paced                   Floor
 }
 
-// mig measures MIG devices, and leaves the GPUs without.
+// mig measures MIG devices, and leaves GPUs without MIG devices.
 func (b *bencher) mig(ctx context.Context) (err error) {
 	driver, err := OpenNVML(b.SimgpuRoot)
 	if err != nil {
@@ -91,7 +91,7 @@ func (b *bencher) mig(ctx context.Context) (err error) {
 				return errors.Join(err, driver.Take(model.MIGLatency{}))
 			}
 		}
-		// Last, as the plugin takes these instances for an administrator's.
+		// This comes last, because the plugin takes these instances for an administrator's.
 		if err := m.driverTime(); err != nil {
 			return err
 		}
@@ -100,7 +100,7 @@ func (b *bencher) mig(ctx context.Context) (err error) {
 	}, "--node-config="+config)
 }
 
-// find waits until everything is published.
+// find waits until all devices are published.
 func (m *migBench) find(ctx context.Context) (err error) {
 	published := func(w Wanted) (devices []Device) {
 		if err == nil {
@@ -118,7 +118,7 @@ func (m *migBench) find(ctx context.Context) (err error) {
 	return nil
 }
 
-// first has one MIG device of each GPU.
+// first returns one MIG device of each GPU.
 func (m *migBench) first() []Device {
 	var devices []Device
 	for _, of := range m.parts {
@@ -127,7 +127,7 @@ func (m *migBench) first() []Device {
 	return devices
 }
 
-// enable brings all GPUs into MIG mode, and disable out of it.
+// enable turns MIG mode on for all GPUs, and disable turns it off.
 func (m *migBench) enable(ctx context.Context) error { return m.once(ctx, m.first()) }
 
 func (m *migBench) disable(ctx context.Context) error { return m.once(ctx, m.whole) }
@@ -141,7 +141,7 @@ func (m *migBench) once(ctx context.Context, devices []Device) error {
 	return errors.Join(m.second.Plugin.Prepare(ctx, claims...), m.second.Claims.Reported(ctx, claims...), m.second.Plugin.Unprepare(ctx, claims...))
 }
 
-// cost counts what claims for the devices cost, one at a time, and reports it.
+// cost counts the operations of claims for the devices, one at a time, and reports them.
 func (m *migBench) cost(ctx context.Context, what string, limits Limits, devices []Device) (Costs, error) {
 	claims, err := m.second.Claims.Make(ctx, 2*countedEach+gatedClaims, devices)
 	if err != nil {
@@ -155,7 +155,7 @@ func (m *migBench) cost(ctx context.Context, what string, limits Limits, devices
 	if err != nil {
 		return Costs{}, err
 	}
-	// What is written for these claims is not a request of the next ones.
+	// Writes for these claims must not count for the next ones.
 	if err := m.second.Claims.Reported(ctx, claims[:2*countedEach]...); err != nil {
 		return Costs{}, err
 	}
@@ -165,7 +165,7 @@ func (m *migBench) cost(ctx context.Context, what string, limits Limits, devices
 	return costs, err
 }
 
-// shares compares a whole GPU with a time-sliced share, in turn, while no GPU is in MIG mode: the mode is read then.
+// shares compares a whole GPU with a time-sliced share, alternating, while no GPU is in MIG mode; the plugin reads the mode.
 func (m *migBench) shares(ctx context.Context) error {
 	for _, one := range []struct {
 		what    string
@@ -210,7 +210,7 @@ func (m *migBench) onEmptyGPU(ctx context.Context) (err error) {
 	return err
 }
 
-// besideOthers fills a GPU but for one MIG device.
+// besideOthers fills a GPU except for one MIG device.
 func (m *migBench) besideOthers(ctx context.Context) error {
 	of := m.parts[0]
 	others, err := m.second.Claims.Make(ctx, len(of)-1, of[1:])
@@ -229,7 +229,7 @@ func (m *migBench) besideOthers(ctx context.Context) error {
 	return m.second.Plugin.Unprepare(ctx, others...)
 }
 
-// slowly runs measure while the driver takes its time.
+// slowly runs measure while changes take the simulated time.
 func (m *migBench) slowly(measure func() error) error {
 	if err := m.driver.Take(nvmlTime); err != nil {
 		return err
@@ -269,9 +269,9 @@ func (m *migBench) allAtOnce(ctx context.Context) error {
 	})
 }
 
-// rows reports how long the kubelet waits for one MIG device, and where our share of it goes: what is known to be needed, at the
-// price that it has on this machine, and the rest. The budget of our share is a whole GPU after as long a pause, one durable write and
-// the NVML calls.
+// rows reports how long the kubelet waits for one MIG device, and the parts of Prism's share: the operations that are known to be
+// necessary, at their price on this machine, and the rest. The budget of Prism's share is the time of a whole GPU after a pause of the same
+// length, one durable write and the NVML calls.
 func (m *migBench) rows() {
 	title := fmt.Sprintf("one MIG device, the driver takes %d ms to create and %d ms to remove it", creationTime.Milliseconds(), removalTime.Milliseconds())
 	m.report.Add(title, "", m.driverAlone.rows("the driver alone, to create it", "the driver alone, to remove it", Latency{})...)
@@ -289,7 +289,7 @@ func (m *migBench) rows() {
 	} {
 		share := one.took.without(one.driver.P50())
 		row := Row{Name: one.what + ": Prism's share", Samples: share}
-		if one.whole != nil { // a run of this part alone has none
+		if one.whole != nil { // nil in a run of this part alone
 			row.Budget = Within(one.whole.P50() + m.paced.Durable.P50() + time.Duration(one.cost.NVML)*m.call.P50())
 		}
 		m.report.Add(title, "", Row{Name: one.what, Samples: one.took}, row)

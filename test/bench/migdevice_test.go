@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// wholeOnly advertises GPUs whole, mixed whole, to three claims at once and in every profile.
+// wholeOnly advertises GPUs whole; mixed advertises them whole, for three claims at once, and in every MIG profile.
 const (
 	wholeOnly = "modes: [whole]"
 	mixed     = "modes: [whole, timeslice, mig], timeSlice: {replicas: 3}"
 )
 
-// requested are the claims, and the requests that they may wait for.
+// requested returns the claims, and the requests that they may wait for.
 func requested(n int, of func(int) Claim) (claims []Claim, admitted []string) {
 	for i := range n {
 		claims, admitted = append(claims, of(i)), append(admitted, getClaim(of(i)))
@@ -32,10 +32,10 @@ func (n *node) both(ctx context.Context, one Claim) Costs {
 	}
 }
 
-// later is no part of a cost: it may come before the answer is seen.
+// later is not part of a cost: it may come before the test receives the answer.
 var later = cmpopts.IgnoreFields(Cost{}, "Later")
 
-// On a GPU without others, and as the last that fits.
+// The costs on a GPU without others, and of the last device that fits.
 func TestPrepare_MIGDevice_CostIsExact(t *testing.T) {
 	n := newNode(t, mixed)
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -52,7 +52,7 @@ func TestPrepare_MIGDevice_CostIsExact(t *testing.T) {
 
 	require.NoError(t, n.plugin.Prepare(ctx, migClaim(0)))
 	again := n.cost(func() error { return n.plugin.Prepare(ctx, migClaim(0)) }, getClaim(migClaim(0)))
-	assert.Empty(t, cmp.Diff(Cost{Reads: 1}, again, same), "preparing what is prepared checks whether it is still there")
+	assert.Empty(t, cmp.Diff(Cost{Reads: 1}, again, same), "preparing again checks whether the device still exists")
 	require.NoError(t, n.plugin.Unprepare(ctx, migClaim(0)))
 
 	others, _ := requested(perGPU-1, migClaim)
@@ -65,7 +65,7 @@ func TestPrepare_MIGDevice_CostIsExact(t *testing.T) {
 	require.NoError(t, n.plugin.Unprepare(ctx, others...))
 }
 
-// The driver is called only where the GPU could be partitioned: whether it is.
+// The driver is called only if the GPU could be partitioned, to find out whether it is.
 func TestPrepare_WholeGPUThatCouldBePartitioned_OneModeRead(t *testing.T) {
 	n := newNode(t, mixed)
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -74,10 +74,10 @@ func TestPrepare_WholeGPUThatCouldBePartitioned_OneModeRead(t *testing.T) {
 	got := n.both(ctx, reference(0))
 	assert.Empty(t, cmp.Diff(want, got, later))
 	assert.NoError(t, Problems(WholeLimits.rows(1, got)...))
-	assert.Error(t, Problems(claimLimits.rows(1, got)...), "where it is advertised whole only, the driver is not called")
+	assert.Error(t, Problems(claimLimits.rows(1, got)...), "the driver is not called for a GPU that is only advertised whole")
 }
 
-// A share costs what a whole GPU costs, also beside other shares of its GPU.
+// A share costs the same as a whole GPU, also beside other shares of its GPU.
 func TestPrepare_Share_CostsAWholeGPU(t *testing.T) {
 	n := newNode(t, mixed)
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -94,13 +94,13 @@ func TestPrepare_Share_CostsAWholeGPU(t *testing.T) {
 	require.NoError(t, n.plugin.Unprepare(ctx, others...))
 }
 
-// All MIG devices of all GPUs at once cost what each costs, whatever comes first.
+// Many MIG devices at once cost as much as each alone, in any order.
 func TestPrepare_AllMIGDevicesAtOnce_EachCostsTheSame(t *testing.T) {
 	n := newNode(t, mixed)
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	const all = 8 * perGPU
-	for first := 0; first < all; first += perGPU { // what turning on the MIG mode costs is no part of it
+	for first := 0; first < all; first += perGPU { // without the cost of turning on MIG mode
 		n.both(ctx, migClaim(first))
 	}
 	claims, admitted := requested(all, migClaim)

@@ -20,7 +20,7 @@ import (
 const mpsConfig = "apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\n" +
 	"gpus: [{modes: [whole, mps], mps: {replicas: 8, memory: {default: 1Gi}}}]\n"
 
-// How much is measured of MPS shares.
+// Numbers of samples for MPS shares.
 const (
 	firstShares = 16
 	nextShares  = 64
@@ -29,15 +29,15 @@ const (
 	hookRuns    = 50
 )
 
-// The budgets of MPS shares that are no ratios.
+// The budgets of MPS shares that are not ratios.
 const (
 	firstShareBudget = 100 * time.Millisecond
 	hookBudget       = 10 * time.Millisecond
 	mpsdBudget       = 16 << 20
 )
 
-// The counts of a share: the first of a GPU starts the control daemon, the last stops it, and a share between them does neither. MIG mode
-// is read before each.
+// The counts of a share: the first share of a GPU starts the control daemon, the last stops it, and a share between them does neither. The
+// plugin reads the MIG mode before each.
 var (
 	FirstShareLimits = Limits{Limit{Durable: 2, Reads: 1, NVML: 3}, Limit{Durable: 2, NVML: 1}}
 	NextShareLimits  = Limits{Limit{Durable: 2, Reads: 1, NVML: 1}, Limit{Durable: 2}}
@@ -74,13 +74,13 @@ func (b *bencher) serveMPS(ctx context.Context, driver string) (*mpsService, err
 	}
 }
 
-// close stops the service, and removes what it made.
+// close stops the service, and removes its files.
 func (s *mpsService) close() error {
 	if s == nil {
 		return nil
 	}
 	failed := s.init.Process.Signal(syscall.SIGTERM)
-	_ = s.init.Wait() // says that it was stopped
+	_ = s.init.Wait() // always reports that it was stopped
 	return errors.Join(failed, os.RemoveAll(filepath.Dir(s.socket)))
 }
 
@@ -101,14 +101,14 @@ func (b *bencher) mps(ctx context.Context) (err error) {
 	return b.with(ctx, driver, true, program, func(s *Second, _ time.Duration) error { return b.shares(ctx, s, service) })
 }
 
-// inImage is a command that has the programs of the image in /usr/bin, where the plugin takes its hook from: in a mount namespace of its
-// own, with a file system that cannot be written to.
+// inImage returns a command that finds the programs of the image in /usr/bin, as the plugin's hook requires: in its own mount namespace, on
+// a read-only file system.
 func inImage(programs string, command []string) []string {
 	const script = `mount -t overlay -o "ro,lowerdir=$0:/usr/bin" overlay /usr/bin && exec "$@"`
 	return append([]string{"unshare", "--mount", "--propagation", "slave", "/bin/sh", "-c", script, programs}, command...)
 }
 
-// shares measures what there is to measure of MPS shares.
+// shares runs all measurements of MPS shares.
 func (b *bencher) shares(ctx context.Context, s *Second, service *mpsService) error {
 	devices, err := Published(ctx, b.client, s.Driver, b.Node, Wanted{Type: "mps", Least: len(b.devices)})
 	if err != nil {
@@ -127,7 +127,7 @@ func (b *bencher) idleMPS(ctx context.Context, s *Second, service *mpsService) e
 	if err != nil {
 		return err
 	}
-	both := 0 // the pages that they share count once
+	both := 0 // shared pages count once
 	for _, pid := range []int{service.init.Process.Pid, worker} {
 		share, err := proportionalShare(pid)
 		if err != nil {
@@ -143,7 +143,8 @@ func (b *bencher) idleMPS(ctx context.Context, s *Second, service *mpsService) e
 	return err
 }
 
-// firstShare measures shares of GPUs that have no other one, beside what the service takes to start and stop control daemon and server.
+// firstShare measures shares of GPUs without other shares, beside the time that the service needs to start and stop control daemon and
+// server.
 func (b *bencher) firstShare(ctx context.Context, s *Second, service *mpsService, devices []Device) error {
 	costs, err := b.shareCosts(ctx, s, devices)
 	if err != nil {
@@ -202,7 +203,7 @@ func (b *bencher) daemonAlone(ctx context.Context, s *Second, service *mpsServic
 	return alone, fmt.Errorf("the MPS service does not list the control daemon %s of a prepared claim", id)
 }
 
-// nextShare measures shares of a GPU beside another one.
+// nextShare measures shares of a GPU that already has one.
 func (b *bencher) nextShare(ctx context.Context, s *Second, service *mpsService, devices []Device) error {
 	kept, err := s.Claims.Make(ctx, 1, devices[:1])
 	if err != nil {
@@ -233,7 +234,7 @@ func (b *bencher) nextShare(ctx context.Context, s *Second, service *mpsService,
 	return errors.Join(err, s.Plugin.Unprepare(ctx, kept...))
 }
 
-// shareCosts counts what claims for the devices cost, one at a time.
+// shareCosts counts the operations of claims for the devices, one at a time.
 func (b *bencher) shareCosts(ctx context.Context, s *Second, devices []Device) (Costs, error) {
 	driver, err := OpenNVML(b.SimgpuRoot)
 	if err != nil {
@@ -262,14 +263,14 @@ func (b *bencher) shareCosts(ctx context.Context, s *Second, devices []Device) (
 func (b *bencher) hook(ctx context.Context) error {
 	bundle, err := os.MkdirTemp("", "bench-hook-")
 	if err != nil {
-		return fmt.Errorf("making a container's bundle: %w", err)
+		return fmt.Errorf("creating a container's bundle: %w", err)
 	}
 	defer os.RemoveAll(bundle)
 	const device = "bench"
 	config := fmt.Sprintf(`{"ociVersion":"1.2.0","process":{"args":["true"],"cwd":"/","env":["PATH=/usr/bin","%s=mps"]},"root":{"path":"rootfs"}}`,
 		protocol.Mark(device))
 	if err := os.WriteFile(filepath.Join(bundle, "config.json"), []byte(config), 0o600); err != nil {
-		return fmt.Errorf("making a container's bundle: %w", err)
+		return fmt.Errorf("creating a container's bundle: %w", err)
 	}
 	container, err := startContainer(ctx)
 	if err != nil {
@@ -290,7 +291,7 @@ func (b *bencher) hook(ctx context.Context) error {
 	return err
 }
 
-// startContainer starts a process in namespaces of its own, as prism-hook finds that of a container.
+// startContainer starts a process in its own namespaces, in which prism-hook finds the process of a container.
 func startContainer(ctx context.Context) (*exec.Cmd, error) {
 	container := exec.CommandContext(ctx, "unshare", "--ipc", "--mount", "sleep", "infinity")
 	if err := container.Start(); err != nil {

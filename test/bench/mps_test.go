@@ -28,7 +28,7 @@ func mpsClaim(i int) Claim {
 
 // countedMPSService is an MPS service whose daemons run as soon as they are started. It counts the calls of each kind.
 type countedMPSService struct {
-	// dir has the directories of the daemons.
+	// dir contains the directories of the daemons.
 	dir string
 
 	mu      sync.Mutex
@@ -36,13 +36,13 @@ type countedMPSService struct {
 	calls   map[string]int
 }
 
-// below returns the service of a socket, beside which are the directories of its daemons.
+// below returns the service of a socket; the directories of its daemons are beside the socket.
 func (s *countedMPSService) below(socket string) mps.Daemons {
 	s.dir = filepath.Join(filepath.Dir(socket), "mps")
 	return s
 }
 
-// since returns the calls since the last call, without those that list the daemons, which no claim waits for.
+// since returns the calls since the last call. Lists of the daemons do not count, as no claim waits for them.
 func (s *countedMPSService) since() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +118,7 @@ func (s *countedMPSService) counted(call string) {
 	s.calls[call]++
 }
 
-// exactly are the costs that use up their limits.
+// exactly returns the costs that use up their limits.
 func (l Limits) exactly() Costs {
 	cost := func(l Limit) Cost {
 		return Cost{FileSyncs: l.Durable, DirSyncs: l.Durable, Programs: l.Programs, NVML: l.NVML, Reads: l.Reads, Writes: l.Writes}
@@ -132,7 +132,7 @@ func TestPrepare_MPSShare_CostIsExact(t *testing.T) {
 	n := newNode(t, mpsModes)
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	n.both(ctx, mpsClaim(0)) // a process that has not had a GPU's lock yet reads all records
+	n.both(ctx, mpsClaim(0)) // a process reads all records when it locks a GPU for the first time
 	trips := func(want map[string]int) {
 		t.Helper()
 		assert.Equal(t, want, n.mps.since(), "round trips to the MPS service")
@@ -145,7 +145,7 @@ func TestPrepare_MPSShare_CostIsExact(t *testing.T) {
 		got.Unprepare = n.cost(func() error { return n.plugin.Unprepare(ctx, one) })
 		trips(unprepare)
 		assert.NoError(t, Problems(limits.rows(1, got)...))
-		got.Unprepare.FileSyncs = got.Unprepare.Durable() // what is removed syncs its directory only
+		got.Unprepare.FileSyncs = got.Unprepare.Durable() // a removal syncs only its directory
 		assert.Empty(t, cmp.Diff(limits.exactly(), got, later))
 	}
 	for i := range 3 {

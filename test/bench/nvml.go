@@ -8,7 +8,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// NVML is the simulated driver of the node, which counts what each process calls.
+// NVML is the simulated driver of the node, which counts the calls of each process.
 type NVML struct{ paths layout.Paths }
 
 // OpenNVML finds the driver below its root directory.
@@ -20,7 +20,7 @@ func OpenNVML(root string) (NVML, error) {
 	return NVML{install.Paths}, nil
 }
 
-// Calls returns how many NVML calls the process has made so far, without those that wait for errors.
+// Calls returns the number of NVML calls of the process so far, without waits for errors.
 func (n NVML) Calls(pid int) (int, error) {
 	counts, err := n.counts(pid)
 	return counts.total(), err
@@ -38,7 +38,8 @@ func (c callCounts) total() (n int) {
 	return n
 }
 
-// waiting is the function that waits for errors of the GPUs. It is called again when its time is over, whatever else its caller does.
+// waiting is the function that waits for errors of the GPUs. It is called again when its time is over, so its count does not depend on the
+// work of its caller.
 const waiting = "nvmlEventSetWait_v2"
 
 // counts returns the calls of a process so far.
@@ -55,7 +56,7 @@ func (n NVML) counts(pid int) (callCounts, error) {
 	return nil, fmt.Errorf("counting the NVML calls of process %d: the driver does not know it", pid)
 }
 
-// Take says how long the driver takes for changes from now on.
+// Take sets the time that the driver takes for changes from now on.
 func (n NVML) Take(latency model.MIGLatency) error {
 	if _, err := daemon.Send(n.paths, daemon.Command{MIGLatency: &latency}); err != nil {
 		return fmt.Errorf("setting the time of the simulated driver: %w", err)

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// How much is measured of two drivers in turn.
+// Numbers of samples for two drivers in turn.
 const (
 	gapRounds    = 24
 	gap          = 600 * time.Millisecond
 	rowRounds    = 6
-	rowClaims    = 96 // a round: longer than a status waits to be written
+	rowClaims    = 96 // a round: longer than the delay of a status update
 	atOnceRounds = 16
-	// afterwards is longer than what is done after an answer, so that it does not disturb the other driver.
+	// afterwards is longer than the work after an answer, so that it does not disturb the other driver.
 	afterwards = 300 * time.Millisecond
 )
 
-// contender is one of two drivers that are measured in turn: a process with the same API server, rights and disk as the other one.
+// contender is one of two drivers that are measured in turn. Both processes use the same API server, rights and disk.
 type contender struct {
 	*Second
 
@@ -27,7 +27,7 @@ type contender struct {
 	idle, used Memory
 }
 
-// pair measures the plugin and dra-example-driver: two unmodified programs, one API server, a sample of the one, a sample of the other.
+// pair measures the plugin and dra-example-driver: two unmodified programs on one API server, one sample of each in turn.
 func (b *bencher) pair(ctx context.Context) error {
 	if b.Example == "" {
 		return errors.New("the program of dra-example-driver is required: --example")
@@ -52,7 +52,7 @@ func (b *bencher) pair(ctx context.Context) error {
 	})
 }
 
-// metadata measures what the files with the attributes of a claim's devices cost: two plugins in turn, of which one writes them.
+// metadata measures the cost of the files with the attributes of a claim's devices: two plugins in turn, of which one writes them.
 func (b *bencher) metadata(ctx context.Context) error {
 	commands := [2]command{b.prism("--device-metadata=true"), b.prism("--device-metadata=false")}
 	return b.contend(ctx, [2]string{"with.bench", "without.bench"}, commands, func(both [2]*contender) error {
@@ -82,7 +82,7 @@ func (b *bencher) contend(ctx context.Context, drivers [2]string, commands [2]co
 	})
 }
 
-// inTurn does something with both drivers. Each is the first in every other round.
+// inTurn calls do for both drivers. Each is first in every other round.
 func inTurn(both [2]*contender, round int, do func(*contender) error) error {
 	for at := range both {
 		if err := do(both[(at+round)%2]); err != nil {
@@ -112,7 +112,7 @@ func withGap(ctx context.Context, both [2]*contender) error {
 	return err
 }
 
-// inRows measures one claim right after the other; what is done after the answers of earlier claims competes.
+// inRows measures one claim right after the other; the work after the answers to earlier claims competes.
 func inRows(ctx context.Context, both [2]*contender) (err error) {
 	for round := 0; round < rowRounds && err == nil; round++ {
 		err = inTurn(both, round, func(c *contender) error {
@@ -124,7 +124,7 @@ func inRows(ctx context.Context, both [2]*contender) (err error) {
 	return err
 }
 
-// allAtOnce measures a call for each device at once.
+// allAtOnce measures one call for each device at once.
 func allAtOnce(ctx context.Context, both [2]*contender) (err error) {
 	for round := 0; round < atOnceRounds && err == nil; round++ {
 		err = inTurn(both, round, func(c *contender) error {
@@ -151,7 +151,7 @@ func (c *contender) round(ctx context.Context, n, atOnce int) (l Latency, err er
 	return r.Last, err
 }
 
-// rows compare a driver with another one.
+// rows compares a driver with another one.
 func (c *contender) rows(other *contender) []Row {
 	rows := c.gap.rows("prepare, 600 ms after the last call", "unprepare, 600 ms after the last call", other.gap)
 	rows = append(rows, c.inRow.rows("prepare, one claim right after the other", "unprepare, one claim right after the other", other.inRow)...)

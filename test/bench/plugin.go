@@ -13,25 +13,25 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// Plugin is a DRA plugin as the kubelet has it after registration: one connection, on which calls run side by side.
+// Plugin is a DRA plugin after its registration, as the kubelet uses it: one connection for concurrent calls.
 type Plugin struct {
 	// Driver is the name it registered with.
 	Driver string
-	// PID is the process behind its socket, as this pid namespace counts.
+	// PID is the process behind its socket, in this pid namespace.
 	PID int
 
 	conn   *grpc.ClientConn
 	client drapb.DRAPluginClient
 }
 
-// Register does what the kubelet does when a driver's socket appears in its directory: it asks for the plugin's name, connects
-// to the endpoint, and says that the plugin is registered. Sockets without a server are skipped.
+// Register does the kubelet's work for a new socket of a driver in the directory: it asks for the plugin's name, connects to the endpoint,
+// and notifies the plugin that it is registered. It skips sockets without a server.
 func Register(ctx context.Context, registrarDir, driver string) (*Plugin, error) {
 	sockets, err := filepath.Glob(filepath.Join(registrarDir, driver+"*-reg.sock"))
 	if err != nil {
 		return nil, fmt.Errorf("finding the registration socket of %s: %w", driver, err)
 	}
-	failed := []error{fmt.Errorf("finding the registration socket of %s in %s: none answers", driver, registrarDir)}
+	failed := []error{fmt.Errorf("finding the registration socket of %s in %s: no plugin answers", driver, registrarDir)}
 	for _, socket := range sockets {
 		p, err := register(ctx, socket, driver)
 		if err == nil {
@@ -68,7 +68,7 @@ func register(ctx context.Context, socket, driver string) (*Plugin, error) {
 	return p, nil
 }
 
-// connect opens the connection that all calls share and sees that the plugin answers on it.
+// connect opens the connection that all calls share, and checks that the plugin answers on it.
 func connect(ctx context.Context, endpoint string) (*Plugin, error) {
 	pid, err := listener(ctx, endpoint)
 	if err != nil {
@@ -93,10 +93,10 @@ func dial(socket string) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (p *Plugin) Close() error { return p.conn.Close() }
 
-// Prepare has the claims prepared in one call, as those of one pod are.
+// Prepare prepares the claims in one call, like the kubelet for the claims of a pod.
 func (p *Plugin) Prepare(ctx context.Context, claims ...Claim) error {
 	answer, err := p.client.NodePrepareResources(ctx, &drapb.NodePrepareResourcesRequest{Claims: references(claims)})
 	if err != nil {
@@ -116,7 +116,7 @@ func (p *Plugin) Prepare(ctx context.Context, claims ...Claim) error {
 	return nil
 }
 
-// Unprepare has the claims taken back in one call.
+// Unprepare unprepares the claims in one call.
 func (p *Plugin) Unprepare(ctx context.Context, claims ...Claim) error {
 	answer, err := p.client.NodeUnprepareResources(ctx, &drapb.NodeUnprepareResourcesRequest{Claims: references(claims)})
 	if err != nil {

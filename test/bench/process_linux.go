@@ -38,11 +38,11 @@ func listener(ctx context.Context, socket string) (int, error) {
 	return int(peer.Pid), nil
 }
 
-// Memory is what a process has in memory, in bytes.
+// Memory is the memory of a process, in bytes.
 type Memory struct {
-	// Resident is now, Peak the most so far.
+	// Resident is the current size, Peak the maximum so far.
 	Resident, Peak int64
-	// Anonymous is the part of Resident that is the process's own; the rest are pages of its program and libraries.
+	// Anonymous is the part of Resident that belongs to the process alone; the rest are pages of its program and libraries.
 	Anonymous int64
 }
 
@@ -61,12 +61,12 @@ func MemoryOf(pid int) (Memory, error) {
 	}
 	m := Memory{Resident: values["VmRSS"] << 10, Peak: values["VmHWM"] << 10, Anonymous: values["RssAnon"] << 10}
 	if m.Resident == 0 {
-		return m, fmt.Errorf("reading the memory of process %d: it has none: it ended", pid)
+		return m, fmt.Errorf("reading the memory of process %d: no memory: the process exited", pid)
 	}
 	return m, nil
 }
 
-// cpuTime is how long a process has been on a CPU so far, with all its threads.
+// cpuTime returns the CPU time of a process so far, with all its threads.
 func cpuTime(pid int) (time.Duration, error) {
 	const wholeProcess = 2 // CPUCLOCK_SCHED: nanoseconds
 	var t unix.Timespec
@@ -96,7 +96,7 @@ func machine() string {
 	return fmt.Sprintf("%d × %s, Linux %s", count, model, kernel)
 }
 
-// load is how many processes wanted a CPU during the last minute.
+// load returns the load average of the last minute.
 func load() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -106,7 +106,7 @@ func load() string {
 	return minute
 }
 
-// proportionalShare is what a process has in memory, in bytes; of a page that n processes have an n-th.
+// proportionalShare returns the proportional set size of a process in bytes: a page that n processes map counts one n-th.
 func proportionalShare(pid int) (int, error) {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "smaps_rollup"))
 	if err != nil {
@@ -118,5 +118,5 @@ func proportionalShare(pid int) (int, error) {
 			return kib << 10, nil
 		}
 	}
-	return 0, fmt.Errorf("reading the memory of process %d: smaps_rollup has no Pss", pid)
+	return 0, fmt.Errorf("reading the memory of process %d: no Pss in smaps_rollup", pid)
 }

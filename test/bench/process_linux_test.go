@@ -18,6 +18,6 @@ func TestCPUTime_Work_Grows(t *testing.T) {
 		require.GreaterOrEqual(t, after, before)
 	}
 	assert.Positive(t, before)
-	_, err = cpuTime(1<<22 + 1) // no process has a larger number than 1<<22
+	_, err = cpuTime(1<<22 + 1) // process ids are at most 1<<22
 	assert.Error(t, err)
 }

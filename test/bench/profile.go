@@ -14,7 +14,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
 )
 
-// How much is measured of profiled claims.
+// Numbers of samples for profiled claims.
 const (
 	profileRounds  = 6
 	profiledClaims = 24 // a round, and as many that are not profiled
@@ -23,24 +23,24 @@ const (
 	folderRounds   = 144
 )
 
-// The budgets of a profiled claim: as many durable writes as another one, and a millisecond more.
+// The budgets of a profiled claim: as many durable writes as without a profile, and one millisecond more.
 const (
 	profileBudget = time.Millisecond
 	patternBudget = 50 * time.Millisecond
 )
 
-// ProfileLimits are the counts of a claim whose processes are profiled. While it is unprepared, an Event says what its profile lacks, and the
-// namespace that its reports belong to may be read: the answer waits for neither, as the API server answers nothing until then.
+// ProfileLimits are the counts of a claim whose processes are profiled. In Unprepare, the plugin may report missing parts of the profile in
+// an Event, and read the namespace of the reports. The answer waits for neither, as the API server answers nothing until then.
 var ProfileLimits = Limits{PrepareLimit, Limit{Durable: UnprepareLimit.Durable, Reads: 1, Writes: 1}}
 
 const profileTitle = "claims whose processes are profiled"
 
-// profilerConfig is what such a claim has, with a pattern as users write them. Its fields have the order in which kubectl sends them; where
-// they have another one, the API server takes the status only in a second request.
+// profilerConfig is the configuration of such a claim, with a pattern as users write them. Its fields are in the order in which kubectl
+// sends them; in another order the API server accepts the status only in a second request.
 const profilerConfig = `{"apiVersion":"gpu.prism.dev/v1alpha1","captureEnvironment":true,"kind":"ProfilerConfig",` +
 	`"match":{"regex":"^(?!/bin/)(?!/sbin/)(?!/usr/bin/)(?!/usr/sbin/)(?!.*nsys( |$))(?!.*cat( |$)).*$"}}`
 
-// profile measures claims with a plugin that has a version of the profiler installed: its manifest is that of a version with 600 files.
+// profile measures claims with a plugin for which a version of the profiler is installed. The manifest lists 600 files.
 func (b *bencher) profile(ctx context.Context) (err error) {
 	s, err := b.newSecond(ctx, "profile.bench", true)
 	if err == nil {
@@ -57,7 +57,7 @@ func (b *bencher) profile(ctx context.Context) (err error) {
 	return errors.Join(err, s.Close(context.WithoutCancel(ctx)))
 }
 
-// installed makes the directory of a version.
+// installed creates the directory of a version.
 func installed(dir string) error {
 	m := manifest.New("2022.4.2")
 	m.Nsys, m.Proven = "target-linux-x64/nsys", time.Now()
@@ -70,12 +70,12 @@ func installed(dir string) error {
 		m.Files["target-linux-x64/libraries/libOfTheProfiler-"+strconv.Itoa(i)+".so"] = fmt.Sprintf("%064x", i)
 	}
 	if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(m.Nsys)), 0o755); err != nil {
-		return fmt.Errorf("making the directory of a profiler: %w", err)
+		return fmt.Errorf("creating the directory of a profiler: %w", err)
 	}
 	return errors.Join(os.WriteFile(filepath.Join(dir, m.Nsys), nil, 0o755), m.Write(dir))
 }
 
-// profiled measures claims with and without a profile in turn, and counts what those with one cost.
+// profiled measures claims with and without a profile in turn, and counts the operations of the profiled ones.
 func (b *bencher) profiled(ctx context.Context, s *Second) error {
 	plain, err := Published(ctx, b.client, s.Driver, b.Node, Wanted{Type: aGPU.Type, Least: len(b.devices)})
 	if err != nil {
@@ -112,7 +112,7 @@ func (b *bencher) profiled(ctx context.Context, s *Second) error {
 	return errors.Join(err, failed)
 }
 
-// folders measures what no driver can avoid that gives each claim a directory of its own: how long that takes depends on the file system.
+// folders measures the minimum for any driver that creates a directory for each claim: the time depends on the file system.
 func folders(dir string) (Samples, error) {
 	number := 0
 	return repeat(folderRounds, 1, func() error {
@@ -129,7 +129,7 @@ func folders(dir string) (Samples, error) {
 	})
 }
 
-// profileCosts counts what claims with a profile cost, one at a time.
+// profileCosts counts the operations of claims with a profile, one at a time.
 func (b *bencher) profileCosts(ctx context.Context, s *Second, devices []Device) (Costs, error) {
 	claims, err := s.Claims.Make(ctx, countedProfile+gatedClaims, devices)
 	if err != nil {
@@ -146,7 +146,7 @@ func (b *bencher) profileCosts(ctx context.Context, s *Second, devices []Device)
 	return synced.most(asked), err
 }
 
-// patterns measures the first use of patterns: those of users, and the dearest that are accepted. A plugin keeps them.
+// patterns measures the first use of patterns: patterns of users, and the most expensive accepted ones. A plugin caches them.
 func (b *bencher) patterns() error {
 	for _, p := range []struct{ what, text string }{
 		{"the profiler injector's", `^(?!/bin/)(?!/sbin/)(?!/usr/bin/)(?!/usr/sbin/)(?!.*nsys( | $))(?!.*cat( | $)).*$`},

@@ -15,7 +15,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 )
 
-// aProfile has the processes of a claim profiled.
+// aProfile requests a profile of the claim's processes.
 var aProfile = resourceapi.DeviceAllocationConfiguration{
 	Source: resourceapi.AllocationConfigSourceClaim,
 	DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
@@ -23,13 +23,13 @@ var aProfile = resourceapi.DeviceAllocationConfiguration{
 	}},
 }
 
-// profileClaim is the claim for one GPU whose processes are profiled.
+// profileClaim returns the claim for one GPU whose processes are profiled.
 func profileClaim(i int) Claim {
 	return Claim{Namespace: "team", Name: fmt.Sprintf("profile-%d", i), UID: fmt.Sprintf("00000000-0000-4000-8000-%012d", i)}
 }
 
-// A profile adds files that a repeated Prepare makes again: its plan, two files, and the index of its reports. None of them is synced, no
-// program is run, and nothing else is read from the API server or the driver.
+// A profile adds files that a repeated Prepare writes again: its plan, two files, and the index of its reports. The plugin syncs none of
+// them, runs no program, and reads nothing else from the API server or the driver.
 func TestPrepare_Profile_CostIsExact(t *testing.T) {
 	n := newNodeWith(t, wholeOnly, func(cfg *config.Plugin) {
 		cfg.Profiler.Enabled = true
@@ -37,7 +37,7 @@ func TestPrepare_Profile_CostIsExact(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	n.both(ctx, reference(0)) // a process that has not had a GPU's lock yet reads all records
+	n.both(ctx, reference(0)) // a process reads all records when it locks a GPU for the first time
 	n.both(ctx, profileClaim(0))
 	for i := range 3 {
 		without := n.both(ctx, reference(0))
@@ -56,6 +56,6 @@ func TestPrepare_Profile_CostIsExact(t *testing.T) {
 	assert.Equal(t, without.plus(Files{Opened: 3, Changed: 4}), with, "the first time")
 	require.NoError(t, n.plugin.Prepare(ctx, profileClaim(800)))
 	again, _ := n.disk.since()
-	assert.Zero(t, again.Changed, "preparing what is prepared")
+	assert.Zero(t, again.Changed, "preparing again")
 	require.NoError(t, n.plugin.Unprepare(ctx, profileClaim(800)))
 }

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// Program is a DRA driver that runs as a process of its own beside the installed one, with directories of its own.
+// Program is a DRA driver in its own process beside the installed one, with its own directories.
 type Program struct {
-	// Driver is the name that it registers with, Dir where its directories are, CDI that of its CDI specs.
+	// Driver is the name with which it registers, Dir contains its directories, CDI its CDI specs.
 	Driver, Dir, CDI string
 	// Command is the program with its arguments.
 	Command []string
@@ -25,12 +25,12 @@ type Program struct {
 	log     *os.File
 }
 
-// NewProgram makes the directories; nothing runs yet.
+// NewProgram creates the directories. It starts nothing.
 func NewProgram(driver, dir, cdi string) (*Program, error) {
 	p := &Program{Driver: driver, Dir: dir, CDI: cdi}
 	for _, sub := range []string{p.pluginsDir(), p.registryDir(), p.CDI} {
 		if err := os.MkdirAll(sub, 0o750); err != nil {
-			return nil, fmt.Errorf("making the directories of %s: %w", driver, err)
+			return nil, fmt.Errorf("creating the directories of %s: %w", driver, err)
 		}
 	}
 	return p, nil
@@ -44,10 +44,10 @@ func (p *Program) recordsDir() string { return filepath.Join(p.pluginsDir(), p.D
 
 func (p *Program) kubeconfig() string { return filepath.Join(p.Dir, "kubeconfig") }
 
-// startLimit is far longer than a plugin takes to serve.
+// startLimit is far longer than the start of a plugin takes.
 const startLimit = 20 * time.Second
 
-// Start runs the program and returns when it answers, with the time from its start to its first answer.
+// Start runs the program and waits for its first answer. It returns the time from the start to the answer.
 func (p *Program) Start(ctx context.Context) (took time.Duration, err error) {
 	start := time.Now()
 	if err := p.spawn(ctx, p.Command...); err != nil {
@@ -59,9 +59,9 @@ func (p *Program) Start(ctx context.Context) (took time.Duration, err error) {
 	return time.Since(start), nil
 }
 
-// StartTraced is Start with a trace of what the program does to files until some time after its first answer.
+// StartTraced is Start with a trace of the program's file operations until some time after its first answer.
 func (p *Program) StartTraced(ctx context.Context, after time.Duration) (calls []Syscall, err error) {
-	// The shell waits until it is traced and becomes the program then.
+	// The shell waits until it is traced, and then executes the program.
 	if err := p.spawn(ctx, append([]string{"/bin/sh", "-c", `read -r go && exec "$0" "$@"`}, p.Command...)...); err != nil {
 		return nil, err
 	}
@@ -115,19 +115,19 @@ func (p *Program) await(ctx context.Context) (err error) {
 	}
 }
 
-// tail is the end of the program's log.
+// tail returns the end of the program's log.
 func (p *Program) tail() string {
 	text, _ := os.ReadFile(filepath.Join(p.Dir, "log"))
 	return string(text[max(0, len(text)-2000):])
 }
 
-// Kill ends the program without warning.
+// Kill sends SIGKILL to the program.
 func (p *Program) Kill() error {
 	if p.command == nil {
 		return nil
 	}
 	failed := []error{p.command.Process.Kill()}
-	_ = p.command.Wait() // says that it was killed
+	_ = p.command.Wait() // always reports that it was killed
 	p.command = nil
 	if p.Plugin != nil {
 		failed = append(failed, p.Plugin.Close())
@@ -136,18 +136,18 @@ func (p *Program) Kill() error {
 	return errors.Join(append(failed, p.log.Close())...)
 }
 
-// prismCommand runs the plugin with directories of its own, and the further flags.
+// prismCommand runs the plugin with its own directories and additional flags.
 func prismCommand(p *Program, binary, node, podResources string, flags ...string) []string {
 	return append([]string{
 		binary, "--driver-name=" + p.Driver, "--node-name=" + node, "--pod-uid=bench", "--kubeconfig=" + p.kubeconfig(), "--host-root=/",
 		"--http-endpoint=", "--cdi-root=" + p.CDI, "--kubelet-plugins-dir=" + p.pluginsDir(), "--kubelet-registrar-dir=" + p.registryDir(),
 		"--state-dir=" + filepath.Join(p.Dir, "state"), "--kubelet-pod-resources-socket=" + podResources,
-		// The specs are where no runtime reads them, which the plugin would find out and report.
+		// No runtime reads these specs, which the plugin would find out and report.
 		"--cri-socket=" + filepath.Join(p.Dir, "no-runtime.sock"),
 	}, flags...)
 }
 
-// exampleCommand runs dra-example-driver as it is, not throttled by its client.
+// exampleCommand runs the unmodified dra-example-driver without the rate limit of its client.
 func exampleCommand(p *Program, binary, node string, gpus int) []string {
 	return []string{
 		binary, "--driver-name=" + p.Driver, "--node-name=" + node, "--pod-uid=bench", "--kubeconfig=" + p.kubeconfig(),

@@ -13,27 +13,28 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Device is a published device. Admin asks for it with admin access; of one for Several claims a share is asked for, with so much Memory.
+// Device is a published device. Claims request it with admin access if Admin is set. If Several claims share it, each requests a share with
+// this Memory.
 type Device struct {
 	Pool, Name     string
 	Admin, Several bool
 	Memory         string
-	// Config is what its claims say about it, as JSON of an API object; empty: nothing.
+	// Config is the configuration in its claims, as JSON of an API object; empty for none.
 	Config string
 }
 
-// publishLimit is far longer than ResourceSlices take to be published.
+// publishLimit is far longer than publishing ResourceSlices takes.
 const publishLimit = 30 * time.Second
 
-// Wanted says which devices are expected.
+// Wanted describes the expected devices.
 type Wanted struct {
-	// Type is the attribute of that name, Profile that of a MIG device.
+	// Type is the attribute type, Profile the attribute of a MIG device.
 	Type, Profile string
-	// Least is how many there have to be.
+	// Least is the minimum number of devices.
 	Least int
 }
 
-// aGPU is wanted of a driver that is seen at work.
+// aGPU matches the devices of any working driver.
 var aGPU = Wanted{Type: "gpu", Least: 1}
 
 // Published returns the devices that the driver publishes on the node; it waits until there are enough.
@@ -78,7 +79,7 @@ func selection(driver string) metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: "spec.driver=" + driver}
 }
 
-// in lists the devices in the order of their pools, and in a pool as they were published.
+// in lists the devices in the order of their pools, and within a pool in the published order.
 func (w Wanted) in(known map[string]resourceapi.ResourceSlice, node string) []Device {
 	var devices []Device
 	for _, slice := range known {
@@ -106,7 +107,7 @@ func is(d *resourceapi.Device, attribute resourceapi.QualifiedName, value string
 	return text != nil && *text == value
 }
 
-// Wipe deletes the driver's ResourceSlices, as the kubelet does when it starts, and returns how long they stay away.
+// Wipe deletes the driver's ResourceSlices, like the kubelet at its start, and returns the time until they are published again.
 func Wipe(ctx context.Context, client kubernetes.Interface, driver, node string) (time.Duration, error) {
 	if err := client.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{}, selection(driver)); err != nil {
 		return 0, fmt.Errorf("wiping the ResourceSlices: %w", err)

@@ -15,22 +15,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// How much is measured of users of the API of reports: of each build in turn, and of each as often the first.
+// Numbers of samples for users of the API of reports: the builds alternate, and each is first equally often.
 const (
 	reportRounds = 2
 	aloneTime    = 5 * time.Second
 	loadTime     = 30 * time.Second
-	// User A has as many reports as a namespace may have on a node, which are deleted from then on.
+	// User A has the maximum number of reports of a namespace on a node. The load deletes them.
 	loadClaims, loadReports = 8, 512
 	listedReports           = 100
 	contentBytes            = 1 << 20
-	// listRatio is what a list may take at p99 beside the load, of what it took with the build before.
+	// listRatio is the largest p99 of a list beside the load, relative to the build before.
 	listRatio = 0.2
 )
 
 const reportsDriver = "tenants.bench"
 
-// Where the processes answer: the plugin in the network namespace of the installed plugin's pod, the controller in that of the node.
+// The network namespaces: the plugin answers in the namespace of the installed plugin's pod, the controller in the node's.
 const (
 	nodeReportsPort, controllerPort = 18444, 19443
 	probeEndpoint                   = "127.0.0.1:18081"
@@ -38,13 +38,14 @@ const (
 	controllerLease                 = "bench-controller"
 )
 
-// listed is what was measured with a build.
+// listed holds the measurements of a build.
 type listed struct {
 	alone, loaded Samples
 	answers       [requestKinds]answers
 }
 
-// tenantLists measures lists of user B alone, and while user A sends requests as fast as they are answered, with this build and with the one before.
+// tenantLists measures lists of user B alone, and while user A sends each request as soon as the last one is answered, with this build and
+// with the one before.
 func (b *bencher) tenantLists(ctx context.Context) (err error) {
 	if b.Before == "" {
 		return errors.New("the programs of the build before are required: --before")
@@ -66,7 +67,7 @@ func (b *bencher) tenantLists(ctx context.Context) (err error) {
 	return nil
 }
 
-// rows are those of a section.
+// rows returns the rows of a section.
 func (l listed) rows(before listed, name string) []Row {
 	rows := []Row{
 		{Name: "list of B, alone: " + name, Samples: before.alone},
@@ -77,7 +78,7 @@ func (l listed) rows(before listed, name string) []Row {
 	return append(append(rows, requestRows(before.answers, ": "+name)...), requestRows(l.answers, "")...)
 }
 
-// requestRows are those of the requests of user A.
+// requestRows returns the rows about the requests of user A.
 func requestRows(of [requestKinds]answers, suffix string) []Row {
 	all := answers{}
 	for _, one := range of {
@@ -119,7 +120,7 @@ func (b *bencher) listedWith(ctx context.Context, programs string, into *listed)
 	}
 	for _, user := range []*reportUser{a, u} {
 		if err := user.complete(ctx, startLimit); err != nil {
-			return fmt.Errorf("%w; the controller's log ends with: %s; that of the plugin: %s", err, c.tail(), s.tail())
+			return fmt.Errorf("%w; the controller's log ends with: %s; the plugin's log ends with: %s", err, c.tail(), s.tail())
 		}
 	}
 	return into.measure(ctx, a, u)
@@ -151,7 +152,7 @@ func (l *listed) measure(ctx context.Context, a, b *reportUser) error {
 	return err
 }
 
-// writeReports puts the reports of both users where the plugin has them.
+// writeReports puts the reports of both users into the plugin's directory.
 func (b *bencher) writeReports(s *Second, a, u *reportUser) (err error) {
 	dir, content := filepath.Join(s.Dir, "state", "profiles"), make([]byte, contentBytes)
 	a.names, err = storedReports{node: b.Node, namespace: a.namespace, first: 1, claims: loadClaims, each: loadReports}.write(dir, content)
@@ -162,17 +163,17 @@ func (b *bencher) writeReports(s *Second, a, u *reportUser) (err error) {
 	return err
 }
 
-// reportController is the process of a controller that the API server asks about reports.
+// reportController is the process of a controller to which the API server forwards requests for reports.
 type reportController struct {
 	*Program
 
 	bencher *bencher
-	// namespace has its Lease.
+	// namespace contains its Lease.
 	namespace string
 	remove    func(context.Context) error
 }
 
-// startReports starts the plugin, and then the controller. Close what it returns also where there is an error.
+// startReports starts the plugin, and then the controller. The caller closes the result even after an error.
 func (b *bencher) startReports(ctx context.Context, s *Second, programs string) (*reportController, error) {
 	c := &reportController{bencher: b}
 	pod, address, err := b.installedPlugin(ctx)
@@ -211,8 +212,8 @@ func (b *bencher) startReports(ctx context.Context, s *Second, programs string) 
 	return c, err
 }
 
-// writeCertificates makes the directories node, client and serving with those of the plugin and of the controller, and returns the authority of the
-// one that the controller has for the API server.
+// writeCertificates creates the directories node, client and serving with the certificates of the plugin and of the controller. It returns
+// the authority of the controller's certificate for the API server.
 func writeCertificates(dir, name string) (authority []byte, err error) {
 	var pairs [3]keyPair
 	for i, of := range []string{"prism-node", "prism-controller", name} {
@@ -249,7 +250,7 @@ func (c *reportController) answers(ctx context.Context) error {
 	}
 }
 
-// close has the API server ask no more, and ends the process.
+// close removes the registration from the API server, and stops the process.
 func (c *reportController) close(ctx context.Context) error {
 	if c.Program == nil {
 		return nil

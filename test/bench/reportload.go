@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	// loadWorkers is how many requests of each kind are sent at once.
+	// loadWorkers is the number of concurrent requests of each kind.
 	loadWorkers = 8
-	// betweenLists is how long a user pauses between two lists.
+	// betweenLists is the pause of a user between two lists.
 	betweenLists = 200 * time.Millisecond
 	// listLimit is far longer than a list takes.
 	listLimit = 2 * time.Minute
-	// askAgain is when a list is asked for again where the answer does not say when.
+	// askAgain is the time until the next request for a list if the answer does not set one.
 	askAgain = time.Second
 )
 
-// requestKind is what a request for reports does.
+// requestKind is a kind of request for reports.
 type requestKind int
 
 const (
@@ -44,26 +44,26 @@ var kindNames = [requestKinds]string{"lists", "downloads", "deletions"}
 type reportUser struct {
 	client    *http.Client
 	namespace string
-	// url is that of the reports of the namespace.
+	// url is the URL of the reports of the namespace.
 	url string
-	// names are the reports there. Of those of a user who deletes, the first keptReports stay, and are downloaded.
+	// names are the reports there. If the user deletes reports, the first keptReports stay, and are downloaded.
 	names []string
 }
 
-// keptReports is how many reports are downloaded, and not deleted.
+// keptReports is the number of reports that are downloaded, and not deleted.
 const keptReports = 64
 
-// answers counts those to requests of a kind by their status codes; 0 is none.
+// answers counts answers to requests of a kind by status code; 0 is no answer.
 type answers map[int]int
 
-// add adds up counts.
+// add adds the counts of others.
 func (a answers) add(b answers) {
 	for code, n := range b {
 		a[code] += n
 	}
 }
 
-// done is how many requests did what they should.
+// done returns the number of successful requests.
 func (a answers) done() (n int) {
 	for code := range a {
 		if code/100 == 2 {
@@ -73,7 +73,7 @@ func (a answers) done() (n int) {
 	return n
 }
 
-// others are the answers that are neither done nor refusals of too many requests, as text; n is how many there are.
+// others returns, as text, the answers that are neither successful nor refusals of too many requests, and their number n.
 func (a answers) others() (n int, codes string) {
 	var texts []string
 	for _, code := range slices.Sorted(maps.Keys(a)) {
@@ -88,8 +88,8 @@ func (a answers) others() (n int, codes string) {
 	return n, "(" + strings.Join(texts, ", ") + ")"
 }
 
-// load sends requests of each kind until the context ends, loadWorkers at once, each as soon as the one before it has been answered: what is
-// refused is sent again at once, whatever the answer says.
+// load sends requests of each kind until the context ends, loadWorkers at once, each as soon as the last one has been answered. It repeats
+// refused requests at once, whatever the answer says.
 func (u *reportUser) load(ctx context.Context) [requestKinds]answers {
 	var counted [requestKinds]answers
 	var workers sync.WaitGroup
@@ -102,7 +102,7 @@ func (u *reportUser) load(ctx context.Context) [requestKinds]answers {
 				own := answers{}
 				for {
 					code := u.send(ctx, kind, int(number.Add(1)-1))
-					if ctx.Err() != nil { // which cut it off
+					if ctx.Err() != nil { // which aborted it
 						break
 					}
 					own[code]++
@@ -117,7 +117,7 @@ func (u *reportUser) load(ctx context.Context) [requestKinds]answers {
 	return counted
 }
 
-// send sends the request of that number, reads the answer to its end, and returns the status code, or 0 where the answer broke off.
+// send sends a numbered request, reads the whole answer, and returns the status code, or 0 if the connection broke.
 func (u *reportUser) send(ctx context.Context, kind requestKind, number int) int {
 	method, url := http.MethodGet, u.url
 	if kind == downloading {
@@ -146,7 +146,7 @@ func (u *reportUser) do(ctx context.Context, method, url string) (*http.Response
 	return u.client.Do(request)
 }
 
-// times lists the reports again and again for so long, and returns how long each list took.
+// times lists the reports repeatedly for the duration, and returns the time of each list.
 func (u *reportUser) times(ctx context.Context, long time.Duration) (took Samples, err error) {
 	for begin := time.Now(); time.Since(begin) < long; pause(ctx, betweenLists) {
 		one, err := timed(func() error { return u.complete(ctx, listLimit) })
@@ -158,7 +158,7 @@ func (u *reportUser) times(ctx context.Context, long time.Duration) (took Sample
 	return took, nil
 }
 
-// complete lists until an answer has all reports. It asks again when the answer says.
+// complete lists until an answer contains all reports. It asks again when the answer says.
 func (u *reportUser) complete(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -176,10 +176,10 @@ func (u *reportUser) complete(ctx context.Context, limit time.Duration) error {
 	}
 }
 
-// maxAnswer is how much of an answer that has no list is read.
+// maxAnswer limits how much of another answer is read.
 const maxAnswer = 4 << 10
 
-// list asks for the reports once. Where the answer does not have all, err says what it has, and again is when another one may.
+// list requests the reports once. If the answer is incomplete, err says what it contains, and again is the time until the next request.
 func (u *reportUser) list(ctx context.Context) (again time.Duration, err error) {
 	response, err := u.do(ctx, http.MethodGet, u.url)
 	if err != nil {
@@ -201,7 +201,7 @@ func (u *reportUser) list(ctx context.Context) (again time.Duration, err error) 
 		return again, fmt.Errorf("reading a list: %w", err)
 	}
 	if len(found.Items) != len(u.names) {
-		return again, fmt.Errorf("a list has %d of %d reports", len(found.Items), len(u.names))
+		return again, fmt.Errorf("incomplete list: %d of %d reports", len(found.Items), len(u.names))
 	}
 	return 0, nil
 }

@@ -28,7 +28,7 @@ func (h inMemory) RoundTrip(r *http.Request) (*http.Response, error) {
 	return recorder.Result(), nil
 }
 
-// userOf is a user with so many reports of an API that is answered by a handler.
+// userOf returns a user with this number of reports. The handler answers as the API.
 func userOf(reports int, answer http.HandlerFunc) *reportUser {
 	u := &reportUser{client: &http.Client{Transport: inMemory{answer}}, namespace: "team", url: "https://api/reports"}
 	for i := range reports {
@@ -37,12 +37,12 @@ func userOf(reports int, answer http.HandlerFunc) *reportUser {
 	return u
 }
 
-// list is the body of a list with so many reports.
+// list returns the body of a list with this number of reports.
 func list(reports int) string {
 	return `{"items":[` + strings.TrimSuffix(strings.Repeat(`{},`, reports), ",") + `]}`
 }
 
-// TestLoad_AnyAnswer_NextRequestSent: a refusal delays no request of the load, and what is downloaded is never deleted.
+// TestLoad_AnyAnswer_NextRequestSent: a refusal delays no request of the load, and it never deletes a report that it downloads.
 func TestLoad_AnyAnswer_NextRequestSent(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
@@ -74,7 +74,7 @@ func TestLoad_AnyAnswer_NextRequestSent(t *testing.T) {
 		}
 	})
 	counted := u.load(ctx)
-	// Those that the end cut off do not count: one of each client at most.
+	// Requests that the end aborted do not count: at most one of each client.
 	for kind, name := range []string{"list", "download", "delete"} {
 		n := 0
 		for _, one := range counted[kind] {
@@ -91,7 +91,7 @@ func TestLoad_AnyAnswer_NextRequestSent(t *testing.T) {
 	assert.Len(t, deleted, 2)
 }
 
-// TestTimes_RefusedOrIncomplete_UntilTheListIsComplete: a user has waited until there is a list with all reports.
+// TestTimes_RefusedOrIncomplete_UntilTheListIsComplete: the time of a user includes all requests until the list is complete.
 func TestTimes_RefusedOrIncomplete_UntilTheListIsComplete(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestComplete_NeverComplete_SaysWhy(t *testing.T) {
 	})
 }
 
-// TestListed_Rows_SlowestComparedWithTheBuildBefore: p99 beside p99.
+// TestListed_Rows_SlowestComparedWithTheBuildBefore: the row compares p99 with p99.
 func TestListed_Rows_SlowestComparedWithTheBuildBefore(t *testing.T) {
 	t.Parallel()
 	before := listed{alone: Samples{2, 4}, loaded: Samples{time.Second, 5 * time.Second}, answers: [requestKinds]answers{{200: 3}, {206: 4}, {200: 5}}}

@@ -21,14 +21,14 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/store"
 )
 
-// storedReports are the reports of one namespace on a node.
+// storedReports describes the reports of one namespace on a node.
 type storedReports struct {
 	node, namespace string
-	// claims is how many claims have reports, each is how many; first numbers the claims.
+	// claims is the number of claims with reports, each the reports of a claim; first numbers the claims.
 	first, claims, each int
 }
 
-// index is what a plugin keeps of a claim's reports.
+// index is the plugin's file about the reports of a claim.
 type index struct {
 	Schema   int             `json:"schema"`
 	Claim    store.Claim     `json:"claim"`
@@ -36,11 +36,11 @@ type index struct {
 	Reports  []report.Report `json:"reports"`
 }
 
-// indexSchema is that of index: plugins of both builds must know it.
+// indexSchema is the version of index: plugins of both builds must know it.
 const indexSchema = 1
 
-// write puts the reports into the directory of a plugin that does not run, as it keeps those of claims whose pods are gone: files of content,
-// which are links to one. It returns their names.
+// write stores the reports in the directory of a stopped plugin, in the form for claims whose pods are gone: all content files are links to
+// one file. It returns their names.
 func (s storedReports) write(dir string, content []byte) (names []string, err error) {
 	sum := sha256.Sum256(content)
 	one := filepath.Join(dir, ".bench-content")
@@ -53,7 +53,7 @@ func (s storedReports) write(dir string, content []byte) (names []string, err er
 		kept := index{Schema: indexSchema, Released: true, Claim: store.Claim{UID: uid, Namespace: s.namespace, Name: fmt.Sprintf("claim-%d", i), Node: s.node}}
 		files := filepath.Join(dir, uid, "reports")
 		if err := os.MkdirAll(files, 0o700); err != nil {
-			return nil, fmt.Errorf("making the directory of a claim's reports: %w", err)
+			return nil, fmt.Errorf("creating the directory of a claim's reports: %w", err)
 		}
 		for j := range s.each {
 			r := report.Report{
@@ -62,7 +62,7 @@ func (s storedReports) write(dir string, content []byte) (names []string, err er
 				State: report.Ready, File: "train.nsys-rep", Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:]),
 			}
 			if err := os.Link(one, filepath.Join(files, r.ID+".nsys-rep")); err != nil {
-				return nil, fmt.Errorf("making the file of a report: %w", err)
+				return nil, fmt.Errorf("creating the file of a report: %w", err)
 			}
 			kept.Reports = append(kept.Reports, r)
 			names = append(names, r.ID)
@@ -78,14 +78,14 @@ func (s storedReports) write(dir string, content []byte) (names []string, err er
 	return names, nil
 }
 
-// keyPair is a certificate that is its own authority, and its key, as PEM.
+// keyPair is a self-signed certificate and its key, as PEM.
 type keyPair struct{ certificate, key []byte }
 
-// newKeyPair makes one for a server or client of that name.
+// newKeyPair creates a pair for a server or client of that name.
 func newKeyPair(name string) (p keyPair, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return p, fmt.Errorf("making a certificate for %s: %w", name, err)
+		return p, fmt.Errorf("creating a certificate for %s: %w", name, err)
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
@@ -94,11 +94,11 @@ func newKeyPair(name string) (p keyPair, err error) {
 	}
 	certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return p, fmt.Errorf("making a certificate for %s: %w", name, err)
+		return p, fmt.Errorf("creating a certificate for %s: %w", name, err)
 	}
 	private, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		return p, fmt.Errorf("making a certificate for %s: %w", name, err)
+		return p, fmt.Errorf("creating a certificate for %s: %w", name, err)
 	}
 	return keyPair{
 		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),

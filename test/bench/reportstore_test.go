@@ -22,7 +22,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/store"
 )
 
-// TestStoredReports_Plugin_AnswersWithThem: the plugin's own store and server have what the benchmark writes, for its certificates.
+// TestStoredReports_Plugin_AnswersWithThem: the plugin's own store and server answer with the reports that the benchmark writes, and accept
+// its certificates.
 func TestStoredReports_Plugin_AnswersWithThem(t *testing.T) {
 	t.Parallel()
 	dir, serving := t.TempDir(), t.TempDir()
@@ -67,7 +68,7 @@ func TestStoredReports_Plugin_AnswersWithThem(t *testing.T) {
 	assert.Equal(t, "content", string(get(t, client, url+"/"+found.Reports[3].ClaimUID+"/"+found.Reports[3].ID+"/content")), "others keep theirs")
 }
 
-// clientWith is a controller with the certificate of a directory.
+// clientWith returns the client of a controller with the certificate of a directory.
 func clientWith(t *testing.T, dir string) *http.Client {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))

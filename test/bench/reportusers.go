@@ -22,12 +22,12 @@ import (
 	"github.com/prism-gpu/prism/pkg/reports"
 )
 
-// makeReportUser makes a namespace with a ServiceAccount that may do there what the role edit allows to do with reports.
+// makeReportUser creates a namespace with a ServiceAccount that has the role edit there, which includes requests for reports.
 func (b *bencher) makeReportUser(ctx context.Context, name string) (*reportUser, error) {
 	const account = "user"
 	namespace, err := b.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-" + name + "-"}}, metav1.CreateOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("making the namespace of user %s: %w", name, err)
+		return nil, fmt.Errorf("creating the namespace of user %s: %w", name, err)
 	}
 	u := &reportUser{namespace: namespace.Name, url: b.API.Host + "/apis/" + reports.GroupVersion.String() + "/namespaces/" + namespace.Name + "/reports"}
 	named := metav1.ObjectMeta{Name: account}
@@ -42,7 +42,7 @@ func (b *bencher) makeReportUser(ctx context.Context, name string) (*reportUser,
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: u.namespace, Name: account}},
 	}, metav1.CreateOptions{})
 	if err := errors.Join(accountErr, roleErr, bindingErr); err != nil {
-		return u, fmt.Errorf("making user %s: %w", name, err)
+		return u, fmt.Errorf("creating user %s: %w", name, err)
 	}
 	token, err := b.client.CoreV1().ServiceAccounts(u.namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
@@ -52,7 +52,7 @@ func (b *bencher) makeReportUser(ctx context.Context, name string) (*reportUser,
 	return u, err
 }
 
-// clientOf is a client that has the rights of a token, and shares no connection with others.
+// clientOf returns a client with the rights of a token, which shares no connection with others.
 func clientOf(api *rest.Config, token string) (*http.Client, error) {
 	config, err := rest.TLSConfigFor(rest.AnonymousClientConfig(api))
 	if err != nil {
@@ -72,12 +72,12 @@ func (b *bencher) removeReportUser(ctx context.Context, u *reportUser) error {
 // apiServices are the registrations of aggregated APIs.
 var apiServices = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
 
-// controllerService is the name of the Service of a controller, and serverName what the API server expects in its certificate.
+// controllerService is the name of the Service of a controller, and serverName the name in its certificate that the API server expects.
 const controllerService = "controller"
 
 func serverName(namespace string) string { return controllerService + "." + namespace + ".svc" }
 
-// registerReports has the API server ask a controller at that address about reports, and returns how it no longer does.
+// registerReports registers a controller at that address for the API of reports. The result removes the registration.
 func (b *bencher) registerReports(ctx context.Context, namespace, address string, port int32, authority []byte) (remove func(context.Context) error, err error) {
 	const portName = "https"
 	_, serviceErr := b.client.CoreV1().Services(namespace).Create(ctx, &corev1.Service{
@@ -94,7 +94,7 @@ func (b *bencher) registerReports(ctx context.Context, namespace, address string
 	}, metav1.CreateOptions{})
 	client, clientErr := dynamic.NewForConfig(b.API)
 	if err := errors.Join(serviceErr, endpointErr, clientErr); err != nil {
-		return nil, fmt.Errorf("making the Service of a controller: %w", err)
+		return nil, fmt.Errorf("creating the Service of a controller: %w", err)
 	}
 	registration := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": apiServices.GroupVersion().String(), "kind": "APIService",

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// Restart is what it takes to end a plugin without warning and to start it again while claims stay prepared.
+// Restart is the cost of killing a plugin and starting it again while claims stay prepared.
 type Restart struct {
-	// Claims are prepared.
+	// Claims is the number of prepared claims.
 	Claims int
-	// Took is from birth to the first answer.
+	// Took is the time from the start of the process to its first answer.
 	Took Samples
-	// Reads and Writes are requests to the API server, the most of any restart.
+	// Reads and Writes are requests to the API server, the maximum of all restarts.
 	Reads, Writes int
-	// Records and Specs are what one more start does to the files of the claims, also in the time after the first answer.
+	// Records and Specs are the file operations of one more start on the files of the claims, including the time after the first answer.
 	Records, Specs Files
 }
 
-// The budgets of a restart. Before it serves, the plugin lists and reads the records once. The first round of reconciling,
-// which comes at once, recovers each record under its lock, compares it with the API server, and its spec with it; both
-// directories are searched for leaked effects and for what is half written, and once more for damaged records.
+// The budgets of a restart. Before it serves, the plugin lists and reads the records once. Reconciling starts at once. The first round
+// recovers each record under its lock, and compares it with the API server and with its spec. It searches both directories for leaked
+// effects and for incomplete files, and once more for damaged records.
 const (
 	readsPerRecord = 5
 	readsPerSpec   = 1
@@ -28,7 +28,7 @@ const (
 	restartBudget  = 300 * time.Millisecond
 )
 
-// rows are those of a section.
+// rows returns the rows of a section.
 func (r Restart) rows() []Row {
 	changed := r.Records.Changed + r.Specs.Changed + r.Records.Synced + r.Specs.Synced
 	return []Row{
@@ -42,13 +42,13 @@ func (r Restart) rows() []Row {
 	}
 }
 
-// restarts are timed. One more is traced, which takes longer.
+// restarts is the number of timed restarts. One more is traced, which takes longer.
 const restarts = 5
 
-// afterStart is how long a restarted plugin is watched for API writes: its ResourceSlices are compared within one sync delay.
+// afterStart is how long a restarted plugin is observed for API writes: it compares its ResourceSlices within one sync delay.
 const afterStart = 1500 * time.Millisecond
 
-// Restarts kills the plugin and starts it again, several times, while so many claims stay prepared.
+// Restarts kills the plugin and starts it again, several times, while this number of claims stays prepared.
 func (s *Second) Restarts(ctx context.Context, claims int) (r Restart, err error) {
 	r.Claims = claims
 	for range restarts {

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// Row is one line of the report: how long something took, or how often it was done. The budget of a count is asserted; times depend
-// on the machine, and on what else runs there, so their budgets are printed only.
+// Row is one line of the report: a time or a count. The budget of a count is asserted. Times depend on the machine and its load, so their
+// budgets are only printed.
 type Row struct {
 	Name string
-	// Samples are times, of which p50 and p99 are printed; nil in a row that counts.
+	// Samples are times; the report prints p50 and p99. They are nil in a row with a count.
 	Samples Samples
-	// Count is a number, of bytes in a row with Bytes.
+	// Count is a number; with Bytes, a number of bytes.
 	Count int
 	Bytes bool
-	// Base and BaseCount are what the row is compared with: p50, or p99 where that has the budget, or the number.
+	// Base and BaseCount are the values to compare with: p50, p99 if the budget is for p99, or the count.
 	Base      Samples
 	BaseCount int
 	// Note is printed after the count.
@@ -27,12 +27,12 @@ type Row struct {
 	Budget Budget
 }
 
-// Budget is what a row may be. The zero value is none.
+// Budget limits a row. The zero value sets no limit.
 type Budget struct {
 	// Limit is the largest value: nanoseconds at p50, a number, or bytes. Ratio is the largest ratio to the base.
 	Limit int
 	Ratio float64
-	// Equal: the value is neither larger nor smaller. Tail: the limit, or the ratio, is for p99.
+	// Equal: the value must equal the limit. Tail: the limit, or the ratio, is for p99.
 	Equal, Tail bool
 	kind        budgetKind
 }
@@ -45,25 +45,25 @@ const (
 	asserted
 )
 
-// AtMost is the asserted budget of a count.
+// AtMost returns the asserted budget of a count.
 func AtMost(n int) Budget { return Budget{Limit: n, kind: asserted} }
 
-// Exactly is the asserted budget of a count that is the same each time.
+// Exactly returns the asserted budget of a count that is the same each time.
 func Exactly(n int) Budget { return Budget{Limit: n, Equal: true, kind: asserted} }
 
-// Within is the budget of times, which are printed.
+// Within returns the printed budget of times.
 func Within(d time.Duration) Budget { return Budget{Limit: int(d), kind: printed} }
 
-// InMemory is the budget of bytes that are not asserted.
+// InMemory returns the printed budget of bytes.
 func InMemory(bytes int) Budget { return Budget{Limit: bytes, kind: printed} }
 
-// Ratio is the budget of a comparison.
+// Ratio returns the budget of a comparison.
 func Ratio(most float64) Budget { return Budget{Ratio: most, kind: printed} }
 
-// RatioAtP99 is the budget of a comparison of the slowest ones.
+// RatioAtP99 returns the budget of a comparison of p99.
 func RatioAtP99(most float64) Budget { return Budget{Ratio: most, Tail: true, kind: printed} }
 
-// exceeded says whether the row is not within its budget.
+// exceeded reports whether the row exceeds its budget.
 func (r Row) exceeded() bool {
 	got := r.Count
 	if r.Samples != nil {
@@ -78,7 +78,7 @@ func (r Row) exceeded() bool {
 	return got > r.Budget.Limit || r.Budget.Equal && got < r.Budget.Limit
 }
 
-// Problem is an error for a count that is not within its budget, nil for everything else.
+// Problem returns an error if a count is not within its budget, else nil.
 func (r Row) Problem() error {
 	if r.Budget.kind != asserted || !r.exceeded() {
 		return nil
@@ -86,7 +86,7 @@ func (r Row) Problem() error {
 	return fmt.Errorf("%s: %s, the budget is %s", r.Name, r.number(r.Count), r.budget())
 }
 
-// Problems joins those of the rows.
+// Problems joins the errors of the rows.
 func Problems(rows ...Row) error {
 	var problems []error
 	for _, r := range rows {
@@ -95,7 +95,7 @@ func Problems(rows ...Row) error {
 	return errors.Join(problems...)
 }
 
-// of is which time of some samples has the budget.
+// of returns the sample with the budget: p50 or p99.
 func (r Row) of(s Samples) time.Duration {
 	if r.Budget.Tail {
 		return s.P99()
@@ -103,7 +103,7 @@ func (r Row) of(s Samples) time.Duration {
 	return s.P50()
 }
 
-// ratio is 0 without a base.
+// ratio returns 0 without a base.
 func (r Row) ratio() float64 {
 	base, got := float64(r.BaseCount), float64(r.Count)
 	if r.Samples != nil {
@@ -125,7 +125,7 @@ func (r Row) number(n int) string {
 	return strconv.Itoa(n)
 }
 
-// budget is the budget in words, without whether it is exceeded.
+// budget describes the budget, without whether it is exceeded.
 func (r Row) budget() string {
 	sign := "≤ "
 	if r.Budget.Equal {
@@ -141,7 +141,7 @@ func (r Row) budget() string {
 	}
 }
 
-// tail says that a number is one of p99.
+// tail marks a number as p99.
 func (r Row) tail() string {
 	if r.Budget.Tail {
 		return " at p99"
@@ -149,7 +149,7 @@ func (r Row) tail() string {
 	return ""
 }
 
-// columns are those of every table. One that is empty in all rows of a section is left out.
+// columns are the columns of every table. A section omits a column that is empty in all its rows.
 var columns = []struct {
 	head string
 	cell func(Row) string
@@ -193,7 +193,7 @@ var columns = []struct {
 	}},
 }
 
-// Section is a table. Base says what its rows are compared with.
+// Section is a table. Base names the values that its rows are compared with.
 type Section struct {
 	Title, Base string
 	Rows        []Row
@@ -226,14 +226,14 @@ func (s *Section) write(b *strings.Builder) {
 	b.WriteString(head + line + strings.Join(lines, "") + "\n")
 }
 
-// Report is everything that one run found out.
+// Report holds all results of one run.
 type Report struct {
-	// Where is hardware, kernel, load and versions.
+	// Where describes hardware, kernel, load and versions.
 	Where    string
 	Sections []*Section
 }
 
-// Add appends rows to the section with that title, which it makes where there is none. base says what the rows are compared with.
+// Add appends rows to the section with that title, and creates the section if it is missing. base names the values to compare with.
 func (r *Report) Add(title, base string, rows ...Row) {
 	i := slices.IndexFunc(r.Sections, func(s *Section) bool { return s.Title == title })
 	if i < 0 {
@@ -242,7 +242,7 @@ func (r *Report) Add(title, base string, rows ...Row) {
 	r.Sections[i].Rows = append(r.Sections[i].Rows, rows...)
 }
 
-// Problems names every count that is not within its budget; nil where there is none.
+// Problems names every count that is not within its budget, or returns nil.
 func (r *Report) Problems() error {
 	var problems []error
 	for _, s := range r.Sections {

@@ -14,16 +14,16 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Options say what is measured. It runs on the node itself: its files, its sockets, its process ids.
+// Options select the measurements. The benchmark runs on the node itself: it uses its files, sockets and process ids.
 type Options struct {
-	// API is the cluster's API server, Node the name of the node that this runs on.
+	// API is the cluster's API server, Node the name of this node.
 	API  *rest.Config
 	Node string
 	// Driver is the installed driver.
 	Driver string
-	// KubeletDir is the kubelet's, CDIRoot where CDI specs are, SimgpuRoot the directory of the simulated NVIDIA driver.
+	// KubeletDir is the kubelet's directory, CDIRoot contains the CDI specs, SimgpuRoot is the directory of the simulated NVIDIA driver.
 	KubeletDir, CDIRoot, SimgpuRoot string
-	// Binary is the program of the plugin, Example that of dra-example-driver, for the runs that need a process of their own.
+	// Binary is the program of the plugin, Example the program of dra-example-driver, for runs in their own process.
 	Binary, Example string
 	// Before is a directory with the programs of another build, and BeforeName its name in the tables.
 	Before, BeforeName string
@@ -31,11 +31,11 @@ type Options struct {
 	Load string
 	// Parts are the names of the parts to run; empty: all.
 	Parts []string
-	// Progress gets a line for every part that was measured.
+	// Progress gets a line for every measured part.
 	Progress io.Writer
 }
 
-// How much is measured: enough for a 99th percentile, little enough for a coffee.
+// Numbers of samples: enough for a 99th percentile, and few enough for a short run.
 const (
 	singleClaims   = warmUp + 120
 	warmUpRounds   = 3
@@ -47,7 +47,7 @@ const (
 	wipes          = 5
 )
 
-// The budgets of times and memory. They are no assertions: they depend on the machine, and on what else it does.
+// The budgets of times and memory. They are not asserted: they depend on the machine and its load.
 const (
 	parallelPrepareBudget   = 15 * time.Millisecond
 	parallelUnprepareBudget = 6 * time.Millisecond
@@ -55,7 +55,7 @@ const (
 	ownMemoryBudget         = 12 << 20
 )
 
-// Titles of tables that several parts add rows to.
+// Titles of tables to which several parts add rows.
 const (
 	waits     = "time until the kubelet gets its answer"
 	floorBase = "floor"
@@ -74,7 +74,7 @@ type bencher struct {
 	floor   Floor
 	// whole is one claim for a whole GPU after the other, gap one some time after the last call.
 	whole, gap Latency
-	// costs are the counts of one claim, burstCosts of BurstClaims at once, each the worst seen.
+	// costs are the maximum counts of one claim, burstCosts of BurstClaims at once.
 	costs, burstCosts Costs
 }
 
@@ -106,7 +106,7 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 	return b.report, b.all(ctx)
 }
 
-// all runs every part in an order in which none disturbs the next: memory first, what restarts things last.
+// all runs every part, in an order in which none disturbs the next: memory first, restarts last.
 func (b *bencher) all(ctx context.Context) error {
 	for _, part := range []struct {
 		name, what string
@@ -114,7 +114,7 @@ func (b *bencher) all(ctx context.Context) error {
 	}{
 		{"idle", "the idle plugin", b.idle},
 		{"floor", "the machine", b.machineFloor},
-		// While there are few claims: before a layout changes, a plugin reads those of the whole cluster, a page of 250 every 5 s.
+		// This needs few claims in the cluster: before a layout changes, a plugin reads all of them, a page of 250 every 5 s.
 		{"change", "a change of the configuration", b.change},
 		{"example", "dra-example-driver in the same run", b.pair},
 		{"metadata", "files of device metadata", b.metadata},
@@ -146,7 +146,7 @@ func (b *bencher) all(ctx context.Context) error {
 
 func (b *bencher) pluginsDir() string { return filepath.Join(b.KubeletDir, "plugins") }
 
-// quiet is how long a plugin has had no calls when it counts as idle: longer than from one inspection of its GPUs to the next.
+// quiet is how long a plugin must be without calls to count as idle: longer than the time between two inspections of its GPUs.
 const quiet = 12 * time.Second
 
 func (b *bencher) idle(ctx context.Context) error {
@@ -237,7 +237,7 @@ func (b *bencher) wiped(ctx context.Context) error {
 	return nil
 }
 
-// second measures what needs a plugin of its own, and reports the counts, for which its API calls were missing.
+// second runs the measurements that need a second plugin, and reports the counts, which lacked its API calls.
 func (b *bencher) second(ctx context.Context) error {
 	return b.another(ctx, "second.bench", func(s *Second, took time.Duration) error {
 		b.report.Add(process, "", Row{Name: "start to first answer, new node", Samples: Samples{took}})
@@ -253,7 +253,7 @@ func (b *bencher) second(ctx context.Context) error {
 		}
 		b.report.Add("operations for one claim, alone and beside others", "", claimLimits.rows(1, b.costs)...)
 		b.report.Add(burstTitle(len(devices)), "", slices.DeleteFunc(claimLimits.rows(BurstClaims, b.burstCosts), func(r Row) bool {
-			return strings.HasSuffix(r.Name, "NVML calls") // which were not counted
+			return strings.HasSuffix(r.Name, "NVML calls") // not counted here
 		})...)
 		return nil
 	})
@@ -279,8 +279,8 @@ func (b *bencher) gated(ctx context.Context, s *Second, gpus []Device) error {
 	return nil
 }
 
-// restarted kills the second plugin and starts it again while many claims are prepared. Beside those, a claim must not cost more
-// requests to the API server than alone.
+// restarted kills the second plugin and starts it again while many claims are prepared. With those, a claim must not cost more requests to
+// the API server than alone.
 func (b *bencher) restarted(ctx context.Context, s *Second, gpus []Device) error {
 	many, err := s.Claims.Make(ctx, BurstClaims, admins(gpus))
 	if err != nil {

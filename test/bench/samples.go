@@ -10,7 +10,7 @@ import (
 // Samples are durations of one kind.
 type Samples []time.Duration
 
-// Quantile returns the smallest sample that at least q of all samples do not exceed (the nearest rank); zero without samples.
+// Quantile returns the smallest sample that is not exceeded by at least q of all samples (nearest rank), and zero without samples.
 func (s Samples) Quantile(q float64) time.Duration {
 	if len(s) == 0 {
 		return 0
@@ -23,10 +23,10 @@ func (s Samples) Quantile(q float64) time.Duration {
 // P50 is the median.
 func (s Samples) P50() time.Duration { return s.Quantile(.5) }
 
-// P99 is what one sample in a hundred exceeds; with fewer than a hundred samples the largest.
+// P99 is exceeded by one sample in a hundred; with fewer than a hundred samples it is the largest.
 func (s Samples) P99() time.Duration { return s.Quantile(.99) }
 
-// milliseconds prints a duration with two or three digits that matter.
+// milliseconds prints a duration with two or three significant digits.
 func milliseconds(d time.Duration) string {
 	ms := d.Seconds() * 1e3
 	switch {

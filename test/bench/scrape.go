@@ -22,7 +22,7 @@ const (
 	dcgmPage   = "/metrics/dcgm"
 )
 
-// everySet are all sets of metrics: the most that a node can ask for.
+// everySet lists all sets of metrics: the maximum that a node can request.
 const everySet = "Basic,Utilization,Memory,Power,Clocks,PCIe,NVLink,ECC,Throttle,Processes,Pipelines"
 
 // scraper is a process of prism-exporter and the client that scrapes it.
@@ -33,7 +33,7 @@ type scraper struct {
 	client  *http.Client
 }
 
-// startExporter starts an exporter of the driver name, which asks the tenants' socket for containers, at that interval.
+// startExporter starts an exporter of the driver name, with that interval. It asks the tenants' socket for containers.
 func (b *bencher) startExporter(ctx context.Context, t *tenants, interval time.Duration) (e *scraper, err error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -61,14 +61,14 @@ func (b *bencher) startExporter(ctx context.Context, t *tenants, interval time.D
 	return e, nil
 }
 
-// close ends the exporter as a kubelet does.
+// close stops the exporter as a kubelet does.
 func (e *scraper) close() error {
 	e.client.CloseIdleConnections()
 	err := e.command.Process.Signal(syscall.SIGTERM)
 	return errors.Join(err, e.command.Wait())
 }
 
-// scrape reads a page; encoding is what the client says it takes.
+// scrape reads a page; encoding lists the encodings that the client accepts.
 func (e *scraper) scrape(ctx context.Context, page, encoding string) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+e.at+page, http.NoBody)
 	if err != nil {
@@ -90,10 +90,10 @@ func (e *scraper) scrape(ctx context.Context, page, encoding string) (string, er
 	return string(text), nil
 }
 
-// pageLimit is far longer than an exporter takes until its page has everything.
+// pageLimit is far longer than the time until the page of an exporter is complete.
 const pageLimit = time.Minute
 
-// await scrapes until a metric has so many series, and returns that page.
+// await scrapes until a metric has this number of series, and returns that page.
 func (e *scraper) await(ctx context.Context, metric string, series int) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, pageLimit)
 	defer cancel()
@@ -104,19 +104,19 @@ func (e *scraper) await(ctx context.Context, metric string, series int) (string,
 		}
 		if ctx.Err() != nil {
 			log, _ := os.ReadFile(e.log)
-			return "", fmt.Errorf("waiting for %d series of %s, there are %d: %w: %s", series, metric, strings.Count(page, "\n"+metric+"{"), ctx.Err(),
+			return "", fmt.Errorf("waiting for %d series of %s, got %d: %w: %s", series, metric, strings.Count(page, "\n"+metric+"{"), ctx.Err(),
 				log[max(0, len(log)-2000):])
 		}
 		pause(ctx, 20*time.Millisecond)
 	}
 }
 
-// seriesCounts are how many series a page has, and the most of one GPU, MIG device and device of a container.
+// seriesCounts counts the series of a page: all, and the maximum of one GPU, of one MIG device, and of one device of a container.
 type seriesCounts struct{ all, gpu, mig, container int }
 
 var seriesLabel = regexp.MustCompile(`(\w+)="((?:[^"\\]|\\.)*)"`)
 
-// countSeries counts those of a page of Prism's own names.
+// countSeries counts the series of a page with Prism's metric names.
 func countSeries(page string) (counts seriesCounts) {
 	of := map[*int]map[string]int{&counts.gpu: {}, &counts.mig: {}, &counts.container: {}}
 	for line := range strings.Lines(page) {

@@ -20,13 +20,13 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Second is a driver under a name of its own, beside the installed one: a process with directories and claims of its own.
+// Second is a driver under another name beside the installed one: a process with its own directories and claims.
 type Second struct {
 	*Program
 
-	// Gate is what its requests to the API server pass; nil: nothing.
+	// Gate holds its requests to the API server; nil without a gate.
 	Gate *Gate
-	// Kubelet is what the plugin takes for the node's: it knows the claims that were made for it.
+	// Kubelet replaces the node's kubelet for the plugin: it knows the claims that were created for it.
 	Kubelet *Kubelet
 	Claims  *Claims
 
@@ -34,14 +34,14 @@ type Second struct {
 	proxy  *httptest.Server
 }
 
-// newSecond prepares a driver's directories, claims and rights; nothing runs yet. Close it also where there is an error.
+// newSecond prepares a driver's directories, claims and rights. It starts nothing. The caller closes the result even after an error.
 func (b *bencher) newSecond(ctx context.Context, driver string, gated bool) (s *Second, err error) {
 	s = &Second{client: b.client}
 	dir, err := os.MkdirTemp(b.KubeletDir, "bench-")
 	if err != nil {
 		return s, fmt.Errorf("making a directory for %s: %w", driver, err)
 	}
-	// CDI specs are in memory, as those of the installed driver are.
+	// CDI specs are in memory, as for the installed driver.
 	if s.Program, err = NewProgram(driver, dir, filepath.Join(filepath.Dir(b.CDIRoot), driver)); err != nil {
 		return s, err
 	}
@@ -54,14 +54,14 @@ func (b *bencher) newSecond(ctx context.Context, driver string, gated bool) (s *
 	api := b.API
 	if gated {
 		if err := s.serve(b.API); err != nil {
-			return s, fmt.Errorf("standing between %s and the API server: %w", driver, err)
+			return s, fmt.Errorf("starting the proxy between %s and the API server: %w", driver, err)
 		}
 		api = &rest.Config{Host: s.proxy.URL}
 	}
 	return s, writeKubeconfig(s.kubeconfig(), api)
 }
 
-// Close ends the program and removes what it and its claims left.
+// Close stops the program and removes all files and claims.
 func (s *Second) Close(ctx context.Context) error {
 	if s.Program == nil {
 		return nil
@@ -80,15 +80,15 @@ func (s *Second) Close(ctx context.Context) error {
 	return errors.Join(append(failed, os.RemoveAll(s.Dir), os.RemoveAll(s.CDI))...)
 }
 
-// command is the command line of a driver that has these directories.
+// command returns the command line of a driver with these directories.
 type command func(s *Second) []string
 
-// prism is the plugin with further flags.
+// prism returns the command line of the plugin with additional flags.
 func (b *bencher) prism(flags ...string) command {
 	return func(s *Second) []string { return prismCommand(s.Program, b.Binary, b.Node, s.Kubelet.Socket, flags...) }
 }
 
-// with starts a driver under a name of its own, says how long that took, and ends it after its use.
+// with starts a driver under another name, passes its start time to use, and stops it afterwards.
 func (b *bencher) with(ctx context.Context, driver string, gated bool, program command, use func(s *Second, took time.Duration) error) (err error) {
 	s, err := b.newSecond(ctx, driver, gated)
 	defer func() { err = errors.Join(err, s.Close(context.WithoutCancel(ctx))) }()
@@ -103,7 +103,7 @@ func (b *bencher) with(ctx context.Context, driver string, gated bool, program c
 	return use(s, took)
 }
 
-// another is with for one more plugin behind a Gate.
+// another calls with for one more plugin behind a Gate.
 func (b *bencher) another(ctx context.Context, driver string, use func(s *Second, took time.Duration) error, flags ...string) error {
 	return b.with(ctx, driver, true, b.prism(flags...), use)
 }
@@ -125,7 +125,7 @@ func writeKubeconfig(path string, api *rest.Config) error {
 	return nil
 }
 
-// serve passes what comes on to the API server through the gate.
+// serve passes requests on to the API server through the gate.
 func (s *Second) serve(api *rest.Config) error {
 	transport, err := rest.TransportFor(api)
 	if err != nil {
@@ -145,11 +145,11 @@ func (s *Second) serve(api *rest.Config) error {
 	return nil
 }
 
-// held is how long is waited for requests that should not come.
+// held is how long to wait for requests that should not come.
 const held = 200 * time.Millisecond
 
-// CountRequests prepares and unprepares the claims, so many at once, with the gate shut: one GET of each claim passes, and
-// everything else waits until the plugin has answered. It returns what the dearest of these batches took.
+// CountRequests prepares and unprepares the claims, atOnce at a time, with the gate shut: one GET of each claim passes, and everything else
+// waits until the plugin has answered. It returns the cost of the most expensive batch.
 func (s *Second) CountRequests(ctx context.Context, claims []Claim, atOnce int) (costs Costs, err error) {
 	defer s.Gate.Open()
 	for batch := range slices.Chunk(claims, atOnce) {
@@ -178,7 +178,7 @@ func (s *Second) CountRequests(ctx context.Context, claims []Claim, atOnce int) 
 	return costs, nil
 }
 
-// answerLimit is far longer than an answer takes that waits for nothing.
+// answerLimit is far longer than the time of an answer that waits for nothing.
 const answerLimit = 10 * time.Second
 
 // callEach makes one call for each claim, all at once.
@@ -189,7 +189,7 @@ func callEach(ctx context.Context, call func(context.Context, ...Claim) error, c
 	return err
 }
 
-// pause lets time pass in which something may happen that should not.
+// pause lets time pass in which something wrong could happen.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -197,7 +197,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// neededFirst separates the requests that the answer needed from those that came later or could wait.
+// neededFirst counts requests that the answer needed apart from requests that came later or could wait.
 func neededFirst(requests []Request) Cost {
 	var needed []Request
 	for _, r := range requests {
@@ -210,7 +210,7 @@ func neededFirst(requests []Request) Cost {
 	return c
 }
 
-// named writes to standard error which requests were made at a time that should have none.
+// named writes the requests to standard error that came at a time without expected requests.
 func named(when string, requests []Request) []Request {
 	for _, r := range requests {
 		fmt.Fprintln(os.Stderr, "API request while "+when+":", r.Method, r.Path)
@@ -218,7 +218,7 @@ func named(when string, requests []Request) []Request {
 	return requests
 }
 
-// all counts requests whenever they came.
+// all counts requests regardless of their time.
 func all(requests []Request) (c Cost) {
 	for _, r := range requests {
 		if r.Writes() {

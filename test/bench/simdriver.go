@@ -14,7 +14,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/wire"
 )
 
-// direct calls the simulated driver as its library does, without library and plugin: what then passes is the driver's time.
+// direct calls the simulated driver like its library, without library and plugin. It measures the time of the driver alone.
 type direct struct {
 	conn    io.ReadWriteCloser
 	session uint64
@@ -64,7 +64,7 @@ func in(bytes []byte) wire.Arg { return wire.Arg{Direction: wire.In, Size: len(b
 
 func number(n uint32) []byte { return binary.LittleEndian.AppendUint32(nil, n) }
 
-// call makes one call, and returns what comes back first.
+// call makes one call, and returns its first result.
 func (d *direct) call(name string, args ...wire.Arg) ([]byte, error) {
 	if err := wire.WriteRequest(d.conn, wire.Request{Session: d.session, Name: name, Args: args}); err != nil {
 		return nil, fmt.Errorf("calling %s: %w", name, err)
@@ -131,7 +131,7 @@ func (d *direct) migDevices(n int) (l Latency, err error) {
 	return l, nil
 }
 
-// driverTime measures the driver alone, on a GPU whose MIG mode is off, and leaves it so.
+// driverTime measures the driver alone, on a GPU whose MIG mode is off, and turns it off again.
 func (m *migBench) driverTime() (err error) {
 	d, err := openDirect(m.driver.paths)
 	if err != nil {
@@ -148,7 +148,7 @@ func (m *migBench) driverTime() (err error) {
 	return errors.Join(err, m.driver.Take(model.MIGLatency{}), d.setMode(0))
 }
 
-// without takes the time of the driver off each sample.
+// without subtracts the time of the driver from each sample.
 func (s Samples) without(driver time.Duration) Samples {
 	rest := make(Samples, len(s))
 	for i := range s {

@@ -22,18 +22,18 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/layout"
 )
 
-// tenantsOfDevice is how many containers share the device of a claim.
+// tenantsOfDevice is the number of containers that share the device of a claim.
 const tenantsOfDevice = 2
 
-// tenants are pods that have claims: what kubelet and container runtime list of them, and a process in each container that works on a GPU.
+// tenants are pods with claims, as kubelet and container runtime list them. In each container, a process works on a GPU.
 type tenants struct {
 	podresources.UnimplementedPodResourcesListerServer
 	cri.UnimplementedRuntimeServiceServer
 
-	// socket is where both are listed.
+	// socket serves both lists.
 	socket string
 	second *Second
-	// load is the program of the processes, library where it finds the simulated driver.
+	// load is the program of the processes; library is the directory of the simulated driver.
 	load, library string
 	server        *grpc.Server
 	ended         chan error
@@ -61,27 +61,27 @@ func (b *bencher) serveTenants(ctx context.Context, s *Second) (*tenants, error)
 	return t, nil
 }
 
-// close ends all processes and the serving.
+// close stops all processes and the server.
 func (t *tenants) close() error {
 	t.server.Stop()
 	return errors.Join(t.leave(), <-t.ended)
 }
 
-// List is the kubelet's.
+// List answers as the kubelet.
 func (t *tenants) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return &podresources.ListPodResourcesResponse{PodResources: t.pods}, nil
 }
 
-// ListContainers is the container runtime's.
+// ListContainers answers as the container runtime.
 func (t *tenants) ListContainers(context.Context, *cri.ListContainersRequest) (*cri.ListContainersResponse, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return &cri.ListContainersResponse{Containers: t.containers}, nil
 }
 
-// enter prepares a claim for each of the devices, with the containers of a pod of its own.
+// enter prepares a claim for each of the devices, and creates a pod with containers for each.
 func (t *tenants) enter(ctx context.Context, devices []Device) ([]Claim, error) {
 	claims, err := t.second.Claims.Make(ctx, len(devices), devices)
 	if err != nil {
@@ -110,7 +110,7 @@ func (t *tenants) enter(ctx context.Context, devices []Device) ([]Claim, error) 
 	return claims, nil
 }
 
-// run adds a pod that has the claim.
+// run adds a pod that uses the claim.
 func (t *tenants) run(ctx context.Context, claim Claim, device Device, uuid string) error {
 	pod := &podresources.PodResources{Namespace: claim.Namespace, Name: "pod-of-" + claim.Name}
 	resource := &podresources.DynamicResource{ClaimNamespace: claim.Namespace, ClaimName: claim.Name, ClaimResources: []*podresources.ClaimResource{{
@@ -119,7 +119,7 @@ func (t *tenants) run(ctx context.Context, claim Claim, device Device, uuid stri
 	}}}
 	for i := range tenantsOfDevice {
 		name := fmt.Sprintf("worker-%d", i)
-		// The ids of containers are 64 hexadecimal digits, those of claims 32.
+		// Container ids have 64 hexadecimal digits, claim ids 32.
 		id := strings.ReplaceAll(claim.UID, "-", "") + fmt.Sprintf("%032x", i)
 		if err := t.start(ctx, id, uuid); err != nil {
 			return err
@@ -138,11 +138,11 @@ func (t *tenants) run(ctx context.Context, claim Claim, device Device, uuid stri
 	return nil
 }
 
-// start runs the process of a container, and returns when it works.
+// start runs the process of a container, and returns when it works on the GPU.
 func (t *tenants) start(ctx context.Context, container, uuid string) error {
 	cgroup := filepath.Join(cgroupRoot(), "prism-bench-"+container)
 	if err := os.Mkdir(cgroup, 0o750); err != nil {
-		return fmt.Errorf("making the cgroup of a container: %w", err)
+		return fmt.Errorf("creating the cgroup of a container: %w", err)
 	}
 	t.cgroups = append(t.cgroups, cgroup)
 	work := exec.CommandContext(ctx, t.load, "--memory", "1Gi", "--sm", "30")
@@ -166,7 +166,7 @@ func (t *tenants) start(ctx context.Context, container, uuid string) error {
 	return nil
 }
 
-// cgroupRoot is a hierarchy of cgroups that has no limits in use here.
+// cgroupRoot returns a cgroup hierarchy in which no limits are in use here.
 func cgroupRoot() string {
 	const v1 = "/sys/fs/cgroup/pids"
 	if _, err := os.Stat(v1); err == nil {
@@ -175,7 +175,7 @@ func cgroupRoot() string {
 	return "/sys/fs/cgroup"
 }
 
-// leave ends the processes of all containers.
+// leave stops the processes of all containers.
 func (t *tenants) leave() error {
 	t.mu.Lock()
 	t.pods, t.containers = nil, nil
@@ -183,7 +183,7 @@ func (t *tenants) leave() error {
 	var failed []error
 	for _, process := range t.processes {
 		failed = append(failed, process.Process.Kill())
-		_ = process.Wait() // says that it was killed
+		_ = process.Wait() // always reports that it was killed
 	}
 	for _, cgroup := range t.cgroups {
 		failed = append(failed, os.Remove(cgroup))

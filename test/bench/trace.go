@@ -15,18 +15,18 @@ import (
 	"time"
 )
 
-// Syscall is one call that a traced process began.
+// Syscall is one system call that a traced process began.
 type Syscall struct {
 	Name string
-	// Arguments are as strace prints them, with the paths behind file descriptors, and with what follows them.
+	// Arguments are printed as by strace, with the paths behind file descriptors, and with the rest of the line.
 	Arguments string
-	// Result is what it returned: -1 for an error, also of a call that never ended.
+	// Result is the return value; -1 also for a call that never returned.
 	Result int
 	Began  time.Time
 }
 
-// What is traced: the ways to stable storage and to another program, or all that is done to files. A question mark goes before
-// a call that not every architecture has.
+// The traced calls: all that write to stable storage or execute a program, or all that use files. A question mark precedes a call that some
+// architectures lack.
 const (
 	tracedSyncs = "fsync,fdatasync,sync,syncfs,sync_file_range,msync,execve,execveat"
 	tracedFiles = "?open,openat,?openat2,?creat,read,readv,pread64,preadv,?preadv2,write,writev,pwrite64,pwritev,?pwritev2," +
@@ -34,8 +34,8 @@ const (
 		"?mkdir,mkdirat,?rmdir," + tracedSyncs
 )
 
-// Trace runs do while the process with all its threads and children is traced, and returns those of the named calls that it
-// began.
+// Trace calls do while it traces the process with all its threads and children. It returns the named calls that the process began
+// meanwhile.
 func Trace(ctx context.Context, pid int, names string, do func() error) (calls []Syscall, err error) {
 	dir, err := os.MkdirTemp("", "bench-strace-")
 	if err != nil {
@@ -61,7 +61,7 @@ func Trace(ctx context.Context, pid int, names string, do func() error) (calls [
 	}
 	go func() { _, _ = io.Copy(io.Discard, lines) }()
 	doErr := do()
-	// Interrupted, strace detaches and leaves the process alone.
+	// strace detaches when it is interrupted, and the process goes on.
 	_ = tracer.Process.Signal(syscall.SIGINT)
 	_ = tracer.Wait()
 	if doErr != nil {
@@ -75,8 +75,8 @@ func Trace(ctx context.Context, pid int, names string, do func() error) (calls [
 	return parseTrace(text)
 }
 
-// The lines of a trace: "<pid> <seconds> <name>(<arguments>) = <result>", or that in two halves, of which the second is
-// "<pid> <seconds> <... <name> resumed><arguments>) = <result>".
+// The lines of a trace: "<pid> <seconds> <name>(<arguments>) = <result>", or the same in two halves, of which the second is "<pid>
+// <seconds> <... <name> resumed><arguments>) = <result>".
 var (
 	traceBegun   = regexp.MustCompile(`^(\d+)\s+(\d+\.\d+) (\w+)\((.*)$`)
 	traceResumed = regexp.MustCompile(`^(\d+)\s+\d+\.\d+ <\.\.\. \w+ resumed>(.*)$`)
@@ -85,7 +85,7 @@ var (
 
 func parseTrace(text io.Reader) ([]Syscall, error) {
 	var calls []Syscall
-	open := map[string]int{} // by thread, the call that it has not ended
+	open := map[string]int{} // by thread, its unfinished call
 	lines := bufio.NewScanner(text)
 	for lines.Scan() {
 		if m := traceResumed.FindStringSubmatch(lines.Text()); m != nil {
@@ -102,7 +102,7 @@ func parseTrace(text io.Reader) ([]Syscall, error) {
 		}
 		seconds, err := strconv.ParseFloat(m[2], 64)
 		if err != nil {
-			return nil, fmt.Errorf("reading what strace wrote: %w", err)
+			return nil, fmt.Errorf("reading the output of strace: %w", err)
 		}
 		arguments, unfinished := strings.CutSuffix(m[4], " <unfinished ...>")
 		if unfinished {

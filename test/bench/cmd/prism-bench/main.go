@@ -1,5 +1,5 @@
-// Prism-bench measures what a claim costs on the node that it runs on, and prints it as Markdown. It ends with 1 when a count
-// exceeds its budget, and with 2 when it could not measure.
+// Prism-bench measures the cost of a claim on its own node, and prints it as Markdown. It exits with 1 if a count exceeds its budget, and
+// with 2 if it could not measure.
 package main
 
 import (
@@ -21,9 +21,9 @@ const limit = 20 * time.Minute
 
 func main() {
 	o := bench.Options{Progress: os.Stderr}
-	kubeconfig := pflag.String("kubeconfig", "", "file with the rights of an administrator")
-	server := pflag.String("server", "", "address of the API server as this node reaches it; empty: the kubeconfig's")
-	pflag.StringVar(&o.Node, "node-name", os.Getenv("NODE_NAME"), "name of the Node that this runs on")
+	kubeconfig := pflag.String("kubeconfig", "", "kubeconfig with the rights of an administrator")
+	server := pflag.String("server", "", "address of the API server from this node; empty: the address in the kubeconfig")
+	pflag.StringVar(&o.Node, "node-name", os.Getenv("NODE_NAME"), "name of the node on which this runs")
 	pflag.StringVar(&o.Driver, "driver-name", "gpu.prism.dev", "name of the installed driver")
 	pflag.StringVar(&o.KubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's directory")
 	pflag.StringVar(&o.CDIRoot, "cdi-root", "/var/run/cdi", "directory of the installed driver's CDI specs")
