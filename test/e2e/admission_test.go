@@ -14,7 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// refusedConfigs are parts of the refusals of the files of demo/specs/refused-config.
+// refusedConfigs lists parts of the refusals for the files of demo/specs/refused-config.
 var refusedConfigs = map[string][]string{
 	"two-strategies": {"sharing: timeSlicing and mps are mutually exclusive; remove one of them"},
 	"unknown-field":  {`GPUConfig: unknown field "memory"`, "sharing, enforceMemory"},
@@ -22,13 +22,13 @@ var refusedConfigs = map[string][]string{
 	"not-supported":  {"ProfilerConfig.tool NsightCompute is not supported by this version of the driver", "NsightSystems"},
 }
 
-// migWithInterval requests a MIG device with what only a whole GPU can have.
+// migWithInterval requests a MIG device with a setting that only a whole GPU supports.
 const migWithInterval = `{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: mig}, spec: {devices: {
 requests: [{name: mig, exactly: {deviceClassName: mig.gpu.prism.dev}}],
 config: [{requests: [mig], opaque: {driver: gpu.prism.dev, parameters: {
 apiVersion: gpu.prism.dev/v1alpha1, kind: GPUConfig, sharing: {timeSlicing: {interval: Long}}}}}]}}}`
 
-// TestAdmission_InvalidConfig_Refused: bad configuration is refused when it is written, and what is good is not.
+// TestAdmission_InvalidConfig_Refused: the webhook refuses invalid configuration when it is written, and accepts valid configuration.
 func TestAdmission_InvalidConfig_Refused(t *testing.T) {
 	ns := exclusive(t)
 	ns.controllers(t, 1)
@@ -45,8 +45,8 @@ func TestAdmission_InvalidConfig_Refused(t *testing.T) {
 	ns.do("apply", "--dry-run=server", "--filename", ns.spec("time-slicing-interval/pod.yaml"))
 }
 
-// answered creates something that the webhook has to answer for. Where its answer came too late, as it may on a busy machine, the API server
-// has stored it and counts that: it is removed and created again.
+// answered creates an object that the webhook must validate. On a busy machine the answer may come too late: then the API server has stored
+// the object and counts that, and answered removes the object and creates it again.
 func (ns *namespace) answered(create func() error, stored ...string) error {
 	ns.t.Helper()
 	const late = `apiserver_admission_webhook_fail_open_count{name="opaque-config.admission.gpu.prism.dev"`
@@ -64,7 +64,7 @@ func (ns *namespace) answered(create func() error, stored ...string) error {
 	}
 }
 
-// isDenied checks that the API server refused to store something, in a sentence with these parts.
+// isDenied checks that the API server refused to store something, with a message that contains these parts.
 func (ns *namespace) isDenied(what string, err error, parts ...string) {
 	ns.t.Helper()
 	require.Error(ns.t, err, what)
@@ -74,7 +74,8 @@ func (ns *namespace) isDenied(what string, err error, parts ...string) {
 	}
 }
 
-// TestPrepare_InvalidConfig_Refused: while no controller answers, bad configuration is stored, and refused when its claim is prepared.
+// TestPrepare_InvalidConfig_Refused: if no controller answers, the API server stores invalid configuration, and the plugin refuses it when
+// it prepares the claim.
 func TestPrepare_InvalidConfig_Refused(t *testing.T) {
 	ns := exclusive(t)
 	ns.controllers(t, 0)
@@ -88,7 +89,7 @@ func TestPrepare_InvalidConfig_Refused(t *testing.T) {
 	}
 }
 
-// controllers has so many of them, and waits until the API server finds as many.
+// controllers scales the controller, and waits until the API server finds the same number of endpoints.
 func (c *cluster) controllers(t *testing.T, n int) {
 	t.Helper()
 	c.must(t, c.kubectl("scale", "--namespace", system, "deployment/"+controllerName, fmt.Sprintf("--replicas=%d", n))...)
@@ -109,13 +110,13 @@ func (c *cluster) controllers(t *testing.T, n int) {
 			return fmt.Errorf("of %d controllers these answer: %s", n, strings.Join(ready, " "))
 		}
 		if n == 0 {
-			return c.noPods(controllerSelector) // one that ends still answers on the connections that the API server has
+			return c.noPods(controllerSelector) // a terminating one still answers on open connections of the API server
 		}
 		return nil
 	})
 }
 
-// noPods complains while there are pods of Prism with these labels.
+// noPods returns an error while pods of Prism with these labels exist.
 func (c *cluster) noPods(selector string) error {
 	var pods corev1.PodList
 	err := c.get(&pods, "pods", "--namespace", system, "--selector", selector)

@@ -13,10 +13,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// readLimit ends a read that the API server does not answer.
+// readLimit is the timeout of a read that the API server does not answer.
 const readLimit = 2 * time.Minute
 
-// groups are the API groups of what tests read, by the plural names that kubectl has for it.
+// groups maps the plural names that kubectl uses to the API groups that tests read.
 var groups = map[string]string{
 	"pods": "/api/v1", "nodes": "/api/v1", "events": "/api/v1", "serviceaccounts": "/api/v1", "configmaps": "/api/v1",
 	"resourceclaims": "/apis/resource.k8s.io/v1", "resourceclaimtemplates": "/apis/resource.k8s.io/v1",
@@ -24,7 +24,7 @@ var groups = map[string]string{
 	"leases": "/apis/coordination.k8s.io/v1", "endpointslices": "/apis/discovery.k8s.io/v1", "reports": "/apis/profiles.gpu.prism.dev/v1alpha1",
 }
 
-// newReader is a client for what tests poll: a process of kubectl for each read costs ten times as much as the read.
+// newReader returns a client for objects that tests poll: a process of kubectl for each read costs ten times as much as the read.
 func newReader(kubeconfig string) (rest.Interface, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -38,7 +38,7 @@ func newReader(kubeconfig string) (rest.Interface, error) {
 	return client.RESTClient(), nil
 }
 
-// get decodes what kubectl get finds with these arguments: a resource, the name of one object, --namespace and selectors.
+// get decodes the result of kubectl get with these arguments: a resource, the name of one object, --namespace and selectors.
 func (c *cluster) get(into any, what ...string) error {
 	path, parameters, err := requestOf(what)
 	if err != nil {
@@ -67,7 +67,7 @@ func (c *cluster) getRaw(path string) (string, error) {
 	return string(out), err
 }
 
-// requestOf is the path and the parameters of a request, for the arguments of kubectl get.
+// requestOf returns the path and the parameters of a request for the arguments of kubectl get.
 func requestOf(what []string) (path string, parameters map[string]string, err error) {
 	parameters = map[string]string{}
 	var words []string
@@ -81,7 +81,7 @@ func requestOf(what []string) (path string, parameters map[string]string, err er
 			continue
 		}
 		if i+1 == len(what) {
-			return "", nil, fmt.Errorf("%s has no value", what[i])
+			return "", nil, fmt.Errorf("missing value of %s", what[i])
 		}
 		switch what[i] {
 		case "--namespace":

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWholeDeviceMetadata: a container finds files about its devices by default.
+// TestWholeDeviceMetadata: by default a container finds files about its devices.
 func TestWholeDeviceMetadata(t *testing.T) {
 	c := open(t)
 	c.withValue(t, "deviceClasses.gpu.extendedResourceName=nvidia.com/gpu")
@@ -25,7 +25,7 @@ func TestWholeDeviceMetadata(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// extendedResource checks that a pod without a claim gets a GPU where the chart's value names a resource for the chart's own class.
+// extendedResource checks that a pod without a claim gets a GPU if a value of the chart sets a resource name for the chart's own class.
 func (ns *namespace) extendedResource() {
 	ns.t.Helper()
 	if minor, err := minorVersion(); err != nil || minor < features[extendedResources].since {
@@ -41,7 +41,7 @@ func (ns *namespace) extendedResource() {
 	ns.sees("extended-resource", "main", ns.granted(status.ResourceClaimName)...)
 }
 
-// withValue changes a value of the installed chart until the test has ended.
+// withValue changes a value of the installed chart until the end of the test.
 func (c *cluster) withValue(t *testing.T, value string) {
 	t.Helper()
 	c.helm(t, "upgrade", "prism", filepath.Join(c.root, "deployments/helm/prism"), "--reuse-values", "--set", value)
@@ -52,14 +52,14 @@ func (c *cluster) withValue(t *testing.T, value string) {
 	c.plugin(t)
 }
 
-// helm runs helm for the chart's release and waits for what it changes. The watcher, which is the default of --wait, would wait for pods
-// of the MPS service that are replaced on deletion only.
+// helm runs helm for the chart's release and waits for the changed objects. The default watcher of --wait would also wait for pods of the
+// MPS service, which are replaced only when they are deleted.
 func (c *cluster) helm(t *testing.T, args ...string) {
 	t.Helper()
 	c.must(t, append(c.helmLine(args...), "--wait=legacy", "--timeout", startLimit.String())...)
 }
 
-// helmLine is a command line of helm for the chart's release.
+// helmLine returns a command line of helm for the chart's release.
 func (c *cluster) helmLine(args ...string) []string {
 	return append([]string{filepath.Join(c.variable("PATH"), "helm"), "--kubeconfig", c.variable("KUBECONFIG"), "--namespace", system}, args...)
 }

@@ -15,10 +15,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// prepareFailed is the reason of the kubelet's event when a claim cannot be prepared.
+// prepareFailed is the reason of the kubelet's Event if it cannot prepare a claim.
 const prepareFailed = "FailedPrepareDynamicResources"
 
-// grant is one device that a claim got, as the claim's status describes it.
+// grant is an allocated device as the claim's status describes it.
 type grant struct {
 	request string
 
@@ -30,21 +30,21 @@ type grant struct {
 	ProductName   string `json:"productName"`
 	DriverVersion string `json:"driverVersion"`
 
-	// Only of shares.
+	// Only in shares.
 	Replicas  int    `json:"replicas"`
 	ShareName string `json:"shareName"`
 
-	// Only of MPS shares, and of devices whose claims share them with MPS.
+	// Only in MPS shares, and in devices whose claims share them with MPS.
 	MPS               mpsUse `json:"mps"`
 	MemoryEnforcement string `json:"memoryEnforcement"`
 
-	// Only of MIG devices.
+	// Only in MIG devices.
 	ParentUUID string    `json:"parentUUID"`
 	Profile    string    `json:"profile"`
 	Placement  placement `json:"placement"`
 }
 
-// mpsUse is how a device is used with MPS.
+// mpsUse describes the use of a device with MPS.
 type mpsUse struct {
 	Daemon                 string `json:"daemon"`
 	Memory                 string `json:"memory"`
@@ -52,7 +52,7 @@ type mpsUse struct {
 	MultiUser              bool   `json:"multiUser"`
 }
 
-// gpu is the physical GPU's UUID.
+// gpu returns the UUID of the physical GPU.
 func (g *grant) gpu() string {
 	if g.ParentUUID != "" {
 		return g.ParentUUID
@@ -73,7 +73,7 @@ func (ns *namespace) claimOf(pod *corev1.Pod, ref string) *resourceapi.ResourceC
 			return ns.claim(*status.ResourceClaimName)
 		}
 	}
-	require.Failf(ns.t, "no claim", "pod %s has no claim for %s", pod.Name, ref)
+	require.Failf(ns.t, "no claim", "missing claim %[2]s of pod %[1]s", pod.Name, ref)
 	return nil
 }
 
@@ -85,7 +85,7 @@ func (ns *namespace) claim(name string) *resourceapi.ResourceClaim {
 	return claim
 }
 
-// granted waits until every device of the claim is Ready in its status, and returns them in the order of the allocation.
+// granted waits until every device of the claim is Ready in its status, and returns the devices in the order of the allocation.
 func (ns *namespace) granted(name string) []grant {
 	ns.t.Helper()
 	var grants []grant
@@ -99,7 +99,7 @@ func (ns *namespace) granted(name string) []grant {
 	return grants
 }
 
-// grantedTo is granted for a claim name of a pod.
+// grantedTo calls granted for a claim name of a pod.
 func (ns *namespace) grantedTo(pod *corev1.Pod, ref string) []grant {
 	ns.t.Helper()
 	return ns.granted(ns.claimOf(pod, ref).Name)
@@ -124,7 +124,7 @@ func readGrants(claim *resourceapi.ResourceClaim) ([]grant, error) {
 	return grants, nil
 }
 
-// statusOf finds what the claim's status says of a device; nil when it says nothing.
+// statusOf returns a device's data in the status of the claim, or nil without any.
 func statusOf(claim *resourceapi.ResourceClaim, result *resourceapi.DeviceRequestAllocationResult) (*resourceapi.AllocatedDeviceStatus, *metav1.Condition) {
 	for i := range claim.Status.Devices {
 		entry := &claim.Status.Devices[i]
@@ -135,7 +135,7 @@ func statusOf(claim *resourceapi.ResourceClaim, result *resourceapi.DeviceReques
 	return nil, nil
 }
 
-// refused waits until the status of every device of the claim is Ready=False, and returns the sentence.
+// refused waits until the status of every device of the claim is Ready=False, and returns the message.
 func (ns *namespace) refused(name string, within time.Duration) string {
 	ns.t.Helper()
 	sentences := map[string]bool{}
@@ -160,7 +160,7 @@ func (ns *namespace) refused(name string, within time.Duration) string {
 	return ""
 }
 
-// checkHardware compares what a status says of a device with the hardware.
+// checkHardware compares a device in a status with the hardware.
 func (ns *namespace) checkHardware(g grant) {
 	ns.t.Helper()
 	if g.Type == "mig" {

@@ -19,22 +19,22 @@ import (
 
 const (
 	driverName = "gpu.prism.dev"
-	// gpuClass is the chart's class of whole GPUs.
+	// gpuClass is the chart's class for whole GPUs.
 	gpuClass = driverName
-	// commandLimit ends a program that hangs. A program that waits has a shorter limit of its own.
+	// commandLimit stops a program that hangs. A program that waits sets a shorter limit itself.
 	commandLimit = startLimit + 5*time.Minute
-	// nodeGPUs is how many GPUs the node has. Those from index firstMIG on are advertised as MIG devices too, as values.yaml says,
-	// and those of sharedGPUs as time-sliced and MPS shares.
+	// nodeGPUs is the number of GPUs of the node. As in values.yaml, GPUs with an index of at least firstMIG are advertised as MIG devices
+	// too, and the GPUs in sharedGPUs as time-sliced and MPS shares.
 	nodeGPUs, firstMIG = 8, 6
 )
 
-// cluster is where the tests run.
+// cluster is the cluster of the tests.
 type cluster struct {
 	name string
 	// root is the root of the repository.
 	root string
 	gpus *pool
-	// reader answers what tests read again and again.
+	// reader serves the repeated reads of the tests.
 	reader rest.Interface
 
 	mu  sync.Mutex
@@ -67,7 +67,7 @@ func connect() (*cluster, error) {
 	return c, err
 }
 
-// open returns the cluster, or skips the test when there is none.
+// open returns the cluster, or skips the test without one.
 func open(t *testing.T) *cluster {
 	t.Helper()
 	if os.Getenv("PRISM_CLUSTER") == "" {
@@ -91,7 +91,7 @@ func (c *cluster) learn() error {
 			env[name] = strings.Trim(value, "'")
 		}
 	}
-	// The first folder has the cluster's own kubectl and helm.
+	// The first folder contains kubectl and helm of the cluster's version.
 	env["PATH"], _, _ = strings.Cut(env["PATH"], ":")
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,17 +105,17 @@ func (c *cluster) variable(name string) string {
 	return c.env[name]
 }
 
-// localcluster is the command line of the program that runs the cluster.
+// localcluster returns a command line of the program that runs the cluster.
 func (c *cluster) localcluster(args ...string) []string {
 	return append([]string{filepath.Join(c.root, "bin/localcluster"), "--name", c.name}, args...)
 }
 
-// kubectl is a command line of kubectl.
+// kubectl returns a command line of kubectl.
 func (c *cluster) kubectl(args ...string) []string {
 	return append([]string{filepath.Join(c.variable("PATH"), "kubectl"), "--kubeconfig", c.variable("KUBECONFIG")}, args...)
 }
 
-// run runs a command line and returns what it prints. What it says on stderr is in the error.
+// run runs a command line and returns its output. If it fails, the error contains its stderr.
 func (c *cluster) run(stdin string, line ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), commandLimit)
 	defer cancel()
@@ -132,7 +132,7 @@ func (c *cluster) run(stdin string, line ...string) (string, error) {
 	return stdout.String(), err
 }
 
-// must runs a command line that has to succeed.
+// must runs a command line and fails the test if that fails.
 func (c *cluster) must(t *testing.T, line ...string) string {
 	t.Helper()
 	out, err := c.run("", line...)
@@ -140,7 +140,7 @@ func (c *cluster) must(t *testing.T, line ...string) string {
 	return out
 }
 
-// notices is eventually for what the product notices by itself after a time, which is logged.
+// notices is eventually for changes that the product notices itself after a time. It logs that time.
 func notices(t *testing.T, what string, check func() error) {
 	t.Helper()
 	start := time.Now()
@@ -148,10 +148,10 @@ func notices(t *testing.T, what string, check func() error) {
 	t.Logf("%s: after %.1f s", what, time.Since(start).Seconds())
 }
 
-// interval is the time between two reads of something that changes.
+// interval is the time between two reads of a changing value.
 const interval = 100 * time.Millisecond
 
-// eventually repeats a check until it is content. The last complaint fails the test when time is up.
+// eventually repeats a check until it returns no error. After the time limit, its last error fails the test.
 func eventually(t *testing.T, within time.Duration, check func() error) {
 	t.Helper()
 	limit := time.After(within)

@@ -16,8 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestDevicePluginConflict: while a device plugin allocates the GPUs too, no new claim gets one: none is allocated, whether the API server
-// keeps taints or not, and one that was allocated before is not prepared. Running pods keep theirs.
+// TestDevicePluginConflict: while a device plugin allocates the GPUs too, no new claim gets one. The scheduler allocates none, whether the
+// API server supports device taints or not, and the plugin prepares no claim that was allocated before. Running pods keep their GPUs.
 func TestDevicePluginConflict(t *testing.T) {
 	ns := exclusive(t)
 	ns.apply("whole-gpu/pod.yaml")
@@ -44,7 +44,7 @@ func TestDevicePluginConflict(t *testing.T) {
 	assert.Contains(t, sentence, "(will be retried)")
 	ns.notStarted(ns.pod("allocated"))
 
-	require.NoError(t, socket.Close()) // which removes it
+	require.NoError(t, socket.Close()) // which removes its file
 	notices(t, "it does no more", func() error { return ns.conflict("") })
 	ns.sees("allocated", "main", ns.grantedTo(ns.ready("allocated"), "gpu")...)
 	ns.ready("two-gpus")
@@ -53,7 +53,7 @@ func TestDevicePluginConflict(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// freeGPU names a whole GPU in the pool of the first node that none of these is.
+// freeGPU returns the name of a whole GPU in the pool of the first node that is not taken.
 func (ns *namespace) freeGPU(taken ...grant) string {
 	ns.t.Helper()
 	published, err := ns.resourceSlices()
@@ -70,8 +70,8 @@ func (ns *namespace) freeGPU(taken ...grant) string {
 	return ""
 }
 
-// allocate does the scheduler's part for a claim with one request, with all that the scheduler writes: without the node the API server
-// refuses the plugin's status, and without the time the reservation for the pod.
+// allocate does the scheduler's work for a claim with one request, and writes all its fields: without the node the API server refuses the
+// plugin's status, and without the time the reservation for the pod.
 func (ns *namespace) allocate(claim, device string) {
 	ns.t.Helper()
 	now := metav1.Now()
@@ -88,8 +88,8 @@ func (ns *namespace) allocate(claim, device string) {
 	ns.do("patch", "resourceclaim", claim, "--subresource=status", "--type=merge", "--patch="+string(patch))
 }
 
-// conflict complains unless all devices of the first node have the taint of this conflict, or none has one. Where the API server keeps no
-// taints there may be no device during a conflict.
+// conflict returns an error unless all devices of the first node have the taint of this conflict; for an empty conflict, unless none is
+// tainted. If the API server drops taints, no device may be published during a conflict.
 func (c *cluster) conflict(want string) error {
 	published, err := c.resourceSlices()
 	if err != nil {
@@ -114,7 +114,7 @@ func (c *cluster) conflict(want string) error {
 				}
 			}
 			if has != want && !withdrawn {
-				return fmt.Errorf("device %s has the conflict %q, not %q", device.Name, has, want)
+				return fmt.Errorf("conflict of device %s: got %q, want %q", device.Name, has, want)
 			}
 		}
 	}

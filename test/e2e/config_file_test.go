@@ -13,11 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// configDir is where TestConfigByFile has the node's configuration, on the node.
+// configDir is the folder on the node for the configuration of TestConfigByFile.
 const configDir = "/run/prism-e2e"
 
-// TestConfigByFile: another text in the file, which is replaced as that of a mounted ConfigMap is, applies like one in the ConfigMap that
-// the plugin reads itself, and what joins needs no free GPU. A bad one leaves the last good one in force.
+// TestConfigByFile: the test replaces the file like the kubelet for a mounted ConfigMap. The new text applies in the same way as in a
+// ConfigMap that the plugin reads itself. New devices need no free GPU. An invalid text leaves the last valid one in effect.
 func TestConfigByFile(t *testing.T) {
 	ns := migExclusive(t)
 	t.Cleanup(func() { ns.must(t, ns.onNode("rm", "-rf", configDir)...) })
@@ -46,7 +46,7 @@ func TestConfigByFile(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// readsFile has the plugin read its configuration from the file, until the test has ended.
+// readsFile makes the plugin read its configuration from the file, until the end of the test.
 func (c *cluster) readsFile(t *testing.T) {
 	t.Helper()
 	values := map[string]any{}
@@ -69,8 +69,8 @@ func (c *cluster) readsFile(t *testing.T) {
 	})
 }
 
-// publishFile writes a version of the node's configuration, as the kubelet does for a ConfigMap: into a folder of its own, to which a
-// link then leads.
+// publishFile writes a version of the node's configuration like the kubelet for a ConfigMap: into a new folder, to which it then changes a
+// link.
 func (c *cluster) publishFile(t *testing.T, version int, gpus string) {
 	t.Helper()
 	script := strings.NewReplacer("DIR", configDir, "OLD", fmt.Sprint(version-1), "NEW", fmt.Sprint(version), "GPUS", gpus).Replace(`set -e

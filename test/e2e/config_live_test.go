@@ -10,11 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// configLabel chooses a node's configuration, of those in values.yaml.
+// configLabel selects a node's configuration among those in values.yaml.
 const configLabel = "nvidia.com/device-plugin.config"
 
-// TestConfigByLabel: another label is in force on free GPUs at once. A GPU in use keeps its layout, gets no new
-// claims, and changes when its pod ends.
+// TestConfigByLabel: another label takes effect on free GPUs at once. A GPU in use keeps its layout, gets no new claims, and changes when
+// its pod ends.
 func TestConfigByLabel(t *testing.T) {
 	needs(t, deviceTaints)
 	ns := migExclusive(t)
@@ -48,7 +48,7 @@ func TestConfigByLabel(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// TestConfigUnknown: a label that names nothing leaves the last good configuration in force, and says so until it is mended.
+// TestConfigUnknown: an unknown name in the label leaves the last valid configuration in effect, and is reported until it is fixed.
 func TestConfigUnknown(t *testing.T) {
 	ns := migExclusive(t)
 	plugin := ns.plugin(t)
@@ -62,12 +62,12 @@ func TestConfigUnknown(t *testing.T) {
 	ns.advertisesMIG(t, startLimit)
 	ns.configured(t, "")
 	ns.warned("NodeConfigAccepted", "valid again")
-	// Another test may have left such an event.
+	// Another test may have caused such an Event.
 	eventually(t, startLimit, func() error { return ns.measures(plugin, problem, "0") })
 	ns.advertisesMIG(t, startLimit)
 }
 
-// configured sets the node's label, or removes it, until the test has ended.
+// configured sets the node's label, or removes it, until the end of the test.
 func (ns *namespace) configured(t *testing.T, name string) {
 	t.Helper()
 	label := func(value string) []string {
@@ -76,11 +76,11 @@ func (ns *namespace) configured(t *testing.T, name string) {
 		}
 		return ns.kubectl("label", "--overwrite", "node", nodeName, configLabel+"="+value)
 	}
-	t.Cleanup(func() { _, _ = ns.run("", label("")...) }) // the test may have done it
+	t.Cleanup(func() { _, _ = ns.run("", label("")...) }) // the test may have removed it
 	ns.must(t, label(name)...)
 }
 
-// migDevicesOf complains unless so many placements of a GPU are published.
+// migDevicesOf returns an error unless this number of placements of a GPU is published.
 func (c *cluster) migDevicesOf(index, want int) error {
 	published, err := c.placementsOf(index)
 	if err == nil && len(slices.Compact(published)) != want {

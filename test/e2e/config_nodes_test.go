@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestConfigOfTwoNodes: each node has the configuration that its label names, and a change of one is none of the other. It has a cluster
-// of its own, with NODES=2.
+// TestConfigOfTwoNodes: each node uses the configuration that its label names, and a change of one does not affect the other. The test runs
+// on a separate cluster, with NODES=2.
 func TestConfigOfTwoNodes(t *testing.T) {
 	c := open(t)
 	require.GreaterOrEqual(t, c.nodes(t), 2, "boot the cluster with NODES=2, as hack/e2e.sh does for this test")
@@ -20,7 +20,7 @@ func TestConfigOfTwoNodes(t *testing.T) {
 	eventually(t, startLimit, func() error { return ns.migDevicesOn(nodeName, devices) })
 	eventually(t, startLimit, func() error { return ns.migDevicesOn(other, devices) })
 
-	t.Cleanup(func() { _, _ = ns.run("", ns.kubectl("label", "node", other, configLabel+"-")...) }) // the test may have done it
+	t.Cleanup(func() { _, _ = ns.run("", ns.kubectl("label", "node", other, configLabel+"-")...) }) // the test may have removed it
 	ns.must(t, ns.kubectl("label", "--overwrite", "node", other, configLabel+"=whole")...)
 	eventually(t, startLimit, func() error { return ns.migDevicesOn(other, 0) })
 	require.NoError(t, ns.migDevicesOn(nodeName, devices))
@@ -31,7 +31,7 @@ func TestConfigOfTwoNodes(t *testing.T) {
 	eventually(t, startLimit, func() error { return ns.migDevicesOn(other, devices) })
 }
 
-// nodes counts the nodes of the cluster.
+// nodes returns the number of nodes in the cluster.
 func (c *cluster) nodes(t *testing.T) int {
 	t.Helper()
 	var nodes corev1.NodeList
@@ -39,7 +39,7 @@ func (c *cluster) nodes(t *testing.T) int {
 	return len(nodes.Items)
 }
 
-// migDevicesOn complains unless so many placements are published of a node.
+// migDevicesOn returns an error unless this number of placements of a node is published.
 func (c *cluster) migDevicesOn(node string, want int) error {
 	published, err := c.resourceSlices()
 	if err != nil {

@@ -7,8 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestConfigSelectors_MatchNothing_Reported: what a select names and the node lacks is reported with what the node has, as a problem where
-// mustMatch says so, and else in a Normal Event alone. A product is found by the spelling of the node label nvidia.com/gpu.product.
+// TestConfigSelectors_MatchNothing_Reported: if a select matches no GPU of the node, the plugin reports the names and lists the GPUs of the
+// node: as a problem with mustMatch, else only in a Normal Event. A select finds a product by the spelling of the node label
+// nvidia.com/gpu.product.
 func TestConfigSelectors_MatchNothing_Reported(t *testing.T) {
 	ns := migExclusive(t)
 	plugin := ns.plugin(t)

@@ -13,21 +13,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// libraryDir is where a container of Debian finds the driver's libraries.
+// libraryDir is the folder of the driver's libraries in a container of Debian.
 const libraryDir = "/usr/lib/x86_64-linux-gnu"
 
-// view is what a container sees of GPUs.
+// view lists the GPU resources that a container sees.
 type view struct {
 	devices map[string]numbers
-	// uuids of GPUs, and of MIG devices, are in the order of nvidia-smi -L.
+	// uuids and migs list GPUs and MIG devices in the order of nvidia-smi -L.
 	uuids, migs []string
-	// libraries that are there, by name; false when they can be written to.
+	// libraries by name; false if they are writable.
 	libraries map[string]bool
-	// variables of the environment that begin with NVIDIA_.
+	// variables of the environment whose names begin with NVIDIA_.
 	variables []string
 }
 
-// inspectScript prints one fact a line, the first word says which.
+// inspectScript prints one fact a line; the first word names it.
 const inspectScript = `
 for n in /dev/nvidia* /dev/nvidia-caps/* /dev/dri/*; do [ -e "$n" ] && [ ! -d "$n" ] && stat -c 'device %n %t %T' "$n"; done
 for l in ` + libraryDir + `/libcuda.so* ` + libraryDir + `/libnvidia-ml.so*; do
@@ -44,7 +44,7 @@ var (
 	smiMIGLine = regexp.MustCompile(`^  MIG \S+ +Device +\d+: \(UUID: (MIG-[0-9a-f-]{36})\)$`)
 )
 
-// inspect lists what a container has of GPUs.
+// inspect lists the GPU resources of a container.
 func (ns *namespace) inspect(pod, container string) view {
 	ns.t.Helper()
 	v := view{devices: map[string]numbers{}, libraries: map[string]bool{}}
@@ -76,8 +76,8 @@ func (ns *namespace) inspect(pod, container string) view {
 	return v
 }
 
-// sees checks that the container has exactly these GPUs and MIG devices and all that goes with them: device nodes with the node's
-// numbers and with links in its /dev/char, the driver's libraries, and the UUIDs by nvidia-smi.
+// sees checks that the container has exactly these GPUs and MIG devices with everything that belongs to them: device nodes with the node's
+// numbers and with links in its /dev/char, the driver's libraries, and the UUIDs in nvidia-smi.
 func (ns *namespace) sees(pod, container string, grants ...grant) {
 	ns.t.Helper()
 	v := ns.inspect(pod, container)
@@ -118,7 +118,7 @@ func (ns *namespace) sees(pod, container string, grants ...grant) {
 	assert.Contains(ns.t, v.variables, "NVIDIA_VISIBLE_DEVICES=void")
 }
 
-// isLinked complains until the node's /dev/char has a link to the device with these numbers.
+// isLinked returns an error until the node's /dev/char links to the device with these numbers.
 func (c *cluster) isLinked(n numbers) error {
 	root, link := c.variable("PRISM_NODE_0_ROOT"), fmt.Sprintf("/dev/char/%d:%d", n.major, n.minor)
 	target, err := os.Readlink(root + link)
@@ -135,7 +135,7 @@ func (c *cluster) isLinked(n numbers) error {
 	return nil
 }
 
-// graphics are the device nodes with which programs draw on the GPU, by path, as the node has them.
+// graphics returns, by path, the node's device nodes with which programs draw on the GPU.
 func (ns *namespace) graphics(g grant) map[string]numbers {
 	ns.t.Helper()
 	boards, err := ns.boards()
@@ -145,7 +145,7 @@ func (ns *namespace) graphics(g grant) map[string]numbers {
 	return map[string]numbers{fmt.Sprintf("/dev/dri/card%d", ordinal+1): {226, ordinal + 1}, fmt.Sprintf("/dev/dri/renderD%d", ordinal+128): {226, ordinal + 128}}
 }
 
-// hardwareOf lists the GPUs behind devices, each once, and the MIG devices.
+// hardwareOf returns the GPUs of devices, each once, and the MIG devices.
 func hardwareOf(grants []grant) (gpus, migs []string) {
 	for i := range grants {
 		g := &grants[i]
@@ -161,7 +161,7 @@ func hardwareOf(grants []grant) (gpus, migs []string) {
 
 var gpuNode = regexp.MustCompile(`^/dev/nvidia\d+$`)
 
-// seesNothing checks that the container has nothing of a GPU.
+// seesNothing checks that the container contains no GPU resources.
 func (ns *namespace) seesNothing(pod, container string) {
 	ns.t.Helper()
 	v := ns.inspect(pod, container)

@@ -14,17 +14,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// amounts are what a container requests, or is limited to.
+// amounts are the requests or the limits of a container.
 type amounts = map[corev1.ResourceName]string
 
-// A container that shares CPUs requests a part of one. One with as much as it is limited to has CPUs of its own.
+// A container that shares CPUs requests less than one. With equal requests and limits, it gets exclusive CPUs.
 var (
 	partOfCPU = amounts{corev1.ResourceCPU: "50m"}
 	wholeCPU  = amounts{corev1.ResourceCPU: "1", corev1.ResourceMemory: "64Mi"}
 )
 
-// TestCPUManager_StaticPolicy_GPUStaysThroughCgroupUpdates: the kubelet updates a container's control group when other pods get
-// CPUs, and its device rules must not change with that. It has a cluster of its own, whose kubelets have the static policy.
+// TestCPUManager_StaticPolicy_GPUStaysThroughCgroupUpdates: the kubelet updates a container's cgroup when other pods get CPUs. Its device
+// rules must not change with that. The test runs on a separate cluster, whose kubelets use the static policy.
 func TestCPUManager_StaticPolicy_GPUStaysThroughCgroupUpdates(t *testing.T) {
 	c := open(t)
 	if runtime.NumCPU() < 2 {
@@ -44,7 +44,7 @@ func TestCPUManager_StaticPolicy_GPUStaysThroughCgroupUpdates(t *testing.T) {
 	ns.opens("shared", shared)
 	ns.sees("shared", "main", shared)
 
-	// A container that has CPUs of its own keeps them, and is updated by a kubelet that starts again.
+	// A container with exclusive CPUs keeps them. A kubelet that starts again updates its cgroup.
 	ns.must(t, ns.localcluster("restart", nodeName, "kubelet")...)
 	eventually(t, startLimit, func() error { return ns.updated("pinned") })
 	assert.Equal(t, its, ns.cpus("pinned"))
@@ -57,7 +57,7 @@ func TestCPUManager_StaticPolicy_GPUStaysThroughCgroupUpdates(t *testing.T) {
 	ns.sees("shared", "main", shared)
 }
 
-// cpuManagerPolicy is that of the first node's kubelet.
+// cpuManagerPolicy returns the policy of the first node's kubelet.
 func (c *cluster) cpuManagerPolicy(t *testing.T) string {
 	t.Helper()
 	var config struct {
@@ -68,7 +68,7 @@ func (c *cluster) cpuManagerPolicy(t *testing.T) string {
 	return config.KubeletConfig.CPUManagerPolicy
 }
 
-// withCPUs starts a pod on the first node and returns the GPU that it has, which it can open.
+// withCPUs starts a pod on the first node and returns its GPU, which the pod can open.
 func (ns *namespace) withCPUs(w workload) grant {
 	ns.t.Helper()
 	w.node, w.ref, w.class = nodeName, "gpu", gpuClass
@@ -79,13 +79,13 @@ func (ns *namespace) withCPUs(w workload) grant {
 	return grants[0]
 }
 
-// cpus lists the CPUs of the pod's first process, as the kernel does: "0-1".
+// cpus returns the CPUs of the pod's first process in the kernel's format: "0-1".
 func (ns *namespace) cpus(pod string) string {
 	ns.t.Helper()
 	return strings.TrimSpace(ns.do("exec", pod, "--", "sed", "-n", "s/^Cpus_allowed_list:[[:space:]]*//p", "/proc/1/status"))
 }
 
-// hasCPUs complains unless the pod has these CPUs, or has others.
+// hasCPUs returns an error unless the pod has these CPUs or, without want, others.
 func (ns *namespace) hasCPUs(pod, cpus string, want bool) error {
 	if has := ns.cpus(pod); (has == cpus) != want {
 		return fmt.Errorf("pod %s has CPUs %s", pod, has)
@@ -93,7 +93,7 @@ func (ns *namespace) hasCPUs(pod, cpus string, want bool) error {
 	return nil
 }
 
-// updated complains until the container runtime has updated the control group of the pod's container.
+// updated returns an error until the container runtime has updated the cgroup of the pod's container.
 func (ns *namespace) updated(pod string) error {
 	var p corev1.Pod
 	if err := ns.read(&p, "pod", pod); err != nil {
@@ -112,7 +112,7 @@ func (ns *namespace) updated(pod string) error {
 	return errors.New("the control group of pod " + pod + " was not updated")
 }
 
-// openScript makes a device node for each of its arguments, in addition to those that are there, and says how opening each of them ends.
+// openScript creates a device node for each of its arguments, in addition to the existing ones, and prints the result of opening each.
 const openScript = `
 for minor in "$@"; do rm -f "/tmp/minor$minor"; mknod "/tmp/minor$minor" c 195 "$minor"; done
 for n in /dev/nvidia* /tmp/minor*; do
@@ -121,8 +121,8 @@ for n in /dev/nvidia* /tmp/minor*; do
 done
 `
 
-// opens checks that the pod can open the device nodes of its GPU and no other GPU's, though it may make them. Where a simulated GPU is,
-// there is no driver behind a node: the kernel says so once it has found that the control group has nothing against it.
+// opens checks that the pod can open the device nodes of its GPU only, although it may create others. A simulated GPU has no driver behind
+// its nodes: after the cgroup has allowed the access, the kernel reports the missing driver.
 func (ns *namespace) opens(pod string, g grant) {
 	ns.t.Helper()
 	boards, err := ns.boards()

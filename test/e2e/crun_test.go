@@ -15,14 +15,14 @@ import (
 	"github.com/prism-gpu/prism/test/debian"
 )
 
-// crunPackage is crun 1.21 with the C library that it needs. crun 1.8.1, which Debian 12 has, does not say what it supports, so that kubelets start
-// no pod with hostUsers false with it.
+// crunPackage is crun 1.21 with its C library. crun 1.8.1 of Debian 12 does not report its features, so kubelets start no pod with
+// hostUsers false with it.
 var crunPackage = debian.Package{
 	Name: "debian-crun-trixie", Package: "crun", Release: "trixie", Free: true,
 	With: []string{"libc6", "libcap2", "libgcrypt20", "libgpg-error0", "libseccomp2", "libsystemd0", "libyajl2"},
 }
 
-// crunConfig is a second runtime handler of containerd.
+// crunConfig adds a second runtime handler to containerd.
 const crunConfig = `
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.crun]
   runtime_type = "io.containerd.runc.v2"
@@ -30,7 +30,7 @@ const crunConfig = `
     BinaryName = "/opt/crun/crun"
 `
 
-// crunScript runs crun with its own C library, and writes down that it did. crun refuses machines with cgroups of both versions.
+// crunScript runs crun with its own C library, and records that it ran. crun refuses machines with cgroups of both versions.
 const crunScript = `#!/bin/sh
 echo "$@" >>/opt/crun/log
 exec unshare --mount --propagation private sh -c 'mountpoint -q "$0" && umount "$0"; exec "$@"' /sys/fs/cgroup/unified \
@@ -42,8 +42,8 @@ const (
 	crunClass     = `{"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "` + crunClassName + `"}, "handler": "crun"}`
 )
 
-// TestWholeCrun_DriverDev_DriverNodes: crun follows the paths of device nodes in CDI specs. A pod with a user namespace that it starts by a RuntimeClass
-// gets the driver's device nodes where the node's /dev lacks one, and one that runc starts is refused.
+// TestWholeCrun_DriverDev_DriverNodes: crun follows the paths of device nodes in CDI specs. If the node's /dev lacks a device node, a pod
+// with a user namespace gets the driver's if a RuntimeClass starts it with crun; with runc the claim is refused.
 func TestWholeCrun_DriverDev_DriverNodes(t *testing.T) {
 	ns := exclusive(t)
 	ns.installCrun(t)
@@ -67,7 +67,7 @@ func TestWholeCrun_DriverDev_DriverNodes(t *testing.T) {
 	ns.isRefused("user-namespace", "gpu", "pod user-namespace has hostUsers: false", driverDev+"/"+tools)
 }
 
-// installCrun has containerd start pods of a RuntimeClass with crun until the test ends, or skips the test.
+// installCrun makes containerd start pods of a RuntimeClass with crun until the test ends, or skips the test.
 func (ns *namespace) installCrun(t *testing.T) {
 	t.Helper()
 	dir, err := crunPackage.Unpacked(t.Context(), true)
@@ -95,12 +95,12 @@ func (ns *namespace) installCrun(t *testing.T) {
 	_, err = ns.run(crunClass, ns.kubectl("create", "--filename", "-")...)
 	require.NoError(t, err)
 	t.Cleanup(func() { ns.must(t, ns.kubectl("delete", "runtimeclass", crunClassName)...) })
-	// The pods go before what started them.
+	// The pods must end before their runtime is removed.
 	t.Cleanup(func() { ns.delete("pods", "--all") })
 	eventually(t, startLimit, func() error { return ns.supportsUserNamespaces("crun") })
 }
 
-// supportsUserNamespaces complains until the kubelet knows that a handler does.
+// supportsUserNamespaces returns an error until the kubelet knows that a handler supports them.
 func (c *cluster) supportsUserNamespaces(handler string) error {
 	var node corev1.Node
 	if err := c.get(&node, "node", nodeName); err != nil {
@@ -114,7 +114,7 @@ func (c *cluster) supportsUserNamespaces(handler string) error {
 	return errors.New("no handler " + handler + " with user namespaces")
 }
 
-// applyWith creates what a manifest of demo/specs describes, with pods of the RuntimeClass.
+// applyWith applies a manifest of demo/specs with pods of the RuntimeClass.
 func (ns *namespace) applyWith(spec, class string) {
 	ns.t.Helper()
 	text, err := os.ReadFile(ns.spec(spec))

@@ -14,8 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestWholeRecordDamaged: a record that cannot be read is set aside and reported. Its pod goes on and can be deleted, and no
-// other pod is concerned.
+// TestWholeRecordDamaged: an unreadable record is set aside and reported. Its pod keeps running and can be deleted, and other pods are not
+// affected.
 func TestWholeRecordDamaged(t *testing.T) {
 	ns := exclusive(t)
 	plugin := ns.freshPlugin(t)
@@ -29,7 +29,7 @@ func TestWholeRecordDamaged(t *testing.T) {
 	pid := ns.pid(t, plugin)
 	ns.must(t, ns.onNode("kill", "-STOP", pid)...) // it may read its records at any time
 	garbled, copied := ns.garble(record), record+".damaged"
-	t.Cleanup(func() { _ = os.Remove(copied) }) // as an administrator does after reading it
+	t.Cleanup(func() { _ = os.Remove(copied) }) // an administrator removes it after reading it
 	ns.must(t, ns.onNode("kill", "-KILL", pid)...)
 	eventually(t, startLimit, func() error { return ns.restarted(plugin) })
 
@@ -73,7 +73,7 @@ func (ns *namespace) garble(path string) []byte {
 	return data
 }
 
-// warned waits for an event of the node with this reason that mentions something, and returns its message.
+// warned waits for an Event of the node with this reason whose message contains what, and returns the message.
 func (ns *namespace) warned(reason, what string) string {
 	ns.t.Helper()
 	return ns.warnedWithin(startLimit, reason, what)
@@ -92,14 +92,14 @@ func (ns *namespace) warnedWithin(limit time.Duration, reason, what string) stri
 			}
 		}
 		if err == nil {
-			err = fmt.Errorf("node %s has no event %s about %s", nodeName, reason, what)
+			err = fmt.Errorf("no Event %[2]s of node %[1]s about %[3]s", nodeName, reason, what)
 		}
 		return err
 	})
 	return message
 }
 
-// measures complains until a metric of the plugin without labels has this value.
+// measures returns an error until a metric of the plugin without labels equals this value.
 func (c *cluster) measures(plugin *corev1.Pod, metric, value string) error {
 	text, err := c.metricsOf(plugin)
 	if err != nil {
@@ -113,7 +113,7 @@ func (c *cluster) measures(plugin *corev1.Pod, metric, value string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("the plugin has no metric %s", metric)
+	return fmt.Errorf("missing metric %s of the plugin", metric)
 }
 
 // metricsOf reads the metrics page of a plugin.
@@ -121,7 +121,8 @@ func (c *cluster) metricsOf(plugin *corev1.Pod) (string, error) {
 	return c.getRaw(fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:8080/proxy/metrics", system, plugin.Name))
 }
 
-// serves complains when a plugin does not serve its metrics: it ends, from SIGTERM on, also while calls of the kubelet still run.
+// serves returns an error if a plugin does not serve its metrics. A plugin stops serving them on SIGTERM, even while calls of the kubelet
+// still run.
 func (c *cluster) serves(plugin *corev1.Pod) error {
 	_, err := c.metricsOf(plugin)
 	return err

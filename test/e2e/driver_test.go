@@ -12,8 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestWholeDriverUnloaded: without a driver the node advertises nothing, and nothing is measured; the same plugin process goes on when it
-// is back, and metrics have the name of a pod again that had its GPU before.
+// TestWholeDriverUnloaded: without a driver the node advertises no device and measures nothing. When the driver is back, the same process
+// of the plugin goes on, and metrics again contain the name of a pod that had its GPU before.
 func TestWholeDriverUnloaded(t *testing.T) {
 	ns := exclusive(t)
 	before := ns.plugin(t)
@@ -54,7 +54,8 @@ func TestWholeDriverUnloaded(t *testing.T) {
 	assert.Equal(t, before.Status.ContainerStatuses[0].ContainerID, after.Status.ContainerStatuses[0].ContainerID)
 }
 
-// TestWholeDriverUpgraded: a process cannot load another version of the library, so the plugin and the exporter exit with 0 and are restarted.
+// TestWholeDriverUpgraded: a process cannot load another version of the library, so the plugin and the exporter exit with 0 and are
+// restarted.
 func TestWholeDriverUpgraded(t *testing.T) {
 	ns := exclusive(t)
 	before, exporter := ns.freshPlugin(t), ns.freshExporter(t)
@@ -68,7 +69,7 @@ func TestWholeDriverUpgraded(t *testing.T) {
 
 	ns.must(t, ns.simgpu("inject", "driver-upgrade", version)...)
 	start := time.Now()
-	eventually(t, startLimit, func() error { return ns.publishes(version) }) // by a container that is started again
+	eventually(t, startLimit, func() error { return ns.publishes(version) }) // by a restarted container
 	t.Logf("driver %s was published %.1f s after it took the place of %s", version, time.Since(start).Seconds(), h.Driver.Version)
 	ns.advertises(t, ns.gpus.size, startLimit)
 
@@ -87,7 +88,7 @@ func TestWholeDriverUpgraded(t *testing.T) {
 	ns.sees("whole-gpu", "main", grants...)
 }
 
-// publishes complains until every device has this driver version.
+// publishes returns an error until every device has this driver version.
 func (c *cluster) publishes(version string) error {
 	slices, err := c.resourceSlices()
 	if err != nil {
@@ -109,7 +110,7 @@ func (c *cluster) publishes(version string) error {
 	return nil
 }
 
-// semver is a driver version without leading zeros, as attributes need it.
+// semver returns a driver version without leading zeros, as attributes require.
 func semver(version string) string {
 	parts := strings.Split(version, ".")
 	for i, part := range parts {

@@ -18,11 +18,11 @@ import (
 	"github.com/prism-gpu/prism/pkg/podresources"
 )
 
-// Pods that make the kubelet's list long, and containers of each.
+// Pods that make the kubelet's list long, and the number of their containers.
 const listedPods, listedContainers = 10, 600
 
-// TestExporter_TenantMakesListLong_PodsNamed: pods of a tenant make the kubelet's list longer than a message of gRPC may be by default. The exporter
-// still names each pod with its use, and each claim of a container is found.
+// TestExporter_TenantMakesListLong_PodsNamed: pods of a tenant make the kubelet's list longer than gRPC's default limit for a message. The
+// exporter still names each pod with its use, and the plugin finds each claim of a container.
 func TestExporter_TenantMakesListLong_PodsNamed(t *testing.T) {
 	ns := inParallel(t, 4)
 	ns.createListed()
@@ -58,7 +58,7 @@ func TestExporter_TenantMakesListLong_PodsNamed(t *testing.T) {
 	require.Equal(t, want, of)
 }
 
-// createListed creates pods with one claim, of which only the first container starts. The kubelet lists what the others have all the same.
+// createListed creates pods with one claim, of which only the first container starts. The kubelet still lists the devices of the others.
 func (ns *namespace) createListed() {
 	ns.t.Helper()
 	always := corev1.ContainerRestartPolicyAlways

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestExporter_WholeGPU_NamesThePod: on both pages the GPU's values are those of the pod that has it, as long as it has it, and those that
-// a script of the hardware sets. They have the chosen label of the pod as it was when the pod was started.
+// TestExporter_WholeGPU_NamesThePod: both pages show the GPU's values, as set by a script of the hardware, for the pod while it has the
+// GPU. They contain the selected label of the pod from the time at which the pod started.
 func TestExporter_WholeGPU_NamesThePod(t *testing.T) {
 	ns := inParallel(t, 1)
 	began := time.Now()
@@ -32,7 +32,7 @@ func TestExporter_WholeGPU_NamesThePod(t *testing.T) {
 	// Families of GPUs name no container, so they must not get the labels of the exporter's own pod.
 	found, err := p.ask(`{job=%q,__name__=~"prism_(gpu|mig|exporter)_.+",__name__!="prism_gpu_allocation_info",pod!=""}`, podMonitorJob)
 	require.NoError(t, err)
-	assert.Empty(t, found, "a series without container has the labels of the exporter's")
+	assert.Empty(t, found, "a series without container shows the exporter's labels")
 
 	ns.must(t, ns.simgpu("load", fmt.Sprint(g.Index), "sm=35", "power=450", "temperature=66")...)
 	t.Cleanup(func() { ns.must(t, ns.simgpu("load", fmt.Sprint(g.Index))...) })
@@ -47,7 +47,8 @@ func TestExporter_WholeGPU_NamesThePod(t *testing.T) {
 	ns.checkNothingKept()
 }
 
-// dcgmUsed complains unless dcgm-exporter's name for used memory has one series of the GPU, with a container and so many MiB.
+// dcgmUsed returns an error unless dcgm-exporter's metric of used memory has one series of the GPU, with this container and this number of
+// MiB.
 func (p *prometheus) dcgmUsed(g *grant, container string, mebibytes float64) error {
 	found, err := p.ask("DCGM_FI_DEV_FB_USED{job=%q,UUID=%q}", podMonitorJob, g.UUID)
 	if err == nil && (len(found) != 1 || found[0].container() != container || found[0].value != mebibytes) {
@@ -56,7 +57,8 @@ func (p *prometheus) dcgmUsed(g *grant, container string, mebibytes float64) err
 	return err
 }
 
-// labelled complains unless the pod's label "app" has this value in the series of both pages that name the container which has the GPU.
+// labelled returns an error unless, on both pages, the pod's label "app" equals this value in the series that name the container with the
+// GPU.
 func (p *prometheus) labelled(g *grant, container, app string) (err error) {
 	for query, label := range map[string]string{
 		fmt.Sprintf("%s{%s}", usedMetric, g.selector()): "label_app", fmt.Sprintf("prism_gpu_allocation_info{%s}", g.selector()): "label_app",
@@ -71,7 +73,7 @@ func (p *prometheus) labelled(g *grant, container, app string) (err error) {
 	return err
 }
 
-// has waits until Prometheus has these values of a GPU.
+// has waits until Prometheus shows these values of a GPU.
 func (ns *namespace) has(g *grant, values map[string]float64) {
 	ns.t.Helper()
 	p := ns.prometheus()
@@ -87,7 +89,7 @@ func (ns *namespace) has(g *grant, values map[string]float64) {
 	})
 }
 
-// TestTimeSliceMetrics_TwoPods_EachItsOwn: a process counts for the pod that it is of.
+// TestTimeSliceMetrics_TwoPods_EachItsOwn: a process counts for its own pod.
 func TestTimeSliceMetrics_TwoPods_EachItsOwn(t *testing.T) {
 	ns := timeSlicingInParallel(t)
 	began := time.Now()
@@ -103,13 +105,13 @@ func TestTimeSliceMetrics_TwoPods_EachItsOwn(t *testing.T) {
 	ns.onlyUsedBy(began, &g, first, second)
 }
 
-// TestMIGMetrics_DeviceMadeAgain_OfTheNewPod: the series of a MIG device are those of the pod that has it now, although its UUID is the
-// same, and no value of the former pod is the new one's.
+// TestMIGMetrics_DeviceMadeAgain_OfTheNewPod: the series of a MIG device name its current pod, although its UUID is the same as before, and
+// the new pod gets no value of the former one.
 func TestMIGMetrics_DeviceMadeAgain_OfTheNewPod(t *testing.T) {
 	ns := migInParallel(t)
 	first, second := use{"first", 2, 60}, use{"second", 1, 30}
 	create := func(u use) *grant {
-		ns.createMIG(u.pod, "4g.40gb", firstMIG) // a profile with one placement
+		ns.createMIG(u.pod, "4g.40gb", firstMIG) // the profile has one placement
 		g := ns.migDevice(u.pod)
 		ns.works(u)
 		return &g
@@ -121,7 +123,7 @@ func TestMIGMetrics_DeviceMadeAgain_OfTheNewPod(t *testing.T) {
 	ns.onlyUsedBy(began, g, first)
 	ns.delete("pod", "first")
 	again := create(second)
-	require.Equal(t, g.UUID, again.UUID, "a MIG device that is made again has its former UUID")
+	require.Equal(t, g.UUID, again.UUID, "a recreated MIG device keeps its UUID")
 	working := time.Now()
 	ns.usedBy(working, again, second)
 	ns.addsUp(again)
@@ -131,7 +133,7 @@ func TestMIGMetrics_DeviceMadeAgain_OfTheNewPod(t *testing.T) {
 	ns.has(again, map[string]float64{"prism_mig_utilization_ratio": 0.45, utilizationMetric: 0.45})
 }
 
-// TestMPSMetrics_TwoPods_EachItsOwn: clients of MPS count for their pods, what the server has for none.
+// TestMPSMetrics_TwoPods_EachItsOwn: clients of MPS count for their pods, the memory of the server for no pod.
 func TestMPSMetrics_TwoPods_EachItsOwn(t *testing.T) {
 	ns, index := mpsOnOneGPU(t)
 	began := time.Now()
@@ -146,7 +148,8 @@ func TestMPSMetrics_TwoPods_EachItsOwn(t *testing.T) {
 	ns.onlyUsedBy(began, &g, first, second)
 }
 
-// TestPrometheus_Monitors_ScrapeTheSame: what the chart's monitors select is up, and the exporter's two have the same of each GPU.
+// TestPrometheus_Monitors_ScrapeTheSame: the targets of the chart's monitors are up, and the exporter's two monitors get the same values of
+// each GPU.
 func TestPrometheus_Monitors_ScrapeTheSame(t *testing.T) {
 	ns := inParallel(t, 0)
 	p := ns.prometheus()
@@ -155,7 +158,7 @@ func TestPrometheus_Monitors_ScrapeTheSame(t *testing.T) {
 			fmt.Sprintf(`sum(up{job=%q,node=%q,namespace="",pod="",container=""})`, podMonitorJob, nodeName):     2, // two pages
 			fmt.Sprintf(`sum(up{job=%q,node=%q,namespace="",pod="",container=""})`, serviceMonitorJob, nodeName): 1,
 			fmt.Sprintf(`sum(up{job=%q})`, pluginJob):                                                            1,
-			// A GPU in MIG mode has none.
+			// A GPU in MIG mode reports no utilization.
 			fmt.Sprintf("count(%[1]s{job=%[2]q} and on (gpu_uuid, node) %[1]s{job=%[3]q}) - count(%[1]s{job=%[3]q})",
 				"prism_gpu_utilization_ratio", serviceMonitorJob, podMonitorJob): 0,
 		} {
@@ -169,7 +172,7 @@ func TestPrometheus_Monitors_ScrapeTheSame(t *testing.T) {
 	})
 }
 
-// TestExporter_XIDInjected_AlertFiresOnce: the first XID error of a GPU, one of its, is one alert that keeps firing and names the code.
+// TestExporter_XIDInjected_AlertFiresOnce: the first XID error of a GPU causes one alert that keeps firing and names the code.
 func TestExporter_XIDInjected_AlertFiresOnce(t *testing.T) {
 	ns := inParallel(t, 0)
 	ns.gpus.exporter.Lock() // no exporter is killed meanwhile: it would miss the error
@@ -181,7 +184,7 @@ func TestExporter_XIDInjected_AlertFiresOnce(t *testing.T) {
 	eventually(t, startLimit, func() error {
 		found, err := p.ask(`prism_gpu_xid_errors_total{job=%q} == 0 unless on (gpu_uuid) ALERTS{alertname="PrismGPUXIDError"}`, podMonitorJob)
 		if err == nil && len(found) == 0 {
-			err = errors.New("no GPU has a total of 0 XID errors")
+			err = errors.New("found no GPU with 0 XID errors in total")
 		}
 		for _, s := range found {
 			quiet = boards[s.labels["gpu_uuid"]]
@@ -196,8 +199,7 @@ func TestExporter_XIDInjected_AlertFiresOnce(t *testing.T) {
 	})
 	p.evaluates(t, 3, func() error {
 		firing, err := p.number(`count(ALERTS{%s}) + sum(changes(ALERTS_FOR_STATE{%[1]s}[1m]))`, alert)
-		// A scrape that took too long leaves a gap.
-		// Each pod of the exporter in these minutes has a series.
+		// A scrape that took too long leaves a gap. Each pod of the exporter in these minutes has its own series.
 		total, err2 := p.number(`max(last_over_time(prism_gpu_xid_errors_total{job=%q,%s}[10m]))`, podMonitorJob, of)
 		if err == nil && (firing != 1 || total != 1) {
 			err = fmt.Errorf("%g alerts for %g XID errors", firing, total)
@@ -211,7 +213,7 @@ func TestExporter_XIDInjected_AlertFiresOnce(t *testing.T) {
 	assert.Contains(t, p.xidAlert(t, quiet.UUID), "The last code is 13.")
 }
 
-// xidAlert is the description of the one alert for XID errors of a GPU.
+// xidAlert returns the description of the only alert about XID errors of a GPU.
 func (p *prometheus) xidAlert(t *testing.T, uuid string) string {
 	t.Helper()
 	var answer struct {
@@ -232,7 +234,7 @@ func (p *prometheus) xidAlert(t *testing.T, uuid string) string {
 	return found[0]
 }
 
-// TestExporter_Killed_SameNames: a new process finds the same out again, also that of a new pod, and Prometheus sees nothing wrong
+// TestExporter_Killed_SameNames: a new process finds the same names again, also the name of a new pod, and Prometheus sees no error in
 // between.
 func TestExporter_Killed_SameNames(t *testing.T) {
 	ns := inParallel(t, 1)
@@ -253,7 +255,7 @@ func TestExporter_Killed_SameNames(t *testing.T) {
 	t.Logf("the names were back %.1f s after the exporter was killed", time.Since(killed).Seconds())
 	ns.must(t, ns.kubectl("delete", "pod", pod.Name, "--namespace", system, "--wait=false")...)
 	deleted := time.Now()
-	eventually(t, startLimit, func() error { return ns.gone(pod) }) // it still measures while it is there
+	eventually(t, startLimit, func() error { return ns.gone(pod) }) // it still measures until it is gone
 	ns.usedBy(time.Now(), g, its)
 	t.Logf("the names were back %.1f s after the exporter's pod was deleted", time.Since(deleted).Seconds())
 	ns.addsUp(g)

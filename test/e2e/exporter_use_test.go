@@ -19,11 +19,11 @@ const (
 	usedMetric        = "prism_container_gpu_memory_used_bytes"
 	utilizationMetric = "prism_container_gpu_utilization_ratio"
 	exporterSelector  = "app.kubernetes.io/component=exporter"
-	// contextBytes is what a context takes.
+	// contextBytes is the memory of a CUDA context.
 	contextBytes = contextMiB << 20
 )
 
-// gpuLoad is simgpu's program that works on a GPU, which containers get from the test.
+// gpuLoad returns simgpu's program that works on a GPU; the test copies it into containers.
 var gpuLoad = sync.OnceValues(func() (string, error) {
 	c, err := connected()
 	if err != nil {
@@ -37,13 +37,13 @@ var gpuLoad = sync.OnceValues(func() (string, error) {
 	return string(program), err
 })
 
-// use is what a container does with a device: its process has so much memory, without the context, and so many percent of the SMs.
+// use describes how a container uses a device: the memory of its process without the context, and its share of the SMs in percent.
 type use struct {
 	pod                string
 	gibibytes, percent int
 }
 
-// bytes is the memory, the context included.
+// bytes returns the memory, including the context.
 func (u use) bytes() float64 { return float64(u.gibibytes<<30 + contextBytes) }
 
 // works starts gpu-load in the pod's container main, and returns when it works.
@@ -59,7 +59,7 @@ cat /tmp/gpu-load.out; exit 1`, u.gibibytes, u.percent)
 	require.NoError(ns.t, err, "gpu-load in %s does not work: %s", u.pod, out)
 }
 
-// exporter is the exporter's pod on the one node, ready.
+// exporter returns the ready pod of the exporter on the node.
 func (c *cluster) exporter() (*corev1.Pod, error) {
 	var pods corev1.PodList
 	if err := c.get(&pods, "pods", "--namespace", system, "--selector", exporterSelector); err != nil {
@@ -75,7 +75,7 @@ func (c *cluster) exporter() (*corev1.Pod, error) {
 	return pod, nil
 }
 
-// freshExporter returns an exporter that never restarted, so that the kubelet restarts it at once when it ends.
+// freshExporter returns an exporter that never restarted, so that the kubelet restarts it immediately when it exits.
 func (c *cluster) freshExporter(t *testing.T) *corev1.Pod {
 	t.Helper()
 	var pod *corev1.Pod
@@ -93,7 +93,7 @@ func (c *cluster) freshExporter(t *testing.T) *corev1.Pod {
 	return pod
 }
 
-// selector of the series of a device, on the exporter's own page.
+// selector returns the selector of a device's series on the exporter's own page.
 func (g *grant) selector() string {
 	mig := ""
 	if g.Type == "mig" {
@@ -102,8 +102,8 @@ func (g *grant) selector() string {
 	return fmt.Sprintf("job=%q,gpu_uuid=%q,mig_uuid=%q", podMonitorJob, g.gpu(), mig)
 }
 
-// usedBy waits until Prometheus has exactly these containers of the namespace on the device, and no other, with their values, from a
-// sample that was taken after the time.
+// usedBy waits until Prometheus shows exactly these containers of the namespace on the device, with their values, in a sample that was
+// taken after the time.
 func (ns *namespace) usedBy(after time.Time, g *grant, uses ...use) {
 	ns.t.Helper()
 	p := ns.prometheus()
@@ -117,7 +117,7 @@ func (ns *namespace) usedBy(after time.Time, g *grant, uses ...use) {
 	})
 }
 
-// isUsed complains unless the metric has exactly these containers on the device, with the values that want returns, and their tolerance.
+// isUsed returns an error unless the metric has exactly these containers on the device, with the values of want within their tolerance.
 func (ns *namespace) isUsed(p *prometheus, metric string, g *grant, uses []use, want func(use) (float64, float64)) error {
 	found, err := p.ask("%s{%s}", metric, g.selector())
 	if err != nil {
@@ -139,15 +139,15 @@ func (ns *namespace) isUsed(p *prometheus, metric string, g *grant, uses []use, 
 	return err
 }
 
-// container names the container that the series is of, and that uses a device.
+// container returns the name of the container in the labels of the series.
 func (s *series) container() string {
 	return s.labels["namespace"] + "/" + s.labels["pod"] + "/" + s.labels["container"]
 }
 
 func (ns *namespace) container(u use) string { return ns.name + "/" + u.pod + "/main" }
 
-// onlyUsedBy checks all that Prometheus has of the device since a time: no other container, nowhere more memory than these use, and no two
-// containers at once on a device that is one's.
+// onlyUsedBy checks all series of the device since a time: no other container, never more memory than these use, and never two containers
+// at once on an unshared device.
 func (ns *namespace) onlyUsedBy(since time.Time, g *grant, uses ...use) {
 	ns.t.Helper()
 	p := ns.prometheus()
@@ -170,7 +170,7 @@ func (ns *namespace) onlyUsedBy(since time.Time, g *grant, uses ...use) {
 	}
 }
 
-// addsUp waits until what Prometheus sums up over containers, the MIG device and the GPU is what the hardware has.
+// addsUp waits until the sums of Prometheus over containers, the MIG device and the GPU equal the hardware's values.
 func (ns *namespace) addsUp(g *grant) {
 	ns.t.Helper()
 	p := ns.prometheus()
@@ -199,7 +199,7 @@ func (ns *namespace) addsUp(g *grant) {
 	})
 }
 
-// usedMemory is what is in use of the GPU behind a device, and what processes of the device have, as the hardware says.
+// usedMemory returns the used memory of the GPU of a device, and the memory of the device's processes, as the hardware reports them.
 func (c *cluster) usedMemory(g *grant) (gpu, device float64, err error) {
 	gpus, err := c.partitions()
 	if err != nil {
@@ -216,10 +216,10 @@ func (c *cluster) usedMemory(g *grant) (gpu, device float64, err error) {
 		}
 		return gpus[i].MemoryUsed, device, nil
 	}
-	return 0, 0, fmt.Errorf("the hardware has no GPU %s", g.gpu())
+	return 0, 0, fmt.Errorf("found no GPU %s in the hardware", g.gpu())
 }
 
-// instance is the GPU instance of a MIG device, -1 without one.
+// instance returns the GPU instance of a MIG device, -1 without one.
 func (p *partitions) instance(uuid string) int {
 	for _, instance := range p.Instances {
 		if instance.UUID == uuid {
@@ -229,7 +229,7 @@ func (p *partitions) instance(uuid string) int {
 	return -1
 }
 
-// isNotMeasured waits until Prometheus has no value of a GPU, nor of a container on it, that is said to answer.
+// isNotMeasured waits until Prometheus shows no value of a GPU or of a container on it, and no GPU that responds.
 func (ns *namespace) isNotMeasured(g *grant) {
 	ns.t.Helper()
 	p := ns.prometheus()
@@ -243,7 +243,7 @@ func (ns *namespace) isNotMeasured(g *grant) {
 	})
 }
 
-// countsAsDriver checks that a counter of the GPU has what the hardware counted since the driver was loaded, and nothing of before.
+// countsAsDriver checks that a counter of the GPU equals the hardware's count since the driver was loaded, and nothing earlier.
 func (ns *namespace) countsAsDriver(g *grant) {
 	ns.t.Helper()
 	var measured float64
@@ -251,7 +251,7 @@ func (ns *namespace) countsAsDriver(g *grant) {
 		measured, err = ns.prometheus().number("prism_gpu_energy_joules_total{job=%q,gpu_uuid=%q}", podMonitorJob, g.gpu())
 		return err
 	})
-	gpus, err := ns.partitions() // later, so there is not less
+	gpus, err := ns.partitions() // read later, so not less
 	require.NoError(ns.t, err)
 	counted := gpus[g.Index].Load.Totals["power"]
 	require.Positive(ns.t, measured)

@@ -25,7 +25,7 @@ import (
 const (
 	controllerName     = "prism-controller"
 	controllerSelector = "app.kubernetes.io/component=controller"
-	// sharedConfig is a file of the device plugin whose replicas have a name of their own.
+	// sharedConfig is a file of the device plugin whose replicas use another resource name.
 	sharedConfig = `version: v1
 sharing:
   timeSlicing:
@@ -35,7 +35,8 @@ sharing:
 `
 )
 
-// TestExtendedResourcePod: the pod of the device plugin's README runs, and what its names stand for outlives their classes.
+// TestExtendedResourcePod: the pod in the device plugin's README runs, and keeps its devices when the classes of its resource names are
+// gone.
 func TestExtendedResourcePod(t *testing.T) {
 	needs(t, extendedResources)
 	ns := inParallel(t, 1)
@@ -51,7 +52,7 @@ func TestExtendedResourcePod(t *testing.T) {
 }
 
 // TestExtendedResourceNames: names come from every entry of the ConfigMap, requests for several shares are refused with the device plugin's
-// text, and another controller goes on when the one that leads is killed.
+// text, and another controller takes over when the leader is killed.
 func TestExtendedResourceNames(t *testing.T) {
 	needs(t, extendedResources)
 	c := open(t)
@@ -77,15 +78,15 @@ func TestExtendedResourceNames(t *testing.T) {
 	eventually(t, startLimit, func() error {
 		classes, err := ns.resourceNames()
 		if _, found := classes["nvidia.com/gpu.shared"]; err == nil && found {
-			err = errors.New("nvidia.com/gpu.shared still has a class")
+			err = errors.New("the class of nvidia.com/gpu.shared still exists")
 		}
 		return err
 	})
 	eventually(t, startLimit, func() error { return ns.requests("nvidia.com/gpu.shared", 2) })
 }
 
-// TestExtendedResourceClass_Deleted_PodKeepsItsGPU: a pod keeps its GPU when the class is
-// deleted that it was allocated by; the controller creates its own again.
+// TestExtendedResourceClass_Deleted_PodKeepsItsGPU: a pod keeps its GPU when the class of its allocation is deleted. The controller creates
+// its own classes again.
 func TestExtendedResourceClass_Deleted_PodKeepsItsGPU(t *testing.T) {
 	needs(t, extendedResources)
 	ns := exclusive(t)
@@ -109,7 +110,7 @@ func TestExtendedResourceClass_Deleted_PodKeepsItsGPU(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// TestExtendedResourceController_Disabled_ClassesRemoved: what the controller made goes with it, and nothing else does.
+// TestExtendedResourceController_Disabled_ClassesRemoved: the objects of the controller are removed with it, and no others.
 func TestExtendedResourceController_Disabled_ClassesRemoved(t *testing.T) {
 	needs(t, extendedResources)
 	c := open(t)
@@ -127,8 +128,9 @@ func TestExtendedResourceController_Disabled_ClassesRemoved(t *testing.T) {
 	eventually(t, startLimit, func() error { return ns.requests("nvidia.com/gpu.shared", 2) })
 }
 
-// TestExtendedResourceTimeSlicing: a file of the device plugin is a node's configuration as it is. A GPU with two replicas that have a name of their own
-// is for two pods that ask by it, and a third waits; replicas without one are asked for by the name of whole GPUs, one at a time.
+// TestExtendedResourceTimeSlicing: a file of the device plugin works unchanged as a node's configuration. Two pods that request replicas
+// with another name share a GPU with two replicas, and a third one waits. Replicas without another name are requested by the name of whole
+// GPUs, one at a time.
 func TestExtendedResourceTimeSlicing(t *testing.T) {
 	needs(t, extendedResources)
 	c := open(t)
@@ -177,7 +179,7 @@ func TestExtendedResourceTimeSlicing(t *testing.T) {
 		"request for 'nvidia.com/gpu: 2' too large: maximum request size for shared resources is 1")
 }
 
-// TestExtendedResourceMIG: a pod requests a MIG device by the name that the controller's class has.
+// TestExtendedResourceMIG: a pod requests a MIG device by the resource name in the controller's class.
 func TestExtendedResourceMIG(t *testing.T) {
 	needs(t, extendedResources)
 	ns := migInParallel(t)
@@ -192,7 +194,7 @@ func TestExtendedResourceMIG(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// TestExtendedResourceMIGStrategySingle: where the configuration says so, nvidia.com/gpu is a MIG device.
+// TestExtendedResourceMIGStrategySingle: if the configuration says so, nvidia.com/gpu is a MIG device.
 func TestExtendedResourceMIGStrategySingle(t *testing.T) {
 	needs(t, extendedResources)
 	ns := migExclusive(t)
@@ -218,9 +220,9 @@ func TestExtendedResourceMIGStrategySingle(t *testing.T) {
 }
 
 const (
-	// entryName names the entry that tests add to the node configurations.
+	// entryName is the entry that tests add to the node configurations.
 	entryName = "legacy"
-	// sharedFile is a file of the device plugin with names of both kinds.
+	// sharedFile is a file of the device plugin with both kinds of names.
 	sharedFile = `version: v1
 sharing:
   timeSlicing:
@@ -231,7 +233,7 @@ sharing:
 `
 )
 
-// requested waits for a pod that asks by a resource name, and returns the one device that it got, of which it sees all and nothing else.
+// requested waits for a pod that requests a resource name. It returns its one device, and checks that the pod sees exactly that device.
 func (ns *namespace) requested(pod string) []grant {
 	ns.t.Helper()
 	status := ns.ready(pod).Status.ExtendedResourceClaimStatus
@@ -248,7 +250,7 @@ func (c *cluster) addNames(t *testing.T, name string) {
 	c.entry(t, fmt.Sprintf(sharedConfig, name))
 }
 
-// entry adds an entry to the node configurations and starts two controllers, until the test has ended.
+// entry adds an entry to the node configurations and starts two controllers, until the end of the test.
 func (c *cluster) entry(t *testing.T, text string) {
 	t.Helper()
 	values, err := json.Marshal(map[string]any{
@@ -272,7 +274,7 @@ func (c *cluster) entry(t *testing.T, text string) {
 	c.plugin(t)
 }
 
-// resourceNames are the classes that have one.
+// resourceNames returns the classes with resource names.
 func (c *cluster) resourceNames() (map[string]resourceapi.DeviceClass, error) {
 	var list resourceapi.DeviceClassList
 	err := c.get(&list, "deviceclasses")
@@ -285,26 +287,26 @@ func (c *cluster) resourceNames() (map[string]resourceapi.DeviceClass, error) {
 	return found, err
 }
 
-// named waits until these resource names have classes.
+// named waits until classes with these resource names exist.
 func (c *cluster) named(t *testing.T, within time.Duration, names ...string) {
 	t.Helper()
 	eventually(t, within, func() error {
 		classes, err := c.resourceNames()
 		for _, name := range names {
 			if _, found := classes[name]; err == nil && !found {
-				err = fmt.Errorf("no class has the name %s", name)
+				err = fmt.Errorf("missing class of resource name %s", name)
 			}
 		}
 		return err
 	})
 }
 
-// limited is a pod that is limited to so many of an extended resource.
+// limited returns a pod with a limit of n of an extended resource.
 func limited(name, resource string, n int) workload {
 	return workload{name: name, limits: amounts{corev1.ResourceName(resource): strconv.Itoa(n)}}
 }
 
-// requests asks the API server what it would answer to a pod that requests so many of a resource in its second container.
+// requests returns the API server's answer to a dry run of a pod that requests n of a resource in its second container.
 func (ns *namespace) requests(resource string, n int) error {
 	w := limited("request", resource, n)
 	pod := w.pod()
@@ -315,20 +317,20 @@ func (ns *namespace) requests(resource string, n int) error {
 	return err
 }
 
-// kill ends the controller that leads as a crash of its node would: it does not release the lease, and is not restarted.
+// kill stops the leading controller as a crash of its node would: it does not release the lease, and is not restarted.
 func (c *cluster) kill(t *testing.T, leader string) {
 	t.Helper()
 	var pod corev1.Pod
 	require.NoError(t, c.get(&pod, "pod", leader, "--namespace", system))
 	c.must(t, c.onNode("kill", "-KILL", c.pid(t, &pod))...)
-	var lease coordinationapi.Lease // read before another one may take it
+	var lease coordinationapi.Lease // read before another controller may take it
 	require.NoError(t, c.get(&lease, "lease", controllerName, "--namespace", system))
 	c.must(t, c.kubectl("delete", "pod", "--namespace", system, "--grace-period=0", "--force", leader)...)
 	require.NotNil(t, lease.Spec.HolderIdentity)
 	require.Contains(t, *lease.Spec.HolderIdentity, leader+"_", "the lease was released")
 }
 
-// leader waits for a controller that leads and is not the one before.
+// leader waits for another leading controller than before.
 func (c *cluster) leader(t *testing.T, before string) string {
 	t.Helper()
 	var leader string

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFirstInstall_ResourceLimits_PodRuns: with the chart's defaults a pod with a limit of nvidia.com/gpu gets a GPU, also one that was
+// TestFirstInstall_ResourceLimits_PodRuns: with the chart's defaults a pod with a limit of nvidia.com/gpu gets a GPU, also if it was
 // created before the plugin and the controller ran.
 func TestFirstInstall_ResourceLimits_PodRuns(t *testing.T) {
 	needs(t, extendedResources)
@@ -27,7 +27,7 @@ func TestFirstInstall_ResourceLimits_PodRuns(t *testing.T) {
 	assert.Equal(t, controllerName, classes["nvidia.com/gpu"].Labels["app.kubernetes.io/managed-by"])
 }
 
-// reinstall installs the chart with its defaults, without waiting for anything, and as it was when the test has ended.
+// reinstall installs the chart with its defaults, without waiting for anything, and restores the installation after the test.
 func (c *cluster) reinstall(t *testing.T) {
 	t.Helper()
 	helm := func(args ...string) string {
@@ -48,7 +48,7 @@ func (c *cluster) reinstall(t *testing.T) {
 		c.advertises(t, c.gpus.size, startLimit)
 		c.advertisesMIG(t, startLimit)
 	})
-	// Those of the uninstalled driver stay for a while: a pod that is scheduled with one comes to a node without the driver.
+	// ResourceSlices of the uninstalled driver stay for a while: a pod that is scheduled with them gets to a node without the driver.
 	c.must(t, c.kubectl("delete", "resourceslices", "--field-selector", "spec.driver="+driverName)...)
 	helm("install", "prism", chart, "--set", "image.tag="+string(tag[:len(tag)-1]))
 }

@@ -10,11 +10,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// bareNode is the node without a GPU where the cluster has one.
+// bareNode is the node without a GPU, if the cluster has one.
 const bareNode = "n2"
 
-// TestNodeWithoutGPU_IsSilent: the plugin runs there, publishes nothing, reports nothing, and finds a GPU that is plugged in. It has a cluster
-// of its own, with NODES=3 and GPU_NODES=2.
+// TestNodeWithoutGPU_IsSilent: the plugin runs there, publishes and reports nothing, and finds a GPU that is plugged in. The test runs on a
+// separate cluster, with NODES=3 and GPU_NODES=2.
 func TestNodeWithoutGPU_IsSilent(t *testing.T) {
 	c := open(t)
 	require.GreaterOrEqual(t, c.nodes(t), 3, "boot the cluster with NODES=3 GPU_NODES=2, as hack/e2e.sh does for this test")
@@ -50,7 +50,7 @@ func (c *cluster) onBareNode(args ...string) []string {
 	return c.localcluster(append([]string{"exec", bareNode}, args...)...)
 }
 
-// hasSlices complains unless the node has ResourceSlices, or has none.
+// hasSlices returns an error unless the node has ResourceSlices or, without want, none.
 func (c *cluster) hasSlices(node string, want bool) error {
 	published, err := c.resourceSlices()
 	if err != nil {
@@ -68,7 +68,7 @@ func (c *cluster) hasSlices(node string, want bool) error {
 	return nil
 }
 
-// silentAbout complains of Warnings of the plugin about a node.
+// silentAbout returns an error if the plugin reported Warnings about a node.
 func (c *cluster) silentAbout(node string) error {
 	var events corev1.EventList
 	if err := c.get(&events, "events", "--all-namespaces", "--field-selector", "involvedObject.name="+node+",type=Warning"); err != nil {

@@ -16,7 +16,7 @@ import (
 	"tags.cncf.io/container-device-interface/specs-go"
 )
 
-// TestWholeUserNamespace: in a pod with hostUsers false the runtime executes the hooks as a user that owns nothing on the node.
+// TestWholeUserNamespace: in a pod with hostUsers false the runtime executes the hooks as a user without rights on the node.
 func TestWholeUserNamespace(t *testing.T) {
 	ns := inParallel(t, 1)
 	ns.apply("user-namespace/pod.yaml")
@@ -38,8 +38,8 @@ func TestWholeUserNamespace(t *testing.T) {
 	}
 }
 
-// TestWholeUserNamespace_DriverDev_HostNodes: where the driver has a dev/ of its own, runc finds the device nodes of such a pod in the node's /dev
-// alone. Without one there the claim is refused in a sentence, and pods without a user namespace get the driver's.
+// TestWholeUserNamespace_DriverDev_HostNodes: if the driver root contains a dev/, runc finds the device nodes of such a pod only in the
+// node's /dev. If one is missing there, the claim is refused with a reason; pods without a user namespace get the driver's.
 func TestWholeUserNamespace_DriverDev_HostNodes(t *testing.T) {
 	ns := exclusive(t)
 	const tools = "nvidia-uvm-tools"
@@ -58,10 +58,10 @@ func TestWholeUserNamespace_DriverDev_HostNodes(t *testing.T) {
 	require.Contains(t, ns.do("exec", "whole-gpu", "--", "ls", "/dev"), tools)
 }
 
-// driverDev is what a driver in a container has of its own.
+// driverDev is the dev/ of a driver in a container.
 const driverDev = "/run/nvidia/driver/dev"
 
-// hasDriverDev has the driver's device nodes in its own dev/, too, until the test ends.
+// hasDriverDev puts the driver's device nodes in its own dev/, too, until the test ends.
 func (ns *namespace) hasDriverDev(t *testing.T) {
 	t.Helper()
 	ns.must(t, ns.onNode("sh", "-c", "mkdir "+driverDev+" && cp -a /dev/nvidia* /dev/dri "+driverDev)...)
@@ -72,7 +72,7 @@ func (ns *namespace) hasDriverDev(t *testing.T) {
 	ns.restartPlugin(t)
 }
 
-// restartPlugin has the plugin's pod replaced.
+// restartPlugin replaces the plugin's pod.
 func (ns *namespace) restartPlugin(t *testing.T) {
 	t.Helper()
 	ns.must(t, ns.kubectl("rollout", "restart", "--namespace", system, "daemonset/"+pluginName)...)
@@ -80,7 +80,8 @@ func (ns *namespace) restartPlugin(t *testing.T) {
 	ns.plugin(t)
 }
 
-// TestHooksFormerDirectory_Removed: earlier versions kept the hook in the plugin's directory; without a restart it goes when no spec names it.
+// TestHooksFormerDirectory_Removed: earlier versions kept the hook in the plugin's directory. The plugin removes it without a restart when
+// no spec names it.
 func TestHooksFormerDirectory_Removed(t *testing.T) {
 	ns := inParallel(t, 0)
 	former := filepath.Join(ns.variable("PRISM_NODE_0_KUBELET_PLUGINS"), driverName, "bin")
@@ -90,14 +91,14 @@ func TestHooksFormerDirectory_Removed(t *testing.T) {
 	notices(t, "a former directory of hooks", func() error { return absent([]string{former}) })
 }
 
-// TestHooksOldToolkit_PodsStart: programs of NVIDIA's toolkits of hosts do not have all hooks that the driver needs, and one that is started for a
-// hook that it does not have fails the container.
+// TestHooksOldToolkit_PodsStart: programs of NVIDIA's toolkits on hosts lack some hooks that the driver needs. A program that is started
+// for a hook that it lacks fails the container.
 func TestHooksOldToolkit_PodsStart(t *testing.T) {
 	ns := exclusive(t)
 	const hook, ctk = "/usr/bin/nvidia-cdi-hook", "/usr/bin/nvidia-ctk"
 	ns.onHost(t, "nvidia-cdi-hook-1.17", hook)
 	plugin := ns.plugin(t)
-	// Until the program is read, which claims do not wait for, all hooks are those of the image.
+	// Claims do not wait until the program is inspected: before that, all hooks come from the image.
 	var old map[string]string
 	eventually(t, startLimit, func() error {
 		if old = ns.programsOf(t); old["update-ldcache"] != hook {
@@ -121,7 +122,7 @@ func TestHooksOldToolkit_PodsStart(t *testing.T) {
 	assert.Equal(t, map[string]string{"create-symlinks": ctk, "update-ldcache": ctk}, ns.programsOf(t))
 }
 
-// onHost builds a part with an old program, and has it on the node until the test ends.
+// onHost builds a part with an old program, and installs it on the node until the test ends.
 func (ns *namespace) onHost(t *testing.T, part, path string) {
 	t.Helper()
 	program, err := ns.built(part, filepath.Base(path))
@@ -149,7 +150,7 @@ func (ns *namespace) programsOf(t *testing.T) map[string]string {
 	return programs
 }
 
-// TestHooksStateDirNoExec: a plugin whose hook nothing could execute does not take over from the one that serves.
+// TestHooksStateDirNoExec: a plugin whose hook cannot be executed does not replace the serving one.
 func TestHooksStateDirNoExec(t *testing.T) {
 	ns := exclusive(t)
 	const mount, stateDir = "/run/e2e-noexec", "/run/e2e-noexec/prism"
@@ -169,7 +170,7 @@ func TestHooksStateDirNoExec(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// refusesToStart complains until another plugin than that one has logged why it ended, with all these parts.
+// refusesToStart returns an error until another plugin has logged why it exited, with all these parts.
 func (ns *namespace) refusesToStart(serving *corev1.Pod, parts ...string) error {
 	var pods corev1.PodList
 	if err := ns.get(&pods, "pods", "--namespace", system, "--selector", pluginSelector); err != nil {
@@ -213,7 +214,7 @@ func (ns *namespace) servingPlugin(t *testing.T) *corev1.Pod {
 	return ready[0]
 }
 
-// hooks reads the hooks of a claim's CDI specs.
+// hooks reads the hooks in a claim's CDI specs.
 func (ns *namespace) hooks(uid string) (hooks []*specs.Hook) {
 	ns.t.Helper()
 	files, err := filepath.Glob(filepath.Join(ns.variable("PRISM_NODE_0_CDI"), "*"+uid+"*"))

@@ -14,8 +14,8 @@ import (
 	"tags.cncf.io/container-device-interface/specs-go"
 )
 
-// TestInjected_RuntimeReadsOtherDirectory_Reported: the claim is prepared, and its container does not get the GPU. From containerd 2.4 on CDI cannot
-// be turned off; a runtime that does not read the directory of the specs is what can still be had.
+// TestInjected_RuntimeReadsOtherDirectory_Reported: the claim is prepared, and its container does not get the GPU. From containerd 2.4 on,
+// CDI cannot be turned off, but a runtime can still be configured with another directory of specs.
 func TestInjected_RuntimeReadsOtherDirectory_Reported(t *testing.T) {
 	ns := exclusive(t)
 	ns.plugin(t)
@@ -49,7 +49,7 @@ func TestInjected_RuntimeReadsOtherDirectory_Reported(t *testing.T) {
 	}
 }
 
-// checks counts the hooks by which the plugin finds that specs are applied.
+// checks counts the hooks by which the plugin finds out whether specs are applied.
 func checks(hooks []*specs.Hook) (n int) {
 	for _, h := range hooks {
 		if filepath.Base(h.Path) == "prism-hook" && h.Args[1] == "injected" {
@@ -59,11 +59,11 @@ func checks(hooks []*specs.Hook) (n int) {
 	return n
 }
 
-// isInjected complains until condition Injected of a pod's claim has that status; empty: until there is none.
+// isInjected returns an error until condition Injected of a pod's claim has this status; with an empty status, until the condition is gone.
 func (ns *namespace) isInjected(pod string, want metav1.ConditionStatus) error {
 	claim := ns.claimOf(ns.pod(pod), "gpu")
 	if claim.Status.Allocation == nil || len(claim.Status.Devices) == 0 {
-		return errors.New("the claim has no status")
+		return errors.New("missing status of the claim")
 	}
 	status := metav1.ConditionStatus("")
 	condition := meta.FindStatusCondition(claim.Status.Devices[0].Conditions, "Injected")

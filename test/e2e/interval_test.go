@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// policyLine is a line of what nvidia-smi lists: the index of a GPU and its time-slice interval.
+// policyLine matches a line of nvidia-smi: the index of a GPU and its time-slice interval.
 var policyLine = regexp.MustCompile(`(?m)^\| +(\d+) +Timeslice +(\w+) +\|$`)
 
-// intervals lists the time-slice intervals of the node's GPUs, by index, as an administrator would.
+// intervals returns the time-slice intervals of the node's GPUs by index, as nvidia-smi lists them.
 func (c *cluster) intervals() (map[string]string, error) {
 	out, err := c.run("", c.administrator("compute-policy", "-l")...)
 	if err != nil {
@@ -30,7 +30,7 @@ func (c *cluster) intervals() (map[string]string, error) {
 	return found, nil
 }
 
-// settings counts how often the interval of any GPU was set since the node came up, and by how many processes.
+// settings returns how often any interval was set since the node came up, and by how many processes.
 func (c *cluster) settings(t *testing.T) (times, processes int) {
 	t.Helper()
 	var state struct {
@@ -49,8 +49,8 @@ func (c *cluster) settings(t *testing.T) (times, processes int) {
 	return times, processes
 }
 
-// TestWholeInterval: the containers of one claim share its GPU with the time-slice interval that it requests, and afterwards the
-// GPU is as it was. Nothing is set for that but once each.
+// TestWholeInterval: the containers of one claim share its GPU with the time-slice interval that it requests. Afterwards the GPU gets its
+// former interval again. Each is set exactly once.
 func TestWholeInterval(t *testing.T) {
 	ns := inParallel(t, 1)
 	times, processes := ns.settings(t)
@@ -67,7 +67,7 @@ func TestWholeInterval(t *testing.T) {
 		if gpu == index {
 			want = "Long"
 		}
-		assert.Equal(t, want, is, "GPU %s while GPU %s has a claim", gpu, index)
+		assert.Equal(t, want, is, "GPU %s while GPU %s is allocated", gpu, index)
 	}
 	more, others := ns.settings(t)
 	assert.Equal(t, []int{times + 1, processes + 1}, []int{more, others})
@@ -91,8 +91,8 @@ func joined(intervals map[string]string) string {
 	return all
 }
 
-// TestWholeIntervalOfTheNode: what the node's configuration says of a GPU that is advertised as shares is set when that comes into force,
-// once, and put back when it ends.
+// TestWholeIntervalOfTheNode: an interval in the node's configuration, for a GPU that is advertised as shares, is set once when the
+// configuration takes effect, and restored when it ends.
 func TestWholeIntervalOfTheNode(t *testing.T) {
 	needs(t, partitionableDevices) // for the MIG devices of other GPUs
 	ns := exclusive(t)

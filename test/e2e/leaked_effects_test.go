@@ -21,7 +21,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/podresources"
 )
 
-// TestLeakedEffects_Removed: what no claim owns is removed within a round, but a record only after five minutes; what other drivers own stays.
+// TestLeakedEffects_Removed: effects without a claim are removed within a round, but a record only after five minutes. Files of other
+// drivers stay.
 func TestLeakedEffects_Removed(t *testing.T) {
 	ns := inParallel(t, 1)
 	ns.apply("whole-gpu/pod.yaml")
@@ -37,7 +38,7 @@ func TestLeakedEffects_Removed(t *testing.T) {
 	assert.True(t, slices.ContainsFunc(uses.Uses, func(use podresources.Use) bool {
 		return use.Namespace == ns.name && use.Pod == "whole-gpu" && use.Claim == claim.Name &&
 			slices.Equal(use.CDIDevices, []string{fmt.Sprintf("%s-%s-%s", claim.UID, claim.Status.Allocation.Devices.Results[0].Device, has[0].UUID)})
-	}), "what the kubelet lists needs no read at the API server")
+	}), "claims in the kubelet's list need no read from the API server")
 
 	leaked, lost, start := string(uuid.NewUUID()), string(uuid.NewUUID()), time.Now()
 	claims := filepath.Join(ns.variable("PRISM_NODE_0_KUBELET_PLUGINS"), driverName, "claims")
@@ -56,7 +57,7 @@ func TestLeakedEffects_Removed(t *testing.T) {
 	)
 
 	eventually(t, startLimit, func() error { return absent(ours) })
-	t.Logf("what no claim owned was gone after %.1f s", time.Since(start).Seconds())
+	t.Logf("effects without a claim were removed after %.1f s", time.Since(start).Seconds())
 	eventually(t, startLimit, func() error {
 		return errors.Join(ns.reported("RemoveSpec", leaked, start), ns.reported("RemoveFile", leaked, start))
 	})
@@ -72,7 +73,7 @@ func TestLeakedEffects_Removed(t *testing.T) {
 	ns.sees("whole-gpu", "main", has...)
 }
 
-// put writes a file on the node that goes with the test.
+// put writes a file on the node that the end of the test removes.
 func (ns *namespace) put(path string, data []byte) string {
 	ns.t.Helper()
 	require.NoError(ns.t, os.WriteFile(path, data, 0o600))
@@ -80,7 +81,7 @@ func (ns *namespace) put(path string, data []byte) string {
 	return path
 }
 
-// spec is a CDI spec of that kind.
+// spec returns a CDI spec of that kind.
 func spec(kind string) []byte {
 	return fmt.Appendf(nil, `{"cdiVersion":"0.5.0","kind":%q,"devices":[{"name":"leaked","containerEdits":{"env":["LEAKED=1"]}}]}`, kind)
 }
@@ -94,7 +95,7 @@ func absent(files []string) error {
 	return nil
 }
 
-// reported complains until an Event of the node says that this was removed. A repetition keeps the text of the first.
+// reported returns an error until an Event of the node reports that this was removed. A repetition keeps the text of the first.
 func (c *cluster) reported(action, what string, since time.Time) error {
 	var events corev1.EventList
 	if err := c.get(&events, "events", "--namespace", metav1.NamespaceDefault, "--field-selector", "reason=GarbageCollected"); err != nil {

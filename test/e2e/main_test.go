@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// TestMain lists what the node keeps before the first and after the last test.
+// TestMain lists the files of claims on the node before the first and after the last test.
 func TestMain(m *testing.M) {
 	if os.Getenv("PRISM_CLUSTER") == "" {
 		os.Exit(m.Run())
 	}
-	// Tests wait for GPUs while they count as running, and those that have a GPU must get to run.
+	// Tests that wait for GPUs count as running, so there must be more for tests that have a GPU.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "64"); err != nil {
 		fmt.Println("FAIL:", err)
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	left := slices.DeleteFunc(after, func(file string) bool { return slices.Contains(before, file) })
 	switch {
 	case err != nil, err2 != nil:
-		fmt.Println("FAIL: listing what the node keeps:", err, err2)
+		fmt.Println("FAIL: listing the files of claims on the node:", err, err2)
 		code = 1
 	case len(left) > 0:
 		fmt.Println("FAIL: after all tests the node still has", strings.Join(left, ", "))

@@ -18,7 +18,7 @@ import (
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 )
 
-// memoryDriver is the name of a plugin that has cgroup v2, and of a class of its time-sliced shares.
+// memoryDriver is the name of a plugin that sees cgroup v2, and of a class of its time-sliced shares.
 const memoryDriver = "memory.e2e"
 
 const memoryClass = `
@@ -36,16 +36,16 @@ kind: NodeConfig
 gpus: [{modes: [whole, timeslice], timeSlice: {replicas: 3}}]
 `
 
-// unifiedPlugin is a plugin in a mount namespace of its own, where cgroup v2 is mounted as /sys/fs/cgroup.
+// unifiedPlugin is a plugin in its own mount namespace, in which /sys/fs/cgroup is cgroup v2.
 type unifiedPlugin struct {
 	*cluster
 	pid string
 }
 
-// memoryDir is where the node has the files of the plugin and its containers.
+// memoryDir is the folder on the node for the files of the plugin and its containers.
 const memoryDir = "/run/e2e-memory"
 
-// pluginWithCgroupV2 runs one until the test ends. It has the programs of the image where those of the image are.
+// pluginWithCgroupV2 runs a plugin until the test ends. Its namespace contains the programs of the image at their paths.
 func (c *cluster) pluginWithCgroupV2(t *testing.T) *unifiedPlugin {
 	t.Helper()
 	dir := c.nodePath(memoryDir)
@@ -88,7 +88,7 @@ mount -t overlay -o "ro,lowerdir=$1:/usr/bin" overlay /usr/bin && shift && exec 
 			_, err = c.run("", c.onNode("kill", strings.TrimSpace(string(raw)))...)
 			assert.NoError(t, err, "the plugin has exited")
 		}
-		_ = plugin.Wait() // says that it was ended
+		_ = plugin.Wait() // always reports that it was stopped
 		if t.Failed() {
 			t.Logf("log of the plugin with cgroup v2: %s", log.String())
 		}
@@ -102,19 +102,19 @@ mount -t overlay -o "ro,lowerdir=$1:/usr/bin" overlay /usr/bin && shift && exec 
 	})
 }
 
-// nodePath is a path of the node as the tests see it.
+// nodePath returns the path at which the tests see a path of the node.
 func (c *cluster) nodePath(path string) string {
 	return filepath.Join(c.variable("PRISM_NODE_0_ROOT"), path)
 }
 
-// hideVersion1 is a hook that leaves of the cgroups of a container that of version 2, as on a machine that has no others.
+// hideVersion1 is a hook that leaves only cgroup v2 in a container, as on a machine without cgroup v1.
 const hideVersion1 = `#!/bin/sh
 pid=$(sed -n 's/.*"pid": *\([0-9]*\).*/\1/p')
 grep ^0:: /proc/$pid/cgroup >` + memoryDir + `/cgroup && mount --bind ` + memoryDir + `/cgroup /proc/$pid/cgroup
 `
 
-// runs has runc run a container with the devices of a claim and nothing else, with cgroup v2, and returns what a program printed that
-// allocates so much. The container's cgroup has the name.
+// runs makes runc run a container with the devices of a claim and nothing else, with cgroup v2 and with this name of its cgroup. It returns
+// the output of a program that allocates this amount.
 func (p *unifiedPlugin) runs(t *testing.T, claim, name string, mebibytes int) string {
 	t.Helper()
 	dir := memoryDir + "/" + name
@@ -139,7 +139,7 @@ func (p *unifiedPlugin) runs(t *testing.T, claim, name string, mebibytes int) st
 	return out
 }
 
-// bundle is the configuration of a container, with what the CDI specs of the claim add to it.
+// bundle returns the configuration of a container with the edits of the claim's CDI specs.
 func (p *unifiedPlugin) bundle(t *testing.T, claim, cgroup string, args ...string) *oci.Spec {
 	t.Helper()
 	spec := &oci.Spec{
@@ -169,7 +169,7 @@ func (p *unifiedPlugin) bundle(t *testing.T, claim, cgroup string, args ...strin
 	return spec
 }
 
-// apply does to a container what a container runtime does for CDI, with the device nodes of the node.
+// apply applies CDI edits to a container like a container runtime, with the device nodes of the node.
 func apply(spec *oci.Spec, edits cdispecs.ContainerEdits) {
 	spec.Process.Env = append(spec.Process.Env, edits.Env...)
 	for _, node := range edits.DeviceNodes {

@@ -12,17 +12,17 @@ import (
 // limitingDriver is a version of the driver that limits the GPU memory of cgroups.
 const limitingDriver = "615.71.09"
 
-// enforced requests that memory is enforced.
+// enforced requests that the memory limit is enforced.
 const enforced = `{"apiVersion": "gpu.prism.dev/v1alpha1", "kind": "GPUConfig", "enforceMemory": true}`
 
-// limitedShare is a pod with a time-sliced share of 4 GiB, which are to be enforced.
+// limitedShare returns a pod with a time-sliced share of 4 GiB, with enforced memory.
 func limitedShare(name, class, driver string) workload {
 	return workload{name: name, ref: "share", request: request{
 		class: class, driver: driver, config: enforced, capacity: map[resourceapi.QualifiedName]string{"memory": "4Gi"},
 	}}
 }
 
-// TestEnforcedMemory: a driver that limits the GPU memory of cgroups, on a node with cgroup v1 and for a plugin that has cgroup v2.
+// TestEnforcedMemory: a driver that limits the GPU memory of cgroups, on a node with cgroup v1 and for a plugin with cgroup v2.
 func TestEnforcedMemory(t *testing.T) {
 	ns := mpsExclusive(t)
 	h, err := ns.hardware()
@@ -36,8 +36,8 @@ func TestEnforcedMemory(t *testing.T) {
 	t.Run("CgroupV2_ContainerLimited", limitedWithCgroupV2)
 }
 
-// refusedWithCgroupV1 checks that a claim that requires a limit is refused with the reason where nothing can enforce it. For a whole GPU it
-// is prepared.
+// refusedWithCgroupV1 checks that a claim that requires a limit is refused, with the reason, if nothing can enforce the limit. For a whole
+// GPU it is prepared.
 func refusedWithCgroupV1(t *testing.T) {
 	ns := exclusive(t)
 	if ns.hasCgroupV2() {
@@ -49,15 +49,15 @@ func refusedWithCgroupV1(t *testing.T) {
 	ns.ready("whole")
 }
 
-// hasCgroupV2 reports whether the node has cgroup v2 alone.
+// hasCgroupV2 reports whether the node uses only cgroup v2.
 func (c *cluster) hasCgroupV2() bool {
 	_, err := c.run("", c.onNode("test", "-e", "/sys/fs/cgroup/cgroup.controllers")...)
 	return err == nil
 }
 
-// limitedWithCgroupV2 checks with a plugin, prism-hook and runc that have cgroup v2 alone that programs in a container cannot allocate more
-// GPU memory than the claim requested. A kubelet does not run so where the machine has its controllers in hierarchies of version 1: its own
-// container, which the node's runtime makes without cgroup v2, is failed by prism-hook.
+// limitedWithCgroupV2 runs a plugin, prism-hook and runc with cgroup v2 only, and checks that programs in a container cannot allocate more
+// GPU memory than the claim requested. A kubelet cannot run in this way if the machine's controllers are in hierarchies of version 1:
+// prism-hook fails its container, which the node's runtime creates without cgroup v2.
 func limitedWithCgroupV2(t *testing.T) {
 	c := open(t)
 	p := c.pluginWithCgroupV2(t)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMetricsOptions_Claim_DescribedInStatus: kubectl describe shows what is in force.
+// TestMetricsOptions_Claim_DescribedInStatus: kubectl describe shows the options in effect.
 func TestMetricsOptions_Claim_DescribedInStatus(t *testing.T) {
 	ns := inParallel(t, 1)
 	ns.apply("metrics-labels/pod.yaml")
@@ -24,7 +24,7 @@ func TestMetricsOptions_Claim_DescribedInStatus(t *testing.T) {
 	ns.checkNothingKept()
 }
 
-// TestMetricsOptions_ClassAndClaim_Merged: fields and labels of the claim win.
+// TestMetricsOptions_ClassAndClaim_Merged: fields and labels of the claim take precedence.
 func TestMetricsOptions_ClassAndClaim_Merged(t *testing.T) {
 	ns := inParallel(t, 1)
 	t.Cleanup(func() { ns.must(t, ns.kubectl("delete", "deviceclass", "sampled.gpu.example.com")...) })
@@ -38,7 +38,7 @@ func TestMetricsOptions_ClassAndClaim_Merged(t *testing.T) {
 	assert.Contains(t, data, `"sets":["Basic","Memory","Clocks"]`)
 }
 
-// TestMetricsInContainer_OwnMetrics_ReadOnly: the container reads its own GPU's metrics, and cannot write there.
+// TestMetricsInContainer_OwnMetrics_ReadOnly: the container reads the metrics of its own GPU, and cannot write there.
 func TestMetricsInContainer_OwnMetrics_ReadOnly(t *testing.T) {
 	ns := inParallel(t, 1)
 	ns.apply("metrics-in-container/pod.yaml")

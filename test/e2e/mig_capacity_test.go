@@ -10,7 +10,7 @@ import (
 
 const byCapacityClass = "by-capacity." + driverName
 
-// TestMIGByCapacity: a capacity of the profile and an amount of memory select a MIG device, the least that fits.
+// TestMIGByCapacity: a capacity of the profile or an amount of memory selects the smallest MIG device that fits.
 func TestMIGByCapacity(t *testing.T) {
 	needs(t, consumableCapacity)
 	ns := migInParallel(t)
@@ -48,7 +48,8 @@ func TestMIGByCapacity_NoCapacity_Refused(t *testing.T) {
 	}
 }
 
-// TestMIGByCapacity_ExtendedResource_Refused: the name that the scheduler itself gives every class leads to no device of this one.
+// TestMIGByCapacity_ExtendedResource_Refused: the resource name that the scheduler implicitly gives every class selects no device of this
+// one.
 func TestMIGByCapacity_ExtendedResource_Refused(t *testing.T) {
 	needs(t, consumableCapacity)
 	needs(t, extendedResources)
@@ -58,7 +59,7 @@ func TestMIGByCapacity_ExtendedResource_Refused(t *testing.T) {
 	assert.Empty(t, ns.pod("by-resource").Spec.NodeName)
 }
 
-// TestMIGByCapacity_OlderKubernetes_NoClass: an API server that drops capacity requests has no class that depends on them.
+// TestMIGByCapacity_OlderKubernetes_NoClass: if the API server drops capacity requests, no class exists that depends on them.
 func TestMIGByCapacity_OlderKubernetes_NoClass(t *testing.T) {
 	lacks(t, consumableCapacity)
 	c := open(t)

@@ -9,11 +9,11 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// profileClasses are the classes of the profiles that demo/specs request.
+// profileClasses are the classes of the profiles in demo/specs.
 var profileClasses = []string{"mig-1g-10gb.gpu.prism.dev", "mig-1g-10gb-me.gpu.prism.dev", "mig-2g-20gb.gpu.prism.dev", "mig-3g-40gb.gpu.prism.dev"}
 
-// TestMIGProfileClass_NoSelector_PodSeesItsDevice: the controller has made the class of a profile that the node publishes, and a claim that
-// names this class, and nothing else, gets a MIG device of that profile.
+// TestMIGProfileClass_NoSelector_PodSeesItsDevice: the controller created the class of a profile that the node publishes, and a claim that
+// only names this class gets a MIG device of that profile.
 func TestMIGProfileClass_NoSelector_PodSeesItsDevice(t *testing.T) {
 	ns := migInParallel(t)
 	for pod, profile := range map[string]string{"media": "1g.10gb+me", "medium": "2g.20gb"} {
@@ -32,7 +32,7 @@ func TestMIGProfileClass_NoSelector_PodSeesItsDevice(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// hasClasses waits until there are DeviceClasses of these names.
+// hasClasses waits until DeviceClasses of these names exist.
 func (c *cluster) hasClasses(t *testing.T, names ...string) {
 	t.Helper()
 	eventually(t, startLimit, func() error {

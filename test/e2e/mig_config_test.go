@@ -13,8 +13,9 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// TestMIGConfigInvalid_GPUKeepsItsLayout: a configuration that a GPU does not support is reported with what it
-// supports: the GPU is advertised as before, also after a restart, and the others as it says. A good one is in force when the GPU is free.
+// TestMIGConfigInvalid_GPUKeepsItsLayout: if a GPU does not support a configuration, the plugin reports the supported profiles and
+// advertises the GPU as before, also after a restart, and the other GPUs according to the configuration. A valid configuration takes effect
+// when the GPU is free.
 func TestMIGConfigInvalid_GPUKeepsItsLayout(t *testing.T) {
 	ns := migExclusive(t)
 	back := ns.configure(t, "select.indices={7}", "modes={whole,mig}", "mig.profiles={1g.10gb,9g.90gb}")
@@ -25,7 +26,7 @@ func TestMIGConfigInvalid_GPUKeepsItsLayout(t *testing.T) {
 		assert.Contains(t, message, part)
 	}
 	eventually(t, startLimit, func() error { return ns.migDevicesOf(6, 0) })
-	ns.untainted(t) // what other GPUs were advertised as is gone, too
+	ns.untainted(t) // the former devices of other GPUs are gone, too
 	ns.advertises(t, ns.gpus.size, startLimit)
 	require.NoError(t, ns.migDevicesOf(7, placements))
 	before, err := ns.resourceSlices()
@@ -43,8 +44,7 @@ func TestMIGConfigInvalid_GPUKeepsItsLayout(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// configure gives the node's configuration one entry with these settings, and these flags, until the test has ended or the answer is
-// called.
+// configure gives the node's configuration one entry with these settings, and these flags, until the end of the test or a call of back.
 func (c *cluster) configure(t *testing.T, settings ...string) (back func()) {
 	t.Helper()
 	for i, setting := range settings {
@@ -63,8 +63,8 @@ func (c *cluster) configure(t *testing.T, settings ...string) (back func()) {
 	return back
 }
 
-// publishesOnly deletes the ResourceSlices of a pool, and waits until the plugin, which has started since, has published them again, twice: the
-// plugin checks all pools when it has started, and then those that others have changed. No other pool may have changed.
+// publishesOnly deletes the ResourceSlices of a pool, and waits until the plugin, which has started since, has published them again, twice:
+// after its start the plugin checks all pools, and then only pools that others have changed. No other pool may have changed.
 func (c *cluster) publishesOnly(t *testing.T, before []resourceapi.ResourceSlice, pool string) {
 	t.Helper()
 	of := func(list []resourceapi.ResourceSlice) (its, others map[string]int64) {
@@ -79,7 +79,7 @@ func (c *cluster) publishesOnly(t *testing.T, before []resourceapi.ResourceSlice
 		return its, others
 	}
 	its, others := of(before)
-	require.NotEmpty(t, its, "pool %s has no ResourceSlice", pool)
+	require.NotEmpty(t, its, "no ResourceSlice of pool %s", pool)
 	for range 2 {
 		for name := range its {
 			c.must(t, c.kubectl("delete", "resourceslice", name)...)
@@ -99,7 +99,7 @@ func (c *cluster) publishesOnly(t *testing.T, before []resourceapi.ResourceSlice
 	}
 }
 
-// advertisesNo complains when a device of the type is published.
+// advertisesNo returns an error if a device of the type is published.
 func (c *cluster) advertisesNo(deviceType string) error {
 	n, err := c.advertised(deviceType)
 	if err == nil && n > 0 {

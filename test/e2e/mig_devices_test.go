@@ -17,19 +17,19 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// placement is a run of memory slices.
+// placement is a range of memory slices.
 type placement struct {
 	Start int `json:"start"`
 	Size  int `json:"size"`
 }
 
-// partitions is how a GPU is partitioned, as the hardware says.
+// partitions describes the partitioning of a GPU as the hardware reports it.
 type partitions struct {
 	Ordinal int    `json:"ordinal"`
 	UUID    string `json:"uuid"`
 	Minor   int    `json:"minor"`
 	MIG     bool   `json:"mig"`
-	// MemoryUsed counts bytes, without what the driver reserves.
+	// MemoryUsed counts bytes without the memory that the driver reserves.
 	MemoryUsed float64 `json:"memoryUsed"`
 	Processes  []struct {
 		Memory      float64 `json:"memory"`
@@ -48,7 +48,7 @@ type partitions struct {
 	} `json:"migDevices"`
 }
 
-// partitions lists how the GPUs are partitioned, by index.
+// partitions returns the partitioning of the GPUs by index.
 func (c *cluster) partitions() ([]partitions, error) {
 	var state struct{ GPUs []partitions }
 	out, err := c.run("", c.simgpu("state")...)
@@ -61,7 +61,7 @@ func (c *cluster) partitions() ([]partitions, error) {
 	return state.GPUs, nil
 }
 
-// mustPartitions is how one GPU is partitioned.
+// mustPartitions returns the partitioning of one GPU.
 func (c *cluster) mustPartitions(t *testing.T, index int) partitions {
 	t.Helper()
 	gpus, err := c.partitions()
@@ -69,7 +69,7 @@ func (c *cluster) mustPartitions(t *testing.T, index int) partitions {
 	return gpus[index]
 }
 
-// instances complains until a GPU has so many instances, half-made ones too.
+// instances returns an error until a GPU has this number of instances, including incomplete ones.
 func (c *cluster) instances(index, want int) error {
 	gpus, err := c.partitions()
 	if err == nil && len(gpus[index].Instances) != want {
@@ -78,7 +78,7 @@ func (c *cluster) instances(index, want int) error {
 	return err
 }
 
-// migInParallel is inParallel for a test that has the GPUs that are advertised as MIG devices.
+// migInParallel is inParallel for a test that leases the GPUs that are advertised as MIG devices.
 func migInParallel(t *testing.T) *namespace {
 	t.Helper()
 	needs(t, partitionableDevices)
@@ -102,7 +102,7 @@ func migExclusive(t *testing.T) *namespace {
 	return exclusive(t)
 }
 
-// leavesNoInstance checks at the end that no GPU has an instance. What is to be removed before is begun after this.
+// leavesNoInstance checks at the end that no GPU has an instance. Cleanups that must run before that are registered after this call.
 func (c *cluster) leavesNoInstance(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -112,10 +112,10 @@ func (c *cluster) leavesNoInstance(t *testing.T) {
 	})
 }
 
-// placements is how many there are on an H100, of all profiles.
+// placements is the number of placements of all profiles on an H100.
 const placements = 25
 
-// advertisesMIG waits until every placement of the GPUs that are advertised as MIG devices is published.
+// advertisesMIG waits until all placements of GPUs that are advertised as MIG devices are published.
 func (c *cluster) advertisesMIG(t *testing.T, within time.Duration) {
 	t.Helper()
 	want := (c.gpus.size - firstMIG) * placements
@@ -128,7 +128,7 @@ func (c *cluster) advertisesMIG(t *testing.T, within time.Duration) {
 	})
 }
 
-// migPod is a pod with a MIG device of this class.
+// migPod returns a pod with a MIG device of this class.
 func migPod(name, class string, selectors ...string) workload {
 	return workload{name: name, ref: "mig", request: request{class: class, selectors: selectors}}
 }
@@ -139,7 +139,7 @@ func (ns *namespace) createMIG(pod, profile string, index int) {
 	ns.create(ns.onGPU(pod, profile, index))
 }
 
-// onGPU is a pod with a MIG device of a profile on one GPU.
+// onGPU returns a pod with a MIG device of a profile on one GPU.
 func (ns *namespace) onGPU(pod, profile string, index int) workload {
 	ns.t.Helper()
 	const attribute = `device.attributes["gpu.prism.dev"].`
@@ -147,7 +147,7 @@ func (ns *namespace) onGPU(pod, profile string, index int) workload {
 		fmt.Sprintf(attribute+"profile == %q", profile), fmt.Sprintf(attribute+"parentUUID == %q", ns.mustPartitions(ns.t, index).UUID))
 }
 
-// migDevice waits for the pod and returns the MIG device that it got, of which it sees all and nothing else.
+// migDevice waits for the pod. It returns its MIG device, and checks that the pod sees exactly that device.
 func (ns *namespace) migDevice(pod string) grant {
 	ns.t.Helper()
 	grants := ns.grantedTo(ns.ready(pod), "mig")
@@ -163,7 +163,7 @@ func (ns *namespace) waits(pod string) {
 	assert.Empty(ns.t, ns.pod(pod).Spec.NodeName)
 }
 
-// gives deletes a pod, and waits until its claim is gone with it.
+// gives deletes a pod, and waits until its claim is gone, too.
 func (ns *namespace) gives(pod, ref string) {
 	ns.t.Helper()
 	claim := ns.claimOf(ns.pod(pod), ref)
@@ -177,8 +177,8 @@ func (ns *namespace) gives(pod, ref string) {
 	})
 }
 
-// stillWaits checks that a pod which waits for a whole GPU was not given it. A request for the same GPU that comes now is decided on, and
-// waits too: the scheduler knows by then what has been released.
+// stillWaits checks that a pod that waits for a whole GPU did not get it. It creates a new request for the same GPU, which the scheduler
+// decides on and which waits too: by then the scheduler knows the released devices.
 func (ns *namespace) stillWaits(pod string, index int) {
 	ns.t.Helper()
 	const later = "asks-for-it-now"
@@ -190,7 +190,7 @@ func (ns *namespace) stillWaits(pod string, index int) {
 	ns.delete("pod", later)
 }
 
-// checkMIGDevice compares what a status says of a MIG device with the hardware.
+// checkMIGDevice compares a MIG device in a status with the hardware.
 func (ns *namespace) checkMIGDevice(g grant) {
 	ns.t.Helper()
 	gpu := ns.mustPartitions(ns.t, g.Index)
@@ -206,7 +206,7 @@ func (ns *namespace) checkMIGDevice(g grant) {
 	require.Failf(ns.t, "unknown MIG device", "the claim's status names %s, which GPU %d does not have: %+v", g.UUID, g.Index, gpu.Instances)
 }
 
-// capabilities are the device nodes of a MIG device's two instances, with the node's numbers.
+// capabilities returns the device nodes of a MIG device's two instances, with the node's numbers.
 func (ns *namespace) capabilities(g grant) map[string]numbers {
 	ns.t.Helper()
 	root, gpu := ns.variable("PRISM_NODE_0_ROOT"), ns.mustPartitions(ns.t, g.Index)
@@ -233,7 +233,7 @@ func (ns *namespace) capabilities(g grant) map[string]numbers {
 	return found
 }
 
-// administrator runs the driver's nvidia-smi on the node.
+// administrator returns a command line of the driver's nvidia-smi on the node.
 func (c *cluster) administrator(args ...string) []string {
 	const root = "/run/nvidia/driver"
 	return c.onNode(append([]string{"env", "LD_LIBRARY_PATH=" + root + libraryDir, root + "/usr/bin/nvidia-smi"}, args...)...)

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMIGDisjoint: where the API server keeps no counters, a GPU that may be whole or partitioned is whole, one that may only be
-// partitioned has a fixed set of MIG devices that can all exist at once, and an Event reports it.
+// TestMIGDisjoint: if the API server drops counters, a GPU in modes whole and mig is advertised whole, and a GPU in mode mig alone as a
+// fixed set of MIG devices that can all exist at once. An Event reports it.
 func TestMIGDisjoint(t *testing.T) {
 	lacks(t, partitionableDevices)
 	open(t).leavesNoInstance(t)
@@ -48,7 +48,7 @@ func TestMIGDisjoint(t *testing.T) {
 	ns.advertises(t, ns.gpus.size, startLimit)
 }
 
-// lacks skips the test where Kubernetes has the feature.
+// lacks skips the test if Kubernetes supports the feature.
 func lacks(t *testing.T, what feature) {
 	t.Helper()
 	open(t)

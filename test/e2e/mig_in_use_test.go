@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMIGDevice_InUseAfterItsPod_OverlapTainted: a MIG device that a process still uses when its pod
-// is gone keeps new claims from what overlaps with it, and from nothing else, until the process exits.
+// TestMIGDevice_InUseAfterItsPod_OverlapTainted: a process still uses a MIG device when its pod is gone. Until it exits, overlapping
+// devices, and no others, get no new claims.
 func TestMIGDevice_InUseAfterItsPod_OverlapTainted(t *testing.T) {
 	needs(t, deviceTaints)
 	ns := migInParallel(t)
@@ -22,12 +22,12 @@ func TestMIGDevice_InUseAfterItsPod_OverlapTainted(t *testing.T) {
 	require.Empty(t, ns.mustTainted(7))
 
 	ns.do("delete", "--wait=false", "pod", "held")
-	// At memory slices 4 and 5: what overlaps with it.
+	// At memory slices 4 and 5: the overlapping devices.
 	require.Equal(t, placement{Start: 4, Size: 2}, held.Placement)
 	want := []string{"1g.10gb+me@4", "1g.10gb+me@5", "1g.10gb@4", "1g.10gb@5", "1g.20gb@4", "2g.20gb@4", "3g.40gb@4", "7g.80gb@0", "gpu"}
 	eventually(t, startLimit, func() error {
 		if diff := cmp.Diff(want, ns.mustTainted(7)); diff != "" {
-			return fmt.Errorf("what is tainted of GPU 7 (-want +got):\n%s", diff)
+			return fmt.Errorf("tainted devices of GPU 7 (-want +got):\n%s", diff)
 		}
 		return nil
 	})
@@ -48,11 +48,11 @@ func TestMIGDevice_InUseAfterItsPod_OverlapTainted(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// TestMIGModeInUse: MIG mode cannot change while a process uses the GPU. The claim's status says so while the call goes on, which
-// succeeds when the GPU is free.
+// TestMIGModeInUse: MIG mode cannot change while a process uses the GPU. Meanwhile the call goes on and the claim's status reports it. The
+// call succeeds when the GPU is free.
 func TestMIGModeInUse(t *testing.T) {
 	ns := migInParallel(t)
-	ns.apply("mig-and-whole/whole.yaml") // disables it
+	ns.apply("mig-and-whole/whole.yaml") // disables MIG mode
 	gpu := ns.grantedTo(ns.ready("all-of-gpu-7"), "gpu")[0].UUID
 	ns.delete("pod", "all-of-gpu-7")
 	ns.holds(gpu)
@@ -73,14 +73,14 @@ func TestMIGModeInUse(t *testing.T) {
 	ns.silentWithin(took)
 }
 
-// holds lets a process use a GPU or a MIG device until the test has ended.
+// holds starts a process that uses a GPU or a MIG device until the end of the test.
 func (ns *namespace) holds(uuid string) {
 	ns.t.Helper()
 	ns.must(ns.t, ns.simgpu("inject", "hold", uuid)...)
-	ns.t.Cleanup(func() { _, _ = ns.run("", ns.simgpu("inject", "release", uuid)...) }) // the test may have done it
+	ns.t.Cleanup(func() { _, _ = ns.run("", ns.simgpu("inject", "release", uuid)...) }) // the test may have released it
 }
 
-// mustTainted lists the devices of a GPU that are kept from claims: by their short names.
+// mustTainted returns the short names of a GPU's devices that are tainted for new claims.
 func (ns *namespace) mustTainted(index int) []string {
 	ns.t.Helper()
 	published, err := ns.resourceSlices()

@@ -15,7 +15,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 )
 
-// TestMIGKubeletRestarts: a pod keeps its MIG device, and others get theirs on the same GPU.
+// TestMIGKubeletRestarts: a pod keeps its MIG device, and other pods get MIG devices on the same GPU.
 func TestMIGKubeletRestarts(t *testing.T) {
 	ns := migExclusive(t)
 	ns.createMIG("stays", "2g.20gb", 7)
@@ -35,8 +35,8 @@ func TestMIGKubeletRestarts(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// TestMIGPluginKilledInCreation: what the killed plugin had begun to make is removed or used by the next one, for the pod that goes
-// meanwhile and for the one that stays.
+// TestMIGPluginKilledInCreation: the next plugin removes or uses the MIG devices that the killed plugin began to create, for a pod that is
+// deleted meanwhile and for one that stays.
 func TestMIGPluginKilledInCreation(t *testing.T) {
 	ns := migExclusive(t)
 	plugin := ns.freshPlugin(t)
@@ -46,7 +46,7 @@ func TestMIGPluginKilledInCreation(t *testing.T) {
 	ns.must(t, ns.simgpu("inject", "mig-latency", "--create-gi", "30s")...)
 	fast := ns.simgpu("inject", "mig-latency")
 	t.Cleanup(func() { ns.must(t, fast...) })
-	// At once: the calls that create instances have a deadline.
+	// Create the pods at once: the calls that create instances have a deadline.
 	pid, pods := ns.pid(t, plugin), []workload{ns.onGPU("stays", "1g.10gb", 7)}
 	for index := firstMIG; index < nodeGPUs; index++ {
 		pods = append(pods, ns.onGPU(fmt.Sprintf("goes-%d", index), "1g.10gb", index))
@@ -66,7 +66,7 @@ func TestMIGPluginKilledInCreation(t *testing.T) {
 
 	ns.delete("pod", "goes-6", "goes-7")
 	eventually(t, startLimit, func() error { return ns.instances(6, 0) })
-	// The kubelet asks again only after a minute or more; one that starts does so at once.
+	// The kubelet asks again only after a minute or more. After its start it asks at once.
 	ns.must(t, ns.localcluster("restart", nodeName, "kubelet")...)
 	gets := ns.migDevice("stays")
 	t.Logf("the pod that stayed had its MIG device after %.1f s", time.Since(start).Seconds())
@@ -75,11 +75,11 @@ func TestMIGPluginKilledInCreation(t *testing.T) {
 	ns.sees("before", "main", has)
 }
 
-// graceTime is how long a plugin that is stopped waits for its calls.
+// graceTime is how long a stopping plugin waits for its calls.
 const graceTime = 8 * time.Second
 
-// TestMIGPluginDeletedInCreation: a plugin that is stopped while it creates one MIG device and destroys another completes both, if that takes
-// no longer than graceTime.
+// TestMIGPluginDeletedInCreation: a plugin that is stopped while it creates one MIG device and destroys another completes both, if that
+// takes no longer than graceTime.
 func TestMIGPluginDeletedInCreation(t *testing.T) {
 	ns := migExclusive(t)
 	before, err := ns.kept()
@@ -107,7 +107,7 @@ func TestMIGPluginDeletedInCreation(t *testing.T) {
 		}
 		return nil
 	})
-	ns.leads(t) // a plugin that does not wait for its calls has ended them, as it has ended what else it did
+	ns.leads(t) // a plugin that did not wait for its calls would have aborted them by now
 	require.NoError(t, errors.Join(ns.halfMade(6), ns.halfMade(7)))
 	answer()
 	hung, start := time.Since(stopped), time.Now()
@@ -118,7 +118,7 @@ func TestMIGPluginDeletedInCreation(t *testing.T) {
 	t.Logf("its calls hung for up to %.1f s after the plugin was stopped", hung.Seconds())
 	ns.delete("pod", "goes", "comes", "--ignore-not-found")
 	eventually(t, startLimit, func() error { return ns.asBefore(before) })
-	if hung >= graceTime { // they may have been cut off, and were made again
+	if hung >= graceTime { // the calls may have been aborted and repeated
 		return
 	}
 	assert.Len(t, old.prepared(ns.name), 2, "claims that the old plugin prepared")
@@ -127,7 +127,7 @@ func TestMIGPluginDeletedInCreation(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// leads waits until no plugin of the node leads: one that is stopped gives that up first.
+// leads waits until no plugin of the node leads: a stopping plugin gives up its lease first.
 func (c *cluster) leads(t *testing.T) {
 	t.Helper()
 	locks, err := checkpoint.OpenLocks(filepath.Join(c.variable("PRISM_NODE_0_KUBELET_PLUGINS"), driverName))
@@ -140,7 +140,7 @@ func (c *cluster) leads(t *testing.T) {
 	release()
 }
 
-// halfMade complains until a GPU has an instance on which nothing can run yet.
+// halfMade returns an error until a GPU has an instance that cannot run anything yet.
 func (c *cluster) halfMade(index int) error {
 	gpus, err := c.partitions()
 	if err != nil {
@@ -151,5 +151,5 @@ func (c *cluster) halfMade(index int) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("GPU %d has no instance without a compute instance: %+v", index, gpus[index].Instances)
+	return fmt.Errorf("every instance of GPU %d has compute instances: %+v", index, gpus[index].Instances)
 }

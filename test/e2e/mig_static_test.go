@@ -15,14 +15,14 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// with3gAt4 is what an H100 is advertised as when an administrator has made a 3g.40gb at memory slice 4: that one, and what does not reach
-// there.
+// with3gAt4 lists the devices of an H100 on which an administrator created a 3g.40gb at memory slice 4: that one, and placements that do
+// not overlap with it.
 var with3gAt4 = []string{
 	"1g.10gb+me@0", "1g.10gb+me@1", "1g.10gb+me@2", "1g.10gb+me@3", "1g.10gb@0", "1g.10gb@1", "1g.10gb@2", "1g.10gb@3",
 	"1g.20gb@0", "1g.20gb@2", "2g.20gb@0", "2g.20gb@2", "3g.40gb@0", "3g.40gb@4", "4g.40gb@0",
 }
 
-// destroyInstances destroys the GPU instances of a GPU. The exporter samples one of a claim until its next round after the claim has ended.
+// destroyInstances destroys the GPU instances of a GPU. The exporter samples an instance until its next round after the claim has ended.
 func (ns *namespace) destroyInstances(t *testing.T, index int) {
 	t.Helper()
 	eventually(t, startLimit, func() error {
@@ -31,8 +31,7 @@ func (ns *namespace) destroyInstances(t *testing.T, index int) {
 	})
 }
 
-// TestMIGStaticDevice: what an administrator created is advertised instead of what overlaps with it, prepared for claims, and
-// never removed.
+// TestMIGStaticDevice: a MIG device of an administrator is advertised instead of overlapping ones, prepared for claims, and never removed.
 func TestMIGStaticDevice(t *testing.T) {
 	ns := migExclusive(t)
 	removed := false
@@ -52,7 +51,7 @@ func TestMIGStaticDevice(t *testing.T) {
 	notices(t, "an administrator has created a MIG device", func() error {
 		published, err := ns.placementsOf(7)
 		if diff := cmp.Diff(with3gAt4, published); err == nil && diff != "" {
-			err = fmt.Errorf("what is published of GPU 7 (-want +got):\n%s", diff)
+			err = fmt.Errorf("published devices of GPU 7 (-want +got):\n%s", diff)
 		}
 		return err
 	})
@@ -76,7 +75,7 @@ func TestMIGStaticDevice(t *testing.T) {
 	ns.apply("mig-first-available/pod.yaml")
 	again := ns.migDevice("mig-first-available")
 	assert.Equal(t, made[0].UUID, again.UUID)
-	assert.Equal(t, "mig/three", again.request, "the second choice, where there is no 2g.20gb left")
+	assert.Equal(t, "mig/three", again.request, "the second choice, as no 2g.20gb is left")
 	ns.delete("pod", "mig-first-available", "all-of-6", "low-half-of-7")
 	require.NoError(t, ns.silence())
 
@@ -87,8 +86,8 @@ func TestMIGStaticDevice(t *testing.T) {
 	t.Logf("everything was advertised again %.1f s after the administrator had removed the instance", time.Since(start).Seconds())
 }
 
-// TestMIGStaticDeviceShared: a MIG device that an administrator created is for as many claims as its replicas say, all of which see
-// that one, and the next one waits for one of them to end.
+// TestMIGStaticDeviceShared: as many claims as its replicas share a MIG device that an administrator created. All see that one, and the
+// next claim waits for one of them to end.
 func TestMIGStaticDeviceShared(t *testing.T) {
 	needs(t, consumableCapacity)
 	ns := migExclusive(t)
@@ -121,13 +120,13 @@ func TestMIGStaticDeviceShared(t *testing.T) {
 	ns.createMIG("small", "1g.10gb", 7)
 	assert.Equal(t, made[1].UUID, ns.migDevice("small").UUID)
 	ns.createMIG("small-too", "1g.10gb", 7)
-	ns.waits("small-too") // no replicas are for this profile
+	ns.waits("small-too") // this profile has one replica
 
 	ns.delete("pod", "first")
 	has("third")
 	has("second")
 	ns.delete("pod", "second", "third", "small", "small-too")
-	require.Equal(t, made, ns.mustPartitions(t, 7).Instances, "what the administrator created stays")
+	require.Equal(t, made, ns.mustPartitions(t, 7).Instances, "the administrator's instance stays")
 	require.NoError(t, ns.silence())
 	remove()
 	back()
@@ -135,7 +134,7 @@ func TestMIGStaticDeviceShared(t *testing.T) {
 	ns.advertises(t, ns.gpus.size, startLimit)
 }
 
-// placementsOf lists the MIG devices that are published of a GPU by their short names.
+// placementsOf returns the short names of the published MIG devices of a GPU.
 func (c *cluster) placementsOf(index int) ([]string, error) {
 	var found []string
 	gpus, err := c.partitions()
@@ -154,7 +153,7 @@ func (c *cluster) placementsOf(index int) ([]string, error) {
 	return found, err
 }
 
-// shortName is "<profile>@<first memory slice>" for a MIG device, and its type for another one.
+// shortName returns "<profile>@<first memory slice>" for a MIG device, and the type of another device.
 func shortName(device *resourceapi.Device) string {
 	if kind := *device.Attributes["type"].StringValue; kind != "mig" {
 		return kind
@@ -162,7 +161,7 @@ func shortName(device *resourceapi.Device) string {
 	return *device.Attributes["profile"].StringValue + "@" + device.Name[strings.LastIndex(device.Name, "-")+1:]
 }
 
-// isOf says whether a device is of the GPU, or is the GPU.
+// isOf reports whether a device belongs to the GPU, or is the GPU.
 func isOf(device *resourceapi.Device, gpu string) bool {
 	parent := device.Attributes["parentUUID"].StringValue
 	return parent != nil && *parent == gpu

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMIGDevice_EveryKindOfRequest_Prepared: by profile, by memory, by preference, on different GPUs and by the name of a resource, all at once.
+// TestMIGDevice_EveryKindOfRequest_Prepared: requests by profile, by memory, by preference, on different GPUs and by resource name, all at
+// once.
 func TestMIGDevice_EveryKindOfRequest_Prepared(t *testing.T) {
 	needs(t, extendedResources)
 	ns := migInParallel(t)
@@ -63,7 +64,7 @@ func TestMIGFourInOne(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// TestMIGSevenOnOneGPU: what one of seven leaves is what the eighth gets, as another MIG device.
+// TestMIGSevenOnOneGPU: when one of seven ends, the eighth gets its memory slice as another MIG device.
 func TestMIGSevenOnOneGPU(t *testing.T) {
 	ns := migInParallel(t)
 	for i := range 7 {
@@ -90,8 +91,8 @@ func TestMIGSevenOnOneGPU(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// TestMIGAndWhole: a request for the whole GPU waits for the last of its MIG devices to be released, and one for a MIG device for the
-// whole GPU.
+// TestMIGAndWhole: a request for the whole GPU waits until the last of its MIG devices is released, and a request for a MIG device waits
+// for the whole GPU.
 func TestMIGAndWhole(t *testing.T) {
 	ns := migInParallel(t)
 	ns.apply("mig-and-whole/mig.yaml")

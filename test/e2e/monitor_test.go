@@ -19,7 +19,7 @@ func TestWholeAdminNeedsLabel(t *testing.T) {
 	require.ErrorContains(t, err, "admin access to devices requires")
 }
 
-// TestWholeAdminSeesGPUsInUse: where all GPUs are advertised whole, their own class has them with admin access while all are in use.
+// TestWholeAdminSeesGPUsInUse: if all GPUs are advertised whole, their class allocates them with admin access while all are in use.
 func TestWholeAdminSeesGPUsInUse(t *testing.T) {
 	ns := exclusive(t)
 	before, err := ns.pools()
@@ -46,7 +46,7 @@ func TestWholeAdminSeesGPUsInUse(t *testing.T) {
 		assert.Equal(t, "gpu", g.Type)
 	}
 	ns.sees("admin-access", "main", grants...)
-	ns.delete("job", "nine-pods") // admin access keeps no GPU from changing its layout
+	ns.delete("job", "nine-pods") // a GPU may change its layout despite admin access
 }
 
 // pools counts the published devices by pool.
@@ -59,7 +59,7 @@ func (c *cluster) pools() (map[string]int, error) {
 	return devices, err
 }
 
-// advertisesWholeOnly complains unless all GPUs are in the node's own pool.
+// advertisesWholeOnly returns an error unless all GPUs are in the node's own pool.
 func (c *cluster) advertisesWholeOnly() error {
 	list, err := c.resourceSlices()
 	for i := range list {
@@ -73,8 +73,8 @@ func (c *cluster) advertisesWholeOnly() error {
 	return err
 }
 
-// TestMonitorSeesPartitionedGPUsInUse: the monitor device of a node shows its GPUs and MIG devices, whatever claims have of them, to
-// claims with admin access only.
+// TestMonitorSeesPartitionedGPUsInUse: the monitor device of a node shows its GPUs and MIG devices, whichever are allocated, and only to
+// claims with admin access.
 func TestMonitorSeesPartitionedGPUsInUse(t *testing.T) {
 	ns := migExclusive(t)
 	n, err := ns.advertised("monitor")

@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// contextMiB is the memory that a context of a simulated GPU takes; it counts as the process's.
+// contextMiB is the memory of a context on a simulated GPU; it counts for the process.
 const contextMiB = 512
 
-// gpuMem is simgpu's program that allocates GPU memory, which containers get from the test.
+// gpuMem returns simgpu's program that allocates GPU memory; the test copies it into containers.
 var gpuMem = sync.OnceValues(func() (string, error) {
 	c, err := connected()
 	if err != nil {
@@ -28,18 +28,18 @@ var gpuMem = sync.OnceValues(func() (string, error) {
 	return string(program), err
 })
 
-// execLine is a command line for a container of a pod.
+// execLine returns a command line that runs in a container of a pod.
 func (ns *namespace) execLine(pod, container string, command ...string) []string {
 	return ns.kubectl(append([]string{"--namespace", ns.name, "exec", "--stdin", pod, "--container", container, "--"}, command...)...)
 }
 
-// bringProgram puts the program into the container.
+// bringProgram copies the program into the container.
 func (ns *namespace) bringProgram(pod, container string) {
 	ns.t.Helper()
 	require.NoError(ns.t, ns.tryProgram(pod, container))
 }
 
-// tryProgram is bringProgram for a container that may exit as soon as it has the program.
+// tryProgram is bringProgram for a container that may exit as soon as it receives the program.
 func (ns *namespace) tryProgram(pod, container string) error {
 	ns.t.Helper()
 	program, err := gpuMem()
@@ -49,8 +49,8 @@ func (ns *namespace) tryProgram(pod, container string) error {
 	return err
 }
 
-// allocates runs a process in the container that allocates so much on its GPU and exits, and returns what it printed: what it sees of the
-// GPU, and the error if there was one.
+// allocates runs a process in the container that allocates this amount on its GPU and exits. It returns the output: the GPU as the process
+// sees it, and the error if there was one.
 func (ns *namespace) allocates(pod, container string, mebibytes int) string {
 	ns.t.Helper()
 	ns.bringProgram(pod, container)
@@ -60,23 +60,23 @@ func (ns *namespace) allocates(pod, container string, mebibytes int) string {
 	return out
 }
 
-// limitedTo checks that exactly the limit can be allocated by a process that has nothing else.
+// limitedTo checks that a process without other memory can allocate exactly the limit.
 func (ns *namespace) limitedTo(pod, container string, limitMiB int) {
 	ns.t.Helper()
 	most := limitMiB - contextMiB
 	assert.Contains(ns.t, ns.allocates(pod, container, most), fmt.Sprintf("holding %d MiB", most))
 	more := ns.allocates(pod, container, most+1)
-	assert.Contains(ns.t, more, fmt.Sprintf("free %d MiB", most), "what it sees of the GPU")
+	assert.Contains(ns.t, more, fmt.Sprintf("free %d MiB", most), "the GPU as the process sees it")
 	assert.Contains(ns.t, more, "cuMemAlloc_v2: 2", "out of memory")
 }
 
-// gpuClient is a process in a container that holds GPU memory and allocates more when it is asked.
+// gpuClient is a process in a container that holds GPU memory, and allocates more on request.
 type gpuClient struct {
 	ns             *namespace
 	pod, container string
 }
 
-// holdsMemory starts a process in the container that holds so much, and waits until it does.
+// holdsMemory starts a process in the container that holds this amount, and waits until it does.
 func (ns *namespace) holdsMemory(pod, container string, mebibytes int) *gpuClient {
 	ns.t.Helper()
 	c := &gpuClient{ns, pod, container}
@@ -84,7 +84,7 @@ func (ns *namespace) holdsMemory(pod, container string, mebibytes int) *gpuClien
 	return c
 }
 
-// starts starts the process again and returns what it printed first, up to a line that says whether it holds the memory.
+// starts starts the process again and returns its output up to the line that says whether it holds the memory.
 func (c *gpuClient) starts(mebibytes int) string {
 	c.ns.t.Helper()
 	c.begins(mebibytes)
@@ -99,20 +99,20 @@ func (c *gpuClient) begins(mebibytes int) {
 (exec 3<>/tmp/in; /tmp/gpu-mem %d <&3 >>/tmp/out 2>&1; echo exited >>/tmp/out) >/dev/null 2>&1 </dev/null &`, mebibytes))
 }
 
-// printed is what the process has printed.
+// printed returns the output of the process so far.
 func (c *gpuClient) printed() string {
 	c.ns.t.Helper()
 	return c.shell("cat /tmp/out")
 }
 
-// more allocates one MiB more, and returns what the process printed for it: "allocated", or the error.
+// more allocates one MiB more, and returns the answer of the process: "allocated", or the error.
 func (c *gpuClient) more() string {
 	c.ns.t.Helper()
 	return strings.TrimSpace(c.shell(`n=$(wc -l </tmp/out); printf x >/tmp/in
 for i in $(seq 9000); do [ "$(wc -l </tmp/out)" -gt "$n" ] && break; sleep 0.1; done; tail -n +$((n+1)) /tmp/out`))
 }
 
-// exits ends the process.
+// exits stops the process.
 func (c *gpuClient) exits() {
 	c.ns.t.Helper()
 	c.shell(`for p in /proc/[0-9]*; do [ "$(cat $p/comm 2>/dev/null)" != gpu-mem ] || kill -KILL ${p#/proc/}; done`)

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMPSExtendedResource: a configuration file of a fork of the device plugin means what it means there: two pods with shares of 2 GiB of
-// GPU 0, a third waits, a request for two is refused, and the other GPUs are whole.
+// TestMPSExtendedResource: a configuration file for a fork of the device plugin has the same effect as there: two pods with shares of 2 GiB
+// of GPU 0, a third waits, a request for two is refused, and the other GPUs are whole.
 func TestMPSExtendedResource(t *testing.T) {
 	needs(t, extendedResources)
 	c := open(t)
@@ -67,7 +67,7 @@ func TestMPSExtendedResource(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// withValues adds a file of demo/specs to the values of the installed chart until the test has ended.
+// withValues adds a file of demo/specs to the values of the installed chart until the end of the test.
 func (c *cluster) withValues(t *testing.T, spec string) {
 	t.Helper()
 	c.helm(t, "upgrade", "prism", filepath.Join(c.root, "deployments/helm/prism"), "--reuse-values",
@@ -79,8 +79,8 @@ func (c *cluster) withValues(t *testing.T, spec string) {
 	c.plugin(t)
 }
 
-// TestMPSServiceDisabled_Reported: mode mps without the service is reported with the value of the chart that is missing, and the GPUs are
-// still allocated in their other modes.
+// TestMPSServiceDisabled_Reported: for mode mps without the service, the plugin reports the missing value of the chart. The GPUs are still
+// allocated in their other modes.
 func TestMPSServiceDisabled_Reported(t *testing.T) {
 	ns := mpsExclusive(t)
 	ns.withValue(t, "mps.enabled=false")
@@ -99,8 +99,8 @@ func TestMPSServiceDisabled_Reported(t *testing.T) {
 	assert.Contains(t, message, "mps.enabled")
 }
 
-// mpsOfNVIDIA checks the two manifests for NVIDIA's driver that share with MPS. The service has the directory of its own driver's name, so
-// it is renewed.
+// mpsOfNVIDIA checks the two manifests for NVIDIA's driver that share with MPS. The directory of the service depends on the driver name, so
+// the test renews the service.
 func (ns *namespace) mpsOfNVIDIA() {
 	ns.t.Helper()
 	ns.apply("nvidia-driver/mps.yaml")

@@ -20,7 +20,7 @@ import (
 // debianDriver is the version of NVIDIA's driver in the Debian release debianRelease.
 const debianDriver, debianRelease = "550.163.01", "trixie"
 
-// Files of NVIDIA's, by their path below the root of the driver.
+// Files of NVIDIA, by their path below the root of the driver.
 const (
 	mpsControl = "usr/bin/nvidia-cuda-mps-control"
 	mpsServer  = "usr/bin/nvidia-cuda-mps-server"
@@ -56,19 +56,19 @@ func fromNVIDIA(t *testing.T) map[string][]byte {
 	return files
 }
 
-// installsFromNVIDIA replaces files of the simulated driver. They go when another version of that is installed.
+// installsFromNVIDIA replaces files of the simulated driver until another version is installed.
 func (ns *namespace) installsFromNVIDIA(files map[string][]byte) {
 	ns.t.Helper()
 	root := filepath.Join(ns.variable("PRISM_NODE_0_ROOT"), "run/nvidia/driver")
 	for name, text := range files {
 		path := filepath.Join(root, name)
 		require.FileExists(ns.t, path)
-		// A process may have the file open.
+		// A process may still use the open file.
 		require.NoError(ns.t, errors.Join(os.WriteFile(path+".new", text, 0o755), os.Rename(path+".new", path)))
 	}
 }
 
-// nvidiaClient makes a pod whose program is a client of MPS by NVIDIA's libcuda, and returns its pid on the node and what it printed.
+// nvidiaClient creates a pod whose program is an MPS client with NVIDIA's libcuda, and returns its pid on the node and its output.
 func (ns *namespace) nvidiaClient(pod string) (pid, printed string) {
 	ns.t.Helper()
 	w := mpsPod(pod, sharedGPUs[0], "2Gi")
@@ -82,7 +82,7 @@ func (ns *namespace) nvidiaClient(pod string) (pid, printed string) {
 }
 
 // oldDriverNVIDIA checks NVIDIA's own control daemon with the simulated driver of its version: it runs with the settings of the GPU, and
-// NVIDIA's libcuda in pods of two namespaces finds it. There is no GPU for its server, so that the clients are refused.
+// NVIDIA's libcuda in pods of two namespaces finds it. Its server finds no GPU, so it refuses the clients.
 func oldDriverNVIDIA(t *testing.T) {
 	files := fromNVIDIA(t)
 	ns := mpsExclusive(t)
@@ -95,7 +95,7 @@ func oldDriverNVIDIA(t *testing.T) {
 	program, err := os.ReadFile(filepath.Join(ns.variable("PRISM_NODE_0_ROOT"), "proc", fmt.Sprint(daemon.PID), "exe"))
 	require.NoError(t, err)
 	require.True(t, bytes.Equal(program, files[mpsControl]), "process %d is NVIDIA's control daemon", daemon.PID)
-	assert.False(t, daemon.MultiUser, "this driver has no server for all users")
+	assert.False(t, daemon.MultiUser, "this driver supports no server for all users")
 	assert.EqualValues(t, 81559-512, daemon.Spec.MemoryMiB, "the most that a share may have")
 	ctx, cancel := context.WithTimeout(t.Context(), readLimit)
 	defer cancel()
@@ -108,7 +108,7 @@ func oldDriverNVIDIA(t *testing.T) {
 		assert.Contains(t, printed, "cuInit: 805", "MPS_CONNECTION_FAILED")
 		log, err := os.ReadFile(filepath.Join(ns.mpsDirectory(driverName), "mps", string(daemon.ID), "log/daemon.log"))
 		require.NoError(t, err)
-		assert.Contains(t, string(log), "NEW CLIENT "+pid+" from user 0", "the log of NVIDIA's control daemon has the pid on the host")
+		assert.Contains(t, string(log), "NEW CLIENT "+pid+" from user 0", "the log of NVIDIA's control daemon contains the pid on the host")
 	}
 	ns.stays(daemon)
 	other.delete("pod", "client")

@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// holding is a pod with a share that holds memory of its GPU, and the GPU's daemon.
+// holding starts a pod with a share, whose process holds memory, and returns the GPU, the process and the GPU's daemon.
 func (ns *namespace) holding(pod string, index int) (uuid string, memory *gpuClient, daemon gpu.MPSDaemon) {
 	ns.t.Helper()
 	ns.create(mpsPod(pod, index, "4Gi"))
@@ -28,7 +28,7 @@ func (ns *namespace) joins(pod string, index int) {
 	ns.mpsShare(pod, "share", 2048)
 }
 
-// TestMPSWorkerKilled_DaemonsLive: the process that serves the plugin is killed; the next one has the same daemons, and no client notices.
+// TestMPSWorkerKilled_DaemonsLive: the process that serves the plugin is killed; the next one keeps the daemons, and no client notices.
 func TestMPSWorkerKilled_DaemonsLive(t *testing.T) {
 	ns := mpsInParallel(t)
 	pod := ns.mpsService(t)
@@ -44,8 +44,8 @@ func TestMPSWorkerKilled_DaemonsLive(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// TestMPSServiceDeleted_GPUProhibited: without the service clients end, shares are tainted, and nothing can take the GPU; when it is back
-// programs in the same containers are clients again.
+// TestMPSServiceDeleted_GPUProhibited: without the service clients end, shares are tainted, and nothing can use the GPU. When the service
+// is back, programs in the same containers become clients again.
 func TestMPSServiceDeleted_GPUProhibited(t *testing.T) {
 	ns := mpsInParallel(t)
 	uuid, memory, daemon := ns.holding("holds", sharedGPUs[0])
@@ -64,13 +64,13 @@ func TestMPSServiceDeleted_GPUProhibited(t *testing.T) {
 	notices(t, "the service is back", func() error {
 		return errors.Join(ns.mpsTainted(false), ns.computeMode(uuid, modeExclusiveProcess))
 	})
-	assert.Contains(t, memory.starts(1000), "holding", "the container has the directories of the new daemon")
+	assert.Contains(t, memory.starts(1000), "holding", "the container sees the directories of the new daemon")
 	ns.limitedTo("holds", "main", 4096)
 	ns.mpsShare("waits", "share", 1024)
 	require.NoError(t, ns.silence())
 }
 
-// TestMPSDaemonKilled_Restarted: a control daemon that dies is started again with its limits, and reported.
+// TestMPSDaemonKilled_Restarted: a control daemon that exits is restarted with its limits, and reported.
 func TestMPSDaemonKilled_Restarted(t *testing.T) {
 	ns, index := mpsOnOneGPU(t)
 	uuid, memory, daemon := ns.holding("holds", index)
@@ -89,7 +89,7 @@ func TestMPSDaemonKilled_Restarted(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// TestMPSServerHangs_Killed: a server that does not answer is killed when the last share ends.
+// TestMPSServerHangs_Killed: a server that does not respond is killed when the last share ends.
 func TestMPSServerHangs_Killed(t *testing.T) {
 	ns, index := mpsOnOneGPU(t)
 	uuid, _, daemon := ns.holding("holds", index)
@@ -103,7 +103,7 @@ func TestMPSServerHangs_Killed(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// TestMPSPluginUpgraded_DaemonsLive: a rolling update of the plugin leaves daemons and clients alone.
+// TestMPSPluginUpgraded_DaemonsLive: a rolling update of the plugin does not affect daemons and clients.
 func TestMPSPluginUpgraded_DaemonsLive(t *testing.T) {
 	ns := mpsExclusive(t)
 	_, memory, daemon := ns.holding("holds", sharedGPUs[0])
@@ -119,7 +119,7 @@ func TestMPSPluginUpgraded_DaemonsLive(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// TestMPSDriverReplaced_DaemonRenewed: a daemon of a driver that was replaced is renewed when it has no clients.
+// TestMPSDriverReplaced_DaemonRenewed: when the driver was replaced, the service renews its daemon as soon as no client uses it.
 func TestMPSDriverReplaced_DaemonRenewed(t *testing.T) {
 	ns := mpsExclusive(t)
 	h, err := ns.hardware()
@@ -131,7 +131,7 @@ func TestMPSDriverReplaced_DaemonRenewed(t *testing.T) {
 	uuid, memory, daemon := ns.holding("holds", sharedGPUs[0])
 	ns.replaceDriver(version)
 	memory.exits()
-	notices(t, "the control daemon is outdated and has no client", func() error {
+	notices(t, "the control daemon is outdated and without clients", func() error {
 		if again := ns.controlDaemon(uuid); again.PID == daemon.PID || again.Outdated {
 			return fmt.Errorf("the daemon is not renewed: %+v", again)
 		}
@@ -140,7 +140,8 @@ func TestMPSDriverReplaced_DaemonRenewed(t *testing.T) {
 	ns.joins("joins", sharedGPUs[0])
 }
 
-// replaceDriver replaces the driver of the node, and waits until its devices are published and the plugin, which exits for that, is ready.
+// replaceDriver replaces the driver of the node, and waits until its devices are published and the plugin, which exits because of that, is
+// ready.
 func (ns *namespace) replaceDriver(version string) {
 	ns.t.Helper()
 	before := ns.freshPlugin(ns.t)
@@ -165,7 +166,7 @@ func TestMPSOldDriver(t *testing.T) {
 	t.Run("NVIDIAControlDaemon", oldDriverNVIDIA)
 }
 
-// oldDriverSingleUser checks that MPS of an older driver serves one user at a time, which is reported.
+// oldDriverSingleUser checks that MPS of an older driver serves one user at a time, and that the plugin reports it.
 func oldDriverSingleUser(t *testing.T) {
 	ns := mpsExclusive(t)
 	uuid, memory, daemon := ns.holding("holds", sharedGPUs[0])

@@ -18,7 +18,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/mpsd/client"
 )
 
-// Where the chart puts the MPS service.
+// Names of the MPS service in the chart.
 const (
 	mpsName     = "prism-mps"
 	mpsSelector = "app.kubernetes.io/component=mps"
@@ -31,7 +31,7 @@ const (
 	modeExclusiveProcess = 3
 )
 
-// mpsService waits until exactly one pod of the MPS service is there and ready, and the service answers.
+// mpsService waits until exactly one pod of the MPS service exists and is ready, and the service answers.
 func (c *cluster) mpsService(t *testing.T) *corev1.Pod {
 	t.Helper()
 	var pod *corev1.Pod
@@ -59,7 +59,7 @@ func (c *cluster) renewMPSService(t *testing.T) {
 	c.must(t, c.kubectl("delete", "pods", "--namespace", system, "--selector", mpsSelector, "--timeout="+startLimit.String())...)
 }
 
-// mpsDirectory is the node's directory of the MPS service of a driver, as the tests see it.
+// mpsDirectory returns the node's directory of a driver's MPS service, as the tests see it.
 func (c *cluster) mpsDirectory(driver string) string {
 	return filepath.Join(c.variable("PRISM_NODE_0_ROOT"), "run", driver)
 }
@@ -96,7 +96,7 @@ func (ns *namespace) controlDaemon(uuid string) gpu.MPSDaemon {
 	return daemon
 }
 
-// controlLogged complains until a control daemon has logged this text.
+// controlLogged returns an error until a control daemon has logged this text.
 func (c *cluster) controlLogged(d gpu.MPSDaemon, text string) error {
 	logs, err := filepath.Glob(filepath.Join(c.mpsDirectory(driverName), "mps", string(d.ID), "log/*.log"))
 	for _, path := range logs {
@@ -109,7 +109,7 @@ func (c *cluster) controlLogged(d gpu.MPSDaemon, text string) error {
 	return errors.Join(err, fmt.Errorf("control daemon %s has not logged %q in %v", d.ID, text, logs))
 }
 
-// noDaemon complains while the GPU has a control daemon.
+// noDaemon returns an error while the GPU has a control daemon.
 func (c *cluster) noDaemon(uuid string) error {
 	daemons, err := c.controlDaemons(driverName)
 	for _, d := range daemons {
@@ -120,7 +120,7 @@ func (c *cluster) noDaemon(uuid string) error {
 	return err
 }
 
-// computeMode complains unless a GPU has this mode.
+// computeMode returns an error unless a GPU is in this mode.
 func (c *cluster) computeMode(uuid string, want int) error {
 	out, err := c.run("", c.simgpu("state")...)
 	if err != nil {
@@ -140,7 +140,7 @@ func (c *cluster) computeMode(uuid string, want int) error {
 	return nil
 }
 
-// released waits until nothing of MPS is left on a GPU: no daemon, no process, no directory, and the compute mode is as it was.
+// released waits until a GPU is free of MPS: no daemon, no process, no directory, and the compute mode as before.
 func (ns *namespace) released(uuid string) {
 	ns.t.Helper()
 	eventually(ns.t, startLimit, func() error {
@@ -174,7 +174,8 @@ func (ns *namespace) worker() int {
 	return pid
 }
 
-// mpsTainted complains unless the MPS devices of the shared GPUs have the taint of a service that does not answer, or have it not.
+// mpsTainted returns an error unless the MPS devices of the shared GPUs have the taint of a service that does not answer or, without want,
+// lack it.
 func (c *cluster) mpsTainted(want bool) error {
 	published, err := c.resourceSlices()
 	if err != nil {
@@ -192,7 +193,7 @@ func (c *cluster) mpsTainted(want bool) error {
 				tainted = tainted || taint.Key == driverName+"/mps-unavailable"
 			}
 			if tainted != want {
-				return fmt.Errorf("device %s has the taint: %t", device.Name, tainted)
+				return fmt.Errorf("taint of device %s: %t", device.Name, tainted)
 			}
 		}
 	}
@@ -202,7 +203,7 @@ func (c *cluster) mpsTainted(want bool) error {
 	return nil
 }
 
-// withoutMPSService runs something while the node has no pod of the MPS service.
+// withoutMPSService calls do while the node has no pod of the MPS service.
 func (ns *namespace) withoutMPSService(do func()) {
 	ns.t.Helper()
 	patch := func(nodeSelector string) {
@@ -227,7 +228,7 @@ func (ns *namespace) withoutMPSService(do func()) {
 	ns.mpsService(ns.t)
 }
 
-// stays complains when the daemon is another process than it was.
+// stays returns an error if the daemon is another process than before.
 func (ns *namespace) stays(before gpu.MPSDaemon) {
 	ns.t.Helper()
 	now := ns.controlDaemon(string(before.Spec.GPU))

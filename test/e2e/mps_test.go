@@ -9,21 +9,22 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// mpsReplicas is how many MPS shares each of sharedGPUs has, as values.yaml says, and equalPartMiB the memory of a request without a value:
-// that of an H100, less 512 MiB, in equal parts.
+// mpsReplicas is the number of MPS shares on each GPU in sharedGPUs, as in values.yaml. equalPartMiB is the memory of a request without a
+// value: the memory of an H100, less 512 MiB, in equal parts.
 const (
 	mpsReplicas  = 3
 	equalPartMiB = (81559 - 512) / mpsReplicas
 )
 
-// mpsInParallel is inParallel for a test that has the GPUs that are advertised as MPS shares, and may disturb the MPS service.
+// mpsInParallel is inParallel for a test that leases the GPUs that are advertised as MPS shares, and may disturb the MPS service.
 func mpsInParallel(t *testing.T) *namespace {
 	t.Helper()
 	ns, _ := sharingInParallel(t, len(sharedGPUs))
 	return ns
 }
 
-// mpsOnOneGPU is inParallel for a test that has one of the GPUs that are advertised as MPS shares, while another test has the other one.
+// mpsOnOneGPU is inParallel for a test that leases one of the GPUs that are advertised as MPS shares, while another test may lease the
+// other one.
 func mpsOnOneGPU(t *testing.T) (ns *namespace, index int) {
 	t.Helper()
 	return sharingInParallel(t, 1)
@@ -47,7 +48,7 @@ func mpsExclusive(t *testing.T) *namespace {
 	return exclusive(t)
 }
 
-// advertisesMPS waits until the shares of all GPUs that have some can be allocated.
+// advertisesMPS waits until the shares of all GPUs with MPS shares can be allocated.
 func (c *cluster) advertisesMPS(t *testing.T) {
 	t.Helper()
 	c.mpsService(t)
@@ -61,7 +62,7 @@ func (c *cluster) advertisesMPS(t *testing.T) {
 	eventually(t, startLimit, func() error { return c.mpsTainted(false) })
 }
 
-// mpsPod is a pod with an MPS share of one GPU, of so much memory (that of the configuration where it is empty).
+// mpsPod returns a pod with an MPS share of one GPU with this memory; if empty, with the memory in the configuration.
 func mpsPod(name string, index int, memory string) workload {
 	w := workload{name: name, ref: "share", request: request{
 		class: "mps.gpu.prism.dev", selectors: []string{fmt.Sprintf(`device.attributes["gpu.prism.dev"].index == %d`, index)},
@@ -72,7 +73,7 @@ func mpsPod(name string, index int, memory string) workload {
 	return w
 }
 
-// mpsShare waits for the pod and returns the share that it got, whose limit is in force in the container.
+// mpsShare waits for the pod and returns its share, whose limit is in effect in the container.
 func (ns *namespace) mpsShare(pod, ref string, limitMiB int) grant {
 	ns.t.Helper()
 	grants := ns.grantedTo(ns.ready(pod), ref)
@@ -87,8 +88,8 @@ func (ns *namespace) mpsShare(pod, ref string, limitMiB int) grant {
 	return grants[0]
 }
 
-// TestMPSBySize: two pods with shares of different sizes use one GPU at once, each within its own limit, as users of their own; when the
-// last share ends, so does the daemon, and the GPU is as it was.
+// TestMPSBySize: two pods with shares of different sizes use one GPU at once, each within its own limit, and as different users. When the
+// last share ends, the daemon stops, and the GPU is as before.
 func TestMPSBySize(t *testing.T) {
 	ns := mpsInParallel(t)
 	ns.apply("mps-by-size/small.yaml")
@@ -125,7 +126,7 @@ func TestMPSBySize(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// TestMPSTwoNamespaces: pods of two namespaces have shares of one GPU, whose memory is the configuration's.
+// TestMPSTwoNamespaces: pods of two namespaces share one GPU, with the memory of the configuration.
 func TestMPSTwoNamespaces(t *testing.T) {
 	ns := mpsInParallel(t)
 	other := newNamespace(t, ns.cluster)
@@ -141,8 +142,8 @@ func TestMPSTwoNamespaces(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// mpsInClaim has a GPU for a claim that says itself that it is shared, which needs no feature of Kubernetes. Where MPS shares are advertised
-// it has one of those GPUs too, because tests that have both end the MPS service.
+// mpsInClaim leases a GPU for a claim that configures its own sharing, which needs no feature of Kubernetes. If MPS shares are advertised,
+// it leases one of those GPUs too, because tests that have both stop the MPS service.
 func mpsInClaim(t *testing.T) *namespace {
 	t.Helper()
 	if minor, err := minorVersion(); err == nil && minor < features[consumableCapacity].since {
@@ -155,7 +156,7 @@ func mpsInClaim(t *testing.T) *namespace {
 	return ns
 }
 
-// TestMPSInClaim: two pods, one of which has two containers, share the whole GPU of one claim with the limits that it says.
+// TestMPSInClaim: two pods, one with two containers, share the whole GPU of one claim, with the limits in the claim.
 func TestMPSInClaim(t *testing.T) {
 	ns := mpsInClaim(t)
 	ns.apply("mps-in-claim/pods.yaml")
@@ -176,7 +177,7 @@ func TestMPSInClaim(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// TestMPSOwnVariables_CDIWins: what the pod says of MPS has no effect on a container with a share.
+// TestMPSOwnVariables_CDIWins: MPS variables of the pod do not affect a container with a share.
 func TestMPSOwnVariables_CDIWins(t *testing.T) {
 	ns, index := mpsOnOneGPU(t)
 	w := mpsPod("own-variables", index, "2Gi")
@@ -194,7 +195,7 @@ func TestMPSOwnVariables_CDIWins(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// twoShares is a pod whose one container has MPS shares of two GPUs.
+// twoShares is a pod whose only container has MPS shares of two GPUs.
 const twoShares = `
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
@@ -222,8 +223,8 @@ spec:
   resourceClaims: [{name: shares, resourceClaimName: two-shares}]
 `
 
-// TestMPSTwoGPUsInContainer_Failed: a process is client of one control daemon, so a container with shares of two GPUs is failed in a
-// sentence, and a pod with a container for each runs.
+// TestMPSTwoGPUsInContainer_Failed: a process is a client of one control daemon. So a container with shares of two GPUs fails with a
+// reason, and a pod with a container for each GPU runs.
 func TestMPSTwoGPUsInContainer_Failed(t *testing.T) {
 	ns := mpsInParallel(t)
 	require.NoError(t, ns.createText(fmt.Sprintf(twoShares, "")))

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ownShmClaim is a claim for one GPU, with this configuration.
+// ownShmClaim is a claim for one GPU with this configuration.
 const ownShmClaim = `
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
@@ -23,7 +23,7 @@ spec:
         parameters: {apiVersion: gpu.prism.dev/v1alpha1, kind: GPUConfig%s}
 `
 
-// ownShmPod is a pod with a volume of its own at /dev/shm: name, claim, sizeLimit.
+// ownShmPod is a pod with its own volume at /dev/shm: name, claim, sizeLimit.
 const ownShmPod = `
 apiVersion: v1
 kind: Pod
@@ -42,14 +42,14 @@ spec:
   resourceClaims: [{name: gpu, resourceClaimName: %[2]s}]
 `
 
-// shmKiB is the size of /dev/shm in a container, as df has it.
+// shmKiB returns the size of /dev/shm in a container, as df prints it.
 func (ns *namespace) shmKiB(pod string) string {
 	ns.t.Helper()
 	return ns.do("exec", pod, "--", "sh", "-c", "df -k /dev/shm | tail -1 | awk '{print $2}'")
 }
 
-// TestMPSOwnShm_LargeEnough_Stays: a smaller one fails the container, in a sentence that the claim's condition has too; without MPS it stays
-// whatever its size.
+// TestMPSOwnShm_LargeEnough_Stays: a smaller volume fails the container, with a message that is also in the claim's condition. Without MPS
+// the volume stays, whatever its size.
 func TestMPSOwnShm_LargeEnough_Stays(t *testing.T) {
 	ns := mpsInClaim(t)
 	require.NoError(t, ns.createText(fmt.Sprintf(ownShmClaim, "with-mps", ", sharing: {strategy: MPS}")))

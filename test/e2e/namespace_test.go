@@ -15,24 +15,24 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 )
 
-// startLimit bounds a wait for what comes in the end: a pod that starts, a change that is noticed. It is for a machine with several times the load
-// of a usual run, decides about nothing but a hang, and is no promise of the product. Those of a time have a test with a clock of its own
-// beside what makes them, and the tests here log the time.
+// startLimit bounds waits for things that happen in the end: a pod starts, a change is noticed. It allows for several times the load of a
+// usual run, detects only a hang, and promises nothing about the product. Times that the product promises are tested with a fake clock
+// beside its code; the tests here log the time.
 const startLimit = 10 * time.Minute
 
-// ownLabel marks the namespaces of tests, so that a later run can remove what an interrupted one left.
+// ownLabel marks the namespaces of tests, so that a later run can remove the leftovers of an interrupted one.
 const ownLabel = "e2e.prism.dev/test=true"
 
-// namespace is where one test works.
+// namespace is the namespace of one test.
 type namespace struct {
 	*cluster
 	t    *testing.T
 	name string
-	// claims are those that were read, by UID.
+	// claims that were read, by UID.
 	claims map[string]bool
 }
 
-// inParallel begins a test that runs while others do and needs so many GPUs.
+// inParallel begins a test that runs beside others and leases this number of GPUs.
 func inParallel(t *testing.T, gpus int) *namespace {
 	t.Helper()
 	c := open(t)
@@ -41,7 +41,7 @@ func inParallel(t *testing.T, gpus int) *namespace {
 	return newNamespace(t, c)
 }
 
-// exclusive begins a test that disturbs others: none runs at the same time, and it may use every GPU.
+// exclusive begins a test that disturbs others: no other test runs at the same time, and it may use every GPU.
 func exclusive(t *testing.T) *namespace {
 	t.Helper()
 	c := open(t)
@@ -58,7 +58,7 @@ func newNamespace(t *testing.T, c *cluster) *namespace {
 		c.kubectl("create", "--filename=-")...)
 	require.NoError(t, err)
 	t.Cleanup(ns.end)
-	// Pods are forbidden before the one, and wait for the other.
+	// Pods are forbidden before the ServiceAccount exists, and wait for the ConfigMap.
 	eventually(t, startLimit, func() error {
 		return errors.Join(ns.read(&corev1.ServiceAccount{}, "serviceaccount", "default"),
 			ns.read(&corev1.ConfigMap{}, "configmap", "kube-root-ca.crt"))
@@ -71,7 +71,7 @@ func (ns *namespace) try(args ...string) (string, error) {
 	return ns.run("", ns.kubectl(append([]string{"--namespace", ns.name}, args...)...)...)
 }
 
-// do runs kubectl in the namespace; it has to succeed.
+// do runs kubectl in the namespace, and fails the test if that fails.
 func (ns *namespace) do(args ...string) string {
 	ns.t.Helper()
 	out, err := ns.try(args...)
@@ -79,18 +79,18 @@ func (ns *namespace) do(args ...string) string {
 	return out
 }
 
-// read is get in the namespace.
+// read calls get in the namespace.
 func (ns *namespace) read(into any, what ...string) error {
 	return ns.get(into, append(what, "--namespace", ns.name)...)
 }
 
-// apply creates what a manifest of demo/specs describes.
+// apply applies a manifest of demo/specs.
 func (ns *namespace) apply(spec string) {
 	ns.t.Helper()
 	ns.do("apply", "--filename", ns.spec(spec))
 }
 
-// spec is the path of a manifest of demo/specs.
+// spec returns the path of a manifest of demo/specs.
 func (ns *namespace) spec(name string) string { return filepath.Join(ns.root, "demo/specs", name) }
 
 // ready waits until the pod runs and is ready.
@@ -113,7 +113,7 @@ func (ns *namespace) delete(what ...string) {
 	ns.do(append([]string{"delete", "--timeout=" + startLimit.String()}, what...)...)
 }
 
-// event waits for an event of the pod with this reason and returns its message.
+// event waits for an Event of the pod with this reason and returns its message.
 func (ns *namespace) event(pod, reason string, within time.Duration) string {
 	ns.t.Helper()
 	var message string
@@ -123,7 +123,7 @@ func (ns *namespace) event(pod, reason string, within time.Duration) string {
 			return err
 		}
 		if len(events.Items) == 0 {
-			return fmt.Errorf("pod %s has no event %s", pod, reason)
+			return fmt.Errorf("no Event %[2]s of pod %[1]s", pod, reason)
 		}
 		message = events.Items[len(events.Items)-1].Message
 		return nil
@@ -131,7 +131,7 @@ func (ns *namespace) event(pod, reason string, within time.Duration) string {
 	return message
 }
 
-// silence complains when a pod of the namespace was refused a claim at any time.
+// silence returns an error if a pod of the namespace was refused a claim at any time.
 func (ns *namespace) silence() error {
 	var events corev1.EventList
 	if err := ns.read(&events, "events", "--field-selector", "reason="+prepareFailed); err != nil {
@@ -144,7 +144,7 @@ func (ns *namespace) silence() error {
 	return errors.Join(complaints...)
 }
 
-// end deletes everything and checks that nothing of it stays on the node.
+// end deletes everything and checks that no file of it stays on the node.
 func (ns *namespace) end() {
 	if ns.t.Failed() {
 		ns.explain()
@@ -175,7 +175,7 @@ func (ns *namespace) checkNothingKept() {
 	}
 }
 
-// explain prints what helps to understand a failure.
+// explain prints information that helps to understand a failure.
 func (ns *namespace) explain() {
 	for _, args := range [][]string{
 		{"get", "pods,resourceclaims", "--output=wide"},
@@ -207,7 +207,7 @@ func (ns *namespace) explain() {
 
 var errStillAllocated = errors.New("the claim is still allocated")
 
-// podsOf lists the pods of a job that run and those that wait.
+// podsOf returns the running and the pending pods of a job.
 func (ns *namespace) podsOf(job string) (running, pending []string) {
 	ns.t.Helper()
 	var pods corev1.PodList
@@ -223,14 +223,14 @@ func (ns *namespace) podsOf(job string) (running, pending []string) {
 	return running, pending
 }
 
-// assigned complains until the pod has a node.
+// assigned returns an error until the pod is assigned to a node.
 func (ns *namespace) assigned(pod string) error {
 	var p corev1.Pod
 	if err := ns.read(&p, "pod", pod); err != nil {
 		return err
 	}
 	if p.Spec.NodeName == "" {
-		return fmt.Errorf("pod %s has no node", pod)
+		return fmt.Errorf("pod %s is not scheduled", pod)
 	}
 	return nil
 }

@@ -15,20 +15,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nodeName is the only node's.
+// nodeName is the name of the only node.
 const nodeName = "n0"
 
-// onNode is a command line that runs in the node's namespaces.
+// onNode returns a command line that runs in the node's namespaces.
 func (c *cluster) onNode(args ...string) []string {
 	return c.localcluster(append([]string{"exec", nodeName}, args...)...)
 }
 
-// simgpu is a command line for the node's simulated hardware.
+// simgpu returns a command line for the node's simulated hardware.
 func (c *cluster) simgpu(args ...string) []string {
 	return c.onNode(append([]string{filepath.Join(c.root, "bin/simgpu")}, args...)...)
 }
 
-// board is a GPU as the hardware says.
+// board is a GPU as the hardware reports it.
 type board struct {
 	Ordinal int    `json:"ordinal"`
 	Name    string `json:"name"`
@@ -37,14 +37,14 @@ type board struct {
 	PCI     string `json:"pci"`
 }
 
-// boardMode is the compute mode of a GPU, as the hardware numbers them.
+// boardMode is the compute mode of a GPU, as the hardware numbers the modes.
 type boardMode struct {
 	Ordinal     int    `json:"ordinal"`
 	UUID        string `json:"uuid"`
 	ComputeMode int    `json:"computeMode"`
 }
 
-// hardware is what the node has, whatever the product thinks of it.
+// hardware describes the GPUs of the node independently of the product.
 type hardware struct {
 	Driver struct {
 		Version string `json:"version"`
@@ -75,10 +75,10 @@ func (c *cluster) boards() (map[string]board, error) {
 	return byUUID, err
 }
 
-// numbers are a character device's.
+// numbers are the major and minor numbers of a character device.
 type numbers struct{ major, minor uint32 }
 
-// nodeDevices are the driver's device nodes on the node by path, those of GPUs too.
+// nodeDevices returns the driver's device nodes on the node by path, including nodes of GPUs.
 func (c *cluster) nodeDevices(t *testing.T) map[string]numbers {
 	t.Helper()
 	root := c.variable("PRISM_NODE_0_ROOT")
@@ -96,7 +96,7 @@ func (c *cluster) nodeDevices(t *testing.T) map[string]numbers {
 	return found
 }
 
-// kept lists the files that stand for claims on the node: the plugin's records and the CDI specs, metadata files included.
+// kept lists the files of claims on the node: the plugin's records and the CDI specs, including metadata files.
 func (c *cluster) kept() ([]string, error) {
 	var files []string
 	for _, driver := range []string{driverName, nvidiaDriver} {
@@ -115,11 +115,11 @@ func (c *cluster) kept() ([]string, error) {
 	return files, nil
 }
 
-// claimFiles is how many files and folders the node keeps for a prepared claim with one request: its record, its CDI spec, and its device metadata with
-// the CDI spec that mounts them.
+// claimFiles is the number of files and folders on the node for a prepared claim with one request: its record, its CDI spec, and its device
+// metadata with the CDI spec that mounts them.
 const claimFiles = 4
 
-// keptFor lists what the node keeps for one claim.
+// keptFor lists the files of one claim on the node.
 func (c *cluster) keptFor(uid, namespace string) ([]string, error) {
 	files, err := c.kept()
 	if err != nil {

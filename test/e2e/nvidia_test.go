@@ -12,8 +12,8 @@ import (
 // nvidiaDriver is the name of NVIDIA's DRA driver.
 const nvidiaDriver = "gpu.nvidia.com"
 
-// TestNVIDIADriver: where Prism has the name of NVIDIA's driver, manifests run that were written for that: their classes, their
-// configuration of whole GPUs and of MIG devices, with time-slicing and with MPS.
+// TestNVIDIADriver: if Prism uses the name of NVIDIA's driver, manifests for that driver run: their classes, their configuration of whole
+// GPUs and of MIG devices, with time-slicing and with MPS.
 func TestNVIDIADriver(t *testing.T) {
 	needs(t, partitionableDevices)
 	c := open(t)
@@ -45,12 +45,12 @@ func TestNVIDIADriver(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// under has the chart's release run under another driver name until the test has ended. Tests that call this do so before they have a
-// namespace, so that their pods end first.
+// under runs the chart's release under another driver name until the end of the test. Tests call it before they create a namespace, so that
+// their pods end first.
 func (c *cluster) under(t *testing.T, driver string) {
 	t.Helper()
 	t.Cleanup(func() {
-		// A driver that is gone for good leaves what it published; and its socket, as long as it ends, is a conflict.
+		// A removed driver leaves its ResourceSlices; and while it exits, its socket counts as a conflict.
 		c.must(t, c.kubectl("delete", "resourceslices", "--field-selector", "spec.driver="+driver)...)
 		eventually(t, startLimit, func() error { return c.conflict("") })
 		c.renewMPSService(t)
@@ -58,14 +58,14 @@ func (c *cluster) under(t *testing.T, driver string) {
 		c.advertisesMIG(t, startLimit)
 		c.advertisesMPS(t)
 	})
-	// The classes of resource names would have the devices of both.
+	// The classes of resource names would match the devices of both drivers.
 	c.withValue(t, "driverName="+driver+",controller.enabled=false")
 	c.renewMPSService(t)
 	directory := filepath.Join(c.variable("PRISM_NODE_0_KUBELET_PLUGINS"), driver)
 	eventually(t, startLimit, func() error {
 		sockets, err := filepath.Glob(filepath.Join(directory, "*.sock"))
 		if err == nil && len(sockets) == 0 {
-			err = fmt.Errorf("%s has no socket", directory)
+			err = fmt.Errorf("no socket in %s", directory)
 		}
 		return err
 	})

@@ -13,8 +13,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// TestWholeAPIServerDown: a container ends while there is no API server, and its claim is taken back, by the plugin that was there
-// before and by one that started meanwhile. Afterwards everything is as it was.
+// TestWholeAPIServerDown: a container ends while the API server is down, and the plugin unprepares its claim: the running plugin, and one
+// that started meanwhile. Afterwards everything is as before.
 func TestWholeAPIServerDown(t *testing.T) {
 	ns := exclusive(t)
 	plugin := ns.freshPlugin(t)
@@ -23,7 +23,7 @@ func TestWholeAPIServerDown(t *testing.T) {
 	ns.apply("two-gpus/pod.yaml")
 	first, second := ns.ready("whole-gpu"), ns.ready("two-gpus")
 	firstUID, secondUID := string(ns.claimOf(first, "gpu").UID), string(ns.claimOf(second, "gpus").UID)
-	ns.grantedTo(first, "gpu") // the last that the API server is needed for
+	ns.grantedTo(first, "gpu") // the last step that needs the API server
 	ns.grantedTo(second, "gpus")
 
 	pids := []string{ns.pid(t, first), ns.pid(t, plugin), ns.pid(t, second)}
@@ -58,7 +58,7 @@ func TestWholeAPIServerDown(t *testing.T) {
 		assert.Equal(t, slices[i].UID, after[i].UID)
 		assert.Equal(t, slices[i].Generation, after[i].Generation, "pool %s: nothing changed, so nothing is published", after[i].Spec.Pool.Name)
 	}
-	ns.must(t, ns.localcluster("restart", nodeName, "kubelet")...) // it, too, retries after up to a minute
+	ns.must(t, ns.localcluster("restart", nodeName, "kubelet")...) // the kubelet retries after up to a minute, too
 	ns.apply("shared-by-containers/pod.yaml")
 	grants := ns.grantedTo(ns.ready("two-containers"), "gpu")
 	t.Logf("a new pod had its GPU after %.1f s", time.Since(start).Seconds())
@@ -66,7 +66,7 @@ func TestWholeAPIServerDown(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// untainted returns the ResourceSlices once no device has a taint: an earlier test may have left some for a moment.
+// untainted returns the ResourceSlices when no device is tainted: an earlier test may leave taints for a moment.
 func (c *cluster) untainted(t *testing.T) (slices []resourceapi.ResourceSlice) {
 	t.Helper()
 	eventually(t, startLimit, func() (err error) {
@@ -74,7 +74,7 @@ func (c *cluster) untainted(t *testing.T) (slices []resourceapi.ResourceSlice) {
 		for i := range slices {
 			for _, device := range slices[i].Spec.Devices {
 				if len(device.Taints) > 0 {
-					return fmt.Errorf("device %s has the taint %s", device.Name, device.Taints[0].Key)
+					return fmt.Errorf("device %s is tainted with %s", device.Name, device.Taints[0].Key)
 				}
 			}
 		}
@@ -83,7 +83,7 @@ func (c *cluster) untainted(t *testing.T) (slices []resourceapi.ResourceSlice) {
 	return slices
 }
 
-// withoutAPI does something while the API server is stopped.
+// withoutAPI calls do while the API server is stopped.
 func (ns *namespace) withoutAPI(do func()) {
 	ns.t.Helper()
 	begin := time.Now()
@@ -99,13 +99,13 @@ func (ns *namespace) withoutAPI(do func()) {
 	start()
 	started = true
 	ns.t.Logf("there was no API server for %.1f s", time.Since(begin).Seconds())
-	// They retry after half a minute or more. How long they wait is not what this is about.
+	// They retry after half a minute or more. This test is not about their retries.
 	for _, component := range []string{"controller-manager", "scheduler"} {
 		ns.must(ns.t, ns.localcluster("restart", component)...)
 	}
 }
 
-// cleanedUp complains until the node keeps nothing of the claim.
+// cleanedUp returns an error until no file of the claim is on the node.
 func (ns *namespace) cleanedUp(uid string) error {
 	files, err := ns.keptFor(uid, "none")
 	if err == nil && len(files) > 0 {
@@ -114,7 +114,7 @@ func (ns *namespace) cleanedUp(uid string) error {
 	return err
 }
 
-// ended complains until the API server knows that the pod's containers ended and its claims have no device.
+// ended returns an error until, on the API server, the pod's containers have ended and its claims are without devices.
 func (ns *namespace) ended(name string) error {
 	var pod corev1.Pod
 	if err := ns.read(&pod, "pod", name); err != nil {

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestStatus_ParametersUnsorted_Written: kubectl sorts the fields of what it sends, controllers that encode a struct do not. The server keeps
-// opaque parameters as they were sent, and refuses to apply a status to them.
+// TestStatus_ParametersUnsorted_Written: kubectl sorts the fields of the objects that it sends, controllers that encode a struct do not.
+// The server keeps opaque parameters as they were sent, and refuses to apply a status to them.
 func TestStatus_ParametersUnsorted_Written(t *testing.T) {
 	ns := inParallel(t, 1)
 	w := workload{name: "unsorted", ref: "gpu", named: true, request: request{class: gpuClass}}

@@ -11,14 +11,14 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// Where the chart puts the plugin.
+// Names of the plugin in the chart.
 const (
 	system         = "prism-system"
 	pluginName     = "prism-kubelet-plugin"
 	pluginSelector = "app.kubernetes.io/component=kubelet-plugin"
 )
 
-// plugin waits until exactly one plugin pod is there and ready, and returns it.
+// plugin waits until exactly one pod of the plugin exists and is ready, and returns it.
 func (c *cluster) plugin(t *testing.T) *corev1.Pod {
 	t.Helper()
 	return c.pluginIn(t, system)
@@ -45,8 +45,8 @@ func (c *cluster) pluginIn(t *testing.T, namespace string) *corev1.Pod {
 	return plugin
 }
 
-// startedSince waits until the plugin is ready in another container than that of the pod. After a reboot of the node its pods are ready in
-// the API until the kubelet reports them.
+// startedSince waits until the plugin is ready in another container than the pod's. After a reboot of the node its pods are ready in the
+// API until the kubelet reports them.
 func (c *cluster) startedSince(t *testing.T, before *corev1.Pod) {
 	t.Helper()
 	was := before.Status.ContainerStatuses[0].ContainerID
@@ -58,7 +58,7 @@ func (c *cluster) startedSince(t *testing.T, before *corev1.Pod) {
 	})
 }
 
-// freshPlugin returns a plugin that never restarted, so that the kubelet restarts it at once when it ends.
+// freshPlugin returns a plugin that never restarted, so that the kubelet restarts it immediately when it exits.
 func (c *cluster) freshPlugin(t *testing.T) *corev1.Pod {
 	t.Helper()
 	plugin := c.plugin(t)
@@ -70,7 +70,7 @@ func (c *cluster) freshPlugin(t *testing.T) *corev1.Pod {
 	return c.plugin(t)
 }
 
-// restarted complains until the container of the plugin or the exporter was restarted, once and in the same pod, and is ready.
+// restarted returns an error until the container of the plugin or the exporter was restarted, once and in the same pod, and is ready.
 func (c *cluster) restarted(pod *corev1.Pod) error {
 	var now corev1.Pod
 	if err := c.get(&now, "pod", pod.Name, "--namespace", system); err != nil {
@@ -83,7 +83,7 @@ func (c *cluster) restarted(pod *corev1.Pod) error {
 	return nil
 }
 
-// rolledOut waits until the plugin's DaemonSet is what it should be.
+// rolledOut waits until the rollout of the plugin's DaemonSet is complete.
 func (c *cluster) rolledOut(t *testing.T) {
 	t.Helper()
 	c.must(t, c.kubectl("rollout", "status", "--namespace", system, "daemonset/"+pluginName, "--timeout="+startLimit.String())...)
@@ -98,7 +98,7 @@ func (c *cluster) pid(t *testing.T, pod *corev1.Pod) string {
 			return fields[1]
 		}
 	}
-	require.Failf(t, "no process", "containerd has no task for container %s of pod %s", id, pod.Name)
+	require.Failf(t, "no process", "found no task of containerd for container %s of pod %s", id, pod.Name)
 	return ""
 }
 
@@ -123,7 +123,7 @@ func (c *cluster) advertised(deviceType string) (int, error) {
 	return n, err
 }
 
-// advertises waits until this many whole GPUs are published.
+// advertises waits until this number of whole GPUs is published.
 func (c *cluster) advertises(t *testing.T, gpus int, within time.Duration) {
 	t.Helper()
 	eventually(t, within, func() error {

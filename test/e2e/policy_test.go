@@ -17,7 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestWholeResourceSlices_OtherNodes_Denied: with the token of its own pod, a plugin writes its own node's ResourceSlices in its own pools only.
+// TestWholeResourceSlices_OtherNodes_Denied: with the token of its own pod, a plugin writes only its own node's ResourceSlices, and only in
+// its own pools.
 func TestWholeResourceSlices_OtherNodes_Denied(t *testing.T) {
 	ns := inParallel(t, 0)
 	bound := ns.as(ns.token("--bound-object-kind", "Pod", "--bound-object-name", ns.plugin(t).Name))
@@ -50,8 +51,8 @@ func TestWholeResourceSlices_OtherNodes_Denied(t *testing.T) {
 	}
 }
 
-// TestWholeResourceSlices_ForeignOne_Kept: updating and deleting what another node published is denied too. What names its own node, in whatever pool, the
-// plugin removes.
+// TestWholeResourceSlices_ForeignOne_Kept: a plugin can neither update nor delete ResourceSlices of another node. It removes a
+// ResourceSlice that names its own node, in any pool.
 func TestWholeResourceSlices_ForeignOne_Kept(t *testing.T) {
 	ns := inParallel(t, 0)
 	bound := ns.as(ns.token("--bound-object-kind", "Pod", "--bound-object-name", ns.plugin(t).Name))
@@ -68,7 +69,7 @@ func TestWholeResourceSlices_ForeignOne_Kept(t *testing.T) {
 	assert.ErrorContains(t, err, denied)
 
 	inPool := ns.name + "-in-pool"
-	empty := strings.Replace(resourceSliceOf(t, inPool, nodeName, driverName, "n7"), `{"name":"gpu-0"}`, "", 1) // no pod gets anything of it
+	empty := strings.Replace(resourceSliceOf(t, inPool, nodeName, driverName, "n7"), `{"name":"gpu-0"}`, "", 1) // no pod gets a device of it
 	_, err = ns.run(empty, ns.kubectl("create", "--filename=-")...)
 	require.NoError(t, err, "the administrator may")
 	t.Cleanup(func() { ns.must(t, ns.kubectl("delete", "--ignore-not-found", "resourceslice", inPool)...) })
@@ -81,7 +82,7 @@ func TestWholeResourceSlices_ForeignOne_Kept(t *testing.T) {
 	})
 }
 
-// TestWholeClaimStatus_NotOfOwnNode_Denied: a plugin writes the status of claims that have devices of its node, and of no others.
+// TestWholeClaimStatus_NotOfOwnNode_Denied: a plugin writes only the status of claims with devices of its node.
 func TestWholeClaimStatus_NotOfOwnNode_Denied(t *testing.T) {
 	ns := inParallel(t, 0)
 	require.NoError(t, ns.createText(`{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "waiting"}, "spec": {}}`))
@@ -113,19 +114,19 @@ func TestWholeDeviceClasses_NotManaged_Denied(t *testing.T) {
 	require.ErrorContains(t, err, "the controller of driver '"+driverName+"' may not write DeviceClass '"+driverName+"'")
 }
 
-// token is one of the plugin's service account.
+// token returns a token of the plugin's service account.
 func (ns *namespace) token(binding ...string) string {
 	ns.t.Helper()
 	return ns.tokenOf(pluginName, binding...)
 }
 
-// tokenOf is one of a service account of Prism.
+// tokenOf returns a token of a service account of Prism.
 func (ns *namespace) tokenOf(account string, binding ...string) string {
 	ns.t.Helper()
 	return ns.must(ns.t, ns.kubectl(append([]string{"create", "token", "--namespace", system, account}, binding...)...)...)
 }
 
-// as is a kubectl command line for the user that has the token: the administrator's own certificate must not be in it.
+// as returns a kubectl command line for the user of the token; it must not contain the administrator's certificate.
 func (ns *namespace) as(token string) []string {
 	ns.t.Helper()
 	var config map[string]any
@@ -143,7 +144,7 @@ func (ns *namespace) as(token string) []string {
 	return []string{ns.kubectl()[0], "--kubeconfig", file}
 }
 
-// resourceSliceOf is a ResourceSlice of one node, or of all when the name is empty, in a pool.
+// resourceSliceOf returns a ResourceSlice of one node, or of all nodes if the name is empty, in a pool.
 func resourceSliceOf(t *testing.T, name, node, driver, pool string) string {
 	t.Helper()
 	slice := resourceapi.ResourceSlice{

@@ -11,20 +11,20 @@ import (
 // pool leases the node's GPUs to tests that run in parallel.
 type pool struct {
 	size int
-	// ordering lets one test take all the GPUs that it needs before the next one begins to.
+	// ordering lets one test take all the GPUs that it needs before the next one begins.
 	ordering sync.Mutex
-	// whole are the GPUs that are advertised whole only. The scheduler allocates them first, so no others are allocated.
+	// whole are the GPUs that are only advertised whole. The scheduler allocates them first, so it allocates no others.
 	whole chan struct{}
-	// mig stands for the GPUs that are advertised as MIG devices too: one test has them at a time.
+	// mig stands for the GPUs that are also advertised as MIG devices: one test uses them at a time.
 	mig chan struct{}
-	// sharing has the indices of those that are advertised as time-sliced and as MPS shares too, and sharingOrder is ordering for them.
+	// sharing contains the indices of GPUs that are also advertised as time-sliced and as MPS shares; sharingOrder is ordering for them.
 	sharing      chan int
 	sharingOrder sync.Mutex
-	// exporter is locked by tests that kill the exporter or count what it has since its start.
+	// exporter is locked by tests that kill the exporter or count its events since its start.
 	exporter sync.Mutex
 }
 
-// newPool has so many GPUs, and so many of them are not advertised whole only.
+// newPool returns a pool of size GPUs, of which inOtherModes are not only advertised whole.
 func newPool(size, inOtherModes int) *pool {
 	p := &pool{
 		size: size, whole: make(chan struct{}, size-inOtherModes), mig: make(chan struct{}, 1), sharing: make(chan int, len(sharedGPUs)),
@@ -39,12 +39,12 @@ func newPool(size, inOtherModes int) *pool {
 	return p
 }
 
-// free says that no test has a GPU.
+// free reports whether no test leases a GPU.
 func (p *pool) free() bool {
 	return len(p.whole) == cap(p.whole) && len(p.mig) == 1 && len(p.sharing) == cap(p.sharing)
 }
 
-// lease waits for n whole GPUs, which the test has until it ends.
+// lease waits for n whole GPUs, and leases them until the test ends.
 func (p *pool) lease(t *testing.T, n int) {
 	t.Helper()
 	require.LessOrEqual(t, n, cap(p.whole), "the node has too few GPUs for this test")
@@ -58,7 +58,7 @@ func (p *pool) lease(t *testing.T, n int) {
 	}
 }
 
-// leaseShared waits for n of the GPUs that are advertised as shares, which the test has until it ends, and returns the index of one.
+// leaseShared waits for n of the GPUs that are advertised as shares, leases them until the test ends, and returns the index of one.
 func (p *pool) leaseShared(t *testing.T, n int) (index int) {
 	t.Helper()
 	p.sharingOrder.Lock()
@@ -69,7 +69,7 @@ func (p *pool) leaseShared(t *testing.T, n int) (index int) {
 	return index
 }
 
-// take waits for one of what is leased, until the test ends.
+// take waits for one element, and leases it until the test ends.
 func take[T any](t *testing.T, leased chan T) T {
 	t.Helper()
 	start := time.Now()

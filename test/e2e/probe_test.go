@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/kube"
 )
 
-// TestWholeProbe: with the token of its own pod, a plugin finds out whether this API server keeps counters, and stores nothing.
+// TestWholeProbe: with the token of its own pod, a plugin finds out whether this API server supports counters, and stores nothing.
 func TestWholeProbe(t *testing.T) {
 	ns := inParallel(t, 0)
 	line := ns.as(ns.token("--bound-object-kind", "Pod", "--bound-object-name", ns.plugin(t).Name))

@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestProfile_NoTools_RefusedBySentence: as long as the chart installs no version of the profiler, claims with a ProfilerConfig, their own or
-// their class's, are refused, and the sentence names the value.
+// TestProfile_NoTools_RefusedBySentence: while the chart installs no version of the profiler, claims with a ProfilerConfig, or whose class
+// has one, are refused, and the message names the value of the chart.
 func TestProfile_NoTools_RefusedBySentence(t *testing.T) {
-	// Tests of files that come later have a version installed.
+	// Tests in later files install a version.
 	ns := exclusive(t)
 	t.Cleanup(func() { ns.must(t, ns.kubectl("delete", "deviceclass", "profiled.gpu.example.com")...) })
 	ns.apply("profile-claim/pod.yaml")
@@ -21,8 +21,8 @@ func TestProfile_NoTools_RefusedBySentence(t *testing.T) {
 	}
 }
 
-// TestProfile_SamplePolicy_ByLabelOfNamespace: the sample of a policy refuses a ProfilerConfig where the namespace does not have the label, and
-// that of a quota keeps a namespace from a class.
+// TestProfile_SamplePolicy_ByLabelOfNamespace: the sample policy refuses a ProfilerConfig if the namespace lacks the label, and the sample
+// quota keeps a namespace from a class.
 func TestProfile_SamplePolicy_ByLabelOfNamespace(t *testing.T) {
 	ns := exclusive(t)
 	allowed := newNamespace(t, ns.cluster)
@@ -38,7 +38,7 @@ func TestProfile_SamplePolicy_ByLabelOfNamespace(t *testing.T) {
 	}
 	eventually(t, startLimit, func() error { // the API server reads policies from time to time
 		if err := profiled(ns); err == nil || !strings.Contains(err.Error(), "may not have processes profiled") {
-			return fmt.Errorf("the policy has no effect: %w", err)
+			return fmt.Errorf("the policy is not in effect: %w", err)
 		}
 		return nil
 	})
@@ -48,7 +48,7 @@ func TestProfile_SamplePolicy_ByLabelOfNamespace(t *testing.T) {
 	eventually(t, startLimit, func() error {
 		_, err := ns.run(ofClass, ns.kubectl("--namespace", ns.name, "create", "--dry-run=server", "--filename=-")...)
 		if err == nil || !strings.Contains(err.Error(), "exceeded quota: no-profiled-class") {
-			return fmt.Errorf("the quota has no effect: %w", err)
+			return fmt.Errorf("the quota is not in effect: %w", err)
 		}
 		return nil
 	})

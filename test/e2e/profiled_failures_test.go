@@ -16,12 +16,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// untilEnd is a container whose process exits with 3 once a file is there.
+// untilEnd returns a container whose process exits with 3 when a file exists.
 func untilEnd() corev1.Container {
 	return inPrograms("main", "python3", "-c", "import os, sys, time\nprint('begins', flush=True)\nwhile not os.path.exists('/tmp/end'): time.sleep(0.05)\nsys.exit(3)")
 }
 
-// records makes a pod whose process is recorded until ends makes its file.
+// records creates a pod whose process is recorded until ends creates its file.
 func (ns *namespace) records(pod, fields string) {
 	ns.t.Helper()
 	ns.createProfiled(pod, fields, nil, untilEnd())
@@ -36,7 +36,7 @@ func (ns *namespace) ends(pod string) {
 	assert.Equal(ns.t, map[string]int32{"main": 3}, ns.exits(pod), pod)
 }
 
-// TestProfile_ContainerKilled_Lost: a container is killed with all that is in it.
+// TestProfile_ContainerKilled_Lost: a container is killed with all its processes.
 func TestProfile_ContainerKilled_Lost(t *testing.T) {
 	ns := profiled(t, 1)
 	ns.records("killed", `{}`)
@@ -45,7 +45,7 @@ func TestProfile_ContainerKilled_Lost(t *testing.T) {
 	assert.Equal(t, "ReportLost", ns.reportsOf("killed", 1, "Lost")[0].Status.Reason)
 }
 
-// TestProfile_OutOfMemory_AsWithout: a container that takes more memory than it may have ends so.
+// TestProfile_OutOfMemory_AsWithout: a container that exceeds its memory limit ends as without a profile.
 func TestProfile_OutOfMemory_AsWithout(t *testing.T) {
 	ns := profiled(t, 1)
 	greedy := inPrograms("main", "python3", "-c", "keep = []\nwhile True: keep.append(bytearray(16 << 20))")
@@ -55,7 +55,7 @@ func TestProfile_OutOfMemory_AsWithout(t *testing.T) {
 	ns.reportsOf("greedy", 1, "Ready", "Lost")
 }
 
-// TestProfile_InboxFilled_Truncated: a container that fills its folder of recordings loses what it wrote there; other claims are recorded as
+// TestProfile_InboxFilled_Truncated: a container that fills its folder of recordings loses its files there; other claims are recorded as
 // before.
 func TestProfile_InboxFilled_Truncated(t *testing.T) {
 	ns := profiled(t, 2)
@@ -76,8 +76,8 @@ func TestProfile_InboxFilled_Truncated(t *testing.T) {
 	ns.reportsOf("beside", 1, "Ready")
 }
 
-// TestProfile_PluginGone_RecordingGoesOn: while the plugin of a node is killed, replaced by another one, or hangs, processes are recorded, and
-// the list says that the node is silent. The report is found later.
+// TestProfile_PluginGone_RecordingGoesOn: while the plugin of a node is killed, replaced, or hangs, processes are recorded, and the list
+// reports that the node does not respond. The plugin finds the report later.
 func TestProfile_PluginGone_RecordingGoesOn(t *testing.T) {
 	ns := profiledExclusive(t)
 	ns.records("recorded", `{}`)
@@ -91,7 +91,7 @@ func TestProfile_PluginGone_RecordingGoesOn(t *testing.T) {
 	plugin = ns.plugin(t)
 	hung := ns.pid(t, plugin)
 	goesOn := ns.onNode("kill", "-CONT", hung)
-	goOn := func() { _, _ = ns.run("", goesOn...) } // the kubelet kills a plugin that hangs for long
+	goOn := func() { _, _ = ns.run("", goesOn...) } // the kubelet restarts a plugin that hangs for long
 	t.Cleanup(goOn)
 	ns.must(t, ns.onNode("kill", "-STOP", hung)...)
 	_, err := ns.reports()
@@ -105,15 +105,16 @@ func TestProfile_PluginGone_RecordingGoesOn(t *testing.T) {
 	goOn()
 	r := ns.reportsOf("recorded", 1, "Ready")[0]
 	var content []byte
-	eventually(t, startLimit, func() (err error) { // a controller that has found the node silent asks it again 15 s later
+	eventually(t, startLimit, func() (err error) { // if a node did not respond, the controller asks it again 15 s later
 		content, err = ns.content(r)
 		return err
 	})
 	assert.NotEmpty(t, exported(t, ns.saves(r, content)))
 }
 
-// TestProfile_NodeWithoutPlugin_NamespaceMadeAgain: a node without a pod of the plugin is named as silent, and keeps no namespace from being
-// deleted, but says what stays there. A user of a later namespace of the name sees none of it, and the node removes it.
+// TestProfile_NodeWithoutPlugin_NamespaceMadeAgain: a node without a pod of the plugin is reported as silent. It does not block the
+// deletion of a namespace, but an Event reports the reports that stay there. A user of a later namespace with the same name sees none of
+// them, and the node removes them.
 func TestProfile_NodeWithoutPlugin_NamespaceMadeAgain(t *testing.T) {
 	ns := profiledExclusive(t)
 	team := newNamespace(t, ns.cluster)
@@ -163,7 +164,7 @@ func TestProfile_NodeWithoutPlugin_NamespaceMadeAgain(t *testing.T) {
 	})
 }
 
-// withoutPlugin runs something while the node has no pod of the plugin.
+// withoutPlugin calls do while the node has no pod of the plugin.
 func (ns *namespace) withoutPlugin(do func()) {
 	ns.t.Helper()
 	patch := func(nodeSelector string) {
@@ -188,7 +189,7 @@ func (ns *namespace) withoutPlugin(do func()) {
 	ns.plugin(ns.t)
 }
 
-// reportsLeft complains until an Event about the Lease of the node names the namespace.
+// reportsLeft returns an error until an Event about the Lease of the node names the namespace.
 func (ns *namespace) reportsLeft(lease, of string) error {
 	var events corev1.EventList
 	err := ns.get(&events, "events", "--namespace", system, "--field-selector", "reason=ReportsLeft,involvedObject.name="+lease)
@@ -200,7 +201,7 @@ func (ns *namespace) reportsLeft(lease, of string) error {
 	return errors.Join(err, fmt.Errorf("no Event about Lease %s names namespace %s", lease, of))
 }
 
-// saysOf is what kubectl says on stderr of something that succeeds.
+// saysOf returns the stderr of a successful kubectl.
 func (ns *namespace) saysOf(args ...string) string {
 	ns.t.Helper()
 	const script = `said=$("$@" 2>&1 >/dev/null) && printf %s "$said" || { printf %s "$said" >&2; exit 1; }`
@@ -208,8 +209,8 @@ func (ns *namespace) saysOf(args ...string) string {
 	return ns.must(ns.t, line...)
 }
 
-// TestProfile_ControllersGone_RecordingGoesOn: without controllers processes are recorded and the list says that there is no answer; reports are
-// there when they are back.
+// TestProfile_ControllersGone_RecordingGoesOn: without controllers processes are recorded, and a list fails with the message that the API
+// does not answer. The reports are listed when the controllers are back.
 func TestProfile_ControllersGone_RecordingGoesOn(t *testing.T) {
 	ns := profiledExclusive(t)
 	ns.controllers(t, 0)
@@ -236,8 +237,8 @@ func TestProfile_ControllersGone_RecordingGoesOn(t *testing.T) {
 	ns.reportsOf("alone", 1, "Ready")
 }
 
-// TestProfile_Policy_Refused: what the cluster's policy does not allow is refused by name when it is written, and when a pod starts whose claim
-// is older than the policy, without a restart of the plugin.
+// TestProfile_Policy_Refused: a configuration that the cluster's policy forbids is refused by name, when it is written, and when a pod
+// starts whose claim is older than the policy. The plugin needs no restart.
 func TestProfile_Policy_Refused(t *testing.T) {
 	ns := profiledExclusive(t)
 	other := newNamespace(t, ns.cluster)
@@ -276,7 +277,8 @@ func TestProfile_Policy_Refused(t *testing.T) {
 	assert.Equal(t, plugin, ns.plugin(t).UID, "the plugin applies the policy without a restart")
 }
 
-// isRefusedFor checks that a pod whose claim has its name was refused in a sentence with these parts, and that the claim says so.
+// isRefusedFor checks that a pod, whose claim has the same name, was refused with a message with these parts, and that the claim contains
+// it.
 func (ns *namespace) isRefusedFor(pod string, parts ...string) {
 	ns.t.Helper()
 	message := ns.event(pod, prepareFailed, startLimit)

@@ -16,8 +16,8 @@ import (
 	"github.com/prism-gpu/prism/test/images"
 )
 
-// TestProfile_Namespaces_Profiled: in user namespaces, with processes that other containers see and with those of the node, a process is
-// profiled and exits as without. Commands that are executed in the container, and its probes, are left alone.
+// TestProfile_Namespaces_Profiled: in user namespaces, with processes that other containers see, and with the processes of the node, a
+// process is profiled and exits as without. Commands that are executed in the container, and its probes, are not profiled.
 func TestProfile_Namespaces_Profiled(t *testing.T) {
 	ns := profiled(t, 3)
 	no, yes := false, true
@@ -52,16 +52,16 @@ func TestProfile_Namespaces_Profiled(t *testing.T) {
 // retentionLimit is longer than a retention of three minutes and two sweeps of the plugin.
 const retentionLimit = 2 * startLimit
 
-// preloading is a pod that has something in the place of the list of preloaded libraries.
+// preloading is a pod with its own list of preloaded libraries.
 type preloading struct {
 	change func(*corev1.PodSpec)
-	// list is what the container sees of its own list.
+	// list is the list that the container sees.
 	list string
 	// reason is why it is not profiled, if it is not.
 	reason string
 }
 
-// mounted is a change that mounts a volume with the files of the config map.
+// mounted returns a change that mounts a volume with the files of the config map.
 func mounted(path, subPath string, source corev1.VolumeSource) func(*corev1.PodSpec) {
 	return func(spec *corev1.PodSpec) {
 		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: "list", VolumeSource: source})
@@ -69,8 +69,8 @@ func mounted(path, subPath string, source corev1.VolumeSource) func(*corev1.PodS
 	}
 }
 
-// TestProfile_PreloadList_MergedOrUnprofiled: a list of the pod's own is kept, whatever brings it, and nothing is written into a volume: with
-// one at /etc the program runs without a profile, and the claim says why.
+// TestProfile_PreloadList_MergedOrUnprofiled: a list of the pod is kept, wherever it comes from, and nothing is written into a volume: with
+// a volume at /etc the program runs without a profile, and the claim reports the reason.
 func TestProfile_PreloadList_MergedOrUnprofiled(t *testing.T) {
 	ns := profiled(t, 3)
 	const library = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"
@@ -103,7 +103,7 @@ func TestProfile_PreloadList_MergedOrUnprofiled(t *testing.T) {
 	}
 }
 
-// TestProfile_PathInContainer_Downloaded: reports that stay in the container are listed with where they are, and downloaded while it runs.
+// TestProfile_PathInContainer_Downloaded: reports that stay in the container are listed with their path, and downloaded while it runs.
 func TestProfile_PathInContainer_Downloaded(t *testing.T) {
 	ns := profiled(t, 1)
 	const fields = `{"output": {"type": "ContainerPath", "path": "/tmp/reports-%{POD_FULLNAME}", "fileName": "{PROCESS_NAME}"}, "match": {"regex": "facts\\.py$"}}`
@@ -118,8 +118,8 @@ func TestProfile_PathInContainer_Downloaded(t *testing.T) {
 	exported(t, dir+"/python3.11.nsys-rep")
 }
 
-// TestProfile_RetentionPassed_ReportGone: a report outlives its pod and its claim, and is gone after its retention, with all that the node had of
-// the claim.
+// TestProfile_RetentionPassed_ReportGone: a report outlives its pod and its claim. After its retention it is removed with all files of the
+// claim on the node.
 func TestProfile_RetentionPassed_ReportGone(t *testing.T) {
 	ns := profiled(t, 1)
 	ns.createProfiled("short", `{"output": {"retention": "3m"}, "match": {"regex": "facts\\.py$"}}`, nil, inPrograms("main", "python3", "/opt/facts.py"))
@@ -140,8 +140,8 @@ func TestProfile_RetentionPassed_ReportGone(t *testing.T) {
 	})
 }
 
-// TestProfile_NamespaceDeleted_ReportsGone: a namespace that is deleted while a process of it is recorded is gone soon, though reports cannot be
-// deleted before their containers end, and with it goes what the node has of its claim.
+// TestProfile_NamespaceDeleted_ReportsGone: a namespace is deleted while one of its processes is recorded. It is soon gone with the files
+// of its claim on the node, although reports cannot be deleted before their containers end.
 func TestProfile_NamespaceDeleted_ReportsGone(t *testing.T) {
 	ns := profiled(t, 1)
 	ns.records("left", `{}`)
@@ -159,7 +159,7 @@ func TestProfile_NamespaceDeleted_ReportsGone(t *testing.T) {
 	t.Logf("the namespace was gone after %.1f s, its claim's folder after %.1f s", gone.Seconds(), time.Since(begin).Seconds())
 }
 
-// TestProfile_Defaults_ByNamespace: pods of a namespace that a default of the chart names are profiled without asking; a claim opts out.
+// TestProfile_Defaults_ByNamespace: pods in a namespace of a default in the chart are profiled without a request; a claim can opt out.
 func TestProfile_Defaults_ByNamespace(t *testing.T) {
 	ns := profiled(t, 2)
 	ns.must(t, ns.kubectl("label", "namespace", ns.name, "e2e.prism.dev/profiled=yes")...)

@@ -14,7 +14,7 @@ import (
 	"github.com/prism-gpu/prism/test/images"
 )
 
-// matchesPrograms selects the programs of testdata/profile by their names, shells too.
+// matchesPrograms selects the programs of testdata/profile by their names, including shells.
 const matchesPrograms = `{"match": {"regex": "/opt/(facts|script|train)|dies$", "useDefaultExcludes": false}, ` + ofSeveralContainers + `}`
 
 // ofSeveralContainers is for pods of several containers: the earlier version removes the state of other containers' sessions.
@@ -23,9 +23,9 @@ const ofSeveralContainers = `"toolVersion": "` + images.LaterNsysVersion + `"`
 // maxRecordings is how often a pod is run for its reports.
 const maxRecordings = 3
 
-// runsAs checks that containers exit and print with a profile of these fields as they do without one, that the claim has this many reports, and
-// that those of the ready containers are Ready. It returns all, which are of one pod. On a busy machine nsys 2022.4.2 at times fails by
-// itself at a process that exits soon: another pod is run then.
+// runsAs checks that containers with a profile of these fields exit and print as without one, that the claim has this number of reports,
+// and that the reports of the ready containers are Ready. It returns all reports, which belong to one pod. On a busy machine nsys 2022.4.2
+// sometimes fails at a process that exits soon: then runsAs runs another pod.
 func (ns *namespace) runsAs(pod, fields string, reports int, ready []string, containers ...corev1.Container) []reportOf {
 	ns.t.Helper()
 	without := pod + "-without"
@@ -53,19 +53,19 @@ func (ns *namespace) runsAs(pod, fields string, reports int, ready []string, con
 	}
 }
 
-// lines is what a container prints. The runtime has two streams of it, whose order is left to chance.
+// lines returns the output of a container. It sorts it: the order of the runtime's two streams is random.
 func (ns *namespace) lines(pod, container string) []string {
 	ns.t.Helper()
 	return slices.Sorted(strings.Lines(ns.do("logs", pod, "--container", container)))
 }
 
-// variables are those of a container that programs print.
+// variables returns the environment variables that programs print.
 func variables(more ...corev1.EnvVar) []corev1.EnvVar {
 	return append([]corev1.EnvVar{{Name: "EMPTY", Value: ""}, {Name: "QUOTED", Value: "a \"b\"\n$c"}, {Name: "HOME", Value: "/tmp"}}, more...)
 }
 
-// TestProfile_Programs_RunAsWithout: interpreters, scripts, programs with another allocator, with a terminal, and those that signals end have
-// the same arguments, files, rights and limits under the profiler, print the same and exit with the same code.
+// TestProfile_Programs_RunAsWithout: interpreters, scripts, programs with another allocator or with a terminal, and programs that signals
+// end get the same arguments, files, rights and limits under the profiler, print the same and exit with the same code.
 func TestProfile_Programs_RunAsWithout(t *testing.T) {
 	ns := profiled(t, 2)
 	python := inPrograms("python", "python3", "/opt/facts.py", "an argument", "")
@@ -87,8 +87,8 @@ func TestProfile_Programs_RunAsWithout(t *testing.T) {
 // sameHost gives the pod a host name that does not depend on its own.
 func sameHost(spec *corev1.PodSpec) { spec.Hostname = "host" }
 
-// TestProfile_Restricted_RunsAsWithout: a user without rights, a root that is read-only without a folder for temporary files, processes that a
-// signal ends, and those of a launcher.
+// TestProfile_Restricted_RunsAsWithout: a user without rights, a read-only root without a folder for temporary files, processes that a
+// signal ends, and processes of a launcher.
 func TestProfile_Restricted_RunsAsWithout(t *testing.T) {
 	ns := profiled(t, 2)
 	yes, no, user := true, false, int64(1234)
@@ -101,7 +101,7 @@ func TestProfile_Restricted_RunsAsWithout(t *testing.T) {
 	signals := inPrograms("signals", "/opt/signals.sh")
 	launcher := inPrograms("launcher", "torchrun", "1", "/opt/train.py")
 	fields := `{"match": {"regex": "/opt/(facts|train)|dies$", "useDefaultExcludes": false, "maxSessions": 16}, ` + ofSeveralContainers + `}`
-	// nsys may have nothing of a process that dies at once.
+	// nsys may record nothing of a process that exits at once.
 	ready := []string{"restricted", "launcher"}
 	reports := ns.runsAs("restricted", fields, 4, ready, restricted, signals, launcher)
 	for _, container := range ready {
@@ -110,20 +110,21 @@ func TestProfile_Restricted_RunsAsWithout(t *testing.T) {
 	assert.Equal(t, map[string]int32{"restricted": 7, "signals": 4, "launcher": 0}, ns.exits(reports[0].Spec.Pod))
 }
 
-// TestProfile_Distroless_Downloaded: a program in an image without a shell, with a root that is read-only, is recorded, and its report has it.
+// TestProfile_Distroless_Downloaded: a program in an image without a shell, with a read-only root, is recorded, and its report contains it.
 func TestProfile_Distroless_Downloaded(t *testing.T) {
 	ns := profiled(t, 2)
 	yes, user := true, int64(65532)
 	main := inPrograms("main", "/opt/facts", "an argument", "")
-	main.Image, main.Env = images.DistrolessImage, append(variables(), corev1.EnvVar{Name: "STAY", Value: "2"}) // of what ends at once, nsys may have no call
+	main.Image, main.Env = images.DistrolessImage, append(variables(), corev1.EnvVar{Name: "STAY", Value: "2"}) // nsys may record no call of a process that exits at once
 	main.SecurityContext = &corev1.SecurityContext{RunAsUser: &user, RunAsGroup: &user, RunAsNonRoot: &yes, ReadOnlyRootFilesystem: &yes}
 	reports := ns.runsAs("distroless", `{}`, 1, []string{"main"}, main)
 	assert.Equal(t, "facts", reports[0].Spec.Process)
 	assert.Equal(t, []string{"facts"}, exported(t, ns.downloads(reports[0])))
 }
 
-// TestProfile_NoLoader_RunsUnprofiled: programs that do not load libraries of the GNU C library run as without a profile, and the claim says
-// why there is no report. So do those in a small image without the libraries that the profiler needs, and their report says it.
+// TestProfile_NoLoader_RunsUnprofiled: programs that do not load libraries of the GNU C library run as without a profile, and the claim
+// reports why they have no report. So do programs in a small image without the libraries that the profiler needs; their report contains the
+// reason.
 func TestProfile_NoLoader_RunsUnprofiled(t *testing.T) {
 	ns := profiled(t, 3)
 	inMinimal := func(name, program string) corev1.Container {
@@ -147,9 +148,9 @@ func TestProfile_NoLoader_RunsUnprofiled(t *testing.T) {
 	for _, r := range ns.reportsOf("no-loader", 3, "Lost") {
 		reasons[r.Spec.Container] = r.Status.Reason
 	}
-	// The image of the dynamic one has no libgcc_s.so.1. Shells are excluded by default.
+	// The image of the dynamic program lacks libgcc_s.so.1. Shells are excluded by default.
 	assert.Equal(t, map[string]string{"static": "StaticOrMusl", "musl": "StaticOrMusl", "dynamic": "FellBackUnprofiled"}, reasons)
-	// A claim has a status as long as its pod runs.
+	// A claim keeps its status while its pod runs.
 	shell.Command = []string{"sleep", "3600"}
 	ns.createProfiled("stays", `{"match": {"regex": ".", "useDefaultExcludes": false}}`, nil, shell)
 	ns.says("stays", "Profiling", metav1.ConditionFalse, "StaticOrMusl")

@@ -22,7 +22,7 @@ import (
 	"github.com/prism-gpu/prism/test/images"
 )
 
-// exported lists the processes that a report has calls of, by what NVIDIA's own tool exports.
+// exported returns the processes with calls in a report, in the output of NVIDIA's own tool.
 func exported(t *testing.T, report string) []string {
 	t.Helper()
 	return exportedBy(t, images.NsysRelease, report)
@@ -47,12 +47,12 @@ func exportedBy(t *testing.T, release, report string) []string {
 	return processes
 }
 
-// contentPath is where the API server has the content of a report.
+// contentPath returns the path of a report's content on the API server.
 func contentPath(namespace, report string) string {
 	return "/apis/" + reportsVersion + "/namespaces/" + namespace + "/reports/" + report + "/content"
 }
 
-// downloads fetches a report from the API server into a file and checks it against its hash.
+// downloads fetches a report from the API server into a file and checks its checksum.
 func (ns *namespace) downloads(r reportOf) string {
 	ns.t.Helper()
 	content, err := ns.content(r)
@@ -65,7 +65,7 @@ func (ns *namespace) content(r reportOf) ([]byte, error) {
 	return ns.reader.Get().AbsPath(contentPath(ns.name, r.Metadata.Name)).DoRaw(context.Background())
 }
 
-// saves writes a report to a file and checks it against its hash.
+// saves writes a report to a file and checks its checksum.
 func (ns *namespace) saves(r reportOf, content []byte) string {
 	ns.t.Helper()
 	sum := sha256.Sum256(content)
@@ -76,16 +76,16 @@ func (ns *namespace) saves(r reportOf, content []byte) string {
 	return file
 }
 
-// kubectlPrism is a command line of the plugin of kubectl.
+// kubectlPrism returns a command line of the kubectl plugin.
 func (ns *namespace) kubectlPrism(args ...string) []string {
 	return append([]string{filepath.Join(ns.root, "bin/kubectl-prism"), "--kubeconfig", ns.variable("KUBECONFIG"), "--namespace", ns.name, "profile"}, args...)
 }
 
-// digestOfLibrary prints the SHA-256 of what the processes of a container load.
+// digestOfLibrary prints the SHA-256 of the library that the processes of a container load.
 const digestOfLibrary = `import hashlib; print(hashlib.sha256(open("/run/prism/programs/libprism-inject.so", "rb").read()).hexdigest())`
 
-// TestProfile_Server_ReportOutlivesPod: a server that gets SIGTERM with its pod ends as it does without a profile; its report is there when
-// pod and claim are gone, has the process, and is downloaded and removed with kubectl prism.
+// TestProfile_Server_ReportOutlivesPod: a server that gets SIGTERM with its pod ends as without a profile. Its report exists when pod and
+// claim are gone, contains the process, and is downloaded and removed with kubectl prism.
 func TestProfile_Server_ReportOutlivesPod(t *testing.T) {
 	ns := profiled(t, 1)
 	fields := `{"match": {"regex": "server\\.py$"}, "output": {"fileName": "{PROCESS_NAME}_%{POD_FULLNAME}_{CONTAINER}_%{STAGE}_{NODE}"}}`
@@ -129,7 +129,7 @@ func TestProfile_Server_ReportOutlivesPod(t *testing.T) {
 	ns.removed(r)
 }
 
-// shown checks what kubectl, with its plugin and without, shows and downloads.
+// shown checks the output and the downloads of kubectl, with its plugin and without.
 func (ns *namespace) shown(r reportOf) {
 	ns.t.Helper()
 	table := ns.do("get", "reports.profiles.gpu.prism.dev", "--selector", "gpu.prism.dev/pod="+r.Spec.Pod)
@@ -141,7 +141,7 @@ func (ns *namespace) shown(r reportOf) {
 	ns.downloadsByCLI(r)
 }
 
-// downloadsByCLI checks that a download goes on where another ended, and overwrites nothing.
+// downloadsByCLI checks that a download resumes an earlier one, and overwrites nothing.
 func (ns *namespace) downloadsByCLI(r reportOf) {
 	ns.t.Helper()
 	dir := ns.t.TempDir()
@@ -171,7 +171,7 @@ func (ns *namespace) downloadsByCLI(r reportOf) {
 	assert.Equal(ns.t, "another", string(kept))
 }
 
-// removed has a download remove its source, and checks that the API has it no longer, nor the node.
+// removed makes a download remove its source, and checks that the API and the node no longer have it.
 func (ns *namespace) removed(r reportOf) {
 	ns.t.Helper()
 	ns.do("delete", "--dry-run=server", "reports.profiles.gpu.prism.dev", r.Metadata.Name)
@@ -187,8 +187,8 @@ func (ns *namespace) removed(r reportOf) {
 	assert.Empty(ns.t, files)
 }
 
-// TestProfile_Strangers_Forbidden: reports are those of a namespace, and rights to it are rights to them: the role view lists them,
-// and the role edit has their content too. Others have neither.
+// TestProfile_Strangers_Forbidden: reports belong to a namespace, and rights on the namespace include them: the role view lists them, and
+// the role edit also reads their content. Other users can do neither.
 func TestProfile_Strangers_Forbidden(t *testing.T) {
 	ns := profiled(t, 1)
 	other := newNamespace(t, ns.cluster)
@@ -217,7 +217,7 @@ func TestProfile_Strangers_Forbidden(t *testing.T) {
 			{user.edits, []string{"delete", "--raw", list + "/" + r.Metadata.Name}},
 		} {
 			if c.allowed {
-				eventually(t, reportLimit, func() error { // the node may be silent on a busy machine
+				eventually(t, reportLimit, func() error { // on a busy machine the node may not respond
 					_, err := ns.run("", append(line, c.args...)...)
 					if err != nil {
 						err = fmt.Errorf("%s: %w", user.name, err)
@@ -235,7 +235,7 @@ func TestProfile_Strangers_Forbidden(t *testing.T) {
 	assert.Empty(t, ns.allReports(), "the editor removed it")
 }
 
-// userWith is a command line of kubectl for a new user with a role in a namespace; without a role: for one without rights.
+// userWith returns a command line of kubectl for a new user with a role in a namespace; without a role, for a user without rights.
 func (ns *namespace) userWith(name, role string, at *namespace) []string {
 	ns.t.Helper()
 	ns.do("create", "serviceaccount", name)
@@ -245,11 +245,11 @@ func (ns *namespace) userWith(name, role string, at *namespace) []string {
 	return ns.as(strings.TrimSpace(ns.do("create", "token", name)))
 }
 
-// TestProfile_API_Available: the API server counts the API of reports as available and finds what it has.
+// TestProfile_API_Available: the API server reports the API of reports as available and discovers its resources.
 func TestProfile_API_Available(t *testing.T) {
 	ns := profiled(t, 0)
 	const available = `aggregator_unavailable_apiservice{name="v1alpha1.profiles.gpu.prism.dev"} 0`
-	eventually(t, startLimit, func() error { // a check that failed on a busy machine counts until the next one
+	eventually(t, startLimit, func() error { // a failed check counts until the next one
 		if metrics := ns.must(t, ns.kubectl("get", "--raw", "/metrics")...); !strings.Contains(metrics, available) {
 			return errors.New("the API server counts the API as unavailable")
 		}
@@ -261,7 +261,7 @@ func TestProfile_API_Available(t *testing.T) {
 	ns.notFound(fmt.Sprintf("/apis/%s/namespaces/%s/reports/none", reportsVersion, ns.name))
 }
 
-// notFound checks that the API has no such thing. Of a report it says so when all nodes have answered.
+// notFound checks that the API answers not found. About a report it does so when all nodes have answered.
 func (ns *namespace) notFound(path string) {
 	ns.t.Helper()
 	eventually(ns.t, reportLimit, func() error {

@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// These are the samples of NVIDIA's DevTools Sidecar Injector that profile processes.
+// The tests use the samples of NVIDIA's DevTools Sidecar Injector that profile processes.
 
-// processesOf are the processes of reports, by container, in order.
+// processesOf returns the processes of reports, by container, in order.
 func processesOf(reports []reportOf) map[string][]string {
 	its := map[string][]string{}
 	for _, r := range reports {
@@ -33,7 +33,7 @@ func TestProfile_Demo_Recorded(t *testing.T) {
 	ns.reportsOf("training", 1, "Ready")
 }
 
-// TestProfile_Samples_Lookahead: the pattern that the injector has by default profiles what neither is in a folder of tools nor is one.
+// TestProfile_Samples_Lookahead: the default pattern of the injector profiles processes outside the folders of tools.
 func TestProfile_Samples_Lookahead(t *testing.T) {
 	ns := profiled(t, 1)
 	const fields = `{
@@ -47,8 +47,8 @@ func TestProfile_Samples_Lookahead(t *testing.T) {
 	assert.Equal(t, map[string][]string{"main": {"auto_python3.11_lookahead_main.nsys-rep"}}, found)
 }
 
-// TestProfile_Samples_Torchrun: the pattern for torchrun profiles the launcher, and its report has the processes that it starts; a pattern for
-// these profiles each of them, with its rank in the name of the report. Without slots the others run unprofiled.
+// TestProfile_Samples_Torchrun: the pattern for torchrun profiles the launcher, and its report contains the processes that it starts. A
+// pattern for these processes profiles each, with its rank in the name of the report. Without slots the others run unprofiled.
 func TestProfile_Samples_Torchrun(t *testing.T) {
 	ns := profiled(t, 3)
 	launcher := inPrograms("main", "/usr/bin/python3", "/usr/local/bin/torchrun", "2", "/opt/train.py")
@@ -77,8 +77,8 @@ func TestProfile_Samples_Torchrun(t *testing.T) {
 	assert.Equal(t, []string{"Lost SlotsTaken", "Ready "}, slices.Sorted(maps.Keys(reasons)))
 }
 
-// TestProfile_Samples_Ranges: a recording waits for the range that it is to have, and says so; a process that never comes to it runs as
-// without a profile. Of two ranges that are recorded each has a report.
+// TestProfile_Samples_Ranges: a recording waits for its range, and reports that. A process that never reaches the range runs as without a
+// profile. If two ranges are recorded, each has its own report.
 func TestProfile_Samples_Ranges(t *testing.T) {
 	ns := profiled(t, 3)
 	program := inPrograms("main", "python3", "/opt/nvtx.py")
@@ -105,7 +105,7 @@ func TestProfile_Samples_Ranges(t *testing.T) {
 	assert.Equal(t, "RangeNotReached", lost.Status.Reason, "it never reached the range")
 }
 
-// TestProfile_TwoClaims_OneWins: of two profiles that a container has, one records and the reports of both say so; the program runs once.
+// TestProfile_TwoClaims_OneWins: if a container has two profiles, one records, and the reports of both say so; the program runs once.
 func TestProfile_TwoClaims_OneWins(t *testing.T) {
 	ns := profiled(t, 2)
 	second := workload{name: "second", ref: "gpu", named: true}

@@ -19,8 +19,8 @@ import (
 	"github.com/prism-gpu/prism/test/images"
 )
 
-// holdsConnections opens connections to an address, waits until the server has closed all but as many as one address may have, however long that
-// takes, and says how many are left.
+// holdsConnections opens connections to an address, waits until the server has closed all but the allowed number for one address, however
+// long that takes, and prints how many are left.
 const holdsConnections = `import select, socket, sys, time
 held = [socket.create_connection((sys.argv[1], int(sys.argv[2]))) for _ in range(200)]
 while len(held) > int(sys.argv[3]):
@@ -31,11 +31,11 @@ while len(held) > int(sys.argv[3]):
 print("holds", len(held), flush=True)
 time.sleep(3600)`
 
-// admissionPort is that of the controller, and connectionsOfAddress how many one address has there (pkg/listen.Admission).
+// admissionPort is the controller's port, and connectionsOfAddress its limit of connections for one address (pkg/listen.Admission).
 const admissionPort, connectionsOfAddress = "9443", 16
 
-// TestProfile_TenantTakesAll_OthersServed: a tenant holds connections to the controller, and asks for reports as often as it can. Others wait for
-// no answer because of that, and their webhook answers.
+// TestProfile_TenantTakesAll_OthersServed: a tenant holds connections to the controller, and requests reports as often as it can. This
+// delays no answer to others, and their webhook answers.
 func TestProfile_TenantTakesAll_OthersServed(t *testing.T) {
 	ns := profiled(t, 1)
 	other := newNamespace(t, ns.cluster)
@@ -70,7 +70,7 @@ func TestProfile_TenantTakesAll_OthersServed(t *testing.T) {
 			}
 		})
 	}
-	require.ErrorContains(t, <-refused, "too many requests", "one user has no more than its bound")
+	require.ErrorContains(t, <-refused, "too many requests", "one user is limited")
 	for range 10 {
 		require.NoError(t, ask(polite, path(ns.name)))
 		require.NoError(t, ask(polite, path(ns.name)+"/"+r.Metadata.Name))
@@ -82,7 +82,7 @@ func TestProfile_TenantTakesAll_OthersServed(t *testing.T) {
 	ns.carriesOutOptions(r)
 }
 
-// carriesOutOptions has a user with the role edit delete a report as a dry run, and with the UID of another one.
+// carriesOutOptions deletes a report as a user with the role edit: as a dry run, and with the UID of another report.
 func (ns *namespace) carriesOutOptions(r reportOf) {
 	ns.t.Helper()
 	line := ns.userWith("editor", "edit", ns)
@@ -94,7 +94,7 @@ func (ns *namespace) carriesOutOptions(r reportOf) {
 	assert.Len(ns.t, ns.allReports(), 1)
 }
 
-// controllerAddress is the IP of a pod of the controller.
+// controllerAddress returns the IP of a pod of the controller.
 func (ns *namespace) controllerAddress() string {
 	ns.t.Helper()
 	address := ""
@@ -102,7 +102,7 @@ func (ns *namespace) controllerAddress() string {
 		var pods corev1.PodList
 		err := ns.get(&pods, "pods", "--namespace", system, "--selector", controllerSelector)
 		if err == nil && (len(pods.Items) == 0 || pods.Items[0].Status.PodIP == "") {
-			err = errors.New("the controller has no address")
+			err = errors.New("missing address of the controller")
 		}
 		if err == nil {
 			address = pods.Items[0].Status.PodIP
@@ -112,7 +112,7 @@ func (ns *namespace) controllerAddress() string {
 	return address
 }
 
-// client is one of the API server for a new user with the role edit in a namespace.
+// client returns a client for a new user with the role edit in a namespace.
 func (ns *namespace) client(name string, at *namespace) rest.Interface {
 	ns.t.Helper()
 	ns.do("create", "serviceaccount", name)
@@ -120,7 +120,7 @@ func (ns *namespace) client(name string, at *namespace) rest.Interface {
 	return ns.clientWith(ns.do("create", "token", name))
 }
 
-// clientWith is one of the API server with a token.
+// clientWith returns a client with a token.
 func (ns *namespace) clientWith(token string) rest.Interface {
 	ns.t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", ns.variable("KUBECONFIG"))

@@ -26,16 +26,16 @@ const (
 	profilerName     = "prism-profiler"
 	profilerSelector = "app.kubernetes.io/component=profiler"
 	reportsVersion   = "profiles.gpu.prism.dev/v1alpha1"
-	// toolLimit is how long a node may take until a version of the profiler is installed and proven, and reportLimit until the report of a
-	// process that exited can be downloaded, on a machine that does other things too.
+	// toolLimit limits the time until a version of the profiler is installed and proven on a node, reportLimit the time until the report of
+	// a process that exited can be downloaded, on a busy machine.
 	toolLimit, reportLimit = 2 * startLimit, 2 * startLimit
-	// exitLimit is how long the containers of a profiled pod may take to start and exit. On a machine that runs other tests beside it, nsys
-	// may take the whole startTimeout of profilerValues to start and a minute to end, at each of the two processes that a container has
-	// one after another.
+	// exitLimit limits the time in which the containers of a profiled pod start and exit. On a machine that runs other tests at the same
+	// time, nsys may take the whole startTimeout of profilerValues to start and a minute to end, for each of the two processes that a
+	// container runs one after another.
 	exitLimit = startLimit + 2*(45*time.Second+time.Minute)
 )
 
-// profilerValues is what the chart is installed with for these tests. Of the defaults there is one for namespaces with a label.
+// profilerValues are the chart's values in these tests. One of the defaults is for namespaces with a label.
 const profilerValues = `profiler:
   tools:
   - {version: ` + images.NsysVersion + `, image: "` + images.NsysImage + `", path: /` + images.NsysDirectory + `}
@@ -46,7 +46,7 @@ const profilerValues = `profiler:
     config: {captureEnvironment: true, trace: [osrt], match: {regex: 'facts\.py by-default'}}
 `
 
-// profiled begins a test whose pods are profiled, in parallel with others. The first one has the profiler installed.
+// profiled begins a test whose pods are profiled, in parallel with others. The first such test installs the profiler.
 func profiled(t *testing.T, gpus int) *namespace {
 	t.Helper()
 	open(t).hasProfiler(t)
@@ -60,7 +60,7 @@ func profiledExclusive(t *testing.T) *namespace {
 	return withDiagnostics(exclusive(t))
 }
 
-// hasProfiler installs the profiler, or skips the test where Debian's packages are not available.
+// hasProfiler installs the profiler, or skips the test if Debian's packages are not available.
 func (c *cluster) hasProfiler(t *testing.T) {
 	t.Helper()
 	err := profilerInstalled()
@@ -70,7 +70,7 @@ func (c *cluster) hasProfiler(t *testing.T) {
 	require.NoError(t, err, "installing the profiler; %s", c.profilerLogs())
 }
 
-// profilerInstalled loads the images, has the chart install the profiler and waits until the node has proven it.
+// profilerInstalled loads the images, installs the profiler with the chart, and waits until the node has proven it.
 var profilerInstalled = sync.OnceValue(func() error {
 	c, err := connected()
 	if err != nil {
@@ -114,7 +114,7 @@ var profilerInstalled = sync.OnceValue(func() error {
 	}
 })
 
-// toolProven complains until the node has the manifests of both versions of the profiler.
+// toolProven returns an error until the node has the manifests of both versions of the profiler.
 func (c *cluster) toolProven() error {
 	manifests, err := filepath.Glob(filepath.Join(c.stateDirectory(), "tools", "[0-9]*-*", "manifest.json"))
 	if err == nil && len(manifests) != 2 {
@@ -123,7 +123,7 @@ func (c *cluster) toolProven() error {
 	return err
 }
 
-// reportsDiscovered complains until the API server lists the API of reports, some time after it is available.
+// reportsDiscovered returns an error until the API server lists the API of reports, some time after it is available.
 func (c *cluster) reportsDiscovered() error {
 	resources, err := c.run("", c.kubectl("api-resources", "--api-group=profiles.gpu.prism.dev", "--output=name")...)
 	if err == nil && !strings.Contains(resources, "reports.profiles.gpu.prism.dev") {
@@ -132,12 +132,12 @@ func (c *cluster) reportsDiscovered() error {
 	return err
 }
 
-// stateDirectory is the plugin's on the node.
+// stateDirectory returns the plugin's state directory on the node.
 func (c *cluster) stateDirectory() string {
 	return filepath.Join(c.variable("PRISM_NODE_0_ROOT"), "var/lib", driverName)
 }
 
-// withDiagnostics has a test that failed print what the profiler says.
+// withDiagnostics makes a failed test print the logs of the profiler.
 func withDiagnostics(ns *namespace) *namespace {
 	ns.t.Cleanup(func() {
 		if !ns.t.Failed() {
@@ -153,7 +153,7 @@ func withDiagnostics(ns *namespace) *namespace {
 	return ns
 }
 
-// profilerLogs is what the containers of the profiler wrote: those that install a version, and those that import reports.
+// profilerLogs returns the logs of the profiler's containers: installers of a version, and importers of reports.
 func (c *cluster) profilerLogs() string {
 	var text strings.Builder
 	for _, args := range [][]string{
@@ -168,7 +168,7 @@ func (c *cluster) profilerLogs() string {
 	return text.String()
 }
 
-// profileConfig is a ProfilerConfig with these fields, a JSON object. Its processes are recorded without a GPU.
+// profileConfig returns a ProfilerConfig with these fields, a JSON object. Its processes are recorded without a GPU.
 func profileConfig(t *testing.T, fields string) string {
 	t.Helper()
 	config := map[string]any{
@@ -181,7 +181,7 @@ func profileConfig(t *testing.T, fields string) string {
 	return string(text)
 }
 
-// inPrograms is a container of images.ProgramsImage with the claim of the pod.
+// inPrograms returns a container of images.ProgramsImage with the claim of the pod.
 func inPrograms(name string, command ...string) corev1.Container {
 	return corev1.Container{
 		Name: name, Image: images.ProgramsImage, ImagePullPolicy: corev1.PullNever, Command: command,
@@ -189,7 +189,8 @@ func inPrograms(name string, command ...string) corev1.Container {
 	}
 }
 
-// createProfiled makes a claim with a ProfilerConfig of these fields, and a pod of its name with these containers, after a change of its spec.
+// createProfiled creates a claim with a ProfilerConfig of these fields, and a pod with the same name and these containers, after a change
+// of its spec.
 func (ns *namespace) createProfiled(pod, fields string, change func(*corev1.PodSpec), containers ...corev1.Container) {
 	ns.t.Helper()
 	claim, object := profiledObjects(ns.t, pod, fields, containers...)
@@ -201,11 +202,11 @@ func (ns *namespace) createProfiled(pod, fields string, change func(*corev1.PodS
 	}
 }
 
-// profiledCPU is what each container requests: pods that request none have the weight of 2 together, beside 81 of the others, among them the
-// importers, and nsys, which may take a minute to write a report, was starved for that long.
+// profiledCPU is the request of each container. Pods without requests get a weight of 2 together. The other pods, including the importers,
+// get 81. So nsys, which may take a minute to write a report, was starved for that long.
 const profiledCPU = "30m"
 
-// profiledObjects are a claim with a ProfilerConfig of these fields, and a pod of its name with these containers.
+// profiledObjects returns a claim with a ProfilerConfig of these fields, and a pod with the same name and these containers.
 func profiledObjects(t *testing.T, pod, fields string, containers ...corev1.Container) (claim any, object *corev1.Pod) {
 	t.Helper()
 	w := workload{name: pod, ref: "gpu", named: true, grace: 30}
@@ -219,7 +220,7 @@ func profiledObjects(t *testing.T, pod, fields string, containers ...corev1.Cont
 	return w.objects()[0], object
 }
 
-// createObject makes one.
+// createObject creates one object.
 func (ns *namespace) createObject(object any) error {
 	ns.t.Helper()
 	text, err := json.Marshal(object)
@@ -227,7 +228,7 @@ func (ns *namespace) createObject(object any) error {
 	return ns.createText(string(text))
 }
 
-// reportOf is a report as the API server answers it.
+// reportOf is a report in an answer of the API server.
 type reportOf struct {
 	Metadata metav1.ObjectMeta `json:"metadata"`
 	Spec     struct {
@@ -251,7 +252,7 @@ type reportOf struct {
 	} `json:"status"`
 }
 
-// reports lists those of a namespace by selectors of kubectl.
+// reports lists the reports of a namespace, with selectors of kubectl.
 func (ns *namespace) reports(selectors ...string) ([]reportOf, error) {
 	var list struct {
 		Items       []reportOf `json:"items"`
@@ -264,7 +265,7 @@ func (ns *namespace) reports(selectors ...string) ([]reportOf, error) {
 	return list.Items, err
 }
 
-// allReports are the reports of a moment at which no node is silent. One that does not answer in time on a busy machine is silent for all lists
+// allReports lists reports when all nodes respond. If a node does not answer in time on a busy machine, it counts as silent in all lists
 // for a while.
 func (ns *namespace) allReports(selectors ...string) []reportOf {
 	ns.t.Helper()
@@ -276,7 +277,7 @@ func (ns *namespace) allReports(selectors ...string) []reportOf {
 	return found
 }
 
-// reportsOf waits until a claim has this many reports, and each of them is in one of these states for good.
+// reportsOf waits until a claim has this number of reports, each in one of these final states.
 func (ns *namespace) reportsOf(claim string, count int, states ...string) []reportOf {
 	ns.t.Helper()
 	var found []reportOf
@@ -318,7 +319,7 @@ func (ns *namespace) says(claim, condition string, status metav1.ConditionStatus
 	eventually(ns.t, reportLimit, func() error {
 		devices := ns.claim(claim).Status.Devices
 		if len(devices) == 0 {
-			return fmt.Errorf("claim %s has no status", claim)
+			return fmt.Errorf("missing status of claim %s", claim)
 		}
 		for i := range devices {
 			found := meta.FindStatusCondition(devices[i].Conditions, condition)
@@ -353,7 +354,7 @@ func (ns *namespace) exits(pod string) map[string]int32 {
 	return codes
 }
 
-// prints waits until the log of a container has a text.
+// prints waits until the log of a container contains a text.
 func (ns *namespace) prints(pod, container, text string) {
 	ns.t.Helper()
 	eventually(ns.t, exitLimit, func() error {
@@ -365,7 +366,7 @@ func (ns *namespace) prints(pod, container, text string) {
 	})
 }
 
-// inbox is the folder on the node that containers of a claim write their recordings into.
+// inbox returns the folder on the node into which containers of a claim write their recordings.
 func (ns *namespace) inbox(claim string) string {
 	ns.t.Helper()
 	path := filepath.Join(ns.stateDirectory(), "profiles", string(ns.claim(claim).UID), "inbox")
@@ -374,7 +375,7 @@ func (ns *namespace) inbox(claim string) string {
 	return path
 }
 
-// createClaim makes the claim of a workload alone.
+// createClaim creates only the claim of a workload.
 func (ns *namespace) createClaim(w workload) {
 	ns.t.Helper()
 	text, err := json.Marshal(w.objects()[0])
@@ -382,7 +383,7 @@ func (ns *namespace) createClaim(w workload) {
 	require.NoError(ns.t, ns.createText(string(text)))
 }
 
-// errReports complains about reports.
+// errReports returns an error that lists reports.
 func errReports(reports []reportOf) error {
 	var all []string
 	for _, r := range reports {

@@ -10,15 +10,15 @@ import (
 	"github.com/prism-gpu/prism/test/images"
 )
 
-// eachOfTool is a script that sends every process of the profiler in a container a signal, and fails where there is none.
+// eachOfTool returns a script that sends a signal to every process of the profiler in a container, and fails if there is none.
 func eachOfTool(signal string) string {
 	return `for process in /proc/[0-9]*; do
 		case $(readlink $process/exe) in /run/prism/tool/*) kill -` + signal + ` ${process#/proc/} && sent=yes;; esac
 	done; [ "$sent" ]`
 }
 
-// TestProfile_TwoVersions_ClaimChooses: each claim is recorded and imported by the version that it names, or by the highest; a version that
-// is not installed is refused with those that are.
+// TestProfile_TwoVersions_ClaimChooses: each claim is recorded and imported by the version that it names, or by the highest. If a version
+// is not installed, the refusal lists the installed ones.
 func TestProfile_TwoVersions_ClaimChooses(t *testing.T) {
 	ns := profiled(t, 3)
 	container := inPrograms("main", "python3", "/opt/facts.py")
@@ -39,7 +39,7 @@ func TestProfile_TwoVersions_ClaimChooses(t *testing.T) {
 	}
 }
 
-// TestProfile_ToolKilled_ProcessGoesOn: what profiles is killed; the process goes on, and its report is lost.
+// TestProfile_ToolKilled_ProcessGoesOn: the profiler's process is killed; the profiled process goes on, and its report is lost.
 func TestProfile_ToolKilled_ProcessGoesOn(t *testing.T) {
 	ns := profiled(t, 1)
 	ns.records("tool-killed", `{}`)
@@ -51,8 +51,8 @@ func TestProfile_ToolKilled_ProcessGoesOn(t *testing.T) {
 	ns.ends("tool-killed")
 }
 
-// TestProfile_ToolHangs_ProcessExits: what profiles hangs; the process goes on, and its container exits with its code once the profiler's time
-// is over.
+// TestProfile_ToolHangs_ProcessExits: the profiler's process hangs; the profiled process goes on, and its container exits with its code
+// after the profiler's timeout.
 func TestProfile_ToolHangs_ProcessExits(t *testing.T) {
 	ns := profiled(t, 1)
 	ns.records("tool-hangs", `{}`)
@@ -61,7 +61,7 @@ func TestProfile_ToolHangs_ProcessExits(t *testing.T) {
 	assert.Equal(t, "ReportLost", ns.reportsOf("tool-hangs", 1, "Lost")[0].Status.Reason)
 }
 
-// TestProfile_ToolCannotStart_ProcessRunsOnce: the profiler has no /dev/shm in which it can write.
+// TestProfile_ToolCannotStart_ProcessRunsOnce: the profiler cannot write to /dev/shm.
 func TestProfile_ToolCannotStart_ProcessRunsOnce(t *testing.T) {
 	ns := profiled(t, 1)
 	program := untilEnd()

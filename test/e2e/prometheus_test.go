@@ -27,25 +27,26 @@ import (
 )
 
 const (
-	// prometheusAddress is where Prometheus listens in the cluster's network namespace.
+	// prometheusAddress is the address of Prometheus in the cluster's network namespace.
 	prometheusAddress = "127.0.0.1:9090"
 	// buildLimit is how long the first build of Prometheus may take, which takes longest.
 	buildLimit = 40 * time.Minute
-	// requestLimit ends a request to a pod that is gone.
+	// requestLimit is the timeout of a request to a pod that is gone.
 	requestLimit = time.Minute
 )
 
-// prometheus is a Prometheus beside the cluster: it scrapes what the chart's monitors select, and evaluates the chart's rules, each second.
+// prometheus is a Prometheus beside the cluster: each second it scrapes the targets of the chart's monitors, and evaluates the chart's
+// rules.
 type prometheus struct {
 	client *http.Client
 	log    string
 	dir    string
-	// kill ends the process, and ended is closed when it has.
+	// kill stops the process; ended is closed when it has exited.
 	kill  func()
 	ended chan struct{}
 }
 
-// series is one of an answer, at one time.
+// series is one series of an answer, at one time.
 type series struct {
 	labels map[string]string
 	value  float64
@@ -69,7 +70,7 @@ func (ns *namespace) prometheus() *prometheus {
 	return scraping.server
 }
 
-// stopPrometheus ends what a test started.
+// stopPrometheus stops a Prometheus that a test started.
 func stopPrometheus() {
 	scraping.Lock()
 	defer scraping.Unlock()
@@ -98,7 +99,7 @@ func startPrometheus(c *cluster) (*prometheus, error) {
 	if err := os.WriteFile(file, configuration, 0o600); err != nil {
 		return nil, err
 	}
-	// nsenter becomes Prometheus.
+	// nsenter executes Prometheus.
 	err = p.start("nsenter", "--net="+c.networkNamespace(), program, "--config.file="+file,
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+prometheusAddress, "--log.level=warn")
 	if err != nil {
@@ -107,7 +108,7 @@ func startPrometheus(c *cluster) (*prometheus, error) {
 	return p, p.ready()
 }
 
-// start starts the process, which does not outlive tests that are killed.
+// start starts the process, which ends if the tests are killed.
 func (p *prometheus) start(line ...string) error {
 	log, err := os.Create(p.log)
 	if err != nil {
@@ -120,7 +121,7 @@ func (p *prometheus) start(line ...string) error {
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	go func() {
-		// The signal comes when the thread ends that started the process: it is for this goroutine alone.
+		// The kernel sends the signal when the thread ends that started the process: it belongs to this goroutine alone.
 		runtime.LockOSThread()
 		defer close(p.ended)
 		err := cmd.Start()
@@ -151,7 +152,7 @@ func (p *prometheus) ready() error {
 	}
 }
 
-// built is the path of a program of a part that no cluster needs, which is built the first time.
+// built returns the path of a program of a part that no cluster needs, which is built the first time.
 func (c *cluster) built(part, program string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), buildLimit)
 	defer cancel()
@@ -171,7 +172,7 @@ func (c *cluster) built(part, program string) (string, error) {
 	return "", fmt.Errorf("building %s: there is no %s in %q", part, program, out)
 }
 
-// prometheusLog is what Prometheus printed, if a test started it.
+// prometheusLog returns the output of Prometheus, if a test started it.
 func prometheusLog() string {
 	scraping.Lock()
 	defer scraping.Unlock()
@@ -181,7 +182,7 @@ func prometheusLog() string {
 	return scraping.server.printed()
 }
 
-// printed is the log, warnings and errors.
+// printed returns the log, which contains warnings and errors.
 func (p *prometheus) printed() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
@@ -224,7 +225,7 @@ func (p *prometheus) ask(query string, args ...any) ([]series, error) {
 	return found, nil
 }
 
-// number evaluates a query that has one series.
+// number evaluates a query with one series as its result.
 func (p *prometheus) number(query string, args ...any) (float64, error) {
 	found, err := p.ask(query, args...)
 	if err != nil {
@@ -236,7 +237,7 @@ func (p *prometheus) number(query string, args ...any) (float64, error) {
 	return found[0].value, nil
 }
 
-// evaluates repeats a check that has to be content every time until Prometheus has evaluated each group of rules so many times more.
+// evaluates repeats a check, which must succeed every time, until Prometheus has evaluated each group of rules this number of times more.
 func (p *prometheus) evaluates(t *testing.T, times int, check func() error) {
 	t.Helper()
 	before, err := p.evaluations()
@@ -253,7 +254,7 @@ func (p *prometheus) evaluates(t *testing.T, times int, check func() error) {
 	})
 }
 
-// evaluation is a line of Prometheus' own metrics that counts the evaluations of a group of rules.
+// evaluation matches a line of Prometheus' own metrics that counts the evaluations of a group of rules.
 var evaluation = regexp.MustCompile(`^prometheus_rule_group_iterations_total\{rule_group="([^"]+)"\} (\S+)$`)
 
 // evaluations counts the evaluations of each group of rules.
@@ -280,16 +281,16 @@ func (p *prometheus) evaluations() (map[string]int, error) {
 	return counts, nil
 }
 
-// networkNamespace is where the pods and the API server have their addresses.
+// networkNamespace returns the network namespace with the addresses of the pods and the API server.
 func (c *cluster) networkNamespace() string { return "/run/netns/prism-" + c.name }
 
-// inside is a client that connects from the cluster's network namespace.
+// inside returns a client that connects from the cluster's network namespace.
 func (c *cluster) inside() *http.Client {
 	dial := func(ctx context.Context, network, address string) (conn net.Conn, err error) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			// The thread is never unlocked, so it ends with the goroutine, and the namespace is no other goroutine's.
+			// The thread is never unlocked, so it ends with the goroutine, and no other goroutine gets the namespace.
 			runtime.LockOSThread()
 			if err = enter(c.networkNamespace()); err == nil {
 				conn, err = (&net.Dialer{}).DialContext(ctx, network, address)

@@ -12,8 +12,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// isRefused checks that the pod was refused its claim for good, in one sentence with these parts that its events and the claim's
-// status have, and that nothing of it started.
+// isRefused checks that the pod's claim was refused for good, with one message with these parts in the pod's Events and in the claim's
+// status, and that no container started.
 func (ns *namespace) isRefused(name, ref string, parts ...string) {
 	ns.t.Helper()
 	ns.isRefusedWith(name, ref, append(parts, "(not retryable)")...)
@@ -29,7 +29,7 @@ func (ns *namespace) isRefusedWith(name, ref string, parts ...string) {
 	for _, part := range parts {
 		assert.Contains(ns.t, sentence, part)
 	}
-	assert.Contains(ns.t, message, sentence, "the event has the sentence of the claim's status")
+	assert.Contains(ns.t, message, sentence, "the Event contains the message of the claim's status")
 	ns.notStarted(pod)
 }
 
@@ -42,12 +42,12 @@ func (ns *namespace) notStarted(pod *corev1.Pod) {
 	}
 }
 
-// callTime is less than a call of the kubelet is retried for, which TestPrepare_TransientCause_Retried counts.
+// callTime is less than the time for which a call of the kubelet is retried, which TestPrepare_TransientCause_Retried counts.
 const callTime = 30 * time.Second
 
-// TestWholeDeviceNodeMissing: a GPU whose device node is missing gets no new claims. Of one that was allocated before, the claim's status says at
-// once what is missing, while the kubelet's call goes on and succeeds when it is there. Were the call to fail, the kubelet would not repeat it
-// for a minute or more, and report an Event.
+// TestWholeDeviceNodeMissing: a GPU whose device node is missing gets no new claims. If it was allocated before, the claim's status reports
+// the missing node at once. The kubelet's call goes on, and succeeds when the node is there. If the call failed, the kubelet would not
+// repeat it for a minute or more, and would report an Event.
 func TestWholeDeviceNodeMissing(t *testing.T) {
 	ns := exclusive(t)
 	boards, err := ns.boards()
@@ -72,7 +72,7 @@ func TestWholeDeviceNodeMissing(t *testing.T) {
 
 	created := time.Now()
 	ns.create(workload{name: "allocated", ref: "gpu", named: true, request: request{
-		class: gpuClass, selectors: []string{fmt.Sprintf("device.attributes[%q].index == 5", driverName)}, // the scheduler waits
+		class: gpuClass, selectors: []string{fmt.Sprintf("device.attributes[%q].index == 5", driverName)}, // the pod stays Pending
 	}})
 	ns.allocate("allocated", device)
 	eventually(t, startLimit, func() error { return ns.assigned("allocated") })
@@ -95,7 +95,7 @@ func TestWholeDeviceNodeMissing(t *testing.T) {
 	ns.sees("gpu-5", "main", ns.grantedTo(ns.ready("gpu-5"), "gpu")...)
 }
 
-// deviceAt names the whole GPU of the first node with that index.
+// deviceAt returns the name of the first node's whole GPU with that index.
 func (ns *namespace) deviceAt(index int64) string {
 	ns.t.Helper()
 	published, err := ns.resourceSlices()
@@ -112,8 +112,8 @@ func (ns *namespace) deviceAt(index int64) string {
 	return ""
 }
 
-// nodeMissing complains unless the device of the first node has the taint of a missing device node, or is there without it. Where the API server
-// keeps no taints the device is not there instead.
+// nodeMissing returns an error unless the device of the first node has the taint of a missing device node or, without want, is published
+// without it. If the API server drops taints, the device is not published instead.
 func (c *cluster) nodeMissing(device string, want bool) error {
 	published, err := c.resourceSlices()
 	if err != nil {
@@ -139,7 +139,7 @@ func (c *cluster) nodeMissing(device string, want bool) error {
 	return nil
 }
 
-// silentWithin is silence for a pod whose claim could not be prepared for so long, at most: a call of the kubelet need not last longer.
+// silentWithin is silence for a pod whose claim could not be prepared for at most this time: a call of the kubelet need not last longer.
 func (ns *namespace) silentWithin(took time.Duration) {
 	ns.t.Helper()
 	ns.t.Logf("the claim could not be prepared for up to %.1f s", took.Seconds())

@@ -15,11 +15,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// renamedDriver is the name that the driver gets.
+// renamedDriver is the new name of the driver.
 const renamedDriver = "gpu.renamed.dev"
 
-// TestWholeDriverRenamed: the pods of the old name keep their GPUs and end as others, nvidia.com/gpu is a GPU of the new name at once, and nothing
-// of the old name is left when its last pod is gone. The way back is the same, which the cleanup takes.
+// TestWholeDriverRenamed: the pods of the old name keep their GPUs and end as others. nvidia.com/gpu is a GPU of the new name at once. When
+// the last pod of the old name is gone, nothing of that name is left. The way back, which the cleanup takes, is the same.
 func TestWholeDriverRenamed(t *testing.T) {
 	needs(t, extendedResources)
 	ns := exclusive(t)
@@ -65,7 +65,8 @@ func TestWholeDriverRenamed(t *testing.T) {
 	ns.delete("pod", "by-resource")
 }
 
-// TestWholeCDIRootChanged: the spec of a prepared claim moves to the new directory, and containers start with those that are written there.
+// TestWholeCDIRootChanged: the spec of a prepared claim moves to the new directory, and containers start with the specs that are written
+// there.
 func TestWholeCDIRootChanged(t *testing.T) {
 	ns := exclusive(t)
 	ns.apply("whole-gpu/pod.yaml")
@@ -84,7 +85,7 @@ func TestWholeCDIRootChanged(t *testing.T) {
 		_, err := ns.run("", ns.onNode("test", "!", "-e", "/etc/cdi/"+spec)...)
 		return err
 	})
-	// The files that mount device metadata stay where they were, and are removed in the next round.
+	// The files that mount device metadata stay in the old directory, and are removed in the next round.
 	eventually(t, startLimit, func() error {
 		_, err := ns.run("", ns.onNode("sh", "-c", "! ls /var/run/cdi | grep "+uid)...)
 		return err
@@ -94,12 +95,12 @@ func TestWholeCDIRootChanged(t *testing.T) {
 	ns.delete("pod", "whole-gpu")
 }
 
-// pluginsOf is the directory of the plugin of that driver name.
+// pluginsOf returns the directory of the plugin of that driver name.
 func (c *cluster) pluginsOf(driver string) string {
 	return filepath.Join(c.variable("PRISM_NODE_0_KUBELET_PLUGINS"), driver)
 }
 
-// unpublished complains while a driver has ResourceSlices.
+// unpublished returns an error while a driver has ResourceSlices.
 func (c *cluster) unpublished(driver string) error {
 	var list resourceapi.ResourceSliceList
 	err := c.get(&list, "resourceslices", "--field-selector", "spec.driver="+driver)
@@ -109,7 +110,7 @@ func (c *cluster) unpublished(driver string) error {
 	return err
 }
 
-// oneIsTainted complains unless the GPU of the old name's claim, and no other, is withheld under the new name.
+// oneIsTainted returns an error unless, under the new name, the GPU of the old name's claim, and no other, is withheld.
 func (c *cluster) oneIsTainted() error {
 	var list resourceapi.ResourceSliceList
 	if err := c.get(&list, "resourceslices", "--field-selector", "spec.driver="+renamedDriver); err != nil {
@@ -130,7 +131,7 @@ func (c *cluster) oneIsTainted() error {
 	return nil
 }
 
-// hasEvent complains unless an Event of the node begins with that text.
+// hasEvent returns an error unless an Event of the node begins with that text.
 func (c *cluster) hasEvent(text string) error {
 	var list corev1.EventList
 	if err := c.get(&list, "events", "--namespace", metav1.NamespaceDefault, "--field-selector", "reason=DriverNameChanged"); err != nil {
@@ -144,7 +145,7 @@ func (c *cluster) hasEvent(text string) error {
 	return nil
 }
 
-// nothingOf complains while the cluster or the node has something that was made under a driver name.
+// nothingOf returns an error while an object or a file of a driver name exists in the cluster or on the node.
 func (c *cluster) nothingOf(driver string) error {
 	var classes resourceapi.DeviceClassList
 	failed := []error{c.get(&classes, "deviceclasses"), c.unpublished(driver), absent([]string{c.pluginsOf(driver)})}

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// namespacedKinds and clusterKinds are the kinds of all objects that the chart and the controller make.
+// namespacedKinds and clusterKinds are the kinds of all objects that the chart and the controller create.
 const (
 	namespacedKinds = "daemonsets,deployments,services,serviceaccounts,configmaps,secrets,roles,rolebindings,leases,networkpolicies,poddisruptionbudgets,resourcequotas"
 	clusterKinds    = "clusterroles,clusterrolebindings,deviceclasses,apiservices,validatingadmissionpolicies,validatingadmissionpolicybindings," +
@@ -22,14 +22,14 @@ const (
 func TestWholeFullnameChanged(t *testing.T) {
 	ns := exclusive(t)
 	grants, uid := ns.wholePod(t)
-	require.Error(t, ns.noObjects("--all-namespaces", namespacedKinds+","+clusterKinds, "prism"), "the objects have the name of the release")
+	require.Error(t, ns.noObjects("--all-namespaces", namespacedKinds+","+clusterKinds, "prism"), "the objects are named after the release")
 	ns.withValue(t, "fullnameOverride=renamed")
 	eventually(t, startLimit, func() error { return ns.noObjects("--all-namespaces", namespacedKinds+","+clusterKinds, "prism") })
 	require.Error(t, ns.noObjects("--all-namespaces", namespacedKinds+","+clusterKinds, "renamed"))
 	ns.outlives(t, grants, uid)
 }
 
-// TestWholeStateDirChanged: programs that a spec names stay in the old directory until the claim is unprepared, and nothing afterwards.
+// TestWholeStateDirChanged: programs that a spec names stay in the old directory until the claim is unprepared; afterwards it is empty.
 func TestWholeStateDirChanged(t *testing.T) {
 	ns := exclusive(t)
 	const former, now = "/var/lib/" + driverName, "/var/lib/e2e-state"
@@ -52,8 +52,8 @@ func TestWholeStateDirChanged(t *testing.T) {
 	eventually(t, startLimit, func() error { return ns.emptyOnNode(former) })
 }
 
-// TestWholeNamespaceChanged: a release that is installed in another namespace takes over the claims of the one that was uninstalled, also those whose
-// pods were deleted in between.
+// TestWholeNamespaceChanged: a release in another namespace takes over the claims of the uninstalled release, including claims whose pods
+// were deleted in between.
 func TestWholeNamespaceChanged(t *testing.T) {
 	ns := exclusive(t)
 	const other = "prism-other"
@@ -92,7 +92,7 @@ func (c *cluster) move(t *testing.T, values, from, to string, between func()) {
 	c.pluginIn(t, to)
 }
 
-// wholePod starts a pod with a GPU of its own, and returns what it has and the UID of its claim.
+// wholePod starts a pod with its own GPU, and returns its devices and the UID of its claim.
 func (ns *namespace) wholePod(t *testing.T) (has []grant, claimUID string) {
 	t.Helper()
 	ns.apply("whole-gpu/pod.yaml")
@@ -100,7 +100,7 @@ func (ns *namespace) wholePod(t *testing.T) (has []grant, claimUID string) {
 	return has, string(ns.claimOf(ns.pod("whole-gpu"), "gpu").UID)
 }
 
-// outlives checks that the pod of wholePod has its GPU still, leaves nothing when it is deleted, and can be made again.
+// outlives checks that the pod of wholePod still has its GPU, leaves no files when it is deleted, and can be created again.
 func (ns *namespace) outlives(t *testing.T, has []grant, claimUID string) {
 	t.Helper()
 	ns.sees("whole-gpu", "main", has...)
@@ -118,7 +118,7 @@ func (ns *namespace) outlives(t *testing.T, has []grant, claimUID string) {
 	ns.delete("pod", "whole-gpu")
 }
 
-// noObjects complains while there are objects of these kinds whose names begin with that.
+// noObjects returns an error while objects of these kinds exist whose names begin with the prefix.
 func (c *cluster) noObjects(scope, kinds, prefix string) error {
 	out, err := c.run("", c.kubectl("get", kinds, scope, "--output=name", "--ignore-not-found")...)
 	failed := []error{err}
@@ -130,7 +130,7 @@ func (c *cluster) noObjects(scope, kinds, prefix string) error {
 	return errors.Join(failed...)
 }
 
-// emptyOnNode complains while a directory of the node has something.
+// emptyOnNode returns an error while a directory of the node is not empty.
 func (c *cluster) emptyOnNode(path string) error {
 	out, err := c.run("", c.onNode("sh", "-c", "find "+path+" -mindepth 1 2>/dev/null | head -20")...)
 	if err == nil && out != "" {

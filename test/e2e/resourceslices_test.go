@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWholeResourceSlices_Deleted_PublishedAgain: the devices come back although nothing else would publish them.
+// TestWholeResourceSlices_Deleted_PublishedAgain: the plugin publishes the devices again although no other event would make it publish.
 func TestWholeResourceSlices_Deleted_PublishedAgain(t *testing.T) {
 	ns := exclusive(t)
 	ns.advertises(t, ns.gpus.size, startLimit)

@@ -30,8 +30,8 @@ func TestWholePluginKilled(t *testing.T) {
 	assert.Equal(t, int32(137), status.LastTerminationState.Terminated.ExitCode)
 }
 
-// survives checks that a pod keeps its GPU while something happens, that pods get theirs right after it, and that metrics have its name all
-// the time.
+// survives checks that a pod keeps its GPU while happening runs, that new pods get GPUs right after it, and that metrics contain the pod's
+// name all the time.
 func (ns *namespace) survives(happening func()) {
 	ns.t.Helper()
 	ns.apply("whole-gpu/pod.yaml")
@@ -57,5 +57,5 @@ func (ns *namespace) survives(happening func()) {
 	ns.sees("whole-gpu", "main", has...)
 	ns.usedBy(time.Now(), &has[0], its)
 	ns.onlyUsedBy(began, &has[0], its)
-	// The kubelet can still take the claim back: end checks that nothing of it stays.
+	// The kubelet can still unprepare the claim: end checks that no file of it stays.
 }

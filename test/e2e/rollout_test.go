@@ -22,15 +22,16 @@ import (
 )
 
 const (
-	// streamWidth is how many pods want a GPU at once.
+	// streamWidth is how many pods request a GPU at once.
 	streamWidth = 7
-	// overlapping is how many claims must have been prepared while two plugins ran.
+	// overlapping is how many claims must be prepared while two plugins run.
 	overlapping = 5
-	// rollouts are at least two, one of what another one left, and more until enough claims came while two plugins ran.
+	// There are at least two rollouts, so that one replaces a pod of another, and more until enough claims were prepared while two plugins
+	// ran.
 	minRollouts, maxRollouts = 2, 20
 )
 
-// TestWholeRollingUpdateUnderLoad: rolling updates in a row under a stream of short pods lose no call of the kubelet.
+// TestWholeRollingUpdateUnderLoad: several rolling updates under a stream of short pods lose no call of the kubelet.
 func TestWholeRollingUpdateUnderLoad(t *testing.T) {
 	ns := exclusive(t)
 	before, err := ns.kept()
@@ -78,7 +79,7 @@ func (ns *namespace) rollOver(old *watched) (before, after *watched) {
 	return old, young
 }
 
-// shortPod exits soon after it saw that it has one GPU. Each runs for another time, so that they do not keep step.
+// shortPod returns a pod that exits soon after it saw that it has one GPU. Each runs for another time, so that they do not synchronize.
 func shortPod(n int) workload {
 	return workload{
 		generateName: "short-", ref: "gpu", template: oneGPU,
@@ -89,7 +90,7 @@ func shortPod(n int) workload {
 // oneGPU is a claim template for one GPU.
 const oneGPU = "one-gpu"
 
-// podStream is pods that come and go.
+// podStream creates a stream of short pods.
 type podStream struct {
 	ns    *namespace
 	stop  chan struct{}
@@ -101,7 +102,7 @@ type podStream struct {
 	err     error
 }
 
-// stream begins to make short pods so that always some of them want a GPU.
+// stream starts to create short pods, so that some of them always request a GPU.
 func (ns *namespace) stream() *podStream {
 	ns.t.Helper()
 	template := workload{name: oneGPU, ref: "gpu", request: request{class: gpuClass}}
@@ -128,7 +129,7 @@ func (ns *namespace) stream() *podStream {
 	return s
 }
 
-// step reads the pods and creates as many as are missing.
+// step reads the pods and creates the missing ones.
 func (s *podStream) step(width int) error {
 	var pods corev1.PodList
 	if err := s.ns.read(&pods, "pods"); err != nil {
@@ -163,7 +164,7 @@ func (s *podStream) count() (created, done int, err error) {
 	return s.created, s.done, s.err
 }
 
-// flows waits until some pods more have come and gone.
+// flows waits until some more pods have started and ended.
 func (s *podStream) flows() {
 	s.ns.t.Helper()
 	_, start, _ := s.count()
@@ -186,7 +187,7 @@ func (s *podStream) finish() {
 	s.ended.Wait()
 }
 
-// end makes no more pods, waits until all are done, and returns how many there were.
+// end creates no more pods, waits until all are done, and returns their number.
 func (s *podStream) end() int {
 	s.ns.t.Helper()
 	s.finish()
@@ -203,7 +204,7 @@ func (s *podStream) end() int {
 	return s.created
 }
 
-// watched is a plugin whose log is read also after it is gone.
+// watched is a plugin whose log is also read after it is gone.
 type watched struct {
 	t     *testing.T
 	pod   *corev1.Pod
@@ -255,7 +256,7 @@ func (w *watched) lines(each func(at time.Time, line string)) {
 
 var preparedLine = regexp.MustCompile(`"Claim is prepared" .* claim="([^/"]+)/([^"]+)"`)
 
-// prepared returns when the plugin prepared which claims of a namespace.
+// prepared returns when the plugin prepared each claim of a namespace.
 func (w *watched) prepared(namespace string) map[string]time.Time {
 	w.t.Helper()
 	claims := map[string]time.Time{}
@@ -278,7 +279,7 @@ func (w *watched) preparedWithin(namespace string, from, to time.Time) int {
 	return n
 }
 
-// next waits for the plugin that comes after another one and runs.
+// next waits for the running plugin that replaces another one.
 func (ns *namespace) next(old *corev1.Pod) *corev1.Pod {
 	ns.t.Helper()
 	var young *corev1.Pod
@@ -299,7 +300,7 @@ func (ns *namespace) next(old *corev1.Pod) *corev1.Pod {
 	return young
 }
 
-// gone complains while the plugin's pod is there.
+// gone returns an error while the plugin's pod exists.
 func (ns *namespace) gone(plugin *corev1.Pod) error {
 	err := ns.get(&corev1.Pod{}, "pod", plugin.Name, "--namespace", system)
 	if apierrors.IsNotFound(err) {
@@ -311,7 +312,7 @@ func (ns *namespace) gone(plugin *corev1.Pod) error {
 	return err
 }
 
-// asBefore complains while the node keeps other files than it did.
+// asBefore returns an error while the node keeps other files than before.
 func (ns *namespace) asBefore(before []string) error {
 	now, err := ns.kept()
 	if err == nil && len(now) != len(before) {
@@ -320,7 +321,7 @@ func (ns *namespace) asBefore(before []string) error {
 	return err
 }
 
-// draCalls are the kubelet's calls of DRA plugins, as it counts them itself.
+// draCalls counts the kubelet's calls of DRA plugins, from the kubelet's own metrics.
 type draCalls struct {
 	ns     *namespace
 	before map[string]int
@@ -331,7 +332,7 @@ func (ns *namespace) calls() *draCalls {
 	return &draCalls{ns: ns, before: ns.callCounts()}
 }
 
-// since returns how many calls were answered since then, and what else the kubelet counted.
+// since returns the number of answered calls since then, and the other counts of the kubelet.
 func (c *draCalls) since() (lost map[string]int, served int) {
 	c.ns.t.Helper()
 	lost = map[string]int{}
@@ -347,7 +348,7 @@ func (c *draCalls) since() (lost map[string]int, served int) {
 	return lost, served
 }
 
-// callCount counts calls of a plugin by their end.
+// callCount matches the count of calls of a plugin by their result.
 var callCount = regexp.MustCompile(`^dra_grpc_operations_duration_seconds_count(\{.*driver_name="` + driverName + `".*\}) (\d+)$`)
 
 // callCounts reads the kubelet's metrics, by the labels of each.

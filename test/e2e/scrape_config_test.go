@@ -14,15 +14,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Jobs of Prometheus: those of the exporter's two monitors, and of the plugin's.
+// Jobs of Prometheus: for the exporter's two monitors, and for the plugin's.
 const (
 	podMonitorJob     = system + "/prism-exporter"
 	serviceMonitorJob = "prism-exporter"
 	pluginJob         = system + "/" + pluginName
 )
 
-// monitorValues has the chart make every monitor. Both of the exporter's would count each series twice in what the rules sum up, so the
-// ServiceMonitor's endpoint keeps two metrics.
+// monitorValues makes the chart create every monitor. Both monitors of the exporter would count each series twice in sums of the rules, so
+// the ServiceMonitor's endpoint keeps two metrics.
 const monitorValues = `
 exporter:
   podMonitor: {create: true, interval: 1s, paths: [/metrics, /metrics/dcgm]}
@@ -36,7 +36,7 @@ metrics:
   podMonitor: {create: true, interval: 1s}
 `
 
-// monitor is a PodMonitor or a ServiceMonitor, as far as the chart sets their fields.
+// monitor is a PodMonitor or a ServiceMonitor with the fields that the chart sets.
 type monitor struct {
 	Kind     string
 	Metadata struct{ Name, Namespace string }
@@ -54,13 +54,13 @@ type endpoint struct {
 	MetricRelabelings    []relabeling
 }
 
-// relabeling is a rule as the monitors write it.
+// relabeling is a rule in the format of the monitors.
 type relabeling struct {
 	Action, Regex, Replacement, TargetLabel string
 	SourceLabels                            []string
 }
 
-// rule is the same as Prometheus writes it.
+// rule returns the rule in the format of Prometheus.
 func (r relabeling) rule() map[string]any {
 	rule := map[string]any{}
 	for key, value := range map[string]string{
@@ -83,7 +83,8 @@ func rules(all []relabeling) (written []map[string]any) {
 	return written
 }
 
-// scrapeConfiguration is what the Prometheus operator makes of the monitors of the chart, and the chart's rules.
+// scrapeConfiguration returns the configuration that the Prometheus operator would generate from the monitors of the chart, and the chart's
+// rules.
 func (c *cluster) scrapeConfiguration() ([]byte, error) {
 	discovery, err := c.discovery()
 	if err != nil {
@@ -111,7 +112,7 @@ func (c *cluster) scrapeConfiguration() ([]byte, error) {
 	})
 }
 
-// discovery is how Prometheus finds objects: with the rights of the tests, at the API server's address in the cluster.
+// discovery configures how Prometheus finds objects: with the rights of the tests, at the API server's address in the cluster.
 func (c *cluster) discovery() (map[string]any, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", c.variable("KUBECONFIG"))
 	if err != nil {
@@ -128,7 +129,7 @@ func (c *cluster) discovery() (map[string]any, error) {
 	}, err
 }
 
-// jobs is one for each endpoint.
+// jobs returns one job for each endpoint.
 func (m *monitor) jobs(discovery map[string]any) (jobs []map[string]any) {
 	pods := m.Kind == "PodMonitor"
 	job, role, endpoints := m.Metadata.Name, "endpointslice", m.Spec.Endpoints
@@ -149,10 +150,10 @@ func (m *monitor) jobs(discovery map[string]any) (jobs []map[string]any) {
 	return jobs
 }
 
-// notInLabels is replaced in the names of labels where Prometheus makes its own of them.
+// notInLabels matches characters that are replaced when Prometheus turns names into names of labels.
 var notInLabels = regexp.MustCompile(`[^a-zA-Z0-9_]`)
 
-// found are the rules that keep the endpoint of what the monitor selects, and give it the labels that the monitor's own rules see.
+// found returns the rules that keep the endpoint of the monitor's selected objects, and set the labels that the monitor's own rules see.
 func (m *monitor) found(e *endpoint, pods bool) []map[string]any {
 	const prefix = "__meta_kubernetes_"
 	selected, port := prefix+"service_label_", prefix+"endpointslice_port_name"

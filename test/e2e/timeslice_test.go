@@ -8,13 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sharedGPUs are the indices of the GPUs that are advertised as shareReplicas time-sliced shares each too, and as many MPS shares, as
-// values.yaml says.
+// sharedGPUs are the indices of the GPUs that are also advertised as shareReplicas time-sliced shares and as many MPS shares, as in
+// values.yaml.
 var sharedGPUs = []int{3, 4}
 
 const shareReplicas = 3
 
-// timeSlicingInParallel is inParallel for a test that has the GPUs that are advertised as time-sliced shares.
+// timeSlicingInParallel is inParallel for a test that leases the GPUs that are advertised as time-sliced shares.
 func timeSlicingInParallel(t *testing.T) *namespace {
 	t.Helper()
 	needs(t, consumableCapacity)
@@ -31,7 +31,7 @@ func timeSlicingInParallel(t *testing.T) *namespace {
 	return newNamespace(t, c)
 }
 
-// createShare makes a pod that wants a share of one GPU.
+// createShare creates a pod that requests a share of one GPU.
 func (ns *namespace) createShare(pod string, index int) {
 	ns.t.Helper()
 	ns.create(workload{name: pod, ref: "share", request: request{
@@ -39,7 +39,7 @@ func (ns *namespace) createShare(pod string, index int) {
 	}})
 }
 
-// share waits for the pod and returns the share that it got, of whose GPU it sees all and nothing else.
+// share waits for the pod. It returns its share, and checks that the pod sees exactly the GPU of the share.
 func (ns *namespace) share(pod, ref string) grant {
 	ns.t.Helper()
 	grants := ns.grantedTo(ns.ready(pod), ref)
@@ -51,7 +51,7 @@ func (ns *namespace) share(pod, ref string) grant {
 	return grants[0]
 }
 
-// TestTimeSliceShared: as many pods as there are replicas have one GPU at once, and the next one waits for one of them to end.
+// TestTimeSliceShared: as many pods as there are replicas share one GPU at once, and the next pod waits for one of them to end.
 func TestTimeSliceShared(t *testing.T) {
 	ns := timeSlicingInParallel(t)
 	ns.applyPodByPod("timeslice-shared/job.yaml", shareReplicas)
@@ -69,7 +69,7 @@ func TestTimeSliceShared(t *testing.T) {
 	}
 	for i := range shareReplicas {
 		pod := fmt.Sprintf("other-%d", i)
-		ns.createShare(pod, other) // pod by pod, as above
+		ns.createShare(pod, other) // one pod after the other, as above
 		ns.share(pod, "share")
 	}
 	ns.createShare("waits", other)
@@ -80,7 +80,7 @@ func TestTimeSliceShared(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// TestTimeSliceSpread: a request for two shares has two GPUs.
+// TestTimeSliceSpread: a request for two shares gets two GPUs.
 func TestTimeSliceSpread(t *testing.T) {
 	ns := timeSlicingInParallel(t)
 	ns.apply("timeslice-spread/pod.yaml")
@@ -91,8 +91,8 @@ func TestTimeSliceSpread(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// TestTimeSliceAndWhole: a request for the whole GPU waits for the last of its shares to be released, and one for a share for the whole
-// GPU.
+// TestTimeSliceAndWhole: a request for the whole GPU waits until the last of its shares is released, and a request for a share waits for
+// the whole GPU.
 func TestTimeSliceAndWhole(t *testing.T) {
 	ns := timeSlicingInParallel(t)
 	ns.apply("timeslice-and-whole/share.yaml")
@@ -126,8 +126,8 @@ spec:
 
 const shareResource = "e2e.prism.dev/share"
 
-// TestTimeSliceResource: a pod without a claim gets a share where a class names a resource. A request for two is refused in the words
-// of the device plugin, as two shares are no more of a GPU.
+// TestTimeSliceResource: a pod without a claim gets a share if a class names a resource. A request for two is refused with the text of the
+// device plugin, as two shares are not more of a GPU.
 func TestTimeSliceResource(t *testing.T) {
 	needs(t, extendedResources)
 	ns := timeSlicingInParallel(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// feature is what not every version of Kubernetes has that the tests run on. It completes the sentence "Kubernetes 1.35 has no …".
+// feature is a feature that some versions of Kubernetes in the tests lack. It completes the sentence "Kubernetes 1.35 does not support …".
 type feature string
 
 const (
@@ -23,7 +23,7 @@ const (
 	deviceTaints         feature = "device taints"
 )
 
-// features says of each feature which gate it is behind, and which minor version is the first that has the gate open by itself.
+// features maps each feature to its gate, and to the first minor version that enables the gate by default.
 var features = map[feature]struct {
 	gate  string
 	since int
@@ -34,18 +34,18 @@ var features = map[feature]struct {
 	deviceTaints:         {"DRADeviceTaints", 36},
 }
 
-// needs skips the test where Kubernetes lacks the feature.
+// needs skips the test if Kubernetes lacks the feature.
 func needs(t *testing.T, what feature) {
 	t.Helper()
 	open(t)
 	minor, err := minorVersion()
 	require.NoError(t, err)
 	if minor < features[what].since {
-		t.Skipf("Kubernetes 1.%d has no %s", minor, what)
+		t.Skipf("Kubernetes 1.%d does not support %s", minor, what)
 	}
 }
 
-// minorVersion is the second number of the cluster's Kubernetes version.
+// minorVersion returns the minor version of the cluster's Kubernetes.
 var minorVersion = sync.OnceValues(func() (int, error) {
 	c, err := connected()
 	if err != nil {
@@ -62,8 +62,8 @@ var minorVersion = sync.OnceValues(func() (int, error) {
 	return strconv.Atoi(strings.TrimRight(version.Minor, "+"))
 })
 
-// failureCount counts what the kubelet did in vain, also where it found no plugin to call. Before 1.36 the kubelet sets the label to the
-// opposite of its name.
+// failureCount matches the count of the kubelet's failed calls, also if it found no plugin to call. Before 1.36 the kubelet sets the label
+// to the opposite of its name.
 func failureCount() (*regexp.Regexp, error) {
 	minor, err := minorVersion()
 	return regexp.MustCompile(fmt.Sprintf(`^dra_operations_duration_seconds_count(\{.*is_error="%t".*\}) (\d+)$`, minor >= 36)), err
@@ -77,7 +77,7 @@ func TestFeatures_GatesOfServer_AsListed(t *testing.T) {
 	metrics := c.must(t, c.kubectl("get", "--raw", "/metrics")...)
 	for name, f := range features {
 		enabled := regexp.MustCompile(`(?m)^kubernetes_feature_enabled\{name="` + f.gate + `",.*\} ([01])$`).FindStringSubmatch(metrics)
-		if assert.NotNil(t, enabled, "the server has no gate %s", f.gate) {
+		if assert.NotNil(t, enabled, "missing gate %s on the server", f.gate) {
 			assert.Equal(t, minor >= f.since, enabled[1] == "1", "Kubernetes 1.%d has %s", minor, name)
 		}
 	}

@@ -100,7 +100,7 @@ func TestWholeSharedByPods(t *testing.T) {
 	})
 }
 
-// TestWholeAllGPUsInUse: one pod more than there are GPUs waits for one.
+// TestWholeAllGPUsInUse: one pod more than the number of GPUs waits for a GPU.
 func TestWholeAllGPUsInUse(t *testing.T) {
 	ns := exclusive(t)
 	ns.apply("nine-pods/job.yaml")
@@ -114,7 +114,7 @@ func TestWholeAllGPUsInUse(t *testing.T) {
 	for _, name := range running {
 		grants := ns.grantedTo(ns.pod(name), "gpu")
 		require.Len(t, grants, 1)
-		assert.Empty(t, seen[grants[0].UUID], "%s has the GPU of another pod", name)
+		assert.Empty(t, seen[grants[0].UUID], "%s shares the GPU of another pod", name)
 		seen[grants[0].UUID] = name
 		ns.sees(name, "main", grants...)
 	}
@@ -129,9 +129,9 @@ func TestWholeAllGPUsInUse(t *testing.T) {
 	ns.sees(pending[0], "main", grants...)
 }
 
-// TestWholeNodeReboots: claims of before are prepared again, for the same GPUs. The kubelet asks before the plugin is back, and
-// then again after a minute or more. That wait is shared with the tests that run in parallel, so this is the last test of
-// those that run exclusively.
+// TestWholeNodeReboots: claims from before the reboot are prepared again, for the same GPUs. The kubelet asks before the plugin is back,
+// and then again after a minute or more. The tests that run in parallel share that wait, so this is the last test of those that run
+// exclusively.
 func TestWholeNodeReboots(t *testing.T) {
 	ns := exclusive(t)
 	ns.gpus.lease(t, 2)
@@ -146,7 +146,7 @@ func TestWholeNodeReboots(t *testing.T) {
 	ns.startedSince(t, plugin)
 	ns.advertises(t, ns.gpus.size, startLimit)
 	t.Logf("the plugin was back %.1f s after the node", time.Since(start).Seconds())
-	// The kubelet may register the plugin a second time, as it finds the socket of before the reboot first. Other tests begin after that.
+	// The kubelet may register the plugin twice, as it first finds the socket from before the reboot. Other tests begin after that.
 	ns.create(workload{name: "registered", ref: "gpu", request: request{class: gpuClass}})
 	ns.do("wait", "--for=condition=Ready", "--timeout="+startLimit.String(), "pod/registered")
 	ns.delete("pod", "registered")
@@ -159,7 +159,7 @@ func TestWholeNodeReboots(t *testing.T) {
 	ns.seesNothing("two-containers", "none")
 }
 
-// startedAgain complains until all containers of the pod run as other containers than before.
+// startedAgain returns an error until all containers of the pod run as new containers.
 func (ns *namespace) startedAgain(before *corev1.Pod) error {
 	var now corev1.Pod
 	if err := ns.read(&now, "pod", before.Name); err != nil {

@@ -14,41 +14,41 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// testImage is on every node: a shell, and nothing of a GPU.
+// testImage is on every node. It contains a shell, and no GPU software.
 const testImage = "localhost/prism-test:1"
 
-// workload is a pod with one container, and the claim that the pod has by the name ref. What is empty is left out.
+// workload is a pod with one container, and the pod's claim with the name ref. Empty fields are left out.
 type workload struct {
 	name string
-	// generateName is instead of a name, for pods that are created in any number.
+	// generateName replaces the name, for pods that are created in any number.
 	generateName string
-	// image (testImage) runs command (sleep 3600), which has grace (1) seconds to exit.
+	// image (testImage) runs command (sleep 3600), which gets grace (1) seconds to exit.
 	image   string
 	command []string
 	grace   int64
-	// node is the only one that the pod may run on.
+	// node is the only node on which the pod may run.
 	node string
 	// restart is the pod's restart policy, instead of Never: the kubelet unprepares the claim of a pod that has failed.
 	restart corev1.RestartPolicy
-	// user is the container's, 0 for the image's, and env its environment.
+	// user is the user of the container, 0 for the image's user, and env its environment.
 	user int64
 	env  map[string]string
-	// limits and requests are the container's, extended resources among them.
+	// limits and requests belong to the container, and include extended resources.
 	limits, requests map[corev1.ResourceName]string
 
-	// ref names the claim in the pod. A template of the claim is created with the pod, unless one of this name is there.
+	// ref names the claim in the pod. A template of the claim is created with the pod, unless one with this name exists.
 	ref, template string
-	// named has a ResourceClaim with the pod's name created instead of a template.
+	// named creates a ResourceClaim with the pod's name instead of a template.
 	named bool
 	request
 }
 
-// request is the one request of a claim, with its opaque configuration.
+// request is the only request of a claim, with its opaque configuration.
 type request struct {
 	// class is the DeviceClass, and selectors are CEL expressions.
 	class     string
 	selectors []string
-	// count is how many devices; 0 stands for one.
+	// count is the number of devices; 0 means one.
 	count       int64
 	adminAccess bool
 	capacity    map[resourceapi.QualifiedName]string
@@ -56,13 +56,13 @@ type request struct {
 	config, driver string
 }
 
-// create creates what these workloads consist of.
+// create creates the objects of these workloads.
 func (ns *namespace) create(workloads ...workload) {
 	ns.t.Helper()
 	require.NoError(ns.t, ns.tryCreate(workloads...))
 }
 
-// tryCreate is create where the API server may refuse.
+// tryCreate is create for objects that the API server may refuse.
 func (ns *namespace) tryCreate(workloads ...workload) error {
 	list := &corev1.List{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"}}
 	for i := range workloads {
@@ -77,13 +77,13 @@ func (ns *namespace) tryCreate(workloads ...workload) error {
 	return ns.createText(string(text))
 }
 
-// createText creates what a manifest describes.
+// createText creates the objects of a manifest.
 func (ns *namespace) createText(manifest string) error {
 	_, err := ns.run(manifest, ns.kubectl("--namespace", ns.name, "create", "--filename", "-")...)
 	return err
 }
 
-// objects are the pod and what its claim is made from.
+// objects returns the pod and the object from which its claim is created.
 func (w *workload) objects() []runtime.Object {
 	pod := w.pod()
 	if w.class == "" {
@@ -143,7 +143,7 @@ func (w *workload) pod() *corev1.Pod {
 	return pod
 }
 
-// claim is the spec of a claim with this request, which has the name ref.
+// claim returns the spec of a claim with this request and the name ref.
 func (w *workload) claim() resourceapi.ResourceClaimSpec {
 	exactly := &resourceapi.ExactDeviceRequest{DeviceClassName: w.class}
 	for _, expression := range w.selectors {

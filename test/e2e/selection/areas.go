@@ -1,7 +1,7 @@
 package selection
 
-// Areas are the parts of which all tests run when one of their files changes. What has no path here, such as packages that every claim needs,
-// is tested by the core tests and by the rotation.
+// Areas are parts of the product. If a file of an area changes, all its tests run. Files without an area, such as packages that every claim
+// needs, are tested by the core tests and by the rotation.
 var Areas = []Area{
 	{"claims", []string{
 		"cmd/prism-hook", "cmd/prism-kubelet-plugin", "pkg/cdi", "pkg/cdihook", "pkg/checkpoint", "pkg/claim", "pkg/cri", "pkg/disk", "pkg/driver", "pkg/hook", "pkg/ownership",

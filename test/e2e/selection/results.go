@@ -9,22 +9,22 @@ import (
 	"strings"
 )
 
-// Result is how a top-level test ended, the last time if it ran again. Seconds are of its longest run.
+// Result is the outcome of a top-level test, of its last run if it ran again. Seconds are the time of its longest run.
 type Result struct {
 	Test, Group string
-	// Outcome is pass, fail or skip, or unfinished for a test that began and has no end.
+	// Outcome is pass, fail or skip, or unfinished for a test without an end.
 	Outcome string
 	Seconds float64
 }
 
-// event is a line of test2json, as far as it is read here.
+// event is a line of test2json with the fields that are read here.
 type event struct {
 	Action, Test, Output string
 	Elapsed              float64
 }
 
-// Show writes the output of tests, which test2json has put into events, as text, and returns the results of top-level tests in the order in
-// which they began. A line that is no event is written as it is.
+// Show writes the output of tests, from the events of test2json, as text. It returns the results of top-level tests in the order in which
+// they began. A line that is not an event is written unchanged.
 func Show(in io.Reader, out io.Writer) ([]Result, error) {
 	var results []Result
 	lines := bufio.NewReader(in)
@@ -50,7 +50,7 @@ func Show(in io.Reader, out io.Writer) ([]Result, error) {
 	}
 }
 
-// apply adds what the event says of a top-level test.
+// apply adds the event to the results of top-level tests.
 func (e event) apply(results []Result) []Result {
 	if e.Test == "" || strings.Contains(e.Test, "/") {
 		return results
@@ -70,7 +70,7 @@ func (e event) apply(results []Result) []Result {
 	return results
 }
 
-// Slowest are at most n results, the slowest first.
+// Slowest returns at most n results, the slowest first.
 func Slowest(results []Result, n int) []Result {
 	sorted := slices.SortedStableFunc(slices.Values(results), func(a, b Result) int { return cmp.Compare(b.Seconds, a.Seconds) })
 	return sorted[:min(n, len(sorted))]

@@ -1,5 +1,5 @@
 // Package selection chooses the end-to-end tests of a run. Core tests always run. The others (restarts, upgrades, outages, hostile cases)
-// rotate: each is in one of three thirds, a run has the tests of one third, and all tests of an area whose files changed.
+// rotate: each belongs to one of three thirds. A run includes the tests of one third, and all tests of areas with changed files.
 package selection
 
 import (
@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-// Thirds is how many shares the rotated tests are divided into.
+// Thirds is the number of shares of the rotated tests.
 const Thirds = 3
 
-// OnlyAreas stands for no third, and no core test.
+// OnlyAreas selects no third, and no core test.
 const OnlyAreas = -2
 
-// A test is in every run, or in those of one third.
+// A test runs always, or with one third.
 const (
 	core   = -1
 	first  = 0
@@ -36,34 +36,34 @@ const (
 // Area is a part of the product, or of the tests.
 type Area struct {
 	Name string
-	// Paths are patterns of path.Match below the root of the repository: of files, or of folders with all that is in them.
+	// Paths are patterns of path.Match below the root of the repository: of files, or of folders with all their files.
 	Paths []string
 }
 
 // Test is an end-to-end test.
 type Test struct {
 	Name string
-	// Group is the cluster that the test runs on.
+	// Group is the cluster of the test.
 	Group string
-	// Third is core, or the third that has the test.
+	// Third is core, or the third of the test.
 	Third int
 	// Areas are names of Areas.
 	Areas []string
 }
 
-// Request says which tests a run needs.
+// Request selects the tests of a run.
 type Request struct {
 	// Full selects every test.
 	Full bool
-	// Third is the one whose tests run, from 0; OnlyAreas is for the areas that changed alone, without core tests of others.
+	// Third is the third to run, from 0; OnlyAreas runs only the areas that changed, without core tests of others.
 	Third int
-	// Changed are the files that changed, relative to the root of the repository.
+	// Changed lists the changed files, relative to the root of the repository.
 	Changed []string
-	// Unknown says that there is nothing to compare with, so that any file may have changed: another third runs then.
+	// Unknown means that there is nothing to compare with, so that any file may have changed: then another third runs, too.
 	Unknown bool
 }
 
-// Select returns the tests that run, in the order of the table.
+// Select returns the tests to run, in the order of the table.
 func Select(r Request) []Test {
 	changed := ChangedAreas(r.Changed)
 	return slices.DeleteFunc(slices.Clone(Tests), func(t Test) bool {
@@ -71,12 +71,12 @@ func Select(r Request) []Test {
 	})
 }
 
-// has reports whether the test runs whatever changed.
+// has reports whether the test runs regardless of changes.
 func (r Request) has(t Test) bool {
 	return r.Third != OnlyAreas && (t.Third == core || t.Third == r.Third || r.Unknown && t.Third == (r.Third+1)%Thirds)
 }
 
-// ChangedAreas are the names of the areas of which a file changed.
+// ChangedAreas returns the names of areas with a changed file.
 func ChangedAreas(files []string) []string {
 	var names []string
 	for _, area := range Areas {
@@ -87,7 +87,7 @@ func ChangedAreas(files []string) []string {
 	return names
 }
 
-// covers reports whether a pattern of the area matches the file or a folder that it is in.
+// covers reports whether a pattern of the area matches the file or a parent folder.
 func (a Area) covers(file string) bool {
 	for ; file != "." && file != "/"; file = path.Dir(file) {
 		for _, pattern := range a.Paths {
@@ -99,7 +99,7 @@ func (a Area) covers(file string) bool {
 	return false
 }
 
-// ParseShare reads "i/3", the third that a run has, or "areas".
+// ParseShare parses "i/3", the third to run, or "areas".
 func ParseShare(share string) (int, error) {
 	if share == "areas" {
 		return OnlyAreas, nil
@@ -112,7 +112,7 @@ func ParseShare(share string) (int, error) {
 	return i, nil
 }
 
-// ShareOf is the share of a commit, as the hash of its tree says, so that a commit always has the same tests.
+// ShareOf returns the share of a commit from the hash of its tree, so that a commit always gets the same tests.
 func ShareOf(tree string) (int, error) {
 	number, err := strconv.ParseUint(tree[:min(len(tree), 8)], 16, 32)
 	if err != nil {
@@ -121,7 +121,7 @@ func ShareOf(tree string) (int, error) {
 	return int(number % Thirds), nil
 }
 
-// Pattern is a regular expression that matches the names of these tests and no others.
+// Pattern returns a regular expression that matches exactly the names of these tests.
 func Pattern(tests []Test) string {
 	names := make([]string, len(tests))
 	for i, t := range tests {
@@ -130,7 +130,7 @@ func Pattern(tests []Test) string {
 	return "^(" + strings.Join(names, "|") + ")$"
 }
 
-// Groups divides tests by their groups, in the order in which the groups are first named.
+// Groups divides tests by their groups, in the order in which the groups first appear.
 func Groups(tests []Test) [][]Test {
 	var groups [][]Test
 	for _, t := range tests {

@@ -62,7 +62,7 @@ func TestAreas_EveryPath_Exists(t *testing.T) {
 	t.Parallel()
 	for _, area := range Areas {
 		assert.NotEmpty(t, area.Paths, area.Name)
-		assert.True(t, slices.ContainsFunc(Tests, func(test Test) bool { return slices.Contains(test.Areas, area.Name) }), "area %s has no test", area.Name)
+		assert.True(t, slices.ContainsFunc(Tests, func(test Test) bool { return slices.Contains(test.Areas, area.Name) }), "no test of area %s", area.Name)
 		for _, pattern := range area.Paths {
 			found, err := filepath.Glob(filepath.Join(root, pattern))
 			require.NoError(t, err, pattern)
@@ -114,7 +114,7 @@ func TestSelect_NothingChanged_CoreAndOneThird(t *testing.T) {
 	}
 }
 
-// TestSelect_AllShares_UnionIsFull: no test is left out of every share, and core tests are in all.
+// TestSelect_AllShares_UnionIsFull: every test is in some share, and core tests are in all.
 func TestSelect_AllShares_UnionIsFull(t *testing.T) {
 	t.Parallel()
 	times := map[string]int{}

@@ -1,7 +1,7 @@
 package selection
 
-// Tests are all tests of test/e2e. Core has at least one test of each claim that the README makes. Tests of several nodes are in one third, because
-// their cluster is the most expensive one to boot.
+// Tests are all tests of test/e2e. Core tests include at least one for each claim in the README. Tests of several nodes are in one third,
+// because their cluster is the most expensive one to boot.
 var Tests = []Test{
 	{"TestAdmission_InvalidConfig_Refused", node, core, []string{"admission"}},
 	{"TestPrepare_InvalidConfig_Refused", node, core, []string{"admission", "claims"}},

@@ -19,7 +19,7 @@ import (
 	"github.com/prism-gpu/prism/test/e2e/selection"
 )
 
-// slowest is how many tests a summary lists.
+// slowest is the number of tests in a summary.
 const slowest = 15
 
 func main() {
@@ -58,7 +58,7 @@ func choose(args []string, in io.Reader, out io.Writer) error {
 	switch {
 	case r.Full:
 	case *share != "":
-		// An explicit share is exactly what runs.
+		// An explicit share is exactly the share that runs.
 		r.Unknown = false
 		r.Third, err = selection.ParseShare(*share)
 	default:

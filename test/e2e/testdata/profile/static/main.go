@@ -1,4 +1,4 @@
-// Program static is one that no loader loads: it prints what it was given and exits with 5.
+// Program static is a program that needs no loader: it prints its arguments and exits with 5.
 package main
 
 import (
