@@ -24,7 +24,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/plugin"
 )
 
-// apiClient is the API server as one process uses it. Accesses are fault points if the layout of the node changes.
+// apiClient is one process's client of the API server. Its requests are fault points if the layout of the node changes.
 type apiClient struct {
 	configMaps *configMaps
 	slices     *resourceSlices
@@ -39,13 +39,13 @@ func (m *Machine) newAPIClient(faultPoint FaultPoint) *apiClient {
 	}
 }
 
-// api is the adapter of a process.
+// api returns the API adapter of a process.
 func (c *apiClient) api() plugin.API {
 	client := clientset{configMaps: c.configMaps}
 	return plugin.API{Claims: client, Background: client, Cluster: c.server, Slices: c.slices, Events: c.events}
 }
 
-// nodeConfigs is where processes read the node's configuration.
+// nodeConfigs names the ConfigMap from which processes read the node's configuration.
 var nodeConfigs = config.NodeConfig{Map: "prism/nodes", Name: "node"}
 
 // clientset is a client for ConfigMaps and ResourceClaims.
@@ -54,20 +54,20 @@ type clientset struct {
 	configMaps *configMaps
 }
 
-// CoreV1 has the ConfigMaps.
+// CoreV1 serves the ConfigMaps.
 func (c clientset) CoreV1() coreclient.CoreV1Interface { return coreAPI{configMaps: c.configMaps} }
 
-// ResourceV1 has the claims.
+// ResourceV1 serves the claims.
 func (clientset) ResourceV1() resourceclient.ResourceV1Interface { return resourceAPI{} }
 
 type resourceAPI struct {
 	resourceclient.ResourceV1Interface
 }
 
-// ResourceClaims has none.
+// ResourceClaims serves no claims.
 func (resourceAPI) ResourceClaims(string) resourceclient.ResourceClaimInterface { return noClaims{} }
 
-// noClaims is for the statuses of claims, which are about claims that the API server does not have any more.
+// noClaims serves the writers of claims' statuses, on an API server without these claims.
 type noClaims struct {
 	resourceclient.ResourceClaimInterface
 }
@@ -85,10 +85,10 @@ type coreAPI struct {
 	configMaps *configMaps
 }
 
-// ConfigMaps has the node's configuration.
+// ConfigMaps serves the node's configuration.
 func (c coreAPI) ConfigMaps(string) coreclient.ConfigMapInterface { return c.configMaps }
 
-// configMaps has the node's configuration.
+// configMaps serves the node's configuration.
 type configMaps struct {
 	coreclient.ConfigMapInterface
 	machine    *Machine
@@ -116,7 +116,7 @@ func (c *configMaps) Get(ctx context.Context, name string, _ metav1.GetOptions) 
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{nodeConfigs.Name: text}}, nil
 }
 
-// current reports whether the process has read the present configuration.
+// current reports whether the process has read the current configuration.
 func (c *configMaps) current() bool {
 	text, err := c.machine.nodeConfig()
 	c.mu.Lock()
@@ -124,7 +124,7 @@ func (c *configMaps) current() bool {
 	return err == nil && c.read == text
 }
 
-// apiFaultPoint is the fault point of accesses to the API server: none if the layout of the node does not change.
+// apiFaultPoint returns the fault point of requests to the API server: none if the layout of the node does not change.
 func (m *Machine) apiFaultPoint(faultPoint FaultPoint) FaultPoint {
 	if m.layoutChanges {
 		return faultPoint
@@ -132,7 +132,7 @@ func (m *Machine) apiFaultPoint(faultPoint FaultPoint) FaultPoint {
 	return func(_ string, effect func() error) error { return effect() }
 }
 
-// nodeConfig is the node's configuration: the one in the API server, or, if the layout does not change, that of the machine's layout.
+// nodeConfig returns the node's configuration: from the API server or, if the layout does not change, from the machine's layout.
 func (m *Machine) nodeConfig() (string, error) {
 	if m.layoutChanges {
 		c, err := m.cluster()
@@ -148,7 +148,7 @@ func (m *Machine) nodeConfig() (string, error) {
 	return text.String(), nil
 }
 
-// modesText is the configuration of a GPU with these modes and that interval.
+// modesText returns the configuration of a GPU with these modes and that interval.
 func modesText(modes gpu.Modes, interval gpu.Interval) string {
 	var names, settings []string
 	if modes.Whole {
@@ -172,18 +172,18 @@ func modesText(modes gpu.Modes, interval gpu.Interval) string {
 	return strings.Join(append([]string{fmt.Sprintf("modes: [%s]", strings.Join(names, ", "))}, settings...), ", ")
 }
 
-// resourceSlices are the ResourceSlices that a process publishes while it leads. They are stored if the layout of the node changes.
+// resourceSlices stores the ResourceSlices that a leading process publishes, if the layout of the node changes.
 type resourceSlices struct {
 	machine    *Machine
 	faultPoint FaultPoint
 
 	mu sync.Mutex
-	// node is the node as the leading process sees it; nil as long as the process does not lead. Unsent is what the API server does not have yet.
+	// node returns the leading process's view of the node; nil while the process does not lead. Unsent is not on the API server yet.
 	node   func() *gpu.Node
 	unsent *resourceslice.DriverResources
 }
 
-// lead has the process publish.
+// lead makes the process publish.
 func (s *resourceSlices) lead(node func() *gpu.Node) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,7 +191,7 @@ func (s *resourceSlices) lead(node func() *gpu.Node) error {
 	return s.machine.updateCluster(func(c *cluster) { c.leads(time.Now()) })
 }
 
-// Publish receives what the node publishes.
+// Publish receives the node's ResourceSlices.
 func (s *resourceSlices) Publish(resources resourceslice.DriverResources) {
 	s.mu.Lock()
 	s.unsent = &resources
@@ -199,7 +199,7 @@ func (s *resourceSlices) Publish(resources resourceslice.DriverResources) {
 	s.send()
 }
 
-// send sends what is unsent; false if it fails.
+// send sends unsent resources; false if it fails.
 func (s *resourceSlices) send() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,16 +215,16 @@ func (s *resourceSlices) send() bool {
 	return err == nil
 }
 
-// Run has nothing to do: what could not be sent is sent by layoutController.wait.
+// Run does nothing: layoutController.wait sends resources that could not be sent.
 func (*resourceSlices) Run(ctx context.Context, _ func(kube.DroppedFields)) error {
 	<-ctx.Done()
 	return nil
 }
 
-// Stats has no counts.
+// Stats returns no counts.
 func (*resourceSlices) Stats() kube.SlicesStats { return kube.SlicesStats{} }
 
-// nodeEvents has the Events about intervals as errors, and discards others.
+// nodeEvents collects the Events about intervals as errors, and discards others.
 type nodeEvents struct {
 	mu           sync.Mutex
 	intervalErrs error

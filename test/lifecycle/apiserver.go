@@ -27,7 +27,7 @@ type cluster struct {
 	Config string
 	// Published are the published devices by place.
 	Published map[string]*publication
-	// GPUs are the names of the whole-GPU devices of the GPUs that the node had at that time.
+	// GPUs lists the whole-GPU devices of the node's GPUs at that time.
 	GPUs []string
 	// Allocated are the places of allocated devices by claim UID.
 	Allocated map[string][]string
@@ -35,12 +35,13 @@ type cluster struct {
 	Broken string
 }
 
-// publication is the last publication of a device.
+// publication describes the last publication of a device.
 type publication struct {
-	// Is identifies what claims get, without taints. Several claims may share it.
+	// Is identifies the device that claims get, without taints. Several claims may share it.
 	Is      uint64
 	Several bool `json:",omitempty"`
-	// Leaving: since when it is tainted, by the clock of the leading process; Seen: the taint was visible long enough for one process.
+	// Leaving is set from the time at which it is tainted, by the clock of the leading process; Seen: the taint was visible long enough for
+	// one process.
 	Leaving bool `json:",omitempty"`
 	Seen    bool `json:",omitempty"`
 	Since   time.Time
@@ -67,7 +68,7 @@ func (m *Machine) cluster() (*cluster, error) {
 	return c, err
 }
 
-// clusterState is the state of the API server as text; empty if layouts do not change.
+// clusterState returns the state of the API server as text; empty if layouts do not change.
 func (m *Machine) clusterState() (string, error) {
 	if !m.layoutChanges {
 		return "", nil
@@ -97,14 +98,14 @@ func (m *Machine) updateCluster(how func(*cluster)) error {
 	if err != nil {
 		return err
 	}
-	next := m.clusterFile() + ".next" // what reads meanwhile finds a whole file
+	next := m.clusterFile() + ".next" // readers always find a whole file
 	if err := os.WriteFile(next, raw, 0o600); err != nil {
 		return err
 	}
 	return os.Rename(next, m.clusterFile())
 }
 
-// leads records that another process publishes, which does not know the age of taints.
+// leads records that another process publishes, which does not know how old the taints are.
 func (c *cluster) leads(now time.Time) {
 	for _, d := range c.Published {
 		d.Since = now
@@ -125,7 +126,7 @@ func (c *cluster) age(now time.Time) {
 	}
 }
 
-// publish stores what a node publishes. A device that is removed or changed must have been tainted before and must not be allocated.
+// publish stores a node's ResourceSlices. A device that is removed or changed must have been tainted before and must not be allocated.
 func (c *cluster) publish(resources resourceslice.DriverResources, node *gpu.Node, now time.Time) {
 	c.GPUs = nil
 	for _, d := range node.Devices() {
@@ -153,7 +154,7 @@ func (c *cluster) publish(resources resourceslice.DriverResources, node *gpu.Nod
 	}
 }
 
-// sees reports whether the node had the GPU of a device at its last publication: a GPU that does not respond is not included.
+// sees reports whether the node published the GPU of a device last time: it omits a GPU that does not respond.
 func (c *cluster) sees(at string) bool {
 	_, device, _ := strings.Cut(at, " ")
 	return slices.ContainsFunc(c.GPUs, func(whole string) bool { return device == whole || strings.HasPrefix(device, whole+"-") })
@@ -165,7 +166,7 @@ func published(d resourceapi.Device, now time.Time) *publication {
 	p.Leaving = slices.ContainsFunc(d.Taints, func(t resourceapi.DeviceTaint) bool { return t.Key == DriverName+"/"+publish.DrainingTaint })
 	d.Taints = nil
 	sum := fnv.New64()
-	_ = json.NewEncoder(sum).Encode(d) // of types that can be encoded, to a hash
+	_ = json.NewEncoder(sum).Encode(d) // the types can be encoded, and a hash accepts all data
 	p.Is = sum.Sum64()
 	return p
 }
@@ -207,7 +208,7 @@ func (c *cluster) schedule(rc *resourceapi.ResourceClaim) error {
 	return nil
 }
 
-// free finds the place of a device that can be allocated.
+// free returns the place of a device that can be allocated.
 func (c *cluster) free(device string) (at string, ok bool) {
 	for at, d := range c.Published {
 		if strings.HasSuffix(at, " "+device) && !d.Leaving && (d.Several || !c.isAllocated(at)) {
@@ -217,7 +218,7 @@ func (c *cluster) free(device string) (at string, ok bool) {
 	return "", false
 }
 
-// isAllocated reports whether a claim has the device at that place.
+// isAllocated reports whether the device at that place is allocated.
 func (c *cluster) isAllocated(at string) bool {
 	for _, places := range c.Allocated {
 		if slices.Contains(places, at) {
@@ -227,8 +228,8 @@ func (c *cluster) isAllocated(at string) bool {
 	return false
 }
 
-// allocateFor returns the claim of an act with its devices. If layouts change, it keeps its first allocation. A stale claim is allocated
-// a device that the node does not advertise.
+// allocateFor returns the claim of an act with its devices. If layouts change, the claim keeps its first allocation. A stale claim is
+// allocated a device that the node does not advertise.
 func (m *Machine) allocateFor(act Act) (*resourceapi.ResourceClaim, error) {
 	rc := m.claim(act)
 	if !m.layoutChanges || act.Stale {

@@ -33,18 +33,18 @@ type Act struct {
 	Claim string
 	// GPUs are the ordinals of the claim's whole GPUs.
 	GPUs []int
-	// Monitor: the claim has the node's monitor device.
+	// Monitor: the claim requests the node's monitor device.
 	Monitor bool
 	// MIGDevices are the claim's MIG devices.
 	MIGDevices []MIGDevice
-	// Shares are the ordinals of the GPUs of which the claim has a share.
+	// Shares are the ordinals of GPUs of which the claim requests a share.
 	Shares []int
-	// Null are the ordinals of the GPUs of which the claim has the null device.
+	// Null are the ordinals of GPUs whose null device the claim requests.
 	Null []int `json:",omitempty"`
-	// MPS are the ordinals of the GPUs of which the claim has an MPS share, StrategyMPS: its devices are used by several MPS clients.
+	// MPS are the ordinals of GPUs of which the claim requests an MPS share, StrategyMPS: several MPS clients use its devices.
 	MPS         []int `json:",omitempty"`
 	StrategyMPS bool  `json:",omitempty"`
-	// For is how long "pass" takes.
+	// For is the duration of "pass".
 	For time.Duration `json:",omitempty"`
 	// Effects are the effects planned on each GPU that the claim owns.
 	Effects []string
@@ -56,9 +56,9 @@ type Act struct {
 	Stale bool `json:",omitempty"`
 	// Profiling: the processes of the claim run under Nsight Systems.
 	Profiling bool `json:",omitempty"`
-	// Ranges is how many ranges of a process were recorded; 0: it was not recorded in ranges.
+	// Ranges is the number of recorded ranges of a process; 0: it was not recorded in ranges.
 	Ranges int `json:",omitempty"`
-	// Exposing: the containers of the claim have its metrics.
+	// Exposing: the containers of the claim see its metrics.
 	Exposing bool `json:",omitempty"`
 	// Fails: the call must fail.
 	Fails bool
@@ -66,7 +66,7 @@ type Act struct {
 	Beside bool
 }
 
-// childSpec is what a child process does, and when it kills itself.
+// childSpec defines the acts of a child process, and when it kills itself.
 type childSpec struct {
 	// Root contains the driver, the device nodes and the kernel's files, Library is the driver's library.
 	Root, Library    string
@@ -78,19 +78,19 @@ type childSpec struct {
 	LayoutChanges bool
 	// FakeTime: time is fake.
 	FakeTime bool
-	// NullFamily: the process has the family null.
+	// NullFamily: the process includes the family null.
 	NullFamily bool
 	// Profiled: the node profiles the processes of claims.
 	Profiled bool
-	// Epoch is what the clock shows; zero: it runs.
+	// Epoch is the fixed time of the clock; zero: the clock runs.
 	Epoch time.Time
 	Acts  []Act
-	// Refuse are the sites whose n-th fault point fails.
+	// Refuse maps a site to n: its n-th fault point fails.
 	Refuse map[string]int
 	// GPUsLost: calls of the driver about compute modes fail.
 	GPUsLost bool
-	// KillAt is the fault point at which the process kills itself, counted from its start or, unless Early, from when it serves. Late:
-	// after the effect. Fault points that change nothing are counted if CountReads is set; else only the first of an act, because the
+	// KillAt is the fault point at which the process kills itself, counted from its start if Early is set, else from when it serves. Late:
+	// after the effect. If CountReads is set, fault points that change nothing count too; else only the first of an act does, because the
 	// state at the others is the same.
 	KillAt                  int
 	Late, Early, CountReads bool
@@ -113,7 +113,7 @@ func attach(o childSpec) (*Machine, error) {
 	return m, nil
 }
 
-// installed makes the machine's processes use the files below root, like the product, and load that library.
+// installed makes the machine's processes use the driver's files below root, like the product, and load that library.
 func (m *Machine) installed(root, file string) {
 	m.host = pcie.New(root)
 	m.open = func(ctx context.Context, found hostfs.DriverRoot) (inventory.Session, error) {
@@ -151,7 +151,7 @@ func (m *killSwitch) faultPoint(site string, effect func() error) error {
 	last, refused := counted && at == m.spec.KillAt, m.sites[site] == m.spec.Refuse[site]
 	m.mu.Unlock()
 	if m.spec.Concurrent == nil {
-		// One fault point at a time, so that none is incomplete and missing in the journal when another one is the last.
+		// One fault point at a time: none may be incomplete and missing in the journal when another one is the last.
 		m.one.Lock()
 		defer m.one.Unlock()
 	}
@@ -174,7 +174,7 @@ func (m *killSwitch) faultPoint(site string, effect func() error) error {
 	return err
 }
 
-// started ends the start of the process.
+// started marks the end of the process's start.
 func (m *killSwitch) started() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -191,14 +191,14 @@ func (m *killSwitch) Write(line []byte) (int, error) {
 	return n, err
 }
 
-// killSelf does what kill -9 or the kernel's out-of-memory killer does to a process.
+// killSelf sends SIGKILL to the process, like kill -9 or the kernel's out-of-memory killer.
 func killSelf() {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	select {}
 }
 
-// runChild runs the acts and reports each that returned: "did <index>", or "failed <index> <error>". Output is not buffered, so that it
-// survives a kill.
+// runChild runs the acts and reports each result: "did <index>", or "failed <index> <error>". Output is not buffered, so that it survives a
+// kill.
 func runChild(ctx context.Context, o childSpec, out io.Writer) error {
 	m, err := attach(o)
 	if err != nil {
@@ -270,7 +270,7 @@ func resultLine(i int, err error) string {
 	return fmt.Sprintf("failed %d %v\n", i, strings.ReplaceAll(err.Error(), "\n", " "))
 }
 
-// checkRolledBack: a failed Prepare is rolled back when it returns, or has a pending cleanup.
+// checkRolledBack checks that a failed Prepare is rolled back when it returns, or has left a pending cleanup.
 func (m *Machine) checkRolledBack(act Act) error {
 	records, err := m.Records()
 	if err != nil {
@@ -323,7 +323,7 @@ func (m *Machine) act(ctx context.Context, p *Process, act Act) error {
 	}
 }
 
-// claim is the claim of an act with its allocation.
+// claim returns the claim of an act with its allocation.
 func (m *Machine) claim(act Act) *resourceapi.ResourceClaim {
 	var devices []string
 	for _, i := range act.GPUs {
@@ -348,7 +348,7 @@ func (m *Machine) claim(act Act) *resourceapi.ResourceClaim {
 	return withProfile(withMetrics(withStrategyMPS(withInterval(rc, act.Interval, len(act.GPUs)), act), act), act)
 }
 
-// device is the name of the device of a whole GPU.
+// device returns the device name of a whole GPU.
 func (m *Machine) device(ordinal int) string { return "gpu-" + string(m.gpus[ordinal])[4:12] }
 
 // effects returns the effects of the acts, and all effects for every second one of concurrent claims.

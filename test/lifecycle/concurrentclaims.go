@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// concurrentClaims are many claims at once in one of several processes.
+// concurrentClaims is a load of many claims at once in one of several processes.
 type concurrentClaims struct {
 	// Claims is the number of claims, First the number of the first.
 	Claims, First int
-	// Owners is a directory with a file for each device that is owned: the owner creates it.
+	// Owners is a directory with a file for each owned device, which the owner creates.
 	Owners string
 	// Leads: the process is the node's leader while it works.
 	Leads bool

@@ -11,14 +11,14 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// Effect is a kind of hardware effect that can be found on the hardware.
+// Effect is a kind of effect on the hardware that tests can observe there.
 type Effect interface {
 	prepare.Finder
-	// Present reports whether the GPU has the effect, independently of records.
+	// Present reports whether the GPU shows the effect, independently of records.
 	Present(g *model.GPUSnapshot) bool
 }
 
-// Effects are the kinds that plans can have.
+// Effects are the kinds of effects in plans.
 var Effects = map[string]func(*Machine) Effect{
 	"accounting": func(m *Machine) Effect {
 		return setting{machine: m, knob: accounting, value: 1, under: []knob{persistence}}
@@ -29,13 +29,13 @@ var Effects = map[string]func(*Machine) Effect{
 // AllEffects are all effects, in the order of plans.
 var AllEffects = []string{"accounting", "persistence"}
 
-// setting is the effect of a changed setting. It refuses a setting that is changed already: an earlier effect was not undone, or another
-// claim has the same GPU.
+// setting is the effect of a changed setting. It refuses a setting that is changed already: either an earlier effect was not undone, or
+// another claim uses the same GPU.
 type setting struct {
 	machine *Machine
 	knob    knob
 	value   uint32
-	// under are the effects that depend on it and must be undone first, like a compute instance before its GPU instance.
+	// under lists the effects that depend on it and must be undone first, like a compute instance before its GPU instance.
 	under []knob
 }
 
@@ -65,7 +65,7 @@ func (s setting) Undo(ctx context.Context, step checkpoint.Step) error {
 	var was uint32
 	if len(step.Made) > 0 {
 		if err := json.Unmarshal(step.Made, &was); err != nil {
-			return fmt.Errorf("reading what was made: %w", err)
+			return fmt.Errorf("reading the recorded effect: %w", err)
 		}
 	}
 	for _, above := range s.under {
@@ -76,7 +76,7 @@ func (s setting) Undo(ctx context.Context, step checkpoint.Step) error {
 	return s.machine.hardware.set(ctx, step.Target, s.knob, was)
 }
 
-// Find returns the GPUs whose setting has the value of this effect.
+// Find returns the GPUs whose setting shows this effect.
 func (s setting) Find(ctx context.Context) (found []checkpoint.Step, err error) {
 	for _, id := range s.machine.gpus {
 		value, err := s.machine.hardware.get(ctx, id, s.knob)

@@ -10,7 +10,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// families are those of a machine's processes besides the built-in ones.
+// families returns the families of a machine's processes besides the built-in ones.
 func (m *Machine) families(faultPoint FaultPoint) []plugin.Family {
 	if !m.nullFamily {
 		return nil
@@ -23,7 +23,7 @@ func (m *Machine) families(faultPoint FaultPoint) []plugin.Family {
 	}}
 }
 
-// modes are those of every GPU besides what the configuration says.
+// modes returns the modes of every GPU besides the configured ones.
 func (m *Machine) modes() (all []gpu.Mode) {
 	for _, f := range m.families(nil) {
 		all = append(all, f.Mode)
@@ -31,7 +31,7 @@ func (m *Machine) modes() (all []gpu.Mode) {
 	return all
 }
 
-// nodeTypes are the types of devices whose containers get the device node of the GPU, besides the built-in ones.
+// nodeTypes returns the device types whose containers get the device node of the GPU, besides the built-in ones.
 func (m *Machine) nodeTypes() (all []gpu.DeviceType) {
 	for _, f := range m.families(nil) {
 		all = append(all, f.Claim.Type())
@@ -39,7 +39,7 @@ func (m *Machine) nodeTypes() (all []gpu.DeviceType) {
 	return all
 }
 
-// marks are the marks of null.Step, with fault points: the accounting mode of the GPU.
+// marks sets the marks of null.Step, with fault points: the accounting mode of the GPU.
 type marks struct {
 	machine    *Machine
 	faultPoint FaultPoint
@@ -60,8 +60,8 @@ func (k marks) set(ctx context.Context, site string, id gpu.UUID, value uint32) 
 	return k.faultPoint(site, func() error { return k.machine.hardware.set(ctx, id, accounting, value) })
 }
 
-// effects are the kinds of effects that the machine's processes know, and whether a GPU has one. The accounting mode is either an effect of
-// tests or a mark.
+// effects maps each kind of effect that the machine's processes know to a check of a GPU. The accounting mode is either an effect of tests
+// or a mark.
 func (m *Machine) effects() map[string]func(g *model.GPUSnapshot) bool {
 	if m.nullFamily {
 		return map[string]func(g *model.GPUSnapshot) bool{null.StepKind: func(g *model.GPUSnapshot) bool { return g.Accounting }}

@@ -23,7 +23,7 @@ func (a Act) mig(devices ...MIGDevice) Act {
 	return a
 }
 
-// familyScenarios have claims with devices of a family that the plugin does not have.
+// familyScenarios prepare devices of a family that the plugin does not contain.
 var familyScenarios = []scenario{
 	{
 		name: "null devices beside whole GPUs and MIG devices", early: true, nullFamily: true, config: migOnly,
@@ -42,7 +42,7 @@ var familyScenarios = []scenario{
 	},
 }
 
-// TestNull_Restart_PublishesTheSame: a restart is no change of the layout, and claims have the devices in it.
+// TestNull_Restart_PublishesTheSame: a restart does not change the layout, and claims get the devices in it.
 func TestNull_Restart_PublishesTheSame(t *testing.T) {
 	t.Parallel()
 	m, err := modelledMachine(t.TempDir(), mixedNode(0))
@@ -68,7 +68,7 @@ func TestNull_Restart_PublishesTheSame(t *testing.T) {
 	assert.True(t, maps.EqualFunc(before.Published, after.Published, func(a, b *publication) bool { return a.Is == b.Is && !b.Leaving }))
 }
 
-// markedGPUs are the GPUs with a mark of null.Step.
+// markedGPUs returns the GPUs with a mark of null.Step.
 func (m *Machine) markedGPUs() (found []string) {
 	gpus := m.Node.GPUs()
 	for i := range gpus {

@@ -207,12 +207,12 @@ func (s instrumentedStep) Find(ctx context.Context) (found []checkpoint.Step, er
 	return found, err
 }
 
-// Names has no fault point.
+// Names is not a fault point.
 func (s instrumentedStep) Names(recorded, found checkpoint.Step) bool {
 	return s.step.Names(recorded, found)
 }
 
-// Create opens a file whose content follows.
+// Create opens a file to write content into it.
 func (d instrumentedDisk) Create(path string, perm fs.FileMode) (disk.File, error) {
 	var f disk.File
 	err := d.changing(at("Create", path), change{Call: wrote, Path: path}, func() (err error) { f, err = d.OS.Create(path, perm); return err })

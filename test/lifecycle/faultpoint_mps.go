@@ -74,12 +74,12 @@ func (s instrumentedPartitioning) SetComputeMode(ctx context.Context, device str
 	return s.faultPoint("nvml.SetComputeMode", func() error { return s.Session.SetComputeMode(ctx, device, mode) })
 }
 
-// pluginHost is the host as processes of the plugin use it.
+// pluginHost is the host for processes of the plugin.
 type pluginHost struct {
 	host
 	port.MinimalHost
 	mps *mpsService
-	// files begin the paths that are there.
+	// files lists prefixes of existing paths.
 	files []string
 }
 

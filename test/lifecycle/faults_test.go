@@ -73,8 +73,8 @@ func TestScenarios_EveryFaultPointFails_Recovers(t *testing.T) {
 	}
 }
 
-// failEverywhere has the fault points of a scenario fail that belong to the run's share, one in each run, and returns how many there are. Acts
-// that run at once race: all their fault points fail. So do those of faults that occur once, without the race detector.
+// failEverywhere makes the fault points of a scenario fail that belong to the run's share, one in each run, and returns their number.
+// Concurrent acts race: all their fault points fail. Faults that occur once hit all fault points too, without the race detector.
 func (m *Machine) failEverywhere(t *testing.T, s *scenario, how fault) (refused int) {
 	t.Helper()
 	run := func(at int) (strata []stratum) {
@@ -104,7 +104,7 @@ func (m *Machine) failEverywhere(t *testing.T, s *scenario, how fault) (refused 
 	return len(points)
 }
 
-// selectedFaults are those that a run is to cause: with -short, the first.
+// selectedFaults returns the faults of a run: with -short, only the first.
 func selectedFaults(all []fault) []fault {
 	if testing.Short() {
 		return all[:1]

@@ -11,8 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 )
 
-// formerRecords writes all records again as the version before extensions did: in schema 1, where profile, MPS and metrics had members of
-// their own.
+// formerRecords rewrites all records in the form before extensions: schema 1, with separate members for profile, MPS and metrics.
 func (m *Machine) formerRecords(d instrumentedDisk) error {
 	paths, err := filepath.Glob(filepath.Join(m.StateDir, "claims", "*.json"))
 	if err != nil {
@@ -36,7 +35,7 @@ func (m *Machine) formerRecords(d instrumentedDisk) error {
 	return nil
 }
 
-// formerBody moves the data of extensions to the members that it had.
+// formerBody moves the data of extensions to its former members.
 func formerBody(body []byte) ([]byte, error) {
 	var record map[string]any
 	if err := json.Unmarshal(body, &record); err != nil {

@@ -9,10 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// formerRecords writes all records as the version before extensions did.
+// formerRecords rewrites all records in the form before extensions.
 var formerRecords = Act{Call: "formerRecords"}
 
-// formerScenarios are upgrades from that version: its records have the same answer and are undone alike, however far the first write has come.
+// formerScenarios are upgrades from that version: its records lead to the same answer and are undone alike, no matter at which point the
+// first write stops.
 var formerScenarios = []scenario{
 	{
 		name: "records of before extensions: profile and metrics", profiled: true, early: true,
@@ -27,7 +28,7 @@ var formerScenarios = []scenario{
 	},
 }
 
-// TestFormerRecords_Rewritten_SchemaOne: the scenarios begin with what that version wrote.
+// TestFormerRecords_Rewritten_SchemaOne: the scenarios begin with records in that version's form.
 func TestFormerRecords_Rewritten_SchemaOne(t *testing.T) {
 	t.Parallel()
 	m, err := NewMachine(t.TempDir(), "h100-80", 1)

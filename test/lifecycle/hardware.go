@@ -23,7 +23,7 @@ const (
 // symbols are the NVML functions that change the settings.
 var symbols = map[knob]string{accounting: "nvmlDeviceSetAccountingMode", persistence: "nvmlDeviceSetPersistenceMode"}
 
-// hardware reads and changes settings. Its errors are those of the product's adapter.
+// hardware reads and changes settings. It returns the same errors as the product's adapter.
 type hardware interface {
 	get(ctx context.Context, id gpu.UUID, k knob) (uint32, error)
 	set(ctx context.Context, id gpu.UUID, k knob, value uint32) error

@@ -59,7 +59,7 @@ func (m *Machine) Records() (map[string]*checkpoint.Record, error) {
 		}
 		data, err := os.ReadFile(filepath.Join(dir, file.Name()))
 		if errors.Is(err, os.ErrNotExist) {
-			continue // a process that runs has removed it
+			continue // a running process has removed it
 		}
 		if err != nil {
 			return nil, err
@@ -96,7 +96,7 @@ func (m *Machine) specs() (map[string]string, error) {
 	return specs, nil
 }
 
-// CheckInvariants checks what holds whenever no call is running. The named claims are prepared. The driver must be loaded.
+// CheckInvariants checks the invariants that hold whenever no call is running. The named claims are prepared. The driver must be loaded.
 func (m *Machine) CheckInvariants(ctx context.Context, answered ...string) error {
 	records, err := m.Records()
 	if err != nil {
@@ -108,7 +108,7 @@ func (m *Machine) CheckInvariants(ctx context.Context, answered ...string) error
 	}
 	for uid := range specs {
 		if records[uid] == nil && uid != m.lost && !m.damaged(uid) {
-			return fmt.Errorf("claim %s has a spec and no record", uid)
+			return fmt.Errorf("claim %s: spec without a record", uid)
 		}
 	}
 	if err := m.preparedClaimsHold(ctx, records, specs, answered); err != nil {
@@ -120,8 +120,8 @@ func (m *Machine) CheckInvariants(ctx context.Context, answered ...string) error
 	)
 }
 
-// preparedClaimsHold: prepared claims have their record and spec, and the devices of claims are advertised. Without either, the driver is
-// not opened.
+// preparedClaimsHold checks that prepared claims have a record and a spec, and that the devices of claims are advertised. If there are
+// neither, it does not open the driver.
 func (m *Machine) preparedClaimsHold(ctx context.Context, records map[string]*checkpoint.Record, specs map[string]string, answered []string) error {
 	if len(answered) == 0 && !m.layoutChanges {
 		return nil
@@ -144,7 +144,7 @@ func (m *Machine) preparedClaimsHold(ctx context.Context, records map[string]*ch
 	return nil
 }
 
-// ownedOnce: no device has two owners, and no part of a GPU is used in two ways.
+// ownedOnce checks that no device has two owners, and that no part of a GPU is used in two ways.
 func ownedOnce(records map[string]*checkpoint.Record) error {
 	owners := map[gpu.UUID]map[string][]checkpoint.Result{}
 	for uid, r := range records {
@@ -167,7 +167,8 @@ func ownedOnce(records map[string]*checkpoint.Record) error {
 	return nil
 }
 
-// collide: only MIG devices that do not overlap and shares of one device can be owned on one GPU at once.
+// collide reports whether one GPU cannot hold both results: only MIG devices that do not overlap and shares of one device can be owned at
+// once.
 func collide(a, b *checkpoint.Result) bool {
 	if a.Device == b.Device && a.Share != nil && b.Share != nil {
 		return a.ShareID == b.ShareID
@@ -175,10 +176,10 @@ func collide(a, b *checkpoint.Result) bool {
 	return a.MIG == nil || b.MIG == nil || a.MIG.Placement.Overlaps(b.MIG.Placement)
 }
 
-// checkPrepared: a prepared claim has its record, and the spec that would be built now.
+// checkPrepared checks the record of a prepared claim, and that its spec equals a newly built one.
 func (m *Machine) checkPrepared(inv *inventory.Inventory, r *checkpoint.Record, spec string) error {
 	if r == nil {
-		return errors.New("it was prepared and has no record")
+		return errors.New("it was prepared and lacks a record")
 	}
 	if r.State != checkpoint.Done || r.BootID != m.BootID() {
 		return fmt.Errorf("it was prepared, and its record is %s of %s", r.State, r.BootID)
@@ -210,7 +211,7 @@ func (m *Machine) checkPrepared(inv *inventory.Inventory, r *checkpoint.Record, 
 	return errors.Join(m.exposesMetrics(r), m.hasPlan(r))
 }
 
-// mpsMarks are those of devices that are used with MPS.
+// mpsMarks returns the marks of devices that are used with MPS.
 func mpsMarks(r *checkpoint.Record) map[string]string {
 	marks := map[string]string{}
 	for i := range r.Results {
@@ -221,7 +222,7 @@ func mpsMarks(r *checkpoint.Record) map[string]string {
 	return marks
 }
 
-// effectsAreRecorded: an effect exists only if a record has it, and exists if a prepared claim has it.
+// effectsAreRecorded checks that each effect on the hardware is in a record, and that the effects of prepared claims exist.
 func (m *Machine) effectsAreRecorded(records map[string]*checkpoint.Record) error {
 	allowed, promised := map[string]bool{}, map[string]bool{}
 	for _, r := range records {

@@ -4,7 +4,7 @@ import (
 	"sync"
 )
 
-// journal is what happened in a process, in order: its changes of the disk, its fault points and its results.
+// journal lists the events in a process in order: its changes of the disk, its fault points and its results.
 type journal struct {
 	machine *Machine
 	// write stores an entry; it is called by one goroutine at a time.

@@ -28,7 +28,7 @@ import (
 // childEnv is the environment variable of a child process with its childSpec.
 const childEnv = "LIFECYCLE_ORDER"
 
-// tally counts the points that this run has tried, those that its scenarios have, and those with a violated invariant.
+// tally counts the points that this run has tried, all points of its scenarios, and the points with a violated invariant.
 var tally struct{ tried, all, leaks atomic.Int64 }
 
 func TestMain(m *testing.M) {
@@ -94,8 +94,8 @@ func killAtEveryFaultPoint(t *testing.T, killed, cut *Machine) {
 	}
 }
 
-// killEverywhere tries the points of the scenario that belong to the run's share. Acts that run at once race, so that each of their runs is
-// another one: all their fault points are tried.
+// killEverywhere tries the points of the scenario that belong to the run's share. Concurrent acts race, so each of their runs differs: then
+// it tries all their fault points.
 func (m *Machine) killEverywhere(t *testing.T, s *scenario, o childSpec, cut *Machine) {
 	t.Helper()
 	if !s.races() {
@@ -114,8 +114,8 @@ func (m *Machine) killEverywhere(t *testing.T, s *scenario, o childSpec, cut *Ma
 	t.Logf("%d points at %d fault points of acts that race", tally.tried.Load()-before, sites)
 }
 
-// killAtReads kills the process at the fault points that only read. What each leaves is what the fault point before it left, unless a goroutine
-// of the process changes something meanwhile, so that only full runs do it.
+// killAtReads kills the process at the fault points that only read. The state there is the same as at the fault point before, unless a
+// goroutine of the process changes something meanwhile. So only full runs do it.
 func (m *Machine) killAtReads(t *testing.T, s *scenario, o childSpec) {
 	t.Helper()
 	o.CountReads = true
@@ -242,7 +242,7 @@ type outcome struct {
 	// killed: by itself. Otherwise faultPoints is the number of its fault points.
 	killed      bool
 	faultPoints int
-	// journal are its changes of the disk.
+	// journal lists its changes of the disk.
 	journal []change
 }
 

@@ -22,7 +22,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// podClaim is a claim as scheduler and kubelet see it.
+// podClaim is a claim from the view of scheduler and kubelet.
 type podClaim struct {
 	rc      *resourceapi.ResourceClaim
 	devices []string
@@ -103,7 +103,7 @@ type kubelet struct {
 	podClaims []*podClaim
 	claims    int
 	kinds     map[types.UID][]string
-	// refuse is the fault of processes that are started.
+	// refuse is the fault for newly started processes.
 	refuse func(site string) error
 }
 
@@ -176,7 +176,7 @@ func (k *kubelet) call(mayDie bool, do func(p *Process)) (alive bool) {
 	return true
 }
 
-// create creates a claim and allocates it like the scheduler: on GPUs that no claim of an existing pod has.
+// create creates a claim and allocates it like the scheduler: GPUs that no claim of an existing pod uses.
 func (k *kubelet) create() {
 	k.claims++
 	l := &podClaim{rc: &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
@@ -212,7 +212,7 @@ func (k *kubelet) allocate(l *podClaim) {
 	}
 }
 
-// ofGPU is a whole GPU, or some MIG devices of it that may overlap.
+// ofGPU returns a whole GPU, or some MIG devices of it that may overlap.
 func (k *kubelet) ofGPU(ordinal int) (names []string) {
 	if ordinal < 3 || k.random.IntN(3) == 0 {
 		return []string{k.machine.device(ordinal)}
@@ -225,7 +225,7 @@ func (k *kubelet) ofGPU(ordinal int) (names []string) {
 	return names
 }
 
-// partOf returns the GPU and the placement of a device; cut is false for a whole GPU; the monitor device has no GPU.
+// partOf returns the GPU and the placement of a device; cut is false for a whole GPU; the monitor device belongs to no GPU.
 func partOf(device string) (of string, at gpu.Placement, cut bool) {
 	parts := strings.Split(device, "-")
 	switch {
@@ -272,7 +272,7 @@ func (k *kubelet) prepare(l *podClaim) {
 	l.answer, l.boot = r, k.machine.BootID()
 }
 
-// conflictingClaims are the prepared claims with a GPU of this one.
+// conflictingClaims returns the prepared claims with a GPU of this one.
 func (k *kubelet) conflictingClaims(l *podClaim) (rivals []string) {
 	for _, other := range k.podClaims {
 		if other != l && other.answer != nil && shared(l.devices, other.devices) {
@@ -282,12 +282,12 @@ func (k *kubelet) conflictingClaims(l *podClaim) (rivals []string) {
 	return rivals
 }
 
-// contended reports whether another claim, one of them of a pod deleted by force, has or had a GPU of this one.
+// contended reports whether another claim uses or used a GPU of this one. Then the pod of one of them was deleted by force.
 func (k *kubelet) contended(l *podClaim) bool {
 	return slices.ContainsFunc(k.podClaims, func(other *podClaim) bool { return other != l && shared(l.devices, other.devices) })
 }
 
-// shared reports whether two claims have the same GPU, or the same part of it.
+// shared reports whether two claims use the same GPU, or the same part of it.
 func shared(a, b []string) bool {
 	return slices.ContainsFunc(a, func(name string) bool {
 		of, at, cut := partOf(name)
@@ -336,7 +336,7 @@ func (k *kubelet) reboot() {
 	}
 }
 
-// checkInvariants checks what holds now.
+// checkInvariants checks the invariants that hold now.
 func (k *kubelet) checkInvariants() {
 	k.t.Helper()
 	var answered []string

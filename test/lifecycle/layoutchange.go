@@ -20,7 +20,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/plugin"
 )
 
-// layoutController is what a process does about the layout of its node.
+// layoutController changes the layout of the node in a process.
 type layoutController struct {
 	*plugin.Layout
 
@@ -116,13 +116,13 @@ func (o *layoutController) reconfigured(ctx context.Context) error {
 const (
 	// changeSeconds suffices for a change that is not blocked: an edit waits up to 5.5 s until it is read.
 	changeSeconds = 19
-	// askSeconds is how long a process that needed no MPS service may take to ask it.
+	// askSeconds is how long a process that did not need the MPS service before may take to ask it.
 	askSeconds = 11
 	// releaseSeconds suffices for a change after the devices are released.
 	releaseSeconds = 60
 )
 
-// layoutIsKept: allocated and recorded devices are saved and published, and none was removed too early.
+// layoutIsKept checks that allocated and recorded devices are saved and published, and that none was removed too early.
 func (m *Machine) layoutIsKept(inv *inventory.Inventory, records map[string]*checkpoint.Record) error {
 	c, err := m.cluster()
 	if err != nil {
@@ -157,7 +157,7 @@ func (m *Machine) layoutIsKept(inv *inventory.Inventory, records map[string]*che
 	return nil
 }
 
-// savedPlaces are the devices of the saved layout, nil without one.
+// savedPlaces returns the devices of the saved layout, nil without one.
 func (m *Machine) savedPlaces(inv *inventory.Inventory) (map[string]bool, error) {
 	kept, err := layout.File{Disk: disk.OS{}, Dir: m.StateDir}.Load()
 	if kept.GPUs == nil || err != nil {
@@ -166,7 +166,7 @@ func (m *Machine) savedPlaces(inv *inventory.Inventory) (map[string]bool, error)
 	return places(inv, kept.GPUs.WithModes(inv.Current().Node.GPUs, m.modes()...)), nil
 }
 
-// places are the devices of a layout.
+// places returns the devices of a layout.
 func places(inv *inventory.Inventory, as gpu.Layout) map[string]bool {
 	found := map[string]bool{}
 	node := inv.Current().Node
@@ -180,8 +180,8 @@ func places(inv *inventory.Inventory, as gpu.Layout) map[string]bool {
 	return found
 }
 
-// layoutIsComplete: the configured layout is saved and published, no removal is pending, no claim has a device, and no temporary file is
-// left.
+// layoutIsComplete checks that the configured layout is saved and published, no removal is pending, no device is allocated, and no
+// temporary file is left.
 func (m *Machine) layoutIsComplete(ctx context.Context) error {
 	if !m.layoutChanges {
 		return nil
@@ -210,7 +210,7 @@ func (m *Machine) layoutIsComplete(ctx context.Context) error {
 	return errors.Join(m.hasSaved(inv, want), c.hasPublished(places(inv, advertised)), m.noHalfFiles())
 }
 
-// hasSaved: this layout is saved.
+// hasSaved checks that this layout is saved.
 func (m *Machine) hasSaved(inv *inventory.Inventory, want gpu.Layout) error {
 	saved, err := layout.File{Disk: disk.OS{}, Dir: m.StateDir}.Load()
 	if err != nil || saved.GPUs == nil {
@@ -225,7 +225,7 @@ func (m *Machine) hasSaved(inv *inventory.Inventory, want gpu.Layout) error {
 	return nil
 }
 
-// hasPublished: these devices and the monitor device are published without taints.
+// hasPublished checks that these devices and the monitor device are published without taints.
 func (c *cluster) hasPublished(want map[string]bool) error {
 	want[place(gpu.Monitor{}.Pool(NodeName), string(gpu.Monitor{}.Name()))] = true
 	published := map[string]bool{}
@@ -241,7 +241,7 @@ func (c *cluster) hasPublished(want map[string]bool) error {
 	return nil
 }
 
-// noHalfFiles: no temporary file is left.
+// noHalfFiles checks that no temporary file is left.
 func (m *Machine) noHalfFiles() error {
 	files, err := os.ReadDir(m.StateDir)
 	for _, file := range files {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// layoutConfig is a configuration with these modes for the first GPU with MIG; the others are whole.
+// layoutConfig returns a configuration with these modes for the first GPU with MIG; the others are whole.
 func layoutConfig(modes string) string {
 	return "apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\ngpus: [{select: {indices: [3]}, " + modes + "}]\n"
 }
@@ -73,7 +73,7 @@ var layoutScenarios = []scenario{
 	},
 }
 
-// inMachineTime runs with fake time if the machine has it.
+// inMachineTime runs a test with fake time if the machine uses fake time.
 func (m *Machine) inMachineTime(t *testing.T, run func(t *testing.T)) {
 	t.Helper()
 	if !m.fakeTime {

@@ -47,11 +47,11 @@ type Machine struct {
 	lost string
 	// layoutChanges: the layout of the node changes.
 	layoutChanges bool
-	// fakeTime: acts run in fake time, in which no limit ends because the machine is slow.
+	// fakeTime: acts run in fake time, so that no limit expires on a slow machine.
 	fakeTime bool
 	// waits: acts let time pass, so that the clock runs.
 	waits bool
-	// nullFamily: processes have the family null.
+	// nullFamily: processes include the family null.
 	nullFamily bool
 	// profiled: the node profiles the processes of claims.
 	profiled bool
@@ -68,8 +68,8 @@ type Machine struct {
 
 	mu    sync.Mutex
 	boots int
-	// epoch is what the clock showed when the scenario began; it stands still. The zero value is a clock that runs, as of machines whose time
-	// is fake and of processes of other tests.
+	// epoch is the time of the clock when the scenario began; the clock stands still. With the zero value the clock runs, as in machines
+	// with fake time and in processes of other tests.
 	epoch time.Time
 	later time.Duration
 }
@@ -97,7 +97,7 @@ func newMachine(dir string, node *model.Node) (*Machine, error) {
 	return m, nil
 }
 
-// loadAfter loads the driver of a node again, as the load after that many.
+// loadAfter loads the driver of a node again, and sets the number of loads before that.
 func loadAfter(node *model.Node, loads uint64) error {
 	version, _ := node.Driver()
 	node.Unload()
@@ -128,15 +128,15 @@ func (m *Machine) dir() string { return filepath.Dir(filepath.Dir(m.StateDir)) }
 
 func (m *Machine) hookImage() string { return filepath.Join(m.dir(), "hook") }
 
-// BootID is the id of the current boot.
+// BootID returns the id of the current boot.
 func (m *Machine) BootID() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return fmt.Sprintf("boot-%d", m.boots)
 }
 
-// Reboot restarts the machine: the boot ID changes, what is on a tmpfs is gone, and the settings of the hardware are reset. No process
-// may be running.
+// Reboot restarts the machine: the boot ID changes, files on a tmpfs are gone, and the settings of the hardware are reset. No process may
+// be running.
 func (m *Machine) Reboot() error {
 	m.mu.Lock()
 	m.boots++
@@ -144,13 +144,13 @@ func (m *Machine) Reboot() error {
 	m.parts.restart()
 	for _, dir := range []string{m.CDIDir, m.settings().RunDir()} {
 		if err := os.RemoveAll(dir); err != nil {
-			return fmt.Errorf("wiping what is on a tmpfs: %w", err)
+			return fmt.Errorf("removing the files on a tmpfs: %w", err)
 		}
 	}
 	return m.reload()
 }
 
-// Now is the machine's clock.
+// Now returns the time of the machine's clock.
 func (m *Machine) Now() time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -160,8 +160,8 @@ func (m *Machine) Now() time.Time {
 	return m.epoch.Add(m.later)
 }
 
-// resetCounters has a scenario begin with the first boot, and the clock stand still where no act waits, so that each run of the scenario leaves
-// the same disk.
+// resetCounters starts a scenario with the first boot, and stops the clock if no act waits, so that each run of the scenario leaves the
+// same disk.
 func (m *Machine) resetCounters() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -179,11 +179,11 @@ func (m *Machine) resetCounters() {
 // fakeStart is when fake time begins.
 var fakeStart = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// strangeCount is where counters begin on a machine that continues after a power cut of another one: its boots, loads of the driver and
-// processes are none that the other machine had, so that stale state is not taken for the current one.
+// strangeCount is the first value of counters on a machine that continues after a power cut of another one. Its boots, loads of the driver
+// and processes differ from the other machine's, so that stale state is not taken for the current one.
 const strangeCount = 1_000_000
 
-// countFromStrange has the counters begin there.
+// countFromStrange sets the counters to that value.
 func (m *Machine) countFromStrange() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

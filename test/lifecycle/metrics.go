@@ -16,7 +16,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/plugin/claimmetrics"
 )
 
-// exposing has the metrics of the claim exposed in its containers. Its UID must be one that the API server would make.
+// exposing exposes the metrics of the claim in its containers. Its UID must be in the API server's format.
 func (a Act) exposing() Act {
 	a.Exposing = true
 	return a
@@ -34,7 +34,7 @@ func withMetrics(rc *resourceapi.ResourceClaim, act Act) *resourceapi.ResourceCl
 	return rc
 }
 
-// metrics are the directories that claims have for their metrics.
+// metrics returns the extension that manages the directories of claims for metrics.
 func (m *Machine) metrics() claimmetrics.Extension {
 	return claimmetrics.Extension{Disk: disk.OS{}, Dir: m.settings().MetricsDir()}
 }
@@ -57,18 +57,18 @@ func (m *Machine) scrape() error {
 // exposed lists the directories of claims.
 func (m *Machine) exposed() ([]string, error) { return disk.OS{}.List(m.metrics().Dir) }
 
-// directoriesAreRecorded: a claim has a directory only if it has a record.
+// directoriesAreRecorded checks that only claims with a record have a directory.
 func (m *Machine) directoriesAreRecorded(records map[string]*checkpoint.Record) error {
 	claims, err := m.exposed()
 	for _, uid := range claims {
 		if records[uid] == nil && uid != m.lost && !m.damaged(uid) {
-			return fmt.Errorf("claim %s has a directory for metrics and no record", uid)
+			return fmt.Errorf("claim %s: directory for metrics without a record", uid)
 		}
 	}
 	return err
 }
 
-// exposesMetrics: a prepared claim has its directory if it asks for one.
+// exposesMetrics checks that the directory of a prepared claim exists if the claim requests metrics.
 func (m *Machine) exposesMetrics(r *checkpoint.Record) error {
 	for i := range r.Results {
 		metrics, err := checkpoint.ExtensionOf[claim.Metrics](r.Results[i].Extensions, claim.KindMetrics)
@@ -80,7 +80,7 @@ func (m *Machine) exposesMetrics(r *checkpoint.Record) error {
 		}
 		info, err := os.Lstat(filepath.Join(m.metrics().Dir, r.Claim.UID))
 		if err != nil {
-			return fmt.Errorf("it was prepared, and its containers have no metrics: %w", err)
+			return fmt.Errorf("it was prepared, and its containers lack metrics: %w", err)
 		}
 		if info.Mode() != fs.ModeDir|0o755 {
 			return fmt.Errorf("it was prepared, and the directory for its metrics has mode %v", info.Mode())
@@ -89,7 +89,7 @@ func (m *Machine) exposesMetrics(r *checkpoint.Record) error {
 	return nil
 }
 
-// RemoveDir has a fault point where there is something to remove.
+// RemoveDir is a fault point if there is something to remove.
 func (d instrumentedDisk) RemoveDir(dir string) error {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -36,10 +36,10 @@ var metricsScenarios = []scenario{
 	},
 }
 
-// scrapes is a round of the exporter.
+// scrapes runs a round of the exporter.
 var scrapes = Act{Call: "scrape"}
 
-// sitesOf counts the accesses of a claim's Prepare, of a repeated one, and of its Unprepare.
+// sitesOf counts the sites of a claim's Prepare, of a repeated one, and of its Unprepare.
 func sitesOf(t *testing.T, act Act) (prepare, again, unprepare map[string]int) {
 	t.Helper()
 	m, err := NewMachine(t.TempDir(), "h100-80", 1)

@@ -18,8 +18,8 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// The cleanup is pending for that MIG device alone: others on the GPU are prepared and unprepared, and overlapping ones wait until the
-// process that uses it has exited.
+// Only this MIG device has a pending cleanup: others on the GPU are prepared and unprepared, and overlapping ones wait until the process
+// that uses it has exited.
 func TestUnprepare_MIGDeviceInUse_PendingCleanupOfItAlone(t *testing.T) {
 	t.Parallel()
 	m, err := modelledMachine(t.TempDir(), mixedNode(0))
@@ -94,7 +94,7 @@ func TestUnprepare_MIGDriverUnavailable_Ends(t *testing.T) {
 	require.NoError(t, m.CheckEmpty(t.Context()))
 }
 
-// The MIG device is undone halfway on a full disk. The record says so, and the next process completes it: without that the rest of the device
+// The MIG device is undone halfway on a full disk. The record says so, and the next process completes it: otherwise the rest of the device
 // would count as an administrator's.
 func TestUnprepare_FullDiskAndInstanceStays_NextProcessCompletes(t *testing.T) {
 	t.Parallel()
@@ -254,7 +254,7 @@ func TestPrepare_MIGDevice_NVMLCallCounts(t *testing.T) {
 	assert.Empty(t, cost(unprepares("g")))
 
 	require.NoError(t, m.createStatic(t.Context(), small))
-	for range 2 { // two passes: a device that both find belongs to an administrator
+	for range 2 { // two passes: a device that both passes find belongs to an administrator
 		require.NoError(t, p.Refresh(t.Context()))
 	}
 	assert.Equal(t, map[string]int{one: 1}, cost(preparesMIG("h", small)), "a static MIG device is checked")

@@ -43,7 +43,7 @@ type migState struct {
 	mps *mpsService
 }
 
-// withSharedGPUs advertises all GPUs in time-sliced shares, too, so that they have intervals.
+// withSharedGPUs also advertises all GPUs in time-sliced shares, so that they have intervals.
 func (m *Machine) withSharedGPUs() gpu.Layout {
 	layout := gpu.Layout{}
 	for _, id := range m.gpus {
@@ -56,20 +56,20 @@ func (m *Machine) withSharedGPUs() gpu.Layout {
 	return layout
 }
 
-// restart: instances and control daemons do not survive a reboot.
+// restart simulates a reboot, which instances and control daemons do not survive.
 func (p *migState) restart() {
 	p.static, p.gone = nil, nil
 	p.mps.restart()
 }
 
-// mixedNode is a node whose GPUs with the ordinals 3 and 4 have MIG; more GPUs without MIG follow.
+// mixedNode returns a node whose GPUs with the ordinals 3 and 4 support MIG; more GPUs without MIG follow.
 func mixedNode(more int) model.Spec {
 	return model.Spec{Name: NodeName, Boards: slices.Concat(
 		slices.Repeat([]string{"l40s"}, 3), slices.Repeat([]string{"h100-80"}, 2), slices.Repeat([]string{"l40s"}, more),
 	)}
 }
 
-// everyProfile is the layout with everything that GPUs with MIG can be advertised as.
+// everyProfile returns a layout in which GPUs with MIG are advertised in all possible ways.
 func everyProfile(node *model.Node) gpu.Layout {
 	layout := gpu.Layout{}
 	for i, board := range node.Boards() {
@@ -84,12 +84,12 @@ func everyProfile(node *model.Node) gpu.Layout {
 	return layout
 }
 
-// migDeviceName is the name of a MIG device.
+// migDeviceName returns the name of a MIG device.
 func (m *Machine) migDeviceName(s MIGDevice) string {
 	return fmt.Sprintf("%s-mig-%d-%d", m.device(s.GPU), s.Profile, s.Start)
 }
 
-// allocate is Allocate with the pools of the devices: GPUs with MIG have their own.
+// allocate calls Allocate with the pools of the devices: each GPU with MIG is a separate pool.
 func (m *Machine) allocate(rc *resourceapi.ResourceClaim, devices ...string) *resourceapi.ResourceClaim {
 	rc = Allocate(rc, devices...)
 	for i := range rc.Status.Allocation.Devices.Results {
@@ -138,12 +138,12 @@ func (m *Machine) profile(s MIGDevice) (model.MIGProfile, error) {
 	profiles := m.Node.Boards()[s.GPU].MIG.Profiles
 	i := slices.IndexFunc(profiles, func(p model.MIGProfile) bool { return int(p.ID) == s.Profile })
 	if i < 0 {
-		return model.MIGProfile{}, fmt.Errorf("GPU %d has no profile %d", s.GPU, s.Profile)
+		return model.MIGProfile{}, fmt.Errorf("GPU %d does not support profile %d", s.GPU, s.Profile)
 	}
 	return profiles[i], nil
 }
 
-// instances are all GPU instances.
+// instances returns all GPU instances.
 func (m *Machine) instances() map[slot]model.MIGDeviceSnapshot {
 	found := map[slot]model.MIGDeviceSnapshot{}
 	for _, g := range m.Node.GPUs() {
@@ -164,8 +164,8 @@ func (m *Machine) reloadDriver() error {
 	return m.reload()
 }
 
-// instancesAreRecorded: a GPU instance is static and unchanged, or a record has it. The results of a prepared claim exist, and a GPU that
-// is prepared as a whole is not in MIG mode.
+// instancesAreRecorded checks that each GPU instance is either static and unchanged, or in a record. The results of a prepared claim must
+// exist, and a GPU that is prepared as a whole must not be in MIG mode.
 func (m *Machine) instancesAreRecorded(records map[string]*checkpoint.Record) error {
 	named, err := m.named(records)
 	if err != nil {
@@ -196,7 +196,7 @@ func (m *Machine) instancesAreRecorded(records map[string]*checkpoint.Record) er
 	return nil
 }
 
-// named maps instances to the record of this boot that has them.
+// named maps instances to the records of this boot that contain them.
 func (m *Machine) named(records map[string]*checkpoint.Record) (map[slot]*checkpoint.Record, error) {
 	named := map[slot]*checkpoint.Record{}
 	for _, r := range records {
@@ -214,7 +214,7 @@ func (m *Machine) named(records map[string]*checkpoint.Record) (map[slot]*checkp
 	return named, nil
 }
 
-// resultsExist: the results of a record exist.
+// resultsExist checks that the results of a record exist.
 func (m *Machine) resultsExist(r *checkpoint.Record, there map[slot]model.MIGDeviceSnapshot) error {
 	for i := range r.Results {
 		result := &r.Results[i]
@@ -235,8 +235,8 @@ func (m *Machine) resultsExist(r *checkpoint.Record, there map[slot]model.MIGDev
 	return nil
 }
 
-// lostWithDriver reports whether a MIG device was lost with the driver, which was loaded again since. The UUID cannot be compared, because a
-// recreated device has the same.
+// lostWithDriver reports whether a MIG device was lost with the driver, which was loaded again since. UUIDs do not show it, because a
+// recreated device gets the same.
 func (m *Machine) lostWithDriver(r *checkpoint.Record, result *checkpoint.Result) bool {
 	for i := range r.Steps {
 		step := &r.Steps[i]
@@ -254,7 +254,7 @@ func (m *Machine) inMIGMode(id gpu.UUID) bool {
 	return slices.ContainsFunc(m.Node.GPUs(), func(g model.GPUSnapshot) bool { return g.UUID == string(id) && g.MIG })
 }
 
-// sameInstance reports whether it is the same instance, or an identical one that was created again.
+// sameInstance reports whether a and b are the same instance, or identical ones of which one was created again.
 func sameInstance(a, b model.MIGDeviceSnapshot) bool {
 	return a.UUID == b.UUID && a.GPUInstance == b.GPUInstance && a.Profile == b.Profile
 }

@@ -13,7 +13,7 @@ const (
 	profile3g = 9
 )
 
-// MIG devices of the first and of the second GPU with MIG; those of one GPU do not overlap.
+// MIG devices of the first and of the second GPU with MIG; the devices of one GPU do not overlap.
 var (
 	small  = MIGDevice{GPU: 3, Profile: profile1g, Start: 0}
 	medium = MIGDevice{GPU: 3, Profile: profile2g, Start: 2}

@@ -19,7 +19,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/inventory"
 )
 
-// renumbering is a host where each change of its MIG mode changes the minor number of a GPU, which NVML does not rule out.
+// renumbering simulates a host on which each change of its MIG mode changes the minor number of a GPU. NVML does not rule that out.
 type renumbering struct {
 	host
 
@@ -47,7 +47,7 @@ func (m *Machine) renumber() *renumbering {
 	return r
 }
 
-// now is a GPU's current minor number. The lock is held.
+// now returns a GPU's current minor number. The lock is held.
 func (r *renumbering) now(id gpu.UUID) int { return r.minors[id] + numbersApart*r.changes[id] }
 
 func (r *renumbering) minor(id gpu.UUID) int {
@@ -56,7 +56,7 @@ func (r *renumbering) minor(id gpu.UUID) int {
 	return r.now(id)
 }
 
-// first is the initial minor number of the GPU with this one.
+// first returns the initial minor number of the GPU that now has this one.
 func (r *renumbering) first(minor int) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,7 +112,7 @@ func (s renumberedSession) GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, er
 	return gpus, faults, err
 }
 
-// injected are the device nodes in a claim's spec, with their minor numbers.
+// injected returns the device nodes in a claim's spec, with their minor numbers.
 func (m *Machine) injected(t *testing.T, claim string) map[string]int64 {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(m.CDIDir, "*"+claim+"*"))

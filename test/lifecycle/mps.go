@@ -30,7 +30,7 @@ func (m *Machine) withMPS() {
 	m.parts.mps.restart()
 }
 
-// mpsLayout is a layout with three MPS shares of each GPU.
+// mpsLayout returns a layout with three MPS shares of each GPU.
 func (m *Machine) mpsLayout() gpu.Layout {
 	layout := gpu.Layout{}
 	for _, id := range m.gpus {
@@ -44,12 +44,12 @@ func (m *Machine) mpsLayout() gpu.Layout {
 	return layout
 }
 
-// modesOfMPS is the configuration of a GPU that is shared with MPS.
+// modesOfMPS returns the configuration of a GPU that is shared with MPS.
 func modesOfMPS(shared *gpu.MPSSharing) string {
 	return fmt.Sprintf("mps: {replicas: %d, shareName: %q, memory: {default: %d}}", shared.Replicas, shared.ShareName, shared.Memory.Default)
 }
 
-// clientDevices are the names of the shares of an act.
+// clientDevices returns the names of the shares of an act.
 func (m *Machine) clientDevices(act Act) (devices []string) {
 	for _, i := range act.MPS {
 		devices = append(devices, m.device(i)+"-mps")
@@ -57,7 +57,7 @@ func (m *Machine) clientDevices(act Act) (devices []string) {
 	return devices
 }
 
-// withStrategyMPS has the devices of the claim be used by several MPS clients of the claim.
+// withStrategyMPS configures the devices of the claim for several MPS clients.
 func withStrategyMPS(rc *resourceapi.ResourceClaim, act Act) *resourceapi.ResourceClaim {
 	if !act.StrategyMPS {
 		return rc
@@ -69,7 +69,7 @@ func withStrategyMPS(rc *resourceapi.ResourceClaim, act Act) *resourceapi.Resour
 	return rc
 }
 
-// actMPS is an act on control daemons, their clients and the service.
+// actMPS runs an act on control daemons, their clients and the service.
 func (m *Machine) actMPS(ctx context.Context, p *Process, act Act) error {
 	s := m.parts.mps
 	switch act.Call {
@@ -107,20 +107,20 @@ func (m *Machine) actMPS(ctx context.Context, p *Process, act Act) error {
 	return nil
 }
 
-// mpsOf is what the plugin has claims use devices with MPS with.
+// mpsOf returns the MPS extension of the plugin.
 func mpsOf(p *plugin.Plugin) *mps.Extension {
 	return extension.All[*mps.Extension](p.Machine.Extensions)[0]
 }
 
-// unavailableTime is for how long the service must not answer before the plugin takes it for unavailable.
+// unavailableTime is how long the service must not answer before the plugin considers it unavailable.
 const unavailableTime = 20 * time.Second
 
-// reconcileMPS does what the leader does in the background: it asks the service, and reconciles once.
+// reconcileMPS runs the leader's background work: it asks the service, and reconciles once.
 func (m *Machine) reconcileMPS(ctx context.Context, p *Process) error {
 	watching, stop := context.WithTimeout(ctx, unavailableTime)
 	watched := make(chan error, 1)
 	go func() {
-		defer close(watched) // of a process that is killed nothing is sent
+		defer close(watched) // a killed process sends nothing
 		watched <- mpsOf(p.Plugin).Run(watching)
 	}()
 	synctest.Wait()
@@ -138,7 +138,8 @@ func (m *Machine) reconcileMPS(ctx context.Context, p *Process) error {
 	return err
 }
 
-// inspectMPS does what the leader does at once when the process of a daemon is gone: the service does not count as unavailable yet.
+// inspectMPS does the work that the leader does at once when the process of a daemon is gone: the service does not count as unavailable
+// yet.
 func (m *Machine) inspectMPS(ctx context.Context, p *Process) {
 	m.parts.mps.reconciles()
 	defer m.parts.mps.reconciled()
@@ -152,7 +153,7 @@ func (m *Machine) connect(uid string) error {
 		return err
 	}
 	if r := records[uid]; r == nil || r.State != checkpoint.Done || r.BootID != m.BootID() {
-		return nil // its pod has no containers
+		return nil // its pod runs no containers
 	}
 	devices, err := sharedBy(records[uid])
 	for id, d := range devices {
@@ -182,7 +183,7 @@ func (m *Machine) setMode(ctx context.Context, id gpu.UUID, mode model.ComputeMo
 	return translated(session.SetComputeMode(handle, mode, true))
 }
 
-// sharedBy are the steps of a record's results by control daemon.
+// sharedBy returns the steps of a record's results by control daemon.
 func sharedBy(r *checkpoint.Record) (map[gpu.MPSDaemonID]*checkpoint.Step, error) {
 	steps := map[gpu.MPSDaemonID]*checkpoint.Step{}
 	if r == nil {
@@ -201,7 +202,7 @@ func sharedBy(r *checkpoint.Record) (map[gpu.MPSDaemonID]*checkpoint.Step, error
 	return steps, nil
 }
 
-// sharedDevice is the UUID of the device of a step.
+// sharedDevice returns the UUID of the device of a step.
 func (m *Machine) sharedDevice(r *checkpoint.Record, s *checkpoint.Step) string {
 	if i := r.ResultOf(s); i >= 0 && r.Results[i].MIG != nil {
 		return string(r.Results[i].MIG.Identity.UUID)
@@ -209,7 +210,7 @@ func (m *Machine) sharedDevice(r *checkpoint.Record, s *checkpoint.Step) string 
 	return string(s.Target)
 }
 
-// mpsEdits are the edits that the record's shares make in the spec.
+// mpsEdits returns the edits in the spec for the record's shares.
 func (m *Machine) mpsEdits(r *checkpoint.Record) (all []cdi.DeviceEdits, err error) {
 	cfg := m.settings()
 	step := mps.Step{Dir: filepath.Join(cfg.RunDir(), "mps"), Socket: cfg.HookSocket(), Hook: func(args ...string) *specs.Hook {
@@ -232,8 +233,8 @@ func (m *Machine) mpsEdits(r *checkpoint.Record) (all []cdi.DeviceEdits, err err
 	return all, nil
 }
 
-// daemonsAreRecorded: a daemon runs only if a record of this boot has it, each prepared claim has its daemon and an exclusive device, and a
-// device without a record has its own mode. What has died and was not reconciled yet does not count.
+// daemonsAreRecorded checks that a daemon runs only if a record of this boot names it, that each prepared claim has its daemon and an
+// exclusive device, and that a device without a record is in its own mode. A daemon that exited and was not reconciled yet does not count.
 func (m *Machine) daemonsAreRecorded(records map[string]*checkpoint.Record) error {
 	s := m.parts.mps
 	if s == nil {
@@ -260,13 +261,13 @@ func (m *Machine) daemonsAreRecorded(records map[string]*checkpoint.Record) erro
 	}
 	for _, g := range m.Node.GPUs() {
 		if !targets[gpu.UUID(g.UUID)] && g.ComputeMode != model.ComputeDefault {
-			return fmt.Errorf("the compute mode of GPU %s is %d, and no record has a share of it", g.UUID, g.ComputeMode)
+			return fmt.Errorf("the compute mode of GPU %s is %d without a recorded share of it", g.UUID, g.ComputeMode)
 		}
 	}
 	return m.modesAreRecorded(recorded)
 }
 
-// preparedAreServed: each prepared claim has its daemon. It returns the daemons and the GPUs that records have. mu is held.
+// preparedAreServed checks that each prepared claim has its daemon. It returns the daemons and the GPUs in records. mu is held.
 func (m *Machine) preparedAreServed(records map[string]*checkpoint.Record) (map[gpu.MPSDaemonID]bool, map[gpu.UUID]bool, error) {
 	s, recorded, targets := m.parts.mps, map[gpu.MPSDaemonID]bool{}, map[gpu.UUID]bool{}
 	for uid, r := range records {
@@ -290,7 +291,7 @@ func (m *Machine) preparedAreServed(records map[string]*checkpoint.Record) (map[
 	return recorded, targets, nil
 }
 
-// serves: a daemon runs, and the device is for it alone; or, without one, for no process.
+// serves checks that a daemon runs and that the device is for this daemon alone; without a daemon, that the device is for no process.
 func (s *mpsService) serves(id gpu.MPSDaemonID, device string) error {
 	d := s.daemons[id]
 	runs := d != nil && d.State == gpu.MPSRunning
@@ -308,15 +309,15 @@ func (s *mpsService) serves(id gpu.MPSDaemonID, device string) error {
 	return nil
 }
 
-// limits: the limits of a daemon are those that it was started with.
+// limits checks that the limits of a daemon are the same as at its start.
 func (s *mpsService) limits(id gpu.MPSDaemonID) error {
 	if d := s.daemons[id]; d != nil && d.limits.MemoryMiB != d.Spec.MemoryMiB {
-		return fmt.Errorf("MPS control daemon %s has a limit of %d MiB, must have %d", id, d.limits.MemoryMiB, d.Spec.MemoryMiB)
+		return fmt.Errorf("limit of MPS control daemon %s: %d MiB, want %d", id, d.limits.MemoryMiB, d.Spec.MemoryMiB)
 	}
 	return nil
 }
 
-// modesAreRecorded: what is saved of a device in this boot belongs to a record. What is left of an earlier boot is overwritten by the next share.
+// modesAreRecorded checks that the saved modes of this boot belong to a record. The next share overwrites saved modes of an earlier boot.
 func (m *Machine) modesAreRecorded(recorded map[gpu.MPSDaemonID]bool) error {
 	files, err := os.ReadDir(filepath.Join(m.StateDir, "mps"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -326,7 +327,7 @@ func (m *Machine) modesAreRecorded(recorded map[gpu.MPSDaemonID]bool) error {
 		id, _, _ := strings.Cut(file.Name(), ".")
 		data, err := os.ReadFile(filepath.Join(m.StateDir, "mps", file.Name()))
 		if err == nil && !recorded[gpu.MPSDaemonID(id)] && strings.Contains(string(data), fmt.Sprintf("%q", m.BootID())) {
-			return fmt.Errorf("%s is in the directory of saved modes, and no record has a share of its device", file.Name())
+			return fmt.Errorf("%s is in the directory of saved modes without a recorded share of its device", file.Name())
 		}
 	}
 	return nil

@@ -16,8 +16,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// insideKill counts the fault points of a process of this program, makes some fail, and ends the process at one of them: no goroutine of it
-// passes a fault point any more.
+// insideKill counts the fault points of a process of this program, makes some fail, and stops the process at one of them: none of its
+// goroutines passes another fault point.
 type insideKill struct {
 	spec    childSpec
 	journal *journal
@@ -70,7 +70,7 @@ func (k *insideKill) faultPoint(site string, effect func() error) error {
 	return err
 }
 
-// mark stores a moment of a fault point that is counted.
+// mark stores a counted fault point, before or after its effect.
 func (k *insideKill) mark(counted bool, c change) {
 	if counted {
 		k.journal.mark(c)
@@ -90,7 +90,7 @@ func (k *insideKill) disturbed() bool {
 	return k.killed || k.failed
 }
 
-// spawnInside runs the acts in a process of this program, and stops where the process is killed.
+// spawnInside runs the acts in a process of this program, and stops when the process is killed.
 func (m *Machine) spawnInside(t *testing.T, o childSpec) outcome {
 	t.Helper()
 	result := outcome{ended: map[int]error{}}
@@ -154,7 +154,7 @@ func (m *Machine) actInside(ctx context.Context, p *Process, kill *insideKill, r
 	}
 }
 
-// newMPSMachine is a machine with an MPS service.
+// newMPSMachine returns a machine with an MPS service.
 func newMPSMachine(t *testing.T) *Machine {
 	t.Helper()
 	m, err := modelledMachine(t.TempDir(), mixedNode(0))
@@ -163,10 +163,10 @@ func newMPSMachine(t *testing.T) *Machine {
 	return m
 }
 
-// allMPSScenarios are those with one layout and those of layout changes.
+// allMPSScenarios are the scenarios with one layout and the scenarios of layout changes.
 var allMPSScenarios = of("mps", slices.Concat(mpsScenarios, mpsLayoutScenarios))
 
-// selectedMPSScenarios are those of this run.
+// selectedMPSScenarios returns the scenarios of this run.
 func selectedMPSScenarios() (list []*scenario) {
 	for i := range allMPSScenarios {
 		if s := &allMPSScenarios[i]; !s.long || full() {
@@ -218,7 +218,7 @@ func TestMPS_EveryFaultPointFails_Recovers(t *testing.T) {
 	}
 }
 
-// Claims of two processes, as in a rolling update, share one GPU: it has one daemon as long as a claim needs it, and none afterwards.
+// Claims of two processes, as in a rolling update, share one GPU: it runs one daemon as long as a claim needs it, and none afterwards.
 func TestMPS_TwoProcesses_OneDaemon(t *testing.T) {
 	t.Parallel()
 	m := newMPSMachine(t)

@@ -35,7 +35,7 @@ func (s *mpsService) connect(id gpu.MPSDaemonID, device, uid string) error {
 	return err
 }
 
-// connected are the programs of a claim.
+// connected returns the programs of a claim.
 func (s *mpsService) connected(uid string) (pids []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

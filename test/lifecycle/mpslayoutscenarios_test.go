@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sharedConfig is a configuration with these modes for the first GPU, which has no MIG; the others are whole.
+// sharedConfig returns a configuration with these modes for the first GPU, which does not support MIG; the others are whole.
 func sharedConfig(modes string) string {
 	return "apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\ngpus: [{select: {indices: [0]}, " + modes + "}]\n"
 }
@@ -78,8 +78,8 @@ func allocatesMPS(claim string, gpus ...int) Act {
 	return Act{Call: "allocate", Claim: claim, MPS: gpus}
 }
 
-// The old process of a rolling update prepares shares of the layout that it knows while the new one, which leads, reads another layout: the
-// GPU keeps its shares until the last of them ends, has one daemon by then, and none afterwards.
+// The old process of a rolling update prepares shares of the layout that it knows, while the new one, which leads, reads another layout.
+// The GPU keeps its shares until the last of them ends, runs one daemon until then, and none afterwards.
 func TestMPS_TwoProcessesNewLayout_BusyGPUKeepsLayout(t *testing.T) {
 	t.Parallel()
 	m := newMPSMachine(t)

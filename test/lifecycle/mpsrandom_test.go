@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// randomMPSScenarios is the number of random scenarios with MPS shares, and longRandomMPSScenarios that with FULL=1.
+	// randomMPSScenarios is the number of random scenarios with MPS shares, and longRandomMPSScenarios their number with FULL=1.
 	randomMPSScenarios, longRandomMPSScenarios = 16, 400
-	// shareCount is how many MPS shares a GPU has, gpuCount how many GPUs the machine has.
+	// shareCount is the number of MPS shares of a GPU, gpuCount the number of the machine's GPUs.
 	shareCount, gpuCount = 3, 5
 )
 
@@ -41,13 +41,13 @@ func TestMPS_RandomScenariosKilled_Recovers(t *testing.T) {
 	}
 }
 
-// mpsEvents are what happens to control daemons, the service and the driver.
+// mpsEvents are events of control daemons, the service and the driver.
 var mpsEvents = [][]Act{
 	{daemonsDie}, {daemonsDie, reconcilesMPS}, {serviceInterrupted}, {serviceVanishes}, {serviceVanishes, reconcilesMPS}, {serviceResumes},
 	{serviceResumes, reconcilesMPS}, {driverReplaced}, {modesReset}, {reconcilesMPS}, {recovers}, {collectsGarbage}, {timePasses(3 * time.Minute)},
 }
 
-// randomMPSScenario is a random sequence of calls, of programs that connect, and of failures.
+// randomMPSScenario returns a random sequence of calls, of programs that connect, and of failures.
 func randomMPSScenario(random *rand.Rand) *scenario {
 	sites := []string{"mps.StartNew", "mps.Start", "mps.Ensure", "mps.Stop", "nvml.SetComputeMode", "disk.Write records", "disk.Rename records", "disk.Write specs"}
 	s := &scenario{anyOutcome: true, refuse: map[string]int{}, gpusLost: random.IntN(8) == 0}
@@ -83,7 +83,8 @@ func randomMPSScenario(random *rand.Rand) *scenario {
 	return s
 }
 
-// randomShares prepares a claim with MPS shares of one or two GPUs, or with a whole GPU, at times for several programs, that no other claim has.
+// randomShares prepares a claim with MPS shares of one or two GPUs, or with a whole GPU, sometimes for several programs. No other claim
+// uses these.
 func randomShares(random *rand.Rand, claim string, prepared []Act) Act {
 	shares, whole := map[int]int{}, map[int]bool{}
 	for _, other := range prepared {

@@ -12,7 +12,7 @@ import (
 // sharesMPS prepares a claim with an MPS share of each of these GPUs.
 func sharesMPS(claim string, gpus ...int) Act { return Act{Call: "prepare", Claim: claim, MPS: gpus} }
 
-// withMPS has the claim's devices be used by several MPS clients.
+// withMPS configures the claim's devices for several MPS clients.
 func (a Act) withMPS() Act {
 	a.StrategyMPS = true
 	return a
@@ -24,7 +24,7 @@ func connects(claim string) Act { return Act{Call: "connect", Claim: claim} }
 // timePasses lets that much time pass.
 func timePasses(d time.Duration) Act { return Act{Call: "pass", For: d} }
 
-// Actions of the leader, and what happens to daemons and service.
+// Actions of the leader, and events of daemons and service.
 var (
 	reconcilesMPS      = Act{Call: "reconcileMPS"}
 	inspectsMPS        = Act{Call: "inspectMPS"}
@@ -140,7 +140,7 @@ var mpsScenarios = []scenario{
 	}},
 }
 
-// TestMPS_ProgramDoesNotExit_PIDsNamed: the reason why a GPU is tainted names the processes that keep it.
+// TestMPS_ProgramDoesNotExit_PIDsNamed: the reason of a GPU's taint names the processes that keep it.
 func TestMPS_ProgramDoesNotExit_PIDsNamed(t *testing.T) {
 	t.Parallel()
 	m := newMPSMachine(t)
@@ -176,7 +176,7 @@ func sharesAndDriverReloaded(t *testing.T, m *Machine) {
 	require.NoError(t, m.reloadDriver())
 }
 
-// recoverSharing has the service answer again and programs exit, and does what the leader does with shared devices first.
+// recoverSharing lets the service answer again and programs exit, and then runs the first work of a leader on shared devices.
 func (m *Machine) recoverSharing(ctx context.Context, p *Process) error {
 	s := m.parts.mps
 	if s == nil {

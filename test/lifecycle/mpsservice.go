@@ -13,7 +13,7 @@ import (
 )
 
 // mpsService is the MPS service of a machine with the control daemons, their servers and their clients. All of them outlive the plugin's
-// processes, and none outlives a boot. The zero value has no GPUs.
+// processes, and none outlives a boot. The zero value knows no GPUs.
 type mpsService struct {
 	node *model.Node
 
@@ -22,18 +22,18 @@ type mpsService struct {
 	revision int64
 	// waiting are the listings that wait for a change.
 	waiting map[chan struct{}]bool
-	// down: it does not answer. singleUser: the driver has no server for all users.
+	// down: it does not answer. singleUser: the driver supports no server for all users.
 	down, singleUser bool
 	pids             int
 	// disturbed: daemons have died, or a mode was forgotten, and no reconciler has acted since.
 	disturbed bool
 	// reconciling: a reconciler acts.
 	reconciling bool
-	// kept are the daemons whose directories outlive them, with the files of their clients.
+	// kept are the daemons whose directories, with the files of their clients, outlive them.
 	kept map[gpu.MPSDaemonID]bool
 	// stuck are the claims whose containers do not exit.
 	stuck map[string]bool
-	// ended reports whether the process was killed, or a fault point failed; nil for a process without either.
+	// ended reports whether the process was killed, or a fault point failed; nil for a process without kills and faults.
 	ended func() bool
 	// wrong are the violations that only the service sees.
 	wrong []error
@@ -45,14 +45,14 @@ type mpsDaemon struct {
 	limits gpu.MPSLimits
 	// clients are the connected processes by pid, with the UIDs of their claims.
 	clients map[int]string
-	// hung: a process of it does not exit when it is killed.
+	// hung: one of its processes does not exit when it is killed.
 	hung bool
 }
 
 // listingTime is how long a listing waits for a change.
 const listingTime = 30 * time.Second
 
-// restart is a reboot: nothing runs.
+// restart simulates a reboot: nothing runs.
 func (s *mpsService) restart() {
 	if s == nil {
 		return
@@ -63,7 +63,7 @@ func (s *mpsService) restart() {
 	s.down, s.disturbed, s.reconciling, s.singleUser, s.wrong = false, false, false, false, nil
 }
 
-// countPIDs has the next process get the id after that one.
+// countPIDs sets the pid after which the next process is numbered.
 func (s *mpsService) countPIDs(pid int) {
 	if s == nil {
 		return
@@ -89,7 +89,7 @@ func (s *mpsService) changed() {
 	}
 }
 
-// answers is the error of a service that does not answer, or of a call that has ended.
+// answers returns the error of a service that does not answer, or of a call that has ended.
 func (s *mpsService) answers(ctx context.Context) error {
 	if s.down {
 		return fmt.Errorf("connection refused: %w", gpu.ErrMPSUnavailable)
@@ -140,7 +140,7 @@ func (s *mpsService) Start(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPS
 	return s.run(ctx, id, spec, false)
 }
 
-// StartNew runs the control daemon of a device that no claim uses: nothing of another one is kept.
+// StartNew runs the control daemon of a device that no claim uses: no files of an earlier daemon are kept.
 func (s *mpsService) StartNew(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {
 	s.mu.Lock()
 	if d := s.daemons[id]; d == nil || d.State != gpu.MPSUnstoppable && (d.Spec != spec || len(d.Servers) > 0) && len(d.clients) == 0 {
@@ -180,7 +180,7 @@ func (s *mpsService) run(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDa
 func (s *mpsService) start(id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) *mpsDaemon {
 	for other, d := range s.daemons {
 		if other != id && d.State == gpu.MPSRunning && d.Spec.Device == spec.Device {
-			s.wrong = append(s.wrong, fmt.Errorf("%s has the daemons %s and %s", spec.Device, other, id))
+			s.wrong = append(s.wrong, fmt.Errorf("%s is shared by the daemons %s and %s", spec.Device, other, id))
 		}
 	}
 	before := s.daemons[id]
@@ -216,7 +216,7 @@ func (s *mpsService) startServer(d *mpsDaemon) error {
 	return nil
 }
 
-// mode is the compute mode of a GPU; MIG devices have none.
+// mode returns the compute mode of a GPU; MIG devices have none.
 func (s *mpsService) mode(device string) (mode model.ComputeMode, has bool) {
 	for _, g := range s.node.GPUs() {
 		if g.UUID == device {
@@ -266,7 +266,7 @@ func (s *mpsService) running(ctx context.Context, id gpu.MPSDaemonID) (*mpsDaemo
 	return nil, fmt.Errorf("MPS control daemon %s: %w", id, gpu.ErrNotFound)
 }
 
-// Stop stops the daemon, unless clients are connected or a process of it cannot be killed.
+// Stop stops the daemon, unless clients are connected or one of its processes cannot be killed.
 func (s *mpsService) Stop(ctx context.Context, id gpu.MPSDaemonID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -310,7 +310,7 @@ func (s *mpsService) hung(hung bool) {
 	})
 }
 
-// takeLimits is a process that can reach the daemons and takes their limits away.
+// takeLimits simulates a process that can reach the daemons and removes their limits.
 func (s *mpsService) takeLimits() {
 	s.change(func() {
 		s.disturbed = true
@@ -332,14 +332,14 @@ func (s *mpsService) process(pid int) (started uint64, runs bool) {
 	return 0, false
 }
 
-// hasDir reports whether a daemon with that id has its directory.
+// hasDir reports whether the directory of the daemon with that id exists.
 func (s *mpsService) hasDir(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.daemons[gpu.MPSDaemonID(id)] != nil || s.kept[gpu.MPSDaemonID(id)]
 }
 
-// die kills all daemons with their servers, and so their clients lose their contexts.
+// die kills all daemons with their servers, so that their clients lose their contexts.
 func (s *mpsService) die() {
 	s.change(func() {
 		s.disturbed = true
@@ -349,7 +349,7 @@ func (s *mpsService) die() {
 	})
 }
 
-// vanish ends the service with all daemons, as the deletion of its pod does.
+// vanish stops the service with all daemons, as the deletion of its pod does.
 func (s *mpsService) vanish() {
 	s.change(func() {
 		for id := range s.daemons {
@@ -359,7 +359,7 @@ func (s *mpsService) vanish() {
 	})
 }
 
-// interrupt ends the service alone: the daemons run.
+// interrupt stops the service alone: the daemons keep running.
 func (s *mpsService) interrupt() { s.change(func() { s.down = true }) }
 
 // resume starts the service again.
@@ -376,14 +376,14 @@ func (s *mpsService) outdate() {
 	})
 }
 
-// reconciles notes that a reconciler begins to act.
+// reconciles records that a reconciler begins to act.
 func (s *mpsService) reconciles() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reconciling = true
 }
 
-// reconciled notes that a reconciler has acted, unless its process was killed.
+// reconciled records that a reconciler has acted, unless its process was killed.
 func (s *mpsService) reconciled() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

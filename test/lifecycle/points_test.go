@@ -14,12 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// reference is one run of a scenario to its end, from which all its points are computed: a process that is killed has done the same up to its
-// last fault point.
+// reference is one run of a scenario to its end, from which all its points are computed: up to its last fault point, a killed process does
+// the same.
 type reference struct {
 	scenario *scenario
 	spec     childSpec
-	// journal is that of the process, epoch what its clock showed, disk what was on the disk before it.
+	// journal is the journal of the process, epoch the time of its clock, disk the state of the disk before it.
 	journal []change
 	epoch   time.Time
 	disk    func() *replay
@@ -32,7 +32,7 @@ type point struct {
 	at   int
 	late bool
 	upTo int
-	// left is the disk after a power cut, nil for a kill; ended and cluster are what was reported and what the API server had.
+	// left is the disk after a power cut, nil for a kill; ended and cluster are the reported results and the state of the API server.
 	left    image
 	ended   map[int]error
 	cluster string
@@ -52,7 +52,7 @@ func (m *Machine) runToEnd(t *testing.T, s *scenario, o childSpec) *reference {
 	return &reference{scenario: s, spec: o, journal: end.journal, epoch: m.epoch, disk: before.clone}
 }
 
-// points are all points of the scenario, each state of the disk once.
+// points returns all points of the scenario, each state of the disk once.
 func (r *reference) points() (points []point) {
 	disk, seen := r.disk(), map[string]bool{}
 	now := point{stratum: stratum{Act: -1}, ended: map[int]error{}}
@@ -86,7 +86,7 @@ func (r *reference) points() (points []point) {
 	return points
 }
 
-// cuts are the states that a power cut may leave now and that were not seen before.
+// cuts returns the states that a power cut may leave now and that were not seen before.
 func (p point) cuts(disk *replay, seen map[string]bool) (cuts []point) {
 	for _, left := range disk.images() {
 		if key := fmt.Sprint(left, p.ended, p.cluster); !seen[key] {
@@ -98,7 +98,7 @@ func (p point) cuts(disk *replay, seen map[string]bool) (cuts []point) {
 	return cuts
 }
 
-// shareOf is the share of a family's points that this run tries.
+// shareOf returns the share of a family's points that this run tries.
 func shareOf(t *testing.T, family string) share {
 	t.Helper()
 	if full() {
@@ -146,8 +146,8 @@ func (m *Machine) try(t *testing.T, r *reference, p *point, index int, cut *Mach
 	return m.tryPowerCut(t, r.scenario, p, index%2 == 0, cut)
 }
 
-// tryKill kills a process at the point, checks its state and recovers. Until then the process has done what the reference did, unless it also
-// works in the background, which the processes of layout changes alone do: another order, or a fault point less, is then as good.
+// tryKill kills a process at the point, checks its state and recovers. Until then the process has done the same as the reference, unless it
+// also works in the background, as only processes of layout changes do: then another order, or a fault point less, is acceptable.
 func (m *Machine) tryKill(t *testing.T, r *reference, p *point, cut *Machine) bool {
 	t.Helper()
 	m.setUp(t, r.scenario)
@@ -171,8 +171,8 @@ func (m *Machine) tryKill(t *testing.T, r *reference, p *point, cut *Machine) bo
 	return m.tryOtherOrder(t, r, p, end, cluster, cut)
 }
 
-// tryOtherOrder tries the power cuts of a process in which the work in the background, which is that of layouts alone, had another order than in
-// the reference. What such a process did is no point of the reference.
+// tryOtherOrder tries the power cuts of a process whose background work, which only layouts have, ran in another order than in the
+// reference. The states that such a process leaves are not among the points of the reference.
 func (m *Machine) tryOtherOrder(t *testing.T, r *reference, p *point, end outcome, cluster string, cut *Machine) bool {
 	t.Helper()
 	disk, now := r.disk(), *p
@@ -197,8 +197,8 @@ func (m *Machine) tryPowerCut(t *testing.T, s *scenario, p *point, wanted bool, 
 	return countKillPoint(t, err, "power cut at fault point %d, %s (late %t) that left %.600s", p.at, p.Site, p.late, fmt.Sprint(p.left))
 }
 
-// bootAfter boots the machine with what a power cut has left of another one. Its administrator makes the scenario's static MIG devices at every
-// boot.
+// bootAfter boots the machine with the disk that a power cut has left of another one. Its administrator creates the scenario's static MIG
+// devices at every boot.
 func (m *Machine) bootAfter(t *testing.T, other *Machine, s *scenario, left image, cluster string) {
 	t.Helper()
 	m.later = bootTime
@@ -209,17 +209,17 @@ func (m *Machine) bootAfter(t *testing.T, other *Machine, s *scenario, left imag
 	}
 }
 
-// bootTime is how much later a machine is up again.
+// bootTime is the time until a machine is up again.
 const bootTime = time.Minute
 
-// times are the forms in which a journal has times: those of files, and those in the names of folders that are removed.
+// times matches the times in a journal: times of files, and times in the names of folders that are removed.
 var times = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ|-[0-9a-z]{12}\b`)
 
-// derived is what follows from times: the checksums of records, and when devices were published in fake time, which depends on the jitter of
-// retries; and the UIDs of reports, which are random, and of which a write in two parts may have a part.
+// derived matches text that depends on times: checksums of records, and the times of publications in fake time, which depend on the jitter
+// of retries. It also matches the UIDs of reports, which are random, including the part of one in a write in two parts.
 var derived = regexp.MustCompile(`"crc32c":"[^"]*"|"Since":"[^"]*"|"uid":"[A-Z2-7]{1,26}\b"?|^[A-Z2-7]{1,26}"`)
 
-// relative has the times of a text counted from the machine's epoch, which is another one in each run, and nothing that follows from times.
+// relative returns a text with times relative to the machine's epoch, which differs in each run, and without text that depends on times.
 func relative(text string, epoch time.Time) string {
 	text = times.ReplaceAllStringFunc(text, func(text string) string {
 		at, err := time.Parse(time.RFC3339, text)
@@ -234,7 +234,7 @@ func relative(text string, epoch time.Time) string {
 	return derived.ReplaceAllString(text, "")
 }
 
-// relativeJournal is relative of all texts.
+// relativeJournal applies relative to all texts of a journal.
 func relativeJournal(entries []change, epoch time.Time) (all []change) {
 	for _, c := range entries {
 		c.Path, c.To, c.Data = relative(c.Path, epoch), relative(c.To, epoch), []byte(relative(string(c.Data), epoch))
@@ -257,7 +257,7 @@ func sameJournal(want, got []change) error {
 	return nil
 }
 
-// journalEnd is the first entry that only one of two journals has.
+// journalEnd returns the first entry that only one of two journals contains.
 func journalEnd(a, b []change) string {
 	longer, from := a, len(b)
 	if len(b) > len(a) {
@@ -266,8 +266,8 @@ func journalEnd(a, b []change) string {
 	return fmt.Sprintf("%s %s %d %q", longer[from].Call, longer[from].Path, longer[from].At, longer[from].Data)
 }
 
-// sameJournals: two runs of a scenario leave the same journal, so that the points of one are those of the other, and each state of the disk is
-// tried once.
+// sameJournals checks that two runs of a scenario leave the same journal. So the points of one are the points of the other, and each state
+// of the disk is tried once.
 func sameJournals(t *testing.T, killed *Machine) {
 	for _, s := range selectedScenarios() {
 		if s.races() {
@@ -277,7 +277,7 @@ func sameJournals(t *testing.T, killed *Machine) {
 	}
 }
 
-// Processes with MPS run in this one.
+// Processes with MPS run in the process of the test.
 func TestMPS_RunTwice_SameJournal(t *testing.T) {
 	t.Parallel()
 	for _, s := range selectedMPSScenarios() {
@@ -305,14 +305,14 @@ func runTwice(t *testing.T, m *Machine, s *scenario, o childSpec) {
 	require.Len(t, tried, len(points))
 	require.NotContains(t, slices.Collect(maps.Values(tried)), false, "five shares together try every point")
 	if m.layoutChanges {
-		return // what works in the background may have another order
+		return // background work may run in another order
 	}
 	require.NoError(t, sameJournal(relativeJournal(first.journal, first.epoch), relativeJournal(second.journal, second.epoch)))
 	require.Equal(t, distinct, raw, "states of the disk of two runs")
 }
 
-// statesOf counts the states of the disk that power cuts in two runs of a scenario may leave: raw are those of both runs together, distinct those of
-// the first.
+// statesOf counts the states of the disk that power cuts in two runs of a scenario may leave: raw counts the states of both runs together,
+// distinct the states of the first.
 func statesOf(first, second *reference) (raw, distinct int) {
 	seen := map[string]bool{}
 	for _, r := range []*reference{first, second} {

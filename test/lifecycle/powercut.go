@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// change is one change of the disk in the journal of a process, or what else happened at that moment.
+// change is one change of the disk in the journal of a process, or another event at that moment.
 type change struct {
 	Call     string
 	Path, To string
@@ -28,7 +28,7 @@ const (
 	madeDir = "mkdir"
 )
 
-// What else a journal has.
+// Other entries of a journal.
 const (
 	// reached and passed are the moments before and after the effect of the counted fault point At; Path is its site.
 	reached = "reached"
@@ -46,7 +46,7 @@ type image map[string]string
 // created, moved or removed name may be lost or not, independently of the others.
 type replay struct {
 	roots []string
-	// names are what processes see, safe what is durable.
+	// names are visible to processes, safe are durable.
 	names, safe map[string]*inode
 	// pending are the changes of names that are not durable yet, in order.
 	pending []naming
@@ -61,10 +61,10 @@ type inode struct {
 // naming is an atomic change of names; nil removes one.
 type naming map[string]*inode
 
-// lockFile contains the byte ranges that processes lock. It is large and has no content.
+// lockFile contains the byte ranges that processes lock. It is large and stores no content.
 const lockFile = "locks"
 
-// read takes the content of directories as durable.
+// read treats the content of directories as durable.
 func read(dirs ...string) (*replay, error) {
 	r := &replay{roots: dirs, names: map[string]*inode{}, safe: map[string]*inode{}}
 	for _, dir := range dirs {
@@ -96,7 +96,7 @@ func (r *replay) read(dir string) error {
 	})
 }
 
-// clone is an independent copy.
+// clone returns an independent copy.
 func (r *replay) clone() *replay {
 	copies := map[*inode]*inode{}
 	of := func(file *inode) *inode {
@@ -123,7 +123,7 @@ func (r *replay) clone() *replay {
 	return next
 }
 
-// apply makes a change. What is not below the directories is lost in a power cut.
+// apply makes a change. A power cut loses everything outside the directories.
 func (r *replay) apply(c change) {
 	if !slices.ContainsFunc(r.roots, func(root string) bool { return c.Path == root || strings.HasPrefix(c.Path, root+"/") }) {
 		return
@@ -162,7 +162,7 @@ func (r *replay) apply(c change) {
 	}
 }
 
-// below are the names in a directory.
+// below returns the names in a directory.
 func (r *replay) below(dir string) (paths []string) {
 	for path := range r.names {
 		if strings.HasPrefix(path, dir+"/") {
@@ -189,7 +189,7 @@ func (r *replay) sync(dir string) {
 	})
 }
 
-// moves reports whether the directory gets another name, or none: what is in it goes with it.
+// moves reports whether the directory is renamed or removed: its content moves with it.
 func (n naming) moves(dir string) bool {
 	_, there := n[dir]
 	return there
@@ -205,11 +205,11 @@ func merge(names map[string]*inode, n naming) {
 	}
 }
 
-// maxPending bounds the images of one power cut: the oldest changes above it are taken as durable. Where a profile is made beside a claim,
-// which is many names that nothing syncs, fewer suffice.
+// maxPending bounds the images of one power cut: older changes are taken as durable. If a profile is created beside a claim, many names are
+// never synced; then fewer suffice.
 const maxPending, maxPendingProfiled = 6, 4
 
-// images are all states that a power cut may leave now: every subset of the pending names, with and without the content that is not
+// images returns all states that a power cut may leave now: every subset of the pending names, with and without the content that is not
 // synced.
 func (r *replay) images() []image {
 	safe, pending, most := maps.Clone(r.safe), r.pending, maxPending
@@ -239,7 +239,7 @@ func (r *replay) images() []image {
 	return images
 }
 
-// imageOf is the image with these names; entries of lost directories are lost.
+// imageOf returns the image with these names; entries of lost directories are lost.
 func imageOf(roots []string, names map[string]*inode, kept bool) image {
 	found := image{}
 	for path, file := range names {
@@ -256,7 +256,7 @@ func imageOf(roots []string, names map[string]*inode, kept bool) image {
 	return found
 }
 
-// isReached reports whether the directories that lead to a path are there.
+// isReached reports whether the directories that lead to a path exist.
 func isReached(roots []string, names map[string]*inode, path string) bool {
 	for !slices.Contains(roots, path) {
 		if path = filepath.Dir(path); names[path] == nil {

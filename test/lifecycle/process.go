@@ -28,7 +28,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/port"
 )
 
-// Wiring configures a process. The zero value has no fault points and does not retry.
+// Wiring configures a process. The zero value sets no fault points and does not retry.
 type Wiring struct {
 	// FaultPoint is called for every access to the machine; nil: none.
 	FaultPoint FaultPoint
@@ -48,8 +48,8 @@ type Wiring struct {
 // DefaultCallTimeout is sufficient for a slow machine, and bounds a failing test.
 const DefaultCallTimeout = 20 * time.Second
 
-// Process is a plugin process: the product's Plugin, whose background work is done step by step. The kubelet's calls, layout changes and
-// intervals go the product's way; the sockets, the watches of the API server and the leader's reconciler do not run.
+// Process is a plugin process: the product's Plugin, whose background work runs step by step. The kubelet's calls, layout changes and
+// intervals use the product's code; the sockets, the watches of the API server and the leader's reconciler do not run.
 type Process struct {
 	*prepare.Transaction
 	*plugin.Plugin
@@ -89,7 +89,8 @@ func (m *Machine) Start(ctx context.Context, w Wiring) (*Process, error) {
 	return p, nil
 }
 
-// know has the process find out what the node advertises, which its start has a second for, and a slow machine may need more.
+// know waits until the process knows the devices that the node advertises. Its start allows one second for that, and a slow machine may
+// need more.
 func (p *Process) know(ctx context.Context) error {
 	if p.layout.Controller.Snapshot().Err == nil {
 		return nil
@@ -130,7 +131,7 @@ func (p *Process) Unprepare(ctx context.Context, uid string) error {
 	return errors.Join(err, errs[types.UID(uid)])
 }
 
-// settings are those of the plugin's program.
+// settings returns the settings of the plugin's program.
 func (m *Machine) settings() *config.Plugin {
 	return &config.Plugin{DriverName: DriverName, NodeName: NodeName, MonitorDevices: config.MonitorPerNode, NodeConfig: nodeConfigs, Exporter: true, Profiler: config.Profiler{
 		Enabled: m.profiled,
@@ -139,12 +140,12 @@ func (m *Machine) settings() *config.Plugin {
 	}}
 }
 
-// disk is the machine's with fault points.
+// disk returns the machine's disk with fault points.
 func (*Machine) disk(w Wiring) instrumentedDisk {
 	return instrumentedDisk{faultPoint: w.FaultPoint, journal: w.journal}
 }
 
-// adapters are the machine with fault points.
+// adapters returns the machine's adapters with fault points.
 func (m *Machine) adapters(open inventory.Opener, w Wiring, client *apiClient) plugin.Adapters {
 	return plugin.Adapters{
 		Version: writer, Disk: m.disk(w), Host: pluginHost{m.host, port.MinimalHost{Boot: m.BootID()}, m.parts.mps, m.profilerFiles()},
@@ -159,14 +160,14 @@ func (m *Machine) adapters(open inventory.Opener, w Wiring, client *apiClient) p
 	}
 }
 
-// transaction returns what builds the product's transaction, with the effects of tests.
+// transaction returns a builder of the product's transaction, with the effects of tests.
 func (m *Machine) transaction(w Wiring) func(prepare.Ports, prepare.Settings) (*prepare.Transaction, []error, error) {
 	return func(ports prepare.Ports, settings prepare.Settings) (*prepare.Transaction, []error, error) {
 		ports.Planner = planner{ports.Planner, w.Effects}
 		for kind := range m.effects() {
 			effect, ofTests := Effects[kind]
 			if !ofTests {
-				continue // of a family, which has its step
+				continue // an effect of a family, which brings its step
 			}
 			ports.Steps[kind] = instrumentedStep{step: effect(m), kind: kind, faultPoint: w.FaultPoint}
 		}

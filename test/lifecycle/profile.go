@@ -31,19 +31,19 @@ import (
 
 const (
 	toolVersion = "2023.4.4"
-	// session is what the supervisor of the only process of a claim names its folder.
+	// session is the name of the folder that the supervisor gives the only process of a claim.
 	session = "s42-0123456789abcdef"
-	// recorded is the raw file of a process, imported what the importer makes of it.
+	// recorded is the raw file of a process, imported the report that the importer creates from it.
 	recorded, imported = "the raw file", "the imported report"
 	// retention is how long reports are kept.
 	retention = time.Hour
-	// maxBytes is how much a claim may store.
+	// maxBytes is the limit of a claim's stored data.
 	maxBytes = 1 << 20
-	// limitTime is for how long processes may end their recording once the claim has more.
+	// limitTime is how long processes may take to end their recording when the claim exceeds the limit.
 	limitTime = 10 * time.Second
 )
 
-// profiling has the processes of the claim profiled. Its UID must be one that the API server would make.
+// profiling requests a profile of the claim's processes. Its UID must be in the API server's format.
 func (a Act) profiling() Act {
 	a.Profiling = true
 	return a
@@ -61,7 +61,7 @@ func withProfile(rc *resourceapi.ResourceClaim, act Act) *resourceapi.ResourceCl
 	return rc
 }
 
-// setProfiled empties the directory of profiles, and has the node profile processes or not.
+// setProfiled empties the directory of profiles, and sets whether the node profiles processes.
 func (m *Machine) setProfiled(profiled bool) error {
 	m.profiled = profiled
 	if err := os.RemoveAll(m.settings().ProfilesDir()); err != nil || !profiled {
@@ -73,7 +73,7 @@ func (m *Machine) setProfiled(profiled bool) error {
 	return m.installProfiler()
 }
 
-// installProfiler makes what the image and the tool's DaemonSet bring.
+// installProfiler creates the files that the image and the tool's DaemonSet install.
 func (m *Machine) installProfiler() error {
 	dir := filepath.Join(m.settings().ToolsDir(), toolVersion+"-0123")
 	if err := errors.Join(os.MkdirAll(m.profilerImage(), 0o755), os.MkdirAll(dir, 0o755)); err != nil {
@@ -91,7 +91,7 @@ func (m *Machine) installProfiler() error {
 
 func (m *Machine) profilerImage() string { return filepath.Join(m.dir(), "image") }
 
-// profilerFiles begin the paths of the host that containers of profiled claims get.
+// profilerFiles returns prefixes of the host paths that are mounted into containers of profiled claims.
 func (m *Machine) profilerFiles() []string {
 	if !m.profiled {
 		return nil
@@ -99,7 +99,7 @@ func (m *Machine) profilerFiles() []string {
 	return []string{m.settings().ToolsDir(), m.settings().ProgramsDir(), m.settings().ProfilesDir()}
 }
 
-// durable are the directories that outlive a power cut, as far as they were synced.
+// durable returns the directories whose synced content outlives a power cut.
 func (m *Machine) durable() []string {
 	if !m.profiled {
 		return []string{m.StateDir}
@@ -107,7 +107,7 @@ func (m *Machine) durable() []string {
 	return []string{m.StateDir, m.settings().ProfilesDir()}
 }
 
-// profileSite is the kind of a file of a profile.
+// profileSite returns the kind of a file of a profile.
 func profileSite(path string) string {
 	_, below, _ := strings.Cut(path, "/profiles/")
 	_, file, inside := strings.Cut(below, "/")
@@ -118,7 +118,7 @@ func profileSite(path string) string {
 	return "profile's " + strings.TrimSuffix(kind, disk.TempSuffix)
 }
 
-// profileEdits are what devices of profiled claims get.
+// profileEdits returns the edits for devices of profiled claims.
 func (m *Machine) profileEdits(r *checkpoint.Record) ([]cdi.DeviceEdits, error) {
 	if !plan.Profiled(r) {
 		return nil, nil
@@ -141,7 +141,7 @@ func (m *Machine) profileEdits(r *checkpoint.Record) ([]cdi.DeviceEdits, error) 
 	}), nil
 }
 
-// hasPlan: a prepared claim has what its containers read, and where they write.
+// hasPlan checks that the files exist that the containers of a prepared claim read, and the folders into which they write.
 func (m *Machine) hasPlan(r *checkpoint.Record) error {
 	if !plan.Profiled(r) {
 		return nil
@@ -149,7 +149,7 @@ func (m *Machine) hasPlan(r *checkpoint.Record) error {
 	profile := filepath.Join(m.settings().ProfilesDir(), r.Claim.UID)
 	for _, name := range []string{"plan/run", "plan/match"} {
 		if info, err := os.Lstat(filepath.Join(profile, name)); err != nil || info.Size() == 0 {
-			return fmt.Errorf("it was prepared, and its containers have no %s: %w", name, err)
+			return fmt.Errorf("it was prepared, and its containers lack %s: %w", name, err)
 		}
 	}
 	if info, err := os.Lstat(filepath.Join(profile, "inbox")); err != nil || info.Mode() != fs.ModeDir|fs.ModeSticky|0o777 {
@@ -158,7 +158,7 @@ func (m *Machine) hasPlan(r *checkpoint.Record) error {
 	return nil
 }
 
-// actProfile is an act of what profiles, beside the plugin.
+// actProfile runs an act of the profiler, beside the plugin.
 func (m *Machine) actProfile(ctx context.Context, p *Process, act Act) error {
 	switch act.Call {
 	case "begin":
@@ -169,7 +169,7 @@ func (m *Machine) actProfile(ctx context.Context, p *Process, act Act) error {
 	case "fill":
 		return m.fill(act.Claim)
 	case "spare":
-		_ = reportsOf(p.Plugin).FillSpares() // Prepare says why folders cannot be made
+		_ = reportsOf(p.Plugin).FillSpares() // Prepare reports why folders cannot be created
 		return nil
 	case "import":
 		return m.imports()
@@ -178,11 +178,11 @@ func (m *Machine) actProfile(ctx context.Context, p *Process, act Act) error {
 	}
 }
 
-// begin is a process of the claim's container that runs under Nsight Systems. Without a spec no container is started.
+// begin starts a process of the claim's container under Nsight Systems. Without a spec no container is started.
 func (m *Machine) begin(uid, state string) (dir string, err error) {
 	specs, err := m.specs()
 	if err != nil || specs[uid] == "" {
-		return "", errors.Join(fmt.Errorf("claim %s has no CDI spec", uid), err)
+		return "", errors.Join(fmt.Errorf("missing CDI spec of claim %s", uid), err)
 	}
 	dir = filepath.Join(m.settings().ProfilesDir(), uid, "inbox", session)
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -192,7 +192,7 @@ func (m *Machine) begin(uid, state string) (dir string, err error) {
 	return dir, os.WriteFile(filepath.Join(dir, "note"), []byte(note), 0o600)
 }
 
-// record is such a process that exited and left its raw file, or one of each range.
+// record simulates such a process that exited and left its raw file, or one of each range.
 func (m *Machine) record(uid string, ranges int) error {
 	names := []string{"report.qdstrm"}
 	if ranges > 0 {
@@ -213,23 +213,24 @@ func (m *Machine) record(uid string, ranges int) error {
 	return err
 }
 
-// inbox is where the containers of a claim write.
+// inbox returns the folder into which the containers of a claim write.
 func (m *Machine) inbox(uid string) string {
 	return filepath.Join(m.settings().ProfilesDir(), uid, "inbox")
 }
 
-// fill is a container that writes more than its claim may store.
+// fill simulates a container that writes more than its claim may store.
 func (m *Machine) fill(uid string) error {
 	return os.WriteFile(filepath.Join(m.inbox(uid), "core"), make([]byte, 2*maxBytes), 0o600)
 }
 
-// isOver reports whether a claim's inbox has more than the claim may store.
+// isOver reports whether a claim's inbox exceeds the limit of the claim.
 func (m *Machine) isOver(uid string) bool {
 	info, err := os.Lstat(filepath.Join(m.inbox(uid), "core"))
 	return err == nil && info.Size() > maxBytes
 }
 
-// inboxesAreLimited: while a claim is prepared, its inbox is emptied once it is full, and its processes are recorded again after that.
+// inboxesAreLimited checks that, while a claim is prepared, its inbox is emptied when it is full, and its processes are recorded again
+// after that.
 func (m *Machine) inboxesAreLimited(ctx context.Context, p *Process) error {
 	records, err := m.Records()
 	if err != nil || !m.profiled {
@@ -254,7 +255,7 @@ func (m *Machine) inboxesAreLimited(ctx context.Context, p *Process) error {
 	return nil
 }
 
-// imports is the importer, which makes reports of the raw files that wait.
+// imports runs the importer, which creates reports from the waiting raw files.
 func (m *Machine) imports() error {
 	waiting, err := filepath.Glob(filepath.Join(m.settings().ProfilesDir(), "*", "spool", "*.qdstrm"))
 	for _, raw := range waiting {
@@ -264,7 +265,7 @@ func (m *Machine) imports() error {
 	return err
 }
 
-// reportsOf are the reports of the plugin's profiler; nil without one.
+// reportsOf returns the reports of the plugin's profiler; nil without one.
 func reportsOf(p *plugin.Plugin) *store.Store {
 	for _, e := range p.Machine.Extensions {
 		if profiles, ok := e.(*profiler.Extension); ok {
@@ -274,7 +275,7 @@ func reportsOf(p *plugin.Plugin) *store.Store {
 	return nil
 }
 
-// storeReports is what a leading plugin does in the background.
+// storeReports runs the background work of a leading plugin.
 func (m *Machine) storeReports(ctx context.Context, p *Process) error {
 	reports := reportsOf(p.Plugin)
 	if err := reports.Lead(); err != nil {
@@ -303,7 +304,7 @@ func (oneNamespace) Namespace(context.Context, string) (store.Namespace, error) 
 
 func (oneNamespace) Announce(context.Context, bool) error { return nil }
 
-// reportsAreWhole: a report that can be downloaded has the content that its index says.
+// reportsAreWhole checks that the content of each report that can be downloaded matches its index.
 func (m *Machine) reportsAreWhole() error {
 	if !m.profiled {
 		return nil

@@ -11,22 +11,22 @@ import (
 
 const profiledClaim, otherProfiledClaim = "7f0c1d2e-0000-4000-8000-00000000000a", "7f0c1d2e-0000-4000-8000-00000000000b"
 
-// Actions beside the plugin's calls: the importer's, and the background work of the plugin, which stores reports and makes folders ahead.
+// Actions beside the plugin's calls: the importer's, and the background work of the plugin, which stores reports and creates folders ahead.
 var importsRaw, storesReports, makesSpares = Act{Call: "import"}, Act{Call: "store"}, Act{Call: "spare"}
 
-// records is a process of the claim that ran under Nsight Systems.
+// records returns an act: a process of the claim ran under Nsight Systems.
 func records(claim string) Act { return Act{Call: "record", Claim: claim} }
 
-// recordsRanges is one of which three ranges were recorded.
+// recordsRanges returns an act: three ranges of a process were recorded.
 func recordsRanges(claim string) Act { return Act{Call: "record", Claim: claim, Ranges: 3} }
 
-// begins is one that runs.
+// begins returns an act: a process starts and keeps running.
 func begins(claim string) Act { return Act{Call: "begin", Claim: claim} }
 
-// stores is the background work after a process of the claim ran.
+// stores returns an act: the background work after a process of the claim ran.
 func stores(claim string) Act { return Act{Call: "store", Claim: claim} }
 
-// fills is a container of the claim that fills its inbox; the claim may store less.
+// fills returns an act: a container of the claim fills its inbox; the claim may store less.
 func fills(claim string) Act { return Act{Call: "fill", Claim: claim} }
 
 // limited is how long a full inbox may stay full.
@@ -99,8 +99,8 @@ var profileScenarios = []scenario{
 	},
 }
 
-// checkReports: what a process has recorded is there after its claim, its pod and any number of plugins are gone, and goes with its
-// retention. cut: only what was stored outlives a power cut.
+// checkReports checks that the reports of a process outlive its claim, its pod and any number of plugins, and are removed after their
+// retention. cut: only stored data outlives a power cut.
 func (m *Machine) checkReports(ctx context.Context, p *Process, claims map[string]*claimState, cut bool) error {
 	if !m.profiled {
 		return nil
@@ -126,7 +126,7 @@ func (m *Machine) checkReports(ctx context.Context, p *Process, claims map[strin
 		}
 	}
 	left, err := disk.OS{}.List(m.settings().ProfilesDir())
-	// This process may have made folders ahead. Those of another one are gone.
+	// This process may have created folders ahead. The folders of another process are gone.
 	left = slices.DeleteFunc(left, reportsOf(p.Plugin).IsSpare)
 	if err == nil && len(left) > 0 {
 		return fmt.Errorf("%v is left of profiles", left)
@@ -134,16 +134,16 @@ func (m *Machine) checkReports(ctx context.Context, p *Process, claims map[strin
 	return err
 }
 
-// hasReport: a claim has one report of its process, or one of each range, and none if none was recorded.
+// hasReport checks that a claim has one report of its process, or one of each range, and none if none was recorded.
 func (m *Machine) hasReport(p *Process, uid string, k *claimState, cut bool) error {
 	found := p.reportsOf(uid)
 	if !k.recorded && len(found) == 0 || len(found) == 0 && cut && !k.stored {
 		return nil
 	}
 	all, want := k.recorded && (k.stored || !cut), max(k.ranges, 1)
-	// A power cut may have taken some of the files that the process had left.
+	// A power cut may have removed some of the files that the process had left.
 	if few := len(found) < want && (all || len(found) == 0); few || len(found) > want {
-		return fmt.Errorf("claim %s has the reports %v, recorded %t, stored %t, ranges %d", uid, found, k.recorded, k.stored, k.ranges)
+		return fmt.Errorf("claim %s: reports %v, recorded %t, stored %t, ranges %d", uid, found, k.recorded, k.stored, k.ranges)
 	}
 	for _, r := range found {
 		if err := isFinal(uid, r, all); err != nil {
@@ -153,7 +153,7 @@ func (m *Machine) hasReport(p *Process, uid string, k *claimState, cut bool) err
 	return m.reportsAreWhole()
 }
 
-// isFinal: a report of a claim that is gone is final, and one that must be there was imported.
+// isFinal checks that a report of a claim that is gone is final, and that a report that must exist was imported.
 func isFinal(uid string, r report.Report, must bool) error {
 	if !r.State.Final() {
 		return fmt.Errorf("claim %s is gone, and its report is still %s", uid, r.State)
@@ -164,7 +164,7 @@ func isFinal(uid string, r report.Report, must bool) error {
 	return nil
 }
 
-// reportsOf are the reports of a claim.
+// reportsOf returns the reports of a claim.
 func (p *Process) reportsOf(uid string) []report.Report {
 	return slices.DeleteFunc(reportsOf(p.Plugin).List("", ""), func(r report.Report) bool { return r.ClaimUID != uid })
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// seeds are n, or that of LIFECYCLE_SEED, which a failed run prints, or as many as LIFECYCLE_RUNS.
+// seeds returns n seeds, or LIFECYCLE_SEED, which a failed run prints, or LIFECYCLE_RUNS seeds.
 func seeds(t *testing.T, n uint64) (seeds []uint64) {
 	t.Helper()
 	number := func(name string, otherwise uint64) uint64 {

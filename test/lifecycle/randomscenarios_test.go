@@ -72,7 +72,7 @@ func killAtRandom(t *testing.T, killed, cut *Machine) {
 	}
 }
 
-// randomScenario is a random sequence of calls that a scheduler and a kubelet could make.
+// randomScenario returns a random sequence of calls that a scheduler and a kubelet could make.
 func randomScenario(random *rand.Rand) *scenario {
 	sites := []string{
 		"disk.Write records", "disk.Rename records", "disk.SyncDir records", "disk.Remove records", "disk.Write specs",
@@ -109,7 +109,7 @@ func randomScenario(random *rand.Rand) *scenario {
 	return s
 }
 
-// randomPrepare prepares a claim with GPUs or MIG devices that no other claim has.
+// randomPrepare prepares a claim with GPUs or MIG devices that no other claim uses.
 func randomPrepare(random *rand.Rand, claim string, prepared []Act) Act {
 	act := prepares(claim)
 	taken := func(taking func(other Act) bool) bool { return slices.ContainsFunc(prepared, taking) }
@@ -138,7 +138,7 @@ func randomPrepare(random *rand.Rand, claim string, prepared []Act) Act {
 	return act
 }
 
-// usesMIGOf reports whether the act has a MIG device of that GPU.
+// usesMIGOf reports whether the act requests a MIG device of that GPU.
 func (a Act) usesMIGOf(ordinal int) bool {
 	return slices.ContainsFunc(a.MIGDevices, func(s MIGDevice) bool { return s.GPU == ordinal })
 }

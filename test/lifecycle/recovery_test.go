@@ -15,14 +15,14 @@ import (
 
 // claimState is the kubelet's knowledge of a claim when a process was killed.
 type claimState struct {
-	// prepare is its last Prepare; answered: that one, or an identical one, has succeeded since the process was started.
+	// prepare is its last Prepare; answered: this one, or an identical one, has succeeded since the process was started.
 	prepare  Act
 	answered bool
 	// leaving: Unprepare was called since. left: it succeeded.
 	leaving, left bool
 	// recorded: a process of the claim has left a report in its inbox. stored: the store has taken it over.
 	recorded, stored bool
-	// ranges is how many ranges it has recorded; 0: it was not recorded in ranges, and has one report.
+	// ranges is the number of recorded ranges; 0: it was not recorded in ranges, and there is one report.
 	ranges int
 }
 
@@ -66,7 +66,7 @@ func (k *claimState) update(act Act, succeeded bool) {
 		*k = claimState{prepare: act}
 	case "prepare":
 		if act.Stale {
-			return // it does not have to be prepared
+			return // it need not be prepared
 		}
 		same := slices.Equal(k.prepare.GPUs, act.GPUs) && k.prepare.Monitor == act.Monitor &&
 			slices.Equal(k.prepare.MIGDevices, act.MIGDevices) && slices.Equal(k.prepare.Shares, act.Shares) && slices.Equal(k.prepare.Null, act.Null) &&
@@ -100,8 +100,8 @@ func (m *Machine) recoverAfter(t *testing.T, claims map[string]*claimState, want
 	return err
 }
 
-// checkRecovery checks the invariants on what a process left, and continues like the kubelet: wanted claims are prepared again, and all
-// claims are unprepared in the end. rebooted: results are kept, and recreated by Prepare.
+// checkRecovery checks the invariants on the state that a process left, and continues like the kubelet: wanted claims are prepared again,
+// and all claims are unprepared in the end. rebooted: results are kept, and recreated by Prepare.
 func (m *Machine) checkRecovery(ctx context.Context, claims map[string]*claimState, wanted, rebooted bool) error {
 	var answered []string
 	records, err := m.Records()
@@ -112,7 +112,7 @@ func (m *Machine) checkRecovery(ctx context.Context, claims map[string]*claimSta
 		r := records[uid]
 		switch {
 		case k.left && r != nil && r.State != checkpoint.Releasing: // its cleanup may be pending
-			return fmt.Errorf("claim %s: it was unprepared, and has a record in state %s", uid, r.State)
+			return fmt.Errorf("claim %s: it was unprepared, and its record is in state %s", uid, r.State)
 		case k.answered && (r == nil || r.State != checkpoint.Done):
 			return fmt.Errorf("claim %s: it was prepared, and its record is not complete", uid)
 		case k.answered && !rebooted:
@@ -163,7 +163,7 @@ func (m *Machine) continueAsKubelet(ctx context.Context, p *Process, claims map[
 	return m.reconcileIntervals(ctx, p, gpu.IntervalDefault)
 }
 
-// checkWhileAllocated: a layout does not change under allocated claims.
+// checkWhileAllocated checks that a layout does not change under allocated claims.
 func (m *Machine) checkWhileAllocated(ctx context.Context, p *Process) error {
 	if !m.layoutChanges {
 		return nil
@@ -174,7 +174,7 @@ func (m *Machine) checkWhileAllocated(ctx context.Context, p *Process) error {
 	return m.CheckInvariants(ctx)
 }
 
-// recoverAndCollect does what a plugin does in the background. For wanted claims the kubelet is faster.
+// recoverAndCollect runs the plugin's background work. For wanted claims the kubelet is faster.
 func (m *Machine) recoverAndCollect(ctx context.Context, p *Process, wanted bool) error {
 	if !wanted {
 		if err := errors.Join(p.Recover(ctx), m.checkRecovered()); err != nil {
@@ -201,7 +201,7 @@ func (m *Machine) unprepareAll(ctx context.Context, p *Process, claims map[strin
 	return nil
 }
 
-// checkRecovered: everything that can be undone is undone.
+// checkRecovered checks that everything that can be undone is undone.
 func (m *Machine) checkRecovered() error {
 	records, err := m.Records()
 	for uid, r := range records {
@@ -212,7 +212,7 @@ func (m *Machine) checkRecovered() error {
 	return err
 }
 
-// checkSameResult prepares a claim again: a prepared one has the same result, also if its MIG devices were recreated.
+// checkSameResult prepares a claim again: a prepared claim gets the same result, also if its MIG devices were recreated.
 func (m *Machine) checkSameResult(ctx context.Context, p *Process, uid string, k *claimState) error {
 	records, err := m.Records()
 	if err != nil {

@@ -28,12 +28,12 @@ type scenario struct {
 	config string
 	// profiled: the node profiles the processes of claims.
 	profiled bool
-	// nullFamily: every GPU has a null device too; with config.
+	// nullFamily: every GPU also advertises a null device; with config.
 	nullFamily bool
 	acts       []Act
 	// anyOutcome: any act may fail.
 	anyOutcome bool
-	// refuse are the sites whose n-th fault point fails.
+	// refuse maps a site to n: its n-th fault point fails.
 	refuse map[string]int
 	// gpusLost: the driver has lost all GPUs, until the process exits. Only with MPS.
 	gpusLost bool
@@ -95,8 +95,8 @@ func (a Act) failing() Act {
 // Actions of a leading plugin in the background.
 var recovers, collectsGarbage = Act{Call: "recover"}, Act{Call: "collectGarbage"}
 
-// scenarios are those of claims with whole GPUs, with a hardware effect in two steps, with MIG devices, and with intervals, those with metrics and profiles, and those of
-// layout changes, and those of an added family.
+// scenarios are all scenarios: of claims with whole GPUs, with a hardware effect in two steps, with MIG devices, with intervals, with
+// metrics and with profiles; of layout changes; of former records; and of an added family.
 var scenarios = slices.Concat(
 	of("whole", wholeScenarios), of("mig", migScenarios), of("timeslice", intervalScenarios), of("metrics", metricsScenarios), of("profile", profileScenarios),
 	of("profile", formerScenarios),

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// families are the folders of each family of scenarios. A change in one of them has more of its points tried.
+// families maps each family of scenarios to its folders. After a change in one of them, more points of the family are tried.
 var families = map[string][]string{
 	"whole":     {"pkg/cdi", "pkg/checkpoint", "pkg/claim", "pkg/disk", "pkg/driver", "pkg/inventory", "pkg/prepare", "pkg/reconcile"},
 	"mig":       {"pkg/mig"},
@@ -20,7 +20,7 @@ var families = map[string][]string{
 	"mps":       {"pkg/plugin/mps", "pkg/mpsd"},
 }
 
-// changedShares is into how many shares the points of a family are divided whose folders a commit changes.
+// changedShares is the number of shares of a family's points if a commit changes its folders.
 const changedShares = 2
 
 // share is the part of the points that a run tries: Index of Of parts.
@@ -45,8 +45,8 @@ func parseShare(text string) (share, error) {
 	return share{Index: i, Of: n}, nil
 }
 
-// familyShare is the share of a family's points: LIFECYCLE_SHARE, or one of fewer parts if one of the changed files is in a folder of the family.
-// LIFECYCLE_CHANGED is a file with the paths of the changed files; without it every file may have changed.
+// familyShare returns the share of a family's points: LIFECYCLE_SHARE, or one of fewer parts if one of the changed files is in a folder of
+// the family. LIFECYCLE_CHANGED is a file with the paths of the changed files; without it every file may have changed.
 func familyShare(family string) (share, error) {
 	part, err := parseShare(os.Getenv("LIFECYCLE_SHARE"))
 	if err != nil || part.Of <= changedShares {
@@ -73,15 +73,14 @@ func isChanged(files []string, family string) bool {
 	})
 }
 
-// stratum are the points at one site in one act, which a change of the code breaks together more often than others: each share has at least one
-// of them.
+// stratum is all points at one site in one act, which a change of the code more often breaks together: each share has at least one of them.
 type stratum struct {
 	Act  int
 	Site string
 }
 
-// choose returns which of the points belong to the share: those whose hash falls into it, and one of each stratum that has none. A point is
-// identified by scenario and index, so that all shares of one state of the code divide the same points.
+// choose returns which of the points belong to the share: points whose hash falls into it, and one of each stratum without such a point. A
+// point is identified by scenario and index, so that all shares of one state of the code divide the same points.
 func (s share) choose(scenario string, strata []stratum) []bool {
 	chosen, has, members := make([]bool, len(strata)), map[stratum]bool{}, map[stratum][]int{}
 	for i, at := range strata {
@@ -102,7 +101,7 @@ func (s share) owns(point string) bool { return hashOf(point)%uint64(s.Of) == ui
 
 func hashOf(text string) uint64 {
 	sum := fnv.New64a()
-	_, _ = sum.Write([]byte(text)) // a hash takes everything
+	_, _ = sum.Write([]byte(text)) // a hash accepts all data
 	// The low bits of FNV of short texts are not well mixed.
 	h := sum.Sum64()
 	h ^= h >> 33

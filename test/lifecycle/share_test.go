@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// strataOf are as many points as given, of sites that have three each.
+// strataOf returns the given number of points, three for each site.
 func strataOf(points int) (strata []stratum) {
 	for i := range points {
 		strata = append(strata, stratum{Act: i / 30, Site: fmt.Sprint("site ", i/3)})

@@ -21,10 +21,10 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// intervalNames are the intervals by their value in hardware.
+// intervalNames lists the intervals by their value in hardware.
 var intervalNames = []gpu.Interval{gpu.IntervalDefault, gpu.IntervalShort, gpu.IntervalMedium, gpu.IntervalLong}
 
-// modelledTool is nvidia-smi on a machine of this process.
+// modelledTool replaces nvidia-smi on a machine of this process.
 type modelledTool struct{ node *model.Node }
 
 // SetTimeslice sets the interval in the model.
@@ -46,7 +46,7 @@ func (m modelledTool) SetTimeslice(ctx context.Context, id gpu.UUID, interval gp
 	return fmt.Errorf("unknown interval %q", interval)
 }
 
-// installedTool is the nvidia-smi of the driver's files.
+// installedTool returns the nvidia-smi of the driver's files.
 func installedTool(root string) timeslice.Tool {
 	return &nvsmi.Tool{Find: func() (nvsmi.Install, error) {
 		found, err := hostfs.New(root).FindDriver("")
@@ -93,7 +93,7 @@ func withInterval(rc *resourceapi.ResourceClaim, interval gpu.Interval, gpus int
 	return rc
 }
 
-// intervals are the intervals in hardware.
+// intervals returns the intervals in hardware.
 func (m *Machine) intervals() map[gpu.UUID]gpu.Interval {
 	found := map[gpu.UUID]gpu.Interval{}
 	for _, g := range m.Node.GPUs() {
@@ -102,8 +102,8 @@ func (m *Machine) intervals() map[gpu.UUID]gpu.Interval {
 	return found
 }
 
-// intervalsAreRecorded: a GPU has the default interval, or a record of this boot for another one; and the interval of a prepared claim is
-// in force.
+// intervalsAreRecorded checks that a GPU uses the default interval or one in a record of this boot, and that the interval of a prepared
+// claim is in effect.
 func (m *Machine) intervalsAreRecorded(records map[string]*checkpoint.Record) error {
 	inForce := m.intervals()
 	for id, interval := range inForce {
@@ -139,7 +139,7 @@ func (m *Machine) hasRecord(id gpu.UUID, of string) bool {
 	}
 	raw, err := os.ReadFile(filepath.Join(m.StateDir, "intervals", string(id)+of))
 	if err == nil {
-		err = json.Unmarshal(raw, &note) // a truncated file is no record
+		err = json.Unmarshal(raw, &note) // a truncated file is not a record
 	}
 	return err == nil && note.BootID == m.BootID()
 }

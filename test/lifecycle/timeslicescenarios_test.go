@@ -17,7 +17,7 @@ func configuresInterval(interval gpu.Interval, gpus ...int) Act {
 	return Act{Call: "reconcileIntervals", Interval: interval, GPUs: gpus}
 }
 
-// configuresIntervals reports whether the scenario has intervals in the node's configuration.
+// configuresIntervals reports whether the scenario sets intervals in the node's configuration.
 func (s *scenario) configuresIntervals() bool {
 	return slices.ContainsFunc(s.acts, func(a Act) bool { return a.Call == "reconcileIntervals" })
 }
