@@ -74,8 +74,7 @@ func TestTable_Symbols_Consistent(t *testing.T) {
 	assert.Nil(t, find("nvmlDeviceGetNothing"))
 }
 
-// Every function serves a well-formed call with outputs that fit the caller's
-// room, and a malformed one with InvalidArgument.
+// Every function serves a well-formed call with outputs that fit into the caller's buffers, and a malformed one with InvalidArgument.
 func TestAnswer_EveryFunction_FitsArguments(t *testing.T) {
 	caller := Caller{PID: 1, Process: "test", Root: true}
 	for _, symbol := range Symbols() {

@@ -43,7 +43,7 @@ type call struct {
 	outputs [][]byte // by argument; nil for inputs
 }
 
-// Answer serves one request. The error is not nil only if ctx is done first.
+// Answer serves one request. The error is non-nil only if ctx is done first.
 func (s Server) Answer(ctx context.Context, caller Caller, request wire.Request) (wire.Reply, error) {
 	s.Node.Calls.Add(caller.PID, caller.Process, request.Name)
 	c := &call{
@@ -79,8 +79,7 @@ func (c *call) serve(symbol *Symbol, name string) error {
 	if err := c.server.Node.Faults.Pass(c, name, gpu); err != nil {
 		return err
 	}
-	// The library only sends a session that Init returned: one that is not
-	// known any more belonged to an unloaded driver.
+	// The library only sends a session that Init returned: an unknown one belonged to an unloaded driver.
 	if c.session == nil && symbol.locate != nil {
 		return model.DriverNotLoaded
 	}

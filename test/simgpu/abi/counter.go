@@ -15,7 +15,7 @@ const (
 	processSampleSize = 32
 )
 
-// Functions of what a GPU has done.
+// Functions that read the counters of a GPU.
 var counterSymbols = []Symbol{
 	device("nvmlDeviceGetFieldValues", 0, fieldValues, filled("values", fieldValueSize)),
 	device("nvmlDeviceGetTotalEnergyConsumption", 0, energy, outU64("millijoules")),
@@ -32,7 +32,7 @@ var counterSymbols = []Symbol{
 	device("nvmlDeviceGetProcessUtilization", 0, processUtilization, listed("samples", processSampleSize), u64("lastSeen")),
 }
 
-// fieldValues reads each field by itself; a MIG device has none.
+// fieldValues reads each field by itself; a MIG device has no fields.
 func fieldValues(c *call) error {
 	bytes := c.args[1].Bytes
 	if len(bytes) == 0 {
@@ -85,7 +85,7 @@ var eccErrors = reading(func(c *call, r model.Reading) error {
 // pageSize is the size of a retired page.
 const pageSize = 64 << 10
 
-// retiredPages answers addresses that mean nothing.
+// retiredPages answers with meaningless addresses.
 var retiredPages = reading(func(c *call, r model.Reading) error {
 	causes := []model.Quantity{model.QuantityRetiredCorrected, model.QuantityRetiredUncorrected}
 	switch {
@@ -126,7 +126,7 @@ var remappedRows = reading(func(c *call, r model.Reading) error {
 // banks is the number of banks of a board's memory.
 const banks = 640
 
-// rowHistogram answers that all banks have all spare rows.
+// rowHistogram answers that all spare rows of all banks are available.
 var rowHistogram = reading(func(c *call, r model.Reading) error {
 	if !r.RemappedRows() {
 		return model.NotSupported
@@ -173,7 +173,7 @@ var (
 	linkVersion = ofLink(func(c *call, r model.Reading) error { return c.putU32(2, r.Board.Sensors().LinkVersion) })
 )
 
-// linkErrors: replay, recovery, CRC flit, CRC data. Each link has the same part of the sum, the first also the rest.
+// linkErrors: replay, recovery, CRC flit, CRC data. The sum is divided equally among the links; the first also gets the rest.
 var linkErrors = ofLink(func(c *call, r model.Reading) error {
 	counters := []model.Quantity{
 		model.QuantityNVLinkReplays, model.QuantityNVLinkRecoveries, model.QuantityNVLinkFlitErrors, model.QuantityNVLinkDataErrors,
@@ -189,7 +189,7 @@ var linkErrors = ofLink(func(c *call, r model.Reading) error {
 	return c.putU64(3, part)
 })
 
-// sampleBuffer is how many samples the driver keeps.
+// sampleBuffer is the number of samples that the driver keeps.
 const sampleBuffer = 100
 
 // processUtilization answers the size of the buffer if the caller passes none.

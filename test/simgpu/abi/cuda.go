@@ -59,7 +59,7 @@ func allocate(c *call) error {
 
 func release(c *call) error { return c.session.Release(c.device(), c.u64(1), c.u64(2)) }
 
-// work gets hundredths of a percent.
+// work receives hundredths of a percent.
 func work(c *call) error {
 	return c.session.SetWork(c.device(), c.u64(1), float64(c.u32(2))/100)
 }
@@ -81,7 +81,7 @@ func multiprocessors(c *call) error {
 	return c.putU32(1, uint32(count))
 }
 
-// runningProcesses answers the processes that have a context of their own, or with mps those that MPS serves.
+// runningProcesses answers with the processes that have their own context, or with mps the clients of MPS servers.
 func runningProcesses(mps bool) answer {
 	return func(c *call) error {
 		list, err := c.session.Processes(c.device(), mps)
@@ -92,7 +92,8 @@ func runningProcesses(mps bool) answer {
 	}
 }
 
-// putProcesses writes those that the caller can see. It writes the first version of the struct if the caller has room for that.
+// putProcesses writes the processes that the caller can see. It writes the first version of the struct if the caller's buffer is large
+// enough for it.
 func (c *call) putProcesses(all []model.Process) error {
 	var list []model.Process
 	for _, p := range all {

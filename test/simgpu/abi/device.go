@@ -37,7 +37,7 @@ func describe(f func(*call, model.Board, model.Identity) error) answer {
 	}
 }
 
-// boardU32 answers one number of the board, for a MIG device that of its GPU.
+// boardU32 answers with a number of the board; for a MIG device, of its GPU's board.
 func boardU32(f func(model.Board) uint32) answer {
 	return describeAny(func(c *call, b model.Board, _ model.Identity) error { return c.putU32(1, f(b)) })
 }
@@ -101,7 +101,7 @@ func index(c *call) error {
 	return c.putU32(1, uint32(i))
 }
 
-// gpuMemory is the first version of the struct, which counts reserved as used.
+// gpuMemory is the first version of the struct, which counts reserved memory as used.
 func gpuMemory(c *call) error {
 	use, err := c.session.Memory(c.device())
 	if err != nil {

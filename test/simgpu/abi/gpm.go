@@ -28,7 +28,7 @@ var gpmSymbols = []Symbol{
 	},
 }
 
-// gpmSupport has the first version of its struct, whose version word has no size.
+// gpmSupport writes the first version of its struct, whose version word contains no size.
 func gpmSupport(c *call) error {
 	if c.u32(1) != 1 {
 		return model.VersionMismatch
@@ -56,7 +56,7 @@ func takeInstanceSample(c *call) error {
 	return c.session.SampleInstance(c.device(), c.u32(1), c.u64(2))
 }
 
-// gpmMetrics answers code and value of each metric, 16 bytes.
+// gpmMetrics answers with code and value of each metric, 16 bytes.
 func gpmMetrics(c *call) error {
 	var ids []uint32
 	for bytes := c.args[2].Bytes; len(bytes) >= 4; bytes = bytes[4:] {

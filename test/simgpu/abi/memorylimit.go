@@ -37,8 +37,8 @@ func memoryLimits(c *call) error {
 	return c.putU64(4, limits.Used)
 }
 
-// cgroups lists the cgroups (v2) of a process from its own up to the root, which is not listed, by the inodes of their
-// directories; none when there is no cgroup2.
+// cgroups lists the cgroups (v2) of a process from its own up to the root, which is not listed, by the inodes of their directories; none
+// without a cgroup2 mount.
 func cgroups(pid int) []uint64 {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 	if err != nil {

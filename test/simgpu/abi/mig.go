@@ -16,7 +16,7 @@ const branchOfV3 = 550
 // graphics is a capability bit of a profile.
 const graphics = 2
 
-// describeAny runs f on board and identity of a GPU, or of the GPU on which a MIG device is.
+// describeAny runs f on board and identity of a GPU, or of the GPU of a MIG device.
 func describeAny(f func(*call, model.Board, model.Identity) error) answer {
 	return func(c *call) error {
 		h := c.device()
@@ -117,7 +117,7 @@ func migDeviceByIndex(c *call) error {
 	return c.putU64(2, uint64(h))
 }
 
-// findProfile finds a profile of the call's GPU; absent when it has none such.
+// findProfile finds a profile of the call's GPU, and returns absent if there is none.
 func (c *call) findProfile(match func(model.MIGProfile) bool, absent error) (model.MIGProfile, error) {
 	list, err := c.session.MIGProfiles(c.device())
 	if err != nil {
@@ -156,7 +156,7 @@ func profileInfo(c *call) error {
 func profileInfoV(c *call) error     { return c.putProfile((*call).profileByIndex) }
 func profileInfoByIDV(c *call) error { return c.putProfile((*call).profileByID) }
 
-// putProfile returns the second or third version of the struct, which have the same size.
+// putProfile returns the second or third version of the struct, which are equally large.
 func (c *call) putProfile(find func(*call) (model.MIGProfile, error)) error {
 	v2, v3 := structVersion(profileInfoVSize, 2), structVersion(profileInfoVSize, 3)
 	version, err := c.checkVersion(2, c.known(v2, v3)...)

@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processID is the number of a process in the pid namespace of the caller; false if the caller cannot see it.
+// processID returns the number of a process in the pid namespace of the caller; false if the caller cannot see it.
 func (c *call) processID(pid int) (int, bool) {
 	if c.caller.PID == 0 || c.caller.PID == pid && len(processIDs(pid)) <= 1 {
 		return pid, true
 	}
 	own := processIDs(c.caller.PID)
 	if len(own) <= 1 {
-		return pid, true // the caller has the namespace of this process
+		return pid, true // the caller is in the namespace of this process
 	}
 	ids := processIDs(pid)
 	if len(ids) < len(own) || namespaceAbove(pid, len(ids)-len(own)) != namespaceAbove(c.caller.PID, 0) {
@@ -25,7 +25,7 @@ func (c *call) processID(pid int) (int, bool) {
 	return ids[len(own)-1], true
 }
 
-// processIDs are the numbers of a process in its pid namespaces, from that of this process inwards; none if it has exited.
+// processIDs returns the numbers of a process in its pid namespaces, from the namespace of this process inwards; none if it has exited.
 func processIDs(pid int) []int {
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
@@ -49,7 +49,7 @@ func processIDs(pid int) []int {
 	return nil
 }
 
-// namespaceAbove identifies the pid namespace that is so many levels above that of a process; 0 if it has exited.
+// namespaceAbove identifies the pid namespace that is the given number of levels above the namespace of a process; 0 if it has exited.
 func namespaceAbove(pid, levels int) uint64 {
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/ns/pid", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

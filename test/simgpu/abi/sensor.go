@@ -21,7 +21,7 @@ const (
 	licensedSize    = 4 + 4 + 128 + 128 + 4 + 16
 )
 
-// Functions of what a GPU does now.
+// Functions that read the sensors of a GPU.
 var sensorSymbols = []Symbol{
 	device("nvmlDeviceGetUtilizationRates", 0, utilization, out("utilization", utilizationSize)),
 	device("nvmlDeviceGetEncoderUtilization", 0, engineUtilization(model.QuantityEncoder), outU32("percent"), outU32("period")),
@@ -61,7 +61,7 @@ func reading(f func(*call, model.Reading) error) answer {
 	}
 }
 
-// wholeGPU is reading for what NVML does not measure in MIG mode.
+// wholeGPU is reading for values that NVML does not measure in MIG mode.
 func wholeGPU(f func(*call, model.Reading) error) answer {
 	return reading(func(c *call, r model.Reading) error {
 		if r.MIG {
@@ -71,7 +71,7 @@ func wholeGPU(f func(*call, model.Reading) error) answer {
 	})
 }
 
-// sense answers one number of the sensors.
+// sense answers with one number of the sensors.
 func sense(f func(model.Reading) uint32) answer {
 	return reading(func(c *call, r model.Reading) error { return c.putU32(1, f(r)) })
 }
@@ -88,7 +88,7 @@ var utilization = wholeGPU(func(c *call, r model.Reading) error {
 	return c.put(1, record{}.u32(r.Percent(model.QuantityGraphics), r.Percent(model.QuantityDRAM)))
 })
 
-// engineSampling is how long the driver watches an engine, in microseconds.
+// engineSampling is the sampling period of the driver for an engine, in microseconds.
 const engineSampling = 167000
 
 func engineUtilization(q model.Quantity) answer {
@@ -135,7 +135,7 @@ var maxClockInfo = reading(func(c *call, r model.Reading) error {
 	return c.putU32(2, most[c.u32(1)])
 })
 
-// bar1Used is what the driver itself maps, in bytes.
+// bar1Used is the memory that the driver itself maps, in bytes.
 const bar1Used = 2 << 20
 
 var bar1 = describeAny(func(c *call, b model.Board, _ model.Identity) error {
@@ -143,7 +143,7 @@ var bar1 = describeAny(func(c *call, b model.Board, _ model.Identity) error {
 	return c.put(1, record{}.u64(total, total-bar1Used, bar1Used))
 })
 
-// pcieThroughput answers in KiB/s; counter 0 is what is sent.
+// pcieThroughput answers in KiB/s; counter 0 is sent data.
 var pcieThroughput = reading(func(c *call, r model.Reading) error {
 	switch c.u32(1) {
 	case 0:
@@ -154,7 +154,7 @@ var pcieThroughput = reading(func(c *call, r model.Reading) error {
 	return model.InvalidArgument
 })
 
-// objectVersions are those of OEM, ECC and power; the last object, of encryption, no board has.
+// objectVersions are the versions of the objects OEM, ECC and power. No board has the last object, of encryption.
 var objectVersions = []string{"2.1", "6.16", ""}
 
 var inforomObject = describe(func(c *call, _ model.Board, _ model.Identity) error {

@@ -43,7 +43,7 @@ func capabilitiesOf(bytes []byte) []uint32 {
 	return list
 }
 
-// end gets the number of remaining initialisations of the process.
+// end receives the number of remaining initialisations of the process.
 func end(c *call) error {
 	if c.u32(0) == 0 {
 		c.server.Sessions.End(c.id)

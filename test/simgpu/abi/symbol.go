@@ -17,7 +17,7 @@ const (
 	U32                   // unsigned int or an enum
 	U64                   // unsigned long long
 	CString               // const char *
-	Text                  // char * and unsigned int: room for a string
+	Text                  // char * and unsigned int: a buffer for a string
 	Output                // a struct or number that NVML fills in
 	Versioned             // a struct whose first word is its version and size
 	Counted               // unsigned int *count, struct *elements
@@ -34,7 +34,7 @@ type Param struct {
 	Size int // bytes of an Output, Input or Exchanged, or of one element of Counted, Listed or Filled
 }
 
-// Place is where a symbol is implemented, and whether it is exported.
+// Place is the implementation of a symbol, and whether it is exported.
 type Place int
 
 // The places.
@@ -61,13 +61,13 @@ type answer func(*call) error
 // locate finds the GPU that a call concerns, for faults; AnyGPU for none.
 type locate func(*call) int
 
-// In reports whether a driver has the symbol.
+// In reports whether a driver exports the symbol.
 func (s Symbol) In(driver model.DriverVersion) bool { return driver.Branch() >= s.Since }
 
 // Symbols lists the table.
 func Symbols() []Symbol { return table }
 
-// find is nil for a name that is not in the table.
+// find returns nil for a name that is not in the table.
 func find(name string) *Symbol { return byName[name] }
 
 var byName = indexTable()

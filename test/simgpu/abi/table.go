@@ -1,7 +1,7 @@
 package abi
 
-// The branches in Since are those in which Debian's real libraries (418, 450,
-// 470, 535, 550, 555) and the headers of CUDA 11.1 to 13.4 first have a symbol.
+// The branches in Since are the first in which Debian's real libraries (418, 450, 470, 535, 550, 555) and the headers of CUDA 11.1 to 13.4
+// contain a symbol.
 var table = concat(sessionSymbols, systemSymbols, lookupSymbols, identitySymbols, stateSymbols, migSymbols, instanceSymbols, eventSymbols, absentFeatures, hiddenSymbols, cudaSymbols, memoryLimitSymbols,
 	sensorSymbols, counterSymbols, gpmSymbols)
 

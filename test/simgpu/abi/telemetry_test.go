@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/wire"
 )
 
-// An XID that belongs to a GPU instance names it in the event.
+// The event of an XID that belongs to a GPU instance names the instance.
 func TestEventSetWait_XIDOfInstance_InData(t *testing.T) {
 	server := newServer(t)
 	session := server.Sessions.Find(1)
@@ -35,7 +35,7 @@ func TestEventSetWait_XIDOfInstance_InData(t *testing.T) {
 	assert.Equal(t, []uint32{7, noInstance}, []uint32{binary.LittleEndian.Uint32(data[24:]), binary.LittleEndian.Uint32(data[28:])})
 }
 
-// Without samples there is nothing to make room for.
+// Without samples the function returns NotFound instead of a buffer size.
 func TestProcessUtilization_NoSamples_NotFound(t *testing.T) {
 	server := newServer(t)
 	gpu := wire.Arg{Direction: wire.In, Size: 8, Bytes: word(firstGPU(t, server))}

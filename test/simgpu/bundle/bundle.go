@@ -31,11 +31,11 @@ const (
 	ToolDir = "tool"
 )
 
-// GPUMem is the program in ToolDir that allocates GPU memory: gpu-mem MiB. It holds it until its stdin ends.
+// GPUMem is the program in ToolDir that allocates GPU memory: gpu-mem MiB. It holds the memory until its stdin ends.
 const GPUMem = "gpu-mem"
 
-// GPULoad is the program in ToolDir that works: gpu-load --memory 2Gi --sm 60 --duration 10s. Without a duration it works until it
-// is terminated.
+// GPULoad is the program in ToolDir that keeps a GPU busy: gpu-load --memory 2Gi --sm 60 --duration 10s. Without a duration it works until
+// it is terminated.
 const GPULoad = "gpu-load"
 
 // Ensure returns the bundle of a driver version, and builds it if dir has none.

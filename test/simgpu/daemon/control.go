@@ -52,7 +52,7 @@ type XID struct {
 	Instance *uint32 `json:"instance,omitempty"` // id of the GPU instance that it belongs to
 }
 
-// Work is what a GPU or MIG device does from now on.
+// Work is the load of a GPU or MIG device from now on.
 type Work struct {
 	UUID   string       `json:"uuid"`
 	Script model.Script `json:"script"`
@@ -61,7 +61,7 @@ type Work struct {
 // Result is the result of a Command.
 type Result struct {
 	Error    string          `json:"error,omitempty"`
-	Fault    int             `json:"fault,omitempty"`    // id of what was injected
+	Fault    int             `json:"fault,omitempty"`    // id of the injected fault
 	Sessions int             `json:"sessions,omitempty"` // with State
 	State    *model.Snapshot `json:"state,omitempty"`
 }
@@ -170,8 +170,7 @@ func exchange(conn net.Conn, command Command) (Result, error) {
 	return result, nil
 }
 
-// Stop stops the daemon of a node and returns after its process has exited. A node
-// without a daemon is no error.
+// Stop stops the daemon of a node and returns after its process has exited. A node without a daemon is not an error.
 func Stop(paths layout.Paths) error {
 	conn, err := net.Dial("unix", paths.Control())
 	if err != nil {

@@ -55,7 +55,7 @@ func listen(path string, mode os.FileMode) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s: %w", path, err)
 	}
-	// The file stays when the listener is closed; destroying the node removes it.
+	// The file stays after the listener is closed; destroying the node removes it.
 	listener.(*net.UnixListener).SetUnlinkOnClose(false)
 	if err := os.Chmod(path, mode); err != nil {
 		listener.Close()
@@ -64,7 +64,7 @@ func listen(path string, mode os.FileMode) (net.Listener, error) {
 	return listener, nil
 }
 
-// Run serves until ctx ends or a stop command comes; then it returns nil.
+// Run serves until ctx ends or a stop command arrives; then it returns nil.
 func (d *Daemon) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// CapabilityMajor is the major number of nvidia-caps in a sandbox; a node has its own.
+// CapabilityMajor is the major number of nvidia-caps in a sandbox; a node uses its own.
 const CapabilityMajor = 236
 
 // CapabilityNode is the name of the device node of a capability, below /dev.
@@ -21,7 +21,7 @@ func CapabilityNode(capability uint32) string {
 	return fmt.Sprintf("nvidia-caps/nvidia-cap%d", capability)
 }
 
-// capability is a file below /proc/driver/nvidia/capabilities and the device node that it stands for.
+// capability is a file below /proc/driver/nvidia/capabilities and its device node.
 type capability struct {
 	minor uint32
 	mode  uint32
@@ -68,15 +68,15 @@ func migMinors() string {
 	return b.String()
 }
 
-// capsDir stands for /proc/driver/nvidia-caps.
+// capsDir replaces /proc/driver/nvidia-caps.
 func (p Paths) capsDir() string { return filepath.Join(filepath.Dir(p.ProcDriver), "nvidia-caps") }
 
-// ShowCapabilities updates the capability files and their device nodes to the current instances. A machine without the nvidia-caps
-// driver has none. Calls must not overlap.
+// ShowCapabilities updates the capability files and their device nodes to the current instances. A machine without the nvidia-caps driver
+// has none. Calls must not overlap.
 func (p Paths) ShowCapabilities(node *model.Node) error {
 	number, err := major(p.ProcDevices, "nvidia-caps")
 	if err != nil {
-		return nil //nolint:nilerr // this driver has no capability nodes
+		return nil //nolint:nilerr // this driver creates no capability nodes
 	}
 	wanted := capabilities(node)
 	failed := []error{p.dropCapabilities(wanted)}
@@ -107,9 +107,9 @@ func (p Paths) showCapability(name string, c capability, number uint32) error {
 	return os.WriteFile(file, []byte(text), 0o444)
 }
 
-// dropCapabilities removes the files that are not wanted, their device nodes, and directories that become empty. The nodes of the
-// capabilities of every driver stay, like those of GPUs: a process that checks for them while a driver is loaded must not conclude that
-// it runs in a container.
+// dropCapabilities removes the unwanted files, their device nodes, and directories that become empty. The nodes of capabilities that every
+// driver has stay, like the nodes of GPUs: a process that checks for them while a driver is loaded must not conclude that it runs in a
+// container.
 func (p Paths) dropCapabilities(wanted map[string]capability) error {
 	nodes := map[string]bool{}
 	for _, minor := range []uint32{model.ConfigCapability, model.MonitorCapability} {

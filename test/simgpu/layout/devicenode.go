@@ -21,7 +21,7 @@ const (
 	firstRender = 128
 )
 
-// sandboxDevices is /proc/devices of a sandbox; a node brings its own.
+// sandboxDevices is /proc/devices of a sandbox; a node uses its own.
 const sandboxDevices = `Character devices:
   1 mem
 195 nvidia
@@ -68,7 +68,7 @@ func deviceNodeList(paths Paths, gpus []model.Identity) ([]deviceNode, error) {
 	return nodes, nil
 }
 
-// drmNodes are the device nodes of a GPU for graphics, by their names. The machine's own display has card0, and no render node.
+// drmNodes returns the device nodes of a GPU for graphics, by their names. The machine's own display uses card0, and no render node.
 func drmNodes(gpu model.Identity) map[string]uint32 {
 	card, render := uint32(gpu.Ordinal+1), uint32(firstRender+gpu.Ordinal)
 	return map[string]uint32{fmt.Sprintf("card%d", card): card, fmt.Sprintf("renderD%d", render): render}
@@ -89,12 +89,11 @@ func (in *Install) deviceNodes(node *model.Node) error {
 	return nil
 }
 
-// RemoveDeviceNode removes a device node, as a fault. It must be one of
-// the node's own.
+// RemoveDeviceNode removes a device node, as a fault. It must belong to the node.
 func (in *Install) RemoveDeviceNode(name string) error {
 	path := filepath.Join(in.Paths.Dev, name)
 	if !slices.Contains(in.Files.Made, path) {
-		return fmt.Errorf("removing device node %s: the GPU node has no such device", path)
+		return fmt.Errorf("removing device node %s: no such device on the GPU node", path)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing device node: %w", err)

@@ -65,7 +65,7 @@ func (in *Install) create(node *model.Node, bundleDir string) error {
 	return nil
 }
 
-// sandboxFile marks a node whose device nodes are all below its root: the host may have some in /dev, too.
+// sandboxFile marks a node whose device nodes are all below its root: the host may have device nodes in /dev, too.
 func (in *Install) sandboxFile() error {
 	if !in.Paths.sandboxed() {
 		return nil
@@ -73,7 +73,7 @@ func (in *Install) sandboxFile() error {
 	return in.Files.file(in.Paths.sandboxFile(), "", 0o444)
 }
 
-// Open reads the manifest of a node; fs.ErrNotExist when there is no node.
+// Open reads the manifest of a node; fs.ErrNotExist without a node.
 func Open(root string) (*Install, error) {
 	paths := Paths{Root: root}
 	text, err := os.ReadFile(paths.Manifest())
@@ -107,8 +107,7 @@ func (in *Install) Remove() error {
 	return errors.Join(in.Paths.removeCapabilities(), in.Files.removeAll())
 }
 
-// Upgrade puts another driver version in the place of the present one, as an
-// installer does while the driver is unloaded.
+// Upgrade replaces the current driver version by another one, as an installer does while the driver is unloaded.
 func (in *Install) Upgrade(version model.DriverVersion, bundleDir string) error {
 	old := string(in.Spec.Driver)
 	err := in.Files.removeWhere(func(path string) bool {

@@ -63,7 +63,7 @@ func (in *Install) proc(node *model.Node) error {
 		return err
 	}
 	if _, err := major(in.Paths.ProcDevices, "nvidia-caps"); err != nil {
-		return nil //nolint:nilerr // this driver has no capability nodes
+		return nil //nolint:nilerr // this driver creates no capability nodes
 	}
 	return in.Files.file(filepath.Join(in.Paths.capsDir(), "mig-minors"), migMinors(), 0o444)
 }
@@ -87,13 +87,13 @@ func (in *Install) module() error {
 
 func (in *Install) loadDir(n int) string { return fmt.Sprintf("%s-%d", in.Paths.Module, n) }
 
-// linkLoad makes the n-th directory that of the loaded module.
+// linkLoad links the n-th directory as the directory of the loaded module.
 func (in *Install) linkLoad(n int) error {
 	dir := in.loadDir(n)
 	return errors.Join(in.Files.dir(dir), in.Files.link(in.Paths.Module, filepath.Base(dir)))
 }
 
-// CountLoads has the next loads use the directories of the first ones again, so that a test that repeats what it did sees the same inode
+// CountLoads makes the next loads use the directories of the first ones again, so that a test that repeats its actions sees the same inode
 // numbers. The module must be unloaded.
 func (in *Install) CountLoads() { in.loads = 1 }
 

@@ -12,12 +12,11 @@ import (
 // of the host itself.
 const initialPIDNamespace = "pid:[4026531836]"
 
-// systemDirs are directories of the host unless a node has its own.
+// systemDirs are directories of the host unless a node mounts its own.
 var systemDirs = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/opt", "/proc", "/run", "/sbin", "/sys", "/usr", "/var"}
 
-// Check refuses paths where creating a node would change the host itself:
-// a sandbox must stay out of the system's directories, and a node must be a
-// set of namespaces with directories of its own.
+// Check refuses paths where creating a node would change the host itself: a sandbox must stay out of the system's directories, and a node
+// must be a set of namespaces with its own directories.
 func (p Paths) Check() error {
 	for _, path := range []string{p.Root, p.Dev, p.ProcDriver, p.PCI, p.ProcDevices} {
 		if !filepath.IsAbs(path) {
@@ -51,8 +50,7 @@ func inSystemDir(path string) bool {
 
 var errMachine = errors.New("this is the host itself, not a node (run inside a node's namespaces, or use --sandbox)")
 
-// insideNode fails on the host itself. A node has its own mount namespace
-// and a tmpfs on /proc/driver, which no real machine has.
+// insideNode fails on the host itself. A node runs in its own mount namespace with a tmpfs on /proc/driver, which no real machine has.
 func insideNode(mounts []mount) error {
 	mine, first := namespace("self", "mnt"), namespace("1", "mnt")
 	own := namespace("self", "pid") != initialPIDNamespace || (mine != "" && mine != first)

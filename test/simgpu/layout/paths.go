@@ -1,7 +1,6 @@
-// Package layout creates the files of a simulated GPU node like a real driver
-// does: the driver root with its libraries and programs, device nodes,
-// /proc/driver/nvidia and /sys/bus/pci/devices. It records what it
-// created, and refuses to change directories that belong to the machine itself.
+// Package layout creates the files of a simulated GPU node like a real driver does: the driver root with its libraries and programs, device
+// nodes, /proc/driver/nvidia and /sys/bus/pci/devices. It records the created files, and refuses to change directories that belong to the
+// machine itself.
 package layout
 
 import (

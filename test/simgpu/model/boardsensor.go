@@ -2,10 +2,10 @@ package model
 
 // Sensors are the parts of a board that NVML measures.
 type Sensors struct {
-	IdleClock, MemoryClock, VideoClock uint32 // MHz; the memory clock is that under load
+	IdleClock, MemoryClock, VideoClock uint32 // MHz; the memory clock is for a GPU under load
 	IdleMemoryClock                    uint32
 	IdleState                          uint32 // performance state without load
-	MemorySensor                       bool   // HBM has a temperature sensor
+	MemorySensor                       bool   // only HBM has a temperature sensor
 	BAR1MiB                            uint64
 	Links                              int // NVLinks
 	LinkVersion                        uint32
@@ -48,7 +48,7 @@ var sensors = map[string]Sensors{
 	},
 }
 
-// Sensors are those of the board.
+// Sensors returns the sensors of the board.
 func (b Board) Sensors() Sensors { return sensors[b.ID] }
 
 // HasGPM reports whether the board has GPU performance monitoring.

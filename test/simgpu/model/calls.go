@@ -16,7 +16,7 @@ type Calls struct {
 	seen      uint64
 }
 
-// ProcessCalls is what one process called, by name of the NVML function.
+// ProcessCalls counts the calls of one process by name of the NVML function.
 type ProcessCalls struct {
 	PID     int               `json:"pid"` // as the node's pid namespace counts; 0 when it cannot see the process
 	Process string            `json:"process"`
@@ -74,7 +74,7 @@ func (c *Calls) List() []ProcessCalls {
 	return list
 }
 
-// Of copies the counters of one process; nothing counted gives zero.
+// Of copies the counters of one process; they are zero for an unknown process.
 func (c *Calls) Of(pid int) ProcessCalls {
 	for _, p := range c.List() {
 		if p.PID == pid {

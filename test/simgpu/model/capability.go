@@ -2,8 +2,8 @@ package model
 
 import "slices"
 
-// The driver numbers all possible MIG capabilities: two for the node, then 15 GPU instances of 8 compute instances
-// for each of 32 GPUs. The number is the minor of a device node, which a process must have to use the capability.
+// The driver numbers all possible MIG capabilities: two for the node, then 15 GPU instances of 8 compute instances for each of 32 GPUs. The
+// number is the minor of a device node, which a process needs to use the capability.
 const (
 	ConfigCapability  uint32 = 1 // to create and destroy instances
 	MonitorCapability uint32 = 2 // to see all MIG devices
@@ -35,8 +35,8 @@ func (s *Session) may(root bool) bool {
 	return root && slices.Contains(s.capabilities, ConfigCapability)
 }
 
-// shows reports whether the session sees the MIG device of a compute instance: without a capability for all of them it must
-// have those of the GPU instance and of the compute instance.
+// shows reports whether the session sees the MIG device of a compute instance: without a capability for all MIG devices, it needs the
+// capabilities of the GPU instance and of the compute instance.
 func (s *Session) shows(g *gpu, gi *gpuInstance, ci *computeInstance) bool {
 	has := func(capability uint32) bool { return slices.Contains(s.capabilities, capability) }
 	return has(ConfigCapability) || has(MonitorCapability) ||

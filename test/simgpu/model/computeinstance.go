@@ -26,15 +26,15 @@ type ComputeInstance struct {
 	Placement Placement // in compute slices of the GPU instance
 }
 
-// CreateComputeInstance creates a compute instance at the first free place, and with it a MIG device with the UUID that every device
-// of this GPU instance id and engine has. It fails with InsufficientResources when the GPU instance has too few consecutive compute slices left, NoPermission unless
-// root of the host asks, NotSupported for a profile that the GPU instance does not have, and InvalidArgument for a handle of
-// none.
+// CreateComputeInstance creates a compute instance at the first free place, and with it a MIG device with the UUID that belongs to this GPU
+// instance id and engine. It fails with InsufficientResources when the GPU instance has too few consecutive compute slices left,
+// NoPermission unless root of the host calls, NotSupported for a profile that the GPU instance does not support, and InvalidArgument for an
+// unknown handle.
 func (s *Session) CreateComputeInstance(ctx context.Context, h Handle, profile uint32, root bool) (Handle, error) {
 	return s.createCompute(ctx, h, profile, nil, root)
 }
 
-// CreateComputeInstanceAt creates it at a placement: InvalidArgument for one that the profile does not have.
+// CreateComputeInstanceAt creates it at a placement: InvalidArgument if the profile does not allow the placement.
 func (s *Session) CreateComputeInstanceAt(ctx context.Context, h Handle, profile uint32, at Placement, root bool) (Handle, error) {
 	return s.createCompute(ctx, h, profile, &at, root)
 }
@@ -76,7 +76,7 @@ func (gi *gpuInstance) computeProfile(id uint32) (ComputeProfile, error) {
 	return ComputeProfile{}, NotSupported
 }
 
-// RemainingComputeCapacity is how many more compute instances of a profile fit into a GPU instance now.
+// RemainingComputeCapacity returns how many more compute instances of a profile fit into a GPU instance now.
 func (s *Session) RemainingComputeCapacity(h Handle, profile uint32) (int, error) {
 	fit := 0
 	err := s.withInstance(h, func(_ *gpu, gi *gpuInstance) error {
@@ -187,8 +187,8 @@ func (m *mig) compute(match func(*computeInstance) bool) (*gpuInstance, *compute
 	return nil, nil
 }
 
-// DestroyComputeInstance removes a compute instance and its MIG device. It fails with InUse while a process uses it,
-// NoPermission unless root asks, and InvalidArgument for a handle of none.
+// DestroyComputeInstance removes a compute instance and its MIG device. It fails with InUse while a process uses it, NoPermission unless
+// root calls, and InvalidArgument for an unknown handle.
 func (s *Session) DestroyComputeInstance(ctx context.Context, h Handle, root bool) error {
 	return s.change(ctx, h, root, func(g *gpu) (time.Duration, error) {
 		gi, ci := g.mig.compute(func(ci *computeInstance) bool { return ci.handle == h })

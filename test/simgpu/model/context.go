@@ -8,14 +8,14 @@ import (
 // ContextRole is the part of a CUDA context in MPS.
 type ContextRole uint32
 
-// The roles: without MPS, the context of a server, that of a server's client.
+// The roles: without MPS, the context of a server, the context of a server's client.
 const (
 	PlainContext ContextRole = iota
 	MPSServerContext
 	MPSClientContext
 )
 
-// ContextMemory is the memory in bytes that a context itself takes.
+// ContextMemory is the memory in bytes of a context itself.
 const ContextMemory = 512 * mebi
 
 // ContextSpec describes a CUDA context before it exists.
@@ -33,7 +33,7 @@ type cudaContext struct {
 	id          uint64
 	session     *Session
 	used        uint64
-	sm          float64           // share of the multiprocessors that it wants, in percent
+	sm          float64           // requested share of the multiprocessors, in percent
 	allocations map[uint64]uint64 // bytes by address
 	ended       error             // returned by calls after the context was taken from its process, or had a fatal fault
 }
@@ -69,7 +69,7 @@ func (o *occupancy) admits(mode ComputeMode, spec ContextSpec) error {
 	return nil
 }
 
-// end takes contexts from their processes. The reason of one that had a fault stays.
+// end takes contexts from their processes. The error of a context with a fault stays.
 func (o *occupancy) end(match func(*cudaContext) bool, reason error) {
 	o.contexts = slices.DeleteFunc(o.contexts, func(c *cudaContext) bool {
 		if match(c) {
@@ -80,7 +80,7 @@ func (o *occupancy) end(match func(*cudaContext) bool, reason error) {
 	})
 }
 
-// remove ends a context, and with that of an MPS server those of its clients.
+// remove ends a context; for an MPS server, also the contexts of its clients.
 func (o *occupancy) remove(gone *cudaContext) {
 	o.end(func(c *cudaContext) bool { return c == gone }, InvalidArgument)
 	if gone.Role == MPSServerContext {
@@ -118,8 +118,8 @@ func (s *Session) onDevice(h Handle, f func(g *gpu, o *occupancy, total uint64) 
 	})
 }
 
-// CreateContext creates a CUDA context on a GPU or a MIG device. It fails with InUse when the compute mode does not allow
-// it, NotFound for a client whose MPS server has no context there, ServerNotReady when that has clients with a fault, and OutOfMemory.
+// CreateContext creates a CUDA context on a GPU or a MIG device. It fails with InUse if the compute mode does not allow it, with NotFound
+// for a client whose MPS server has no context there, with ServerNotReady if clients of that server have a fault, and with OutOfMemory.
 func (s *Session) CreateContext(h Handle, spec ContextSpec) (uint64, error) {
 	var id uint64
 	err := s.onDevice(h, func(g *gpu, o *occupancy, total uint64) error {
@@ -168,7 +168,7 @@ func (s *Session) DestroyContext(h Handle, id uint64) error {
 	})
 }
 
-// EndClients takes the contexts from an MPS client of the server with that key, whose calls return NotReady then.
+// EndClients takes the contexts from an MPS client of the server with that key. Its calls return NotReady then.
 func (s *Session) EndClients(h Handle, server uint64, pid int) error {
 	return s.onDevice(h, func(_ *gpu, o *occupancy, _ uint64) error {
 		o.end(func(c *cudaContext) bool {
@@ -211,7 +211,7 @@ func (s *Session) Release(h Handle, id, address uint64) error {
 	})
 }
 
-// free is the memory that a context can still allocate.
+// free returns the memory that a context can still allocate.
 func (o *occupancy) free(c *cudaContext, total uint64) uint64 {
 	used := o.used()
 	free := total - min(used, total)
@@ -221,7 +221,7 @@ func (o *occupancy) free(c *cudaContext, total uint64) uint64 {
 	return free
 }
 
-// ContextMemoryInfo is what a context can still allocate, and the memory of its device: a limit lowers only the first.
+// ContextMemoryInfo returns the memory that a context can still allocate, and the memory of its device: a limit lowers only the first.
 func (s *Session) ContextMemoryInfo(h Handle, id uint64) (free, total uint64, err error) {
 	err = s.withContext(h, id, func(g *gpu, o *occupancy, c *cudaContext, all uint64) error {
 		free, total = g.room(c.Cgroups, o.free(c, all)), g.shown(c.Cgroups, all)

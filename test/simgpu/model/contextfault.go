@@ -2,15 +2,15 @@ package model
 
 import "slices"
 
-// What CUDA returns for faults, in its own numbers: NVML has no codes for them, and none of its functions returns these.
+// CUDA's return codes for faults, with CUDA's numbers: NVML defines no codes for them, and none of its functions returns these.
 const (
 	IllegalAddress Return = 700 // also to the clients of the MPS server that did not cause it
 	ServerNotReady Return = 807
 )
 
-// Fault is a fatal fault of a context, such as an access to an illegal address: from now on its calls return IllegalAddress, as this
-// call does. The fault of an MPS client is one of all clients of its server on the devices that the fault reaches. The contexts exist
-// until their processes exit, and until then the server takes no new ones: ServerNotReady.
+// Fault causes a fatal fault of a context, such as an access to an illegal address: from now on its calls return IllegalAddress, as this
+// call does. The fault of an MPS client affects all clients of its server on the devices that the fault reaches. The contexts exist until
+// their processes exit, and until then the server accepts no new ones: ServerNotReady.
 func (s *Session) Fault(h Handle, id uint64) error {
 	return s.withContext(h, id, func(_ *gpu, o *occupancy, c *cudaContext, _ uint64) error {
 		c.ended = IllegalAddress
@@ -21,7 +21,7 @@ func (s *Session) Fault(h Handle, id uint64) error {
 	})
 }
 
-// ServerFaulted reports whether a device has contexts with a fault of the clients of an MPS server.
+// ServerFaulted reports whether clients of an MPS server have contexts with a fault on a device.
 func (s *Session) ServerFaulted(h Handle, server uint64) (bool, error) {
 	faulted := false
 	err := s.onDevice(h, func(_ *gpu, o *occupancy, _ uint64) error {

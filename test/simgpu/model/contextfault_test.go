@@ -19,7 +19,7 @@ type mpsClient struct {
 	ids     []uint64
 }
 
-// mpsServer opens the server, which has a context on each GPU.
+// mpsServer opens the server, with a context on each GPU.
 func mpsServer(t *testing.T, node *model.Node) *model.Session {
 	t.Helper()
 	s, err := node.Open("", []int{0, 1, 2})
@@ -78,7 +78,7 @@ func faultedGPUs(t *testing.T, server *model.Session) []bool {
 	return list
 }
 
-// The example of NVIDIA's documentation: A on GPU 0, B on 0 and 1, C on 1, D on 2. A fault of A is one of A, B and C.
+// The example of NVIDIA's documentation: A on GPU 0, B on 0 and 1, C on 1, D on 2. A fault of A affects A, B and C.
 func TestFault_MPSClient_ReachesDevicesOfSharedClients(t *testing.T) {
 	node, err := model.New(model.Uniform("node-a", "h100-80", 3))
 	require.NoError(t, err)
@@ -107,7 +107,7 @@ func TestFault_MPSClient_ReachesDevicesOfSharedClients(t *testing.T) {
 	assert.Equal(t, []error{nil, nil, nil}, connected.call())
 }
 
-// Without MPS a fault is one of its context alone.
+// Without MPS a fault affects its context alone.
 func TestFault_WithoutMPS_OneContext(t *testing.T) {
 	node := oneGPU(t, model.ComputeDefault)
 	first, h := process(t, node)

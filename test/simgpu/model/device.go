@@ -41,8 +41,8 @@ func (s *Session) ComputeMode(h Handle) (ComputeMode, error) {
 	return mode, err
 }
 
-// SetComputeMode changes it. It fails with NoPermission unless root asks, and
-// with InvalidArgument for a mode that no current GPU supports.
+// SetComputeMode changes it. It fails with NoPermission unless root calls, and with InvalidArgument for a mode that no current GPU
+// supports.
 func (s *Session) SetComputeMode(h Handle, mode ComputeMode, root bool) error {
 	return s.with(h, func(g *gpu) error {
 		if mode != ComputeDefault && mode != ComputeProhibited && mode != ComputeExclusiveProcess {
@@ -66,7 +66,7 @@ func (s *Session) Persistence(h Handle) (bool, error) {
 	return on, err
 }
 
-// SetPersistence changes it; NoPermission unless root asks.
+// SetPersistence changes it; NoPermission unless root calls.
 func (s *Session) SetPersistence(h Handle, on, root bool) error {
 	return s.with(h, func(g *gpu) error {
 		if !root {
@@ -87,7 +87,7 @@ func (s *Session) Accounting(h Handle) (bool, error) {
 	return on, err
 }
 
-// SetAccounting changes it; NoPermission unless root asks.
+// SetAccounting changes it; NoPermission unless root calls.
 func (s *Session) SetAccounting(h Handle, on, root bool) error {
 	return s.with(h, func(g *gpu) error {
 		if !root {
@@ -108,9 +108,8 @@ func (s *Session) TimeSlice(h Handle) (TimeSlice, error) {
 	return slice, err
 }
 
-// SetTimeSlice changes it. It fails with InvalidArgument above MaxTimeSlice,
-// with NotSupported in MIG mode, whose instances have no such setting, and with
-// NoPermission unless root asks.
+// SetTimeSlice changes it. It fails with InvalidArgument above MaxTimeSlice, with NotSupported in MIG mode, as its instances have no
+// time-slice interval, and with NoPermission unless root calls.
 func (s *Session) SetTimeSlice(h Handle, slice TimeSlice, root bool) error {
 	return s.with(h, func(g *gpu) error {
 		if slice > MaxTimeSlice {

@@ -30,7 +30,7 @@ func ParseDriverVersion(s string) (DriverVersion, error) {
 // String is the version as written.
 func (v DriverVersion) String() string { return string(v) }
 
-// Branch is the release branch: 580 of "580.95.05". 0 when there is none.
+// Branch is the release branch: 580 of "580.95.05", and 0 without one.
 func (v DriverVersion) Branch() int {
 	head, _, _ := strings.Cut(string(v), ".")
 	branch, err := strconv.Atoi(head)

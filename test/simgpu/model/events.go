@@ -68,13 +68,13 @@ func (set *eventSet) put(e Event) {
 	set.poke()
 }
 
-// PostXID raises a critical error on a GPU. It fails with InvalidArgument when the node has no such GPU.
+// PostXID raises a critical error on a GPU. It fails with InvalidArgument if no such GPU exists.
 func (n *Node) PostXID(ordinal int, xid uint64) error {
 	return n.PostInstanceXID(ordinal, NoInstance, xid)
 }
 
 // PostInstanceXID raises a critical error that belongs to a GPU instance, or with NoInstance to the GPU. It reaches every event set that
-// watches the GPU. It fails with InvalidArgument when the node has no such GPU, NotFound when there is no such GPU instance.
+// watches the GPU. It fails with InvalidArgument if no such GPU exists, and with NotFound if no such GPU instance exists.
 func (n *Node) PostInstanceXID(ordinal int, instance uint32, xid uint64) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -154,9 +154,8 @@ func (s *Session) Close() {
 	}
 }
 
-// Wait takes the next event of a set. It fails with Timeout when none comes in
-// time, GPUIsLost when a watched GPU is lost, DriverNotLoaded when the driver
-// goes, and the cause of ctx when that ends first.
+// Wait takes the next event of a set. It fails with Timeout if none comes in time, GPUIsLost if a watched GPU is lost, DriverNotLoaded if
+// the driver is unloaded, and the cause of ctx when that ends first.
 func (s *Session) Wait(ctx context.Context, id SetID, timeout time.Duration) (Event, error) {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()

@@ -31,7 +31,7 @@ var eccFields = map[uint32]field{
 	93: {firstBranch, retires, TypeU64, constant(0)},
 }
 
-// linkErrorFields have a number for each of the first twelve links, and one for the sum, until Ampere.
+// linkErrorFields returns a field for each of the first twelve links, and one for the sum, until Ampere.
 func linkErrorFields() map[uint32]field {
 	until := links(Turing, Ampere)
 	list := map[uint32]field{}

@@ -58,7 +58,7 @@ func links(first, last Architecture) func(Reading) bool {
 
 func retires(r Reading) bool { return r.Board.RetiresPages() }
 
-// averagesPower: GA100 has no average.
+// averagesPower reports whether the GPU reports an average power: GA100 does not.
 func averagesPower(r Reading) bool {
 	ga100 := r.Board.Compute.Major == 8 && r.Board.Compute.Minor == 0
 	return r.Board.Compute.Architecture >= Ampere && !ga100
@@ -84,7 +84,7 @@ func limited(q Quantity) func(Reading, uint32) (uint64, error) {
 	return plain(func(r Reading) uint64 { return r.Nanoseconds(q) })
 }
 
-// ofLink is the part of one link of a total, which the first link has if it cannot be divided.
+// ofLink returns one link's part of a total. The first link also gets the rest of the division.
 func ofLink(all uint64, link, count int) uint64 {
 	part := all / uint64(count)
 	if link == 0 {
@@ -93,7 +93,7 @@ func ofLink(all uint64, link, count int) uint64 {
 	return part
 }
 
-// scoped is a total over links, or the part of the link in the scope; InvalidArgument for a link that the board does not have.
+// scoped returns a total over links, or the part of the link in the scope; InvalidArgument for a link that does not exist on the board.
 func scoped(sum func(Reading) uint64) func(Reading, uint32) (uint64, error) {
 	return func(r Reading, scope uint32) (uint64, error) {
 		count := r.Board.Sensors().Links
@@ -115,7 +115,7 @@ func kibibytes(q Quantity) func(Reading, uint32) (uint64, error) {
 	return scoped(func(r Reading) uint64 { return r.Bytes(q) / 1024 })
 }
 
-// lane is the part of a link of a total whose fields have a number for each link.
+// lane returns the part of a link for a total with separate fields for each link.
 func lane(q Quantity, number int) func(Reading, uint32) (uint64, error) {
 	return func(r Reading, _ uint32) (uint64, error) {
 		count := r.Board.Sensors().Links
@@ -126,8 +126,8 @@ func lane(q Quantity, number int) func(Reading, uint32) (uint64, error) {
 	}
 }
 
-// Field reads a field. It fails with InvalidArgument for one that the driver does not have, and NotSupported for one that the
-// GPU does not have.
+// Field reads a field. It fails with InvalidArgument if the driver does not know the field, and with NotSupported if the GPU does not
+// support it.
 func (r Reading) Field(id, scope uint32) (FieldValue, error) {
 	f, known := fields[id]
 	switch {

@@ -48,7 +48,7 @@ func TestField_OldDriver_LaterFieldsInvalid(t *testing.T) {
 	}
 }
 
-// The values of the links add up to that of all links.
+// The values of the links add up to the value of all links.
 func TestField_Links_SumOfScopes(t *testing.T) {
 	node, session, c := clocked(t, "h100-80")
 	require.NoError(t, node.SetLoad(node.Identities()[0].UUID, Script{Steps: []Step{
@@ -72,10 +72,10 @@ func TestField_Links_SumOfScopes(t *testing.T) {
 	}
 }
 
-// Rows are not counted beside GPU instances; what NVML measures only of whole GPUs is refused in MIG mode by the calls themselves.
+// Rows are not counted beside GPU instances. Calls for values that NVML only measures for whole GPUs fail in MIG mode.
 func TestField_MIG_RowsNotSupported(t *testing.T) {
 	_, session, c := clocked(t, "h100-80")
-	devices, _ := sliced(t, session)
+	devices, _ := partitioned(t, session)
 	working(t, session, devices[0], 101, 50)
 	c.pass(time.Second)
 	r := read(t, session)
@@ -93,7 +93,7 @@ func TestField_MIG_RowsNotSupported(t *testing.T) {
 
 func TestPostInstanceXID_Instance_InEvent(t *testing.T) {
 	node, session, _ := clocked(t, "h100-80")
-	_, instances := sliced(t, session)
+	_, instances := partitioned(t, session)
 	described, err := session.GPUInstance(instances[1])
 	require.NoError(t, err)
 	set, err := session.NewEventSet()

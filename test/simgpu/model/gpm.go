@@ -49,7 +49,7 @@ type gpmSample struct {
 	sums     Quantities
 }
 
-// release lets go of the instance.
+// release releases the instance.
 func (g *gpmSample) release() {
 	if g.held {
 		g.instance.sampled--
@@ -72,7 +72,7 @@ func (s *Session) AllocateSample() (uint64, error) {
 	return s.node.handles, nil
 }
 
-// FreeSample frees a sample; InvalidArgument for none.
+// FreeSample frees a sample; InvalidArgument for an unknown one.
 func (s *Session) FreeSample(id uint64) error {
 	s.node.mu.Lock()
 	defer s.node.mu.Unlock()
@@ -89,7 +89,7 @@ func (s *Session) FreeSample(id uint64) error {
 	return nil
 }
 
-// closeSamples lets go of all instances that the session has sampled.
+// closeSamples releases all instances that the session has sampled.
 func (s *Session) closeSamples() {
 	for _, sample := range s.samples {
 		sample.release()
@@ -100,7 +100,7 @@ func (s *Session) closeSamples() {
 	s.samples, s.held = nil, nil
 }
 
-// SupportsGPM reports whether the GPU, or that of a MIG device, has GPM.
+// SupportsGPM reports whether the GPU, or the GPU of a MIG device, supports GPM.
 func (s *Session) SupportsGPM(h Handle) (bool, error) {
 	supported := false
 	err := s.withParent(h, func(g *gpu) error {
@@ -126,7 +126,7 @@ func (s *Session) Sample(h Handle, id uint64) error {
 	})
 }
 
-// SampleInstance samples a GPU instance of a GPU by its id. It fails with NotFound when the session sees none, NotSupported
+// SampleInstance samples a GPU instance of a GPU by its id. It fails with NotFound if the session does not see it, and with NotSupported
 // before Hopper and outside MIG mode.
 func (s *Session) SampleInstance(h Handle, instance uint32, id uint64) error {
 	return s.takeSample(h, id, func(g *gpu) (*gpuInstance, error) {
@@ -169,7 +169,7 @@ func (s *Session) takeSample(h Handle, id uint64, find func(*gpu) (*gpuInstance,
 	})
 }
 
-// holdInstance makes a sample hold an instance, in place of the one that it held.
+// holdInstance makes a sample hold an instance instead of its former one.
 func (s *Session) holdInstance(sample *gpmSample, gi *gpuInstance) {
 	if sample.held && sample.instance == gi {
 		return
@@ -185,7 +185,7 @@ func (s *Session) holdInstance(sample *gpmSample, gi *gpuInstance) {
 	}
 }
 
-// instanceOf is the GPU instance of a MIG device that the session sees, nil if there is none.
+// instanceOf returns the GPU instance of a MIG device that the session sees, nil if there is none.
 func (s *Session) instanceOf(g *gpu, h Handle) *gpuInstance {
 	gi, ci := g.mig.compute(func(ci *computeInstance) bool { return ci.device == h })
 	if ci == nil || !s.shows(g, gi, ci) {
@@ -212,9 +212,9 @@ type GPMValue struct {
 	Value  float64
 }
 
-// GPMMetrics computes metrics from two samples of one target. Those that the driver or the board does not have fail by
-// themselves; the value of a pair that is too close is not a number. It fails with InvalidArgument for samples that are
-// none, of different targets or in the wrong order.
+// GPMMetrics computes metrics from two samples of one target. Metrics that the driver or the board does not support fail individually; if
+// the samples are too close, the value is not a number. It fails with InvalidArgument for unknown samples, different targets or a wrong
+// order.
 func (s *Session) GPMMetrics(first, second uint64, ids []uint32) ([]GPMValue, error) {
 	s.node.mu.Lock()
 	defer s.node.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sliced turns MIG on, and creates two MIG devices of the smallest profile.
-func sliced(t *testing.T, session *Session) (devices [2]Handle, instances [2]Handle) {
+// partitioned turns MIG mode on, and creates two MIG devices of the smallest profile.
+func partitioned(t *testing.T, session *Session) (devices [2]Handle, instances [2]Handle) {
 	t.Helper()
 	ctx, gpu := context.Background(), handleOf(0)
 	_, err := session.SetMIGMode(ctx, gpu, true, true)
@@ -27,7 +27,7 @@ func sliced(t *testing.T, session *Session) (devices [2]Handle, instances [2]Han
 	return devices, instances
 }
 
-// pair takes two samples of a device so far apart.
+// pair takes two samples of a device with this time between them.
 func pair(t *testing.T, session *Session, h Handle, c *clock, apart time.Duration) (first, second uint64) {
 	t.Helper()
 	first, err := session.AllocateSample()
@@ -49,14 +49,14 @@ func metrics(t *testing.T, session *Session, first, second uint64, ids ...uint32
 
 func TestGPMMetrics_MIGDevices_EachItsOwnWork(t *testing.T) {
 	node, session, c := clocked(t, "h100-80")
-	devices, _ := sliced(t, session)
+	devices, _ := partitioned(t, session)
 	working(t, session, devices[0], 101, 60)
 	first, second := pair(t, session, devices[0], c, time.Second)
 	assert.InDelta(t, 60, metrics(t, session, first, second, 2)[0].Value, 1e-6)
 	other, another := pair(t, session, devices[1], c, time.Second)
 	assert.Zero(t, metrics(t, session, other, another, 2)[0].Value)
 	whole, later := pair(t, session, handleOf(0), c, time.Second)
-	assert.InDelta(t, 60*16/132., metrics(t, session, whole, later, 2)[0].Value, 1e-6, "that of the GPU is the average over its multiprocessors")
+	assert.InDelta(t, 60*16/132., metrics(t, session, whole, later, 2)[0].Value, 1e-6, "the value of the GPU is the average over its multiprocessors")
 	require.NoError(t, node.SetLoad(node.GPUs()[0].MIGDevices[1].UUID, Script{Steps: []Step{{Values: map[Quantity]float64{QuantityTensor: 40}}}}))
 	other, another = pair(t, session, devices[1], c, time.Second)
 	assert.InDelta(t, 40, metrics(t, session, other, another, 5)[0].Value, 1e-6)
@@ -84,7 +84,7 @@ func TestGPMMetrics_Numbers_ByDriverBoardAndTarget(t *testing.T) {
 			_, session, c := clockedSpec(t, spec)
 			target := handleOf(0)
 			if test.mig {
-				devices, _ := sliced(t, session)
+				devices, _ := partitioned(t, session)
 				target = devices[0]
 			}
 			first, second := pair(t, session, target, c, time.Second)
@@ -117,13 +117,13 @@ func TestSample_BeforeHopper_NotSupported(t *testing.T) {
 	}
 }
 
-// A GPU instance cannot be destroyed while a sample of it exists, or by switch until the session ends.
+// A GPU instance cannot be destroyed while a sample of it exists or, with the other hold, until the session ends.
 func TestDestroyGPUInstance_Sampled_InUseUntilReleased(t *testing.T) {
 	for _, hold := range []SampleHold{HoldUntilFree, HoldUntilShutdown} {
 		spec := Uniform("node-a", "h100-80", 1)
 		spec.SampleHold = hold
 		node, session, _ := clockedSpec(t, spec)
-		devices, instances := sliced(t, session)
+		devices, instances := partitioned(t, session)
 		watcher, err := node.Open("", []int{0})
 		require.NoError(t, err)
 		sample, err := watcher.AllocateSample()
@@ -144,10 +144,10 @@ func TestDestroyGPUInstance_Sampled_InUseUntilReleased(t *testing.T) {
 	require.ErrorContains(t, err, `supported values: "free", "shutdown"`)
 }
 
-// A sample that is taken of another instance lets go of the first one.
+// A sample that is taken of another instance releases the first one.
 func TestSample_AnotherInstance_FirstReleased(t *testing.T) {
 	node, session, _ := clocked(t, "h100-80")
-	_, instances := sliced(t, session)
+	_, instances := partitioned(t, session)
 	sample, err := session.AllocateSample()
 	require.NoError(t, err)
 	for _, i := range []int{0, 0, 1} {

@@ -1,7 +1,7 @@
 package model
 
-// gpmMetric is a metric of GPM: the first driver branch that has it, and its value from two samples, nil for one that no
-// board of the catalog has.
+// gpmMetric is a metric of GPM: the first driver branch with it, and its value from two samples; nil if no board of the catalog supports
+// it.
 type gpmMetric struct {
 	since int
 	has   func(*gpmSample) bool
@@ -30,7 +30,7 @@ var gpmCounters = map[uint32]Quantity{
 
 func always(*gpmSample) bool { return true }
 
-// engines has the metric of an engine that exists so often.
+// engines reports whether the i-th engine of a kind exists.
 func engines(number func(Engines) int, i uint32) func(*gpmSample) bool {
 	return func(s *gpmSample) bool {
 		e := s.gpu.board.Engines
@@ -41,12 +41,12 @@ func engines(number func(Engines) int, i uint32) func(*gpmSample) bool {
 	}
 }
 
-// link has the metric of an NVLink, which GPU instances do not have.
+// link reports whether an NVLink exists, which GPU instances do not have.
 func link(i uint32) func(*gpmSample) bool {
 	return func(s *gpmSample) bool { return s.instance == nil && int(i) < s.gpu.board.Sensors().Links }
 }
 
-// rate is the average of a quantity between the samples.
+// rate returns the average of a quantity between the samples.
 func rate(q Quantity) func(a, b *gpmSample) float64 {
 	return func(a, b *gpmSample) float64 { return (b.sums[q] - a.sums[q]) / (b.seconds - a.seconds) }
 }
@@ -55,7 +55,7 @@ func perLink(f func(a, b *gpmSample) float64) func(a, b *gpmSample) float64 {
 	return func(a, b *gpmSample) float64 { return f(a, b) / float64(b.gpu.board.Sensors().Links) }
 }
 
-// total is a quantity in MiB/s as bytes since the driver was loaded.
+// total converts a quantity in MiB/s to bytes since the driver was loaded.
 func total(q Quantity) func(a, b *gpmSample) float64 {
 	return func(_, b *gpmSample) float64 { return float64(uint64(b.sums[q] * mebi)) }
 }
@@ -72,7 +72,7 @@ func elapsed(_, b *gpmSample) float64 {
 	return float64(uint64(b.seconds * float64(b.gpu.board.Product.PerfClockHz)))
 }
 
-// linkTraffic is the direction of a metric of a link: even ids from the first receive.
+// linkTraffic returns the direction of a link's metric: even ids from the first receive.
 func linkTraffic(i uint32) Quantity {
 	if i%2 == 0 {
 		return QuantityNVLinkRx
@@ -80,7 +80,7 @@ func linkTraffic(i uint32) Quantity {
 	return QuantityNVLinkTx
 }
 
-// gpmSpan are metrics with numbers one after another; of makes one of them by its place in the span.
+// gpmSpan is a range of metrics with consecutive numbers; of creates each from its position in the range.
 type gpmSpan struct {
 	first, last uint32
 	of          func(i uint32) gpmMetric
@@ -91,7 +91,7 @@ func absent(since int) func(uint32) gpmMetric {
 	return func(uint32) gpmMetric { return gpmMetric{since: since} }
 }
 
-// single is a metric of every GPU and GPU instance.
+// single returns a metric that every GPU and GPU instance has.
 func single(since int, value func(first, second *gpmSample) float64) func(uint32) gpmMetric {
 	return func(uint32) gpmMetric { return gpmMetric{since, always, value} }
 }
@@ -101,7 +101,7 @@ func ofEngine(since int, q Quantity, number func(Engines) int) func(uint32) gpmM
 	return func(i uint32) gpmMetric { return gpmMetric{since, engines(number, i), rate(q)} }
 }
 
-// linkRates are the metrics of links from a number on, two of each link.
+// linkRates returns the metrics of links from a number on, two of each link.
 func linkRates(since int, first uint32) func(uint32) gpmMetric {
 	return func(i uint32) gpmMetric { return gpmMetric{since, link(first + i/2), perLink(rate(linkTraffic(i)))} }
 }
@@ -132,7 +132,7 @@ var gpmSpans = []gpmSpan{
 	{405, 476, linkRates(gpmMoreLinkBranch, 36)},
 }
 
-// gpmMetricOf finds a metric; false for a number that is none.
+// gpmMetricOf finds a metric; false for an unknown number.
 func gpmMetricOf(id uint32) (gpmMetric, bool) {
 	if q, ok := gpmPercent[id]; ok {
 		return gpmMetric{gpmBranch, always, rate(q)}, true

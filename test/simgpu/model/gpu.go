@@ -42,7 +42,7 @@ type Identity struct {
 // ComputeMode is NVML's compute mode.
 type ComputeMode uint32
 
-// The compute modes that a GPU takes.
+// The compute modes that a GPU accepts.
 const (
 	ComputeDefault          ComputeMode = 0
 	ComputeProhibited       ComputeMode = 2
@@ -71,7 +71,7 @@ type gpu struct {
 	mig   mig
 
 	persistenced bool                  // nvidia-persistenced keeps the GPU initialised
-	sessions     map[*Session]struct{} // that have a handle of it
+	sessions     map[*Session]struct{} // with a handle of it
 
 	meter   meter
 	at      time.Time             // until which the meters have counted

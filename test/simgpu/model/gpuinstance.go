@@ -64,7 +64,7 @@ func (s *Session) profileOf(g *gpu, profile uint32) (MIGProfile, error) {
 	return MIGProfile{}, InvalidArgument
 }
 
-// admits reports whether an instance fits beside those that exist.
+// admits reports whether an instance fits beside the existing ones.
 func (m *mig) admits(p MIGProfile, at Placement) bool {
 	for _, gi := range m.instances {
 		if gi.placement.Overlaps(at) || gi.profile.excludes(p) {
@@ -74,7 +74,7 @@ func (m *mig) admits(p MIGProfile, at Placement) bool {
 	return true
 }
 
-// RemainingCapacity is how many more instances of a profile fit now.
+// RemainingCapacity returns how many more instances of a profile fit now.
 func (s *Session) RemainingCapacity(h Handle, profile uint32) (int, error) {
 	free := 0
 	err := s.with(h, func(g *gpu) error {
@@ -93,9 +93,9 @@ func (s *Session) RemainingCapacity(h Handle, profile uint32) (int, error) {
 	return free, err
 }
 
-// CreateGPUInstance creates a GPU instance at a placement, or at the first free one where at is nil. It fails with
-// NotSupported outside MIG mode, NoPermission unless root asks, InvalidArgument for a profile or placement that the GPU
-// does not have, and InsufficientResources when it does not fit beside those that exist.
+// CreateGPUInstance creates a GPU instance at a placement, or at the first free one if at is nil. It fails with NotSupported outside MIG
+// mode, NoPermission unless root calls, InvalidArgument if the GPU does not support the profile or placement, and InsufficientResources if
+// the instance does not fit beside the existing ones.
 func (s *Session) CreateGPUInstance(ctx context.Context, h Handle, profile uint32, at *Placement, root bool) (Handle, error) {
 	var made Handle
 	if h.kind() != 0 {
@@ -150,7 +150,7 @@ func (s *Session) GPUInstances(h Handle, profile uint32, root bool) ([]Handle, e
 	return list, err
 }
 
-// GPUInstanceByID finds a GPU instance. It fails with NotFound when there is none, else like CreateGPUInstance.
+// GPUInstanceByID finds a GPU instance. It fails with NotFound if there is none, else like CreateGPUInstance.
 func (s *Session) GPUInstanceByID(h Handle, id uint32, root bool) (Handle, error) {
 	var found Handle
 	err := s.with(h, func(g *gpu) error {
@@ -185,7 +185,7 @@ func (gi *gpuInstance) describe(g *gpu) GPUInstance {
 	return GPUInstance{Parent: handleOf(g.id.Ordinal), ID: gi.id, Profile: gi.profile, Placement: gi.placement}
 }
 
-// withInstance runs f on a GPU instance under the node's lock; InvalidArgument for a handle of none.
+// withInstance runs f on a GPU instance under the node's lock; InvalidArgument for an unknown handle.
 func (s *Session) withInstance(h Handle, f func(*gpu, *gpuInstance) error) error {
 	return s.withParent(h, func(g *gpu) error {
 		for _, gi := range g.mig.instances {
@@ -197,8 +197,8 @@ func (s *Session) withInstance(h Handle, f func(*gpu, *gpuInstance) error) error
 	})
 }
 
-// DestroyGPUInstance removes a GPU instance. It fails with InUse while it has compute instances or is sampled, NoPermission unless root
-// asks, and InvalidArgument for a handle of none.
+// DestroyGPUInstance removes a GPU instance. It fails with InUse while it contains compute instances or is sampled, NoPermission unless
+// root calls, and InvalidArgument for an unknown handle.
 func (s *Session) DestroyGPUInstance(ctx context.Context, h Handle, root bool) error {
 	return s.change(ctx, h, root, func(g *gpu) (time.Duration, error) {
 		i := slices.IndexFunc(g.mig.instances, func(gi *gpuInstance) bool { return gi.handle == h })

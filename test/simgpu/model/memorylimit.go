@@ -5,20 +5,19 @@ import (
 	"slices"
 )
 
-// NoMemoryLimit is the hard limit of a cgroup that has none.
+// NoMemoryLimit is the hard limit of a cgroup without a limit.
 const NoMemoryLimit uint64 = math.MaxUint64
 
 // MemoryLimits are the limits of a cgroup on a GPU, in bytes.
 type MemoryLimits struct {
 	Soft uint64 // protected from other cgroups
-	Hard uint64 // the most that they can have
+	Hard uint64 // the most that its processes can allocate
 	Used uint64 // of the processes in it
 }
 
-// SetMemoryLimits limits the memory that the processes of a cgroup can allocate on a GPU. The cgroup is identified by the
-// inode of its directory. It fails with NotSupported for a MIG device, NoPermission unless root asks, and InvalidArgument
-// when soft is above hard, or one above the memory of the GPU. A soft limit is accounted until it is set to 0, also after the
-// cgroup was removed.
+// SetMemoryLimits limits the memory that the processes of a cgroup can allocate on a GPU. The cgroup is identified by the inode of its
+// directory. It fails with NotSupported for a MIG device, NoPermission unless root calls, and InvalidArgument if soft is above hard, or one
+// above the memory of the GPU. A soft limit is accounted until it is set to 0, also after the cgroup was removed.
 func (s *Session) SetMemoryLimits(h Handle, cgroup uint64, limits MemoryLimits, root bool) error {
 	if h.kind() != 0 {
 		return NotSupported
@@ -42,7 +41,7 @@ func (s *Session) SetMemoryLimits(h Handle, cgroup uint64, limits MemoryLimits, 
 	})
 }
 
-// MemoryLimits reads the limits of a cgroup on a GPU, and what its processes use.
+// MemoryLimits reads the limits of a cgroup on a GPU, and the memory that its processes use.
 func (s *Session) MemoryLimits(h Handle, cgroup uint64) (MemoryLimits, error) {
 	limits := MemoryLimits{Hard: NoMemoryLimit}
 	if h.kind() != 0 {
@@ -58,7 +57,7 @@ func (s *Session) MemoryLimits(h Handle, cgroup uint64) (MemoryLimits, error) {
 	return limits, err
 }
 
-// protectedMemory is the sum of all soft limits.
+// protectedMemory returns the sum of all soft limits.
 func (g *gpu) protectedMemory() uint64 {
 	var sum uint64
 	for _, limits := range g.limits {
@@ -77,7 +76,7 @@ func (g *gpu) usedBy(cgroup uint64) uint64 {
 	return sum
 }
 
-// room is the memory that the limits of cgroups leave, of free.
+// room returns how much of the free memory the limits of cgroups leave.
 func (g *gpu) room(cgroups []uint64, free uint64) uint64 {
 	for _, cgroup := range cgroups {
 		if limit, known := g.limits[cgroup]; known && limit.Hard != NoMemoryLimit {
@@ -87,7 +86,7 @@ func (g *gpu) room(cgroups []uint64, free uint64) uint64 {
 	return free
 }
 
-// shown is the memory that a process in the first of the cgroups has in all: its limit.
+// shown returns the total memory that a process in the first of the cgroups sees: its limit.
 func (g *gpu) shown(cgroups []uint64, total uint64) uint64 {
 	if len(cgroups) == 0 {
 		return total

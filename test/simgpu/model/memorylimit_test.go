@@ -51,7 +51,7 @@ func TestAllocate_CgroupLimit_SharedByProcesses(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// Soft limits are reported and accounted until they are set to 0; nothing else ends them but another load of the driver.
+// Soft limits are reported and accounted until they are set to 0; otherwise only another load of the driver ends them.
 func TestMemoryLimits_Soft_AccountedUntilZeroed(t *testing.T) {
 	node := oneGPU(t, model.ComputeDefault)
 	s, h := process(t, node)
@@ -66,7 +66,7 @@ func TestMemoryLimits_Soft_AccountedUntilZeroed(t *testing.T) {
 	require.NoError(t, s.SetMemoryLimits(h, 8, model.MemoryLimits{Hard: model.NoMemoryLimit}, true))
 	assert.Equal(t, uint64(gib), protected())
 	require.Equal(t, model.InvalidArgument, s.SetMemoryLimits(h, 7, model.MemoryLimits{Soft: 5 * gib, Hard: 4 * gib}, true))
-	assert.Equal(t, uint64(gib), protected(), "what was refused changes nothing")
+	assert.Equal(t, uint64(gib), protected(), "a refused limit changes nothing")
 	s.Close()
 	assert.Equal(t, uint64(gib), protected())
 	node.Unload()

@@ -2,22 +2,22 @@ package model
 
 import "time"
 
-// samplePeriod is how often the driver samples the utilization of processes, and sampleBuffer how long it keeps the samples.
+// samplePeriod is the period in which the driver samples the utilization of processes, and sampleBuffer how long it keeps the samples.
 const (
 	samplePeriod = 200 * time.Millisecond
 	sampleBuffer = time.Minute
 )
 
-// meter counts what a GPU or GPU instance does. The time until which it counted is that of the GPU.
+// meter counts the activity of a GPU or GPU instance, up to the GPU's time at.
 type meter struct {
 	script  Script
 	began   time.Time  // of the script
 	seconds float64    // counted
 	sums    Quantities // of levels: times seconds; of events: how many
-	before  Quantities // events until the driver was loaded
+	before  Quantities // events before the driver was loaded
 }
 
-// restart is the effect of a reload of the driver.
+// restart resets the meter, as a reload of the driver does.
 func (m *meter) restart() {
 	for q := range quantities {
 		if quantities[q].kept {
@@ -27,7 +27,7 @@ func (m *meter) restart() {
 	*m = meter{before: m.before}
 }
 
-// step is the step of the script at a time, nil without one. start says that it begins then; ends is zero for never.
+// step returns the step of the script at a time, nil without one. start reports whether it begins then; ends is zero for never.
 func (m *meter) step(at time.Time) (values map[Quantity]float64, start bool, ends time.Time) {
 	since := at.Sub(m.began)
 	i, began, end := m.script.at(since)
@@ -40,7 +40,7 @@ func (m *meter) step(at time.Time) (values map[Quantity]float64, start bool, end
 	return m.script.Steps[i].Values, began == since, ends
 }
 
-// add counts levels for a time, and the events of a step that begins with it.
+// add counts levels over a time, and the events of a step that begins with it.
 func (m *meter) add(at time.Time, levels Quantities, seconds float64) {
 	m.seconds += seconds
 	values, start, _ := m.step(at)
@@ -54,7 +54,7 @@ func (m *meter) add(at time.Time, levels Quantities, seconds float64) {
 	}
 }
 
-// levels are what is done at a time: what the script says, else what follows from the work of the processes.
+// levels returns the activity at a time: from the script, else derived from the work of the processes.
 func (m *meter) levels(at time.Time, work Quantities, derive func(*Quantities)) Quantities {
 	values, _, _ := m.step(at)
 	if sm, scripted := values[QuantitySM]; scripted {
@@ -69,7 +69,7 @@ func (m *meter) levels(at time.Time, work Quantities, derive func(*Quantities)) 
 	return work
 }
 
-// workOf is what processes do that use so much of the multiprocessors.
+// workOf returns the quantities of processes that use this share of the multiprocessors.
 func workOf(sm float64) Quantities {
 	return Quantities{
 		QuantityGraphics: sm, QuantitySM: sm, QuantityOccupancy: sm / 2, QuantityTensor: sm / 2, QuantityDRAM: sm / 2,
@@ -77,7 +77,7 @@ func workOf(sm float64) Quantities {
 	}
 }
 
-// deriveBoard sets what the board as a whole does for the work of its multiprocessors.
+// deriveBoard sets the quantities of the whole board for the work of its multiprocessors.
 func (b Board) deriveBoard(v *Quantities) {
 	busy, s := v[QuantitySM]/100, b.Sensors()
 	v[QuantityPower] = (float64(b.Power.Idle) + float64(b.Power.Limit-b.Power.Idle)*busy) / 1000
@@ -91,10 +91,10 @@ func (b Board) deriveBoard(v *Quantities) {
 	}
 }
 
-// perfClock is the SM clock under load, in MHz.
+// perfClock returns the SM clock under load, in MHz.
 func (b Board) perfClock() float64 { return float64(b.Product.PerfClockHz) / 1e6 }
 
-// levels are what the GPU and its GPU instances do at a time.
+// levels returns the activity of the GPU and of its GPU instances at a time.
 func (g *gpu) levels(at time.Time) (whole Quantities, parts []Quantities) {
 	whole = workOf(g.cuda.work())
 	if g.mig.current {
@@ -116,7 +116,7 @@ func (g *gpu) levels(at time.Time) (whole Quantities, parts []Quantities) {
 	return g.meter.levels(at, whole, g.board.deriveBoard), parts
 }
 
-// boundary is the next time at which a script of the GPU or of an instance goes on, at most now.
+// boundary returns the next time at which a script of the GPU or of an instance continues, at most now.
 func (g *gpu) boundary(now time.Time) time.Time {
 	meters := []*meter{&g.meter}
 	for _, gi := range g.mig.instances {
@@ -130,7 +130,7 @@ func (g *gpu) boundary(now time.Time) time.Time {
 	return now
 }
 
-// advance counts until now. It is called before anything changes what the GPU does, and before its counters are read.
+// advance counts until now. It must be called before the activity of the GPU changes, and before its counters are read.
 func (g *gpu) advance(now time.Time) {
 	for g.at.Before(now) {
 		until := g.boundary(now)

@@ -14,7 +14,7 @@ type clock struct{ now time.Time }
 
 func (c *clock) pass(d time.Duration) { c.now = c.now.Add(d) }
 
-// clocked returns a node whose time stands still, and a session that sees all of it.
+// clocked returns a node whose clock stands still, and a session that sees all of it.
 func clocked(t *testing.T, board string) (*Node, *Session, *clock) {
 	t.Helper()
 	return clockedSpec(t, Uniform("node-a", board, 1))
@@ -38,7 +38,7 @@ func read(t *testing.T, session *Session) Reading {
 	return r
 }
 
-// working adds a process that wants a share of the multiprocessors.
+// working adds a process that requests a share of the multiprocessors.
 func working(t *testing.T, session *Session, h Handle, pid int, sm float64) uint64 {
 	t.Helper()
 	id, err := session.CreateContext(h, ContextSpec{PID: pid})
@@ -77,7 +77,7 @@ func TestRead_Processes_WorkCountedUntilTheyEnd(t *testing.T) {
 	assert.Equal(t, uint64(900)<<20, r.Bytes(QuantityPCIeTx))
 }
 
-// More work than the GPU has is shared out: no sum is above 100 percent.
+// If processes request more than the GPU has, each gets less: no sum is above 100 percent.
 func TestRead_TooMuchWork_CappedAndShared(t *testing.T) {
 	node, session, c := clocked(t, "h100-80")
 	working(t, session, handleOf(0), 101, 90)
@@ -131,7 +131,7 @@ func TestSetLoad_Impossible_Refused(t *testing.T) {
 	require.ErrorContains(t, err, `reading quantity "smm": supported names: [graphics sm`)
 }
 
-// A reload of the driver starts all counters again, except for those that the board keeps.
+// A reload of the driver restarts all counters, except for counters that the board keeps.
 func TestLoad_Driver_CountersRestart(t *testing.T) {
 	node, session, c := clocked(t, "h100-80")
 	require.NoError(t, node.SetLoad(node.Identities()[0].UUID, Script{Steps: []Step{
@@ -175,7 +175,7 @@ func TestProcessUtilization_LastSeen_OnlyLaterSamples(t *testing.T) {
 	assert.Equal(t, []ProcessSample{{PID: 102, Time: seen + 1e6, SM: 30, Memory: 15}}, samples)
 	samples, err = session.ProcessUtilization(gpu, 0)
 	require.NoError(t, err)
-	assert.Len(t, samples, 2, "the whole buffer still has the process that exited")
+	assert.Len(t, samples, 2, "the whole buffer still contains the process that exited")
 	c.pass(2 * sampleBuffer)
 	samples, err = session.ProcessUtilization(gpu, 0)
 	require.NoError(t, err)

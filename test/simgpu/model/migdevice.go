@@ -11,8 +11,8 @@ type MIGDevice struct {
 	Used     uint64 // memory of its contexts, in bytes
 }
 
-// MIGDeviceByIndex finds a MIG device of a GPU that the session sees: they are in the order of their instances' ids. It fails with NotFound when
-// there are fewer, InvalidArgument for an index that the board never has, and NotSupported on a board without MIG.
+// MIGDeviceByIndex finds a MIG device of a GPU that the session sees: they are in the order of their instances' ids. It fails with NotFound
+// if there are fewer, InvalidArgument for an index that the board never reaches, and NotSupported on a board without MIG.
 func (s *Session) MIGDeviceByIndex(h Handle, index int) (Handle, error) {
 	var found Handle
 	err := s.with(h, func(g *gpu) error {
@@ -39,7 +39,7 @@ func (s *Session) MIGDeviceByIndex(h Handle, index int) (Handle, error) {
 	return found, err
 }
 
-// migIndex is the index by which MIGDeviceByIndex finds a MIG device.
+// migIndex returns the index by which MIGDeviceByIndex finds a MIG device.
 func (s *Session) migIndex(h Handle) (index int, err error) {
 	err = s.withParent(h, func(g *gpu) error {
 		for _, gi := range g.mig.instances {

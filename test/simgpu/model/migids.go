@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// instanceID is the id of the GPU instance at a placement, whatever its profile: instances of each size are counted from the
-// start of the GPU, after those of all larger sizes. The largest has 0. So an instance that is created again at a placement has the same id.
+// instanceID returns the id of the GPU instance at a placement, whatever its profile: instances of each size are numbered from the start of
+// the GPU, after the numbers of all larger sizes. The largest gets 0. So an instance that is created again at a placement gets the same id.
 func (m MIGSupport) instanceID(at Placement) uint32 {
 	return m.units()/at.Size - 1 + at.Start/at.Size
 }
 
-// engine is the graphics engine of a compute instance: the first one of its compute slices.
+// engine returns the graphics engine of a compute instance: the first one of its compute slices.
 func (m MIGSupport) engine(of, inside Placement) uint32 {
 	unit := m.units()
 	for _, p := range m.Profiles {
@@ -32,8 +32,8 @@ func (m MIGSupport) units() uint32 {
 	return units
 }
 
-// migUUID is a name-based UUID (RFC 4122, version 5) in the namespace of the GPU. It depends on the GPU instance id and the engine, and
-// not on the time of creation, the profile or the size.
+// migUUID returns a name-based UUID (RFC 4122, version 5) in the namespace of the GPU. It depends on the GPU instance id and the engine,
+// and not on the time of creation, the profile or the size.
 func migUUID(g *gpu, instance, engine uint32) string {
 	namespace, _ := hex.DecodeString(strings.ReplaceAll(strings.TrimPrefix(g.id.UUID, "GPU-"), "-", ""))
 	name := binary.LittleEndian.AppendUint32([]byte("MIG"), instance)

@@ -25,7 +25,7 @@ func newMIG(on bool) mig {
 	return mig{busy: make(chan struct{}, 1), current: on, pending: on}
 }
 
-// restart is the effect of a reset: all instances are destroyed.
+// restart simulates a reset: all instances are destroyed.
 func (m *mig) restart() {
 	m.current = m.pending
 	m.instances = nil
@@ -38,8 +38,8 @@ func (n *Node) SetMIGLatency(latency MIGLatency) {
 	n.latency = latency
 }
 
-// Hold simulates a process that uses the GPU or the MIG device with that UUID until release is called (once or more). It
-// fails with NotFound when there is no such device.
+// Hold simulates a process that uses the GPU or the MIG device with that UUID until release is called (once or more). It fails with
+// NotFound if there is no such device.
 func (n *Node) Hold(uuid string) (release func(), err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -90,8 +90,8 @@ func (g *gpu) inUse() bool {
 // inUse reports whether any process holds the MIG device.
 func (ci *computeInstance) inUse() bool { return ci.clients+len(ci.cuda.contexts) > 0 }
 
-// ResetGPU resets a GPU: a pending MIG mode becomes current, GPU instances are destroyed. It fails with InUse while a process
-// holds the GPU, InvalidArgument when there is no such GPU.
+// ResetGPU resets a GPU: a pending MIG mode becomes current, GPU instances are destroyed. It fails with InUse while a process holds the
+// GPU, InvalidArgument if there is no such GPU.
 func (n *Node) ResetGPU(ordinal int) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -108,8 +108,7 @@ func (n *Node) ResetGPU(ordinal int) error {
 	return nil
 }
 
-// MIGMode reads whether MIG is on now and after the next reset. It fails with
-// NotSupported on a board without MIG.
+// MIGMode reads whether MIG mode is on now, and whether it will be after the next reset. It fails with NotSupported on a board without MIG.
 func (s *Session) MIGMode(h Handle) (current, pending bool, err error) {
 	err = s.with(h, func(g *gpu) error {
 		if !g.board.MIG.Capable() {
@@ -121,9 +120,9 @@ func (s *Session) MIGMode(h Handle) (current, pending bool, err error) {
 	return current, pending, err
 }
 
-// SetMIGMode sets the mode. It fails with NotSupported on a board without MIG, NoPermission unless root of the host asks,
-// and InUse while there are GPU instances that the change would destroy. activation is nil if the mode is in force; InUse
-// while a process holds the GPU, and ResetRequired on boards that need a reset: the mode is pending then.
+// SetMIGMode sets the mode. It fails with NotSupported on a board without MIG, NoPermission unless root of the host calls, and InUse while
+// there are GPU instances that the change would destroy. activation is nil if the mode is in effect; InUse while a process holds the GPU,
+// and ResetRequired on boards that need a reset: the mode is pending then.
 func (s *Session) SetMIGMode(ctx context.Context, h Handle, on, root bool) (activation, err error) {
 	if h.kind() != 0 {
 		return nil, InvalidArgument

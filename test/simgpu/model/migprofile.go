@@ -38,13 +38,13 @@ type MIGProfile struct {
 	Engines   Engines
 	MemoryMiB uint64
 	Size      uint32   // memory slices
-	Starts    []uint32 // where an instance can begin
+	Starts    []uint32 // possible starts of an instance
 	Media     Media
 	Graphics  bool // "+gfx"
 	Since     int  // first driver branch that supports it
 }
 
-// Placements lists where an instance of the profile can be.
+// Placements lists the possible placements of an instance of the profile.
 func (p MIGProfile) Placements() []Placement {
 	list := make([]Placement, len(p.Starts))
 	for i, start := range p.Starts {
@@ -71,7 +71,7 @@ type shape struct {
 	since     int
 }
 
-// of returns a profile with the shape. Since is the first branch with MIG unless the shape has one.
+// of returns a profile with the shape. Since is the first branch with MIG unless the shape sets one.
 func (s shape) of(name string, multiprocessors int, memoryMiB uint64, engines Engines) MIGProfile {
 	instances := len(s.starts)
 	if s.media == MediaExtra || s.media == MediaAll {
@@ -83,7 +83,7 @@ func (s shape) of(name string, multiprocessors int, memoryMiB uint64, engines En
 	}
 }
 
-// narrowed is the profile with that number of multiprocessors in a compute instance of one compute slice.
+// narrowed returns the profile with that number of multiprocessors in a compute instance of one compute slice.
 func (p MIGProfile) narrowed(multiprocessors int) MIGProfile {
 	p.Narrow = multiprocessors
 	return p
@@ -212,7 +212,7 @@ func (p MIGProfile) ComputeProfiles() []ComputeProfile {
 	return list
 }
 
-// ComputePlacements lists where a compute instance can be, in compute slices of a GPU instance of the profile: anywhere. Only
+// ComputePlacements lists the possible placements of a compute instance, in compute slices of a GPU instance of the profile: anywhere. Only
 // boards that are not in the catalog align them.
 func (p MIGProfile) ComputePlacements(c ComputeProfile) []Placement {
 	var list []Placement

@@ -81,7 +81,7 @@ func TestProfiles_MediaEngines_OneInstance(t *testing.T) {
 	}
 }
 
-// Boards in the catalog have no profile without media engines; the rule holds for those that will.
+// No board in the catalog supports profiles without media engines; the rule holds for boards that will.
 func TestProfiles_MediaExtensions_Exclude(t *testing.T) {
 	kinds := map[string]Media{"plain": MediaPlain, "extra": MediaExtra, "none": MediaNone, "all": MediaAll}
 	var excluded []string

@@ -61,7 +61,7 @@ func TestCreateGPUInstance_AllSequences_ReachLegalSets(t *testing.T) {
 	}
 }
 
-// reachable are the sets that can be created. Every instance is requested in addition to each of them.
+// reachable returns the sets that can be created. Every instance is requested in addition to each of them.
 func reachable(m *migGPU, all []piece) map[uint]bool {
 	m.Helper()
 	reached := map[uint]bool{0: true}

@@ -22,7 +22,7 @@ type Node struct {
 	hold   SampleHold
 
 	latency MIGLatency
-	handles uint64 // counts handles of instances, so that none comes back
+	handles uint64 // counts handles of instances, so that none is used twice
 	watches []func()
 }
 
@@ -54,7 +54,7 @@ func New(spec Spec) (*Node, error) {
 	return node, node.Load(spec.Driver)
 }
 
-// Spec is what the node was made from, with the driver version and the MIG modes that a reboot would find now.
+// Spec returns the spec from which the node was created, with the driver version and the MIG modes that a reboot would find now.
 func (n *Node) Spec() Spec {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -70,9 +70,8 @@ func (n *Node) Spec() Spec {
 	return spec
 }
 
-// Load loads a driver, like a boot or an upgrade. Settings that real
-// hardware loses are reset; sessions of an earlier load stay invalid. Loading
-// the loaded version again changes nothing.
+// Load loads a driver, like a boot or an upgrade. Load resets the settings that real hardware loses; sessions of an earlier load stay
+// invalid. Loading the loaded version again changes nothing.
 func (n *Node) Load(version DriverVersion) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -107,7 +106,8 @@ func (n *Node) Loads() uint64 {
 	return n.driver.generation
 }
 
-// CountLoads has the next load be load loads+1. The driver is unloaded. Sessions of earlier loads must be closed: a number may come back.
+// CountLoads makes the next load the load loads+1. The driver must be unloaded. Sessions of earlier loads must be closed: a number may be
+// used again.
 func (n *Node) CountLoads(loads uint64) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

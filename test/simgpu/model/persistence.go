@@ -1,7 +1,7 @@
 package model
 
-// A GPU is initialised while it has clients: sessions that have a handle of it, contexts, and processes that hold it. What lasts
-// only as long is lost with the last of them, unless nvidia-persistenced or persistence mode keeps the GPU initialised.
+// A GPU is initialised while it has clients: sessions with a handle of it, contexts, and processes that hold it. State that only lasts
+// while it is initialised is lost with the last client, unless nvidia-persistenced or persistence mode keeps the GPU initialised.
 
 // initialised reports whether something keeps the state of the GPU.
 func (g *gpu) initialised() bool {
@@ -23,7 +23,7 @@ func (s *Session) initialise(g *gpu) {
 	g.sessions[s] = struct{}{}
 }
 
-// handle gives the handle of a visible GPU, which is initialised then.
+// handle returns the handle of a visible GPU, and initialises the GPU.
 func (s *Session) handle(g *gpu) (Handle, error) {
 	s.node.mu.Lock()
 	defer s.node.mu.Unlock()
@@ -34,8 +34,8 @@ func (s *Session) handle(g *gpu) (Handle, error) {
 	return handleOf(g.id.Ordinal), nil
 }
 
-// SetPersistenced sets whether nvidia-persistenced keeps a GPU initialised, which it does on a new node. Without it persistence mode is
-// off too, until it is set again through NVML. It fails with InvalidArgument when there is no such GPU.
+// SetPersistenced sets whether nvidia-persistenced keeps a GPU initialised, which it does on a new node. Without it persistence mode is off
+// too, until it is set again through NVML. It fails with InvalidArgument if there is no such GPU.
 func (n *Node) SetPersistenced(ordinal int, on bool) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// withoutPersistenced is a node with two GPUs; nothing but its clients keeps the first initialised.
+// withoutPersistenced returns a node with two GPUs; only its clients keep the first initialised.
 func withoutPersistenced(t *testing.T) *model.Node {
 	t.Helper()
 	node, err := model.New(model.Uniform("node-a", "h100-80", 2))
@@ -47,7 +47,7 @@ func TestComputeMode_LastClientGone_KeptOnlyWithPersistence(t *testing.T) {
 	assert.Equal(t, model.InvalidArgument, withoutPersistenced(t).SetPersistenced(2, true))
 }
 
-// Each client alone keeps the mode; the last of them ends it.
+// Each client alone keeps the mode; it is lost with the last client.
 func TestComputeMode_ClientsWithoutPersistence_KeepMode(t *testing.T) {
 	node := withoutPersistenced(t)
 	admin, h := process(t, node)
@@ -68,7 +68,7 @@ func TestComputeMode_ClientsWithoutPersistence_KeepMode(t *testing.T) {
 	assert.Equal(t, model.ComputeDefault, computeMode(node))
 }
 
-// NVML initialises a GPU when its handle is asked for, not before.
+// NVML initialises a GPU when a session gets its handle, not before.
 func TestComputeMode_SessionsWithoutHandle_DoNotKeepMode(t *testing.T) {
 	node := withoutPersistenced(t)
 	admin, h := process(t, node)

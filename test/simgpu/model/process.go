@@ -11,11 +11,11 @@ type Process struct {
 	ComputeInstance uint32 `json:"computeInstance"`
 	MPSClient       bool   `json:"mpsClient"`
 
-	SM float64 `json:"sm,omitempty"` // share of the multiprocessors of the GPU or MIG device that it gets, in percent
+	SM float64 `json:"sm,omitempty"` // its share of the multiprocessors of the GPU or MIG device, in percent
 }
 
-// Processes lists the processes on a GPU and its MIG devices, or on one MIG device: those with a context of their own, or
-// the clients of MPS servers. A process is listed once for each device.
+// Processes lists the processes on a GPU and its MIG devices, or on one MIG device: processes with their own context, or the clients of MPS
+// servers. A process is listed once for each device.
 func (s *Session) Processes(h Handle, mps bool) ([]Process, error) {
 	var list []Process
 	err := s.withParent(h, func(g *gpu) error {
@@ -75,7 +75,7 @@ func (o *occupancy) processes(gi, ci uint32) []Process {
 	return list
 }
 
-// Multiprocessors is the number of multiprocessors of a GPU or a MIG device.
+// Multiprocessors returns the number of multiprocessors of a GPU or a MIG device.
 func (s *Session) Multiprocessors(h Handle) (int, error) {
 	count := 0
 	err := s.withParent(h, func(g *gpu) error {
@@ -93,7 +93,7 @@ func (s *Session) Multiprocessors(h Handle) (int, error) {
 	return count, err
 }
 
-// usedMemory is the memory of all contexts on the GPU and its MIG devices.
+// usedMemory returns the memory of all contexts on the GPU and its MIG devices.
 func (g *gpu) usedMemory() uint64 {
 	var sum uint64
 	for _, o := range g.occupancies() {

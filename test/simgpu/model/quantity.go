@@ -2,10 +2,10 @@ package model
 
 import "fmt"
 
-// Quantity is something that a GPU or GPU instance does at a rate, or has at a level, or that happens to it.
+// Quantity is a rate or a level of a GPU or GPU instance, or a kind of event.
 type Quantity int
 
-// The quantities. Those of work are in percent of the GPU or GPU instance.
+// The quantities. Quantities of work are in percent of the GPU or GPU instance.
 const (
 	QuantityGraphics Quantity = iota
 	QuantitySM
@@ -20,7 +20,7 @@ const (
 	QuantityDecoder
 	QuantityJPEG
 	QuantityOFA
-	QuantityMemory            // MiB, besides that of CUDA contexts
+	QuantityMemory            // MiB, without the memory of CUDA contexts
 	QuantityPCIeTx            // MiB/s
 	QuantityPCIeRx            // MiB/s
 	QuantityNVLinkTx          // MiB/s over all links
@@ -55,7 +55,7 @@ const (
 	quantityCount
 )
 
-// Quantities are one value of each.
+// Quantities holds one value of each quantity.
 type Quantities [quantityCount]float64
 
 // quantity describes a Quantity.
@@ -140,7 +140,7 @@ func QuantityNames() []string {
 	return names
 }
 
-// Map has the values that are not 0 by name.
+// Map returns the values that are not 0, by name.
 func (v Quantities) Map() map[string]float64 {
 	named := map[string]float64{}
 	for q, value := range v {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Reading is what a GPU does, and what it has done.
+// Reading is the current activity of a GPU, and its counters.
 type Reading struct {
 	Board     Board
 	Branch    int  // of the driver
@@ -14,7 +14,7 @@ type Reading struct {
 	Instances int  // GPU instances
 	At        time.Time
 	Now       Quantities
-	Sums      Quantities // since the driver was loaded; of levels: times seconds, of events: how many
+	Sums      Quantities // since the driver was loaded; levels times seconds, or the number of events
 	Lifetime  Quantities // events in the life of the board
 }
 
@@ -39,28 +39,28 @@ func (s *Session) Read(h Handle) (Reading, error) {
 	return r, err
 }
 
-// Percent is a level in percent without fraction.
+// Percent returns a level in percent without fraction.
 func (r Reading) Percent(q Quantity) uint32 { return uint32(math.Floor(r.Now[q] + rounding)) }
 
-// Whole is a level without fraction.
+// Whole returns a level without fraction.
 func (r Reading) Whole(q Quantity) uint32 { return uint32(math.Round(r.Now[q])) }
 
-// Milliwatts is the power.
+// Milliwatts returns the power.
 func (r Reading) Milliwatts() uint32 { return uint32(math.Round(r.Now[QuantityPower] * 1000)) }
 
-// Millijoules is the energy since the driver was loaded.
+// Millijoules returns the energy since the driver was loaded.
 func (r Reading) Millijoules() uint64 { return uint64(r.Sums[QuantityPower] * 1000) }
 
-// Bytes is the traffic of a quantity in MiB/s since the driver was loaded.
+// Bytes returns the traffic of a quantity in MiB/s since the driver was loaded.
 func (r Reading) Bytes(q Quantity) uint64 { return uint64(r.Sums[q] * mebi) }
 
-// Nanoseconds is for how long a reason lowered the clocks, since the driver was loaded.
+// Nanoseconds returns for how long a reason lowered the clocks since the driver was loaded.
 func (r Reading) Nanoseconds(q Quantity) uint64 { return uint64(math.Round(r.Sums[q] * 1e9)) }
 
 // Busy reports whether a kernel runs.
 func (r Reading) Busy() bool { return r.Now[QuantitySM] > 0 || r.Now[QuantityGraphics] > 0 }
 
-// PerformanceState is 0 under load.
+// PerformanceState returns 0 under load.
 func (r Reading) PerformanceState() uint32 {
 	if r.Busy() {
 		return 0
@@ -84,7 +84,7 @@ const (
 	reasonsBranch     = 615
 )
 
-// ClockReasons are NVML's bits of why the clocks are not the highest.
+// ClockReasons returns NVML's bits for the reasons of lowered clocks.
 func (r Reading) ClockReasons() uint64 {
 	var bits uint64
 	if !r.Busy() {
@@ -104,7 +104,7 @@ func (r Reading) ClockReasons() uint64 {
 	return bits
 }
 
-// SupportedClockReasons are the bits that ClockReasons can have.
+// SupportedClockReasons returns the bits that ClockReasons can set.
 func (r Reading) SupportedClockReasons() uint64 {
 	const all = 0x1ff
 	if r.Branch >= reasonsBranch {
@@ -116,13 +116,13 @@ func (r Reading) SupportedClockReasons() uint64 {
 // RemappedRows reports whether NVML counts remapped rows: not before Ampere, and not beside GPU instances.
 func (r Reading) RemappedRows() bool { return !r.Board.RetiresPages() && r.Instances == 0 }
 
-// scripted reports whether the GPU or a GPU instance has a script.
+// scripted reports whether a script controls the GPU or a GPU instance.
 func (g *gpu) scripted() bool {
 	return len(g.meter.script.Steps) > 0 ||
 		slices.ContainsFunc(g.mig.instances, func(gi *gpuInstance) bool { return len(gi.meter.script.Steps) > 0 })
 }
 
-// scriptedMemory is the memory in use at a time besides that of contexts, in bytes.
+// scriptedMemory returns the memory in use at a time, without the memory of contexts, in bytes.
 func (g *gpu) scriptedMemory(now time.Time) uint64 {
 	if !g.scripted() {
 		return 0

@@ -44,7 +44,7 @@ const (
 	Unknown               Return = 999
 )
 
-// returnTexts are those of NVIDIA's library 550.163.01.
+// returnTexts are the texts of NVIDIA's library 550.163.01.
 var returnTexts = map[Return]string{
 	Success:               "Success",
 	Uninitialized:         "Uninitialized",
@@ -87,7 +87,7 @@ func (r Return) Error() string {
 	return "Unknown Error"
 }
 
-// laterReturns is the driver branch from which the library knows GPUNotFound and what follows.
+// laterReturns is the driver branch from which the library knows GPUNotFound and later codes.
 const laterReturns = 550
 
 // Returns lists every code that the library of a driver knows and its text, for its nvmlErrorString.

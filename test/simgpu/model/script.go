@@ -12,13 +12,13 @@ import (
 // shortestStep bounds the number of steps of a repeated script in a time.
 const shortestStep = time.Millisecond
 
-// Step sets quantities for a time; others are those of the processes.
+// Step sets quantities for a time; the others follow from the processes.
 type Step struct {
 	For    time.Duration        // 0: until another script
 	Values map[Quantity]float64 // of an event: how many happen at the start of the step
 }
 
-// Script is what a GPU or GPU instance does, step by step. After the last step it does what its processes do.
+// Script sets the activity of a GPU or GPU instance, step by step. After the last step the activity follows from its processes.
 type Script struct {
 	Steps  []Step `json:"steps"`
 	Repeat bool   `json:"repeat,omitempty"`
@@ -42,7 +42,7 @@ func (s Step) MarshalJSON() ([]byte, error) {
 	return json.Marshal(text)
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON reads the output of MarshalJSON.
 func (s *Step) UnmarshalJSON(data []byte) error {
 	var text stepJSON
 	if err := json.Unmarshal(data, &text); err != nil {
@@ -65,7 +65,7 @@ func (s *Step) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// check refuses values that cannot be; ofInstance says that the script is for a GPU instance.
+// check refuses impossible values; ofInstance says that the script is for a GPU instance.
 func (s Script) check(ofInstance bool) error {
 	for i, step := range s.Steps {
 		last := i == len(s.Steps)-1

@@ -26,13 +26,13 @@ func (n *Node) newHandle(kind uint64, g *gpu) Handle {
 
 func (h Handle) kind() uint64 { return uint64(h) >> kindShift }
 
-// IsMIGDevice reports whether the handle can be that of a MIG device.
+// IsMIGDevice reports whether the handle can be the handle of a MIG device.
 func (h Handle) IsMIGDevice() bool { return h.kind() == migDeviceHandle }
 
 func handleOf(ordinal int) Handle { return Handle(handleBase + ordinal*handleStep) }
 
-// Ordinal is the GPU that a handle names, or on which the instance is, in PCI
-// order of the whole node, or -1. It does not check visibility.
+// Ordinal returns the GPU that a handle names, or on which the instance is, in PCI order of the whole node, or -1. It does not check
+// visibility.
 func (h Handle) Ordinal() int {
 	if h.kind() != 0 {
 		return int(uint64(h) >> ordinalShift & 0xff)
@@ -62,10 +62,8 @@ func (n *Node) Open(library DriverVersion, minors []int) (*Session, error) {
 	return n.OpenWith(library, DeviceNodes{Minors: minors, Capabilities: []uint32{ConfigCapability}})
 }
 
-// OpenWith starts a session. library is the version of the caller's NVML
-// library (empty: do not compare), nodes are the device nodes that the caller
-// has. It fails with DriverNotLoaded, or LibRMVersionMismatch when library and
-// driver differ.
+// OpenWith starts a session. library is the version of the caller's NVML library (empty: do not compare), nodes are the caller's device
+// nodes. It fails with DriverNotLoaded, or LibRMVersionMismatch when library and driver differ.
 func (n *Node) OpenWith(library DriverVersion, nodes DeviceNodes) (*Session, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -99,7 +97,7 @@ func (s *Session) alive() error {
 	return nil
 }
 
-// Count is the number of GPUs that the session sees.
+// Count returns the number of GPUs that the session sees.
 func (s *Session) Count() (int, error) {
 	return len(s.visible), s.Alive()
 }
@@ -125,7 +123,7 @@ func (s *Session) BySerial(serial string) (Handle, error) {
 	return s.find(func(id Identity) bool { return id.Serial == serial })
 }
 
-// ByPCI finds a visible GPU by PCI address, in any form NVML takes.
+// ByPCI finds a visible GPU by PCI address, in any form that NVML accepts.
 func (s *Session) ByPCI(address string) (Handle, error) {
 	want := strings.ToUpper(address)
 	return s.find(func(id Identity) bool { return want == id.PCI.Long() || want == id.PCI.Short() })
@@ -140,7 +138,7 @@ func (s *Session) find(match func(Identity) bool) (Handle, error) {
 	return 0, NotFound
 }
 
-// Index is the NVML index of a GPU in this session, or of a MIG device on its GPU.
+// Index returns the NVML index of a GPU in this session, or of a MIG device on its GPU.
 func (s *Session) Index(h Handle) (int, error) {
 	if h.kind() != 0 {
 		return s.migIndex(h)
@@ -152,8 +150,7 @@ func (s *Session) Index(h Handle) (int, error) {
 	return index, s.Alive()
 }
 
-// with runs f on a visible GPU under the node's lock. It fails with
-// InvalidArgument for a handle that the session cannot have.
+// with runs f on a visible GPU under the node's lock. It fails with InvalidArgument for a handle that the session cannot know.
 func (s *Session) with(h Handle, f func(*gpu) error) error {
 	if h.kind() != 0 {
 		return InvalidArgument
@@ -161,7 +158,7 @@ func (s *Session) with(h Handle, f func(*gpu) error) error {
 	return s.withParent(h, f)
 }
 
-// sees gives the visible GPU of a handle, nil when there is none.
+// sees returns the visible GPU of a handle, nil if there is none.
 func (s *Session) sees(h Handle) *gpu {
 	for _, g := range s.visible {
 		if g.id.Ordinal == h.Ordinal() {
@@ -171,7 +168,7 @@ func (s *Session) sees(h Handle) *gpu {
 	return nil
 }
 
-// withParent is with for handles of instances too: f gets the GPU that they are on.
+// withParent is with for handles of instances too: f gets their GPU.
 func (s *Session) withParent(h Handle, f func(*gpu) error) error {
 	g := s.sees(h)
 	if g == nil {

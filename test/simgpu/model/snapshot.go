@@ -37,17 +37,17 @@ type GPUSnapshot struct {
 	MIGPending      bool        `json:"migPending"`
 	Clients         int         `json:"clients"`
 	ProtectedMemory uint64      `json:"protectedMemory,omitempty"` // bytes; the soft limits of all cgroups
-	MemoryUsed      uint64      `json:"memoryUsed"`                // bytes, without what the driver reserves
+	MemoryUsed      uint64      `json:"memoryUsed"`                // bytes, without memory that the driver reserves
 
 	Load       *LoadSnapshot       `json:"load,omitempty"`      // of Snapshot only
 	Processes  []Process           `json:"processes,omitempty"` // with a CUDA context
 	MIGDevices []MIGDeviceSnapshot `json:"migDevices,omitempty"`
 }
 
-// LoadSnapshot is what a GPU or GPU instance does, by the name of the Quantity; zeros are left out.
+// LoadSnapshot is the activity of a GPU or GPU instance, by the name of the Quantity; zeros are left out.
 type LoadSnapshot struct {
 	Now    map[string]float64 `json:"now,omitempty"`
-	Totals map[string]float64 `json:"totals,omitempty"` // since the driver was loaded; of levels: times seconds, of events: how many
+	Totals map[string]float64 `json:"totals,omitempty"` // since the driver was loaded; levels times seconds, or the number of events
 	Script *Script            `json:"script,omitempty"`
 }
 
@@ -81,7 +81,7 @@ func (n *Node) Snapshot() Snapshot {
 	return s
 }
 
-// GPUs returns the state of the GPUs alone, without what they do, which is cheaper.
+// GPUs returns the state of the GPUs alone, without their activity, which is cheaper.
 func (n *Node) GPUs() []GPUSnapshot {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// MaxGPUs is how many GPUs one node can have: NVML minors stay below it.
+// MaxGPUs is the maximum number of GPUs of a node: NVML minors stay below it.
 const MaxGPUs = 32
 
 // Spec describes a node before it exists. Equal specs give equal nodes.

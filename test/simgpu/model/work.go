@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// rounding is what sums of shares may be off.
+// rounding is the tolerance for sums of shares.
 const rounding = 1e-9
 
-// work is the use of the multiprocessors by all contexts, in percent, at most 100.
+// work returns the use of the multiprocessors by all contexts, in percent, at most 100.
 func (o *occupancy) work() float64 {
 	sum := 0.0
 	for _, c := range o.contexts {
@@ -20,7 +20,7 @@ func (o *occupancy) work() float64 {
 	return min(sum, 100)
 }
 
-// share is the use of the multiprocessors that a context gets: all get less when they want more than 100 percent.
+// share returns the use of the multiprocessors by a context: if contexts request more than 100 percent, all get less.
 func (o *occupancy) share(c *cudaContext) float64 {
 	sum := 0.0
 	for _, other := range o.contexts {
@@ -29,7 +29,7 @@ func (o *occupancy) share(c *cudaContext) float64 {
 	return c.sm * min(1, 100/max(sum, 1))
 }
 
-// work is the use of the multiprocessors of a GPU instance, in percent.
+// work returns the use of the multiprocessors of a GPU instance, in percent.
 func (gi *gpuInstance) work() float64 {
 	sum := 0.0
 	for _, ci := range gi.compute {
@@ -38,8 +38,8 @@ func (gi *gpuInstance) work() float64 {
 	return min(sum, 100)
 }
 
-// SetWork sets the share of the multiprocessors that a context wants from now on, in percent. It fails with InvalidArgument
-// outside 0 to 100, else like Allocate.
+// SetWork sets the share of the multiprocessors that a context requests from now on, in percent. It fails with InvalidArgument outside 0 to
+// 100, else like Allocate.
 func (s *Session) SetWork(h Handle, id uint64, sm float64) error {
 	return s.withContext(h, id, func(_ *gpu, _ *occupancy, c *cudaContext, _ uint64) error {
 		if !(sm >= 0 && sm <= 100) {
@@ -50,8 +50,8 @@ func (s *Session) SetWork(h Handle, id uint64, sm float64) error {
 	})
 }
 
-// SetLoad makes the GPU or MIG device with that UUID do what the script says from now on; that of a MIG device is for its
-// GPU instance. A script without steps ends one. It fails with NotFound when there is no such device.
+// SetLoad makes the GPU or MIG device with that UUID follow the script from now on; the script of a MIG device is for its GPU instance. A
+// script without steps ends one. It fails with NotFound if there is no such device.
 func (n *Node) SetLoad(uuid string, script Script) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -67,7 +67,7 @@ func (n *Node) SetLoad(uuid string, script Script) error {
 	return nil
 }
 
-// endScripts makes the GPU and its instances do what their processes do.
+// endScripts makes the activity of the GPU and its instances follow from their processes.
 func (g *gpu) endScripts() {
 	g.meter.script = Script{}
 	for _, gi := range g.mig.instances {
@@ -104,7 +104,7 @@ type ProcessSample struct {
 	SM, Memory uint32
 }
 
-// sample notes the utilization of the processes at the last tick in a time.
+// sample records the utilization of the processes at the last tick in a time.
 func (g *gpu) sample(from, until time.Time) {
 	period := samplePeriod.Microseconds()
 	tick := until.UnixMicro() / period * period

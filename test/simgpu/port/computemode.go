@@ -10,13 +10,13 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// computeModes are the modes that a GPU of the model takes.
+// computeModes maps the modes that a GPU of the model accepts.
 var computeModes = map[model.ComputeMode]gpu.ComputeMode{
 	model.ComputeDefault: gpu.ComputeDefault, model.ComputeProhibited: gpu.ComputeProhibited,
 	model.ComputeExclusiveProcess: gpu.ComputeExclusiveProcess,
 }
 
-// ComputeMode reads the mode of a GPU; gpu.UnsupportedError for a MIG device, which has none of its own.
+// ComputeMode reads the mode of a GPU; gpu.UnsupportedError for a MIG device, which has no compute mode.
 func (s *Session) ComputeMode(ctx context.Context, uuid string) (gpu.ComputeMode, error) {
 	d, err := s.device(ctx, uuid)
 	if err != nil {

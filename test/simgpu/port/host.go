@@ -45,7 +45,7 @@ func (h *Host) Install(version model.DriverVersion) {
 	h.writes++
 }
 
-// FindDriver returns the installation, gpu.ErrDriverNotLoaded where there is none.
+// FindDriver returns the installation, gpu.ErrDriverNotLoaded without one.
 func (h *Host) FindDriver(explicit string) (hostfs.DriverRoot, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -151,7 +151,7 @@ func (d migDevice) nodes() []hostfs.CharDevice {
 	return nodes
 }
 
-// CharDevice returns a device node: those of all GPUs and of all MIG devices exist.
+// CharDevice returns a device node: the nodes of all GPUs and of all MIG devices exist.
 func (h *Host) CharDevice(path string) (hostfs.CharDevice, error) {
 	nodes := map[string][2]uint32{
 		"/dev/nvidiactl": {195, 255}, "/dev/nvidia-modeset": {195, 254}, "/dev/nvidia-uvm": {237, 0}, "/dev/nvidia-uvm-tools": {237, 1},

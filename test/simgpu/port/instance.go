@@ -32,8 +32,8 @@ func (s *Session) CreateInstance(ctx context.Context, id gpu.UUID, profile int, 
 	return int(instance.ID), err
 }
 
-// CreateComputeInstance creates the compute instance that fills a GPU instance. gpu.ErrNotFound: no such GPU instance;
-// gpu.ErrInUse: it has a compute instance.
+// CreateComputeInstance creates the compute instance that fills a GPU instance. gpu.ErrNotFound: no such GPU instance; gpu.ErrInUse: it
+// already contains a compute instance.
 func (s *Session) CreateComputeInstance(ctx context.Context, id gpu.UUID, gi int) (gpu.ComputeInstance, error) {
 	none := gpu.ComputeInstance{}
 	d, err := s.find(ctx, id)
@@ -64,7 +64,7 @@ func (s *Session) CreateComputeInstance(ctx context.Context, id gpu.UUID, gi int
 	return d.madeCompute(gi, made)
 }
 
-// madeCompute finds the MIG device of a new compute instance, which has its UUID.
+// madeCompute finds the MIG device of a new compute instance and its UUID.
 func (d device) madeCompute(gi int, made model.Handle) (gpu.ComputeInstance, error) {
 	var compute model.ComputeInstance
 	err := d.ask("nvmlComputeInstanceGetInfo_v2", func() (err error) {
@@ -78,7 +78,7 @@ func (d device) madeCompute(gi int, made model.Handle) (gpu.ComputeInstance, err
 	return gpu.ComputeInstance{ID: int(compute.ID), Slices: compute.Profile.Slices, UUID: uuid}, err
 }
 
-// uuidOf searches the GPU's MIG devices for that of a compute instance.
+// uuidOf searches the GPU's MIG devices for the device of a compute instance.
 func (d device) uuidOf(gi int, ci uint32) (gpu.MIGUUID, error) {
 	board, _, err := d.session.Device(d.handle)
 	if err == nil {

@@ -58,8 +58,8 @@ func (d device) mode() (gpu.MIGMode, error) {
 	return mode, asError("nvmlDeviceGetArchitecture", err)
 }
 
-// SetMIGMode returns nil only if the mode is in force. gpu.ErrInUse: there are instances or a process uses the GPU;
-// gpu.UnsupportedError: the board has no MIG, or it changes with a reset only. Nothing is left pending.
+// SetMIGMode returns nil only if the mode is in effect. gpu.ErrInUse: there are instances or a process uses the GPU; gpu.UnsupportedError:
+// the board does not support MIG, or it changes with a reset only. No change is left pending.
 func (s *Session) SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error {
 	d, err := s.find(ctx, id)
 	if err != nil {

@@ -55,7 +55,7 @@ func inMIGMode(t *testing.T, board string) *machine {
 	return m
 }
 
-// seen is the GPU as a session reports it.
+// seen returns the GPU as a session reports it.
 func (m *machine) seen() gpu.GPU {
 	m.t.Helper()
 	gpus, faults, err := m.partitioner.(*Session).GPUs(m.t.Context())
@@ -108,7 +108,7 @@ func TestSession_MIGDevice_CreatedAndDestroyed(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, want[1], seen)
 
-	require.ErrorIs(t, m.DestroyInstance(t.Context(), m.id, gi), gpu.ErrInUse, "it has a compute instance")
+	require.ErrorIs(t, m.DestroyInstance(t.Context(), m.id, gi), gpu.ErrInUse, "it contains a compute instance")
 	require.NoError(t, m.DestroyComputeInstance(t.Context(), m.id, gi, 0))
 	require.ErrorIs(t, m.DestroyComputeInstance(t.Context(), m.id, gi, 0), gpu.ErrNotFound)
 	require.NoError(t, m.DestroyInstance(t.Context(), m.id, gi))

@@ -17,8 +17,8 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// Session is an open driver of the model. It returns the same as the product's session with the simulated library:
-// calls are counted in the node under this process, and faults of the node act on them by the name of the NVML function.
+// Session is an open driver of the model. It returns the same as the product's session with the simulated library: the node counts calls
+// under this process, and faults of the node affect them by the name of the NVML function.
 type Session struct {
 	node    *model.Node
 	session *model.Session
@@ -48,7 +48,7 @@ func open(ctx context.Context, node *model.Node, root string) (*Session, error) 
 	return s, asError("nvmlInit_v2", err)
 }
 
-// call counts a call and applies the node's faults. As in the product's session, no call is made when the context is done.
+// call counts a call and applies the node's faults. As in the product's session, no call is made if the context is done.
 func (s *Session) call(ctx context.Context, symbol string, ordinal int) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: %w", symbol, err)
@@ -96,7 +96,7 @@ func (s *Session) GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) {
 	return gpus, faults, nil
 }
 
-// gpuAt describes a GPU. With an error it has the identity alone.
+// gpuAt describes a GPU. After an error it contains only the identity.
 func (s *Session) gpuAt(ctx context.Context, index int) (gpu.GPU, error) {
 	const symbol = "nvmlDeviceGetPerformanceState"
 	handle, err := s.session.ByIndex(index)
@@ -130,8 +130,8 @@ func describe(index int, board model.Board, id model.Identity) gpu.GPU {
 	}
 }
 
-// coresFrom is the driver branch from which NVML reports the number of cores of a GPU. Before, and for engines always, it reports only
-// those of the GPU instance profile that spans the GPU.
+// coresFrom is the driver branch from which NVML reports the number of cores of a GPU. Before, and for engines always, it only reports the
+// numbers of the GPU instance profile that spans the GPU.
 const coresFrom = 510
 
 func capacity(board model.Board, branch int) gpu.Capacity {

@@ -124,7 +124,7 @@ func must(what string, ret nvml.Return) error {
 	return nil
 }
 
-// gpuReport is what go-nvml reads of one GPU.
+// gpuReport contains the values that go-nvml reads of one GPU.
 type gpuReport struct {
 	UUID, Name, BusID    string
 	Index, Minor, Cores  int

@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/sandbox"
 )
 
-// computeReport is what go-nvml reads of a 3g instance while compute instances of one compute slice are created in it.
+// computeReport contains the values that go-nvml reads of a 3g instance while compute instances of one compute slice are created in it.
 type computeReport struct {
 	Placements [][]nvml.ComputeInstancePlacement // of 1c, 2c and 3c
 	Before     []int                             // how many of each fit

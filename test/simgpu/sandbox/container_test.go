@@ -22,7 +22,7 @@ import (
 // container: library, tool, socket and some device nodes.
 func container(t *testing.T, node *sandbox.Node, devices ...string) string {
 	t.Helper()
-	// On the node's filesystem, so that the socket can be linked.
+	// Below the node's root, so that the socket can be linked.
 	root := filepath.Join(node.Root(), "containers", strings.ReplaceAll(strings.Join(devices, "-"), "/", "-"))
 	for _, file := range libc(t, node.SMI()) {
 		place(t, file, root+file)
@@ -78,8 +78,7 @@ func inContainer(t *testing.T, root string, args ...string) (string, int) {
 	return string(output), command.ProcessState.ExitCode()
 }
 
-// A container sees the GPUs whose device nodes it has, and shares their state
-// with the node.
+// A container sees the GPUs of its device nodes, and shares their state with the node.
 func TestContainer_DeviceNodes_DecideVisibleGPUs(t *testing.T) {
 	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 3))
 	ids := node.Model.Identities()

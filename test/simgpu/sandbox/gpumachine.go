@@ -24,9 +24,9 @@ var machineNodes = map[string]uint64{
 	"nvidia-uvm": unix.Mkdev(510, 0), "nvidia-uvm-tools": unix.Mkdev(510, 1),
 }
 
-// OnGPUMachine runs a package's tests as on a host with GPUs and a driver of its own, so that tests fail if a sandbox uses the host's
-// device nodes. It runs them in a mount namespace whose /dev has such nodes in addition, and returns the exit code. If the namespace cannot
-// be created, the tests run without. Call it in TestMain.
+// OnGPUMachine runs a package's tests as on a host with its own GPUs and driver, so that tests fail if a sandbox uses the host's device
+// nodes. It runs them in a mount namespace whose /dev has such nodes in addition, and returns the exit code. If the namespace cannot be
+// created, the tests run without. Call it in TestMain.
 func OnGPUMachine(m *testing.M) int {
 	if outer := os.Getenv(outerNamespace); outer != "" {
 		if err := errors.Join(os.Unsetenv(outerNamespace), makeGPUMachine(outer)); err != nil {
@@ -52,7 +52,7 @@ var isGPUMachine bool
 // IsGPUMachine reports whether the tests run as on a host with GPUs.
 func IsGPUMachine() bool { return isGPUMachine }
 
-// rerunInNamespace runs this test binary once more, in a mount namespace of its own.
+// rerunInNamespace runs this test binary once more, in its own mount namespace.
 func rerunInNamespace() (int, error) {
 	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
 		return 0, errors.ErrUnsupported
@@ -90,7 +90,7 @@ func rerunInNamespace() (int, error) {
 	return 1, nil
 }
 
-// makeGPUMachine mounts a /dev in this namespace that also has the device nodes of GPUs.
+// makeGPUMachine mounts a /dev in this namespace that also contains the device nodes of GPUs.
 func makeGPUMachine(outer string) error {
 	mine, err := os.Readlink("/proc/self/ns/mnt")
 	if err != nil {

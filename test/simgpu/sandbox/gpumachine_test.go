@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/sandbox"
 )
 
-// All tests of this package run as on a host with GPUs of its own, which no sandbox exposes.
+// All tests of this package run as on a host with its own GPUs, which no sandbox exposes.
 func TestSandbox_MachineHasGPUs_NotSeen(t *testing.T) {
 	node := sandbox.Start(t, model.Uniform("node-a", "t4", 2))
 	if !sandbox.IsGPUMachine() {

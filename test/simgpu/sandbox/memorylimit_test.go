@@ -19,7 +19,7 @@ import (
 
 const cgroupEnv = "SIMGPU_TEST_CGROUP"
 
-// newCgroup creates a cgroup (v2) that is removed with the test.
+// newCgroup creates a cgroup (v2) that the end of the test removes.
 func newCgroup(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/mountinfo")
@@ -90,7 +90,7 @@ func protectMemory(c *child) error {
 	return c.send(device.SetMemoryLimits_v1(cgroup, 0, model.NoMemoryLimit))
 }
 
-// NVML cannot name a cgroup that was removed: its soft limit is accounted for ever.
+// NVML cannot name a cgroup that was removed: its soft limit stays accounted.
 func TestMemoryLimits_CgroupRemovedBeforeZeroed_SoftLimitStays(t *testing.T) {
 	cgroup := filepath.Join(newCgroup(t), "protected")
 	require.NoError(t, os.Mkdir(cgroup, 0o755))

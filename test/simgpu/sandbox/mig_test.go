@@ -16,7 +16,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/sandbox"
 )
 
-// profileReport is what go-nvml reads of one GPU instance profile, in each version of the struct.
+// profileReport contains the values that go-nvml reads of one GPU instance profile, in each version of the struct.
 type profileReport struct {
 	V1         nvml.GpuInstanceProfileInfo
 	Name       string
@@ -26,7 +26,7 @@ type profileReport struct {
 	Placements []nvml.GpuInstancePlacement
 }
 
-// migReport is what go-nvml reads while it partitions a GPU.
+// migReport contains the values that go-nvml reads while it partitions a GPU.
 type migReport struct {
 	Modes      []int
 	Profiles   []profileReport
@@ -312,7 +312,7 @@ func dieInCreate(c *child) error {
 	return must("create", ret)
 }
 
-// A process that is killed in a creation leaves a GPU instance without a compute instance, and does not block the GPU.
+// A process that is killed during a creation leaves a GPU instance without a compute instance, and does not block the GPU.
 func TestGoNVML_KilledInCreate_InstanceStays(t *testing.T) {
 	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 1))
 	node.Model.SetMIGLatency(model.MIGLatency{CreateGPUInstance: time.Hour})

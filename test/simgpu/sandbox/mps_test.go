@@ -38,7 +38,7 @@ func newMPS(t *testing.T, node *sandbox.Node) *mps {
 	dir, err := os.MkdirTemp("", "mps-")
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	// Clients have users of their own, which cannot search the cache of bundles.
+	// Clients run as other users, which cannot search the cache of bundles.
 	program, err := os.ReadFile(node.GPUMem())
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "gpu-mem"), program, 0o755))
@@ -98,7 +98,7 @@ func (m *mps) askAt(pipe string, uid uint32, line string) (string, int) {
 	return string(output), command.ProcessState.ExitCode()
 }
 
-// run runs the program with arguments, and with nothing on stdin.
+// run runs the program with arguments, and with an empty stdin.
 func (m *mps) run(args ...string) (string, int) {
 	m.t.Helper()
 	command := exec.CommandContext(m.t.Context(), m.control, args...)
@@ -110,7 +110,7 @@ func (m *mps) run(args ...string) (string, int) {
 	return string(output), command.ProcessState.ExitCode()
 }
 
-// log is what the control daemon logged.
+// log returns the log of the control daemon.
 func (m *mps) log() string {
 	text, err := os.ReadFile(filepath.Join(m.pipe, "control.out"))
 	if err != nil {
@@ -175,7 +175,7 @@ func (c *client) line() string {
 	return c.out.Text()
 }
 
-// holds waits until the memory is allocated, and returns what the client sees of its device.
+// holds waits until the memory is allocated, and returns the client's view of its device.
 func (c *client) holds() string {
 	c.t.Helper()
 	seen := c.line()
@@ -307,7 +307,7 @@ func TestMPS_MIGDevice_OwnServer(t *testing.T) {
 	assert.Equal(t, 3, node.Model.GPUs()[0].MIGDevices[0].Clients, "the server and its two clients")
 }
 
-// The processes that NVML lists: the server with a context of its own, and its clients.
+// NVML lists the server with its own context, and its clients.
 func TestMPS_ProcessLists_ServerAndClients(t *testing.T) {
 	node := exclusiveNode(t, "")
 	m := newMPS(t, node)
@@ -324,7 +324,7 @@ func TestMPS_ProcessLists_ServerAndClients(t *testing.T) {
 	assert.Len(t, node.Model.GPUs()[0].Processes, 2)
 }
 
-// listProcesses prints the processes of the first GPU, those of MPS with their memory in MiB.
+// listProcesses prints the processes of the first GPU, and the processes of MPS with their memory in MiB.
 func listProcesses(c *child) error {
 	if err := must("init", c.lib.Init()); err != nil {
 		return err

@@ -25,7 +25,7 @@ func (m *mps) status(server int) string {
 	return m.ask(fmt.Sprintf("get_server_status %d", server))
 }
 
-// A fatal fault of one client is one of all; new clients are refused until these have exited, and the server stays.
+// A fatal fault of one client affects all; the server refuses new clients until these have exited, and stays.
 func TestMPS_FatalFault_ServerFaultUntilClientsExit(t *testing.T) {
 	m := newMPS(t, exclusiveNode(t, ""))
 	m.start()
@@ -51,7 +51,7 @@ func TestMPS_FatalFault_ServerFaultUntilClientsExit(t *testing.T) {
 	assert.Equal(t, []int{server}, m.servers(), "the same server")
 }
 
-// A server reports its state also while the control daemon waits for an answer of it.
+// A server reports its state also while the control daemon waits for its answer.
 func TestMPS_FatalFaultDuringCommand_BothArrive(t *testing.T) {
 	m := newMPS(t, exclusiveNode(t, ""))
 	m.start()
@@ -71,7 +71,7 @@ func TestMPS_FatalFaultDuringCommand_BothArrive(t *testing.T) {
 	assert.Equal(t, "FAULT\n", m.status(server))
 }
 
-// A client on another GPU of the server goes on; but the server takes no new one on any GPU. A server of another daemon does.
+// A client on another GPU of the server goes on; but the server accepts no new client on any GPU. A server of another daemon does.
 func TestMPS_FatalFault_OtherGPUsGoOn(t *testing.T) {
 	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 3))
 	m := newMPS(t, node)
@@ -106,7 +106,7 @@ func TestCUDA_FatalFaultWithoutMPS_OneProcess(t *testing.T) {
 	assert.Equal(t, "allocated", b.more())
 }
 
-// Without nvidia-persistenced and persistence mode nvidia-smi alone sets no mode; a running process keeps it.
+// Without nvidia-persistenced and persistence mode, a mode that nvidia-smi sets is lost at once; a running process keeps it.
 func TestComputeMode_WithoutPersistence_LostWithLastProcess(t *testing.T) {
 	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 1))
 	m := newMPS(t, node)

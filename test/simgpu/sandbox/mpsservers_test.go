@@ -15,7 +15,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// await returns what comes from a channel, before the deadline.
+// await returns the next value of a channel, before the deadline.
 func await[T any](t *testing.T, from <-chan T) T {
 	t.Helper()
 	select {
@@ -27,7 +27,7 @@ func await[T any](t *testing.T, from <-chan T) T {
 	}
 }
 
-// A client of another user waits until the clients of the present server's user have exited.
+// A client of another user waits until the clients of the current server's user have exited.
 func TestMPS_SecondUser_WaitsForTheFirst(t *testing.T) {
 	m := newMPS(t, exclusiveNode(t, "550.54.15"))
 	m.start()
@@ -57,7 +57,7 @@ func TestMPS_MultiUserServer_ServesAll(t *testing.T) {
 	assert.Len(t, m.servers(), 1)
 }
 
-// The 550 driver has no such option: the program takes it for a command of the user interface.
+// Driver 550 does not know this option: the program takes it for a command of the user interface.
 func TestMPS_MultiUserServer_NotInOldDrivers(t *testing.T) {
 	m := newMPS(t, exclusiveNode(t, "550.54.15"))
 	text, code := m.run("-f", "-multiuser-server")
@@ -75,7 +75,7 @@ func TestMPS_ControlKilled_ServerKeepsGPU(t *testing.T) {
 	require.NoError(t, control.Process.Kill())
 	require.Error(t, control.Wait(), "it was killed")
 	assert.Equal(t, "allocated", served.more())
-	assert.Equal(t, "cuCtxCreate_v2: 46", m.client(0, 1).line(), "the socket has no listener: without MPS, beside the server")
+	assert.Equal(t, "cuCtxCreate_v2: 46", m.client(0, 1).line(), "nothing listens on the socket: without MPS, beside the server")
 
 	m.start()
 	assert.Equal(t, "cuInit: 805", m.client(0, 1).line(), "the server of the new daemon does not get the GPU")
@@ -122,7 +122,7 @@ func TestMPS_Quit_WaitsForClients(t *testing.T) {
 	m.eventually(func() bool { return m.node.Model.GPUs()[0].Clients == 0 })
 }
 
-// The timeout ends a server with clients, but not one that is hung.
+// The timeout stops a server with clients, but not one that hangs.
 func TestMPS_QuitWithTimeout_ForcesServerThatAnswers(t *testing.T) {
 	m := newMPS(t, exclusiveNode(t, ""))
 	control := m.start()

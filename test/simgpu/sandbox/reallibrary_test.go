@@ -17,9 +17,9 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/sandbox"
 )
 
-// realLibrary returns NVIDIA's library with that name from a package of a Debian release, and its version. It is unpacked into the user's cache,
-// not installed. The test is skipped where it is not available, or where it would find a driver. As root libnvidia-ml makes /dev/nvidiactl where
-// there is none, also without a kernel module: it runs only where the tests have a /dev of their own.
+// realLibrary returns NVIDIA's library with that name from a package of a Debian release, and its version. It is unpacked into the user's
+// cache, not installed. The test is skipped if the library is not available, or would find a driver. As root libnvidia-ml creates a missing
+// /dev/nvidiactl, also without a kernel module: so it runs only if the tests use their own /dev.
 func realLibrary(t *testing.T, pack, name, release string) (library string, version model.DriverVersion) {
 	t.Helper()
 	if _, err := os.Stat("/sys/module/nvidia"); err == nil {
@@ -38,7 +38,7 @@ func realLibrary(t *testing.T, pack, name, release string) (library string, vers
 	return found[0], model.DriverVersion(strings.TrimPrefix(filepath.Base(found[0]), name+".so."))
 }
 
-// answers lists what the functions of a library answer, by a program that is compiled from testdata.
+// answers lists the answers of a library's functions, from a program that is compiled from testdata.
 func answers(t *testing.T, library string, calls []string) []string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "calls")
@@ -62,7 +62,7 @@ func requireSame(t *testing.T, pack, name, release string, calls func(model.Driv
 	return want
 }
 
-// TestRealNVML_NoModule_SameAnswers: without a kernel module every function of the simulated library answers as NVIDIA's does: before an
+// TestRealNVML_NoModule_SameAnswers: without a kernel module every function of the simulated library answers like NVIDIA's: before an
 // initialisation, after one that failed and after a shutdown, with arguments and without.
 func TestRealNVML_NoModule_SameAnswers(t *testing.T) {
 	for _, release := range []string{"bookworm", "trixie"} {
@@ -86,7 +86,7 @@ func TestRealNVML_NoModule_SameAnswers(t *testing.T) {
 	}
 }
 
-// TestRealCUDA_NoModule_SameAnswers: the same of libcuda, before cuInit and after it has failed.
+// TestRealCUDA_NoModule_SameAnswers: the same for libcuda, before cuInit and after it has failed.
 func TestRealCUDA_NoModule_SameAnswers(t *testing.T) {
 	for _, release := range []string{"bookworm", "trixie"} {
 		t.Run(release, func(t *testing.T) {

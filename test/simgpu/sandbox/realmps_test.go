@@ -16,7 +16,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/sandbox"
 )
 
-// mpsScript is a script whose answers from NVIDIA's control daemon, which has no GPU, and from the simulated one are the same.
+// mpsScript is a script to which NVIDIA's control daemon, without a GPU, and the simulated one give the same answers.
 var mpsScript = []string{
 	"get_default_active_thread_percentage",
 	"set_default_active_thread_percentage 50",
@@ -80,7 +80,7 @@ func TestRealMPS_Commands_SameAnswers(t *testing.T) {
 			theirs.control = filepath.Join(theirs.pipe, "nvidia-cuda-mps-control")
 			text, err := os.ReadFile(program)
 			require.NoError(t, errors.Join(err, os.WriteFile(theirs.control, text, 0o755)))
-			// Neither has a server.
+			// Neither can start a server.
 			ours.env[0], theirs.env[0] = "PATH=/nonexistent", "PATH=/nonexistent"
 			ours.start()
 			theirs.start()
@@ -115,8 +115,8 @@ type answer struct {
 	code int
 }
 
-// untilEqual asks both control daemons until their answers are the same, for up to a minute: on a busy machine NVIDIA's user interface sometimes
-// exits before it has printed the answer, and either daemon lists a server that could not start until it has seen its end.
+// untilEqual asks both control daemons until their answers are the same, for up to a minute: on a busy machine NVIDIA's user interface
+// sometimes exits before it has printed the answer. Either daemon also lists a server that could not start until it has noticed its end.
 func untilEqual(t *testing.T, ask func() (want, got answer)) (want, got answer) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {
@@ -146,7 +146,7 @@ func sameAnswersOfTenant(t *testing.T, ours, theirs *mps) {
 	}
 }
 
-// pipeFiles are the files of the control daemon with their modes.
+// pipeFiles returns the files of the control daemon with their modes.
 func pipeFiles(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

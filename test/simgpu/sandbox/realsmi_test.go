@@ -27,8 +27,7 @@ func realSMI(t *testing.T) string {
 	return filepath.Join(dir, "usr/lib/nvidia/current/nvidia-smi")
 }
 
-// NVIDIA's own tool works on the simulated node, and the simulated
-// nvidia-smi has the same output.
+// NVIDIA's own tool works on the simulated node, and the simulated nvidia-smi prints the same output.
 func TestRealSMI_SimulatedNode_SameOutput(t *testing.T) {
 	program := realSMI(t)
 	node := sandbox.Start(t, model.Uniform("node-a", "a100-80", 2))
@@ -71,7 +70,7 @@ func TestRealSMI_SimulatedNode_SameOutput(t *testing.T) {
 	assert.Contains(t, table, "NVIDIA A100-SXM4-80GB")
 }
 
-// Both tools change the MIG mode, each on a node of its own, with the same output.
+// Both tools change the MIG mode, each on its own node, with the same output.
 func TestRealSMI_MIGMode_SameOutput(t *testing.T) {
 	program := realSMI(t)
 	boards := []string{"h100-80", "a30", "t4"}

@@ -34,8 +34,8 @@ type Node struct {
 	bundle  string
 }
 
-// Start starts a node that is removed with the test. It skips the test if device
-// nodes cannot be created (not root, not Linux) or gcc is missing.
+// Start starts a node that the end of the test removes. It skips the test if device nodes cannot be created (not root, not Linux) or gcc is
+// missing.
 func Start(t testing.TB, spec model.Spec) *Node {
 	t.Helper()
 	if runtime.GOOS != "linux" || os.Geteuid() != 0 {

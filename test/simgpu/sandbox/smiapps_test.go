@@ -15,7 +15,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/sandbox"
 )
 
-// smiLines are the lines that the simulated nvidia-smi prints.
+// smiLines returns the lines that the simulated nvidia-smi prints.
 func smiLines(t *testing.T, node *sandbox.Node, args ...string) []string {
 	t.Helper()
 	output, code := smi(t, node, args...)
@@ -79,7 +79,7 @@ func TestSMI_BusyGPU_ValuesOfTheModel(t *testing.T) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-// TestSMI_ProcessInMIGDevice_InstanceNamed, and utilization is N/A as the driver has none for a GPU in MIG mode.
+// TestSMI_ProcessInMIGDevice_InstanceNamed: utilization is N/A, as the driver reports none for a GPU in MIG mode.
 func TestSMI_ProcessInMIGDevice_InstanceNamed(t *testing.T) {
 	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 1))
 	smiLines(t, node, "-mig", "1")

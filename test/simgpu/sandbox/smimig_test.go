@@ -97,7 +97,7 @@ func TestSMI_Instances_CreatedAndDestroyed(t *testing.T) {
 	assert.Empty(t, node.Model.Snapshot().GPUs[1].MIGDevices)
 }
 
-// NVIDIA's own tool has the same output.
+// NVIDIA's own tool prints the same output.
 func TestRealSMI_Instances_SameOutput(t *testing.T) {
 	program := realSMI(t)
 	real, ours := sandbox.Start(t, model.Uniform("node-a", "h100-80", 2)), sandbox.Start(t, model.Uniform("node-a", "h100-80", 2))

@@ -29,7 +29,7 @@ func settableClock(node *sandbox.Node) (pass func(time.Duration)) {
 	return func(d time.Duration) { now.Add(int64(d)) }
 }
 
-// gpuLoad starts gpu-load, and returns when it works.
+// gpuLoad starts gpu-load, and returns when it works on the GPU.
 func gpuLoad(t *testing.T, node *sandbox.Node, args ...string) *exec.Cmd {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), node.GPULoad(), args...)
@@ -54,7 +54,7 @@ func startWorking(command *exec.Cmd) error {
 	return err
 }
 
-// telemetryReport is what go-nvml reads of a GPU.
+// telemetryReport contains the values that go-nvml reads of a GPU.
 type telemetryReport struct {
 	GPU, Memory           uint32
 	Encoder, JPEG         nvml.Return
@@ -239,7 +239,7 @@ func TestGPULoad_Exit_UseEnds(t *testing.T) {
 	assert.Error(t, bad.Run())
 }
 
-// namespacedProcesses lists the processes on a GPU from a pid namespace in which one of them is.
+// namespacedProcesses lists the processes on a GPU from a pid namespace that contains one of them.
 func namespacedProcesses(c *child) error {
 	command := exec.Command(os.Getenv(loadEnv), "--sm", "20")
 	if err := startWorking(command); err != nil {
@@ -260,7 +260,7 @@ func namespacedProcesses(c *child) error {
 	return nil
 }
 
-// A process sees those in its own pid namespace and below, with the numbers that they have there.
+// A process sees the processes in its own pid namespace and below, with their numbers there.
 func TestGoNVML_PIDNamespace_OwnProcessesOnly(t *testing.T) {
 	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 1))
 	pass := settableClock(node)
@@ -277,7 +277,7 @@ func TestGoNVML_PIDNamespace_OwnProcessesOnly(t *testing.T) {
 	assert.Equal(t, []uint32{pid}, r.PIDs)
 	require.Len(t, r.Samples, 1)
 	assert.Equal(t, pid, r.Samples[0].Pid)
-	assert.Equal(t, uint32(50), r.GPU, "that of the GPU is of all processes")
+	assert.Equal(t, uint32(50), r.GPU, "the value of the GPU includes all processes")
 	all := start(t, node, "telemetry")
 	all.receive(&r)
 	assert.Len(t, r.PIDs, 2)

@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/sandbox"
 )
 
-// migTelemetryReport is what go-nvml reads in MIG mode.
+// migTelemetryReport contains the values that go-nvml reads in MIG mode.
 type migTelemetryReport struct {
 	Refused             []nvml.Return // of the GPU: rates, encoder, decoder, JPEG, OFA, process utilization, remapped rows
 	OfDevice            []nvml.Return // of the MIG device: rates, power, clock, energy, process utilization, fields
@@ -25,7 +25,7 @@ type migTelemetryReport struct {
 	Destroyed           []nvml.Return
 }
 
-// migTelemetry reads a GPU in MIG mode and its only MIG device, and destroys that while it is sampled and after.
+// migTelemetry reads a GPU in MIG mode and its only MIG device. It destroys the device while it is sampled, and afterwards.
 func migTelemetry(c *child) error {
 	if err := must("init", c.lib.Init()); err != nil {
 		return err

@@ -34,7 +34,7 @@ const (
 type Arg struct {
 	Direction Direction
 	Size      int    // size of the caller's buffer for an output
-	Bytes     []byte // what the caller sent; nil for Out
+	Bytes     []byte // bytes from the caller; nil for Out
 }
 
 // Request is one call.
@@ -44,8 +44,8 @@ type Request struct {
 	Args    []Arg
 }
 
-// Reply is the answer to a Request: one output for each Out and InOut
-// argument, in order; an output may be shorter than the caller's room.
+// Reply is the answer to a Request: one output for each Out and InOut argument, in order; an output may be shorter than the caller's
+// buffer.
 type Reply struct {
 	Return  int32
 	Outputs [][]byte

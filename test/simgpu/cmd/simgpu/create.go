@@ -55,7 +55,7 @@ with --sandbox to keep everything below --root.`,
 	f.IntSliceVar(&o.mig, "mig", nil, "GPUs of Ampere whose MIG mode is on at boot, in PCI order (default: as kept in --state)")
 	f.StringVar(&o.driver, "driver", "", "driver version (default: as kept in --state, else "+model.DefaultDriver.String()+")")
 	f.StringVar(&o.name, "name", "", "name of the node, from which UUIDs come (default: the host name)")
-	f.StringVar(&o.state, "state", "", "file that keeps what survives a reboot (default: simgpu.json in $NODE_STATE, where that is set)")
+	f.StringVar(&o.state, "state", "", "file for the state that survives a reboot (default: simgpu.json in $NODE_STATE, if set)")
 	f.StringVar(&o.bundle, "bundle", "", "built driver bundle (default: built when missing, in the user cache directory)")
 	f.StringVar(&o.hold, "sample-hold", "", "how long a sample of GPM holds its GPU instance: until free or shutdown (default: as kept in --state, else free)")
 	f.BoolVar(&o.sandbox, "sandbox", false, "keep devices, proc and sys below --root; changes nothing else")
@@ -134,7 +134,7 @@ func (o *createOptions) spec() (model.Spec, error) {
 	return spec, nil
 }
 
-// placeState makes the path of the state file absolute, because the daemon has another working directory.
+// placeState makes the path of the state file absolute, because the daemon runs in another working directory.
 func (o *createOptions) placeState() error {
 	if o.state == "" && os.Getenv("NODE_STATE") != "" {
 		o.state = filepath.Join(os.Getenv("NODE_STATE"), "simgpu.json")
@@ -150,7 +150,7 @@ func (o *createOptions) placeState() error {
 	return nil
 }
 
-// boardList is the board of each GPU.
+// boardList returns the board of each GPU.
 func (o *createOptions) boardList() ([]string, error) {
 	if len(o.boards) == 1 {
 		if o.count == 0 {
@@ -258,8 +258,7 @@ func keepState(file string, spec model.Spec) error {
 	return nil
 }
 
-// startDaemon starts "simgpu serve" in a session of its own and waits until it
-// reports that it listens.
+// startDaemon starts "simgpu serve" in its own session and waits until it reports that it listens.
 func startDaemon(paths layout.Paths) error {
 	self, err := os.Executable()
 	if err != nil {

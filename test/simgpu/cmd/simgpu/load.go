@@ -26,7 +26,7 @@ func loadCommand() *cobra.Command {
 	o := &loadOptions{}
 	c := &cobra.Command{
 		Use:   "load GPU|MIG [QUANTITY=VALUE]...",
-		Short: "make a GPU or MIG device work, by its number or UUID; without values: do what its processes do",
+		Short: "set the load of a GPU or MIG device, by its number or UUID; without values: follow its processes",
 		Long: `Make a GPU or a MIG device work: levels such as sm=60 (percent), power=450 (watts) or pcie-tx=900 (MiB/s), and
 events such as ecc-corrected=3. What is not set follows from sm, and sm from the processes. With --steps, one after another:
 [{"for":"10s","values":{"sm":60}},{"values":{"sm":5}}].
@@ -94,7 +94,7 @@ func readSteps(file string) ([]byte, error) {
 	return os.ReadFile(file)
 }
 
-// uuid finds a GPU by its number in PCI order; a UUID stays as it is.
+// uuid finds a GPU by its number in PCI order, and returns a UUID unchanged.
 func (o *loadOptions) uuid(device string) (string, error) {
 	ordinal, err := strconv.Atoi(device)
 	if err != nil {

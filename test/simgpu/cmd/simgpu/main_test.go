@@ -167,7 +167,7 @@ func TestCommands_InvalidInput_OneLineError(t *testing.T) {
 		`reading driver version "newest"`:            {"create", "--sandbox", "--driver", "newest"},
 		"losing a GPU: --gpu is missing":             {"inject", "gpu-lost"},
 		"finding GPU 4: the node has 1":              {"inject", "device-node-missing", "--gpu", "4"},
-		"the GPU node has no such device":            {"inject", "device-node-missing", "--node", "null"},
+		"no such device on the GPU node":             {"inject", "device-node-missing", "--node", "null"},
 		"clearing fault 99: no such fault is active": {"inject", "clear", "99"},
 		`reading NVML return code "bad"`:             {"inject", "error", "--code", "bad"},
 		"raising an XID: --gpu is missing":           {"inject", "xid", "79"},
@@ -179,8 +179,7 @@ func TestCommands_InvalidInput_OneLineError(t *testing.T) {
 	}
 }
 
-// A power cut kills only the daemon; the next boot creates the same
-// node again, with the driver that was installed last.
+// A power cut kills only the daemon; the next boot creates the same node again, with the last installed driver.
 func TestCreate_AfterReboot_SameNode(t *testing.T) {
 	n := needNode(t)
 	kept := filepath.Join(t.TempDir(), "state.json")
@@ -268,7 +267,7 @@ func TestInject_MIGLatencyAndReset_Applied(t *testing.T) {
 	assert.Equal(t, []bool{false, true}, []bool{state.GPUs[0].MIG, state.GPUs[1].MIG})
 }
 
-// nvidia-smi alone sets a compute mode only on a GPU that is kept initialised.
+// If nothing keeps a GPU initialised, a compute mode that nvidia-smi sets is lost.
 func TestInject_PersistenceOff_ComputeModeLost(t *testing.T) {
 	n := needNode(t)
 	n.must("create", "--sandbox", "--name", "n1", "--model", "h100-80", "--count", "2")

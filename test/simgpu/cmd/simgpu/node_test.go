@@ -13,8 +13,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// A node with default paths is created only inside namespaces of its own, and
-// leaves them as they were.
+// A node with default paths is created only inside its own namespaces, and leaves them unchanged.
 func TestCreate_DefaultPaths_OwnNamespacesOnly(t *testing.T) {
 	needNode(t)
 	self, err := os.Executable()
