@@ -1,4 +1,4 @@
-# What a contributor runs. Everything that these targets need is built or installed by them, into the user's cache directory.
+# Targets for contributors. They build or install everything that they need into the user's cache directory.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -7,13 +7,13 @@ NAME ?= default
 MODEL ?= h100-80
 COUNT ?= 8
 NODES ?= 1
-# The version of a new cluster; localcluster knows which there are, and chooses when it is empty.
+# The Kubernetes version of a new cluster; localcluster knows the valid versions, and chooses one if it is empty.
 KUBERNETES ?=
 RUN ?=
 export NAME MODEL COUNT NODES KUBERNETES
 
-# Without the paths of this folder in objects, another clone finds them compiled. The parts of a cluster and the programs of the image are built
-# with the same flags, so that packages are compiled once for all. A GOFLAGS of the caller or of go's settings is kept.
+# Objects contain no paths of this folder, so that another clone finds them compiled. The parts of a cluster and the programs of the image
+# are built with the same flags, so that packages are compiled once for all. GOFLAGS of the caller or of go's settings are kept.
 SHARED := -trimpath -gcflags=all=-dwarf=false
 GOFLAGS := $(strip $(filter-out $(SHARED),$(shell go env GOFLAGS 2>/dev/null)) $(SHARED))
 export GOFLAGS

@@ -19,7 +19,7 @@ mapfile -t modules < <(awk '$1 ~ /^k8s.io\// && $2 == "v0.0.0" { print $1 }' "$g
 echo "k8s.io/kubernetes v$kubernetes requires ${#modules[@]} modules as v0.0.0"
 [ "${#modules[@]}" -gt 20 ]
 
-# module writes a go.mod: how it has the staging modules.
+# module writes a go.mod; its argument selects how it requires the staging modules.
 module() {
 	mkdir "$1"
 	printf 'module example.test/%s\n\ngo 1.26.0\n\nrequire k8s.io/kubernetes v%s\n' "$1" "$kubernetes" >"$1/go.mod"

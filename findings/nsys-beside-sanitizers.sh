@@ -6,7 +6,7 @@
 #   - -fsanitize=address, shared runtime: the program does not start ("ASan runtime does not come first in initial library list");
 #   - -fsanitize=leak: it runs, and exits with 23, as a library of nsys has leaked;
 #   - -fsanitize=undefined, or none: as without nsys.
-# nsys itself says nothing of it and takes the program's exit code as its own.
+# nsys itself does not report it, and exits with the program's exit code.
 # Needs Debian 12, and gcc with its sanitizers; downloads nsys from the component non-free.
 set -euo pipefail
 work=$(mktemp -d)

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# NVML without a kernel module makes /dev/nvidiactl.
+# NVML without a kernel module creates /dev/nvidiactl.
 #
-# Seen with libnvidia-ml 550.163.01 (Debian 13) on a machine without NVIDIA's kernel module: nvmlInit_v2 as root returns 9 (DRIVER_NOT_LOADED), and
-# leaves the device node /dev/nvidiactl (195:255, 0666) behind. That a node has /dev/nvidiactl does not say that it has the driver. Opening the
-# node fails with ENXIO. Without root nothing is made.
-# Needs root, for a mount namespace with a /dev of its own, and gcc; downloads libnvidia-ml1 from the component non-free.
+# Seen with libnvidia-ml 550.163.01 (Debian 13) on a machine without NVIDIA's kernel module: nvmlInit_v2 as root returns 9
+# (DRIVER_NOT_LOADED), and leaves the device node /dev/nvidiactl (195:255, 0666) behind. So /dev/nvidiactl on a node does not prove that the
+# driver is there. Opening the node fails with ENXIO. Without root it creates nothing.
+# Needs root, for a mount namespace with its own /dev, and gcc; downloads libnvidia-ml1 from the component non-free.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

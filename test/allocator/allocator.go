@@ -1,5 +1,5 @@
-// Package allocator runs the scheduler's own allocator on what a driver publishes. It hides what differs between the versions of the library:
-// without build tags that of go.mod, with the tag k8s138 that of hack/k8s138.mod.
+// Package allocator runs the scheduler's own allocator on published devices. It hides the differences between the versions of the library:
+// without build tags it uses the version in go.mod, with the tag k8s138 the version in hack/k8s138.mod.
 package allocator
 
 import (
@@ -12,17 +12,17 @@ import (
 	"k8s.io/dynamic-resource-allocation/structured"
 )
 
-// Features are those that Kubernetes 1.37 and 1.38 have without alpha gates.
+// Features are the features that Kubernetes 1.37 and 1.38 enable without alpha gates.
 var Features = structured.Features{
 	AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true,
 	FractionalCapacityRange: true, PartitionableDevices: true, PrioritizedList: true,
 }
 
-// Allocated is what claims have of the devices.
+// Allocated describes the allocated devices.
 type Allocated struct {
 	// Devices are allocated as a whole.
 	Devices sets.Set[structured.DeviceID]
-	// Shares are of devices for several claims, Consumed is what they take.
+	// Shares are shares of devices for several claims, Consumed is their consumed capacity.
 	Shares   sets.Set[structured.SharedDeviceID]
 	Consumed structured.ConsumedCapacityCollection
 }
@@ -34,7 +34,8 @@ func Nothing() Allocated {
 	}
 }
 
-// New returns an allocator of devices in these ResourceSlices beside what is allocated. An error says which of them it cannot read.
+// New returns an allocator for the devices in these ResourceSlices that are not allocated. An error lists the ResourceSlices that it cannot
+// read.
 func New(
 	ctx context.Context, features structured.Features, a Allocated, classes structured.DeviceClassLister, slices []*resourceapi.ResourceSlice,
 	cache *cel.Cache,
@@ -45,7 +46,7 @@ func New(
 	}
 	allocator, err := structured.NewAllocator(ctx, features, a.state(), classes, read, cache)
 	if err != nil {
-		return nil, fmt.Errorf("making an allocator: %w", err)
+		return nil, fmt.Errorf("creating an allocator: %w", err)
 	}
 	return allocator, nil
 }

@@ -12,7 +12,7 @@ func (a Allocated) state() structured.AllocatedState {
 	return structured.AllocatedState{AllocatedDevices: a.Devices, AllocatedSharedDeviceIDs: a.Shares, AggregatedCapacity: a.Consumed}
 }
 
-// read returns the ResourceSlices: the allocator reads them as the API server has them.
+// read returns the ResourceSlices: the allocator reads them in the API server's form.
 func read(slices []*resourceapi.ResourceSlice) ([]*resourceapi.ResourceSlice, error) {
 	return slices, nil
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/structured"
 )
 
-// state names the devices of shares, and not the shares.
+// state returns the devices of shares, and not the shares.
 func (a Allocated) state() structured.AllocatedState {
 	shared := sets.New[structured.DeviceID]()
 	for share := range a.Shares {

@@ -1,5 +1,5 @@
-// Package debian fetches packages of Debian, for tests that use NVIDIA's own programs and libraries, which are in its non-free component, and
-// programs that NVIDIA's are tried with. They are unpacked into the user's cache, not installed.
+// Package debian fetches packages of Debian, for tests that use NVIDIA's own programs and libraries, which are in its non-free component,
+// and for other programs in these tests. It unpacks them into the user's cache, and installs nothing.
 package debian
 
 import (
@@ -15,28 +15,28 @@ import (
 
 const keys = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-// Package is one of a Debian release. Tests find it in the cache by Name.
+// Package is a package of a Debian release. Tests find it in the cache by Name.
 type Package struct {
 	// Name is the directory in the cache, Package the name in the archive.
 	Name, Package string
-	// Release is Debian's; empty for that of this machine.
+	// Release is the Debian release; empty for the release of this machine.
 	Release string
 	// With are packages of the same release that are unpacked into the same directory.
 	With []string
-	// Free says that the packages are in the archive's component main, too: without it only non-free is searched.
+	// Free says that the packages are in the archive's component main, too: without it apt searches only non-free.
 	Free bool
 }
 
-// NsightSystems are NVIDIA's Nsight Systems of a Debian release: 2022.4.2 of bookworm, 2023.4.4 of trixie. The directory has the command line
-// at usr/lib/nsight-systems/target-linux-x64/nsys, and the importer at usr/lib/nsight-systems/host-linux-x64/QdstrmImporter.
+// NsightSystems returns NVIDIA's Nsight Systems of a Debian release: 2022.4.2 of bookworm, 2023.4.4 of trixie. In its directory, the
+// command line is usr/lib/nsight-systems/target-linux-x64/nsys, and the importer usr/lib/nsight-systems/host-linux-x64/QdstrmImporter.
 func NsightSystems(release string) Package {
 	return Package{
 		Name: "debian-nsight-systems-" + release, Package: "nsight-systems", Release: release, With: []string{"nsight-systems-target"},
 	}
 }
 
-// Unpacked returns the directory with the package's files. Where it is not in the cache it is fetched with an apt of its own: source, lists
-// and cache are below a temporary directory.
+// Unpacked returns the directory with the package's files. If it is not in the cache, Unpacked fetches it with a separate apt: source,
+// lists and cache are below a temporary directory.
 func (p Package) Unpacked(ctx context.Context, fetch bool) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -102,7 +102,7 @@ func (p Package) unpack(ctx context.Context, work string) error {
 	return nil
 }
 
-// source is an apt source of the Debian archive that this machine uses.
+// source returns an apt source of the Debian archive that this machine uses.
 func (p Package) source(ctx context.Context) (string, error) {
 	targets := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(LABEL) $(COMPONENT) $(SITE) $(RELEASE)",
 		"Created-By: Packages")
@@ -123,7 +123,7 @@ func (p Package) source(ctx context.Context) (string, error) {
 			return fmt.Sprintf("deb [signed-by=%s] %s %s %s\n", keys, site, release, components), nil
 		}
 	}
-	return "", errors.New("apt has no Debian archive configured")
+	return "", errors.New("no Debian archive is configured in apt")
 }
 
 func run(ctx context.Context, dir, program string, args ...string) error {

@@ -7,20 +7,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Events takes Events of the node, each as "<type> <reason> <action>: <note>".
+// Events receives Events of the node, each as "<type> <reason> <action>: <note>".
 type Events chan string
 
-// Warn takes an Event of type Warning.
+// Warn receives an Event of type Warning.
 func (e Events) Warn(reason, action, note string) {
 	e <- "Warning " + reason + " " + action + ": " + note
 }
 
-// Normal takes an Event of type Normal.
+// Normal receives an Event of type Normal.
 func (e Events) Normal(reason, action, note string) {
 	e <- "Normal " + reason + " " + action + ": " + note
 }
 
-// Written lists the Events since it was called last.
+// Written returns the Events since its last call.
 func (e Events) Written() (notes []string) {
 	for {
 		select {
@@ -32,7 +32,7 @@ func (e Events) Written() (notes []string) {
 	}
 }
 
-// Run runs something until stop is called, which returns when it has ended and fails the test for an error.
+// Run calls run until stop is called. stop returns when run has returned, and fails the test if run returned an error.
 func Run(t testing.TB, run func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -1,4 +1,4 @@
-// Package fakes has what tests of several packages put in the place of a host, its NVIDIA driver and the API server's Events.
+// Package fakes replaces a host, its NVIDIA driver and the API server's Events in the tests of several packages.
 package fakes
 
 import (
@@ -22,15 +22,16 @@ type Machine struct {
 	gpu.ComputeModes
 
 	mu sync.Mutex
-	// Gone is why there is no driver, nil while there is one. Change it and what follows with Change, or before the first Inventory.
+	// Gone is the reason why there is no driver, nil while there is one. Change this and the next fields with Change, or before the first
+	// Inventory.
 	Gone   error
 	GPUs   []gpu.GPU
 	Faults []gpu.Fault
-	// Removed are the device nodes that are missing; all others are there.
+	// Removed lists the missing device nodes; all others exist.
 	Removed map[string]bool
 }
 
-// TwoGPUs is a healthy machine with two L40S.
+// TwoGPUs returns a healthy machine with two L40S.
 func TwoGPUs() *Machine {
 	m := &Machine{}
 	for i, digits := range []string{"aaaaaaaa", "bbbbbbbb"} {
@@ -42,7 +43,7 @@ func TwoGPUs() *Machine {
 	return m
 }
 
-// session is the machine as an inventory sees it.
+// session is an inventory's session on the machine.
 type session struct{ *Machine }
 
 func (m session) FindDriver(string) (hostfs.DriverRoot, error) {
@@ -88,7 +89,7 @@ func (session) CommonEdits(ctx context.Context) (*specs.ContainerEdits, error) {
 
 func (session) Close() error { return nil }
 
-// Inventory is one that has inspected the machine once.
+// Inventory returns an inventory that has inspected the machine once.
 func (m *Machine) Inventory(t testing.TB) *inventory.Inventory {
 	t.Helper()
 	inv := inventory.New(inventory.Options{
@@ -100,14 +101,14 @@ func (m *Machine) Inventory(t testing.TB) *inventory.Inventory {
 	return inv
 }
 
-// Set alters the machine without an inspection.
+// Set changes the machine without an inspection.
 func (m *Machine) Set(how func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	how()
 }
 
-// Change alters the machine and has it inspected.
+// Change changes the machine and inspects it.
 func (m *Machine) Change(t testing.TB, inv *inventory.Inventory, how func()) {
 	t.Helper()
 	m.Set(how)

@@ -14,9 +14,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// TestSampling_MIGDevices_FilesHeld prints which files of the driver this process has open before a GPU instance is sampled, while it holds the
-// samples, and when it has freed them: a file of the instance that stays open keeps the instance from being destroyed. Nothing is created or
-// destroyed for it.
+// TestSampling_MIGDevices_FilesHeld prints the files of the driver that this process has open before it samples a GPU instance, while it
+// holds the samples, and after it has freed them: a file of the instance that stays open prevents its destruction. The test creates and
+// destroys nothing.
 func TestSampling_MIGDevices_FilesHeld(t *testing.T) {
 	library, _ := driverFiles(t)
 	d, gpus := openSampling(t, library)
@@ -39,16 +39,16 @@ func TestSampling_MIGDevices_FilesHeld(t *testing.T) {
 			held := driverFDs(t)
 			require.NoError(t, d.ReleaseSamples(t.Context(), g.UUID, mig.GPUInstance))
 			freed := driverFDs(t)
-			t.Logf("GPU %d, GPU instance %d (%s): has values %t; files before %v, held %v, freed %v", g.Index, mig.GPUInstance, mig.Profile, active, before, held, freed)
+			t.Logf("GPU %d, GPU instance %d (%s): samples with values: %t; files before %v, held %v, freed %v", g.Index, mig.GPUInstance, mig.Profile, active, before, held, freed)
 			assert.LessOrEqual(t, len(freed), len(held), "freeing samples opens nothing")
 		}
 	}
 	if !sampledAny {
-		t.Skip("no GPU with GPM has a MIG device")
+		t.Skip("found no MIG device on a GPU with GPM")
 	}
 }
 
-// driverFDs are the driver's files that this process has open.
+// driverFDs returns the driver's files that this process has open.
 func driverFDs(t *testing.T) (files []string) {
 	t.Helper()
 	fds, err := os.ReadDir("/proc/self/fd")

@@ -19,7 +19,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
-// open opens this machine's driver. Without an NVIDIA kernel module the test is skipped; with a module but no usable driver it fails.
+// open opens this machine's driver. Without an NVIDIA kernel module it skips the test; with a module but no usable driver it fails.
 func open(t *testing.T) (*nvml.Session, hostfs.DriverRoot, *pcie.Host) {
 	t.Helper()
 	host := pcie.New("/")

@@ -23,7 +23,7 @@ func inMIGMode(t *testing.T, session *nvml.Session) []gpu.GPU {
 	for i := range all {
 		switch g := &all[i]; {
 		case g.MIG == nil:
-			t.Logf("GPU %d (%s) has no MIG", g.Index, g.Product.Name)
+			t.Logf("GPU %d (%s) does not support MIG", g.Index, g.Product.Name)
 		case !g.MIG.Mode.Enabled:
 			t.Logf("GPU %d (%s): MIG mode is off", g.Index, g.Product.Name)
 		default:
@@ -45,7 +45,7 @@ func TestProfiles_RealGPUs_MatchSimulation(t *testing.T) {
 		show(t, "profiles of "+g.Product.Name, g.MIG.Profiles)
 		id, board, known := boardOf(g.Product.Name)
 		if !known {
-			t.Logf("GPU %d: the simulation has no board %s", g.Index, g.Product.Name)
+			t.Logf("GPU %d: the simulation lacks board %s", g.Index, g.Product.Name)
 			continue
 		}
 		assert.Empty(t, cmp.Diff(simulated(board, driver), shapes(g.MIG.Profiles)), "GPU %d, the simulated %s", g.Index, id)
@@ -75,7 +75,7 @@ func TestInstances_RealGPUs_ConsistentWithProfiles(t *testing.T) {
 		for i := range again {
 			instance := &again[i]
 			profile, known := g.MIG.Profile(instance.Profile)
-			require.True(t, known, "GPU instance %d is of a profile %d that the GPU does not have", instance.ID, instance.Profile)
+			require.True(t, known, "GPU instance %d is of a profile %d that the GPU does not report", instance.ID, instance.Profile)
 			assert.Contains(t, profile.Placements, instance.Placement, profile.Name)
 			for _, other := range again[:i] {
 				assert.False(t, instance.Placement.Overlaps(other.Placement), "GPU instances %d and %d", other.ID, instance.ID)
@@ -106,7 +106,7 @@ func shapeOf(p *gpu.MIGProfile) shape {
 	return shape{p.ID, p.Slices, p.MaxInstances, engines, p.Placements}
 }
 
-// shapes are the shapes by name of the profile.
+// shapes returns the shapes by name of the profile.
 func shapes(profiles []gpu.MIGProfile) map[string]shape {
 	named := map[string]shape{}
 	for i := range profiles {
@@ -135,7 +135,7 @@ func boardOf(product string) (id string, board model.Board, known bool) {
 	return "", model.Board{}, false
 }
 
-// simulated are the profiles that the simulated driver of that version has.
+// simulated returns the profiles of the simulated driver of that version.
 func simulated(board model.Board, driver gpu.Driver) map[string]shape {
 	named := map[string]shape{}
 	branch, _, _ := strings.Cut(driver.Version, ".")

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// kind is a GPU instance profile or a compute instance profile, by NVML's index and with its size.
+// kind is a GPU instance profile or a compute instance profile, with NVML's index and its size.
 type kind struct {
 	Index                              int
 	ID, Slices, Instances, SMs, MediaX uint32
@@ -16,7 +16,7 @@ type kind struct {
 	Placements                         []vendor.GpuInstancePlacement `json:",omitempty"`
 }
 
-// raw loads the driver's library directly, because pkg/nvml does not report profiles that it does not use.
+// raw loads the driver's library directly, because pkg/nvml does not report unused profiles.
 func raw(t *testing.T) []vendor.Device {
 	t.Helper()
 	session, root, _ := open(t)
@@ -36,7 +36,7 @@ func raw(t *testing.T) []vendor.Device {
 	return devices
 }
 
-// instanceProfiles are the GPU instance profiles that the driver reports, also with MIG mode disabled if it does.
+// instanceProfiles returns the GPU instance profiles that the driver reports, also with MIG mode disabled if it does.
 func instanceProfiles(device vendor.Device) (list []kind) {
 	for index := range vendor.GPU_INSTANCE_PROFILE_COUNT {
 		info, ret := device.GetGpuInstanceProfileInfo(index)
@@ -52,7 +52,7 @@ func instanceProfiles(device vendor.Device) (list []kind) {
 	return list
 }
 
-// computeProfiles are the compute instance profiles that the driver reports for a GPU instance.
+// computeProfiles returns the compute instance profiles that the driver reports for a GPU instance.
 func computeProfiles(instance vendor.GpuInstance) (list []kind) {
 	for index := range vendor.COMPUTE_INSTANCE_PROFILE_COUNT {
 		info, ret := instance.GetComputeInstanceProfileInfo(index, vendor.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
@@ -66,8 +66,8 @@ func computeProfiles(instance vendor.GpuInstance) (list []kind) {
 	return list
 }
 
-// The test prints all profiles, and checks on existing GPU instances the assumption by which the compute instance profile is chosen. It
-// creates no instances.
+// The test prints all profiles, and checks on existing GPU instances the assumption with which Prism chooses the compute instance profile.
+// It creates no instances.
 func TestComputeProfiles_ExistingInstances_OneHasAllMultiprocessors(t *testing.T) {
 	for i, device := range raw(t) {
 		profiles := instanceProfiles(device)
@@ -85,7 +85,7 @@ func TestComputeProfiles_ExistingInstances_OneHasAllMultiprocessors(t *testing.T
 				for _, c := range inside {
 					most = max(most, c.SMs)
 				}
-				assert.Equal(t, p.SMs, most, "GPU %d, profile %d: one compute instance has all multiprocessors", i, p.ID)
+				assert.Equal(t, p.SMs, most, "GPU %d, profile %d: one compute instance gets all multiprocessors", i, p.ID)
 			}
 		}
 	}

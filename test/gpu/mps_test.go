@@ -21,8 +21,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
-// shared is a GPU with an MPS control daemon of the test's own, in directories of its own. No setting of the GPU is changed: its compute
-// mode stays, so what is shared is what clients of this daemon allocate.
+// shared is a GPU with the test's own MPS control daemon, in its own directories. The test changes no setting of the GPU: the compute mode
+// stays, so only allocations of this daemon's clients are shared.
 type shared struct {
 	t       *testing.T
 	program string // allocates memory
@@ -34,7 +34,7 @@ type shared struct {
 // limitMiB is the limit of a client of the daemon.
 const limitMiB = 2048
 
-// share starts the daemon. The test is skipped where the GPU cannot be shared now.
+// share starts the daemon. It skips the test if the GPU cannot be shared now.
 func share(t *testing.T) *shared {
 	t.Helper()
 	s, id, _ := sharedGPU(t)
@@ -103,7 +103,7 @@ func (s *shared) serve(id gpu.UUID) {
 	assert.Equal(s.t, "2G", answer)
 }
 
-// ask gives the daemon one command.
+// ask sends one command to the daemon.
 func (s *shared) ask(command string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.t.Context()), time.Minute)
 	defer cancel()
@@ -113,7 +113,7 @@ func (s *shared) ask(command string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// client allocates so much memory with further variables, and holds it until the test ends. It returns what the program printed.
+// client allocates this amount of memory with additional variables, and holds it until the test ends. It returns the output of the program.
 func (s *shared) client(mebibytes int, env ...string) (lines []string, holds bool) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
@@ -141,8 +141,8 @@ func (s *shared) client(mebibytes int, env ...string) (lines []string, holds boo
 	return lines, false
 }
 
-// A client of the MPS control daemon gets what its limit permits beside another client, and not more. Naming a device that the client does
-// not see is known to remove the limit with some drivers: that is reported, and no failure.
+// A client of the MPS control daemon can allocate its limit beside another client, and not more. With some drivers, a client removes the
+// limit if it names a device that it does not see: the test reports that, and does not fail.
 func TestMPS_TwoClients_LimitHoldsOrEscapeIsReported(t *testing.T) {
 	s := share(t)
 	for range 2 {
@@ -166,6 +166,6 @@ func TestMPS_TwoClients_LimitHoldsOrEscapeIsReported(t *testing.T) {
 		if _, exited := errors.AsType[*exec.ExitError](err); !exited {
 			require.NoError(t, err)
 		}
-		t.Logf("server %s has the clients %q", server, clients)
+		t.Logf("clients of server %s: %q", server, clients)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/mpsd"
 )
 
-// TestMain has this program start control daemons, as prism-mpsd does.
+// TestMain makes this program start control daemons, like prism-mpsd.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == mpsd.LaunchCommand {
 		fmt.Fprintln(os.Stderr, mpsd.Launch(os.Args[2:]))
@@ -30,12 +30,12 @@ func TestMain(m *testing.M) {
 // ownMounts is set in a process whose mounts no other process has.
 const ownMounts = "TEST_GPU_OWN_MOUNTS"
 
-// TestMPS_Hardening_ClientsServed says for each value of mps.hardening whether NVIDIA's server runs with it and serves a client. No setting of
-// the GPU is changed. The root of the host is not hidden, as that is this process's own.
+// TestMPS_Hardening_ClientsServed reports for each value of mps.hardening whether NVIDIA's server runs with it and serves a client. It
+// changes no setting of the GPU. It does not hide the root of the host, which the process itself uses.
 func TestMPS_Hardening_ClientsServed(t *testing.T) {
 	s, id, root := sharedGPU(t)
 	if os.Getuid() != 0 {
-		t.Skip("needs root, for a mount namespace of its own")
+		t.Skip("needs root, for its own mount namespace")
 	}
 	if os.Getenv(ownMounts) == "" {
 		again := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.v", "-test.run", "^"+t.Name()+"$")

@@ -25,17 +25,17 @@ import (
 )
 
 const (
-	// testedLibrary and testedSMI have the checks run against another driver than this machine's.
+	// testedLibrary and testedSMI select another driver than this machine's for the checks.
 	testedLibrary, testedSMI = "PRISM_TEST_LIBRARY", "PRISM_TEST_SMI"
 	// sampleGap is the time between two samples of GPM that are compared.
 	sampleGap = 250 * time.Millisecond
-	// wholeGPU is the target of GPM that is no GPU instance.
+	// wholeGPU is the target of GPM for a whole GPU, not a GPU instance.
 	wholeGPU = -1
 	// mebi and mega are nvidia-smi's units of memory and clocks.
 	mebi, mega = 1 << 20, 1e6
 )
 
-// driverFiles returns the driver's library and its nvidia-smi. The test is skipped where there are none.
+// driverFiles returns the driver's library and its nvidia-smi. It skips the test if there are none.
 func driverFiles(t *testing.T) (library, smi string) {
 	t.Helper()
 	if library = os.Getenv(testedLibrary); library != "" {
@@ -54,14 +54,14 @@ func driverFiles(t *testing.T) (library, smi string) {
 	return root.Library, smi
 }
 
-// compared is a field of the sampling adapter beside one of nvidia-smi's.
+// compared is a field of the sampling adapter that is compared with a field of nvidia-smi.
 type compared struct {
 	field metrics.Field
 	query string
-	// unit is what one of nvidia-smi's is in base units.
+	// unit is nvidia-smi's unit in base units.
 	unit float64
-	// tolerance is how far nvidia-smi's value may be from all that were read around it, in its unit, or as a share of it: what does not move is
-	// rounded alone.
+	// tolerance is how far nvidia-smi's value may be from all values that were read around it, in its unit, or as a share of it: a constant
+	// value is only rounded.
 	tolerance, share float64
 }
 
@@ -85,20 +85,20 @@ var comparedFields = []compared{
 	{field: metrics.FieldECCUncorrectedVolatile, query: "ecc.errors.uncorrected.volatile.total", unit: 1},
 }
 
-// sampled is what the checks found out of a GPU, without what names one: a fixture.
+// sampled is a fixture: the results of the checks of a GPU, without its names.
 type sampled struct {
 	Product, Architecture, Driver, CUDA string
 	MIGMode, GPM                        bool
-	// Values are the adapter's by the metric's name, in base units; SMI those of nvidia-smi by query, as printed.
+	// Values are the adapter's values by the metric's name, in base units; SMI the values of nvidia-smi by query, as printed.
 	Values map[string]float64
 	SMI    map[string]string
-	// GPMIDs are the ids of GPM that have a value on the whole GPU.
+	// GPMIDs are the ids of GPM with a value on the whole GPU.
 	GPMIDs []int
-	// Calls are the times that calls take, in microseconds.
+	// Calls are the durations of calls, in microseconds.
 	Calls map[string]cost
 }
 
-// cost is the median and the most of what a call took.
+// cost is the median and the maximum duration of a call.
 type cost struct{ Median, Most float64 }
 
 // openSampling opens the driver for sampling.
@@ -114,8 +114,8 @@ func openSampling(t *testing.T, library string) (*sampling.Driver, []metrics.Ide
 	return d, gpus
 }
 
-// TestSampling_RealGPUs_AsNvidiaSMI: the adapter's values are nvidia-smi's in base units. It prints which ids of GPM each GPU has and what calls
-// take, and writes both as fixtures below $OUT.
+// TestSampling_RealGPUs_AsNvidiaSMI: the adapter's values are nvidia-smi's in base units. The test prints which ids of GPM each GPU
+// supports and how long calls take, and writes both as fixtures below $OUT.
 func TestSampling_RealGPUs_AsNvidiaSMI(t *testing.T) {
 	library, smi := driverFiles(t)
 	d, gpus := openSampling(t, library)
@@ -143,7 +143,7 @@ func TestSampling_RealGPUs_AsNvidiaSMI(t *testing.T) {
 	}
 }
 
-// valuesOf are a GPU's values, with those of GPM.
+// valuesOf returns a GPU's values, including the values of GPM.
 func valuesOf(t *testing.T, d *sampling.Driver, g *metrics.Identity) *metrics.Values {
 	t.Helper()
 	all, values := allFields(), &metrics.Values{}
@@ -166,7 +166,7 @@ func allFields() (all metrics.FieldSet) {
 	return all
 }
 
-// querySMI asks nvidia-smi for the compared fields. One that its version does not know is left out.
+// querySMI asks nvidia-smi for the compared fields. It leaves out a field that its version does not know.
 func querySMI(t *testing.T, smi string, g *metrics.Identity) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -177,7 +177,7 @@ func querySMI(t *testing.T, smi string, g *metrics.Identity) map[string]string {
 		}
 		out, err := command.CombinedOutput()
 		if err != nil {
-			t.Logf("nvidia-smi has no %s: %s", c.query, out)
+			t.Logf("nvidia-smi does not know %s: %s", c.query, out)
 			continue
 		}
 		found[c.query] = strings.TrimSpace(string(out))
@@ -185,8 +185,8 @@ func querySMI(t *testing.T, smi string, g *metrics.Identity) map[string]string {
 	return found
 }
 
-// compare compares a value with those that were read before and after it. One that only nvidia-smi or only the adapter has is reported, and no
-// failure: what is not supported is asked in other ways.
+// compare compares a value with the values that were read before and after it. If only nvidia-smi or only the adapter reports the value,
+// that is logged, and is not a failure: they query unsupported values in different ways.
 func (c *compared) compare(t *testing.T, g *metrics.Identity, before, after *metrics.Values, text string) {
 	t.Helper()
 	printed, err := strconv.ParseFloat(text, 64)
@@ -194,17 +194,17 @@ func (c *compared) compare(t *testing.T, g *metrics.Identity, before, after *met
 	last, has := after.Get(c.field)
 	if err != nil || !had || !has {
 		if (err == nil) != (had && has) {
-			t.Logf("GPU %d: %s is %q in nvidia-smi; the adapter has it: %t", g.Index, c.query, text, had && has)
+			t.Logf("GPU %d: %s is %q in nvidia-smi; value from the adapter: %t", g.Index, c.query, text, had && has)
 		}
 		return
 	}
 	low, high := min(first, last)/c.unit, max(first, last)/c.unit
 	tolerance := max(c.tolerance, c.share*math.Abs(high), 0.01)
 	t.Logf("GPU %d: %-40s nvidia-smi %s, adapter %g to %g", g.Index, c.query, text, low, high)
-	assert.True(t, printed >= low-tolerance && printed <= high+tolerance, "GPU %d: %s is %s, and the adapter has %g to %g", g.Index, c.query, text, low, high)
+	assert.True(t, printed >= low-tolerance && printed <= high+tolerance, "GPU %d: %s is %s, and the adapter's value is %g to %g", g.Index, c.query, text, low, high)
 }
 
-// servedGPM are the ids of GPM's metrics that have a value.
+// servedGPM returns the ids of GPM's metrics with a value.
 func servedGPM(t *testing.T, library string, g *metrics.Identity) (ids []int) {
 	t.Helper()
 	if !g.GPM || g.MIGMode {
@@ -245,7 +245,7 @@ func servedGPM(t *testing.T, library string, g *metrics.Identity) (ids []int) {
 	return ids
 }
 
-// measure prints what the calls of a round take. Times are no reason to fail.
+// measure prints the durations of a round's calls. Long durations are not a failure.
 func measure(t *testing.T, d *sampling.Driver, g *metrics.Identity, costs map[string]cost) {
 	t.Helper()
 	const rounds = 20
@@ -268,7 +268,7 @@ func measure(t *testing.T, d *sampling.Driver, g *metrics.Identity, costs map[st
 	}
 }
 
-// writeFixture writes what was found below $OUT, if that is set.
+// writeFixture writes the results below $OUT, if that is set.
 func writeFixture(t *testing.T, index int, found sampled) {
 	t.Helper()
 	out := os.Getenv("OUT")

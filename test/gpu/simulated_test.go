@@ -14,8 +14,8 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/sandbox"
 )
 
-// TestSampling_SimulatedGPUs_SameChecks runs the checks of real GPUs in another process, which can load the simulated library: they work, and
-// leave what they found.
+// TestSampling_SimulatedGPUs_SameChecks runs the checks of real GPUs in another process, which can load the simulated library: they work,
+// and write their fixtures.
 func TestSampling_SimulatedGPUs_SameChecks(t *testing.T) {
 	if os.Getenv(testedLibrary) != "" {
 		t.Skip("this process is the other one")
@@ -59,12 +59,12 @@ func TestSampling_SimulatedGPUs_SameChecks(t *testing.T) {
 			_ = load.Wait()
 			smi("-mig", "1")
 			smi("mig", "-cgi", "19", "-C")
-			checks(t, node, out, "TestSampling_MIGDevices", "has values true")
+			checks(t, node, out, "TestSampling_MIGDevices", "samples with values: true")
 		})
 	}
 }
 
-// checks runs tests of this package on the simulated driver and requires that their output has these lines.
+// checks runs tests of this package on the simulated driver, and requires these lines in their output.
 func checks(t *testing.T, node *sandbox.Node, out, tests string, lines ...string) {
 	t.Helper()
 	self, err := os.Executable()

@@ -1,5 +1,5 @@
-// Package images makes container images of pods that are profiled, and the one of the profiler, from Debian's packages: into the user's cache
-// and no other place, as NVIDIA's files may not be passed on.
+// Package images creates container images of pods that are profiled, and the image of the profiler, from Debian's packages. It stores them
+// only in the user's cache, as NVIDIA's files may not be passed on.
 package images
 
 import (
@@ -19,13 +19,14 @@ import (
 	"github.com/prism-gpu/prism/test/debian"
 )
 
-// NsysVersion is that of Nsight Systems in the Debian release NsysRelease. It cannot leave the environment of a process out of its report.
+// NsysVersion is the version of Nsight Systems in the Debian release NsysRelease. It cannot leave the environment of a process out of its
+// report.
 const NsysVersion = "2022.4.2"
 
 // NsysRelease is a release of Debian.
 const NsysRelease = "bookworm"
 
-// LaterNsysVersion is that of Nsight Systems in the Debian release LaterNsysRelease.
+// LaterNsysVersion is the version of Nsight Systems in the Debian release LaterNsysRelease.
 const LaterNsysVersion = "2023.4.4"
 
 // LaterNsysRelease is the release after NsysRelease.
@@ -35,15 +36,15 @@ const LaterNsysRelease = "trixie"
 const (
 	NsysImage      = "localhost/nsys:" + NsysVersion
 	LaterNsysImage = "localhost/nsys:" + LaterNsysVersion
-	// ProgramsImage has interpreters, libraries and the programs of testdata/profile in /opt.
+	// ProgramsImage contains interpreters, libraries and the programs of testdata/profile in /opt.
 	ProgramsImage = "localhost/prism-test-programs:1"
-	// MinimalImage has the GNU C library, musl, and one program for each of them, and a static one: no shell.
+	// MinimalImage contains the GNU C library, musl, and one program for each of them, and a static one. It contains no shell.
 	MinimalImage = "localhost/prism-test-minimal:1"
-	// DistrolessImage is that with libgcc_s.so.1, as images without a shell have it that are made for C and C++.
+	// DistrolessImage is MinimalImage with libgcc_s.so.1, like other images without a shell for C and C++.
 	DistrolessImage = "localhost/prism-test-distroless:1"
 )
 
-// NsysDirectory is where Nsight Systems are in their image.
+// NsysDirectory is the directory of Nsight Systems in the image.
 const NsysDirectory = "usr/lib/nsight-systems"
 
 // Parts of NsysDirectory that only its graphical interface and GPUs need: most of it.
@@ -53,7 +54,7 @@ var unneededOfNsys = []string{
 	"host-linux-x64/libQtPropertyBrowser.so", "target-linux-x64/libcupti.so.10.*", "target-linux-x64/libcupti.so.11.*", "target-linux-x64/CollectX",
 }
 
-// Packages that the images are made of, of NsysRelease.
+// Packages of NsysRelease for the images.
 var (
 	nsysLibraries = debian.Package{
 		Name: "debian-nsys-libraries-" + NsysRelease, Package: "libstdc++6", Release: NsysRelease, Free: true, With: []string{
@@ -71,25 +72,25 @@ var (
 	musl = debian.Package{Name: "debian-musl-" + NsysRelease, Package: "musl", Release: NsysRelease, Free: true}
 )
 
-// image is what one is made of: packages of NsysRelease, packages of this machine's release, and what a function adds to the first.
+// image lists the contents of an image: packages of NsysRelease, packages of this machine's release, and a function that adds files.
 type image struct {
 	packages []debian.Package
 	base     []string
 	change   func(m maker, root string) error
 }
 
-// images are those that can be made, by name.
+// images are all images by name.
 var images = map[string]image{
 	NsysImage:      {[]debian.Package{debian.NsightSystems(NsysRelease), nsysLibraries}, []string{"libc6"}, trimNsys},
 	LaterNsysImage: {[]debian.Package{debian.NsightSystems(LaterNsysRelease), nsysLibraries, laterLibraries}, []string{"libc6"}, completeNsys},
-	// With what the importer needs: a container that keeps its reports imports them.
+	// This includes the files that the importer needs: a container that keeps its reports imports them.
 	ProgramsImage: {[]debian.Package{testPrograms, nsysLibraries}, []string{"libc6", "busybox-static"}, addScripts},
 	MinimalImage:  {[]debian.Package{musl}, []string{"libc6"}, addPrograms},
 
 	DistrolessImage: {[]debian.Package{musl}, []string{"libc6", "libgcc-s1"}, addPrograms},
 }
 
-// ErrNotAvailable is why an image is not made on a machine that does not reach Debian.
+// ErrNotAvailable is the error if this machine cannot reach Debian's archive.
 var ErrNotAvailable = errors.New("a package of Debian is not available")
 
 // Nsys returns the path of nsys on this machine.
@@ -101,18 +102,18 @@ func Nsys(ctx context.Context) (string, error) {
 	return filepath.Join(dir, NsysDirectory, "target-linux-x64/nsys"), nil
 }
 
-// maker makes images with what is below root, the folder of the repository.
+// maker creates images from files below root, the folder of the repository.
 type maker struct {
 	ctx  context.Context //nolint:containedctx // of one call
 	root string
 }
 
-// Archive returns the archive of an image, and makes it where it is not there; its name has a hash of what it is made of. root is the folder
-// of the repository, whose bin has localcluster. The error is ErrNotAvailable where Debian is not reached.
+// Archive returns the archive of an image, and creates it if it is missing; its name contains a hash of the contents. root is the folder of
+// the repository, whose bin contains localcluster. The error is ErrNotAvailable if Debian cannot be reached.
 func Archive(ctx context.Context, root, name string) (string, error) {
 	m, of := maker{ctx, root}, images[name]
 	if of.change == nil {
-		return "", fmt.Errorf("making image %s: there are %v", name, slices.Sorted(maps.Keys(images)))
+		return "", fmt.Errorf("making image %s: unknown image; valid images: %v", name, slices.Sorted(maps.Keys(images)))
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -136,7 +137,7 @@ func Archive(ctx context.Context, root, name string) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("%w: %s: %w", ErrNotAvailable, p.Package, err)
 		}
-		// Links to the files suffice: nothing of them is changed.
+		// Links to the files suffice, as none of them changes.
 		if err := m.run("cp", "--archive", "--link", "--force", dir+"/.", files); err != nil {
 			return "", err
 		}
@@ -158,7 +159,7 @@ func (m maker) run(program string, args ...string) error {
 	return nil
 }
 
-// contentOf is a short hash of what an image is made of.
+// contentOf returns a short hash of the contents of an image.
 func (m maker) contentOf(of image) (string, error) {
 	sum := sha256.New()
 	fmt.Fprint(sum, of.packages, of.base, unneededOfNsys)
@@ -174,15 +175,15 @@ func (m maker) contentOf(of image) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil))[:12], err
 }
 
-// testdata has the programs that are profiled.
+// testdata returns the folder of the programs that are profiled.
 func (m maker) testdata() string { return filepath.Join(m.root, "test/e2e/testdata/profile") }
 
-// trimNsys leaves out what records and imports nothing.
+// trimNsys removes the files that neither record nor import.
 func trimNsys(_ maker, root string) error {
 	for _, pattern := range unneededOfNsys {
 		found, err := filepath.Glob(filepath.Join(root, NsysDirectory, pattern))
 		if err != nil || len(found) == 0 {
-			return fmt.Errorf("package nsight-systems has no %s: %w", pattern, errors.Join(err, fs.ErrNotExist))
+			return fmt.Errorf("no %s in package nsight-systems: %w", pattern, errors.Join(err, fs.ErrNotExist))
 		}
 		for _, path := range found {
 			if err := os.RemoveAll(path); err != nil {
@@ -193,7 +194,8 @@ func trimNsys(_ maker, root string) error {
 	return nil
 }
 
-// completeNsys has what NVIDIA's own packages have: Debian's leave out libraries of which it has packages, and containers may not have these.
+// completeNsys adds libraries that NVIDIA's own packages contain. Debian's leave them out, as Debian packages them separately, and
+// containers may lack these packages.
 func completeNsys(m maker, root string) error {
 	if err := trimNsys(m, root); err != nil {
 		return err
@@ -202,7 +204,7 @@ func completeNsys(m maker, root string) error {
 		found, err := filepath.Glob(filepath.Join(root, "*", "*", name))
 		more, moreErr := filepath.Glob(filepath.Join(root, "usr/lib/*", name))
 		if found = append(found, more...); err != nil || moreErr != nil || len(found) == 0 {
-			return fmt.Errorf("no package has %s: %w", name, errors.Join(err, moreErr, fs.ErrNotExist))
+			return fmt.Errorf("no package contains %s: %w", name, errors.Join(err, moreErr, fs.ErrNotExist))
 		}
 		if err := m.run("cp", "--dereference", found[0], filepath.Join(root, NsysDirectory, "target-linux-x64", name)); err != nil {
 			return err
@@ -211,7 +213,7 @@ func completeNsys(m maker, root string) error {
 	return nil
 }
 
-// addScripts adds the programs of testdata/profile that are interpreted.
+// addScripts adds the scripts of testdata/profile.
 func addScripts(m maker, root string) error {
 	for _, dir := range []string{"opt", "usr/local/bin"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
@@ -238,7 +240,7 @@ func addPrograms(m maker, root string) error {
 	}
 	loaders, err := filepath.Glob(filepath.Join(root, "lib/ld-musl-*.so.1"))
 	if err != nil || len(loaders) != 1 {
-		return fmt.Errorf("package musl has %d loaders: %w", len(loaders), errors.Join(err, fs.ErrNotExist))
+		return fmt.Errorf("found %d loaders in package musl: %w", len(loaders), errors.Join(err, fs.ErrNotExist))
 	}
 	start := filepath.Join(root, "start.c")
 	if err := os.WriteFile(start, []byte(startOfMusl), 0o644); err != nil {
@@ -246,7 +248,7 @@ func addPrograms(m maker, root string) error {
 	}
 	for _, line := range [][]string{
 		{"gcc", "-O1", "-fno-builtin", "-o", filepath.Join(opt, "facts"), source},
-		// Its C library is its loader, which makes that ready before the program begins.
+		// Its C library is its loader, which initialises the library before the program begins.
 		{"gcc", "-O1", "-fno-builtin", "-fno-stack-protector", "-nostdlib", "-no-pie", "-o", filepath.Join(opt, "facts-musl"),
 			"-Wl,--dynamic-linker=/lib/" + filepath.Base(loaders[0]), start, source, "-L" + filepath.Join(root, "lib/x86_64-linux-musl"), "-l:libc.so"},
 		{"env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-o", filepath.Join(opt, "facts-static"), "./test/e2e/testdata/profile/static"},
@@ -258,7 +260,7 @@ func addPrograms(m maker, root string) error {
 	return os.Remove(start)
 }
 
-// startOfMusl begins a program that is linked without musl's headers and start files.
+// startOfMusl is the start code of a program that is linked without musl's headers and start files.
 const startOfMusl = `int main(int, char **);
 void _exit(int);
 __attribute__((used)) static void begin(long *stack) { _exit(main((int)*stack, (char **)(stack + 1))); }

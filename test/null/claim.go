@@ -14,13 +14,13 @@ const StepKind = "null"
 // Claims plans the family's results.
 type Claims struct{}
 
-// Type is Type.
+// Type returns Type.
 func (Claims) Type() gpu.DeviceType { return Type }
 
-// HasClass knows null.<driver>.
+// HasClass reports whether the class is null.<driver>.
 func (Claims) HasClass(class, driver string) bool { return class == string(Type)+"."+driver }
 
-// Supports everything.
+// Supports accepts everything.
 func (Claims) Supports(string, *v1alpha1.GPUConfig) error { return nil }
 
 // Admit refuses admin access.
@@ -41,5 +41,5 @@ func (Claims) Plan(p *claim.Plan, r *claim.Result, options claim.Options, _ gpu.
 	return nil
 }
 
-// Resource is none.
+// Resource returns no resource name.
 func (Claims) Resource(gpu.Device, gpu.Modes) string { return "" }

@@ -17,25 +17,25 @@ type Device struct {
 // Name is "gpu-<id>-null".
 func (d Device) Name() gpu.DeviceName { return gpu.Whole{GPU: d.GPU}.Name() + "-null" }
 
-// Type is Type.
+// Type returns Type.
 func (Device) Type() gpu.DeviceType { return Type }
 
-// Parent is the GPU.
+// Parent returns the GPU.
 func (d Device) Parent() *gpu.GPU { return d.GPU }
 
-// ID is the GPU's UUID.
+// ID returns the GPU's UUID.
 func (d Device) ID() string { return string(d.GPU.UUID) }
 
-// ProfileName is empty.
+// ProfileName returns "".
 func (Device) ProfileName() string { return "" }
 
-// Capacity is the GPU's.
+// Capacity returns the GPU's capacity.
 func (d Device) Capacity() gpu.Capacity { return d.GPU.Capacity }
 
 // Shares are the replicas.
 func (d Device) Shares() gpu.Shares { return gpu.Shares{Count: max(d.Replicas, 1)} }
 
-// Use is the GPU: what is not known excludes everything.
+// Use returns the whole GPU: a use of an unknown type excludes all others.
 func (d Device) Use(share bool) gpu.Use { return gpu.Use{Type: Type, Device: d.Name(), Shared: share} }
 
 // Mode advertises a GPU as a Device with so many replicas.

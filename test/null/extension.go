@@ -28,11 +28,11 @@ const ConfigKind = "NullConfig"
 // Config is the opaque configuration of the extension.
 type Config struct {
 	metav1.TypeMeta `json:",inline"`
-	// Text is what containers get.
+	// Text is the text for containers.
 	Text string `json:"text,omitempty"`
 }
 
-// Kind is ConfigKind.
+// Kind returns ConfigKind.
 func (*Config) Kind() string { return ConfigKind }
 
 // Default sets nothing.
@@ -46,19 +46,19 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Extension is an extension that only tests have: containers get a text, in a variable and in a file, from a service that may be away. It is
-// what a new extension is made of, and proves that nothing else knows extensions by name.
+// Extension is an extension for tests: containers get a text, in a variable and in a file, from a service that may be unavailable. It shows
+// the parts of a new extension, and proves that no other package knows extensions by name.
 type Extension struct {
-	// Dir has the files of claims.
+	// Dir contains the files of claims.
 	Dir string
-	// Serves: the service answers.
+	// Serves is true while the service answers.
 	Serves atomic.Bool
 }
 
-// Kind is ExtensionKind.
+// Kind returns ExtensionKind.
 func (*Extension) Kind() string { return ExtensionKind }
 
-// Run is the service.
+// Run runs the service.
 func (e *Extension) Run(ctx context.Context) error {
 	e.Serves.Store(true)
 	<-ctx.Done()
@@ -72,7 +72,7 @@ func (e *Extension) Claim(context.Context) claim.Extension { return planned{Serv
 // planned is the extension's part in planning.
 type planned struct{ Serves func() bool }
 
-// Planned is the extension as admission has it.
+// Planned returns the extension for admission.
 func Planned() claim.Extension { return planned{Serves: func() bool { return true }} }
 
 func (planned) Kind() string { return ExtensionKind }
@@ -91,7 +91,7 @@ func (planned) Supports(v1alpha1.Config, gpu.DeviceType) error { return nil }
 func (planned) Merge(_ any, config v1alpha1.Config, _ v1alpha1.Source) (any, error) {
 	c, ok := config.(*Config)
 	if !ok {
-		return nil, fmt.Errorf("%T is no %s", config, ConfigKind)
+		return nil, fmt.Errorf("got %T, want %s", config, ConfigKind)
 	}
 	return c.Text, nil
 }
@@ -126,7 +126,7 @@ func textOf(r *checkpoint.Result) string {
 
 func (e *Extension) file(claimUID string) string { return filepath.Join(e.Dir, claimUID) }
 
-// EditsOf are a variable and a file with the text.
+// EditsOf returns a variable and a file with the text.
 func (e *Extension) EditsOf(r *checkpoint.Record) (all []cdi.DeviceEdits, _ error) {
 	for i := range r.Results {
 		text := textOf(&r.Results[i])
@@ -157,7 +157,7 @@ func (e *Extension) Ensure(r *checkpoint.Record) error {
 // RemoveFiles removes the file.
 func (e *Extension) RemoveFiles(claimUID string) error { return os.RemoveAll(e.file(claimUID)) }
 
-// Claims lists the claims that have a file.
+// Claims lists the claims with a file.
 func (e *Extension) Claims() ([]string, error) {
 	entries, err := os.ReadDir(e.Dir)
 	uids := make([]string, 0, len(entries))
@@ -167,18 +167,18 @@ func (e *Extension) Claims() ([]string, error) {
 	return uids, err
 }
 
-// ConditionTypes is NullReady.
+// ConditionTypes returns NullReady.
 func (*Extension) ConditionTypes() []string { return []string{"NullReady"} }
 
-// RefusedCondition is NullReady.
+// RefusedCondition returns NullReady.
 func (*Extension) RefusedCondition() string { return "NullReady" }
 
-// StatusConditions say that the text is there.
+// StatusConditions report that the text is written.
 func (*Extension) StatusConditions(*checkpoint.Record) []kube.Condition {
 	return []kube.Condition{{Type: "NullReady", True: true, Reason: "Written", Message: "The text is written."}}
 }
 
-// StatusData is the text.
+// StatusData returns the text.
 func (*Extension) StatusData(_ *gpu.Node, _ *checkpoint.Record, r *checkpoint.Result) map[string]any {
 	return map[string]any{"nullText": textOf(r)}
 }

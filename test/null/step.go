@@ -8,9 +8,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Marks are what the step makes. Both calls are idempotent.
+// Marks marks GPUs. Both calls are idempotent.
 type Marks interface {
-	// Mark marks a GPU, Unmark takes the mark back.
+	// Mark marks a GPU, Unmark removes the mark.
 	Mark(ctx context.Context, id gpu.UUID) error
 	Unmark(ctx context.Context, id gpu.UUID) error
 }
@@ -23,7 +23,7 @@ func (s Step) Do(ctx context.Context, step checkpoint.Step) (json.RawMessage, er
 	return nil, s.Marks.Mark(ctx, step.Target)
 }
 
-// Undo takes the mark back.
+// Undo removes the mark.
 func (s Step) Undo(ctx context.Context, step checkpoint.Step) error {
 	return s.Marks.Unmark(ctx, step.Target)
 }

@@ -33,14 +33,14 @@ const childRoot = "PRISM_TEST_NODE_ROOT"
 // hook is the program that both specs name.
 const hook = "/usr/bin/nvidia-cdi-hook"
 
-// pair are the specs of one device.
+// pair holds both specs of one device.
 type pair struct {
 	Device       string
 	Ours, Theirs *specs.Spec
 }
 
-// TestMain is also the child process that makes the specs. NVIDIA's generator reads /sys and /proc where they are, so the child's root is that
-// of the simulated node.
+// TestMain is also the child process that builds the specs. NVIDIA's generator reads the process's own /sys and /proc, so the root of the
+// simulated node is the child's root.
 func TestMain(m *testing.M) {
 	root := os.Getenv(childRoot)
 	if root == "" {
@@ -74,7 +74,7 @@ func described(t *testing.T, node *sandbox.Node) (pairs []pair) {
 	return pairs
 }
 
-// describe makes the specs of the second GPU, and of a MIG device on the first one if it is in MIG mode.
+// describe builds the specs of the second GPU, and of a MIG device on the first one if it is in MIG mode.
 func describe(ctx context.Context) ([]pair, error) {
 	host := pcie.New("/")
 	inv := inventory.New(inventory.Options{Host: host, Open: func(ctx context.Context, r hostfs.DriverRoot) (inventory.Session, error) {

@@ -1,2 +1,2 @@
-// Package nvcdi compares the CDI specs of claims with those that NVIDIA's generator makes for the same devices of the same node.
+// Package nvcdi compares the CDI specs of claims with the specs of NVIDIA's generator for the same devices of the same node.
 package nvcdi

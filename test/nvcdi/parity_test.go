@@ -17,25 +17,26 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/sandbox"
 )
 
-// difference is what only one of both specs has, and why.
+// difference is an entry that only one of both specs contains, and the reason.
 type difference struct{ pattern, because string }
 
-// leftOut is what NVIDIA's generator adds to containers and this driver does not.
+// leftOut lists entries that NVIDIA's generator adds to containers and Prism does not.
 var leftOut = []difference{
 	{`^mount /usr/bin/nvidia-(cuda-mps-(control|server)|imex|imex-ctl)$`, "they control daemons that containers of other claims use"},
-	{`^mount /tmp/nvidia-mps$`, "the pipes of the host's MPS control daemon: a claim has those of its own daemon"},
-	{`^hook \S+ enable-cuda-compat `, "it acts on what the image brings along: chart value cudaCompat"},
-	{`^hook \S+ update-application-profile`, "it sets which GPUs EGL shows; a container has the device nodes of its own GPUs alone"},
-	{`^hook \S+ apply-cuda-memory-limits `, "memory limits are set by prism-hook for shares that have one: enforceMemory"},
+	{`^mount /tmp/nvidia-mps$`, "the pipes of the host's MPS control daemon: a claim gets the pipes of its own daemon"},
+	{`^hook \S+ enable-cuda-compat `, "it changes files of the image: chart value cudaCompat"},
+	{`^hook \S+ update-application-profile`, "it sets which GPUs EGL shows; a container only gets the device nodes of its own GPUs"},
+	{`^hook \S+ apply-cuda-memory-limits `, "memory limits are set by prism-hook for shares with enforceMemory"},
 	{`^hook \S+ create-symlinks .*/dev/dri/by-path/`, "links by the GPU's place cost an execution per container; programs find the nodes without them"},
 }
 
-// added is what this driver adds and NVIDIA's generator does not.
+// added lists entries that Prism adds and NVIDIA's generator does not.
 var added = []difference{
 	{`^env PRISM_`, "by it prism-hook finds which devices a container has"},
 }
 
-// TestCDISpec_EveryBoard_NothingMissing: a container of a claim has what it has with a spec of NVIDIA's generator, but for what is listed.
+// TestCDISpec_EveryBoard_NothingMissing: a container of a claim gets the same as with a spec of NVIDIA's generator, except for the listed
+// differences.
 func TestCDISpec_EveryBoard_NothingMissing(t *testing.T) {
 	used := map[string]bool{}
 	for _, board := range model.BoardIDs() {
@@ -59,7 +60,8 @@ func TestCDISpec_EveryBoard_NothingMissing(t *testing.T) {
 	}
 }
 
-// install adds what a machine may have besides the driver: programs that draw, links by the place of a GPU, a running MPS control daemon.
+// install adds files that a machine may have besides the driver: programs that draw, links by the place of a GPU, a running MPS control
+// daemon.
 func install(t *testing.T, node *sandbox.Node) {
 	t.Helper()
 	byPath := filepath.Join(node.Root(), "dev/dri/by-path")
@@ -91,7 +93,7 @@ func intoMIGMode(t *testing.T, machine *model.Node) bool {
 	return true
 }
 
-// edits lists what a container gets with all devices of a spec.
+// edits lists the edits for a container with all devices of a spec.
 func edits(spec *specs.Spec) (all []string) {
 	list := []specs.ContainerEdits{spec.ContainerEdits}
 	for _, d := range spec.Devices {
@@ -114,7 +116,7 @@ func edits(spec *specs.Spec) (all []string) {
 	return all
 }
 
-// only returns what the first list has and the second has not.
+// only returns the entries that the first list contains and the second does not.
 func only(first, second []string) (rest []string) {
 	for _, entry := range first {
 		if !slices.Contains(second, entry) {
@@ -124,7 +126,7 @@ func only(first, second []string) (rest []string) {
 	return rest
 }
 
-// unexplained returns what no difference explains, and notes those that do.
+// unexplained returns the entries that no difference explains, and records the differences that explain others.
 func unexplained(entries []string, known []difference, used map[string]bool) (rest []string) {
 	for _, entry := range entries {
 		i := slices.IndexFunc(known, func(d difference) bool { return regexp.MustCompile(d.pattern).MatchString(entry) })

@@ -61,8 +61,8 @@ func newNode(l *Layout, name string, n *gpu.Node) *node {
 	return s
 }
 
-// allocate runs the allocator for a claim with one request; without results the node has no such device. The scheduler creates an allocator
-// per pod and calls Allocate per node; the duration is that of this call.
+// allocate runs the allocator for a claim with one request; without results no such device is left on the node. The scheduler creates an
+// allocator per pod and calls Allocate per node; the duration is the duration of Allocate.
 func (s *node) allocate(ctx context.Context, request *resourceapi.ExactDeviceRequest) (results, time.Duration, error) {
 	allocated := allocator.Nothing()
 	allocated.Devices = s.taken

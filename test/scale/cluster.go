@@ -59,7 +59,7 @@ type fakeCluster struct {
 	full []results
 }
 
-// nodeName is the name of the ith fake node.
+// nodeName returns the name of the ith fake node.
 func nodeName(i int) string { return fmt.Sprintf("f%04d", i) }
 
 // createNodes creates the DeviceClasses, the nodes and their ResourceSlices.
@@ -122,7 +122,7 @@ func (c *fakeCluster) fill(ctx context.Context, kind RequestKind, count int) err
 	})
 }
 
-// allocated creates an allocated claim on a node; the results are those of the first node and are translated.
+// allocated creates an allocated claim on a node; the results are translated from results of the first node.
 func (c *fakeCluster) allocated(ctx context.Context, name, node string, request *resourceapi.ExactDeviceRequest, of results) error {
 	claims := c.client.ResourceV1().ResourceClaims(namespace)
 	claim, err := claims.Create(ctx, &resourceapi.ResourceClaim{

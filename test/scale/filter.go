@@ -75,7 +75,7 @@ func requestsInOrder(l *Layout) []RequestKind {
 	return slices.DeleteFunc(slices.Clone(allRequests), func(a RequestKind) bool { return l.Requests[a] == nil })
 }
 
-// reach brings the node into the state; false if the layout has no such devices.
+// reach brings the node into the state; false if the layout contains no such devices.
 func (s *node) reach(ctx context.Context, state State) (bool, error) {
 	profiles := s.layout.Requests[RequestProfile]
 	if profiles == nil && (state == HalfProfile || state == FullProfile) {

@@ -12,14 +12,14 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// JointSets compares, for one GPU, the sets of MIG devices that the published counters admit with those that the hardware supports: on
-// hardware, placements do not overlap and at most one instance has the media extensions. The tests of pkg/publish verify that with the
+// JointSets compares, for one GPU, the sets of MIG devices that the published counters admit with the sets that the hardware supports: on
+// hardware, placements do not overlap and at most one instance uses the media extensions. The tests of pkg/publish verify that with the
 // simulated driver for every set.
 type JointSets struct {
 	Layout string
-	// Devices is how many MIG devices a GPU has.
+	// Devices is the number of MIG devices of a GPU.
 	Devices int
-	// Both counts the sets that counters and hardware admit, the others those that only one of them admits.
+	// Both counts the sets that counters and hardware admit, the others the sets that only one of them admits.
 	Both, OnlyCounters, OnlyHardware int
 }
 

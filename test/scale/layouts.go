@@ -14,7 +14,7 @@ import (
 // RequestKind is a kind of device request in a claim: which device, and by which means.
 type RequestKind string
 
-// The kinds of requests. A layout has those that its devices can satisfy.
+// The kinds of requests. A layout supports the kinds that its devices can satisfy.
 const (
 	// RequestGPU is a whole GPU.
 	RequestGPU RequestKind = "GPU by class"
@@ -36,7 +36,7 @@ var allRequests = []RequestKind{RequestGPU, RequestProfile, RequestProfileClass,
 const (
 	// smallest is the profile that is requested.
 	smallest = "1g.10gb"
-	// smallestPerGPU is how many MIG devices of that profile fit on a GPU.
+	// smallestPerGPU is the number of MIG devices of that profile that fit on a GPU.
 	smallestPerGPU = 7
 	// wantedMemory is more than the memory of that profile.
 	wantedMemory = "19Gi"
@@ -55,7 +55,7 @@ type Layout struct {
 	Requests map[RequestKind]*resourceapi.ExactDeviceRequest
 }
 
-// Layouts are all measured layouts, the models last.
+// Layouts returns all measured layouts, the models last.
 func Layouts() []Layout {
 	return []Layout{
 		prism("prism-whole", "nvidia-whole", prismOptions{}, RequestGPU, RequestMemory),
@@ -78,7 +78,7 @@ func LayoutByName(name string) (Layout, error) {
 	return Layout{}, fmt.Errorf("unknown layout %q; valid layouts: %q", name, names)
 }
 
-// nvidia is a layout of NVIDIA's driver with the DeviceClasses of its chart.
+// nvidia returns a layout of NVIDIA's driver with the DeviceClasses of its chart.
 func nvidia(name string, pools func(node string, n *gpu.Node) map[string]resourceslice.Pool, partitioned bool, kinds ...RequestKind) Layout {
 	return Layout{
 		Name: name, Driver: nvidiaDriver, Pools: pools, Classes: bothClasses(nvidiaDriver),
@@ -86,7 +86,7 @@ func nvidia(name string, pools func(node string, n *gpu.Node) map[string]resourc
 	}
 }
 
-// commonRequests are the requests that both drivers support.
+// commonRequests returns the requests that both drivers support.
 func commonRequests(driver string, partitioned bool) map[RequestKind]*resourceapi.ExactDeviceRequest {
 	hasMemory := fmt.Sprintf("device.capacity[%q].memory.compareTo(quantity(%q)) >= 0", driver, wantedMemory)
 	all := map[RequestKind]*resourceapi.ExactDeviceRequest{
@@ -117,14 +117,14 @@ func class(name string, expressions ...string) resourceapi.DeviceClass {
 	return resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.DeviceClassSpec{Selectors: selectors(expressions...)}}
 }
 
-// request is a request for one device of a class.
+// request returns a request for one device of a class.
 func request(class string, expressions ...string) *resourceapi.ExactDeviceRequest {
 	return &resourceapi.ExactDeviceRequest{
 		DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1, Selectors: selectors(expressions...),
 	}
 }
 
-// requestCapacity is a request for one device of a class with an amount of a capacity.
+// requestCapacity returns a request for one device of a class with an amount of a capacity.
 func requestCapacity(class string, capacity resourceapi.QualifiedName, amount string) *resourceapi.ExactDeviceRequest {
 	r := request(class)
 	r.Capacity = &resourceapi.CapacityRequirements{

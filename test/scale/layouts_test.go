@@ -96,7 +96,7 @@ func TestLayouts_RequestByProfileCapacity_OnlyThatProfile(t *testing.T) {
 	}
 }
 
-// profileOf is the profile of a published device, "GPU" for a whole GPU.
+// profileOf returns the profile of a published device, "GPU" for a whole GPU.
 func profileOf(n *node, pool, device string) string {
 	for _, slice := range n.slices {
 		for i := range slice.Spec.Devices {
@@ -130,7 +130,7 @@ func TestLayouts_EightGPUs_DevicesAndSlices(t *testing.T) {
 	}
 	assert.Equal(t, map[string][2]int{
 		"prism-whole": {8, 1}, "prism-whole-monitor": {9, 2}, "nvidia-whole": {8, 1},
-		// 25 placements per GPU. Prism has a pool of two ResourceSlices per GPU, and an empty one of the node.
+		// 25 placements per GPU. Prism publishes a pool of two ResourceSlices per GPU, and an empty one of the node.
 		"prism-mig": {8 * 26, 17}, "nvidia-mig": {8 * 26, 9},
 	}, got)
 }
@@ -141,11 +141,11 @@ func TestPacking_OneH100_AsDocumented(t *testing.T) {
 	packed, err := Pack(t.Context(), Layouts())
 	require.NoError(t, err)
 	require.Len(t, packed, 2)
-	assert.Equal(t, Packing{Layout: "prism-mig", Published: 4.15, ByName: 3.53}, packed[0], "docs/benchmarks.md and docs/mig-details.md have other figures")
+	assert.Equal(t, Packing{Layout: "prism-mig", Published: 4.15, ByName: 3.53}, packed[0], "docs/benchmarks.md and docs/mig-details.md contain other figures")
 	assert.Greater(t, packed[0].Published, packed[1].Published, "the order of NVIDIA's driver packs as well")
 }
 
-// No set of MIG devices that the hardware supports is excluded by the counters, and no other is admitted.
+// The counters admit every set of MIG devices that the hardware supports, and no other.
 func TestSets_OneH100_CountersMatchHardware(t *testing.T) {
 	t.Parallel()
 	sets, err := Sets(t.Context(), Layouts())

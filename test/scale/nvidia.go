@@ -14,8 +14,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
-// The models follow what dra-driver-nvidia-gpu publishes (deviceinfo.go, mig.go and partitions.go of its GPU plugin, August 2026): names
-// and number of devices, attributes, capacities and counters, and their spread over pools and ResourceSlices. Values come from the simulated GPUs.
+// The models follow the devices that dra-driver-nvidia-gpu publishes (deviceinfo.go, mig.go and partitions.go of its GPU plugin, August
+// 2026): names and number of devices, attributes, capacities and counters, and their spread over pools and ResourceSlices. Values come from
+// the simulated GPUs.
 
 // nvidiaDriver is the name of NVIDIA's driver.
 const nvidiaDriver = "gpu.nvidia.com"
@@ -26,7 +27,7 @@ var nvidiaShared = []resourceapi.QualifiedName{
 	publish.AttrCUDADriverVersion, publish.AttrPCIBusID, publish.AttrPCIeRoot, publish.AttrNUMANode,
 }
 
-// nvidiaWhole is the layout without dynamic MIG: a pool with a device per GPU, without counters.
+// nvidiaWhole returns the layout without dynamic MIG: a pool with a device per GPU, without counters.
 func nvidiaWhole(node string, n *gpu.Node) map[string]resourceslice.Pool {
 	devices := make([]resourceapi.Device, len(n.GPUs))
 	for i := range n.GPUs {
@@ -38,8 +39,8 @@ func nvidiaWhole(node string, n *gpu.Node) map[string]resourceslice.Pool {
 	return map[string]resourceslice.Pool{node: {Slices: []resourceslice.Slice{{Devices: devices}}}}
 }
 
-// nvidiaMIG is the layout with dynamic MIG: a pool whose first ResourceSlice has the counters of all GPUs, then a ResourceSlice per GPU with
-// the GPU and all placements of its profiles, sorted by name.
+// nvidiaMIG returns the layout with dynamic MIG: a pool whose first ResourceSlice contains the counters of all GPUs, then a ResourceSlice
+// per GPU with the GPU and all placements of its profiles, sorted by name.
 func nvidiaMIG(node string, n *gpu.Node) map[string]resourceslice.Pool {
 	counted := resourceslice.Slice{}
 	pool := resourceslice.Pool{Slices: make([]resourceslice.Slice, 1, 1+len(n.GPUs))}
@@ -68,7 +69,7 @@ func nvidiaMIG(node string, n *gpu.Node) map[string]resourceslice.Pool {
 	return map[string]resourceslice.Pool{node: pool}
 }
 
-// nvidiaPlacements are the devices of one profile of GPU i.
+// nvidiaPlacements returns the devices of one profile of GPU i.
 func nvidiaPlacements(n *gpu.Node, i int, p *gpu.MIGProfile, set string) []resourceapi.Device {
 	name := strings.NewReplacer(".", "", "+", "-").Replace(p.Name)
 	takes := nvidiaAmounts(p.Capacity)
@@ -82,7 +83,7 @@ func nvidiaPlacements(n *gpu.Node, i int, p *gpu.MIGProfile, set string) []resou
 	return devices
 }
 
-// nvidiaAttributes are the attributes of GPU i, or of a MIG device of a profile on it.
+// nvidiaAttributes returns the attributes of GPU i, or of a MIG device of a profile on it.
 func nvidiaAttributes(n *gpu.Node, i int, profile string) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	only := *n
 	only.GPUs = n.GPUs[i : i+1]
@@ -109,7 +110,7 @@ func nvidiaAmounts(c gpu.Capacity) map[string]int64 {
 	}
 }
 
-// nvidiaCounterNames are the counters whose names differ from those of the capacities.
+// nvidiaCounterNames are the counters whose names differ from the names of the capacities.
 var nvidiaCounterNames = map[string]string{"copyEngines": "copy-engines", "jpegEngines": "jpeg-engines", "ofaEngines": "ofa-engines"}
 
 func nvidiaCounters(amounts map[string]int64, at gpu.Placement) map[string]resourceapi.Counter {

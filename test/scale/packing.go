@@ -18,7 +18,7 @@ import (
 // the mean of packingLoads loads, which are the same for every layout.
 type Packing struct {
 	Layout string
-	// Published is with the devices in the published order, ByName in the order of names.
+	// Published is the result with the devices in the published order, ByName in the order of names.
 	Published, ByName float64
 }
 
@@ -53,7 +53,7 @@ func Pack(ctx context.Context, layouts []Layout) ([]Packing, error) {
 	return all, nil
 }
 
-// placed is the mean number of jobs that get a device before one does not.
+// placed returns the mean number of jobs that get a device before one does not.
 func placed(ctx context.Context, l *Layout, one *gpu.Node, byName bool) (float64, error) {
 	s := newNode(l, "node", one)
 	if byName {

@@ -19,7 +19,7 @@ type podsSeen struct {
 	bound  map[string]time.Time
 	// refused is the last message of the scheduler about a pod that it could not place.
 	refused string
-	// changed has an element if anything has changed since it was received from.
+	// changed contains an element if anything has changed since the last receive.
 	changed chan struct{}
 }
 
@@ -88,13 +88,13 @@ func (s *podsSeen) wait(ctx context.Context, limit time.Duration, claims, bound 
 		case <-timeout.C:
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return fmt.Errorf("%w: %d pods have claims, %d have nodes; the scheduler's last message: %q", errLimit, haveClaims, haveNodes, s.refused)
+			return fmt.Errorf("%w: %d pods with claims, %d with nodes; the scheduler's last message: %q", errLimit, haveClaims, haveNodes, s.refused)
 		case <-s.changed:
 		}
 	}
 }
 
-// rate is the number of pods per second between the first and the last one.
+// rate returns the number of pods per second between the first and the last one.
 func (s *podsSeen) rate() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

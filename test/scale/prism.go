@@ -18,11 +18,11 @@ const prismDriver = "gpu.prism.dev"
 type prismOptions struct {
 	// partitioned advertises every GPU as a whole and in all of its MIG profiles, instead of as a whole only.
 	partitioned bool
-	// monitor adds a monitor device in a pool of its own.
+	// monitor adds a monitor device in a separate pool.
 	monitor bool
 }
 
-// prismPools are the pools that the plugin publishes.
+// prismPools returns the pools that the plugin publishes.
 func prismPools(node string, n *gpu.Node, o prismOptions) map[string]resourceslice.Pool {
 	opts := publish.Options{DriverName: prismDriver, NodeName: node, Monitor: o.monitor}
 	if o.partitioned {
@@ -34,7 +34,7 @@ func prismPools(node string, n *gpu.Node, o prismOptions) map[string]resourcesli
 	return publish.Resources(opts, n).Pools
 }
 
-// prism is a layout of Prism with the DeviceClasses of its chart and its controller.
+// prism returns a layout of Prism with the DeviceClasses of its chart and its controller.
 func prism(name, model string, o prismOptions, kinds ...RequestKind) Layout {
 	profileClass, profileExpression := controller.ProfileClass(prismDriver, smallest)
 	byCapacity := byCapacityClass(prismDriver)
@@ -51,15 +51,15 @@ func prism(name, model string, o prismOptions, kinds ...RequestKind) Layout {
 	return l
 }
 
-// byCapacityClass is the name of the DeviceClass without selectors, as in the chart's template prism.byCapacity.
+// byCapacityClass returns the name of the DeviceClass without selectors, as in the chart's template prism.byCapacity.
 func byCapacityClass(driver string) string { return "by-capacity." + driver }
 
-// profileCapacity is the capacity that only the MIG devices of a profile have.
+// profileCapacity returns the capacity that only the MIG devices of a profile have.
 func profileCapacity(driver, profile string) resourceapi.QualifiedName {
 	return resourceapi.QualifiedName(driver + "/" + publish.ProfileCapacity(profile))
 }
 
-// bothClasses are the DeviceClasses for whole GPUs and for MIG devices.
+// bothClasses returns the DeviceClasses for whole GPUs and for MIG devices.
 func bothClasses(driver string) []resourceapi.DeviceClass {
 	return []resourceapi.DeviceClass{class(driver, ofType(driver, gpu.TypeGPU)), class("mig."+driver, ofType(driver, gpu.TypeMIG))}
 }

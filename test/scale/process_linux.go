@@ -65,13 +65,13 @@ func findProcess(program string) (process, error) {
 // clockTicks is USER_HZ, which is 100 on every Linux that Go runs on.
 const clockTicks = 100
 
-// cpu is the CPU time of the process.
+// cpu returns the CPU time of the process.
 func (p process) cpu() (time.Duration, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
 	if err != nil {
 		return 0, err
 	}
-	// The second field is a name in parentheses and may have spaces.
+	// The second field is a name in parentheses and may contain spaces.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	const user, system = 11, 12
 	if len(fields) <= system {
@@ -88,7 +88,7 @@ func (p process) cpu() (time.Duration, error) {
 	return time.Duration(ticks) * time.Second / clockTicks, nil
 }
 
-// resident is the resident memory of the process in bytes.
+// resident returns the resident memory of the process in bytes.
 func (p process) resident() (int64, error) {
 	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.pid))
 	if err != nil {
@@ -101,7 +101,7 @@ func (p process) resident() (int64, error) {
 	return pages * int64(os.Getpagesize()), nil
 }
 
-// loadAverage is the load average of the last minute.
+// loadAverage returns the load average of the last minute.
 func loadAverage() string {
 	load, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Report are the results of a run; parts that were not measured are empty.
+// Report contains the results of a run; parts that were not measured are empty.
 type Report struct {
 	// Load is the load average before the tables were measured; rows of Throughput have their own.
 	Load         string
@@ -45,7 +45,7 @@ func (r *Report) Write(w io.Writer) {
 	r.throughput(w)
 }
 
-// comparedWith is the layout that a layout is compared with; a model is compared with itself.
+// comparedWith returns the layout with which a layout is compared; a model is compared with itself.
 func comparedWith(layout string) string {
 	if l, err := LayoutByName(layout); err == nil && l.Model != "" {
 		return l.Model
@@ -53,7 +53,7 @@ func comparedWith(layout string) string {
 	return layout
 }
 
-// comparable is the request for the same device in NVIDIA's layouts.
+// comparable returns the request for the same device in NVIDIA's layouts.
 func comparable(a RequestKind) RequestKind {
 	switch a {
 	case RequestProfileClass, RequestProfileCapacity:

@@ -17,13 +17,13 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/port"
 )
 
-// GPUs is how many GPUs a node has.
+// GPUs is the number of GPUs of a node.
 const GPUs = 8
 
 // Board is the model of the GPUs.
 const Board = "h100-80"
 
-// Simulated is a simulated node as the plugin's inventory discovers it.
+// Simulated returns a simulated node as the plugin's inventory discovers it.
 func Simulated(ctx context.Context) (*gpu.Node, error) {
 	n, err := model.New(model.Uniform("node", Board, GPUs))
 	if err != nil {
@@ -35,7 +35,7 @@ func Simulated(ctx context.Context) (*gpu.Node, error) {
 	return inv.Current().Node, err
 }
 
-// objects are the ResourceSlices of a node as the ResourceSlice controller would create them, with names in their order.
+// objects returns the ResourceSlices of a node as the ResourceSlice controller would create them, with names in their order.
 func objects(driver, node string, pools map[string]resourceslice.Pool) []*resourceapi.ResourceSlice {
 	var all []*resourceapi.ResourceSlice
 	for _, pool := range slices.Sorted(maps.Keys(pools)) {

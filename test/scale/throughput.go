@@ -99,7 +99,7 @@ func (c *Cluster) Throughput(ctx context.Context, l *Layout, phases []Phase) ([]
 	return rows, nil
 }
 
-// budget is the number of pods of a phase: at most half of the free devices, so that the last pods do not have to search.
+// budget returns the number of pods of a phase: at most half of the free devices, so that the last pods need not search.
 func (c *Cluster) budget(l *Layout, full bool) int {
 	free := c.Nodes
 	if full {
@@ -112,7 +112,7 @@ func (c *Cluster) budget(l *Layout, full bool) int {
 	return max(2, min(c.Pods, devices/2))
 }
 
-// fillRequest is the request that full nodes are filled with.
+// fillRequest returns the request with which full nodes are filled.
 func fillRequest(l *Layout) RequestKind {
 	if l.Requests[RequestProfile] != nil {
 		return RequestProfile
@@ -202,7 +202,7 @@ func readUsage(scheduler, server process) (u usage, err error) {
 	return u, errors.Join(errs[:]...)
 }
 
-// ThroughputRequests are the measured requests: those for the layout's smallest device.
+// ThroughputRequests returns the measured requests: the requests for the layout's smallest device.
 func ThroughputRequests(l *Layout) []RequestKind {
 	switch {
 	case l.Requests[RequestProfileClass] != nil:

@@ -14,10 +14,10 @@ import (
 // Utilization is the utilization that Cluster Autoscaler computes for a node, 0 to 1: below its threshold (default 0.5) it may drain the node.
 //
 // It is a model of HighestDynamicResourceUtilization in cluster-autoscaler/simulator/dynamicresources/utils/utilization.go of
-// kubernetes/autoscaler, as of commit 0046c5d1. That module cannot be imported without the whole of k8s.io/kubernetes. The utilization
-// of a node is that of its fullest pool. In a pool, devices without counters count one by one: the allocated ones divided by all. Each
-// counter set counts as one device that is as full as the fullest of its counters. Of a pool with both, the mean is weighted by how many
-// there are.
+// kubernetes/autoscaler, as of commit 0046c5d1. That module cannot be imported without the whole of k8s.io/kubernetes. The utilization of a
+// node is the utilization of its fullest pool. In a pool, devices without counters count one by one: the allocated ones divided by all.
+// Each counter set counts as one device that is as full as the fullest of its counters. If a pool contains both, the mean is weighted by
+// their numbers.
 func Utilization(slices []*resourceapi.ResourceSlice, taken sets.Set[structured.DeviceID]) float64 {
 	pools := map[string]*poolUse{}
 	for _, slice := range slices {
@@ -39,7 +39,7 @@ type poolUse struct {
 	sets map[string]resourceapi.CounterSet
 	// consumed is the consumption of allocated devices by counter set and counter. Every set that a device consumes has an entry.
 	consumed map[string]map[string]int64
-	// plain counts devices without counters; partitioned: an allocated device has counters.
+	// plain counts devices without counters; partitioned: an allocated device consumes counters.
 	plain, plainTaken int
 	partitioned       bool
 }

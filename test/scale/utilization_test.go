@@ -24,7 +24,8 @@ func TestUtilization_EveryLayout_AsInClusterAutoscaler(t *testing.T) {
 	assert.Equal(t, map[string]map[string]float64{
 		"prism-whole":  whole,
 		"nvidia-whole": whole,
-		// The monitor's pool has no counters and no allocated device, because admin access does not count. The fullest pool counts.
+		// The monitor's pool publishes no counters and no device in it counts as allocated, because admin access does not count. The
+		// fullest pool counts.
 		"prism-whole-monitor": whole,
 		// One pool per GPU, and one counter per memory slice: the GPU with the first MIG device counts as a full pool.
 		"prism-mig": {

@@ -21,18 +21,18 @@ import (
 // root is the repository.
 const root = "../.."
 
-// subject is an extension or a family, as its identifiers name it.
+// subject is an extension or a family, as identifiers name it.
 type subject struct {
 	name string
 	// identifiers match the words of identifiers, in lower case.
 	identifiers *regexp.Regexp
-	// own are its folders, with all that is below them.
+	// own lists its folders, with all their subfolders.
 	own []string
-	// most is how many other files may have such an identifier; goal is what the design aims at.
+	// most is the maximum number of other files with such an identifier; goal is the number that the design aims at.
 	most, goal int
 }
 
-// subjects are counted. most is lowered with each change that lowers the number.
+// subjects are the counted ones. Each change that lowers a number also lowers its most.
 var subjects = []subject{
 	{"MPS", regexp.MustCompile(`\bmps`), []string{"pkg/plugin/mps", "pkg/mpsd", "cmd/prism-mpsd"}, 45, 15},
 	{"profiler", regexp.MustCompile(`\bprofil(er|ing|ed)\b|\bprofile (extension|options)\b|\bkind profile\b`), []string{
@@ -65,7 +65,7 @@ func TestSeam_FilesThatNameIt_NoMore(t *testing.T) {
 			return err
 		}))
 	}
-	fmt.Printf("%-20s %6s %5s %5s\n", "named outside of it", "files", "most", "goal")
+	fmt.Printf("%-20s %6s %5s %5s\n", "named elsewhere", "files", "most", "goal")
 	for i, s := range subjects {
 		fmt.Printf("%-20s %6d %5d %5d\n", s.name, len(found[i]), s.most, s.goal)
 		if !assert.LessOrEqual(t, len(found[i]), s.most, "%s is named by more files than before", s.name) {
@@ -76,7 +76,7 @@ func TestSeam_FilesThatNameIt_NoMore(t *testing.T) {
 
 var boundary = regexp.MustCompile(`([a-z0-9])([A-Z])|([A-Z]+)([A-Z][a-z])`)
 
-// identifiers are those of a file, each as words in lower case on a line of its own: "MPSUse" is "mps use".
+// identifiers returns the identifiers of a file, each as words in lower case on a separate line: "MPSUse" is "mps use".
 func identifiers(path string) (string, error) {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 	if err != nil {

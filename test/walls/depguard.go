@@ -12,12 +12,12 @@ const (
 	rulesEnd   = "  exclusions:\n"
 )
 
-// Depguard puts the linter's rules for the walls into its configuration, in place of those that are there.
+// Depguard puts the linter's rules for the walls into its configuration, and replaces the existing ones.
 func Depguard(configuration string) (string, error) {
 	before, rest, begins := strings.Cut(configuration, rulesBegin)
 	_, after, ends := strings.Cut(rest, rulesEnd)
 	if !begins || !ends {
-		return "", fmt.Errorf("the configuration has no lines %q and %q, between which the rules stand", rulesBegin, rulesEnd)
+		return "", fmt.Errorf("missing lines %q and %q in the configuration, between which the rules stand", rulesBegin, rulesEnd)
 	}
 	var rules strings.Builder
 	rules.WriteString("      rules:\n")
@@ -27,8 +27,8 @@ func Depguard(configuration string) (string, error) {
 	return before + rulesBegin + rules.String() + rulesEnd + after, nil
 }
 
-// write adds the wall's rules: one for the packages of the product, and one for all others. In a rule with both the linter would
-// compare an import with the nearest of all names alone.
+// write adds the wall's rules: one for the packages of the product, and one for all others. In a rule with both, the linter would only
+// compare an import with the nearest of all names.
 func (w wall) write(rules *strings.Builder) {
 	if w.ours != nil {
 		fmt.Fprintf(rules, "        %s:\n          list-mode: lax\n          files: %s\n", w.name, flow(w.files()))
@@ -45,7 +45,7 @@ func (w wall) write(rules *strings.Builder) {
 	}
 }
 
-// files are the wall's packages as the linter selects files. Programs of the test and hack folders are none of the product.
+// files returns the wall's packages in the linter's format for files. Programs of the test and hack folders do not belong to the product.
 func (w wall) files() []string {
 	var files []string
 	for _, pattern := range w.of {
@@ -63,7 +63,7 @@ func (w wall) files() []string {
 	return files
 }
 
-// allowed are the wall's packages of the product as the linter names them: exactly, or all that begin so.
+// allowed returns the wall's packages of the product in the linter's format: exact names, or prefixes.
 func (w wall) allowed() []string {
 	patterns := w.ours
 	if w.tests { // an external test imports its package
@@ -77,7 +77,7 @@ func (w wall) allowed() []string {
 		}
 		allowed = append(allowed, Module+"/"+name)
 	}
-	// The linter finds the last entry before a path in their order alone: one below a folder that is allowed would hide the folder.
+	// The linter only finds the last entry before a path in their order: an entry below an allowed folder would hide the folder.
 	return slices.DeleteFunc(allowed, func(name string) bool {
 		return slices.ContainsFunc(allowed, func(folder string) bool {
 			return folder != name && strings.HasSuffix(folder, "/") && strings.HasPrefix(name, folder)
@@ -85,7 +85,7 @@ func (w wall) allowed() []string {
 	})
 }
 
-// flow is a list on one line.
+// flow returns a list on one line.
 func flow(words []string) string {
 	quoted := make([]string, len(words))
 	for i, word := range words {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Diagram is a Mermaid graph of the packages of the product: an arrow says that a package imports another one. An import that follows from
-// two others is left out, so that the graph shows the layers.
+// Diagram returns a Mermaid graph of the packages of the product: an arrow means that a package imports another one. It leaves out an
+// import that follows from two others, so that the graph shows the layers.
 func Diagram(packages []Package) string {
 	imports := productImports(packages)
 	var b strings.Builder
@@ -24,7 +24,7 @@ func Diagram(packages []Package) string {
 	return b.String()
 }
 
-// productImports are the imports among packages of the product, by package.
+// productImports returns the imports among packages of the product, by package.
 func productImports(packages []Package) map[string]map[string]bool {
 	imports := map[string]map[string]bool{}
 	for _, p := range packages {
@@ -64,7 +64,7 @@ func reaches(imports map[string]map[string]bool, from, to string) bool {
 	return false
 }
 
-// node is a package in the graph: its identifier, and its name without "pkg/".
+// node returns a package in the graph: its identifier, and its name without "pkg/".
 func node(name string) string {
 	return fmt.Sprintf("%s[%s]", strings.NewReplacer("/", "_", "-", "_").Replace(name), strings.TrimPrefix(name, "pkg/"))
 }

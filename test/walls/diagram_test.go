@@ -20,7 +20,7 @@ const (
 	diagramEnd   = "<!-- packages: end -->\n"
 )
 
-// TestDiagram_Architecture_IsWhatIsImported: the graph in the docs is made from what go list says.
+// TestDiagram_Architecture_IsWhatIsImported: the graph in the docs matches the imports that go list reports.
 func TestDiagram_Architecture_IsWhatIsImported(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join("..", "..", "docs", "architecture.md")

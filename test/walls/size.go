@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-// A struct with more parts than this does more than one thing.
+// A struct with more fields or methods has more than one responsibility.
 const (
 	maxFields  = 8
 	maxMethods = 10
 )
 
-// Size is how large a struct is.
+// Size is the size of a struct.
 type Size struct{ Fields, Methods int }
 
 // fits reports whether a struct may have that size.
@@ -63,7 +63,7 @@ func structs(folder string) (map[string]Size, error) {
 	return sizes, nil
 }
 
-// structOf is the name of a struct type and how many fields it has; false for another type.
+// structOf returns the name of a struct type and the number of its fields; false for another type.
 func structOf(spec ast.Spec) (name string, fields int, ok bool) {
 	named, ok := spec.(*ast.TypeSpec)
 	if !ok {
@@ -79,7 +79,7 @@ func structOf(spec ast.Spec) (name string, fields int, ok bool) {
 	return named.Name.Name, fields, true
 }
 
-// receiver is the name of a method's type.
+// receiver returns the name of a method's type.
 func receiver(of ast.Expr) string {
 	switch t := of.(type) {
 	case *ast.StarExpr:

@@ -9,13 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// measured are the packages whose structs have a limit.
+// measured are the packages whose structs are limited.
 var measured = []string{"pkg/driver", "pkg/layout", "pkg/layout/configsource", "pkg/ownership", "pkg/plugin", "pkg/plugin/programs", "pkg/prepare", "pkg/prepare/gc"}
 
-// free are the structs that may be of any size: the ports and the settings of a package.
+// free are the structs without a limit: the ports and the settings of a package.
 var free = map[string]bool{"pkg/plugin.Adapters": true, "pkg/prepare.Settings": true}
 
-// larger are those that were larger than the limit when it was set. They may become smaller, and are written down here as they are.
+// larger are structs that were larger than the limit when it was introduced, with their sizes. They may only become smaller.
 var larger = map[string]Size{}
 
 func TestStructs_OfTheCore_AreSmall(t *testing.T) {
@@ -31,11 +31,11 @@ func TestStructs_OfTheCore_AreSmall(t *testing.T) {
 				continue
 			}
 			if was, exception := larger[name]; exception {
-				assert.Equal(t, was, size, "%s: it may not grow, and where it has become smaller correct the list", name)
+				assert.Equal(t, was, size, "%s must not grow; if it became smaller, correct the list", name)
 				assert.False(t, was.fits(), "%s is small enough: remove it from the list", name)
 				continue
 			}
-			assert.True(t, size.fits(), "%s has %d fields and %d methods, the limits are %d and %d: split it", name, size.Fields, size.Methods,
+			assert.True(t, size.fits(), "split %s: %d fields and %d methods, the limits are %d and %d", name, size.Fields, size.Methods,
 				maxFields, maxMethods)
 		}
 	}

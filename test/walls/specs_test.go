@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSpecs_Tree_EachIsApplied keeps demo/specs honest: a manifest that no test applies is only a hope.
+// TestSpecs_Tree_EachIsApplied checks that a test applies each manifest of demo/specs.
 func TestSpecs_Tree_EachIsApplied(t *testing.T) {
 	run := applied(t)
 	specs := os.DirFS("../../demo/specs")

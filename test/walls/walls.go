@@ -1,5 +1,5 @@
-// Package walls holds which packages of the product may import which. The linter's rules (depguard in .golangci.yml) are generated from
-// it, for an editor to show; the test checks everything that a package draws in, not only what it names itself.
+// Package walls defines which packages of the product may import which. The linter's rules (depguard in .golangci.yml) are generated from
+// it, for editors; the test checks all direct and indirect imports of a package.
 package walls
 
 //go:generate go run ./cmd/depguard ../../.golangci.yml
@@ -11,32 +11,31 @@ import (
 	"strings"
 )
 
-// Module is the product's.
+// Module is the module of the product.
 const Module = "github.com/prism-gpu/prism"
 
-// Package is what `go list -json` says of a package, tests left out.
+// Package is a package in the output of `go list -json`, without tests.
 type Package struct {
 	ImportPath string
-	// Imports are those it names itself, Deps all that it draws in.
+	// Imports are its direct imports, Deps all direct and indirect ones.
 	Imports, Deps []string
 }
 
 // wall keeps some packages from importing others.
 type wall struct {
-	// name is that of the linter's rule.
+	// name is the name of the linter's rule.
 	name string
-	// of are the packages behind the wall, as patterns of path.Match below the module; except are those of them that are free.
+	// of are the packages behind the wall, as patterns of path.Match below the module; except are the free ones among them.
 	of, except []string
-	// ours are the packages of the product that they may draw in; nil leaves that open.
+	// ours are the packages of the product that they may import, also indirectly; nil allows all.
 	ours []string
-	// named are import paths that they may not name, with all that is below them; a name that ends in "$" stands for itself
-	// alone.
+	// named are import paths that they may not import directly, with all paths below; a name that ends in "$" stands for itself alone.
 	named []string
-	// deps are import paths that they may not draw in at all, through whatever package; written like named.
+	// deps are import paths that they may not import at all, not even indirectly; written like named.
 	deps []string
-	// tests says that the linter applies the wall to their tests too, which may import what is below the module's test folder.
+	// tests says that the linter also applies the wall to their tests, which may import packages below the module's test folder.
 	tests bool
-	// because is the reason, for the person who ran into the wall.
+	// because is the reason, for the author of an import that the wall forbids.
 	because string
 }
 
@@ -56,12 +55,12 @@ var (
 	clocks = []string{
 		"os", "time$", "context$", "net", "syscall$", "log", "golang.org/x/sys", "k8s.io/client-go", "k8s.io/klog", "github.com/go-logr",
 	}
-	// prepares are what only programs need that prepare claims or ask the API server.
+	// prepares are packages that only programs need that prepare claims or ask the API server.
 	prepares = []string{
 		"k8s.io/client-go", "k8s.io/api", "github.com/NVIDIA/nvidia-container-toolkit", Module + "/pkg/nvml$", Module + "/pkg/kube", Module + "/pkg/driver",
 		Module + "/pkg/prepare", Module + "/pkg/plugin",
 	}
-	// apiTypes draw in encoders of all API objects: a tenth of a small program.
+	// apiTypes imports the encoders of all API objects: a tenth of a small program.
 	apiTypes = "k8s.io/apimachinery/pkg/apis"
 	apiSide  = []string{"cmd/*", "pkg/plugin", "pkg/driver", "pkg/kube", "pkg/controller", "pkg/admission", "pkg/reports", "pkg/cli", "pkg/cli/*", "pkg/plugin/extension", "pkg/plugin/profiler"}
 	product  = []string{"pkg", "pkg/*", "pkg/*/*", "cmd/*", "api/*"}
@@ -283,7 +282,7 @@ var walls = []wall{
 	},
 }
 
-// Breaches says in one sentence each which of the packages have climbed a wall, and why it stands.
+// Breaches returns a sentence for each forbidden import, with the reason of the wall.
 func Breaches(packages []Package) []string {
 	var breaches []string
 	for _, p := range packages {
@@ -300,7 +299,7 @@ func Breaches(packages []Package) []string {
 	return breaches
 }
 
-// climbed lists what the package imports beyond the wall.
+// climbed lists the package's imports that the wall forbids.
 func (w wall) climbed(p Package) []string {
 	var beyond []string
 	for _, d := range p.Deps {
@@ -322,7 +321,7 @@ func (w wall) climbed(p Package) []string {
 	return beyond
 }
 
-// below reports whether an import path is the one named or below it.
+// below reports whether an import path equals the pattern or is below it.
 func below(pattern, importPath string) bool {
 	if alone, only := strings.CutSuffix(pattern, "$"); only {
 		return importPath == alone

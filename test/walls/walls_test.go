@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// list asks go for the packages of the module.
+// list returns the packages of the module from go list.
 func list(t *testing.T) []Package {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Deps", Module+"/...")
@@ -49,7 +49,7 @@ func TestWalls_Product_HasNoBreach(t *testing.T) {
 	}
 }
 
-// TestWalls_Patterns_MatchPackages: a package that was renamed leaves its wall. Steps may come later.
+// TestWalls_Patterns_MatchPackages: a renamed package would leave its wall. Steps may come later.
 func TestWalls_Patterns_MatchPackages(t *testing.T) {
 	t.Parallel()
 	packages := list(t)
@@ -137,7 +137,7 @@ func TestDepguard_Configuration_IsGenerated(t *testing.T) {
 	require.NoError(t, err)
 	generated, err := Depguard(string(text))
 	require.NoError(t, err)
-	assert.Equal(t, string(text), generated, "the linter's rules are not those of the table: run go generate ./test/walls")
+	assert.Equal(t, string(text), generated, "the linter's rules differ from the table: run go generate ./test/walls")
 	_, err = Depguard("linters:\n")
 	assert.ErrorContains(t, err, "between which the rules stand")
 }

@@ -13,7 +13,7 @@ var (
 	linked     = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 )
 
-// Links are the targets of the links of a Markdown text to other files and places, those to other sites left out.
+// Links returns the targets of the links in a Markdown text to other files and places, without links to other sites.
 func Links(text string) []Text {
 	var targets []Text
 	for i, line := range prose(text) {
@@ -26,7 +26,7 @@ func Links(text string) []Text {
 	return targets
 }
 
-// Anchors are the places of a Markdown text that a link can name: one for each heading.
+// Anchors returns the places in a Markdown text that a link can name: one for each heading.
 func Anchors(text string) map[string]bool {
 	anchors := map[string]bool{}
 	for _, line := range prose(text) {
@@ -46,7 +46,7 @@ func Anchors(text string) map[string]bool {
 	return anchors
 }
 
-// slug is how GitHub makes an anchor of a heading.
+// slug returns GitHub's anchor of a heading.
 func slug(title string) string {
 	title = linked.ReplaceAllString(title, "$1")
 	return strings.Map(func(r rune) rune {
@@ -60,7 +60,7 @@ func slug(title string) string {
 	}, title)
 }
 
-// prose are the lines of a Markdown text; those of code blocks are empty.
+// prose returns the lines of a Markdown text; lines of code blocks are empty.
 func prose(text string) []string {
 	lines := strings.Split(text, "\n")
 	code := false

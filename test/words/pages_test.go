@@ -20,7 +20,8 @@ const (
 // pageKind is a row of the list of pages in CONTRIBUTING.md.
 var pageKind = regexp.MustCompile(`(?m)^\| \[([a-z-]+\.md)\]\(docs/[a-z-]+\.md\) \| (\w+) \|$`)
 
-// longLines are the lines of a page beyond the limit. Rows of tables, code, and lines without a space, such as links, cannot be wrapped.
+// longLines returns the lines of a page beyond the limit. Rows of tables, code, and lines without a space, such as links, cannot be
+// wrapped.
 func longLines(page string) []int {
 	var long []int
 	for i, line := range prose(page) {
@@ -31,7 +32,7 @@ func longLines(page string) []int {
 	return long
 }
 
-// firstExample is the line of the first block of code, 0 without one.
+// firstExample returns the line of the first block of code, 0 without one.
 func firstExample(page string) int {
 	for i, line := range strings.Split(page, "\n") {
 		if strings.HasPrefix(strings.TrimSpace(line), "```") {

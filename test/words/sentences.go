@@ -7,7 +7,7 @@ import (
 	"unicode"
 )
 
-// Construction is a way to build sentences that makes them hard to read.
+// Construction is a construction of sentences that makes them hard to read.
 type Construction struct {
 	// Name is a short form of it, for the table of rates.
 	Name string
@@ -17,7 +17,7 @@ type Construction struct {
 	Write string
 }
 
-// Constructions are counted, not forbidden: each is right now and then, and hard to read when most sentences have one.
+// Constructions are counted, not forbidden: each is sometimes right, and texts are hard to read if most sentences contain one.
 var Constructions = []Construction{
 	{
 		Name:  "what is/the as a noun",
@@ -98,7 +98,7 @@ func (r *Rate) String() string {
 
 var markdownComment = regexp.MustCompile(`<!--.*?-->`)
 
-// Sentences is the text of a Markdown page without comments and without code, in blocks and in lines.
+// Sentences returns the text of a Markdown page without comments and without code, in blocks and in lines.
 func Sentences(markdown string) string {
 	text := strings.Join(prose(markdown), "\n")
 	return inlineCode.ReplaceAllString(markdownComment.ReplaceAllString(text, ""), "x")
@@ -106,7 +106,7 @@ func Sentences(markdown string) string {
 
 var yamlComment = regexp.MustCompile(`(?m)(?:^|\s)#(.*)$`)
 
-// YAMLComments is the text of the comments of a YAML file, one a line.
+// YAMLComments returns the text of the comments of a YAML file, one a line.
 func YAMLComments(yaml string) string {
 	var comments []string
 	for _, match := range yamlComment.FindAllStringSubmatch(yaml, -1) {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// kind is a group of texts with limits of its own.
+// kind is a group of texts with its own limits.
 type kind struct {
 	name string
 	// limits are occurrences in 1,000 words, in the order of Constructions.
@@ -19,8 +19,8 @@ type kind struct {
 	rates func(t *testing.T) map[string]Rate
 }
 
-// kinds are the texts whose sentences are counted. The final limits are 0.5, 0.9, 0.2 and 2.4, at most twice the rates of other DRA drivers. A
-// ratchet is the rate of today, rounded up: lower it with each commit that improves the texts, until it reaches the final limits.
+// kinds are the texts whose sentences are counted. The final limits are 0.5, 0.9, 0.2 and 2.4, at most twice the rates of other DRA
+// drivers. A ratchet is the current rate, rounded up: lower it with each commit that improves the texts, until it reaches the final limits.
 var kinds = []kind{
 	{"docs", [4]float64{0.5, 0.9, 0.2, 2.4}, docsRates},
 	{"generated docs (ratchet)", [4]float64{1.9, 1.9, 0.6, 2.7}, generatedRates},
@@ -30,12 +30,12 @@ var kinds = []kind{
 // chartValues is the chart's file of values, whose comments are docs.
 const chartValues = "deployments/helm/prism/values.yaml"
 
-// generated says whether hack/reference writes a whole page from the texts of Go code and chart.
+// generated reports whether hack/reference writes a whole page from the texts of Go code and chart.
 func generated(page string) bool {
 	return path.Dir(page) == "docs/reference" || page == "docs/metrics.md"
 }
 
-// docPages are the Markdown pages that users and contributors read.
+// docPages returns the Markdown pages for users and contributors.
 func docPages(t *testing.T) []string {
 	t.Helper()
 	return matching(t, []string{"README.md", "CONTRIBUTING.md", "docs/*.md", "docs/*/*.md", "deployments/helm/prism/*.md"})

@@ -1,6 +1,6 @@
 package words
 
-// Prose are the words that no text has: docs, chart, demo, scripts, messages and comments.
+// Prose are the words that no text may contain: docs, chart, demo, scripts, messages and comments.
 var Prose = []Rule{
 	{
 		Not:    `slices?`,
@@ -57,12 +57,12 @@ var Prose = []Rule{
 	},
 }
 
-// Headings are the words that the first row of a table in docs does not have.
+// Headings are the words that the first row of a table in docs may not contain.
 var Headings = []Rule{
 	{Not: `seen`, But: "symptom, cause"},
 }
 
-// Identifiers are the words that no declared name has. Names are split where the case changes: MIGOffer is "mig offer".
+// Identifiers are the words that no declared name may contain. Names are split at changes of case: MIGOffer is "mig offer".
 var Identifiers = []Rule{
 	{Not: `mig slices?|slices? of gpu`, But: "MIG device"},
 	{Not: `offers?|offered|offering|offerings`, But: "advertised, layout"},
@@ -82,7 +82,7 @@ var Identifiers = []Rule{
 	{Not: `who|whom|whoever|nobody|somebody|anybody|everybody`, But: "the name of a thing"},
 }
 
-// Files are the names that no Go file has, without .go and _test.go.
+// Files are the names that no Go file may have, without .go and _test.go.
 var Files = []Rule{
 	{
 		Not: `settled?|strays?|orphans?|allotments?|author|order|needs?|meet|keeper|notes|patience|apart|instead|beside|alone|running|untaint|forgets|` +

@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// unitOnly are folders whose tests may be named by their unit alone: commands and docs name them.
+// unitOnly are folders in which tests may be named by their unit alone: commands and docs name them.
 var unitOnly = []string{"test/e2e"}
 
 // testName finds the tests of a file; TestMain has another parameter.
 var testName = regexp.MustCompile(`(?m)^func (Test\w*)\(\w+ \*testing\.T\)`)
 
-// badTestNames are the tests of a file that are not named TestUnit_Situation_Outcome.
+// badTestNames returns the tests of a file that are not named TestUnit_Situation_Outcome.
 func badTestNames(source string) []Finding {
 	var found []Finding
 	for _, at := range testName.FindAllStringSubmatchIndex(source, -1) {

@@ -11,17 +11,17 @@ import (
 	"unicode/utf8"
 )
 
-// Text is a piece of a file, and where it begins.
+// Text is a piece of a file, and its first line.
 type Text struct {
 	Line int
 	Text string
 }
 
-// Code are the texts of a Go file.
+// Code holds the texts of a Go file.
 type Code struct {
-	// Messages are the string literals that have several words; what is one word is a name that programs compare.
+	// Messages are the string literals of several words; literals of one word are names that programs compare.
 	Messages []Text
-	// Logs are the messages that a logger is called with, as constants.
+	// Logs are the constant messages in calls of a logger.
 	Logs []Text
 	// Comments are groups of lines.
 	Comments []Text
@@ -31,8 +31,8 @@ type Code struct {
 	declared map[string]bool
 }
 
-// InComments finds the words of a table in the comments. A name that the file declares is none of them where it is written like that, with
-// a capital: what is wrong with it is found where it is declared.
+// InComments finds the words of a table in the comments. It skips a capitalised name that the file declares: the check of declarations
+// finds its words.
 func (c Code) InComments(table Table) []Finding {
 	var found []Finding
 	for _, comment := range c.Comments {
@@ -88,7 +88,7 @@ func ParseCode(name string, source []byte) (Code, error) {
 	return code, nil
 }
 
-// joined makes one text of comments on consecutive lines, so that a phrase is found which goes on in the next line.
+// joined joins comments on consecutive lines, so that a phrase across lines is found.
 func joined(comments []Text) []Text {
 	var all []Text
 	for _, c := range comments {
@@ -110,7 +110,7 @@ func literal(n ast.Expr) (string, bool) {
 	return text, err == nil
 }
 
-// logged is the message of a call of Info or of Error of a logger: Info(message, …), Error(err, message, …).
+// logged returns the message in a call of Info or of Error of a logger: Info(message, …), Error(err, message, …).
 func logged(call *ast.CallExpr) (string, bool) {
 	method, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok {
@@ -159,7 +159,7 @@ func idents(expressions ...ast.Expr) []*ast.Ident {
 	return all
 }
 
-// SplitName splits a name where its case changes and at underscores: "MIGOffer_ofGPU" is "mig offer of gpu".
+// SplitName splits a name at changes of case and at underscores: "MIGOffer_ofGPU" is "mig offer of gpu".
 func SplitName(name string) string {
 	var words strings.Builder
 	runes := []rune(name)
@@ -178,13 +178,13 @@ func SplitName(name string) string {
 	return strings.Join(strings.Fields(words.String()), " ")
 }
 
-// FileName is the name of a Go file as words.
+// FileName returns the name of a Go file as words.
 func FileName(file string) string {
 	name := strings.TrimSuffix(strings.TrimSuffix(path.Base(file), ".go"), "_test")
 	return strings.ReplaceAll(name, "_", " ")
 }
 
-// BadLog says what is wrong with the form of a log message; it is empty where nothing is.
+// BadLog returns the error in the form of a log message; empty if there is none.
 func BadLog(message string) string {
 	first, _ := utf8.DecodeRuneInString(message)
 	switch {
@@ -196,7 +196,7 @@ func BadLog(message string) string {
 	return ""
 }
 
-// TableHeadings are the first rows of the tables of a Markdown text.
+// TableHeadings returns the first rows of the tables in a Markdown text.
 func TableHeadings(text string) []Text {
 	var headings []Text
 	lines := strings.Split(text, "\n")

@@ -19,7 +19,7 @@ import (
 
 const root = "../.."
 
-// texts are the places of texts that people read line by line, as path.Match patterns below the root.
+// texts are files that are checked line by line, as path.Match patterns below the root.
 var texts = []string{
 	"README.md", "CONTRIBUTING.md", "Makefile", "Dockerfile", "docs/*.md", "docs/reference/*", "hack/*.sh", "hack/localcluster/README.md",
 	"demo/*", "demo/specs/*/*", "deployments/container/*", "deployments/helm/prism/*", "deployments/helm/prism/templates/*",
@@ -28,10 +28,10 @@ var texts = []string{
 // code are the folders whose Go files are checked: messages, comments, names and the names of files.
 var code = []string{"api", "cmd", "deployments", "hack", "pkg", "test"}
 
-// pending are folders and files whose words are not changed yet, "/..." with all folders below: what they still have is only counted.
+// pending are folders and files whose words are not changed yet, "/..." with all folders below: their findings are only counted.
 var pending = []string{}
 
-// messagesOnly are folders of which messages and logs of the product are checked; other words are only counted.
+// messagesOnly are folders in which messages and logs of the product are checked; other words are only counted.
 var messagesOnly = []string{}
 
 // exception is a word that stays in a file.
@@ -85,7 +85,7 @@ func TestExceptions_OfFiles_Needed(t *testing.T) {
 	prose := compiled(t, Prose)
 	for _, e := range exceptions {
 		found := slices.ContainsFunc(prose.Find(read(t, e.file)), func(f Finding) bool { return f.Word == e.word })
-		assert.Truef(t, found, "%s does not have the word %q any more (%s): remove the exception", e.file, e.word, e.because)
+		assert.Truef(t, found, "%s no longer contains the word %q (%s): remove the exception", e.file, e.word, e.because)
 	}
 }
 
@@ -103,13 +103,13 @@ func TestDocs_Links_Resolve(t *testing.T) {
 				continue
 			}
 			if anchor != "" && !Anchors(read(t, there))[anchor] {
-				t.Errorf("%s:%d: link to #%s, and %s has no such heading", file, target.Line, anchor, there)
+				t.Errorf("%s:%d: link to #%s: no such heading in %s", file, target.Line, anchor, there)
 			}
 		}
 	}
 }
 
-// TestMentions_OfDocs_Exist: code and chart name documents too, with and without an anchor.
+// TestMentions_OfDocs_Exist: documents that code and chart mention exist, with and without an anchor.
 func TestMentions_OfDocs_Exist(t *testing.T) {
 	t.Parallel()
 	mention := regexp.MustCompile(`\bdocs/([a-z-]+\.md)(#[a-z0-9-]+)?`)
@@ -128,7 +128,7 @@ func TestMentions_OfDocs_Exist(t *testing.T) {
 	assert.NotZero(t, found)
 }
 
-// TestDocs_NamesOfTheProduct_Exist: tests, Events and metrics that docs name are those of the code.
+// TestDocs_NamesOfTheProduct_Exist: tests, Events and metrics that docs name exist in the code.
 func TestDocs_NamesOfTheProduct_Exist(t *testing.T) {
 	t.Parallel()
 	var source strings.Builder
@@ -183,7 +183,7 @@ func search(table Table, texts []Text) []Finding {
 	return found
 }
 
-// placed moves findings to where their text begins.
+// placed adds the line of their text to findings.
 func placed(line int, found []Finding) []Finding {
 	for i := range found {
 		found[i].Line += line - 1
@@ -201,7 +201,7 @@ func badLogs(messages []Text) []Finding {
 	return found
 }
 
-// count is how many findings of each kind pending folders and files still have.
+// count maps pending folders and files to the number of findings of each kind.
 type count map[string]map[string]int
 
 func (c count) report(t *testing.T, file, kind string, found []Finding) {
@@ -229,7 +229,7 @@ func (c count) log(t *testing.T) {
 	}
 }
 
-// later is the folder or file of a list that leaves this kind of text in a file for later; empty where there is none.
+// later returns the entry of the list that defers this kind of text in a file; empty if none does.
 func later(file, kind string) string {
 	places := []string{file, path.Dir(file)}
 	for folder := path.Dir(file); folder != "."; folder = path.Dir(folder) {
@@ -249,7 +249,7 @@ func goFiles(t *testing.T) []string {
 	for _, folder := range code {
 		files = append(files, walk(t, filepath.Join(root, folder), ".go")...)
 	}
-	// This package has all the words.
+	// This package contains all the words.
 	return slices.DeleteFunc(files, func(file string) bool { return path.Dir(file) == "test/words" })
 }
 
@@ -258,7 +258,7 @@ func markdown(t *testing.T) []string {
 	return walk(t, root, ".md")
 }
 
-// walk lists the files below a folder with an extension, as paths below the root. What is built or hidden is left out, and data of tests.
+// walk lists the files below a folder with an extension, as paths below the root. It leaves out built and hidden files, and data of tests.
 func walk(t *testing.T, folder, extension string) []string {
 	t.Helper()
 	var files []string

@@ -1,5 +1,5 @@
-// Package words keeps the texts of the project in the words of Kubernetes and NVIDIA's documentation: it lists words that are not used,
-// with what is written in their place, finds them in docs, chart, messages and code, and checks that links and names in docs exist.
+// Package words keeps the texts of the project in the words of Kubernetes and NVIDIA's documentation: it lists unused words with their
+// replacements, finds them in docs, chart, messages and code, and checks that links and names in docs exist.
 package words
 
 import (
@@ -14,7 +14,7 @@ type Rule struct {
 	Not string
 	// Except matches phrases in which the same word is right; they are taken out of the text before Not is tried.
 	Except string
-	// But is what is written instead.
+	// But is the replacement.
 	But string
 }
 
@@ -29,10 +29,10 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%q: write %s", f.Word, f.But)
 }
 
-// Table is a list of rules that is ready to use.
+// Table is a compiled list of rules.
 type Table struct {
 	rules []rule
-	// any matches the words of all rules: most texts have none of them.
+	// any matches the words of all rules: most texts contain none of them.
 	any *regexp.Regexp
 }
 
@@ -41,10 +41,10 @@ type rule struct {
 	but         string
 }
 
-// gap is what may stand between the words of a phrase: the line may end there, also that of a comment.
+// gap matches the space between the words of a phrase, which may include the end of a line, also in a comment.
 const gap = `[\s#/*]+`
 
-// Compile makes a table of rules. Words are matched in upper and lower case.
+// Compile compiles rules. Words are matched in upper and lower case.
 func Compile(rules []Rule) (Table, error) {
 	var table Table
 	var words []string
@@ -92,7 +92,7 @@ func (t Table) Find(text string) []Finding {
 	return found
 }
 
-// blank takes a phrase out of a text without moving what follows it.
+// blank returns bytes that no rule matches, as many as the phrase has, so that later positions stay.
 func blank(phrase string) string {
 	return strings.Repeat("\x01", len(phrase))
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestProse_PlantedWord_Found plants each word of the table in a sentence.
+// TestProse_PlantedWord_Found puts each word of the table into a sentence.
 func TestProse_PlantedWord_Found(t *testing.T) {
 	t.Parallel()
 	table := compiled(t, Prose)
@@ -58,7 +58,7 @@ func TestProse_PlantedWord_Found(t *testing.T) {
 	}
 }
 
-// TestProse_WordsOfTheField_Pass: each of these is right, although a word of the table is in it or near it.
+// TestProse_WordsOfTheField_Pass: each of these is right, although it contains a word of the table or is near one.
 func TestProse_WordsOfTheField_Pass(t *testing.T) {
 	t.Parallel()
 	table := compiled(t, Prose)
@@ -162,7 +162,7 @@ func TestAnchors_Headings_AsOnGitHub(t *testing.T) {
 		Anchors("# `nvidia.com/gpu`\n## Beside a b, or NVIDIA's c\n### Twice\n### Twice\n## A [link](x.md) ##\n"))
 }
 
-// TestLater_OtherFiles_Checked: a list of what is left for later takes in no more than it names.
+// TestLater_OtherFiles_Checked: a list of pending texts only covers the files that it names.
 func TestLater_OtherFiles_Checked(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{"docs/mig.md", "hack/localcluster/node/boot.go", "pkg/none/none.go", "pkg/claimed/x.go"} {

@@ -51,7 +51,7 @@ func TestAllocate_CgroupLimit_SharedByProcesses(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// Soft limits are reported and accounted until they are set to 0; otherwise only another load of the driver ends them.
+// Soft limits are reported and accounted until they are set to 0; otherwise they stay until the driver is loaded again.
 func TestMemoryLimits_Soft_AccountedUntilZeroed(t *testing.T) {
 	node := oneGPU(t, model.ComputeDefault)
 	s, h := process(t, node)

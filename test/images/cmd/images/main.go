@@ -1,4 +1,4 @@
-// images prints the archives of the images that its arguments name, and makes those that are not there; with --nsys the path of nsys.
+// images prints the archives of the images that its arguments name, and creates missing ones; with --nsys it prints the path of nsys.
 package main
 
 import (

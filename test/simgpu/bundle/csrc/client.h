@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* The return codes that the library gives on its own. */
+/* The return codes that the library returns itself. */
 enum {
 	NVML_SUCCESS = 0,
 	NVML_UNINITIALIZED = 1,
@@ -37,21 +37,20 @@ struct arg {
 /* Calls the daemon inside the session of this process. */
 int simgpu_call(const char *name, struct arg *args, int count);
 
-/* What a call returns that the library refuses with a code on its own: without
- * an initialisation that comes first. */
+/* The return code of a call that the library itself refuses: code, or an error if the library is not initialised. */
 int simgpu_refused(int code);
 
-/* Which size a versioned struct says it has; 0 when that cannot be. */
+/* The size in a versioned struct; 0 if it is invalid. */
 uint32_t simgpu_struct_size(const void *versioned);
 
-/* Room for count elements; 0 when the count is out of all bounds. */
+/* The size of an array of count elements; 0 if the count is out of all bounds. */
 uint32_t simgpu_array_size(const void *elements, unsigned int count, uint32_t element);
 
 /* transport.c */
 int simgpu_exchange(uint64_t session, const char *name, struct arg *args, int count);
 
-/* The minors of the device nodes that this process has: of GPUs, and of MIG
- * capabilities, of which a driver has two, and 135 for each of 32 GPUs. */
+/* The minors of the device nodes that this process can open: nodes of GPUs, and of MIG capabilities. A driver has two capabilities, and 135
+ * for each of 32 GPUs. */
 #define MAX_MINORS 256
 #define MAX_CAPABILITIES (3 + 32 * 135)
 
@@ -62,8 +61,7 @@ struct visible {
 	uint32_t capability_count;
 };
 
-/* place.c: the root below which this library lies ("" for /), and what this
- * process has; not 0 without a control node. */
+/* place.c: the root below which this library lies ("" for /), and the device nodes of this process; not 0 without a control node. */
 const char *simgpu_root(void);
 int simgpu_look(struct visible *visible);
 

@@ -148,7 +148,7 @@ EXPORT int cuDevicePrimaryCtxRelease_v2(int ordinal)
 	return code;
 }
 
-/* What a call needs that acts on the current context. */
+/* Checks the preconditions of a call that uses the current context. */
 static int in_context(void)
 {
 	int code = cuda_ready();
@@ -178,7 +178,7 @@ EXPORT int cuCtxSynchronize(void)
 	return in_context();
 }
 
-/* Nsight Systems abort where the library lacks one of these. */
+/* Nsight Systems aborts if the library lacks one of these. */
 EXPORT int cuProfilerStart(void)
 {
 	return cuda_ready();
@@ -265,7 +265,7 @@ EXPORT int simgpu_mps_faulted(void)
 	return faulted != 0;
 }
 
-/* For test programs: what a kernel does that reads an illegal address. */
+/* For test programs: simulates a kernel that reads an illegal address. */
 EXPORT int simgpu_illegal_address(void)
 {
 	if (!current)
@@ -277,8 +277,8 @@ EXPORT int simgpu_illegal_address(void)
 	return code;
 }
 
-/* For test programs: kernels that use so many hundredths of a percent of the
- * multiprocessors from now on, of a client of MPS at most its percentage. */
+/* For test programs: kernels that use this part of the multiprocessors, in hundredths of a percent, from now on. A client of MPS uses at
+ * most its percentage. */
 EXPORT int simgpu_work(long hundredths)
 {
 	uint32_t share = (uint32_t)hundredths;

@@ -1,4 +1,4 @@
-/* What the files of the simulated libcuda share. */
+/* Shared declarations of the simulated libcuda. */
 #ifndef SIMGPU_CUDA_H
 #define SIMGPU_CUDA_H
 
@@ -40,7 +40,7 @@ struct cuda_device {
 };
 
 struct cuda_state {
-	pid_t owner; /* a forked child has no CUDA */
+	pid_t owner; /* CUDA is not available in a forked child */
 	uint64_t session;
 	int count;
 	struct cuda_device devices[MAX_DEVICES];

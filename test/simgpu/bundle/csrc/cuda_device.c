@@ -51,7 +51,7 @@ static int in_mig_mode(uint64_t gpu)
 	return !simgpu_exchange(cuda.session, "nvmlDeviceGetMigMode", args, 3) && current;
 }
 
-/* Of a GPU in MIG mode, CUDA has only one MIG device without a choice in the environment. */
+/* Without a choice in the environment, CUDA only sees one MIG device of a GPU in MIG mode. */
 static int first_mig(uint64_t gpu, uint64_t *mig)
 {
 	for (uint32_t index = 0; index < 7; index++) {
@@ -211,7 +211,7 @@ EXPORT int cuDeviceGetUuid_v2(unsigned char *uuid, int ordinal)
 
 enum { ATTRIBUTE_MULTIPROCESSORS = 16, ATTRIBUTE_COMPUTE_MODE = 20, ATTRIBUTE_MAJOR = 75, ATTRIBUTE_MINOR = 76 };
 
-/* A client with a percentage has that part of the multiprocessors, rounded down to pairs. */
+/* A client with a percentage gets that part of the multiprocessors, rounded down to pairs. */
 static int share_of(int multiprocessors)
 {
 	int share = (int)(multiprocessors * cuda.percentage / 100);

@@ -1,4 +1,4 @@
-/* The client side of MPS: the server's limits, and what the environment makes of them. */
+/* The client side of MPS: the server's limits, which the environment can change. */
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <stdio.h>

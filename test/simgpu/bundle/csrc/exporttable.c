@@ -1,6 +1,5 @@
-/* The export table through which NVIDIA's own nvidia-smi reaches functions that
- * have no symbol. Its first word is its size in bytes; most slots may answer
- * success and do nothing. */
+/* The export table through which NVIDIA's own nvidia-smi reaches functions without a symbol. Its first word is its size in bytes; most
+ * slots may answer success and do nothing. */
 #include <stddef.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* GPM: of the large struct of nvmlGpmMetricsGet only what is asked for goes to the daemon. */
+/* GPM: sends only the requested part of the large struct of nvmlGpmMetricsGet to the daemon. */
 #include <stdint.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
-/* gpu-load [--memory 2Gi] [--sm 60] [--duration 10s]: allocates so much on the
- * first device and uses that share of its multiprocessors, until it is
- * terminated or the time is over; with a code of CUDA it exits with 1. */
+/* gpu-load [--memory 2Gi] [--sm 60] [--duration 10s]: allocates this amount on the first device and uses this share of its multiprocessors,
+ * until it is terminated or the time is over; it exits with 1 after an error code of CUDA. */
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,6 +1,5 @@
-/* gpu-mem [MiB]: allocates that much on the first device, prints what happened
- * and holds it until stdin ends; with a code of CUDA it exits with 1. Each byte
- * on stdin allocates 1 MiB more, f causes a fatal fault. */
+/* gpu-mem [MiB]: allocates this amount on the first device, prints the result and holds it until stdin ends; it exits with 1 after an error
+ * code of CUDA. Each byte on stdin allocates 1 MiB more, f causes a fatal fault. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* The commands of the control daemon. The replies are those of NVIDIA's 535
- * and 550 daemons; errors of some commands are only in the log. */
+/* The commands of the control daemon. The replies are the same as from NVIDIA's 535 and 550 daemons; errors of some commands are only in
+ * the log. */
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <stdarg.h>
@@ -38,8 +38,8 @@ static const char *word(struct request *r, int i)
 	return i < r->count ? r->words[i] : "";
 }
 
-/* Whether text is a whole number. */
-static int number(const char *text, long long *value)
+/* Parses an integer; 0 if text is none. */
+static int parse_integer(const char *text, long long *value)
 {
 	char *end;
 	*value = strtoll(text, &end, 10);
@@ -85,7 +85,7 @@ static void set_percentage(struct request *r, struct limits *limits, const char 
 	say(r, "%.1f", limits->percentage);
 }
 
-/* The limit of a device, which nothing checks against those that exist. */
+/* The limit of a device, which need not exist. */
 static uint64_t *limit_of(struct limits *limits, const char *device)
 {
 	char *end;
@@ -136,7 +136,7 @@ static int default_settings(struct request *r, const char *name)
 		long long value;
 		if (!may_set(r))
 			return 1;
-		if (!number(word(r, 1), &value) || value < 0 || value > 1)
+		if (!parse_integer(word(r, 1), &value) || value < 0 || value > 1)
 			say(r, "Invalid priority value - must be 0 or 1!");
 		else
 			control.priority = (int)value;
@@ -233,7 +233,7 @@ static void terminate(struct request *r)
 static void start_server(struct request *r)
 {
 	long long uid;
-	if (strcmp(word(r, 1), "-uid") || !number(word(r, 2), &uid)) {
+	if (strcmp(word(r, 1), "-uid") || !parse_integer(word(r, 2), &uid)) {
 		say(r, "A user id (UID) is required to start a new server");
 	} else if (r->peer->uid && r->peer->uid != uid) {
 		say(r, "Insufficient privileges for UID %u%s", (unsigned int)r->peer->uid,

@@ -1,4 +1,4 @@
-/* What the files of nvidia-cuda-mps-control share. */
+/* Shared declarations of nvidia-cuda-mps-control. */
 #ifndef SIMGPU_MPS_CONTROL_H
 #define SIMGPU_MPS_CONTROL_H
 
@@ -24,7 +24,7 @@ struct server {
 	struct limits limits;
 };
 
-/* A connection. A client is one until it is passed to a server. */
+/* A connection. A client's connection stays here until the daemon passes it to a server. */
 struct peer {
 	int fd;
 	pid_t pid;

@@ -1,5 +1,5 @@
-/* nvidia-cuda-mps-server: owns the contexts on its user's GPUs, and has one
- * connection for each client. It outlives a control daemon that is killed. */
+/* nvidia-cuda-mps-server: owns the contexts on its user's GPUs, with one connection for each client. It outlives a control daemon that is
+ * killed. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

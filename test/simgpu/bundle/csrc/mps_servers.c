@@ -1,4 +1,4 @@
-/* The servers of a control daemon: one user has the GPUs at a time. */
+/* The servers of a control daemon: one user uses the GPUs at a time. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -111,7 +111,7 @@ void server_message(struct server *server)
 	report(server, text);
 }
 
-/* A server that is hung does not answer in time. */
+/* A server that hangs does not answer in time. */
 int server_ask(struct server *server, const char *question, char *answer, size_t room)
 {
 	struct pollfd waiting = { server->fd, POLLIN, 0 };
@@ -135,8 +135,8 @@ static void pass(struct peer *client, struct server *server)
 	mps_send_fd(server->fd, text, client->fd);
 }
 
-/* What a client or start_server waits for: a server of its user. The server of
- * another user exits when its clients have, on request. 1 when it is there. */
+/* Provides a server of the user, for a client or start_server. On request, the server of another user exits when its clients have exited.
+ * Returns 1 when the server exists. */
 static int provide(uid_t uid, struct server **found)
 {
 	int others = 0;

@@ -1,4 +1,4 @@
-/* Where the library lies, and which GPUs and MIG capabilities its process can open. */
+/* The place of the library, and the GPUs and MIG capabilities that its process can open. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -133,8 +133,8 @@ static void look_below(const char *prefix, struct sight *sight)
 	look_in(directory, "nvidia-cap", sight, see_capability);
 }
 
-/* Where an operator keeps the driver in a container, the nodes of the host are
- * those next to its root: <host>/run/nvidia/driver belongs to <host>/dev. */
+/* If an operator keeps the driver in a container, the nodes of the host are next to its root: <host>/run/nvidia/driver belongs to
+ * <host>/dev. */
 static void look_at_host(const char *driver_root, struct sight *sight)
 {
 	char host[PATH_MAX];
@@ -145,7 +145,7 @@ static void look_at_host(const char *driver_root, struct sight *sight)
 	look_below(host, sight);
 }
 
-/* A sandbox keeps its nodes below its root; those in /dev are the machine's. */
+/* A sandbox keeps its nodes below its root; the nodes in /dev belong to the machine. */
 static int is_sandbox(const char *driver_root)
 {
 	char file[PATH_MAX + sizeof SANDBOX_FILE];

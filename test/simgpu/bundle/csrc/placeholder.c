@@ -1,4 +1,4 @@
-/* A driver library that only has to be there: a file with the right soname. */
+/* A driver library that only needs to exist: a file with the right soname. */
 int simgpu_placeholder(void)
 {
 	return 0;

@@ -1,4 +1,4 @@
-/* A driver program that only has to be there. */
+/* A driver program that only needs to exist. */
 #include <stdio.h>
 
 int main(int argc, char **argv)

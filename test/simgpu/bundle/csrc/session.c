@@ -1,4 +1,4 @@
-/* Initialisation, and what NVML answers without its driver. */
+/* Initialisation, and NVML's answers without its driver. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -123,8 +123,7 @@ EXPORT int nvmlInitWithFlags(unsigned int flags)
 	return begin("nvmlInitWithFlags");
 }
 
-/* A shutdown succeeds even when the driver is gone, as the session is over then,
- * and where there was none. */
+/* A shutdown succeeds even if the driver is gone, as the session is over then, and if there was no session. */
 EXPORT int nvmlShutdown(void)
 {
 	pthread_mutex_lock(&lock);

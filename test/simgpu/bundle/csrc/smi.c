@@ -144,7 +144,7 @@ int keep_gpus(struct node *node, const char *list)
 	return EXIT_OK;
 }
 
-/* Newer drivers tell what the driver reserves from what programs use. */
+/* Newer drivers report reserved memory and used memory separately. */
 memory_t read_memory(device_t device)
 {
 	memory_v2_t v2 = { .version = sizeof v2 | 2 << 24 };
@@ -178,7 +178,7 @@ static void list_mig(device_t gpu)
 	}
 }
 
-/* -L prints what it finds before it meets a lost GPU, and asks no -i. */
+/* -L prints the GPUs before the first lost one, and does not allow -i. */
 static int list(void)
 {
 	unsigned int count;

@@ -1,4 +1,4 @@
-/* A small nvidia-smi: the calls it makes are those that any NVML answers. */
+/* A small nvidia-smi: it only makes calls that every NVML answers. */
 #ifndef SIMGPU_SMI_H
 #define SIMGPU_SMI_H
 
@@ -64,7 +64,7 @@ typedef struct {
 /* Exit codes of the real tool: an NVML code, or one of these. */
 enum { EXIT_OK = 0, EXIT_USAGE = 2, EXIT_NO_DEVICES = 6, EXIT_NO_LIBRARY = 12, EXIT_UNKNOWN = 255 };
 
-/* The functions of the library; NULL where this driver has none. */
+/* The functions of the library; NULL if this driver lacks one. */
 extern struct nvml {
 	int (*Init_v2)(void);
 	int (*Shutdown)(void);
@@ -144,13 +144,12 @@ memory_t read_memory(device_t device);
 /* Value of an option written as "-x V", "--long V" or "--long=V". */
 int take_option(int argc, char **argv, int *at, const char *shorter, const char *longer, const char **value);
 
-/* Each returns an exit code. keep_gpus keeps those of a comma-separated list
- * of indices, UUIDs or PCI addresses; NULL keeps all. */
+/* Each returns an exit code. keep_gpus keeps the GPUs in a comma-separated list of indices, UUIDs or PCI addresses; NULL keeps all. */
 int keep_gpus(struct node *node, const char *list);
 int query_gpus(const struct node *node, const char *fields, const char *format);
 int query_apps(const struct node *node, const char *fields, const char *format);
 int print_processes(const struct node *node);
-/* What --query-...= writes of a value that could not be read. */
+/* Writes the text of --query-...= for a value that could not be read. */
 void print_missing(int code);
 /* The time as queries write it. */
 void read_timestamp(char *out);

@@ -39,7 +39,7 @@ static void add_device(struct apps *apps, device_t device)
 	add(apps, device, nvml.DeviceGetMPSComputeRunningProcesses_v3, "M+C");
 }
 
-/* In MIG mode the processes are those of the MIG devices. */
+/* In MIG mode these are the processes of the MIG devices. */
 static void list_apps(const struct gpu *gpu, struct apps *apps)
 {
 	unsigned int mig = 0, pending, most = 0;

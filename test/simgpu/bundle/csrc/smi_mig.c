@@ -1,4 +1,4 @@
-/* mig: making and removing instances as an administrator does. */
+/* mig: creates and destroys instances for an administrator. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@ enum { PROFILES = 18, COMPUTE_PROFILES = 9, MAX_INSTANCES = 16, INVALID_ARGUMENT
 
 #define VERSION_2(type) ((unsigned int)sizeof(type) | 2 << 24)
 
-/* Steps through the profiles of a GPU; 0 when there is none of that number. */
+/* Steps through the profiles of a GPU; 0 if there is none with that number. */
 static int gpu_profile(const struct gpu *gpu, unsigned int number, gi_profile_t *profile)
 {
 	profile->version = VERSION_2(*profile);
@@ -42,7 +42,7 @@ static int create_at(const struct gpu *gpu, unsigned int id, unsigned int start,
 	return code ? code : INVALID_ARGUMENT;
 }
 
-/* Makes the compute instance that fills the GPU instance. */
+/* Creates the compute instance that fills the GPU instance. */
 static int fill(const struct gpu *gpu, device_t gi, unsigned int id, unsigned int slices)
 {
 	ci_profile_t profile;
@@ -62,7 +62,7 @@ static int fill(const struct gpu *gpu, device_t gi, unsigned int id, unsigned in
 	return code;
 }
 
-/* Makes an instance of "ID" or "ID:START". */
+/* Creates an instance of "ID" or "ID:START". */
 static int create_one(const struct gpu *gpu, const char *text, int compute)
 {
 	char *start;
@@ -145,7 +145,7 @@ static int destroy_instance(const struct gpu *gpu, device_t gi, int compute_only
 	return EXIT_OK;
 }
 
-/* Removes all GPU instances, or what is in them. */
+/* Destroys all GPU instances, or only their compute instances. */
 static int destroy(const struct gpu *gpu, int compute_only)
 {
 	gi_profile_t profile;
@@ -170,7 +170,7 @@ static void warn_of_persistence(const struct gpu *gpu)
 		printf("\nWarning: persistence mode is disabled on device %s. See the Known Issues section of the nvidia-smi(1) man page for more information. Run with [--help | -h] switch to get more information on how to enable persistence mode.\n", gpu->pci.address);
 }
 
-/* Tells of a mode that is not in force yet. */
+/* Warns of a mode that is not in effect yet. */
 static void warn_of_pending(const struct gpu *gpu, const char *verb, int status)
 {
 	printf("Warning: MIG mode is in pending %s state for GPU %s:%s\n", verb, gpu->pci.address, nvml.ErrorString(status));
@@ -239,7 +239,7 @@ static int parse(int argc, char **argv, struct options *o)
 	return !!o->create + o->destroy_gi + o->destroy_ci == 1 ? EXIT_OK : EXIT_USAGE;
 }
 
-/* Keeps the GPUs in MIG mode: the others are none of this command. */
+/* Keeps the GPUs in MIG mode: this command ignores the others. */
 static int keep_enabled(struct node *node)
 {
 	unsigned int kept = 0;

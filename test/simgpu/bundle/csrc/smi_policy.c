@@ -1,4 +1,4 @@
-/* compute-policy: the time slice, which has no function with a name. */
+/* compute-policy: the time-slice interval, for which NVML exports no function. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

@@ -192,7 +192,7 @@ static int read_uncorrected(const struct gpu *gpu, char *out)
 	return read_ecc_errors(gpu, out, 1);
 }
 
-/* Values that the library has as fields only. */
+/* Values that the library only reports as fields. */
 static int read_value(const struct gpu *gpu, unsigned int id, unsigned int *out)
 {
 	field_value_t value = { .id = id };

@@ -28,7 +28,7 @@ static void print_head(void)
 	printf("|=========================================+========================+======================|\n");
 }
 
-/* The table has room for shorter names of the compute modes. */
+/* The table needs shorter names of the compute modes. */
 static const char *short_mode(unsigned int mode)
 {
 	static const char *const names[] = { "Default", "E. Thread", "Prohibited", "E. Process" };

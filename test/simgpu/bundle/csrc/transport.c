@@ -158,7 +158,7 @@ static void write_request(uint8_t *frame, size_t size, uint64_t session, const c
 	}
 }
 
-/* Copies the outputs to where the caller wants them. */
+/* Copies the outputs into the caller's buffers. */
 static int read_outputs(const uint8_t *at, const uint8_t *end, struct arg *args, int count)
 {
 	if (end - at < 1)
@@ -199,8 +199,8 @@ static int read_reply(int fd, struct arg *args, int count, int *code)
 	return failed;
 }
 
-/* One attempt: 0 when code holds the answer. An idle connection may have died
- * with an earlier daemon; then the caller tries again on a new one. */
+/* One attempt: returns 0 if code holds the answer. An idle connection may have died with an earlier daemon; then the caller tries again on
+ * a new one. */
 static int attempt(int fd, const uint8_t *frame, size_t size, struct arg *args, int count, int *code)
 {
 	if (!write_all(fd, frame, size) && !read_reply(fd, args, count, code)) {

@@ -27,8 +27,8 @@ func loadCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "load GPU|MIG [QUANTITY=VALUE]...",
 		Short: "set the load of a GPU or MIG device, by its number or UUID; without values: follow its processes",
-		Long: `Make a GPU or a MIG device work: levels such as sm=60 (percent), power=450 (watts) or pcie-tx=900 (MiB/s), and
-events such as ecc-corrected=3. What is not set follows from sm, and sm from the processes. With --steps, one after another:
+		Long: `Set the load of a GPU or a MIG device: levels such as sm=60 (percent), power=450 (watts) or pcie-tx=900 (MiB/s), and
+events such as ecc-corrected=3. Other quantities follow from sm, and sm from the processes. With --steps, one after another:
 [{"for":"10s","values":{"sm":60}},{"values":{"sm":5}}].
 
 Quantities: ` + strings.Join(model.QuantityNames(), ", "),

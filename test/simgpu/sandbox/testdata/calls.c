@@ -1,5 +1,5 @@
-/* Calls the functions of a library that stdin names, one a line, with room for six outputs, or with NULL for each where the name
- * follows a "-", and prints what each returned. At last it prints NVML's texts of the return codes, if the library has them. */
+/* Calls the functions of a library that stdin names, one a line, with buffers for six outputs, or with NULL for each if the name follows a
+ * "-", and prints each result. At last it prints NVML's texts of the return codes, if the library has them. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,5 @@
-# A node as a local cluster makes it, but without Kubernetes: own /run, /dev,
-# /proc/driver and PCI devices in own namespaces. Runs as pid 1 of them, with
-# the simgpu command as $1 and the machine's mount namespace as $2.
+# A node as a local cluster creates it, but without Kubernetes: its own namespaces contain its own /run, /dev, /proc/driver and PCI devices.
+# It runs as pid 1 of them, with the simgpu command as $1 and the machine's mount namespace as $2.
 set -eu
 [ "$$" = 1 ]
 mount --make-rprivate /
@@ -29,7 +28,7 @@ root=/run/nvidia/driver
 libraries=$(dirname $root/usr/lib/*/libnvidia-ml.so.1)
 LD_LIBRARY_PATH=$libraries $root/usr/bin/nvidia-smi -L
 
-# A pod that has the host's / at /host and no device nodes of its own.
+# A pod with the host's / at /host and without its own device nodes.
 mkdir /run/host
 mount --rbind / /run/host
 mount --make-rslave /run/host
