@@ -146,7 +146,7 @@ func (l *listed) measure(ctx context.Context, a, b *reportUser) error {
 		}
 		l.answers[kind].add(one)
 		if one.done() == 0 && err == nil {
-			err = fmt.Errorf("none of the %s of user A was carried out: answers by status code: %v", kindNames[kind], one)
+			err = fmt.Errorf("no request of user A (%s) was carried out: answers by status code: %v", kindNames[kind], one)
 		}
 	}
 	return err

@@ -61,7 +61,7 @@ func (s *Second) Restarts(ctx context.Context, claims int) (r Restart, err error
 			return r, err
 		}
 		pause(ctx, afterStart)
-		requests := all(named("restarting", s.Gate.Take()))
+		requests := all(logUnexpected("restarting", s.Gate.Take()))
 		r.Took, r.Reads, r.Writes = append(r.Took, took), max(r.Reads, requests.Reads), max(r.Writes, requests.Writes)
 	}
 	if err := s.Kill(); err != nil {

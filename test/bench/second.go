@@ -173,7 +173,7 @@ func (s *Second) CountRequests(ctx context.Context, claims []Claim, atOnce int) 
 		}
 		pause(ctx, held)
 		s.Gate.Open()
-		costs = costs.most(Costs{Prepare: prepare, Unprepare: all(named("unpreparing", s.Gate.Take()))})
+		costs = costs.most(Costs{Prepare: prepare, Unprepare: all(logUnexpected("unpreparing", s.Gate.Take()))})
 	}
 	return costs, nil
 }
@@ -210,8 +210,8 @@ func neededFirst(requests []Request) Cost {
 	return c
 }
 
-// named writes the requests to standard error that came at a time without expected requests.
-func named(when string, requests []Request) []Request {
+// logUnexpected writes the requests to standard error that came at a time without expected requests.
+func logUnexpected(when string, requests []Request) []Request {
 	for _, r := range requests {
 		fmt.Fprintln(os.Stderr, "API request while "+when+":", r.Method, r.Path)
 	}

@@ -165,5 +165,5 @@ var gpuNode = regexp.MustCompile(`^/dev/nvidia\d+$`)
 func (ns *namespace) seesNothing(pod, container string) {
 	ns.t.Helper()
 	v := ns.inspect(pod, container)
-	assert.Equal(ns.t, view{devices: map[string]numbers{}, libraries: map[string]bool{}}, v, "what %s/%s has of GPUs", pod, container)
+	assert.Equal(ns.t, view{devices: map[string]numbers{}, libraries: map[string]bool{}}, v, "GPU resources of %s/%s", pod, container)
 }

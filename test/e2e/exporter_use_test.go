@@ -66,7 +66,7 @@ func (c *cluster) exporter() (*corev1.Pod, error) {
 		return nil, err
 	}
 	if len(pods.Items) != 1 {
-		return nil, fmt.Errorf("there are %d exporters, not 1", len(pods.Items))
+		return nil, fmt.Errorf("found %d exporters, want 1", len(pods.Items))
 	}
 	pod := &pods.Items[0]
 	if statuses := pod.Status.ContainerStatuses; len(statuses) != 1 || !statuses[0].Ready {
@@ -237,7 +237,7 @@ func (ns *namespace) isNotMeasured(g *grant) {
 	eventually(ns.t, startLimit, func() error {
 		found, err := p.ask(query, g.gpu())
 		if err == nil && len(found) > 0 {
-			err = fmt.Errorf("there are %d values of GPU %s: %v", len(found), g.gpu(), found)
+			err = fmt.Errorf("found %d values of GPU %s: %v", len(found), g.gpu(), found)
 		}
 		return err
 	})

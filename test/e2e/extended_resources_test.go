@@ -40,7 +40,7 @@ sharing:
 func TestExtendedResourcePod(t *testing.T) {
 	needs(t, extendedResources)
 	ns := inParallel(t, 1)
-	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/mig-1g.10gb")
+	ns.waitForNames(t, startLimit, "nvidia.com/gpu", "nvidia.com/mig-1g.10gb")
 	ns.apply("extended-resource/gpu-pod.yaml")
 	ns.do("wait", "--for=jsonpath={.status.phase}=Succeeded", "--timeout="+startLimit.String(), "pod/gpu-pod")
 	seen := regexp.MustCompile(`(?m)^GPU \d+: .* \(UUID: (GPU-[0-9a-f-]+)\)$`).FindAllStringSubmatch(ns.do("logs", "gpu-pod"), -1)
@@ -58,7 +58,7 @@ func TestExtendedResourceNames(t *testing.T) {
 	c := open(t)
 	c.addNames(t, "gpu.shared")
 	ns := exclusive(t)
-	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/gpu.shared")
+	ns.waitForNames(t, startLimit, "nvidia.com/gpu", "nvidia.com/gpu.shared")
 	const tooLarge = "request for 'nvidia.com/gpu.shared: 2' too large: maximum request size for shared resources is 1"
 	eventually(t, startLimit, func() error {
 		err := ns.requests("nvidia.com/gpu.shared", 2)
@@ -73,7 +73,7 @@ func TestExtendedResourceNames(t *testing.T) {
 	first := ns.leader(t, "")
 	ns.kill(t, first)
 	c.addNames(t, "gpu.slow")
-	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/gpu.slow")
+	ns.waitForNames(t, startLimit, "nvidia.com/gpu", "nvidia.com/gpu.slow")
 	assert.NotEqual(t, first, ns.leader(t, first))
 	eventually(t, startLimit, func() error {
 		classes, err := ns.resourceNames()
@@ -90,7 +90,7 @@ func TestExtendedResourceNames(t *testing.T) {
 func TestExtendedResourceClass_Deleted_PodKeepsItsGPU(t *testing.T) {
 	needs(t, extendedResources)
 	ns := exclusive(t)
-	ns.named(t, startLimit, "nvidia.com/gpu")
+	ns.waitForNames(t, startLimit, "nvidia.com/gpu")
 	ns.apply("extended-resource/pod.yaml")
 	pod := ns.ready("extended-resource")
 	require.NotNil(t, pod.Status.ExtendedResourceClaimStatus)
@@ -105,7 +105,7 @@ func TestExtendedResourceClass_Deleted_PodKeepsItsGPU(t *testing.T) {
 		}
 		return err
 	})
-	ns.named(t, startLimit, "nvidia.com/gpu")
+	ns.waitForNames(t, startLimit, "nvidia.com/gpu")
 	ns.sees("extended-resource", "main", grants...)
 	require.NoError(t, ns.silence())
 }
@@ -116,7 +116,7 @@ func TestExtendedResourceController_Disabled_ClassesRemoved(t *testing.T) {
 	c := open(t)
 	c.addNames(t, "gpu.shared")
 	ns := exclusive(t)
-	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/gpu.shared")
+	ns.waitForNames(t, startLimit, "nvidia.com/gpu", "nvidia.com/gpu.shared")
 	c.helm(t, "upgrade", "prism", filepath.Join(c.root, "deployments/helm/prism"), "--reuse-values", "--set", "controller.enabled=false")
 	eventually(t, startLimit, func() error {
 		classes, err := ns.resourceNames()
@@ -145,7 +145,7 @@ func TestExtendedResourceTimeSlicing(t *testing.T) {
 		}
 		return errors.Join(err, ns.advertisesNo("gpu"))
 	})
-	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/gpu.shared")
+	ns.waitForNames(t, startLimit, "nvidia.com/gpu", "nvidia.com/gpu.shared")
 	ns.parallel(ns.applyPodByPod("extended-resource/shared-job.yaml", 2), 3)
 	var running, pending []string
 	eventually(t, startLimit, func() error {
@@ -184,7 +184,7 @@ func TestExtendedResourceMIG(t *testing.T) {
 	needs(t, extendedResources)
 	ns := migInParallel(t)
 	const name = "nvidia.com/mig-2g.20gb"
-	ns.named(t, startLimit, name)
+	ns.waitForNames(t, startLimit, name)
 	classes, err := ns.resourceNames()
 	require.NoError(t, err)
 	require.Equal(t, controllerName, classes[name].Labels["app.kubernetes.io/managed-by"])
@@ -287,8 +287,8 @@ func (c *cluster) resourceNames() (map[string]resourceapi.DeviceClass, error) {
 	return found, err
 }
 
-// named waits until classes with these resource names exist.
-func (c *cluster) named(t *testing.T, within time.Duration, names ...string) {
+// waitForNames waits until classes with these resource names exist.
+func (c *cluster) waitForNames(t *testing.T, within time.Duration, names ...string) {
 	t.Helper()
 	eventually(t, within, func() error {
 		classes, err := c.resourceNames()
@@ -350,7 +350,7 @@ func (c *cluster) leader(t *testing.T, before string) string {
 			return err
 		}
 		if !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return p.Name == leader }) {
-			return fmt.Errorf("there is no controller %s", leader)
+			return fmt.Errorf("missing controller %s", leader)
 		}
 		return nil
 	})

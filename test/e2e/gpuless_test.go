@@ -22,7 +22,7 @@ func TestNodeWithoutGPU_IsSilent(t *testing.T) {
 	eventually(t, startLimit, func() error {
 		err := c.get(&pods, "pods", "--namespace", system, "--selector", pluginSelector, "--field-selector", "spec.nodeName="+bareNode)
 		if err == nil && (len(pods.Items) != 1 || len(pods.Items[0].Status.ContainerStatuses) != 1 || !pods.Items[0].Status.ContainerStatuses[0].Ready) {
-			err = fmt.Errorf("there is no ready plugin on %s", bareNode)
+			err = fmt.Errorf("no ready plugin on %s", bareNode)
 		}
 		return err
 	})

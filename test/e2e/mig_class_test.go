@@ -44,7 +44,7 @@ func (c *cluster) hasClasses(t *testing.T, names ...string) {
 		}
 		for _, name := range names {
 			if err == nil && !found[name] {
-				err = fmt.Errorf("there is no DeviceClass %s", name)
+				err = fmt.Errorf("missing DeviceClass %s", name)
 			}
 		}
 		return err

@@ -163,8 +163,8 @@ func (ns *namespace) waits(pod string) {
 	assert.Empty(ns.t, ns.pod(pod).Spec.NodeName)
 }
 
-// gives deletes a pod, and waits until its claim is gone, too.
-func (ns *namespace) gives(pod, ref string) {
+// deleteWithClaim deletes a pod, and waits until its claim is gone, too.
+func (ns *namespace) deleteWithClaim(pod, ref string) {
 	ns.t.Helper()
 	claim := ns.claimOf(ns.pod(pod), ref)
 	ns.delete("pod", pod)

@@ -101,7 +101,7 @@ func TestMIGAndWhole(t *testing.T) {
 
 	ns.apply("mig-and-whole/whole.yaml")
 	ns.waits("all-of-gpu-7")
-	ns.gives("left", "mig")
+	ns.deleteWithClaim("left", "mig")
 	ns.stillWaits("all-of-gpu-7", 7)
 	ns.sees("right", "main", right)
 

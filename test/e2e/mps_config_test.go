@@ -31,7 +31,7 @@ func TestMPSExtendedResource(t *testing.T) {
 		}
 		return err
 	})
-	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/gpu-2gb")
+	ns.waitForNames(t, startLimit, "nvidia.com/gpu", "nvidia.com/gpu-2gb")
 	ns.parallel(ns.applyPodByPod("mps-extended-resource/job.yaml", 2), 3)
 	var running, pending []string
 	eventually(t, startLimit, func() error {
@@ -122,7 +122,7 @@ func (ns *namespace) mpsOfNVIDIA() {
 	eventually(ns.t, startLimit, func() error {
 		daemons, err := ns.controlDaemons(nvidiaDriver)
 		if err == nil && len(daemons) > 0 {
-			err = fmt.Errorf("there are still control daemons: %+v", daemons)
+			err = fmt.Errorf("control daemons still run: %+v", daemons)
 		}
 		return errors.Join(err, ns.computeMode(whole[0].UUID, modeDefault))
 	})

@@ -101,7 +101,7 @@ func oldDriverNVIDIA(t *testing.T) {
 	defer cancel()
 	limits, err := client.New(filepath.Join(ns.mpsDirectory(driverName), "mpsd.sock")).Limits(ctx, daemon.ID)
 	require.NoError(t, err)
-	assert.Equal(t, gpu.MPSLimits{MemoryMiB: 79 << 10}, limits.Default, "what NVIDIA's control daemon answers, in whole GiB")
+	assert.Equal(t, gpu.MPSLimits{MemoryMiB: 79 << 10}, limits.Default, "the answer of NVIDIA's control daemon, in whole GiB")
 
 	for _, at := range []*namespace{ns, other} {
 		pid, printed := at.nvidiaClient("client")

@@ -41,7 +41,7 @@ func (c *cluster) mpsService(t *testing.T) *corev1.Pod {
 			return err
 		}
 		if len(pods.Items) != 1 {
-			return fmt.Errorf("there are %d pods of the MPS service", len(pods.Items))
+			return fmt.Errorf("found %d pods of the MPS service, want 1", len(pods.Items))
 		}
 		pod = &pods.Items[0]
 		if statuses := pod.Status.ContainerStatuses; pod.DeletionTimestamp != nil || len(statuses) != 1 || !statuses[0].Ready {

@@ -41,7 +41,7 @@ func TestWholeAPIServerDown(t *testing.T) {
 		eventually(t, startLimit, func() error { return ns.cleanedUp(secondUID) })
 		t.Logf("the second one, and the plugin was killed, too: %.1f s", time.Since(start).Seconds())
 		_, err = ns.try("get", "--raw", "/healthz")
-		require.Error(t, err, "there is no API server")
+		require.Error(t, err, "the API server is stopped")
 	})
 
 	start := time.Now()

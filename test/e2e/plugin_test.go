@@ -34,7 +34,7 @@ func (c *cluster) pluginIn(t *testing.T, namespace string) *corev1.Pod {
 			return err
 		}
 		if len(pods.Items) != 1 {
-			return fmt.Errorf("there are %d plugin pods", len(pods.Items))
+			return fmt.Errorf("found %d plugin pods, want 1", len(pods.Items))
 		}
 		plugin = &pods.Items[0]
 		if statuses := plugin.Status.ContainerStatuses; len(statuses) != 1 || !statuses[0].Ready {

@@ -96,7 +96,7 @@ func TestProfile_PluginGone_RecordingGoesOn(t *testing.T) {
 	ns.must(t, ns.onNode("kill", "-STOP", hung)...)
 	_, err := ns.reports()
 	require.ErrorContains(t, err, "nodes "+nodeName+" are silent")
-	assert.Contains(t, ns.saysOf("get", "reports.profiles.gpu.prism.dev"), nodeName, "the warning")
+	assert.Contains(t, ns.stderrOf("get", "reports.profiles.gpu.prism.dev"), nodeName, "the warning")
 	ns.ends("recorded")
 	if _, err := ns.reports(); ns.restarted(plugin) != nil {
 		require.ErrorContains(t, err, "nodes "+nodeName+" are silent", "still")
@@ -201,8 +201,8 @@ func (ns *namespace) reportsLeft(lease, of string) error {
 	return errors.Join(err, fmt.Errorf("no Event about Lease %s names namespace %s", lease, of))
 }
 
-// saysOf returns the stderr of a successful kubectl.
-func (ns *namespace) saysOf(args ...string) string {
+// stderrOf returns the stderr of a successful kubectl.
+func (ns *namespace) stderrOf(args ...string) string {
 	ns.t.Helper()
 	const script = `said=$("$@" 2>&1 >/dev/null) && printf %s "$said" || { printf %s "$said" >&2; exit 1; }`
 	line := append([]string{"sh", "-c", script, "sh"}, ns.kubectl(append([]string{"--namespace", ns.name}, args...)...)...)

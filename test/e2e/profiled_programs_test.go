@@ -36,7 +36,7 @@ func (ns *namespace) runsAs(pod, fields string, reports int, ready []string, con
 		ns.createProfiled(name, fields, sameHost, containers...)
 		assert.Equal(ns.t, want, ns.exits(name), "exit codes")
 		for container := range maps.Keys(want) {
-			assert.Equal(ns.t, ns.lines(without, container), ns.lines(name, container), "what %s prints", container)
+			assert.Equal(ns.t, ns.lines(without, container), ns.lines(name, container), "output of %s", container)
 		}
 		its := ns.reportsOf(name, reports, "Ready", "Lost")
 		failed := slices.DeleteFunc(slices.Clone(its), func(r reportOf) bool {

@@ -75,7 +75,7 @@ func TestProfile_TenantTakesAll_OthersServed(t *testing.T) {
 		require.NoError(t, ask(polite, path(ns.name)))
 		require.NoError(t, ask(polite, path(ns.name)+"/"+r.Metadata.Name))
 	}
-	err := ns.answered(func() error { return ns.createText(migWithInterval) }, "resourceclaim", "mig")
+	err := ns.retryUntilAnswered(func() error { return ns.createText(migWithInterval) }, "resourceclaim", "mig")
 	ns.isDenied("mig", err, "GPUConfig.sharing with strategy TimeSlicing is not supported for a MIG device")
 	stop()
 	asking.Wait()

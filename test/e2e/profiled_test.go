@@ -389,5 +389,5 @@ func errReports(reports []reportOf) error {
 	for _, r := range reports {
 		all = append(all, fmt.Sprintf("%s of %s/%s: %s %s", r.Metadata.Name, r.Spec.Pod, r.Spec.Container, r.Status.State, r.Status.Reason))
 	}
-	return fmt.Errorf("there are %d reports: %s", len(reports), strings.Join(all, "; "))
+	return fmt.Errorf("found %d reports: %s", len(reports), strings.Join(all, "; "))
 }

@@ -169,7 +169,7 @@ func (c *cluster) built(part, program string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("building %s: there is no %s in %q", part, program, out)
+	return "", fmt.Errorf("building %s: no %s in %q", part, program, out)
 }
 
 // prometheusLog returns the output of Prometheus, if a test started it.

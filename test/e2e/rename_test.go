@@ -23,7 +23,7 @@ const renamedDriver = "gpu.renamed.dev"
 func TestWholeDriverRenamed(t *testing.T) {
 	needs(t, extendedResources)
 	ns := exclusive(t)
-	ns.named(t, startLimit, "nvidia.com/gpu")
+	ns.waitForNames(t, startLimit, "nvidia.com/gpu")
 	ns.apply("whole-gpu/pod.yaml")
 	grants := ns.grantedTo(ns.ready("whole-gpu"), "gpu")
 	uid := string(ns.claimOf(ns.pod("whole-gpu"), "gpu").UID)

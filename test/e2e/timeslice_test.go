@@ -102,7 +102,7 @@ func TestTimeSliceAndWhole(t *testing.T) {
 
 	ns.apply("timeslice-and-whole/whole.yaml")
 	ns.waits("all-of-gpu-3")
-	ns.gives("share-of-gpu-3", "gpu")
+	ns.deleteWithClaim("share-of-gpu-3", "gpu")
 	ns.stillWaits("all-of-gpu-3", sharedGPUs[0])
 	ns.delete("pod", "second")
 	whole := ns.grantedTo(ns.ready("all-of-gpu-3"), "gpu")

@@ -147,7 +147,7 @@ func (c *cluster) publish(resources resourceslice.DriverResources, node *gpu.Nod
 		switch {
 		case !c.sees(at):
 		case is == nil || is.Is != was.Is:
-			c.gone(at, was)
+			c.checkRemoval(at, was)
 		case is.Leaving && was.Leaving:
 			is.Since, is.Seen = was.Since, was.Seen
 		}
@@ -171,14 +171,14 @@ func published(d resourceapi.Device, now time.Time) *publication {
 	return p
 }
 
-// gone records the invariant that the removal of a device violates.
-func (c *cluster) gone(at string, was *publication) {
+// checkRemoval records the invariant that the removal of a device violates.
+func (c *cluster) checkRemoval(at string, was *publication) {
 	if !was.Seen {
-		c.Broken = fmt.Sprintf("%s went, and was not tainted for %s before", at, taintTime)
+		c.Broken = fmt.Sprintf("%s was removed, and was not tainted for %s before", at, taintTime)
 	}
 	for uid, places := range c.Allocated {
 		if slices.Contains(places, at) {
-			c.Broken = fmt.Sprintf("%s went while claim %s had it", at, uid)
+			c.Broken = fmt.Sprintf("%s was removed while claim %s used it", at, uid)
 		}
 	}
 }

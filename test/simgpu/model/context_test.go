@@ -50,7 +50,7 @@ func TestCreateContext_MPSServer_OwnerWithItsClients(t *testing.T) {
 	client, h := process(t, node)
 	spec := model.ContextSpec{PID: 2, Role: model.MPSClientContext, Server: 7, Limit: 2 * gib}
 	_, err := client.CreateContext(h, spec)
-	require.Equal(t, model.NotFound, err, "there is no server")
+	require.Equal(t, model.NotFound, err, "no server exists")
 	server, _ := process(t, node)
 	_, err = server.CreateContext(h, model.ContextSpec{PID: 1, Role: model.MPSServerContext, Server: 7})
 	require.NoError(t, err)

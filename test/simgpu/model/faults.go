@@ -42,7 +42,7 @@ func (f Fault) check() error {
 	case f.Effect == EffectSlow && f.Delay <= 0:
 		return fmt.Errorf("injecting a fault: effect %q needs a delay above 0", f.Effect)
 	case f.Effect != EffectError && f.Effect != EffectSlow && f.Effect != EffectHang:
-		return fmt.Errorf("injecting a fault: effect %q is none of error, hang, slow", f.Effect)
+		return fmt.Errorf("injecting a fault: unknown effect %q; supported values: error, hang, slow", f.Effect)
 	}
 	if _, err := path.Match(f.Call, ""); err != nil {
 		return fmt.Errorf("injecting a fault: pattern %q for calls: %w", f.Call, err)

@@ -99,10 +99,10 @@ func TestFaults_HangExpires_CallReturns(t *testing.T) {
 func TestFaults_Invalid_Refused(t *testing.T) {
 	faults := NewFaults()
 	for want, fault := range map[string]Fault{
-		"needs a return code":    {Effect: EffectError},
-		"needs a delay above 0":  {Effect: EffectSlow},
-		"is none of error, hang": {Effect: "explode"},
-		`pattern "[" for calls`:  {Effect: EffectHang, Call: "["},
+		"needs a return code":           {Effect: EffectError},
+		"needs a delay above 0":         {Effect: EffectSlow},
+		"supported values: error, hang": {Effect: "explode"},
+		`pattern "[" for calls`:         {Effect: EffectHang, Call: "["},
 	} {
 		_, err := faults.Add(fault)
 		require.ErrorContains(t, err, want)

@@ -70,7 +70,7 @@ func (s Spec) checkMinors() error {
 func (s Spec) checkMIG() error {
 	for _, i := range s.MIG {
 		if i < 0 || i >= len(s.Boards) {
-			return fmt.Errorf("describing node %s: MIG mode of GPU %d, but there are %d GPUs", s.Name, i, len(s.Boards))
+			return fmt.Errorf("describing node %s: MIG mode of GPU %d, but the node has %d GPUs", s.Name, i, len(s.Boards))
 		}
 		board, err := BoardByID(s.Boards[i])
 		if err != nil {

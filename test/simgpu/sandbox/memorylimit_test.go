@@ -119,7 +119,7 @@ func TestMemoryLimits_Cgroup_HoldsProcess(t *testing.T) {
 	admin := start(t, node, "memoryLimits")
 	var outside nvml.Return
 	admin.receive(&outside)
-	assert.Equal(t, nvml.ERROR_OPERATING_SYSTEM, outside, "a directory that is no cgroup")
+	assert.Equal(t, nvml.ERROR_OPERATING_SYSTEM, outside, "a directory that is not a cgroup")
 
 	dir, err := os.Open(cgroup)
 	require.NoError(t, err)

@@ -119,7 +119,7 @@ func TestCommands_Node_CreatedUsedDestroyed(t *testing.T) {
 	n.must("destroy")
 	left, err := os.ReadDir(n.root)
 	require.NoError(t, err)
-	assert.Empty(t, left, "destroy removes what create made")
+	assert.Empty(t, left, "destroy removes the files of create")
 	assert.Contains(t, n.refused("state"), "there is none (create one with simgpu create, or set --root)")
 }
 
