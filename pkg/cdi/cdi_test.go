@@ -101,17 +101,17 @@ func TestJoin_InvalidEdits_Refused(t *testing.T) {
 	none := example()
 	none.Devices = nil
 	_, err := Join(none)
-	require.ErrorContains(t, err, "it has no device")
+	require.ErrorContains(t, err, "no devices")
 
 	twice := example()
 	twice.Devices[1].Name = twice.Devices[0].Name
 	_, err = Join(twice)
-	require.ErrorContains(t, err, "stands in it twice")
+	require.ErrorContains(t, err, "duplicate device")
 
 	empty := example()
 	empty.Devices[0].Nodes = nil
 	_, err = Join(empty)
-	require.ErrorContains(t, err, "changes nothing")
+	require.ErrorContains(t, err, "has no container edits")
 }
 
 func TestDir_WriteHoldsRemove_OneFilePerClaim(t *testing.T) {

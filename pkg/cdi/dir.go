@@ -33,7 +33,7 @@ const dirPermissions = 0o755
 // OpenDir makes the directory when there is none.
 func OpenDir(d disk.Files, path, kind string) (*Dir, error) {
 	if err := d.MakeDir(path, dirPermissions); err != nil {
-		return nil, fmt.Errorf("making the CDI directory %s: %w", path, err)
+		return nil, fmt.Errorf("creating the CDI directory %s: %w", path, err)
 	}
 	return &Dir{disk: d, path: path, kind: kind}, nil
 }

@@ -26,7 +26,7 @@ var HostHooks = []string{
 }
 
 // ErrNoExec is the error of a hook program that the runtime could not execute.
-var ErrNoExec = errors.New("the file system is mounted with the option noexec")
+var ErrNoExec = errors.New("the filesystem is mounted with the option noexec")
 
 // ProfilerLibrary and ProfilerRun are what containers of profiled claims get besides the hook: they are installed beside it.
 const (
@@ -84,7 +84,7 @@ type Installed struct {
 func (h Hooks) Install(version string, program Program) (installed Installed, err error) {
 	for _, dir := range []string{filepath.Dir(h.Dir), h.Dir} {
 		if err := h.Disk.MakeDir(dir, 0o755); err != nil {
-			return installed, fmt.Errorf("making the hooks' directory %s: %w", dir, err)
+			return installed, fmt.Errorf("creating the hooks directory %s: %w", dir, err)
 		}
 	}
 	done, err := h.Disk.Hold(h.Dir, false)
@@ -94,7 +94,7 @@ func (h Hooks) Install(version string, program Program) (installed Installed, er
 	defer done()
 	dir := filepath.Join(h.Dir, version)
 	if err := h.Disk.MakeDir(dir, 0o755); err != nil {
-		return installed, fmt.Errorf("making the hook's directory %s: %w", dir, err)
+		return installed, fmt.Errorf("creating the hook directory %s: %w", dir, err)
 	}
 	installed.Path = filepath.Join(dir, program.Name)
 	if err := h.Disk.Mirror(program.Image, installed.Path, 0o755); err != nil {
@@ -146,7 +146,7 @@ func (h Hooks) sweep(version string, specs *Dir, whole bool) (removed []string, 
 		return nil, false, nil
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("sweeping the hooks in %s: %w", h.Dir, err)
+		return nil, false, fmt.Errorf("removing unused hooks in %s: %w", h.Dir, err)
 	}
 	defer done()
 	versions, err := h.Disk.List(h.Dir)
@@ -169,7 +169,7 @@ func (h Hooks) sweep(version string, specs *Dir, whole bool) (removed []string, 
 		return removed, false, nil
 	}
 	if err := h.Disk.Remove(h.Dir); err != nil {
-		return removed, false, fmt.Errorf("removing the former directory of hooks: %w", err)
+		return removed, false, fmt.Errorf("removing the previous hooks directory: %w", err)
 	}
 	return removed, true, nil
 }

@@ -75,18 +75,18 @@ type Claim struct {
 // with a later one.
 func Join(c Claim) (*specs.Spec, error) {
 	if len(c.Devices) == 0 {
-		return nil, fmt.Errorf("joining the CDI spec of claim %s: it has no device", c.UID)
+		return nil, fmt.Errorf("building the CDI spec of claim %s: no devices", c.UID)
 	}
 	spec := &specs.Spec{Kind: c.Kind}
 	seen := map[string]bool{}
 	for _, d := range c.Devices {
 		if seen[d.Name] {
-			return nil, fmt.Errorf("joining the CDI spec of claim %s: device %s stands in it twice", c.UID, d.Name)
+			return nil, fmt.Errorf("building the CDI spec of claim %s: duplicate device %s", c.UID, d.Name)
 		}
 		seen[d.Name] = true
 		edits := specs.ContainerEdits{Env: d.Env, DeviceNodes: deviceNodes(d.Nodes), Mounts: typed(d.Mounts), Hooks: d.Hooks}
 		if len(edits.Env)+len(edits.DeviceNodes)+len(edits.Mounts)+len(edits.Hooks) == 0 {
-			return nil, fmt.Errorf("joining the CDI spec of claim %s: device %s changes nothing in a container", c.UID, d.Name)
+			return nil, fmt.Errorf("building the CDI spec of claim %s: device %s has no container edits", c.UID, d.Name)
 		}
 		spec.Devices = append(spec.Devices, specs.Device{Name: d.Name, ContainerEdits: edits})
 	}
@@ -98,11 +98,11 @@ func Join(c Claim) (*specs.Spec, error) {
 	spec.ContainerEdits.DeviceNodes = append(deviceNodes(c.Control), spec.ContainerEdits.DeviceNodes...)
 	version, err := specs.MinimumRequiredVersion(spec)
 	if err != nil {
-		return nil, fmt.Errorf("joining the CDI spec of claim %s: %w", c.UID, err)
+		return nil, fmt.Errorf("building the CDI spec of claim %s: %w", c.UID, err)
 	}
 	spec.Version = version
 	if err := check(spec); err != nil {
-		return nil, fmt.Errorf("joining the CDI spec of claim %s: %w", c.UID, err)
+		return nil, fmt.Errorf("building the CDI spec of claim %s: %w", c.UID, err)
 	}
 	return spec, nil
 }

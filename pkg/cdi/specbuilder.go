@@ -83,7 +83,7 @@ var (
 func (b *SpecBuilder) Build(request SpecRequest) (*specs.Spec, error) {
 	r, present := request.Record, b.Present()
 	if present.Common == nil {
-		return nil, fmt.Errorf("joining the CDI spec of claim %s: %w", r.Claim.UID, gpu.ErrDriverNotLoaded)
+		return nil, fmt.Errorf("building the CDI spec of claim %s: %w", r.Claim.UID, gpu.ErrDriverNotLoaded)
 	}
 	common := *present.Common
 	common.Mounts = slices.Concat(common.Mounts, present.ExtraMounts)
@@ -145,7 +145,7 @@ func (b *SpecBuilder) monitor(present Present, name string) (Device, error) {
 		d.Nodes = append(d.Nodes, node)
 	}
 	if len(d.Nodes) == 0 {
-		return Device{}, fmt.Errorf("there is no GPU on this node now: %w", gpu.ErrNotFound)
+		return Device{}, fmt.Errorf("no GPU on this node: %w", gpu.ErrNotFound)
 	}
 	switch node, err := b.Monitoring(); {
 	case err == nil:
@@ -199,7 +199,7 @@ func (b *SpecBuilder) device(present Present, name string, result *checkpoint.Re
 			return Device{}, &gpu.UnsupportedError{Feature: fmt.Sprintf("a device of type %q", result.Type), Needs: "a newer version of the driver"}
 		}
 	}
-	return Device{}, fmt.Errorf("GPU %s is not on this node now: %w", result.GPUUUID, gpu.ErrNotFound)
+	return Device{}, fmt.Errorf("GPU %s is not on this node: %w", result.GPUUUID, gpu.ErrNotFound)
 }
 
 // ofGPU finds the device node of a GPU, and those for graphics where there are some.

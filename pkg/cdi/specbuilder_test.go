@@ -194,7 +194,7 @@ func TestBuild_MissingDevice_Named(t *testing.T) {
 	require.ErrorContains(t, err, "/dev/nvidiactl")
 
 	_, err = builder(newHost()).Build(request("GPU-b", gpu.TypeGPU))
-	require.ErrorContains(t, err, "GPU GPU-b is not on this node now")
+	require.ErrorContains(t, err, "GPU GPU-b is not on this node")
 	_, err = builder(newHost()).Build(request("GPU-a", "hologram"))
 	require.ErrorContains(t, err, `a device of type "hologram" is not supported`)
 }
@@ -267,5 +267,5 @@ func TestBuild_Monitor_ShowsAllGPUs(t *testing.T) {
 	require.EqualError(t, err, "it has other numbers")
 	present.Node.GPUs = nil
 	_, err = a.Build(request("", gpu.TypeMonitor))
-	require.EqualError(t, err, "there is no GPU on this node now: not found")
+	require.EqualError(t, err, "no GPU on this node: not found")
 }

@@ -17,7 +17,7 @@ const longestKind = len("k8s.") + 63 + len("/claim")
 // check refuses what a container runtime would refuse: it would fail the pod with an error that names neither claim nor device.
 func check(spec *specs.Spec) error {
 	if len(spec.Kind) > longestKind {
-		return fmt.Errorf("kind %q is longer than %d characters, as no DRA driver's name makes it", spec.Kind, longestKind)
+		return fmt.Errorf("kind %q must be at most %d characters", spec.Kind, longestKind)
 	}
 	vendor, class := parser.ParseQualifier(spec.Kind)
 	if err := parser.ValidateVendorName(vendor); err != nil {
@@ -57,7 +57,7 @@ func checkEdits(edits *specs.ContainerEdits) error {
 	}
 	for _, text := range texts {
 		if !plain(text) {
-			return fmt.Errorf("%q is not plain text", text)
+			return fmt.Errorf("%q must be UTF-8 text without control characters", text)
 		}
 	}
 	return nil

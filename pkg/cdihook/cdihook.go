@@ -75,7 +75,7 @@ func (a Asker) Hooks(ctx context.Context, path string) ([]string, error) {
 	}
 	hooks := Parse(got.help)
 	if got.err == nil && len(hooks) == 0 {
-		got.err = fmt.Errorf("it lists no commands: %.200q", got.help)
+		got.err = fmt.Errorf("no commands in its output: %.200q", got.help)
 	}
 	if got.err != nil {
 		return nil, fmt.Errorf("reading the help of %s %s: %w", path, strings.Join(args, " "), got.err)

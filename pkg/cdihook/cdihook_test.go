@@ -101,7 +101,7 @@ func TestHooks_NoHelp_ErrorSaysWhy(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
 		"echo wrong; exit 3":               `exit code 3: "wrong\n"`,
-		"echo hello":                       `it lists no commands: "hello\n"`,
+		"echo hello":                       `no commands in its output: "hello\n"`,
 		"kill -9 $$":                       "signal: killed",
 		"yes | head -c 1000000; exit 1":    "exit code 1",
 		"exec /does/not/exist 2>/dev/null": "exit code",

@@ -111,7 +111,7 @@ func (c Client) Crun(ctx context.Context, handler string) (bool, error) {
 		return false, nil
 	}
 	if err := json.Unmarshal([]byte(config), &set); err != nil {
-		return false, fmt.Errorf("reading which program starts containers in the configuration of %s %s: %w", known.RuntimeName, known.RuntimeVersion, err)
+		return false, fmt.Errorf("reading the OCI runtime of a handler in the configuration of %s %s: %w", known.RuntimeName, known.RuntimeVersion, err)
 	}
 	program := set.Containerd.Runtimes[cmp.Or(handler, set.Containerd.DefaultRuntimeName)].Options.BinaryName
 	// Builds of crun with more features are called crun-wasm and alike.
@@ -138,7 +138,7 @@ func (c Client) problem(name, number, config, dir string) string {
 	if json.Unmarshal(set["cdiSpecDirs"], &dirs) != nil || slices.ContainsFunc(dirs, func(d string) bool { return c.same(d, dir) }) {
 		return ""
 	}
-	return fmt.Sprintf("%s reads CDI specs in %q, and those of claims are in %s: add it to cdi_spec_dirs in its configuration and restart it, or set "+
+	return fmt.Sprintf("%s reads CDI specs in %q,but the CDI specs of claims are in %s: add it to cdi_spec_dirs in its configuration and restart it, or set "+
 		"--cdi-root (chart value cdiRoot)", is, dirs, dir)
 }
 

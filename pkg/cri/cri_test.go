@@ -76,7 +76,7 @@ func TestCDIProblem_Answers_AsSaid(t *testing.T) {
 		"containerd 1.7, k3s":     {"containerd", "v1.7.23-k3s2", `{"enableCDI":false}`, "CDI is off"},
 		"containerd 2.0":          {"containerd", "v2.0.5", `{"enableCDI":true,"cdiSpecDirs":["/etc/cdi","/run/cdi"]}`, ""},
 		"containerd 2.4":          {"containerd", "v2.4.2", `{"cdiSpecDirs":["/etc/cdi","/var/run/cdi"],"other":1}`, ""},
-		"other directory": {"containerd", "v2.4.2", `{"cdiSpecDirs":["/etc/cdi"]}`, `containerd v2.4.2 reads CDI specs in ["/etc/cdi"], and those of claims are in ` +
+		"other directory": {"containerd", "v2.4.2", `{"cdiSpecDirs":["/etc/cdi"]}`, `containerd v2.4.2 reads CDI specs in ["/etc/cdi"],but the CDI specs of claims are in ` +
 			`/var/run/cdi: add it to cdi_spec_dirs`},
 		"no directory":   {"containerd", "v2.4.2", `{"cdiSpecDirs":null}`, "reads CDI specs in []"},
 		"containerd 1.6": {"containerd", "1.6.36", `{}`, "containerd 1.6.36 does not read the CDI specs of claims: upgrade to 1.7.0 or later"},
@@ -127,7 +127,7 @@ func TestCrun_Handlers_AsConfigured(t *testing.T) {
 		}
 	}
 	_, err := (&runtime{name: "containerd", version: "v2.4.2", config: "none"}).serve(t).Crun(t.Context(), "")
-	require.ErrorContains(t, err, "reading which program starts containers in the configuration of containerd v2.4.2: invalid character")
+	require.ErrorContains(t, err, "reading the OCI runtime of a handler in the configuration of containerd v2.4.2: invalid character")
 	_, err = Client{HostRoot: t.TempDir()}.Crun(t.Context(), "")
 	require.ErrorContains(t, err, "no container runtime serves")
 }

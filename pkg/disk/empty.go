@@ -11,7 +11,7 @@ import (
 )
 
 // ErrManyEntries is why a directory is not removed yet: it had more entries than a call removes. The next call goes on.
-var ErrManyEntries = errors.New("the directory has more entries than are removed at once")
+var ErrManyEntries = errors.New("the directory has more entries than one call removes")
 
 // batch is how many names of a directory are read at once.
 const batch = 1000

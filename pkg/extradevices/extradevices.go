@@ -106,7 +106,7 @@ func (f *Finder) report(flag, path, module string, found bool, err error) {
 		return
 	}
 	f.reported[flag] = true
-	note := fmt.Sprintf("Containers get no %s, which flags.%s of the node's configuration requests: there is none on the node; load the kernel module %s or "+
+	note := fmt.Sprintf("Containers get no %s, which flags.%s of the node's configuration requests: the node does not have it; load the kernel module %s or "+
 		"turn the flag off", path, flag, module)
 	if err != nil {
 		note = fmt.Sprintf("Containers get no %s, which flags.%s of the node's configuration requests: %v", path, flag, err)

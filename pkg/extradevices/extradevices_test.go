@@ -46,7 +46,7 @@ func TestNodes_Requested_MissingOnesReportedOnce(t *testing.T) {
 		there["/dev nvidia-fs*"] = nil
 		assert.Empty(t, f.Nodes())
 		assert.Empty(t, f.Nodes())
-		assert.Equal(t, says+"there is none on the node; load the kernel module nvidia-fs or turn the flag off", <-written)
+		assert.Equal(t, says+"the node does not have it; load the kernel module nvidia-fs or turn the flag off", <-written)
 		there["/dev nvidia-fs*"] = []hostfs.CharDevice{{Path: "/dev/nvidia-fs0"}}
 		assert.Len(t, f.Nodes(), 1)
 		assert.Empty(t, written)

@@ -47,11 +47,11 @@ func (c Client) Call(ctx context.Context, method string, visit func(Field) error
 
 // limit makes a call that calls more whenever the server has sent something, and ends it at the client's limits.
 func (c Client) limit(ctx context.Context, call func(ctx context.Context, more func()) error) error {
-	ctx, stop := context.WithTimeoutCause(ctx, c.Longest, fmt.Errorf("the answer takes longer than %s", c.Longest))
+	ctx, stop := context.WithTimeoutCause(ctx, c.Longest, fmt.Errorf("no complete response within %s", c.Longest))
 	defer stop()
 	ctx, silent := context.WithCancelCause(ctx)
 	defer silent(nil)
-	quiet := time.AfterFunc(c.Quiet, func() { silent(fmt.Errorf("the server sent nothing for %s", c.Quiet)) })
+	quiet := time.AfterFunc(c.Quiet, func() { silent(fmt.Errorf("no data received for %s", c.Quiet)) })
 	defer quiet.Stop()
 	err := call(ctx, func() { quiet.Reset(c.Quiet) })
 	if err != nil && ctx.Err() != nil {
@@ -86,7 +86,7 @@ func (c Client) post(ctx context.Context, method string, read func(*http.Respons
 	}
 	defer func() { _ = response.Body.Close() }() // nothing follows the status
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the server answered %s, which is not gRPC", response.Status)
+		return fmt.Errorf("the server is not a gRPC server: HTTP status %s", response.Status)
 	}
 	return read(response)
 }
@@ -102,14 +102,14 @@ func read(response *http.Response, in *bufio.Reader, visit func(Field) error) er
 		return err
 	}
 	if head[0] != 0 {
-		return errors.New("the server sent a compressed message, which was not asked for")
+		return errors.New("the server sent a compressed message, which is not supported")
 	}
 	m := message{stream: &stream{Reader: in}, end: uint64(binary.BigEndian.Uint32(head[1:]))}
 	if err := m.each(visit); err != nil {
 		return err
 	}
 	if _, err := in.ReadByte(); !errors.Is(err, io.EOF) {
-		return errors.Join(err, errors.New("the server did not end its answer after one message"))
+		return errors.Join(err, errors.New("the server sent data after the message"))
 	}
 	return statusOf(response.Trailer)
 }

@@ -121,11 +121,11 @@ func TestCall_AnswerIsNoMessage_Refused(t *testing.T) {
 		"half a head":         {head: []byte{0, 0}, end: "0", want: "unexpected EOF"},
 		"compressed":          {head: append([]byte{1}, length(len(one))[1:]...), body: one, end: "0", want: "a compressed message"},
 		"cut":                 {head: length(len(one) + 10), body: one, end: "0", want: "unexpected EOF"},
-		"two messages":        {head: length(0), body: one, end: "0", want: "after one message"},
-		"a page of the web":   {status: http.StatusNotFound, want: "404 Not Found, which is not gRPC"},
+		"two messages":        {head: length(0), body: one, end: "0", want: "data after the message"},
+		"a page of the web":   {status: http.StatusNotFound, want: "the server is not a gRPC server: HTTP status 404 Not Found"},
 		"a field too long":    {head: length(3), body: []byte{0x0a, 0x05, 'a'}, end: "0", want: "longer than its message"},
 		"a group":             {head: length(1), body: []byte{0x0b}, end: "0", want: "wire type 3"},
-		"field zero":          {head: length(2), body: []byte{0x00, 0x00}, end: "0", want: "not the tag of a field"},
+		"field zero":          {head: length(2), body: []byte{0x00, 0x00}, end: "0", want: "invalid field tag"},
 		"an endless number":   {head: length(12), body: []byte("\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), end: "0", want: "more than 64 bits"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -169,8 +169,8 @@ func TestField_Number_NoText(t *testing.T) {
 	require.NoError(t, client.Call(t.Context(), method, func(f Field) error {
 		values = append(values, f.Value)
 		_, err := f.Text()
-		assert.ErrorContains(t, err, "not a text")
-		assert.ErrorContains(t, f.Each(nil), "not a message")
+		assert.ErrorContains(t, err, "must be a string")
+		assert.ErrorContains(t, f.Each(nil), "must be a message")
 		return nil
 	}))
 	require.Equal(t, []uint64{7, 0x01020304, 0x0102030405060708}, values)
@@ -224,9 +224,9 @@ func TestCall_ServerIsSlow_WaitedForWhileItSends(t *testing.T) {
 		want   string
 	}{
 		"slow":           {pauses: slices.Repeat([]time.Duration{4 * time.Second}, 10)},
-		"silent":         {pauses: []time.Duration{6 * time.Second}, want: "the server sent nothing for 5s"},
-		"silent at last": {pauses: []time.Duration{4 * time.Second, 4 * time.Second, 6 * time.Second}, want: "the server sent nothing for 5s"},
-		"without an end": {pauses: slices.Repeat([]time.Duration{4 * time.Second}, 100), want: "the answer takes longer than 1m0s"},
+		"silent":         {pauses: []time.Duration{6 * time.Second}, want: "no data received for 5s"},
+		"silent at last": {pauses: []time.Duration{4 * time.Second, 4 * time.Second, 6 * time.Second}, want: "no data received for 5s"},
+		"without an end": {pauses: slices.Repeat([]time.Duration{4 * time.Second}, 100), want: "no complete response within 1m0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -44,7 +44,7 @@ type Field struct {
 // Text returns the first MaxText bytes of a text. They are valid until the field is.
 func (f Field) Text() ([]byte, error) {
 	if f.body.stream == nil {
-		return nil, fmt.Errorf("field %d is a number, not a text", f.Number)
+		return nil, fmt.Errorf("field %d must be a string, got a number", f.Number)
 	}
 	text, err := f.body.Peek(int(min(f.body.left(), MaxText)))
 	return text, cut(err)
@@ -54,7 +54,7 @@ func (f Field) Text() ([]byte, error) {
 // skipped. It returns the error of visit, or why the message could not be read.
 func (f Field) Each(visit func(Field) error) error {
 	if f.body.stream == nil {
-		return fmt.Errorf("field %d is a number, not a message", f.Number)
+		return fmt.Errorf("field %d must be a message, got a number", f.Number)
 	}
 	return f.body.each(visit)
 }
@@ -87,7 +87,7 @@ func (m message) next() (Field, error) {
 	number, kind := protowire.DecodeTag(tag)
 	f := Field{Number: int(number)}
 	if number < protowire.MinValidNumber {
-		return f, fmt.Errorf("%d is not the tag of a field", tag)
+		return f, fmt.Errorf("invalid field tag %d", tag)
 	}
 	switch kind {
 	case protowire.VarintType:

@@ -81,8 +81,8 @@ func (c *Conflicts) Withheld() error {
 	if with == "" {
 		return nil
 	}
-	return fmt.Errorf("the GPUs of the node are withheld: %s allocates them too; the node's administrator has to remove one of the two, as the "+
-		"Event AllocationConflict of the Node says", named(with))
+	return fmt.Errorf("the GPUs of the node are withheld: %s allocates them too; the administrator must remove one of the two from the node (see the "+
+		"Event AllocationConflict of the Node)", named(with))
 }
 
 // Check lists the sockets once. Where they cannot be listed the conflict stays as it was.
@@ -107,8 +107,8 @@ func (c *Conflicts) Check(ctx context.Context) {
 	c.retry = backoff.Backoff{First: checkInterval, Max: taintsAskMax}
 	stored := c.taints(ctx)
 	c.Set(now.with, stored)
-	note := fmt.Sprintf("New claims get no GPU of this node: %s allocates them too, as %s shows; remove it from the "+
-		"node, or keep Prism off it with kubeletPlugin.affinity of the chart", named(now.with), now.where)
+	note := fmt.Sprintf("New claims get no GPU of this node: %s allocates them too (%s exists); remove it from the "+
+		"node, or exclude the node from Prism with the chart value kubeletPlugin.affinity", named(now.with), now.where)
 	if !stored && !c.unanswered {
 		note += "; until then the node's ResourceSlices are empty, because the API server stores no device taints (feature gate DRADeviceTaints)"
 	}

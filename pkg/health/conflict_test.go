@@ -98,8 +98,8 @@ func TestConflicts_OtherSockets_FoundAndResolved(t *testing.T) {
 				if !assert.Equal(t, []publish.Conflict{c.want}, set) {
 					return // no Event is written, and the wait for it would never end
 				}
-				assert.Equal(t, "Warning AllocationConflict Detect: New claims get no GPU of this node: "+c.says+", as "+c.socket+
-					" shows; remove it from the node, or keep Prism off it with kubeletPlugin.affinity of the chart", <-written)
+				assert.Equal(t, "Warning AllocationConflict Detect: New claims get no GPU of this node: "+c.says+" ("+c.socket+
+					" exists); remove it from the node, or exclude the node from Prism with the chart value kubeletPlugin.affinity", <-written)
 				see(nil, errBad)
 				after(3 * checkInterval)
 				assert.Len(t, set, 1, "sockets that cannot be listed change nothing")
@@ -168,8 +168,8 @@ func newChecked() *checked {
 	return s
 }
 
-const conflictNote = "Warning AllocationConflict Detect: New claims get no GPU of this node: a device plugin allocates them too, as " +
-	"/var/lib/kubelet/device-plugins/nvidia-gpu.sock shows; remove it from the node, or keep Prism off it with kubeletPlugin.affinity of the chart"
+const conflictNote = "Warning AllocationConflict Detect: New claims get no GPU of this node: a device plugin allocates them too (" +
+	"/var/lib/kubelet/device-plugins/nvidia-gpu.sock exists); remove it from the node, or exclude the node from Prism with the chart value kubeletPlugin.affinity"
 
 // TestConflicts_TaintsNotStored_DevicesWithdrawn, and tainted in the next conflict when the API server has become a newer one.
 func TestConflicts_TaintsNotStored_DevicesWithdrawn(t *testing.T) {
@@ -183,7 +183,7 @@ func TestConflicts_TaintsNotStored_DevicesWithdrawn(t *testing.T) {
 		assert.Equal(t, conflictNote+"; until then the node's ResourceSlices are empty, because the API server stores no device taints "+
 			"(feature gate DRADeviceTaints)", <-s.events)
 		require.EqualError(t, s.Withheld(), "the GPUs of the node are withheld: a device plugin allocates them too; "+
-			"the node's administrator has to remove one of the two, as the Event AllocationConflict of the Node says")
+			"the administrator must remove one of the two from the node (see the Event AllocationConflict of the Node)")
 
 		s.is(host{kept: true}, 3*checkInterval)
 		s.is(host{there: true, kept: true}, 3*checkInterval)

@@ -36,7 +36,7 @@ func (d DriverEvents) report(before, now *inventory.View) {
 		d.Events.Warn(events.NVIDIADriverUnavailable, events.ActionDiscover, "No GPU is advertised: "+now.Err.Error())
 	case now.Err == nil && before.Err != nil:
 		d.Events.Normal(events.NVIDIADriverAvailable, events.ActionDiscover,
-			fmt.Sprintf("NVIDIA driver %s answers for %d GPUs", now.Node.Driver.Version, len(now.Node.GPUs)))
+			fmt.Sprintf("NVIDIA driver %s responds with %d GPUs", now.Node.Driver.Version, len(now.Node.GPUs)))
 	}
 	d.reportNodes(before.Node, now.Node)
 	known := map[int]bool{}
@@ -48,7 +48,7 @@ func (d DriverEvents) report(before, now *inventory.View) {
 	for _, fault := range now.Node.Faults {
 		if !known[fault.Index] {
 			d.Events.Warn(events.GPUUnhealthy, events.ActionDiscover, fmt.Sprintf("GPU %d (%s) is not advertised: %v", fault.Index,
-				cmp.Or(string(fault.UUID), "its UUID is not known"), fault.Err))
+				cmp.Or(string(fault.UUID), "UUID unknown"), fault.Err))
 		}
 	}
 }
@@ -66,9 +66,9 @@ func (d DriverEvents) reportNodes(before, now *gpu.Node) {
 		switch g.MissingNode {
 		case was:
 		case "":
-			d.Events.Normal(events.DeviceNodesRestored, events.ActionDiscover, fmt.Sprintf("GPU %d (%s) gets new claims again: %s is there", g.Index, g.UUID, was))
+			d.Events.Normal(events.DeviceNodesRestored, events.ActionDiscover, fmt.Sprintf("GPU %d (%s) gets new claims again: %s exists", g.Index, g.UUID, was))
 		default:
-			d.Events.Warn(events.DeviceNodesMissing, events.ActionDiscover, fmt.Sprintf("GPU %d (%s) gets no new claims: device node %s is missing; make "+
+			d.Events.Warn(events.DeviceNodesMissing, events.ActionDiscover, fmt.Sprintf("GPU %d (%s) gets no new claims: device node %s is missing; create "+
 				"it with nvidia-modprobe -u -c %d, or restart nvidia-persistenced", g.Index, g.UUID, g.MissingNode, g.Minor))
 		}
 	}

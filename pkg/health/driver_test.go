@@ -19,7 +19,7 @@ func TestDriverEvents_DriverAndGPUsChange_EachChangeReported(t *testing.T) {
 	m.Change(t, inv, func() { m.Gone = gpu.ErrDriverNotLoaded })
 	assert.Equal(t, "Warning NVIDIADriverUnavailable Discover: No GPU is advertised: NVIDIA driver is not loaded", <-written, "a healthy node is no change")
 	m.Change(t, inv, func() { m.Gone = nil })
-	assert.Equal(t, "Normal NVIDIADriverAvailable Discover: NVIDIA driver 580.95.05 answers for 2 GPUs", <-written)
+	assert.Equal(t, "Normal NVIDIADriverAvailable Discover: NVIDIA driver 580.95.05 responds with 2 GPUs", <-written)
 	m.Change(t, inv, func() {
 		m.GPUs, m.Faults = m.GPUs[:1], []gpu.Fault{{Index: 1, UUID: m.GPUs[1].UUID, Err: gpu.ErrLost}}
 	})
@@ -40,10 +40,10 @@ func TestDriverEvents_DeviceNodeMissing_ReportedUntilBack(t *testing.T) {
 	written := make(fakes.Events, 16)
 	stop := fakes.Run(t, DriverEvents{Inventory: inv, Events: written}.Run)
 	assert.Equal(t, "Warning DeviceNodesMissing Discover: GPU 1 (GPU-bbbbbbbb-0000-4000-8000-000000000000) gets no new claims: device node /dev/nvidia1 "+
-		"is missing; make it with nvidia-modprobe -u -c 1, or restart nvidia-persistenced", <-written, "also at the start")
+		"is missing; create it with nvidia-modprobe -u -c 1, or restart nvidia-persistenced", <-written, "also at the start")
 	m.Change(t, inv, func() { m.GPUs = m.GPUs[1:] })
 	m.Change(t, inv, func() { m.Removed = nil })
-	assert.Equal(t, "Normal DeviceNodesRestored Discover: GPU 1 (GPU-bbbbbbbb-0000-4000-8000-000000000000) gets new claims again: /dev/nvidia1 is there", <-written)
+	assert.Equal(t, "Normal DeviceNodesRestored Discover: GPU 1 (GPU-bbbbbbbb-0000-4000-8000-000000000000) gets new claims again: /dev/nvidia1 exists", <-written)
 	stop()
 	assert.Empty(t, written, "nothing is reported twice")
 }

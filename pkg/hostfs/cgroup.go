@@ -44,7 +44,7 @@ func (f *FS) Cgroup(path string) (string, error) {
 		return "", hostError(cgroupMount+path, &os.PathError{Op: "statfs", Path: seen, Err: err})
 	}
 	if !info.IsDir() || stat.Type != unix.CGROUP2_SUPER_MAGIC {
-		return "", fmt.Errorf("%s%s is no cgroup of version 2: %w", cgroupMount, path, gpu.ErrNotFound)
+		return "", fmt.Errorf("%s%s is not a cgroup v2 directory:  %w", cgroupMount, path, gpu.ErrNotFound)
 	}
 	return seen, nil
 }

@@ -21,9 +21,9 @@ func TestCgroup_NotVersionTwo_NotFound(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "sys/fs/cgroup/kubepods"), 0o755))
 	assert.False(t, f.UnifiedCgroups(), "another file system")
 	for path, want := range map[string]string{
-		"/kubepods": "/sys/fs/cgroup/kubepods is no cgroup of version 2: not found",
+		"/kubepods": "/sys/fs/cgroup/kubepods is not a cgroup v2 directory:  not found",
 		"/gone":     "/sys/fs/cgroup/gone: not found",
-		"/../..":    "is no cgroup of version 2: not found",
+		"/../..":    "is not a cgroup v2 directory:  not found",
 	} {
 		_, err := f.Cgroup(path)
 		require.ErrorIs(t, err, gpu.ErrNotFound)

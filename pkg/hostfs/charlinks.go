@@ -21,7 +21,7 @@ const charDir = "/dev/char"
 func (f *FS) LinkCharDevices(nodes []CharDevice) error {
 	dir, err := f.resolve(charDir)
 	if err != nil {
-		return fmt.Errorf("making links in %s: %w", charDir, err)
+		return fmt.Errorf("creating links in %s: %w", charDir, err)
 	}
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return nil
@@ -38,7 +38,7 @@ func (f *FS) LinkCharDevices(nodes []CharDevice) error {
 		}
 		// Another process was faster.
 		if err != nil && !errors.Is(err, fs.ErrExist) {
-			failed = append(failed, fmt.Errorf("making the link %s/%s to %s: %w", charDir, name, node.Path, linkError(err)))
+			failed = append(failed, fmt.Errorf("creating the link %s/%s to %s: %w", charDir, name, node.Path, linkError(err)))
 		}
 	}
 	return errors.Join(failed...)

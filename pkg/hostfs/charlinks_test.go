@@ -94,6 +94,6 @@ func TestLinkCharDevices_Fails_OthersMade(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Join(root, charDir), 0o755))
 	long := CharDevice{Path: string(make([]byte, 5)), Major: 1}
 	err := New(root).LinkCharDevices(append([]CharDevice{long}, linkedDevices...))
-	require.EqualError(t, err, "making the link /dev/char/1:0 to \x00\x00\x00\x00\x00: invalid argument")
+	require.EqualError(t, err, "creating the link /dev/char/1:0 to \x00\x00\x00\x00\x00: invalid argument")
 	assert.Len(t, links(t, filepath.Join(root, charDir)), 2)
 }

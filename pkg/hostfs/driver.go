@@ -205,7 +205,7 @@ func (f *FS) notFoundError(candidates []string, explicit bool) error {
 	if explicit {
 		advice = "install the NVIDIA driver there, or correct --driver-root (chart value nvidiaDriverRoot); empty detects it"
 	}
-	return fmt.Errorf("finding %s below %s (in %s): %w; %s; where its libraries are in another directory of its root, add that with "+
+	return fmt.Errorf("finding %s below %s (in %s): %w; %s; if its libraries are in another directory of its root, add this directory with "+
 		"--driver-search-dirs (chart value nvidiaSearchDirs)",
 		libraryName, strings.Join(candidates, ", "), listed(slices.Concat(f.search, libraryDirs)), gpu.ErrDriverNotLoaded, advice)
 }

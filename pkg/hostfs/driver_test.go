@@ -135,7 +135,7 @@ func TestFindDriver_NoLibrary_DriverNotLoaded(t *testing.T) {
 		"usr/lib/x86_64-linux-gnu/nvidia/current, usr/lib/aarch64-linux-gnu/nvidia/current, usr/lib, usr/local/glibc/usr/lib, run/opengl-driver/lib, "+
 		"usr/lib/nvidia/tesla, usr/lib/wsl/lib, the root itself): "+
 		"NVIDIA driver is not loaded; install the NVIDIA driver on this node, or name its directory with --driver-root "+
-		"(chart value nvidiaDriverRoot); where its libraries are in another directory of its root, add that with --driver-search-dirs "+
+		"(chart value nvidiaDriverRoot); if its libraries are in another directory of its root, add this directory with --driver-search-dirs "+
 		"(chart value nvidiaSearchDirs)")
 
 	root = tree(t, install("usr/lib64", "580.95.05"))

@@ -209,7 +209,7 @@ func (i *Inventory) inspect(ctx context.Context) (*View, error) {
 	}
 	if i.bound.Library != "" && i.bound.LibraryID != root.LibraryID {
 		i.closeSession()
-		return nil, fmt.Errorf("%w: %s took the place of %s", gpu.ErrDriverReplaced, root.Library, i.bound.Library)
+		return nil, fmt.Errorf("%w: %s replaced %s", gpu.ErrDriverReplaced, root.Library, i.bound.Library)
 	}
 	if i.session != nil && root.HostPath != i.bound.HostPath {
 		i.closeSession()
@@ -283,7 +283,7 @@ func (i *Inventory) checkVersion(ctx context.Context) error {
 		return err
 	}
 	if known := i.driver.Version; known != "" && known != driver.Version {
-		return fmt.Errorf("%w: driver %s took the place of %s", gpu.ErrDriverReplaced, driver.Version, known)
+		return fmt.Errorf("%w: driver %s replaced %s", gpu.ErrDriverReplaced, driver.Version, known)
 	}
 	i.driver = driver
 	return nil

@@ -189,7 +189,7 @@ func TestRefresh_VersionChangedSameLibrary_ErrDriverReplaced(t *testing.T) {
 	m.change(func(m *machine) { m.loaded = "590.10"; m.installed[0].Version = "590.10" })
 	err := i.Refresh(t.Context())
 	require.ErrorIs(t, err, gpu.ErrDriverReplaced)
-	require.ErrorContains(t, err, "driver 590.10 took the place of 580.95.05")
+	require.ErrorContains(t, err, "driver 590.10 replaced 580.95.05")
 }
 
 func TestRefresh_ModuleUnloaded_InstallationStays(t *testing.T) {

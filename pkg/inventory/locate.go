@@ -59,7 +59,7 @@ func (i *Inventory) complete(g *gpu.GPU) (err error) {
 		return nil
 	}
 	if g.Minor, err = i.opts.Host.GPUMinor(g.PCI.BusID); err != nil {
-		return fmt.Errorf("its device node is not known: NVML does not report its minor number, and %w", err)
+		return fmt.Errorf("device node unknown: NVML does not report the minor number, and %w", err)
 	}
 	return nil
 }

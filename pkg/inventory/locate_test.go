@@ -76,7 +76,7 @@ func TestRefresh_FactsOfTheSystem_WhereTheDriverHasNone(t *testing.T) {
 	require.Len(t, node.Faults, 1)
 	assert.Equal(t, gpu.UUID("GPU-22222222-bbbb"), node.Faults[0].UUID)
 	assert.Equal(t, "0000:5b:00.0", node.Faults[0].BusID)
-	require.EqualError(t, node.Faults[0].Err, "its device node is not known: NVML does not report its minor number, and no such GPU: not found")
+	require.EqualError(t, node.Faults[0].Err, "device node unknown: NVML does not report the minor number, and no such GPU: not found")
 
 	m.change(func(m *machine) {
 		m.minors["0000:5b:00.0"], m.memory = 3, 0

@@ -79,7 +79,7 @@ func (s *Session) searched(version string) (*specs.ContainerEdits, error) {
 			return beside, nil
 		}
 		inside := path.Join("/", strings.TrimPrefix(s.opts.LibraryDir, strings.TrimSuffix(s.opts.Root, "/")))
-		err = fmt.Errorf("%w; %s was searched, too", err, path.Join(s.opts.HostRoot, inside))
+		err = fmt.Errorf("%w; also searched %s", err, path.Join(s.opts.HostRoot, inside))
 	}
 	return edits, err
 }
@@ -110,7 +110,7 @@ func (s *Session) driverFiles(dirs []string) (*specs.ContainerEdits, error) {
 	spec := &specs.Spec{ContainerEdits: *common.ContainerEdits}
 	toHost := root.New(root.WithRoot(s.opts.Root), root.WithTargetRoot(s.opts.HostRoot), root.WithRelativeTo("host"))
 	if err := toHost.Transform(spec); err != nil {
-		return nil, fmt.Errorf("naming the files of %s as the host does: %w", s.opts.Root, err)
+		return nil, fmt.Errorf("translating the files of %s to paths of the host: %w", s.opts.Root, err)
 	}
 	return &spec.ContainerEdits, nil
 }

@@ -238,5 +238,5 @@ func TestCommonEdits_LibrariesElsewhere_FoundBesideTheLibrary(t *testing.T) {
 	s, err := open(t.Context(), newFakeDriver(1), library.NewGate(), Options{Root: root, HostRoot: hostRoot, LibraryDir: filepath.Join(root, "opt/site/lib")})
 	require.NoError(t, err)
 	_, err = s.CommonEdits(t.Context())
-	require.ErrorContains(t, err, "; /run/nvidia/driver/opt/site/lib was searched, too")
+	require.ErrorContains(t, err, "; also searched /run/nvidia/driver/opt/site/lib")
 }

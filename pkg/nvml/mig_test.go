@@ -94,7 +94,7 @@ func TestCreateInstance_IDUnknown_NotInUse(t *testing.T) {
 		_, err = s.CreateInstance(t.Context(), firstGPU, 0, whole)
 		require.NotErrorIs(t, err, gpu.ErrInUse)
 		require.ErrorIs(t, err, gpu.ErrNotFound, "so that it is tried again")
-		require.ErrorContains(t, err, "it was made, and its id is not found (nvmlGpuInstanceGetInfo on GPU 0: in use (NVML ")
+		require.ErrorContains(t, err, "the GPU instance was created, but its ID is not found (nvmlGpuInstanceGetInfo on GPU 0: in use (NVML ")
 		g.answer(nvml.SUCCESS)
 		assert.Len(t, seen(t, s), 1)
 	}
@@ -227,7 +227,7 @@ func TestSetMIGMode_EachModeAndFailure_ModeInForce(t *testing.T) {
 		},
 		"the driver does not do what it says": {
 			before: off, after: off, change: func(g *fakeGPU) { g.stubborn = true }, sets: 2, kind: gpu.ErrInUse,
-			want: "setting the MIG mode of GPU 0: the driver says it is done, and it is not: in use",
+			want: "setting the MIG mode of GPU 0: the driver reported success, but the mode did not change: in use",
 		},
 		"Ampere": {
 			before: off, after: off, change: func(g *fakeGPU) { g.capability = computeCapability{8, 0} },
@@ -236,7 +236,7 @@ func TestSetMIGMode_EachModeAndFailure_ModeInForce(t *testing.T) {
 		"the driver refuses": {
 			before: off, after: off, change: func(g *fakeGPU) { g.answer(nvml.ERROR_NO_PERMISSION, "nvmlDeviceSetMigMode") }, sets: 2, kind: gpu.ErrPermission,
 			want: "nvmlDeviceSetMigMode on GPU 0: permission denied (NVML NO_PERMISSION); " +
-				"taking that back: nvmlDeviceSetMigMode on GPU 0: permission denied (NVML NO_PERMISSION)",
+				"reverting the change: nvmlDeviceSetMigMode on GPU 0: permission denied (NVML NO_PERMISSION)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

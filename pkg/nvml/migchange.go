@@ -64,7 +64,7 @@ func (s *Session) SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error {
 	}
 	if err := q.enforceMIGMode(b, on); err != nil {
 		if back := s.takeBack(q, b, before.Enabled); back != nil {
-			return fmt.Errorf("%w; taking that back: %w", err, back)
+			return fmt.Errorf("%w; reverting the change: %w", err, back)
 		}
 		return err
 	}
@@ -101,7 +101,7 @@ func (q query) enforceMIGMode(b *board, on bool) error {
 		return err
 	}
 	if after.Enabled != on {
-		return fmt.Errorf("setting the MIG mode of %s: the driver says it is done, and it is not: %w", q.on, gpu.ErrInUse)
+		return fmt.Errorf("setting the MIG mode of %s: the driver reported success, but the mode did not change: %w", q.on, gpu.ErrInUse)
 	}
 	return nil
 }
@@ -186,7 +186,7 @@ func (s *Session) CreateInstance(ctx context.Context, id gpu.UUID, profile int, 
 	}
 	made, err := must(q, "nvmlGpuInstanceGetInfo", handle.GetInfo)
 	if errors.Is(err, gpu.ErrInUse) {
-		err = fmt.Errorf("it was made, and its id is %w (%v)", gpu.ErrNotFound, err) //nolint:errorlint // that would say that it was not made
+		err = fmt.Errorf("the GPU instance was created, but its ID is %w (%v)", gpu.ErrNotFound, err) //nolint:errorlint // that would say that it was not made
 	}
 	return int(made.Id), err
 }
@@ -217,7 +217,7 @@ func (q query) uuidOf(gi, ci int) (uuid gpu.MIGUUID, err error) {
 		return false, err
 	})
 	if err == nil && uuid == "" {
-		err = fmt.Errorf("compute instance %d of GPU instance %d was made and has no MIG device: %w", ci, gi, gpu.ErrNotFound)
+		err = fmt.Errorf("compute instance %d of GPU instance %d was created, but its MIG device is missing: %w", ci, gi, gpu.ErrNotFound)
 	}
 	return uuid, err
 }

@@ -73,7 +73,7 @@ func TestSetMIGMode_TakenBack_MinorNumberIsRenewed(t *testing.T) {
 			require.ErrorIs(t, err, context.Canceled)
 			assert.Equal(t, modes{}, g.modes)
 			if fails {
-				require.ErrorContains(t, err, "taking that back: nvmlDeviceGetMinorNumber on GPU 0: NVML UNKNOWN")
+				require.ErrorContains(t, err, "reverting the change: nvmlDeviceGetMinorNumber on GPU 0: NVML UNKNOWN")
 				_, err = s.MIGMode(t.Context(), firstGPU)
 				require.ErrorIs(t, err, gpu.ErrNotFound)
 				g.answer(nvml.SUCCESS)

@@ -295,7 +295,7 @@ func TestOpen_NoLibrary_Refused(t *testing.T) {
 		_, err := Open(t.Context(), path, Options{})
 		require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
 		require.NotErrorIs(t, err, gpu.ErrDriverReplaced, "nothing was bound")
-		require.ErrorContains(t, err, "the dynamic linker refuses the library")
+		require.ErrorContains(t, err, "the dynamic linker rejected the library")
 	}
 }
 

@@ -88,7 +88,7 @@ func exitError(id gpu.UUID, code int, out string) error {
 		// "A supplied argument or flag is invalid" (nvidia-smi's manual), and the arguments are always the same.
 		return &gpu.UnsupportedError{
 			Feature: fmt.Sprintf("compute-policy --set-timeslice in the nvidia-smi of this node, for GPU %s (%s)", id, out),
-			Needs:   "a driver whose nvidia-smi has it: 455 or later",
+			Needs:   "nvidia-smi of driver 455 or later",
 		}
 	}
 	if code == 3 {

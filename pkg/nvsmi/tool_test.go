@@ -88,8 +88,8 @@ func TestSetTimeslice_ProgramFails_ErrorByExitCode(t *testing.T) {
 	}
 	for script, want := range map[string]string{
 		"echo Not Supported; exit 3": "(Not Supported) is not supported here: it needs a GPU of compute capability 7.0",
-		"echo Invalid combination of input arguments.; exit 2": "(Invalid combination of input arguments.) is not supported here: it needs a driver whose nvidia-smi " +
-			"has it: 455 or later",
+		"echo Invalid combination of input arguments.; exit 2": "(Invalid combination of input arguments.) is not supported here: it needs " +
+			"nvidia-smi of driver 455 or later",
 	} {
 		err := scripted(t, script).SetTimeslice(t.Context(), someGPU, gpu.IntervalLong)
 		unsupported, ok := errors.AsType[*gpu.UnsupportedError](err)

@@ -104,7 +104,7 @@ func (c Client) Claims(ctx context.Context, own func(namespace, name string) boo
 func (c Client) read(ctx context.Context, visit func(*entry)) error {
 	kubelet := grpcread.Client{Socket: c.Socket, Quiet: quiet, Longest: longest}
 	if err := kubelet.Call(ctx, list, newReader(c, visit).answer); err != nil {
-		return fmt.Errorf("asking the kubelet at %s which claims containers have: %w", c.Socket, err)
+		return fmt.Errorf("listing the claims of containers at the kubelet socket %s: %w", c.Socket, err)
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ func TestList_ClaimsOfContainers_Listed(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "kubelet.sock")
 	pods := Client{Socket: socket, CDIKind: cdiKind, DriverName: "gpu.prism.dev"}
 	_, err := pods.Containers(t.Context())
-	require.ErrorContains(t, err, "asking the kubelet at "+socket+" which claims containers have: ", "before the kubelet is there")
+	require.ErrorContains(t, err, "listing the claims of containers at the kubelet socket "+socket+": ", "before the kubelet is there")
 
 	stop := kubelet.serve(t, socket)
 	want := Containers{AnyClaim: true, Uses: []Use{{

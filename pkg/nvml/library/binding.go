@@ -36,7 +36,7 @@ func (b *binding) library(path string) (nvml.Interface, error) {
 		return b.lib, nil
 	}
 	if !sameContent(b.file, file) {
-		return nil, fmt.Errorf("loading %s: %w: the process has loaded %s", path, gpu.ErrDriverReplaced, b.file.Name())
+		return nil, fmt.Errorf("loading %s: %w: this process has already loaded %s", path, gpu.ErrDriverReplaced, b.file.Name())
 	}
 	return b.lib, nil
 }

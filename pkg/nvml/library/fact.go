@@ -44,7 +44,7 @@ var Facts = []Fact{
 	{"nvmlDeviceGetPciInfo_v3", Required, "the GPU is not advertised", "none known"},
 	{
 		"nvmlDeviceGetMinorNumber", Configurable,
-		"`/proc/driver/nvidia/gpus/<address>/information` has the number; if not, the GPU is not advertised, as its device node is unknown",
+		"the number is read from `/proc/driver/nvidia/gpus/<address>/information`; without it the GPU is not advertised, because its device node is unknown",
 		"NVML on Windows Subsystem for Linux",
 	},
 	{
@@ -53,7 +53,7 @@ var Facts = []Fact{
 	},
 	{
 		"nvmlDeviceGetMemoryInfo", Configurable,
-		"`memory` of the node's configuration; if not set and the GPU uses the system's memory, the system's; else `memory` is 0 and mode `mps` is refused",
+		"`memory` of the node's configuration; if not set and the GPU uses the system's memory, the size of that; else `memory` is 0 and mode `mps` is refused",
 		"GB10 (DGX Spark), Jetson Orin and Thor",
 	},
 	{"nvmlDeviceGetName", Optional, "`productName` is `unknown`", "none known"},
@@ -61,10 +61,10 @@ var Facts = []Fact{
 		"nvmlDeviceGetCudaComputeCapability", Optional, "`cudaComputeCapability` is `0.0.0`; MPS and GPM are assumed to be supported",
 		"none known",
 	},
-	{"nvmlDeviceGetBrand", Optional, "`brand` is `Unknown`", "none known; NVML has `BRAND_UNKNOWN` for boards that are newer than the driver"},
+	{"nvmlDeviceGetBrand", Optional, "`brand` is `Unknown`", "none known; NVML reports `BRAND_UNKNOWN` for boards newer than the driver"},
 	{"nvmlDeviceGetArchitecture", Optional, "`architecture` follows from the compute capability", "drivers before 450; boards newer than the driver"},
 	{"nvmlDeviceGetAddressingMode", Optional, "`addressingMode` is `unknown`", "drivers before 575"},
-	{"nvmlDeviceGetNumGpuCores", Optional, "`multiprocessors` are those of the largest MIG profile, or are not published", "drivers before 510"},
+	{"nvmlDeviceGetNumGpuCores", Optional, "`multiprocessors` comes from the largest MIG profile, or is not published", "drivers before 510"},
 	{
 		"nvmlDeviceGetMigMode", Decides, "with `NOT_SUPPORTED` the GPU has no MIG; with any other error it is not advertised, as it may be partitioned",
 		"boards without MIG, drivers before 450",

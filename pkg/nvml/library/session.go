@@ -53,7 +53,7 @@ func Open(ctx context.Context, path string, deadline time.Duration) (*Session, e
 }
 
 // errNotLoadable: the dynamic linker refused the file.
-var errNotLoadable = fmt.Errorf("the dynamic linker refuses the library, it is damaged or needs a newer C library: %w",
+var errNotLoadable = fmt.Errorf("the dynamic linker rejected the library: it is damaged or needs a newer C library: %w",
 	gpu.ErrDriverNotLoaded)
 
 // Initialise initialises a library that is loaded; Open is for all others.
