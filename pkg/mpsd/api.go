@@ -29,7 +29,7 @@ func (s *Service) handler() http.Handler {
 	mux.HandleFunc("DELETE /v1/daemons/{id}", s.deleteDaemon)
 	mux.HandleFunc("GET /v1/daemons/{id}/limits", s.getLimits)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, http.StatusNotFound, fmt.Sprintf("the MPS service of version %s has no %s %s", s.Version, r.Method, r.URL.Path))
+		refuse(w, http.StatusNotFound, fmt.Sprintf("the MPS service of version %s does not support %s %s", s.Version, r.Method, r.URL.Path))
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := checkPeer(r.Context()); err != nil {
@@ -73,7 +73,7 @@ func (s *Service) putDaemon(w http.ResponseWriter, r *http.Request) {
 	}
 	var spec gpu.MPSDaemonSpec
 	if err := json.NewDecoder(r.Body).Decode(&spec); err != nil {
-		refuse(w, http.StatusBadRequest, "the spec of an MPS control daemon cannot be read: "+err.Error())
+		refuse(w, http.StatusBadRequest, "invalid spec of an MPS control daemon: "+err.Error())
 		return
 	}
 	if problem := checkSpec(spec); problem != "" {
@@ -112,7 +112,7 @@ func (s *Service) getLimits(w http.ResponseWriter, r *http.Request) {
 func requestedID(w http.ResponseWriter, r *http.Request) (gpu.MPSDaemonID, bool) {
 	id := gpu.MPSDaemonID(r.PathValue("id"))
 	if !validID(id) {
-		refuse(w, http.StatusBadRequest, fmt.Sprintf("the id of an MPS control daemon must be of lower case letters, digits and dashes, got %q", id))
+		refuse(w, http.StatusBadRequest, fmt.Sprintf("the ID of an MPS control daemon must consist of lower case letters, digits and dashes, got %q", id))
 		return "", false
 	}
 	return id, true

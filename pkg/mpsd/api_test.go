@@ -87,21 +87,21 @@ func TestServe_InvalidRequests_Sentences(t *testing.T) {
 		status             int
 		want               string
 	}{
-		{"GET", "/v2", "", 404, "the MPS service of version v7 has no GET /v2"},
-		{"POST", "/v1/daemons/a", "", 404, "the MPS service of version v7 has no POST /v1/daemons/a"},
+		{"GET", "/v2", "", 404, "the MPS service of version v7 does not support GET /v2"},
+		{"POST", "/v1/daemons/a", "", 404, "the MPS service of version v7 does not support POST /v1/daemons/a"},
 		{"GET", "/v1/daemons?after=x", "", 400, `after must be an integer, got "x"`},
 		{"GET", "/v1/daemons/a/limits", "", 404, "MPS control daemon a is not running: not found"},
 		{"PUT", "/v1/daemons/a?limits=restore", spec, 404, "MPS control daemon a is not running: not found"},
-		{"PUT", "/v1/daemons/%2e%2e%2fx", spec, 400, `the id of an MPS control daemon must be of lower case letters, digits and dashes, got "../x"`},
-		{"DELETE", "/v1/daemons/A", "", 400, `the id of an MPS control daemon must be of lower case letters, digits and dashes, got "A"`},
-		{"PUT", "/v1/daemons/a", "", 400, "the spec of an MPS control daemon cannot be read: EOF"},
+		{"PUT", "/v1/daemons/%2e%2e%2fx", spec, 400, `the ID of an MPS control daemon must consist of lower case letters, digits and dashes, got "../x"`},
+		{"DELETE", "/v1/daemons/A", "", 400, `the ID of an MPS control daemon must consist of lower case letters, digits and dashes, got "A"`},
+		{"PUT", "/v1/daemons/a", "", 400, "invalid spec of an MPS control daemon: EOF"},
 		{"PUT", "/v1/daemons/a", `{}`, 400, "device is required: the UUID of a GPU or MIG device"},
 		{"PUT", "/v1/daemons/a", strings.Replace(spec, "GPU-1", "", 2), 400, "device is required: the UUID of a GPU or MIG device"},
 		{"PUT", "/v1/daemons/a", `{"device":"a b"}`, 400, `device must be the UUID of a GPU or MIG device, got "a b"`},
 		{"PUT", "/v1/daemons/a", `{"device":"a","memoryMiB":-1}`, 400, "memoryMiB must be greater than or equal to 0, got -1"},
 		{"PUT", "/v1/daemons/a", `{"device":"a","activeThreadPercentage":101}`, 400, "activeThreadPercentage must be between 0 and 100, got 101"},
 		{"PUT", "/v1/daemons/a", `{"device":"a"}`, 400, "shmBytes must be greater than 0, got 0"},
-		{"PUT", "/v1/daemons/a", `{"device":"` + strings.Repeat("a", bodyLimit) + `"}`, 400, "the spec of an MPS control daemon cannot be read: http: request body too large"},
+		{"PUT", "/v1/daemons/a", `{"device":"` + strings.Repeat("a", bodyLimit) + `"}`, 400, "invalid spec of an MPS control daemon: http: request body too large"},
 	} {
 		status, f := raw(t, socket, c.method, c.path, c.body)
 		assert.Equal(t, c.status, status, c.path)

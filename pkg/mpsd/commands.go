@@ -16,7 +16,7 @@ import (
 // removed. The exit code says little: most errors are only in the daemon's log.
 func (d *daemon) command(ctx context.Context, commands ...string) (output string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.service.Times.Ask,
-		fmt.Errorf("%w: control daemon %s or a server of it hangs", gpu.ErrTimeout, d.id))
+		fmt.Errorf("%w: control daemon %s or one of its servers hangs", gpu.ErrTimeout, d.id))
 	defer cancel()
 	program, err := programOf(d.state.Daemon)
 	if err != nil {
@@ -54,7 +54,7 @@ const (
 )
 
 // errLost is for answers that were lost each time.
-var errLost = fmt.Errorf("%w: the user interface printed no complete answer %d times", gpu.ErrTimeout, attempts)
+var errLost = fmt.Errorf("%w: the user interface printed an incomplete answer %d times", gpu.ErrTimeout, attempts)
 
 // ask returns the lines that each of the commands, which change nothing, printed in one run of the user interface.
 func (d *daemon) ask(ctx context.Context, commands ...string) ([][]string, error) {

@@ -112,7 +112,7 @@ func (d *daemon) watch(ctx context.Context, p hostfs.Process) {
 // exited says how the process exited, which has.
 func (d *daemon) exited() string {
 	if d.exit == nil {
-		return "it exited, with a status that is not known because an earlier process of the MPS service had started it"
+		return "it exited with an unknown status, because an earlier process of the MPS service had started it"
 	}
 	return exitOf(<-d.exit)
 }

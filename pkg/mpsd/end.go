@@ -22,7 +22,7 @@ func (d *daemon) stop(ctx context.Context) error {
 		return err
 	}
 	if err := d.dir.remove(d.service.System); err != nil {
-		d.set(gpu.MPSDead, "it was stopped, and its directory cannot be removed: "+err.Error())
+		d.set(gpu.MPSDead, "it was stopped, but its directory cannot be removed: "+err.Error())
 		return fmt.Errorf("removing the directory of control daemon %s: %w", d.id, err)
 	}
 	d.logger.Info("Stopped control daemon", "pid", d.state.Daemon.PID)
@@ -51,7 +51,7 @@ func (d *daemon) quit(ctx context.Context) error {
 	defer cancel()
 	// The exit code is not that of the command.
 	if _, err := d.command(ctx, "quit"); err != nil {
-		d.logger.V(2).Info("Control daemon did not confirm that it quits", "reason", err.Error())
+		d.logger.V(2).Info("Control daemon did not confirm the quit command", "reason", err.Error())
 	}
 	select {
 	case <-done:

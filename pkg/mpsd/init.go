@@ -19,7 +19,7 @@ import (
 func Init(program string, args []string) error {
 	// Control daemons of a service that exited become children of this process: with the host's PIDs it is not the first one.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("becoming the reaper of control daemons: %w", err)
+		return fmt.Errorf("becoming the subreaper of control daemons: %w", err)
 	}
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGCHLD, syscall.SIGTERM, syscall.SIGINT)

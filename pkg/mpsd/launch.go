@@ -46,7 +46,7 @@ func Launch(args []string) error {
 	}
 	if l.Hardening != HardeningNone {
 		if err := l.Tree.enter(); err != nil {
-			return fmt.Errorf("hiding what is not the driver's from the control daemon: %w", err)
+			return fmt.Errorf("hiding directories from the control daemon: %w", err)
 		}
 	}
 	if err := unix.Mount(l.Shm, "/dev/shm", "", unix.MS_BIND|unix.MS_REC, ""); err != nil {

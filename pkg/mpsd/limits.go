@@ -68,7 +68,7 @@ func (d *daemon) eachServer(ctx context.Context, do func(servers []int) (listed 
 			return err
 		}
 	}
-	return fmt.Errorf("servers start again and again: %w", gpu.ErrTimeout)
+	return fmt.Errorf("servers restart too often: %w", gpu.ErrTimeout)
 }
 
 func (d *daemon) limitsError(doing string, err error) error {
@@ -128,7 +128,7 @@ func (d *daemon) parse(s scope, answers [][]string) (limits gpu.MPSLimits, err e
 	}
 	if len(memory) > 0 && strings.HasPrefix(memory[0], unknownCommand) {
 		if d.state.Spec.MemoryMiB > 0 {
-			err = &gpu.UnsupportedError{Feature: "a memory limit of MPS clients", Needs: fmt.Sprintf("a control daemon that knows it, of driver 495 or later (%s)", memory[0])}
+			err = &gpu.UnsupportedError{Feature: "a memory limit of MPS clients", Needs: fmt.Sprintf("a control daemon of driver 495 or later (%s)", memory[0])}
 		}
 		return limits, err
 	}
@@ -148,7 +148,7 @@ func parseMemory(lines []string) (int64, error) {
 	text, isGiB := strings.CutSuffix(text, "G")
 	value, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || isMiB == isGiB || len(lines) != 1 {
-		return 0, fmt.Errorf("the memory limit %q is not a number of M or G", lines)
+		return 0, fmt.Errorf("the memory limit must be a number with the suffix M or G, got %q", lines)
 	}
 	if isGiB {
 		value *= mibPerGiB
@@ -219,7 +219,7 @@ func (d *daemon) other(s scope, limits gpu.MPSLimits) error {
 	if inForce(spec, limits) {
 		return nil
 	}
-	return fmt.Errorf("%s reports %d MiB and %v %% after %d MiB and %d %% were set (0: no limit): %s", s.name, limits.MemoryMiB,
+	return fmt.Errorf("%s reports %d MiB and %v %% after %d MiB and %d %% were set (0: unlimited): %s", s.name, limits.MemoryMiB,
 		limits.ActiveThreadPercentage, spec.MemoryMiB, spec.ActiveThreadPercentage, lastLines(d.dir.daemonLog(), 0))
 }
 

@@ -110,6 +110,6 @@ func TestParse_DaemonWithoutMemoryLimits_RefusedOnlyWhereNeeded(t *testing.T) {
 	_, err = (&daemon{state: state{Spec: gpu.MPSDaemonSpec{MemoryMiB: 1024}}}).parse(byDefault, answers)
 	var unsupported *gpu.UnsupportedError
 	require.ErrorAs(t, err, &unsupported)
-	require.EqualError(t, err, "a memory limit of MPS clients is not supported here: it needs a control daemon that knows it, of driver 495 or later "+
+	require.EqualError(t, err, "a memory limit of MPS clients is not supported here: it needs a control daemon of driver 495 or later "+
 		`(Unknown command "get_default_device_pinned_mem_limit")`)
 }

@@ -74,7 +74,7 @@ func withPeer(ctx context.Context, connection net.Conn) context.Context {
 func checkPeer(ctx context.Context) error {
 	connection, ok := ctx.Value(peerKey{}).(*net.UnixConn)
 	if !ok {
-		return errors.New("requests come over a unix socket")
+		return errors.New("requests must come over a unix socket")
 	}
 	raw, err := connection.SyscallConn()
 	if err != nil {

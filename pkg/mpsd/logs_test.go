@@ -109,5 +109,5 @@ func TestExit_Status_SignalOrCode(t *testing.T) {
 		assert.Equal(t, want, exitOf(status)+logEnd(path, 0))
 	}
 	assert.Empty(t, logEnd(path+"-none", 0))
-	assert.Contains(t, (&daemon{}).exited(), "a status that is not known")
+	assert.Contains(t, (&daemon{}).exited(), "an unknown status")
 }

@@ -85,7 +85,7 @@ const x32Calls = 0x40000000
 func forbid(calls []uint32) error {
 	architecture, known := map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}[runtime.GOARCH]
 	if !known {
-		return fmt.Errorf("no filter of system calls for %s", runtime.GOARCH)
+		return fmt.Errorf("no system call filter for %s", runtime.GOARCH)
 	}
 	const deny, allow = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM), unix.SECCOMP_RET_ALLOW
 	program := []bpf.Instruction{
@@ -101,7 +101,7 @@ func forbid(calls []uint32) error {
 	}
 	raw, err := bpf.Assemble(append(program, bpf.RetConstant{Val: allow}))
 	if err != nil {
-		return fmt.Errorf("assembling the filter of system calls: %w", err)
+		return fmt.Errorf("assembling the system call filter: %w", err)
 	}
 	filter := make([]unix.SockFilter, len(raw))
 	for i, instruction := range raw {
@@ -109,7 +109,7 @@ func forbid(calls []uint32) error {
 	}
 	loaded := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}                                                    //nolint:gosec // some hundred
 	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&loaded)), 0, 0); err != nil { //nolint:gosec // as the call takes it
-		return fmt.Errorf("loading the filter of system calls: %w", err)
+		return fmt.Errorf("loading the system call filter: %w", err)
 	}
 	return nil
 }

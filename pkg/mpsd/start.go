@@ -62,7 +62,7 @@ func (d *daemon) ensure(ctx context.Context, spec gpu.MPSDaemonSpec, want wanted
 // discard removes what an earlier claim has left: clients have put files into the directory.
 func (d *daemon) discard() error {
 	if err := d.dir.remove(d.service.System); err != nil {
-		return fmt.Errorf("removing what an earlier MPS control daemon %s has left: %w", d.id, err)
+		return fmt.Errorf("removing files of an earlier MPS control daemon %s: %w", d.id, err)
 	}
 	d.state = state{}
 	return nil
@@ -86,7 +86,7 @@ func (d *daemon) renew(ctx context.Context, spec gpu.MPSDaemonSpec, unused bool)
 		}
 		return nil
 	}
-	d.logger.Info("Control daemon of a replaced driver, another device or an earlier claim is renewed", "pid", d.state.Daemon.PID, "device", spec.Device)
+	d.logger.Info("Stopping the control daemon of an earlier driver, device or claim", "pid", d.state.Daemon.PID, "device", spec.Device)
 	return d.quit(ctx)
 }
 

@@ -128,7 +128,7 @@ func (c *Client) do(ctx context.Context, method, path string, body, into any) er
 	if body != nil {
 		var err error
 		if text, err = json.Marshal(body); err != nil {
-			return fmt.Errorf("asking the MPS service: %w", err)
+			return fmt.Errorf("calling the MPS service: %w", err)
 		}
 	}
 	deadline := time.Now().Add(c.restartTime)
@@ -138,7 +138,7 @@ func (c *Client) do(ctx context.Context, method, path string, body, into any) er
 		case answered || err == nil:
 			return err
 		case connected && ctx.Err() != nil:
-			return fmt.Errorf("the MPS service at %s runs, and has not answered %s %s in time; it may carry that out later: %w: %w",
+			return fmt.Errorf("the MPS service at %s did not complete %s %s in time; it may do so later: %w: %w",
 				c.socket, method, path, gpu.ErrTimeout, context.Cause(ctx))
 		}
 		if errors.Is(err, fs.ErrNotExist) || ctx.Err() != nil || time.Now().Add(pause).After(deadline) {
@@ -162,7 +162,7 @@ func (c *Client) attempt(ctx context.Context, method, path string, body []byte, 
 func (c *Client) once(ctx context.Context, method, path string, body []byte, into any) (answered bool, err error) {
 	request, err := http.NewRequestWithContext(ctx, method, "http://mpsd"+path, bytes.NewReader(body))
 	if err != nil {
-		return true, fmt.Errorf("asking the MPS service: %w", err)
+		return true, fmt.Errorf("calling the MPS service: %w", err)
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
@@ -180,7 +180,7 @@ func (c *Client) once(ctx context.Context, method, path string, body []byte, int
 		return true, nil
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return true, fmt.Errorf("reading the answer of the MPS service: %w", err)
+		return true, fmt.Errorf("reading the response of the MPS service: %w", err)
 	}
 	return true, nil
 }
@@ -189,7 +189,7 @@ func (c *Client) once(ctx context.Context, method, path string, body []byte, int
 func failure(status int, text []byte) error {
 	var f Failure
 	if err := json.Unmarshal(text, &f); err != nil || f.Error == "" {
-		return fmt.Errorf("the MPS service answered with status %d: %.200s", status, text)
+		return fmt.Errorf("the MPS service returned status %d: %.200s", status, text)
 	}
 	return f.err()
 }

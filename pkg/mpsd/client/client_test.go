@@ -114,7 +114,7 @@ func TestClient_Failures_TypedErrors(t *testing.T) {
 		require.EqualError(t, err, "a sentence")
 	}
 	require.EqualError(t, stop(Failure{Error: "from a later version", Kind: "New"}), "from a later version")
-	require.ErrorContains(t, stop(Failure{}), "the MPS service answered with status 409")
+	require.ErrorContains(t, stop(Failure{}), "the MPS service returned status 409")
 }
 
 // The socket of a service that has exited refuses connections, until the next service replaces it.
@@ -210,6 +210,6 @@ func TestClient_SlowService_NotUnavailable(t *testing.T) {
 		err := <-done
 		require.ErrorIs(t, err, gpu.ErrTimeout, name)
 		require.NotErrorIs(t, err, gpu.ErrMPSUnavailable, name)
-		require.ErrorContains(t, err, "it may carry that out later")
+		require.ErrorContains(t, err, "it may do so later")
 	}
 }
