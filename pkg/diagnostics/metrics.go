@@ -117,15 +117,15 @@ var mpsStates = []string{"running", "dead", "unstoppable"}
 type readings struct{ Readings }
 
 var (
-	devicesDesc   = prometheus.NewDesc("prism_devices", "Devices by type and state.", []string{"type", "state"}, nil)
-	claimsDesc    = prometheus.NewDesc("prism_claims", "Claims that have a record on this node, by state.", []string{"state"}, nil)
-	driverDesc    = prometheus.NewDesc("prism_nvidia_driver_loaded", "1 when the NVIDIA driver answers.", nil, nil)
-	slicesDesc    = prometheus.NewDesc("prism_resourceslice_errors_total", "Attempts to publish ResourceSlices that failed.", nil, nil)
+	devicesDesc   = prometheus.NewDesc("prism_devices", "Devices, by type and state.", []string{"type", "state"}, nil)
+	claimsDesc    = prometheus.NewDesc("prism_claims", "Claims with a record on this node, by state.", []string{"state"}, nil)
+	driverDesc    = prometheus.NewDesc("prism_nvidia_driver_loaded", "Whether the NVIDIA driver responds (1) or not (0).", nil, nil)
+	slicesDesc    = prometheus.NewDesc("prism_resourceslice_errors_total", "Failed attempts to publish ResourceSlices.", nil, nil)
 	droppedDesc   = prometheus.NewDesc("prism_resourceslice_dropped_fields_total", "ResourceSlices that the API server stored without some fields.", nil, nil)
-	configDesc    = prometheus.NewDesc("prism_node_config_problem", "1 for the reason for which the node's configuration is not applied; Events of the node say why.", []string{"reason"}, nil)
+	configDesc    = prometheus.NewDesc("prism_node_config_problem", "Whether the node's configuration is not applied for this reason (1) or not (0); see the Events of the Node.", []string{"reason"}, nil)
 	changeDesc    = prometheus.NewDesc("prism_gpu_layout_changes_pending", "GPUs whose layout changes when their devices are released.", nil, nil)
-	intervalsDesc = prometheus.NewDesc("prism_gpu_timeslice_intervals_not_applied", "GPUs whose time-slice interval could not be set to the configured one; Events of the node say why.", nil, nil)
-	mpsDesc       = prometheus.NewDesc("prism_mps_daemons", "Control daemons of MPS on this node by state.", []string{"state"}, nil)
+	intervalsDesc = prometheus.NewDesc("prism_gpu_timeslice_intervals_not_applied", "GPUs whose time-slice interval differs from the configured one; see the Events of the Node.", nil, nil)
+	mpsDesc       = prometheus.NewDesc("prism_mps_daemons", "MPS control daemons on this node, by state.", []string{"state"}, nil)
 	damagedDesc   = prometheus.NewDesc("prism_checkpoints_corrupted_total", "Claim records that could not be read and were set aside.", nil, nil)
 )
 
@@ -178,16 +178,16 @@ func (r *readings) Collect(ch chan<- prometheus.Metric) {
 func MPSMetrics(restarts, limitsChanged, failures func() int64) []prepare.Metric {
 	return []prepare.Metric{
 		{
-			Name: "prism_mps_restarts_total", Help: "MPS control daemons that had exited and were started again.", Counter: true,
+			Name: "prism_mps_restarts_total", Help: "Restarts of MPS control daemons that had exited.", Counter: true,
 			Read: func() float64 { return float64(restarts()) },
 		},
 		{
-			Name: "prism_mps_limits_changed_total", Help: "Limits of MPS control daemons that a process had changed and that were restored.", Counter: true,
+			Name: "prism_mps_limits_changed_total", Help: "Limits of MPS control daemons that were restored after a process had changed them.", Counter: true,
 			Read: func() float64 { return float64(limitsChanged()) },
 		},
 		{
 			Name: "prism_mps_reconcile_errors_total", Counter: true,
-			Help: "Attempts to keep MPS control daemons, compute modes and limits as claims need them that failed; Events of the node say why.",
+			Help: "Failed attempts to restore MPS control daemons, compute modes and limits; see the Events of the Node.",
 			Read: func() float64 { return float64(failures()) },
 		},
 	}

@@ -97,14 +97,14 @@ func All() []Event {
 func ofController() []Event {
 	return []Event{
 		{
-			DeviceClassNameTaken, true, configMap + ", " + deviceClass, "A DeviceClass that the controller would create exists already and belongs to something else.",
+			DeviceClassNameTaken, true, configMap + ", " + deviceClass, "A DeviceClass that the controller would create already exists, and the controller does not own it.",
 			"Delete or rename that DeviceClass, or choose another resource name.",
 		},
 		{
-			DevicePluginCapacity, true, configMap + ", " + node, "Nodes have nvidia.com/gpu from a device plugin, so whole GPUs of Prism do not get that name.",
+			DevicePluginCapacity, true, configMap + ", " + node, "A device plugin advertises nvidia.com/gpu on some nodes, so Prism's whole GPUs do not get that name.",
 			"Remove the device plugin, or set the chart value for the resource name to Never.",
 		},
-		{DriverNameChanged, false, deviceClass, "The DeviceClass replaced one of an earlier driver name of the release, which was deleted.", ""},
+		{DriverNameChanged, false, deviceClass, "The DeviceClass replaced the deleted one of an earlier driver name of the release.", ""},
 		{
 			ExtendedResourcesOverlap, true, configMap, "Two extended resource names request the same devices.",
 			"Give the GPUs of the entries different names.",
@@ -114,15 +114,15 @@ func ofController() []Event {
 			"Turn on the feature gate DRAExtendedResource, or request devices by ResourceClaims.",
 		},
 		{
-			NodeConfigInvalid, true, configMap, "An entry of the ConfigMap cannot be read; the DeviceClasses of its last valid content stay.",
+			NodeConfigInvalid, true, configMap, "An entry of the ConfigMap is invalid; the DeviceClasses of its last valid content stay.",
 			"Correct the entry that the Event names.",
 		},
 		{
-			ReportsLeft, true, lease, "A node that keeps reports did not answer while a namespace was deleted, which does not wait for it.",
-			"Nothing if the plugin of the node runs again: it removes them. Else delete the directory profiles on the node.",
+			ReportsLeft, true, lease, "A node that stores reports did not respond while a namespace was deleted; the deletion does not wait for it.",
+			"If the plugin runs on the node again, it removes the reports. Otherwise delete the directory profiles on the node.",
 		},
 		{
-			TooManyMIGProfiles, true, configMap, "Nodes publish more MIG profiles than there are on all GPUs; the rest get no DeviceClass.",
+			TooManyMIGProfiles, true, configMap, "Nodes publish more MIG profiles than all GPU models together have; the rest get no DeviceClass.",
 			"Find the ResourceSlices with unknown profiles and the component that writes them.",
 		},
 	}
