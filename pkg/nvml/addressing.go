@@ -11,7 +11,7 @@ var addressingModes = map[uint32]string{
 	uint32(nvml.DEVICE_ADDRESSING_MODE_NONE): "None", uint32(nvml.DEVICE_ADDRESSING_MODE_HMM): "HMM", uint32(nvml.DEVICE_ADDRESSING_MODE_ATS): "ATS",
 }
 
-// readAddressing reads how the GPU reaches memory of the system. Drivers of before 2025 do not report it.
+// readAddressing reads how the GPU accesses system memory. Drivers from before 2025 do not report it.
 func readAddressing(q query, g *gpu.GPU) error {
 	mode, known, err := may(q, "nvmlDeviceGetAddressingMode", q.device.GetAddressingMode)
 	if known {

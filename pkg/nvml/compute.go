@@ -16,8 +16,8 @@ var computeProfiles = map[int]int{
 	8: nvml.COMPUTE_INSTANCE_PROFILE_8_SLICE,
 }
 
-// filling finds the kind of compute instance that has all multiprocessors of a GPU instance, else most of them. The one with as many
-// compute slices as the GPU instance is asked for first, and is nearly always the one: then it costs one call, else one for each kind.
+// filling finds the kind of compute instance with all multiprocessors of a GPU instance, or with most of them. It asks first for the kind
+// with as many compute slices as the GPU instance, which nearly always fits. Then it costs one call, otherwise one for each kind.
 func (q query) filling(instance nvml.GpuInstance, p *profile) (most nvml.ComputeInstanceProfileInfo, err error) {
 	kinds := make([]int, 0, nvml.COMPUTE_INSTANCE_PROFILE_COUNT+1)
 	first, known := computeProfiles[p.facts.Slices]
@@ -51,8 +51,8 @@ func (q query) filling(instance nvml.GpuInstance, p *profile) (most nvml.Compute
 	return most, nil
 }
 
-// isPart returns whether a compute instance of that size leaves multiprocessors of its GPU instance unused that another one could have.
-// It asks only where the compute slices are all there and the multiprocessors are not.
+// isPart reports whether a compute instance of that size leaves multiprocessors of its GPU instance to another one. It asks the driver only
+// if the compute instance has all compute slices but not all multiprocessors.
 func (q query) isPart(b *board, profileID, gi int, size *nvml.DeviceAttributes) (bool, error) {
 	p, err := b.profile(q, profileID)
 	if err != nil {
@@ -72,7 +72,7 @@ func (q query) isPart(b *board, profileID, gi int, size *nvml.DeviceAttributes) 
 	return size.MultiprocessorCount < most.MultiprocessorCount, err
 }
 
-// size asks a MIG device for what it has; gpu.ErrNotFound when it is gone.
+// size reads the attributes of a MIG device; gpu.ErrNotFound if it is gone.
 func (q query) size(handle nvml.Device) (nvml.DeviceAttributes, error) {
 	return must(q, "nvmlDeviceGetAttributes_v2", vanished(handle.GetAttributes))
 }

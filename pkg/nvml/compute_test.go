@@ -15,7 +15,7 @@ const (
 	otherKind = nvml.COMPUTE_INSTANCE_PROFILE_7_SLICE_NVL
 )
 
-// TestCreateComputeInstance_Kinds_MostMultiprocessors: memory slices do not show which kind fills the GPU instance, which has 128.
+// TestCreateComputeInstance_Kinds_MostMultiprocessors: memory slices do not show which kind fills the GPU instance of 128 multiprocessors.
 func TestCreateComputeInstance_Kinds_MostMultiprocessors(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -63,7 +63,8 @@ func TestCreateComputeInstance_NoKind_Unsupported(t *testing.T) {
 	require.ErrorContains(t, err, "nvmlGpuInstanceGetComputeInstanceProfileInfo on GPU 0")
 }
 
-// TestInstance_FewerMultiprocessors_IsPart, although it has as many compute slices and the name that one which fills it would have.
+// TestInstance_FewerMultiprocessors_IsPart, although it has as many compute slices, and the same name, as a compute instance that fills the
+// GPU instance.
 func TestInstance_FewerMultiprocessors_IsPart(t *testing.T) {
 	t.Parallel()
 	s, g := seeing(t)

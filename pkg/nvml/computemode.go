@@ -19,7 +19,7 @@ var computeModes = map[nvml.ComputeMode]gpu.ComputeMode{
 	nvml.COMPUTEMODE_EXCLUSIVE_PROCESS: gpu.ComputeExclusiveProcess,
 }
 
-// ComputeMode reads the mode of the GPU or MIG device with that UUID: one call, and for a MIG device one more that finds it.
+// ComputeMode reads the compute mode of the GPU or MIG device with that UUID. It costs one call; finding a MIG device costs another.
 func (s *Session) ComputeMode(ctx context.Context, device string) (gpu.ComputeMode, error) {
 	q, err := s.device(ctx, device)
 	if err != nil {
@@ -40,7 +40,7 @@ func (s *Session) ComputeMode(ctx context.Context, device string) (gpu.ComputeMo
 	return known, nil
 }
 
-// SetComputeMode sets it, which costs as many calls. gpu.ErrPermission: only root may.
+// SetComputeMode sets the compute mode, with as many calls as ComputeMode. gpu.ErrPermission: the process is not root.
 func (s *Session) SetComputeMode(ctx context.Context, device string, mode gpu.ComputeMode) error {
 	for code, known := range computeModes {
 		if known != mode {
@@ -58,7 +58,7 @@ func (s *Session) SetComputeMode(ctx context.Context, device string, mode gpu.Co
 	return fmt.Errorf("setting the compute mode of %s: unknown mode %q", device, mode)
 }
 
-// device finds a GPU that was inspected, which is no call, or a MIG device. gpu.ErrNotFound: it is not there, or does not answer.
+// device finds an inspected GPU, without a call, or a MIG device. gpu.ErrNotFound: the device does not exist or does not answer.
 func (s *Session) device(ctx context.Context, uuid string) (query, error) {
 	if !isMIG(uuid) {
 		q, _, err := s.at(ctx, gpu.UUID(uuid))
@@ -72,7 +72,7 @@ func (s *Session) device(ctx context.Context, uuid string) (query, error) {
 	return q, err
 }
 
-// ofDevice words the refusal of a MIG device's handle, which drivers give in two ways, as one of a device that has no mode of its own.
+// ofDevice converts the two codes with which drivers refuse the handle of a MIG device to the code for a device without a mode of its own.
 func ofDevice(uuid string, ret nvml.Return) nvml.Return {
 	if isMIG(uuid) && ret == nvml.ERROR_INVALID_ARGUMENT {
 		return nvml.ERROR_NOT_SUPPORTED

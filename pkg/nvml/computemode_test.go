@@ -28,14 +28,14 @@ func (g *fakeGPU) SetComputeMode(mode nvml.ComputeMode) nvml.Return {
 	return ret
 }
 
-// GetComputeMode and SetComputeMode refuse as a driver does that has no modes for MIG devices.
+// GetComputeMode and SetComputeMode fail as in a driver that does not support compute modes of MIG devices.
 func (*fakeMIG) GetComputeMode() (nvml.ComputeMode, nvml.Return) {
 	return 0, nvml.ERROR_INVALID_ARGUMENT
 }
 
 func (*fakeMIG) SetComputeMode(nvml.ComputeMode) nvml.Return { return nvml.ERROR_NOT_SUPPORTED }
 
-// calls are those since the last time.
+// since returns the calls since it was called last.
 func (d *fakeDriver) since() map[string]int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

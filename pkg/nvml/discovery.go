@@ -14,21 +14,21 @@ import (
 	"github.com/prism-gpu/prism/pkg/nvml/library"
 )
 
-// board is a GPU whose facts were read; within a session they do not change, but for how it is partitioned.
+// board is a GPU whose facts were read. Within a session only its partitioning changes.
 type board struct {
 	device   nvml.Device
 	facts    gpu.GPU
 	profiles []profile
-	// mode is whether the MIG mode was on when handle and minor number were read.
+	// mode says whether MIG mode was on when handle and minor number were read.
 	mode bool
-	// incomplete: a fact is missing that the driver may report later.
+	// incomplete says that the driver did not report a fact, but may do so later.
 	incomplete bool
 }
 
-// GPUs lists the GPUs of the node in the order of their index. Each that does not answer is a fault and hides no other; the
-// error is only for the list itself. IDs are not assigned, and of the place in the machine only the bus id is known.
-// After the first time a GPU that answered costs one call, two where it could be partitioned and is not. A GPU that is being changed by this
-// session is not asked and is what it was before.
+// GPUs lists the GPUs of the node in the order of their index. A GPU that does not answer becomes a fault and hides no other GPU; the error
+// concerns only the list itself. IDs are not assigned, and the location in the machine is known only by bus ID. From the second call on, a
+// GPU that answered costs one call into the driver, or two if it supports MIG and is not partitioned. A GPU that this session is changing
+// is not asked; the list shows its previous facts.
 func (s *Session) GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) {
 	count, err := ask(ctx, s, library.WholeDriver, "nvmlDeviceGetCount_v2", s.lib.DeviceGetCount)
 	if err != nil {
@@ -48,7 +48,7 @@ func (s *Session) GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) {
 	return partition(found, faults)
 }
 
-// partition separates the GPUs that answered from the others. When the driver left in between, that is the answer.
+// partition separates the GPUs that answered from the others. If the driver was unloaded in between, it returns that error.
 func partition(found []gpu.GPU, faults []gpu.Fault) ([]gpu.GPU, []gpu.Fault, error) {
 	var usable []gpu.GPU
 	var broken []gpu.Fault
@@ -65,7 +65,7 @@ func partition(found []gpu.GPU, faults []gpu.Fault) ([]gpu.GPU, []gpu.Fault, err
 	return usable, broken, nil
 }
 
-// inspect reads one GPU, or asks a known one whether it still answers.
+// inspect reads one GPU, or checks whether a known one still answers.
 func (s *Session) inspect(ctx context.Context, index int) (gpu.GPU, gpu.Fault) {
 	s.mu.Lock()
 	known, ok := s.boards[index]
@@ -93,13 +93,14 @@ func (s *Session) inspect(ctx context.Context, index int) (gpu.GPU, gpu.Fault) {
 		return known.facts, gpu.Fault{}
 	}
 	if cause := ctx.Err(); cause == nil || !errors.Is(err, cause) {
-		// A GPU that comes back may have another handle. That the caller gave up says nothing about the GPU, which claims may be using.
+		// A GPU that comes back may have another handle. If only the caller gave up, the GPU may be fine and in use by claims.
 		delete(s.boards, index)
 	}
 	return gpu.GPU{}, gpu.Fault{Index: index, UUID: known.facts.UUID, BusID: known.facts.PCI.BusID, Err: err}
 }
 
-// again asks a known GPU whether it still answers, and what can have changed. Where a fact was missing, all are read again.
+// again checks whether a known GPU still answers, and reads the facts that may have changed. If a fact was missing, it reads all of them
+// again.
 func (s *Session) again(ctx context.Context, b *board) error {
 	if b.incomplete {
 		fresh, err := s.read(ctx, b.facts.Index)
@@ -118,7 +119,7 @@ func (s *Session) again(ctx context.Context, b *board) error {
 	return q.identify(b, b.facts.MIG.Mode.Enabled) // another process has changed the mode
 }
 
-// read asks a GPU for everything. On an error the board has what was read before it.
+// read reads all facts of a GPU. After an error the board contains the facts that were read before the error.
 func (s *Session) read(ctx context.Context, index int) (board, error) {
 	b := board{facts: gpu.GPU{Index: index, PCI: gpu.PCI{NUMANode: -1}}}
 	var err error
@@ -140,24 +141,24 @@ func (s *Session) read(ctx context.Context, index int) (board, error) {
 	return b, readMIG(q, &b)
 }
 
-// query is what the questions to one GPU have in common.
+// query holds what all calls for one GPU share.
 type query struct {
 	ctx     context.Context
 	session *Session
 	on      library.Target
 	device  nvml.Device
-	// limit is how long each may take.
+	// limit is the longest time for one call.
 	limit time.Duration
-	// incomplete is set where the answer to one of them is missing that may come later; nil where the caller does not want to know.
+	// incomplete is set if a call had no answer but may have one later; nil if the caller does not need it.
 	incomplete *bool
 }
 
-// must asks for something that the caller cannot do without.
+// must makes a call whose result the caller requires.
 func must[T any](q query, symbol string, fn func() (T, nvml.Return)) (T, error) {
 	return library.Ask(q.ctx, q.session.driver, library.Call{On: q.on, Name: symbol, Limit: q.limit}, fn)
 }
 
-// may asks for something that a GPU or a driver may not report, as library.Facts say; then the answer is the zero value.
+// may makes a call that a GPU or a driver may not support, according to library.Facts; then the result is the zero value.
 func may[T any](q query, symbol string, fn func() (T, nvml.Return)) (T, bool, error) {
 	value, err := must(q, symbol, fn)
 	if absent, later := library.Absent(q.ctx, symbol, err); absent {
@@ -170,7 +171,7 @@ func may[T any](q query, symbol string, fn func() (T, nvml.Return)) (T, bool, er
 	return value, err == nil, err
 }
 
-// alive returns nil when the GPU responds. The answer is not used: a board without it is as alive as any.
+// alive returns nil if the GPU responds. The result is not used: a board that does not support the call is alive, too.
 func (q query) alive() error {
 	_, _, err := may(q, "nvmlDeviceGetPerformanceState", q.device.GetPerformanceState)
 	return err
@@ -179,7 +180,7 @@ func (q query) alive() error {
 // minorNumber is the function that names the GPU's device node.
 const minorNumber = "nvmlDeviceGetMinorNumber"
 
-// readIdentity reads what identifies the GPU, and how it is reached.
+// readIdentity reads the identity of the GPU, and its PCI address and minor number.
 func readIdentity(q query, g *gpu.GPU) error {
 	uuid, err := must(q, "nvmlDeviceGetUUID", q.device.GetUUID)
 	if err != nil {
@@ -253,7 +254,7 @@ func readCapacity(q query, g *gpu.GPU) error {
 		return err
 	}
 	if per := coresPerMultiprocessor(g.Product.ComputeCapability); known && per != 0 {
-		// The profile of the largest GPU instance leaves out the multiprocessors that no GPU instance has.
+		// The profile of the largest GPU instance does not count multiprocessors that no GPU instance can use.
 		engines.Multiprocessors = uint32(cores) / per //nolint:gosec // NVML counts in 32 bits
 	}
 	engines.MemoryBytes = memory
@@ -261,7 +262,7 @@ func readCapacity(q query, g *gpu.GPU) error {
 	return nil
 }
 
-// readMemory reads the GPU's memory in bytes, 0 where the driver does not report it. A GPU that does not support the question has none of its
+// readMemory reads the GPU's memory in bytes, 0 if the driver does not report it. A GPU that does not support the call has no memory of its
 // own.
 func readMemory(q query, g *gpu.GPU) (uint64, error) {
 	const symbol = "nvmlDeviceGetMemoryInfo"
@@ -275,13 +276,13 @@ func readMemory(q query, g *gpu.GPU) (uint64, error) {
 	return 0, nil
 }
 
-// largestProfiles are the GPU instance profiles that span a whole GPU, on one model or another.
+// largestProfiles are the GPU instance profiles that span a whole GPU on some model.
 var largestProfiles = []int{
 	nvml.GPU_INSTANCE_PROFILE_8_SLICE, nvml.GPU_INSTANCE_PROFILE_7_SLICE,
 	nvml.GPU_INSTANCE_PROFILE_6_SLICE, nvml.GPU_INSTANCE_PROFILE_4_SLICE,
 }
 
-// readEngines takes the engine counts from the profile that spans the whole GPU: NVML reports them in no other way.
+// readEngines takes the engine counts from the profile that spans the whole GPU: NVML does not report them elsewhere.
 func readEngines(q query, migCapable bool) (gpu.Capacity, error) {
 	if !migCapable {
 		return gpu.Capacity{}, nil

@@ -1,5 +1,5 @@
-// Package nvml asks the NVIDIA driver what there is, through its library libnvidia-ml.so.1. It is the only package that
-// imports go-nvml and nvcdi; vendor codes become the errors of package gpu here.
+// Package nvml discovers and changes GPUs through the NVIDIA driver's library libnvidia-ml.so.1. It is the only package that imports
+// go-nvml and nvcdi, and it converts vendor codes to the errors of package gpu.
 //
 // Three facts about that library shape the package:
 //
@@ -14,5 +14,5 @@
 //
 //	-ldflags "-extldflags=-Wl,-z,lazy"
 //
-// where the C compiler's default is to bind at start, else they die at start with "undefined symbol: nvml…".
+// if the C compiler binds at start by default. Otherwise they fail at start with "undefined symbol: nvml…".
 package nvml

@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/nvml/library"
 )
 
-// fakeDriver is an NVML library that refuses as a real one does. Functions a test does not need are those of a nil interface.
+// fakeDriver is an NVML library that refuses calls as a real one does. Functions that no test needs come from a nil interface.
 type fakeDriver struct {
 	nvml.Interface
 
@@ -23,7 +23,7 @@ type fakeDriver struct {
 	inits   int
 	// initialising is closed when Init begins, which then waits for initialise; nil waits for nothing.
 	initialising, initialise chan struct{}
-	// absent symbols are not in the library; calling one is what kills a process.
+	// absent symbols are not in the library; in a real library, calling one kills the process.
 	absent map[string]bool
 	calls  map[string]int
 	// returns are the codes of single calls, by symbol.
@@ -31,9 +31,9 @@ type fakeDriver struct {
 	gpus    []*fakeGPU
 }
 
-// newFakeDriver has that many H100s.
+// newFakeDriver returns a driver with that many H100s.
 func newFakeDriver(count int) *fakeDriver {
-	// Names of profiles come in a struct of the library that only it can make.
+	// Only the library can create the struct with names of profiles.
 	absent := map[string]bool{"nvmlDeviceGetGpuInstanceProfileInfoV": true, setMemoryLimits: true, getMemoryLimits: true}
 	d := &fakeDriver{version: "580.95.05", loaded: true, absent: absent, calls: map[string]int{}}
 	for index := range count {
@@ -45,7 +45,7 @@ func newFakeDriver(count int) *fakeDriver {
 	return d
 }
 
-// call counts a call and returns what the state of the driver makes of it.
+// call counts a call and returns the code for it in the present state of the driver.
 func (d *fakeDriver) call(symbol string) nvml.Return {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -88,7 +88,7 @@ func (d *fakeDriver) blockInit() (begun <-chan struct{}, release func()) {
 	return hangs, func() { close(hang) }
 }
 
-// initialised is how often the library was initialised and not shut down.
+// initialised returns how often the library was initialised and not shut down.
 func (d *fakeDriver) initialised() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -182,7 +182,7 @@ func (g *fakeGPU) call(symbol string) nvml.Return {
 	return ret
 }
 
-// answer makes the calls of these symbols return a code from now on.
+// answer lets calls of these symbols return a code from now on.
 func (g *fakeGPU) answer(ret nvml.Return, symbols ...string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

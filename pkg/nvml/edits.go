@@ -16,30 +16,30 @@ import (
 	"github.com/prism-gpu/prism/pkg/nvml/library"
 )
 
-// editsDeadlines is how many deadlines of one call the search for the driver's files may take: it reads directories.
+// editsDeadlines limits the search for the driver's files, which reads directories, in deadlines of one call.
 const editsDeadlines = 4
 
 var (
-	// tenantHooks are the hooks a container may need: they make the links and the linker's cache for the libraries. Others
-	// act on what the container itself brings along and are left out.
+	// tenantHooks are the hooks that a container may need: they create the links and the linker's cache for the libraries. Other hooks act
+	// on the container's own files and are left out.
 	tenantHooks = []string{"create-symlinks", "update-ldcache", "disable-device-node-modification"}
-	// compatHook is one of the others: it searches the container for libraries, and the linker's cache gets what it found.
+	// compatHook is one of the others: it searches the container for compatibility libraries and adds them to the linker's cache.
 	compatHook = "enable-cuda-compat"
 
 	// operatorFiles are not for tenants: they control daemons that other tenants share.
 	operatorFiles = []string{"nvidia-cuda-mps-", "nvidia-mps", "nvidia-imex"}
 
-	// requiredLibraries are without which no CUDA program runs and no GPU is seen.
+	// requiredLibraries are the libraries that CUDA programs and discovery of GPUs need.
 	requiredLibraries = []string{"libcuda.so.", "libnvidia-ml.so."}
 
 	mountOptions = []string{"ro", "nosuid", "nodev", "rbind", "rprivate"}
 )
 
-// CommonEdits returns what every container with a GPU of this driver gets: its libraries, tools, sockets and firmware mounted
-// read-only under the host's paths, the environment, and the hooks that make the libraries known. Device nodes are not among
-// them. The result belongs to the caller; it needs no CDI version above 0.6.0.
+// CommonEdits returns the edits for every container with a GPU of this driver: read-only mounts of its libraries, tools, sockets and
+// firmware under the host's paths, the environment, and hooks for the linker's cache. Device nodes are not included. The result belongs to
+// the caller; it needs no CDI version above 0.6.0.
 //
-// Without a hook program the links that programs load the libraries by are mounted as well.
+// Without a hook program, it also mounts the links by which programs load the libraries.
 func (s *Session) CommonEdits(ctx context.Context) (*specs.ContainerEdits, error) {
 	driver, err := s.Driver(ctx)
 	if err != nil {
@@ -59,12 +59,12 @@ func (s *Session) CommonEdits(ctx context.Context) (*specs.ContainerEdits, error
 	} else {
 		tenant.Hooks = tenantHooksOf(edits.Hooks, s.opts.CUDACompat)
 	}
-	// A parent directory sorts before what lies in it.
+	// A parent directory sorts before its entries.
 	slices.SortFunc(tenant.Mounts, func(a, b *specs.Mount) int { return cmp.Compare(a.ContainerPath, b.ContainerPath) })
 	return tenant, nil
 }
 
-// searched finds the driver's files with the libraries that are required: in the directories that nvcdi knows, else beside the library.
+// searched finds the driver's files, including the required libraries: in the directories that nvcdi knows, or next to the NVML library.
 func (s *Session) searched(version string) (*specs.ContainerEdits, error) {
 	find := func(dirs ...string) (*specs.ContainerEdits, error) {
 		edits, err := s.driverFiles(dirs)
@@ -84,8 +84,8 @@ func (s *Session) searched(version string) (*specs.ContainerEdits, error) {
 	return edits, err
 }
 
-// driverFiles lets nvcdi find the files of the driver, in these directories as this process sees them or in those that it knows, and returns
-// them under the host's paths.
+// driverFiles lets nvcdi find the files of the driver, in these directories (paths of this process) or in its own list, and returns them
+// with paths of the host.
 func (s *Session) driverFiles(dirs []string) (*specs.ContainerEdits, error) {
 	disabled := s.opts.DisabledHooks
 	if s.opts.HookPath == "" {
@@ -115,7 +115,7 @@ func (s *Session) driverFiles(dirs []string) (*specs.ContainerEdits, error) {
 	return &spec.ContainerEdits, nil
 }
 
-// tenantMounts copies the mounts a tenant may have, all of them read-only.
+// tenantMounts copies the mounts that tenants may use, all of them read-only.
 func tenantMounts(all []*specs.Mount) []*specs.Mount {
 	var mounts []*specs.Mount
 	for _, m := range all {
@@ -128,7 +128,7 @@ func tenantMounts(all []*specs.Mount) []*specs.Mount {
 	return mounts
 }
 
-// readOnly is the mount of one host file.
+// readOnly returns a read-only mount of one host file.
 func readOnly(hostPath, containerPath string, noexec bool) *specs.Mount {
 	options := slices.Clone(mountOptions)
 	if noexec {
@@ -150,8 +150,8 @@ func tenantHooksOf(all []*specs.Hook, compat bool) []*specs.Hook {
 	return hooks
 }
 
-// requireLibraries refuses an installation that would give a container a GPU which no program in it can use: what is not
-// there is silently not mounted.
+// requireLibraries refuses an installation without the required libraries: missing files are silently not mounted, and no program in a
+// container could use its GPU.
 func requireLibraries(mounts []*specs.Mount, version, hostRoot string) error {
 	for _, prefix := range requiredLibraries {
 		name := prefix + version
@@ -162,7 +162,7 @@ func requireLibraries(mounts []*specs.Mount, version, hostRoot string) error {
 	return nil
 }
 
-// silent is nvcdi's logger: what it warns of is either checked here or of no consequence.
+// silent is nvcdi's logger. Its warnings are either checked here or harmless.
 type silent struct{}
 
 func (silent) Debugf(string, ...any)   {}

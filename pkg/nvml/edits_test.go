@@ -80,7 +80,7 @@ func TestCommonEdits_InstalledDriver_LibrariesAndHooks(t *testing.T) {
 	} {
 		want[file] = hostRoot + file
 	}
-	// Where NVIDIA's container runtime reads devices from volume mounts, it adds none of its own.
+	// If NVIDIA's container runtime reads devices from volume mounts, this mount keeps it from adding devices.
 	want["/var/run/nvidia-container-devices/void"] = "/dev/null"
 	assert.Equal(t, want, mounted(edits), "the driver's files, none of the CUDA toolkit's and none that steers other tenants")
 	assert.True(t, slices.IsSortedFunc(edits.Mounts, func(a, b *specs.Mount) int {
@@ -203,7 +203,7 @@ func TestCommonEdits_DriverOnHost_HostPaths(t *testing.T) {
 	}
 }
 
-// TestCommonEdits_LibrariesElsewhere_FoundBesideTheLibrary: nvcdi does not know where Talos, NixOS and Bottlerocket have them.
+// TestCommonEdits_LibrariesElsewhere_FoundBesideTheLibrary: nvcdi does not know the library directories of Talos, NixOS and Bottlerocket.
 func TestCommonEdits_LibrariesElsewhere_FoundBesideTheLibrary(t *testing.T) {
 	t.Parallel()
 	for _, dir := range []string{"usr/local/glibc/usr/lib", "nix/store/b-nvidia-x11/lib", "usr/lib/nvidia/tesla", "opt/site/lib"} {

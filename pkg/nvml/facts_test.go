@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/nvml/library"
 )
 
-// needOf is what the table says of a function; every function that discovery calls has to be in it.
+// needOf returns a function's need from the table, which must list every function that discovery calls.
 func needOf(t *testing.T, symbol string) library.Need {
 	t.Helper()
 	i := slices.IndexFunc(library.Facts, func(f library.Fact) bool { return f.Symbol == symbol })
@@ -30,8 +30,8 @@ func called(t *testing.T) []string {
 	return slices.Sorted(maps.Keys(d.calls))
 }
 
-// TestGPUs_OneFactRefused_AsTheTableSays: whatever single question a board does not answer, it is usable as long as the table does not say why it
-// is not, and complete once it answers. Names of profiles are not among them here: only the library can make their struct.
+// TestGPUs_OneFactRefused_AsTheTableSays: if a board refuses any single call, it is usable unless the table says otherwise, and complete
+// once it answers. Names of profiles are left out: only the library can create their struct.
 func TestGPUs_OneFactRefused_AsTheTableSays(t *testing.T) {
 	t.Parallel()
 	for _, ret := range []nvml.Return{nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_UNKNOWN} {
@@ -49,7 +49,7 @@ func TestGPUs_OneFactRefused_AsTheTableSays(t *testing.T) {
 				need := needOf(t, symbol)
 				switch {
 				case symbol == "nvmlDeviceGetCount_v2":
-					return // it is of no GPU
+					return // it concerns no GPU
 				case need == library.Required, ret == nvml.ERROR_UNKNOWN && (need == library.Life || need == library.Decides):
 					require.Len(t, faults, 1)
 					require.Len(t, gpus, 1, "it hides no other GPU")
@@ -72,7 +72,7 @@ func TestGPUs_OneFactRefused_AsTheTableSays(t *testing.T) {
 	}
 }
 
-// TestGPUs_MIGModeAndProfileUnknown_Fault: a GPU in MIG mode has GPU instances that are found by their profiles.
+// TestGPUs_MIGModeAndProfileUnknown_Fault: GPU instances of a GPU in MIG mode are found by their profiles.
 func TestGPUs_MIGModeAndProfileUnknown_Fault(t *testing.T) {
 	t.Parallel()
 	d := newFakeDriver(1)
@@ -84,7 +84,7 @@ func TestGPUs_MIGModeAndProfileUnknown_Fault(t *testing.T) {
 	assert.Contains(t, faults[0].Err.Error(), "reading the MIG profiles of GPU 0, which is in MIG mode")
 }
 
-// TestDriver_CUDAVersionRefused_DriverKnown: the driver is known by its own version.
+// TestDriver_CUDAVersionRefused_DriverKnown: the version of the driver is enough.
 func TestDriver_CUDAVersionRefused_DriverKnown(t *testing.T) {
 	t.Parallel()
 	for _, ret := range []nvml.Return{nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_UNKNOWN} {

@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/nvml/library"
 )
 
-// TestGPUs_ContextEnds_GPUsStayKnown: claims that are being prepared work on a GPU although another caller gave up asking it.
+// TestGPUs_ContextEnds_GPUsStayKnown: claims that are being prepared can use a GPU although another caller gave up waiting for its answer.
 func TestGPUs_ContextEnds_GPUsStayKnown(t *testing.T) {
 	t.Parallel()
 	d := newFakeDriver(2)
@@ -45,7 +45,7 @@ func TestGPUs_ContextEnds_GPUsStayKnown(t *testing.T) {
 	assert.Equal(t, handles, d.count("nvmlDeviceGetHandleByIndex_v2"), "nothing was read again")
 }
 
-// TestOpen_CallerGivesUp_NothingStaysInitialised: nothing has the session that would end it.
+// TestOpen_CallerGivesUp_NothingStaysInitialised: without the caller, nothing would close the session.
 func TestOpen_CallerGivesUp_NothingStaysInitialised(t *testing.T) {
 	t.Parallel()
 	d := newFakeDriver(1)
@@ -72,7 +72,7 @@ func TestOpen_CallerGivesUp_NothingStaysInitialised(t *testing.T) {
 	assert.Zero(t, d.initialised())
 }
 
-// TestGPUs_AnotherProcessChangedMIGMode_MinorReadAgain: the session's own changes do that by themselves.
+// TestGPUs_AnotherProcessChangedMIGMode_MinorReadAgain: changes by the session itself already read it again.
 func TestGPUs_AnotherProcessChangedMIGMode_MinorReadAgain(t *testing.T) {
 	t.Parallel()
 	s, g := seeing(t)

@@ -9,9 +9,9 @@ import (
 	"tags.cncf.io/container-device-interface/specs-go"
 )
 
-// linkMounts returns further mounts of the mounted libraries under the names that programs load them by: the soname of each
-// ("libcuda.so.1") and "libcuda.so", which many load although only a compiler should. They stand for the links that the hook
-// program would make.
+// linkMounts returns further mounts of the mounted libraries under the names by which programs load them: the soname of each
+// ("libcuda.so.1") and "libcuda.so", which many load although only a compiler should. They replace the links that the hook program would
+// create.
 func (s *Session) linkMounts(mounts []*specs.Mount) []*specs.Mount {
 	taken := map[string]bool{}
 	for _, m := range mounts {
@@ -37,7 +37,7 @@ func (s *Session) linkMounts(mounts []*specs.Mount) []*specs.Mount {
 	return links
 }
 
-// soname returns the name that a library has for itself, empty for a file that has none.
+// soname returns the soname in a library's file, empty if there is none.
 func soname(library string) string {
 	file, err := elf.Open(library)
 	if err != nil {

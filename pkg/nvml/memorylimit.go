@@ -8,18 +8,18 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// The functions of drivers that limit the GPU memory of cgroups.
+// Functions of drivers that can limit the GPU memory of cgroups.
 const (
 	setMemoryLimits = "nvmlDeviceSetMemoryLimits_v1"
 	getMemoryLimits = "nvmlDeviceGetMemoryLimits_v1"
 )
 
-// limitsMemory reports whether the driver has them. It is no call into the driver.
+// limitsMemory reports whether the driver has these functions, without a call into the driver.
 func (s *Session) limitsMemory() bool {
 	return s.driver.Has(setMemoryLimits, getMemoryLimits)
 }
 
-// MemoryLimits reads the limits of a cgroup on a GPU that was inspected: one call.
+// MemoryLimits reads the limits of a cgroup on an inspected GPU, in one call.
 func (s *Session) MemoryLimits(ctx context.Context, id gpu.UUID, cgroup string) (gpu.MemoryLimits, error) {
 	q, _, err := s.at(ctx, id)
 	if err != nil {
@@ -29,7 +29,7 @@ func (s *Session) MemoryLimits(ctx context.Context, id gpu.UUID, cgroup string) 
 	return gpu.MemoryLimits{Soft: limits.SoftLimit, Hard: limits.HardLimit}, err
 }
 
-// SetMemoryLimits sets the limits of a cgroup on a GPU that was inspected: one call. gpu.ErrPermission: only root may.
+// SetMemoryLimits sets the limits of a cgroup on an inspected GPU, in one call. gpu.ErrPermission: the process is not root.
 func (s *Session) SetMemoryLimits(ctx context.Context, id gpu.UUID, cgroup string, limits gpu.MemoryLimits) error {
 	q, _, err := s.at(ctx, id)
 	if err != nil {

@@ -27,7 +27,7 @@ func (g *fakeGPU) GetMemoryLimits_v1(cgroup string) (nvml.MemoryLimits_v1, nvml.
 	return nvml.MemoryLimits_v1{NameSpace: cgroup, SoftLimit: g.limits[cgroup].Soft, HardLimit: g.limits[cgroup].Hard}, ret
 }
 
-// limiting is a session on a driver that limits the memory of cgroups, and its GPU.
+// limiting returns a session on a driver that can limit the memory of cgroups, and its GPU.
 func limiting(t *testing.T) (*Session, *fakeGPU) {
 	t.Helper()
 	d := newFakeDriver(1)
@@ -61,7 +61,7 @@ func TestMemoryLimits_SetAndRead_OneCallEach(t *testing.T) {
 	require.ErrorIs(t, err, gpu.ErrNotFound)
 }
 
-// TestMemoryLimits_OneFunctionMissing_Unsupported: calling a function that the library lacks would end the process.
+// TestMemoryLimits_OneFunctionMissing_Unsupported: calling a missing function would kill the process.
 func TestMemoryLimits_OneFunctionMissing_Unsupported(t *testing.T) {
 	t.Parallel()
 	for _, symbol := range []string{setMemoryLimits, getMemoryLimits} {

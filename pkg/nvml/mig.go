@@ -14,20 +14,20 @@ import (
 	"github.com/prism-gpu/prism/pkg/nvml/library"
 )
 
-// profile is a kind of GPU instance as the driver and as the rest of the program know it.
+// profile is a kind of GPU instance, as described by the driver and by package gpu.
 type profile struct {
 	info  nvml.GpuInstanceProfileInfo
 	facts gpu.MIGProfile
 }
 
-// ampere is the compute capability's first number of the boards whose MIG mode changes with a reset.
+// ampere is the major compute capability of boards whose MIG mode changes only with a reset.
 const ampere = 8
 
-// profileInfo is the function that describes a profile.
+// profileInfo is the symbol of the function that describes a profile.
 const profileInfo = "nvmlDeviceGetGpuInstanceProfileInfo"
 
-// readMIG asks a GPU how it can be partitioned, which stays the same, and how it is now. Without one of its profiles none is known: GPU
-// instances are found by their profiles, so that a GPU in MIG mode cannot be used then.
+// readMIG reads how a GPU can be partitioned, which does not change, and how it is partitioned now. If one profile cannot be read, no
+// profile is known: GPU instances are found by their profiles, so a GPU in MIG mode is unusable then.
 func readMIG(q query, b *board) error {
 	if !b.facts.Product.MIGCapable {
 		return nil
@@ -57,7 +57,7 @@ func readMIG(q query, b *board) error {
 	return nil
 }
 
-// readProfile asks for one of NVML's profiles; false where the GPU or the driver has none such.
+// readProfile reads one of NVML's profiles; false if the GPU or the driver does not have it.
 func readProfile(q query, index int, memory uint64) (p profile, known bool, err error) {
 	p.info, known, err = may(q, profileInfo, func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
 		info, ret := q.device.GetGpuInstanceProfileInfo(index)
@@ -92,7 +92,7 @@ func readProfile(q query, index int, memory uint64) (p profile, known bool, err 
 	return p, len(placements) > 0, nil
 }
 
-// absentProfile words the refusal of a profile that is newer than the driver as that of one that the GPU lacks.
+// absentProfile converts the code for a profile that the driver does not know to the code for a profile that the GPU lacks.
 func absentProfile(ret nvml.Return) nvml.Return {
 	if ret == nvml.ERROR_INVALID_ARGUMENT {
 		return nvml.ERROR_NOT_SUPPORTED
@@ -100,8 +100,8 @@ func absentProfile(ret nvml.Return) nvml.Return {
 	return ret
 }
 
-// profileName asks the driver for the name of a profile. Drivers that do not report it have the profiles whose names NVIDIA's
-// library computes from the memory of the GPU. The name is empty where it cannot.
+// profileName asks the driver for the name of a profile. If the driver does not report it, NVIDIA's library computes the name from the
+// memory of the GPU. The name is empty if it cannot.
 func profileName(q query, index int, info *nvml.GpuInstanceProfileInfo, memory uint64) (string, error) {
 	q.incomplete = nil // a computed name is as good
 	named, known, err := may(q, "nvmlDeviceGetGpuInstanceProfileInfoV", func() (nvml.GpuInstanceProfileInfo_v2, nvml.Return) {
@@ -124,7 +124,7 @@ func profileName(q query, index int, info *nvml.GpuInstanceProfileInfo, memory u
 	computed, err := device.New(q.session.lib).NewMigProfile(index, index, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED,
 		info.MemorySizeMB, memory)
 	if err != nil || memory == 0 {
-		return "", nil //nolint:nilerr // a profile that NVIDIA's library does not know either
+		return "", nil //nolint:nilerr // NVIDIA's library does not know the profile either
 	}
 	return computed.String(), nil
 }
@@ -160,8 +160,8 @@ func (q query) migMode(b *board) (gpu.MIGMode, error) {
 	}, err
 }
 
-// vanished is what the handle of an instance means that was removed since it was listed: by an administrator, or by another
-// version of this program.
+// vanished converts the code for an instance that was removed after it was listed, by an administrator or by another version of this
+// program.
 func vanished[T any](fn func() (T, nvml.Return)) func() (T, nvml.Return) {
 	return func() (T, nvml.Return) {
 		value, ret := fn()
@@ -172,8 +172,8 @@ func vanished[T any](fn func() (T, nvml.Return)) func() (T, nvml.Return) {
 	}
 }
 
-// instances lists the GPU instances by asking for each profile, which also finds those that have no compute instance; then
-// their compute instances by the MIG devices that they are.
+// instances lists the GPU instances of each profile, which includes instances without a compute instance. Then it adds their compute
+// instances, found by their MIG devices.
 func (q query) instances(b *board, mode gpu.MIGMode) ([]gpu.Instance, error) {
 	found, err := q.occupied(b, mode)
 	if err != nil || len(found) == 0 {
@@ -182,7 +182,7 @@ func (q query) instances(b *board, mode gpu.MIGMode) ([]gpu.Instance, error) {
 	return found, q.computeInstances(b, found)
 }
 
-// occupied lists the GPU instances in the order of their ids, without what is in them.
+// occupied lists the GPU instances in the order of their IDs, without compute instances.
 func (q query) occupied(b *board, mode gpu.MIGMode) ([]gpu.Instance, error) {
 	if !mode.Enabled {
 		return nil, nil
@@ -218,15 +218,15 @@ func asInstance(info *nvml.GpuInstanceInfo) gpu.Instance {
 	}
 }
 
-// computeInstances adds to the instances the compute instances in them.
+// computeInstances adds the compute instances to their GPU instances.
 func (q query) computeInstances(b *board, instances []gpu.Instance) error {
 	return q.migDevices(func(handle nvml.Device) (bool, error) {
 		return true, q.addCompute(b, handle, instances)
 	})
 }
 
-// migDevices shows the GPU's MIG devices as long as more are wanted. For one that is gone before it is read, visit may return
-// gpu.ErrNotFound.
+// migDevices calls visit for each of the GPU's MIG devices, until visit returns more = false. visit may return gpu.ErrNotFound for a device
+// that is gone.
 func (q query) migDevices(visit func(handle nvml.Device) (more bool, err error)) error {
 	most, err := must(q, "nvmlDeviceGetMaxMigDeviceCount", q.device.GetMaxMigDeviceCount)
 	if err != nil {
@@ -248,8 +248,8 @@ func (q query) migDevices(visit func(handle nvml.Device) (more bool, err error))
 	return nil
 }
 
-// addCompute adds a MIG device to the one of the instances that it is in. One that is in another costs one call. gpu.ErrNotFound:
-// it is gone.
+// addCompute adds a MIG device to its GPU instance. If that is not one of the instances, it costs one call. gpu.ErrNotFound: the MIG device
+// is gone.
 func (q query) addCompute(b *board, handle nvml.Device, instances []gpu.Instance) error {
 	gi, err := must(q, "nvmlDeviceGetGpuInstanceId", vanished(handle.GetGpuInstanceId))
 	if err != nil {
@@ -266,7 +266,7 @@ func (q query) addCompute(b *board, handle nvml.Device, instances []gpu.Instance
 	return err
 }
 
-// migDevice finds the MIG device of an index; false where there is none.
+// migDevice finds the MIG device at an index; false if there is none.
 func (q query) migDevice(index int) (nvml.Device, bool, error) {
 	handle, known, err := may(q, "nvmlDeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) {
 		handle, ret := q.device.GetMigDeviceHandleByIndex(index)
@@ -278,7 +278,7 @@ func (q query) migDevice(index int) (nvml.Device, bool, error) {
 	return handle, known, err
 }
 
-// describe reads a MIG device that is in this GPU instance; gpu.ErrNotFound when it is gone.
+// describe reads a MIG device of this GPU instance; gpu.ErrNotFound if it is gone.
 func (q query) describe(b *board, handle nvml.Device, in *gpu.Instance) (c gpu.ComputeInstance, err error) {
 	if c.ID, err = must(q, "nvmlDeviceGetComputeInstanceId", vanished(handle.GetComputeInstanceId)); err != nil {
 		return c, err
@@ -291,7 +291,7 @@ func (q query) describe(b *board, handle nvml.Device, in *gpu.Instance) (c gpu.C
 	return c, q.measure(b, handle, in, &c)
 }
 
-// measure adds how much of the GPU instance it is.
+// measure adds the size of the compute instance relative to its GPU instance.
 func (q query) measure(b *board, handle nvml.Device, in *gpu.Instance, c *gpu.ComputeInstance) error {
 	size, err := q.size(handle)
 	if err != nil {
@@ -302,7 +302,7 @@ func (q query) measure(b *board, handle nvml.Device, in *gpu.Instance, c *gpu.Co
 	return err
 }
 
-// at finds a GPU that an inspection has shown.
+// at finds an inspected GPU.
 func (s *Session) at(ctx context.Context, id gpu.UUID) (query, *board, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -314,7 +314,7 @@ func (s *Session) at(ctx context.Context, id gpu.UUID) (query, *board, error) {
 	return query{}, nil, fmt.Errorf("GPU %s does not answer: %w", id, gpu.ErrNotFound)
 }
 
-// MIGMode reads the GPU's MIG mode: one call.
+// MIGMode reads the GPU's MIG mode, in one call.
 func (s *Session) MIGMode(ctx context.Context, id gpu.UUID) (gpu.MIGMode, error) {
 	q, b, err := s.at(ctx, id)
 	if err != nil {
@@ -336,7 +336,7 @@ func (s *Session) Instances(ctx context.Context, id gpu.UUID) ([]gpu.Instance, e
 	return q.instances(b, mode)
 }
 
-// Occupied is Instances without the compute instances, which costs a call for each profile and one for each instance.
+// Occupied is Instances without the compute instances. It costs one call for each profile and one for each instance.
 func (s *Session) Occupied(ctx context.Context, id gpu.UUID) ([]gpu.Instance, error) {
 	q, b, err := s.at(ctx, id)
 	if err != nil {
@@ -349,9 +349,8 @@ func (s *Session) Occupied(ctx context.Context, id gpu.UUID) ([]gpu.Instance, er
 	return q.occupied(b, mode)
 }
 
-// Instance reads the GPU instance with that id, and of what is in it the MIG device of that UUID; "" asks for none. It is nil where the
-// GPU has no such instance. It costs two calls, and four for the MIG device, however many others there are: the UUID does not include its
-// size.
+// Instance reads the GPU instance with that ID, and in it only the MIG device with that UUID ("" for none). It returns nil if the GPU has
+// no such instance. It costs two calls, and four for the MIG device, however many others exist: the size must be read separately.
 func (s *Session) Instance(ctx context.Context, id gpu.UUID, gi int, device gpu.MIGUUID) (*gpu.Instance, error) {
 	q, b, err := s.at(ctx, id)
 	if err != nil {
@@ -375,7 +374,7 @@ func (s *Session) Instance(ctx context.Context, id gpu.UUID, gi int, device gpu.
 	return &instance, err
 }
 
-// addDevice adds the MIG device of that UUID to the GPU instance, if it is in it; gpu.ErrNotFound: there is none of that UUID.
+// addDevice adds the MIG device with that UUID to the GPU instance if it belongs to it; gpu.ErrNotFound: no MIG device has that UUID.
 func (q query) addDevice(b *board, device gpu.MIGUUID, instance *gpu.Instance) error {
 	handle, err := must(q, "nvmlDeviceGetHandleByUUID", vanished(func() (nvml.Device, nvml.Return) {
 		return q.session.lib.DeviceGetHandleByUUID(string(device))

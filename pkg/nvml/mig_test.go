@@ -15,7 +15,7 @@ import (
 
 const firstGPU = gpu.UUID("GPU-00000000-0000")
 
-// seeing is a session that has inspected one GPU.
+// seeing returns a session that has inspected one GPU.
 func seeing(t *testing.T) (*Session, *fakeGPU) {
 	t.Helper()
 	d := newFakeDriver(1)
@@ -31,7 +31,7 @@ func (g *fakeGPU) looked(t *testing.T, s *Session) *fakeGPU {
 	return g
 }
 
-// seen are the instances that an inspection shows.
+// seen returns the instances that an inspection shows.
 func seen(t *testing.T, s *Session) []gpu.Instance {
 	t.Helper()
 	gpus, faults, err := s.GPUs(t.Context())
@@ -79,7 +79,7 @@ func TestInstances_CreatedAndDestroyed_Listed(t *testing.T) {
 	assert.Equal(t, 1, g.handles, "the handle was taken again when the mode had changed, and only then")
 }
 
-// TestCreateInstance_IDUnknown_NotInUse: an instance whose id the driver does not return yet is there, and has to be removed.
+// TestCreateInstance_IDUnknown_NotInUse: an instance whose ID the driver does not return yet exists and must be removed.
 func TestCreateInstance_IDUnknown_NotInUse(t *testing.T) {
 	t.Parallel()
 	whole := gpu.Placement{Size: 8}
@@ -100,7 +100,7 @@ func TestCreateInstance_IDUnknown_NotInUse(t *testing.T) {
 	}
 }
 
-// TestInstance_OthersThere_NotInspected: what there is of one instance is read without inspecting the others.
+// TestInstance_OthersThere_NotInspected: one instance is read without inspecting the others.
 func TestInstance_OthersThere_NotInspected(t *testing.T) {
 	t.Parallel()
 	s, g := seeing(t)
@@ -140,7 +140,7 @@ func TestInstance_OthersThere_NotInspected(t *testing.T) {
 	require.EqualError(t, err, "GPU GPU-1 does not answer: not found")
 }
 
-// TestInstances_OneVanishes_NoFault: others remove instances while they are inspected.
+// TestInstances_OneVanishes_NoFault: other processes remove instances during an inspection.
 func TestInstances_OneVanishes_NoFault(t *testing.T) {
 	t.Parallel()
 	for _, symbol := range []string{"nvmlGpuInstanceGetInfo", "nvmlDeviceGetGpuInstanceId"} {
@@ -161,8 +161,8 @@ func TestInstances_OneVanishes_NoFault(t *testing.T) {
 	}
 }
 
-// TestDestroyInstance_LaterInspection_NotShown: not by an inspection either that does not ask because the next change is in flight: no record names it
-// any more, so it would seem to be an administrator's.
+// TestDestroyInstance_LaterInspection_NotShown: also not by an inspection that skips the GPU because the next change is in flight. No
+// record names the instance any more, so it would look like an administrator's.
 func TestDestroyInstance_LaterInspection_NotShown(t *testing.T) {
 	t.Parallel()
 	s, _ := seeing(t)
@@ -267,7 +267,7 @@ func TestSetMIGMode_EachModeAndFailure_ModeInForce(t *testing.T) {
 	}
 }
 
-// TestSetMIGMode_GPUMoves_HandleRenewed: a change of the mode may give the GPU another minor number, which names its device node.
+// TestSetMIGMode_GPUMoves_HandleRenewed: a change of the mode may change the GPU's minor number, which names its device node.
 func TestSetMIGMode_GPUMoves_HandleRenewed(t *testing.T) {
 	t.Parallel()
 	s, g := seeing(t)
@@ -286,7 +286,7 @@ func TestSetMIGMode_GPUMoves_HandleRenewed(t *testing.T) {
 	assert.Equal(t, 16, gpus[0].Minor)
 }
 
-// TestSetMIGMode_CallerGivesUp_NothingPending, although the driver completes the change when nothing waits for it any more.
+// TestSetMIGMode_CallerGivesUp_NothingPending, although the driver completes the change after the caller has gone.
 func TestSetMIGMode_CallerGivesUp_NothingPending(t *testing.T) {
 	t.Parallel()
 	for name, activation := range map[string]nvml.Return{"it comes about": nvml.SUCCESS, "it is left pending": nvml.ERROR_IN_USE} {

@@ -14,18 +14,17 @@ import (
 	"github.com/prism-gpu/prism/pkg/nvml/library"
 )
 
-// changeDeadline is the time a call has that changes how a GPU is partitioned: it resets a part of the board or all of it.
+// changeDeadline limits a call that changes the partitioning of a GPU: it resets a part of the board or the whole board.
 const changeDeadline = 30 * time.Second
 
-// takeBackTime is what taking back a change of the MIG mode gets, also when the caller's time is over.
+// takeBackTime limits reverting a change of the MIG mode. It applies even after the caller's context has ended.
 const takeBackTime = 10 * time.Second
 
-// change prepares a change of the GPU. While it goes on no inspection asks this GPU anything: a board that is being reset would
-// seem to be broken.
+// change prepares a change of the GPU. During the change inspections skip this GPU: a board that is being reset would seem broken.
 func (s *Session) change(ctx context.Context, id gpu.UUID) (q query, b *board, done func(), err error) {
 	change := s.changes(id)
 	change.Lock()
-	q, b, err = s.at(ctx, id) // the change before may have brought a new handle
+	q, b, err = s.at(ctx, id) // the previous change may have brought a new handle
 	if err != nil {
 		change.Unlock()
 		return q, nil, nil, err
@@ -34,7 +33,7 @@ func (s *Session) change(ctx context.Context, id gpu.UUID) (q query, b *board, d
 	return q, b, change.Unlock, nil
 }
 
-// changes orders inspections and changes of one GPU.
+// changes returns the mutex that orders inspections and changes of one GPU.
 func (s *Session) changes(id gpu.UUID) *sync.Mutex {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,9 +43,9 @@ func (s *Session) changes(id gpu.UUID) *sync.Mutex {
 	return s.changing[id]
 }
 
-// SetMIGMode enables or disables the GPU's MIG mode. It returns nil when the mode is in force. gpu.ErrInUse: a process holds the
-// GPU, or there are instances. Where a change needs a reset it is a *gpu.UnsupportedError. After an error nothing is pending, unless it
-// says so; seeing to that may take a few seconds longer than the context has.
+// SetMIGMode enables or disables the GPU's MIG mode. It returns nil once the mode is in force. gpu.ErrInUse: a process holds the GPU, or
+// instances exist. *gpu.UnsupportedError: the change needs a reset. After an error no change is pending, unless the error says so; ensuring
+// this may take a few seconds longer than the context allows.
 func (s *Session) SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error {
 	q, b, done, err := s.change(ctx, id)
 	if err != nil {
@@ -71,8 +70,8 @@ func (s *Session) SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error {
 	return s.renew(q, b, on)
 }
 
-// takeBack asks for the mode that was before: what a driver could not do it keeps as pending and does at the next reset, which nothing
-// expects. When the caller has given up on the change, it waits for that to come back first.
+// takeBack sets the previous mode again: a driver keeps a failed change as pending and would apply it, unexpectedly, at the next reset. If
+// the caller has given up, it waits first until the call of the change returns.
 func (s *Session) takeBack(q query, b *board, on bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.ctx), takeBackTime)
 	defer cancel()
@@ -83,15 +82,15 @@ func (s *Session) takeBack(q query, b *board, on bool) error {
 	if err := q.setMIGMode(b, on); err != nil {
 		return err
 	}
-	return s.renew(q, b, on) // the change may have come about after all
+	return s.renew(q, b, on) // the change may have succeeded after all
 }
 
-// resetFirst refuses a change that only a reset brings about.
+// resetFirst refuses a change that needs a reset.
 func resetFirst(b *board) error {
 	return &gpu.UnsupportedError{Feature: "changing the MIG mode of " + b.facts.Product.Name, Needs: "a reset of the GPU"}
 }
 
-// enforceMIGMode sets a mode and sees that it is in force.
+// enforceMIGMode sets a mode and verifies that it is in force.
 func (q query) enforceMIGMode(b *board, on bool) error {
 	if err := q.setMIGMode(b, on); err != nil {
 		return err
@@ -106,7 +105,7 @@ func (q query) enforceMIGMode(b *board, on bool) error {
 	return nil
 }
 
-// setMIGMode asks for a mode and reports why it is not in force.
+// setMIGMode sets a mode and returns why it is not in force.
 func (q query) setMIGMode(b *board, on bool) error {
 	const symbol = "nvmlDeviceSetMigMode"
 	mode := nvml.DEVICE_MIG_DISABLE
@@ -126,8 +125,8 @@ func (q query) setMIGMode(b *board, on bool) error {
 	return nil
 }
 
-// renew takes a new handle of a GPU that was reset, and its minor number, which may be another one now that MIG is on or off. Where it does
-// not answer, the next inspection reads all of it again.
+// renew reads the handle and the minor number of a GPU after a reset; the minor number may change with the MIG mode. If the GPU does not
+// answer, the next inspection reads all of its facts again.
 func (s *Session) renew(q query, b *board, on bool) error {
 	fresh := *b
 	err := q.identify(&fresh, on)
@@ -145,7 +144,7 @@ func (s *Session) renew(q query, b *board, on bool) error {
 	return err
 }
 
-// identify reads the handle and the minor number of a GPU whose MIG mode is now on or off. On an error the board is as it was.
+// identify reads the handle and the minor number of a GPU whose MIG mode is now on or off. After an error the board is unchanged.
 func (q query) identify(b *board, on bool) error {
 	handle, err := must(q, "nvmlDeviceGetHandleByUUID", func() (nvml.Device, nvml.Return) {
 		return q.session.lib.DeviceGetHandleByUUID(string(b.facts.UUID))
@@ -153,7 +152,7 @@ func (q query) identify(b *board, on bool) error {
 	if err != nil {
 		return err
 	}
-	minor, err := must(q, minorNumber, handle.GetMinorNumber) // one that is only unknown now may have changed
+	minor, err := must(q, minorNumber, handle.GetMinorNumber) // if it is unknown only now, it may have changed
 	var unsupported *gpu.UnsupportedError
 	if errors.As(err, &unsupported) {
 		minor, err = gpu.UnknownMinor, nil
@@ -164,9 +163,8 @@ func (q query) identify(b *board, on bool) error {
 	return err
 }
 
-// CreateInstance makes a GPU instance of the profile with that driver's id, at that placement, and returns its id. gpu.ErrInUse:
-// it does not fit next to those that exist, or another program keeps the driver from it, and nothing was made. After any other error it may be
-// there.
+// CreateInstance creates a GPU instance of the profile with that driver's ID, at that placement, and returns its ID. gpu.ErrInUse: it does
+// not fit next to existing instances, or another program blocks it, and nothing was created. After any other error the instance may exist.
 func (s *Session) CreateInstance(ctx context.Context, id gpu.UUID, profile int, at gpu.Placement) (int, error) {
 	q, b, done, err := s.change(ctx, id)
 	if err != nil {
@@ -186,12 +184,12 @@ func (s *Session) CreateInstance(ctx context.Context, id gpu.UUID, profile int, 
 	}
 	made, err := must(q, "nvmlGpuInstanceGetInfo", handle.GetInfo)
 	if errors.Is(err, gpu.ErrInUse) {
-		err = fmt.Errorf("the GPU instance was created, but its ID is %w (%v)", gpu.ErrNotFound, err) //nolint:errorlint // that would say that it was not made
+		err = fmt.Errorf("the GPU instance was created, but its ID is %w (%v)", gpu.ErrNotFound, err) //nolint:errorlint // wrapping ErrInUse would mean that it was not created
 	}
 	return int(made.Id), err
 }
 
-// profile finds a profile of the board by the driver's id.
+// profile finds a profile of the board by the driver's ID.
 func (b *board) profile(q query, id int) (*profile, error) {
 	i := slices.IndexFunc(b.profiles, func(p profile) bool { return p.facts.ID == id })
 	if i < 0 {
@@ -200,8 +198,8 @@ func (b *board) profile(q query, id int) (*profile, error) {
 	return &b.profiles[i], nil
 }
 
-// uuidOf finds the UUID of a compute instance that was just made. It is that of its MIG device, which only the list of them shows:
-// the compute instance's own handle names its GPU.
+// uuidOf finds the UUID of a new compute instance, which is the UUID of its MIG device. Only the list of MIG devices shows it: the compute
+// instance's own handle names its GPU.
 func (q query) uuidOf(gi, ci int) (uuid gpu.MIGUUID, err error) {
 	err = q.migDevices(func(handle nvml.Device) (bool, error) {
 		in, err := must(q, "nvmlDeviceGetGpuInstanceId", vanished(handle.GetGpuInstanceId))
@@ -222,7 +220,7 @@ func (q query) uuidOf(gi, ci int) (uuid gpu.MIGUUID, err error) {
 	return uuid, err
 }
 
-// CreateComputeInstance makes the compute instance that has all multiprocessors of the GPU instance.
+// CreateComputeInstance creates the compute instance with all multiprocessors of the GPU instance.
 func (s *Session) CreateComputeInstance(ctx context.Context, id gpu.UUID, gi int) (gpu.ComputeInstance, error) {
 	none := gpu.ComputeInstance{}
 	q, b, done, err := s.change(ctx, id)
@@ -256,7 +254,7 @@ func (s *Session) CreateComputeInstance(ctx context.Context, id gpu.UUID, gi int
 	return gpu.ComputeInstance{ID: int(made.Id), Slices: int(filling.SliceCount), UUID: uuid}, err
 }
 
-// instance finds a GPU instance and what it is; gpu.ErrNotFound: there is none with that id.
+// instance finds a GPU instance and its attributes; gpu.ErrNotFound: no GPU instance has that ID.
 func (q query) instance(gi int) (nvml.GpuInstance, nvml.GpuInstanceInfo, error) {
 	handle, err := q.instanceHandle(gi)
 	if err != nil {
@@ -266,7 +264,7 @@ func (q query) instance(gi int) (nvml.GpuInstance, nvml.GpuInstanceInfo, error) 
 	return handle, info, err
 }
 
-// instanceHandle takes it for "no such instance" that the GPU is not in MIG mode.
+// instanceHandle returns "no such instance" if the GPU is not in MIG mode.
 func (q query) instanceHandle(gi int) (nvml.GpuInstance, error) {
 	return must(q, "nvmlDeviceGetGpuInstanceById", vanished(func() (nvml.GpuInstance, nvml.Return) {
 		handle, ret := q.device.GetGpuInstanceById(gi)
@@ -277,7 +275,7 @@ func (q query) instanceHandle(gi int) (nvml.GpuInstance, error) {
 	}))
 }
 
-// DestroyComputeInstance removes a compute instance. gpu.ErrNotFound: it is not there; gpu.ErrInUse: a process runs on it.
+// DestroyComputeInstance removes a compute instance. gpu.ErrNotFound: it does not exist; gpu.ErrInUse: a process runs on it.
 func (s *Session) DestroyComputeInstance(ctx context.Context, id gpu.UUID, gi, ci int) error {
 	q, _, done, err := s.change(ctx, id)
 	if err != nil {
@@ -297,8 +295,8 @@ func (s *Session) DestroyComputeInstance(ctx context.Context, id gpu.UUID, gi, c
 	return q.do("nvmlComputeInstanceDestroy", handle.Destroy)
 }
 
-// DestroyInstance removes a GPU instance. gpu.ErrNotFound: it is not there; gpu.ErrInUse: it has a compute instance, or
-// the driver refuses it as in use.
+// DestroyInstance removes a GPU instance. gpu.ErrNotFound: it does not exist; gpu.ErrInUse: it contains a compute instance, or the driver
+// refuses it as in use.
 func (s *Session) DestroyInstance(ctx context.Context, id gpu.UUID, gi int) error {
 	q, b, done, err := s.change(ctx, id)
 	if err != nil {
@@ -316,8 +314,8 @@ func (s *Session) DestroyInstance(ctx context.Context, id gpu.UUID, gi int) erro
 	return nil
 }
 
-// dropInstance takes an instance that was removed out of what an inspection returns that does not ask: by then no record names it any more, so
-// it would seem to be an administrator's.
+// dropInstance removes an instance from the facts that an inspection returns without asking the GPU. No record names it any more, so it
+// would look like an administrator's.
 func (s *Session) dropInstance(b *board, gi int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -334,7 +332,7 @@ func (s *Session) dropInstance(b *board, gi int) {
 	s.boards[b.facts.Index] = known
 }
 
-// do makes a call that answers nothing.
+// do makes a call without a result.
 func (q query) do(symbol string, fn func() nvml.Return) error {
 	_, err := must(q, symbol, func() (struct{}, nvml.Return) { return struct{}{}, fn() })
 	return err

@@ -7,22 +7,22 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// partitioning is how a fakeGPU is partitioned.
+// partitioning is the MIG state of a fakeGPU.
 type partitioning struct {
 	modes modes
-	// activation is how a change of the mode ends: SUCCESS puts it in force, unless stubborn.
+	// activation is the result of a change of the mode: SUCCESS puts it in force, unless stubborn is set.
 	activation nvml.Return
 	stubborn   bool
-	// moves is by how much a change of the mode changes the minor number, which it has moved so far.
+	// moves is the difference that a change of the mode adds to the minor number; moved is the sum so far.
 	moves, moved int
 	// handles counts the handles that were returned by UUID.
 	handles   int
 	instances []*fakeInstance
-	// kinds are the multiprocessors of the compute instances that there can be, by NVML's index; nil: one has all.
+	// kinds are the multiprocessors of each kind of compute instance, by NVML's index; nil: one kind has all.
 	kinds map[int]uint32
 }
 
-// multiprocessors are those of a kind of compute instance.
+// multiprocessors returns the multiprocessors of a kind of compute instance.
 func (c *partitioning) multiprocessors(kind int) (uint32, bool) {
 	if c.kinds == nil {
 		return 128, kind == nvml.COMPUTE_INSTANCE_PROFILE_7_SLICE
@@ -31,7 +31,7 @@ func (c *partitioning) multiprocessors(kind int) (uint32, bool) {
 	return n, known
 }
 
-// renewed is the handle of a GPU that was reset.
+// renewed is the handle of a GPU after a reset.
 type renewed struct{ *fakeGPU }
 
 func (d *fakeDriver) DeviceGetHandleByUUID(uuid string) (nvml.Device, nvml.Return) {
@@ -115,7 +115,7 @@ func (g *fakeGPU) GetMigDeviceHandleByIndex(index int) (nvml.Device, nvml.Return
 	return nil, nvml.ERROR_NOT_FOUND
 }
 
-// migDevice is the only one, nil without.
+// migDevice returns the only MIG device, nil if there is none.
 func (g *fakeGPU) migDevice() *fakeMIG {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -125,7 +125,7 @@ func (g *fakeGPU) migDevice() *fakeMIG {
 	return &fakeMIG{instance: g.instances[0]}
 }
 
-// fakeInstance is a GPU instance of a fakeGPU. Its compute instances are counted; there is never more than one.
+// fakeInstance is a GPU instance of a fakeGPU. It counts its compute instances; there is never more than one.
 type fakeInstance struct {
 	nvml.GpuInstance
 
@@ -208,7 +208,7 @@ func (m *fakeMIG) GetComputeInstanceId() (int, nvml.Return) { //nolint:revive //
 	return 0, nvml.SUCCESS
 }
 
-// GetUUID is made from the id of the GPU instance, as all that is made there has the same.
+// GetUUID derives the UUID from the ID of the GPU instance: all MIG devices of one GPU instance have the same.
 func (m *fakeMIG) GetUUID() (string, nvml.Return) {
 	return fmt.Sprintf("MIG-%d", m.instance.info.Id), nvml.SUCCESS
 }

@@ -5,7 +5,7 @@ import "fmt"
 // computeCapability is CUDA's version of a GPU's instruction set.
 type computeCapability struct{ major, minor int }
 
-// String is "<major>.<minor>".
+// String returns "<major>.<minor>".
 func (c computeCapability) String() string { return fmt.Sprintf("%d.%d", c.major, c.minor) }
 
 // coresPer is the number of FP32 cores in a multiprocessor, from the tables of the CUDA programming guide.
@@ -19,5 +19,5 @@ var coresPer = map[string]uint32{
 	"10.0": 128, "10.1": 128, "10.3": 128, "11.0": 128, "12.0": 128, "12.1": 128,
 }
 
-// coresPerMultiprocessor converts NVML's core count into multiprocessors; zero for a compute capability that is not known.
+// coresPerMultiprocessor converts NVML's core count into multiprocessors; zero for an unknown compute capability.
 func coresPerMultiprocessor(capability string) uint32 { return coresPer[capability] }

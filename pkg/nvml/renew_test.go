@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/nvml/library"
 )
 
-// minorOf is the minor number that an inspection shows.
+// minorOf returns the minor number that an inspection shows.
 func minorOf(t *testing.T, s *Session) int {
 	t.Helper()
 	gpus, faults, err := s.GPUs(t.Context())
@@ -22,8 +22,8 @@ func minorOf(t *testing.T, s *Session) int {
 	return gpus[0].Minor
 }
 
-// TestSetMIGMode_RenewFailsHalfWay_GPUDroppedUntilNextInspection: after a reset the old handle and the old minor number may be another GPU's, so
-// nothing works with either until both are known.
+// TestSetMIGMode_RenewFailsHalfWay_GPUDroppedUntilNextInspection: after a reset the old handle and the old minor number may belong to
+// another GPU, so neither is used until both are known.
 func TestSetMIGMode_RenewFailsHalfWay_GPUDroppedUntilNextInspection(t *testing.T) {
 	t.Parallel()
 	for _, symbol := range []string{"nvmlDeviceGetHandleByUUID", "nvmlDeviceGetMinorNumber"} {
@@ -46,8 +46,8 @@ func TestSetMIGMode_RenewFailsHalfWay_GPUDroppedUntilNextInspection(t *testing.T
 	}
 }
 
-// TestSetMIGMode_TakenBack_MinorNumberIsRenewed: the change may have come about before it was taken back, which moves the GPU twice. Where
-// the new number cannot be had, the GPU is left out until the next inspection.
+// TestSetMIGMode_TakenBack_MinorNumberIsRenewed: the change may have succeeded before it was reverted, which changes the minor number
+// twice. If the new number cannot be read, the GPU is left out until the next inspection.
 func TestSetMIGMode_TakenBack_MinorNumberIsRenewed(t *testing.T) {
 	t.Parallel()
 	for name, fails := range map[string]bool{"it answers": false, "it does not answer": true} {

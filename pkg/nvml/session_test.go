@@ -229,7 +229,7 @@ func TestSession_DriverLeavesAndReturns_Found(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// TestSession_Closed_DriverNotLoaded: the error does not say that the driver lacks a function, after which callers give up.
+// TestSession_Closed_DriverNotLoaded: callers give up if the driver lacks a function, so the error must be another one.
 func TestSession_Closed_DriverNotLoaded(t *testing.T) {
 	t.Parallel()
 	s, _ := seeing(t)
@@ -243,7 +243,7 @@ func TestSession_Closed_DriverNotLoaded(t *testing.T) {
 	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
 }
 
-// TestClose_CallsInFlight_LibraryStays: code that runs must not be unloaded.
+// TestClose_CallsInFlight_LibraryStays: running code must not be unloaded.
 func TestClose_CallsInFlight_LibraryStays(t *testing.T) {
 	t.Parallel()
 	d := newFakeDriver(2)
@@ -287,7 +287,7 @@ func TestGPUs_DriverLeavesBetween_NotLoaded(t *testing.T) {
 	assert.Empty(t, faults)
 }
 
-// Not parallel: it works on the process's own binding, and leaves it as it was because nothing can be loaded.
+// Not parallel: it uses the process's own binding, which stays unchanged because nothing can be loaded.
 func TestOpen_NoLibrary_Refused(t *testing.T) {
 	for _, content := range []string{"not an ELF file", "neither"} {
 		path := filepath.Join(t.TempDir(), "libnvidia-ml.so.1")

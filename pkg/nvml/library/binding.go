@@ -22,8 +22,8 @@ type binding struct {
 // bound is a fact about the process, not about a session: the C library resolves each NVML function once and for good.
 var bound = &binding{gate: NewGate()}
 
-// library returns go-nvml on the file at path. gpu.ErrNotFound: there is no such file. gpu.ErrDriverReplaced: the process has
-// loaded another one.
+// library returns go-nvml for the file at path. gpu.ErrNotFound: the file does not exist. gpu.ErrDriverReplaced: the process has loaded
+// another file.
 func (b *binding) library(path string) (nvml.Interface, error) {
 	file, err := os.Stat(path)
 	if err != nil {
@@ -41,7 +41,7 @@ func (b *binding) library(path string) (nvml.Interface, error) {
 	return b.lib, nil
 }
 
-// reset undoes library for a file that could not be loaded at all, so that a better one can be.
+// reset undoes library for a file that could not be loaded, so that another one can be.
 func (b *binding) reset(lib nvml.Interface) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -50,7 +50,7 @@ func (b *binding) reset(lib nvml.Interface) {
 	}
 }
 
-// sameContent reports whether two inspections of a file saw the same one, unchanged.
+// sameContent reports whether two calls of stat saw the same, unchanged file.
 func sameContent(a, b fs.FileInfo) bool {
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }

@@ -7,18 +7,19 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Need is what becomes of a GPU for which a function of the library has no answer.
+// Need says how a GPU is treated if a function of the library has no answer for it.
 type Need string
 
-// The needs. The zero value is that of a function that is no fact of a GPU: its caller decides.
+// The needs. The zero value is for functions that read no fact of a GPU: their caller decides.
 const (
-	// Required: nothing of the driver, or of the GPU, can be used without it.
+	// Required: without it the driver, or the GPU, cannot be used.
 	Required Need = "required"
-	// Life: the answer says that the GPU responds, and has no other use. That the GPU does not support the function is an answer.
+	// Life: the answer is used only to see that the GPU responds. "Not supported" is an answer, too.
 	Life Need = "life"
-	// Decides: a GPU that does not support it lacks the feature. Any other error keeps the GPU from new claims, as it may be partitioned.
+	// Decides: a GPU that does not support it lacks the feature. With any other error the GPU gets no new claims, because it may be
+	// partitioned.
 	Decides Need = "decides"
-	// Configurable: the node's configuration or the system has it where the driver does not.
+	// Configurable: without an answer of the driver, the value comes from the node's configuration or the system.
 	Configurable Need = "configurable"
 	// Optional: the GPU can be allocated without it.
 	Optional Need = "optional"
@@ -26,14 +27,14 @@ const (
 
 // Fact is a function that is called for every GPU or for the driver.
 type Fact struct {
-	// Symbol is its name in the library.
+	// Symbol is the function's name in the library.
 	Symbol string
 	Need   Need
-	// Without is what is different without an answer, Lacking which boards and drivers have none. docs/boards.md has both.
+	// Without describes the effect of a missing answer; Lacking lists boards and drivers without one. docs/boards.md shows both.
 	Without, Lacking string
 }
 
-// Facts are all of them. GPUs are identified by index, UUID and PCI address alone.
+// Facts lists all facts. Only index, UUID and PCI address identify a GPU.
 var Facts = []Fact{
 	{"nvmlInit_v2", Required, "no GPU is advertised", "none known"},
 	{"nvmlSystemGetDriverVersion", Required, "no GPU is advertised: the libraries of the driver have the version in their names", "none known"},
@@ -80,7 +81,7 @@ var Facts = []Fact{
 	{"nvmlDeviceGetGpuInstanceProfileInfoV", Optional, "names of MIG profiles are computed from their sizes", "drivers before 470"},
 }
 
-// needOf is the need of each symbol of Facts.
+// needOf maps each symbol of Facts to its need.
 var needOf = func() map[string]Need {
 	all := make(map[string]Need, len(Facts))
 	for _, fact := range Facts {
@@ -89,8 +90,8 @@ var needOf = func() map[string]Need {
 	return all
 }()
 
-// Absent reports whether a GPU can do without the answer of a function that ended with that error, and whether a later call may have it. Errors
-// that concern more than one answer are none.
+// Absent reports whether a GPU is usable although a function returned that error, and whether a later call may succeed. Both are false for
+// errors that concern more than this call.
 func Absent(ctx context.Context, symbol string, err error) (absent, later bool) {
 	var unsupported *gpu.UnsupportedError
 	need := needOf[symbol]
@@ -104,8 +105,8 @@ func Absent(ctx context.Context, symbol string, err error) (absent, later bool) 
 	}
 }
 
-// Fatal returns an error that concerns more than one answer: the GPU or the driver is gone, hangs, or the caller gave up. It returns nil for any
-// other.
+// Fatal returns errors that concern more than one call: the GPU or the driver is gone or hangs, or the caller gave up. It returns nil for
+// all others.
 func Fatal(ctx context.Context, err error) error {
 	if errors.Is(err, gpu.ErrTimeout) || errors.Is(err, gpu.ErrLost) || errors.Is(err, gpu.ErrDriverNotLoaded) || ctx.Err() != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// TestFacts_Documented_EachInItsRow: the page on boards has the table.
+// TestFacts_Documented_EachInItsRow: docs/boards.md shows the table.
 func TestFacts_Documented_EachInItsRow(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../../docs/boards.md")
@@ -30,7 +30,7 @@ func TestFacts_Documented_EachInItsRow(t *testing.T) {
 func TestAbsent_EachNeed_ByError(t *testing.T) {
 	t.Parallel()
 	unsupported, open := &gpu.UnsupportedError{Feature: "x"}, errors.New("NVML UNKNOWN")
-	for symbol, want := range map[string][2]bool{ // whether it can be done without an answer: not supported, open
+	for symbol, want := range map[string][2]bool{ // whether a GPU is usable without the answer: not supported, unknown
 		"nvmlDeviceGetUUID": {false, false}, "nvmlDeviceGetPerformanceState": {true, false}, "nvmlDeviceGetMigMode": {true, false},
 		"nvmlDeviceGetMemoryInfo": {true, true}, "nvmlDeviceGetName": {true, true}, "nvmlDeviceGetGpuInstances": {true, false},
 	} {

@@ -9,13 +9,13 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Target is what a call concerns, as messages name it: "GPU 3" or WholeDriver.
+// Target is the object of a call as named in messages: "GPU 3" or WholeDriver.
 type Target string
 
-// WholeDriver is the target of a call that concerns no GPU alone.
+// WholeDriver is the target of calls that do not concern one GPU.
 const WholeDriver Target = "the driver"
 
-// GPUAt is the GPU of that index.
+// GPUAt is the GPU with that index.
 func GPUAt(index int) Target { return Target(fmt.Sprintf("GPU %d", index)) }
 
 // Gate gives every call into the library a deadline. A call that passed it still occupies a thread; until it returns,
@@ -25,25 +25,25 @@ type Gate struct {
 	stuck map[Target]*hang
 }
 
-// hang counts the calls on one target that nothing waits for any more.
+// hang counts the abandoned calls on one target.
 type hang struct {
 	err   error
 	calls int
-	// over is closed when the last of them came back.
+	// over is closed when the last of them has returned.
 	over chan struct{}
 }
 
 // NewGate returns a gate on which no call hangs.
 func NewGate() *Gate { return &Gate{stuck: map[Target]*hang{}} }
 
-// Call is one call: on what, named how, for how long.
+// Call describes one call: its target, its name and its time limit.
 type Call struct {
 	On    Target
 	Name  string
 	Limit time.Duration
 }
 
-// Pass runs fn and returns its result, gpu.ErrTimeout when it took longer than the call may, or the context's error.
+// Pass runs fn and returns its result, gpu.ErrTimeout if fn exceeds the limit of the call, or the context's error.
 func Pass[T any](ctx context.Context, g *Gate, c Call, fn func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -87,7 +87,7 @@ func Pass[T any](ctx context.Context, g *Gate, c Call, fn func() (T, error)) (T,
 	return none, err
 }
 
-// Blocked returns the error of the call that hangs on the target, nil when none does.
+// Blocked returns the error of the call that hangs on the target, nil if none does.
 func (g *Gate) Blocked(on Target) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -97,7 +97,7 @@ func (g *Gate) Blocked(on Target) error {
 	return nil
 }
 
-// block notes a call that nothing waits for. The first one names the hang.
+// block records an abandoned call. The first one defines the error of the hang.
 func (g *Gate) block(on Target, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -107,7 +107,7 @@ func (g *Gate) block(on Target, err error) {
 	g.stuck[on].calls++
 }
 
-// release notes that such a call came back at last.
+// release records that an abandoned call has returned.
 func (g *Gate) release(on Target) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -118,7 +118,7 @@ func (g *Gate) release(on Target) {
 	}
 }
 
-// Idle waits until no call hangs on the target. When the context ends before, it returns what Blocked would.
+// Idle waits until no call hangs on the target. If the context ends first, it returns the error of Blocked.
 func (g *Gate) Idle(ctx context.Context, on Target) error {
 	g.mu.Lock()
 	h := g.stuck[on]

@@ -9,33 +9,33 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// group is a sequence of calls on one target that another goroutine makes one after the other. A call of its own costs a goroutine, a
-// timer and two thread switches, which is more than most calls into the library take.
+// group is a sequence of calls on one target that another goroutine makes one after the other. A single call costs a goroutine, a timer and
+// two thread switches, which take longer than most calls into the library.
 type group struct {
-	// step counts the beginnings and the ends of calls: it is odd while one is in the library. abandoned is the last step.
+	// step counts starts and ends of calls, so it is odd during a call. Its last value is abandoned.
 	step atomic.Int64
-	// call is the one that began last.
+	// call is the call that was started last.
 	call atomic.Pointer[running]
-	// late is the error of the calls of a group that was abandoned.
+	// late is the error for calls of an abandoned group.
 	late atomic.Pointer[error]
 }
 
-// running is a call and since when it runs.
+// running is a call with its start time.
 type running struct {
 	call  Call
 	since time.Time
 }
 
-// abandoned is the step of a group that nothing waits for any more.
+// abandoned is the step of a group whose caller no longer waits.
 const abandoned = -1
 
 // groupKey is the key of a group in the context of its calls.
 type groupKey struct{}
 
-// Group runs fn, whose calls on the target, made with the context that it gets, pass the gate together. Each has its own deadline as it
-// would have alone: when one has passed it, Group returns the error of that call, and fn gets it for that call and all further ones. Until
-// fn has returned, other groups and calls on the target fail at once, so that fn alone has what it changes. A context that ends keeps
-// further calls from being made; the one that runs is waited for, up to its deadline. limit is the longest deadline of a call.
+// Group runs fn. Calls on the target that fn makes with its context pass the gate together. Each call keeps its own deadline: if one
+// exceeds it, Group returns the error of that call, and fn gets this error for that call and all further ones. Until fn has returned, other
+// groups and calls on the target fail at once, so fn has exclusive access to the data that it changes. After the context ends, fn can make
+// no further calls; Group waits for the running one up to its deadline. limit is the longest deadline of a call.
 func (g *Gate) Group(ctx context.Context, on Target, limit time.Duration, fn func(ctx context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: %w", on, err)
@@ -60,7 +60,7 @@ func (g *Gate) Group(ctx context.Context, on Target, limit time.Duration, fn fun
 			}
 			g.block(on, err)
 			go func() {
-				<-returned //nolint:errcheck // its caller has its answer
+				<-returned //nolint:errcheck // the caller already has an error
 				g.release(on)
 			}()
 			return err
@@ -68,7 +68,7 @@ func (g *Gate) Group(ctx context.Context, on Target, limit time.Duration, fn fun
 	}
 }
 
-// overdue abandons the group where the call that runs has passed its deadline; else it returns when to ask again.
+// overdue abandons the group if the running call has exceeded its deadline; otherwise it returns when to check again.
 func (c *group) overdue(limit time.Duration) (left time.Duration, err error) {
 	step, now := c.step.Load(), c.call.Load()
 	if step%2 == 0 || now == nil {
@@ -81,7 +81,7 @@ func (c *group) overdue(limit time.Duration) (left time.Duration, err error) {
 	c.late.Store(&err)
 	if !c.step.CompareAndSwap(step, abandoned) {
 		c.late.Store(nil)
-		return limit, nil // it has returned meanwhile
+		return limit, nil // it has returned in the meantime
 	}
 	return 0, err
 }

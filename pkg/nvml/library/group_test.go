@@ -15,7 +15,7 @@ import (
 
 const limit = 2 * time.Second
 
-// ask is a call that returns after a while.
+// ask makes a call that returns after a while.
 func ask(ctx context.Context, g *Gate, name string, after time.Duration) (string, error) {
 	return Pass(ctx, g, Call{On: GPUAt(0), Name: name, Limit: limit}, func() (string, error) {
 		<-time.After(after)
@@ -23,7 +23,7 @@ func ask(ctx context.Context, g *Gate, name string, after time.Duration) (string
 	})
 }
 
-// TestGroup_SlowCalls_EachHasItsOwnDeadline: together they take longer than one may.
+// TestGroup_SlowCalls_EachHasItsOwnDeadline: together they take longer than the limit of one.
 func TestGroup_SlowCalls_EachHasItsOwnDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate()
@@ -36,7 +36,7 @@ func TestGroup_SlowCalls_EachHasItsOwnDeadline(t *testing.T) {
 				}
 				assert.Equal(t, "nvmlSlow", name)
 				answered++
-				<-time.After(limit) // what is between calls has no deadline
+				<-time.After(limit) // time between calls is not limited
 			}
 			return nil
 		}))
@@ -44,7 +44,8 @@ func TestGroup_SlowCalls_EachHasItsOwnDeadline(t *testing.T) {
 	})
 }
 
-// TestGroup_CallHangs_NothingElseRunsUntilItReturns: the error is that of a call alone, and what the group changes stays its own.
+// TestGroup_CallHangs_NothingElseRunsUntilItReturns: the error is the same as for a single call, and only the group accesses the data that
+// it changes.
 func TestGroup_CallHangs_NothingElseRunsUntilItReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate()
@@ -74,7 +75,7 @@ func TestGroup_CallHangs_NothingElseRunsUntilItReturns(t *testing.T) {
 	})
 }
 
-// TestGroup_Errors_HandedOn: that of a call is the same as of a call alone, and a context that has ended makes no call.
+// TestGroup_Errors_HandedOn: the error of a call is the same as for a single call, and no call is made after the context has ended.
 func TestGroup_Errors_HandedOn(t *testing.T) {
 	t.Parallel()
 	g, lost := NewGate(), errors.New("lost")

@@ -4,7 +4,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// unknown stands where the driver does not name something: attributes are never empty.
+// unknown replaces names that the driver does not report: attributes are never empty.
 const unknown = "Unknown"
 
 var brands = map[nvml.BrandType]string{
@@ -16,7 +16,7 @@ var brands = map[nvml.BrandType]string{
 	nvml.BRAND_TITAN_RTX: "TitanRTX",
 }
 
-// BrandName words NVML's brand.
+// BrandName returns the name of NVML's brand.
 func BrandName(brand nvml.BrandType) string {
 	if name, ok := brands[brand]; ok {
 		return name
@@ -31,8 +31,8 @@ var architectures = map[nvml.DeviceArchitecture]string{
 	nvml.DEVICE_ARCH_RUBIN: "Rubin",
 }
 
-// ArchitectureName words NVML's architecture. A driver that is older than the GPU's marketing, or has no such function, is
-// helped out by the compute capability major.minor.
+// ArchitectureName returns the name of NVML's architecture. If the driver is older than the architecture or does not report it, the name
+// follows from the compute capability major.minor.
 func ArchitectureName(architecture nvml.DeviceArchitecture, major, minor int) string {
 	if name, ok := architectures[architecture]; ok {
 		return name

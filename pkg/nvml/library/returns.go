@@ -8,12 +8,12 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// code is what a vendor return code is called and what it means to the rest of the driver.
+// code is the name of a vendor return code and its meaning for callers.
 type code struct {
 	name string
-	// kind is nil where the code says nothing that a caller could act on.
+	// kind is nil if callers do not distinguish the code.
 	kind error
-	// unsupported: driver or hardware cannot do it, ever.
+	// unsupported: driver or hardware never supports the call.
 	unsupported bool
 }
 
@@ -51,7 +51,7 @@ var codes = map[nvml.Return]code{
 	nvml.ERROR_UNKNOWN:                   {name: "UNKNOWN"},
 }
 
-// AsError converts what the call of a symbol returned to our errors, nil for success.
+// AsError converts the return code of a symbol to an error of package gpu, nil for success.
 func AsError(symbol string, ret nvml.Return) error {
 	if ret == nvml.SUCCESS {
 		return nil

@@ -13,30 +13,29 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// DefaultDeadline is the time one call into the driver has. A healthy GPU answers in microseconds, one whose firmware starts
-// up in a second or two.
+// DefaultDeadline limits one call into the driver. A healthy GPU answers in microseconds, or in a second or two while its firmware starts.
 const DefaultDeadline = 5 * time.Second
 
-// Session is an initialised driver library. It is safe for concurrent use. Its calls fail with gpu.ErrDriverNotLoaded after
-// the driver was unloaded or the session was closed; then Open makes a new one.
+// Session is an initialised driver library. It is safe for concurrent use. Its calls fail with gpu.ErrDriverNotLoaded after the driver was
+// unloaded or the session was closed; then call Open for a new session.
 type Session struct {
 	lib      nvml.Interface
 	gate     *Gate
 	deadline time.Duration
 
 	mu sync.Mutex
-	// running counts the calls that are in the library.
+	// running counts the calls inside the library.
 	running int
 	closed  bool
 	// ended is closed after the library was shut down.
 	ended chan struct{}
-	// symbols are the functions that were looked up, and whether the library has them.
+	// symbols maps function names that were looked up to whether the library has them.
 	symbols sync.Map
 }
 
-// Open loads the library file at that path, as this process sees it, and initialises it. gpu.ErrDriverNotLoaded: there is no
-// kernel driver yet or the library does not fit it, a later try may succeed. gpu.ErrDriverReplaced: this process has loaded
-// another file. The deadline is that of each call; zero means DefaultDeadline.
+// Open loads and initialises the library file at that path of this process. gpu.ErrDriverNotLoaded: the kernel driver is not loaded or does
+// not match the library; a later try may succeed. gpu.ErrDriverReplaced: this process has loaded another file. The deadline applies to each
+// call; zero means DefaultDeadline.
 func Open(ctx context.Context, path string, deadline time.Duration) (*Session, error) {
 	lib, err := bound.library(path)
 	if err != nil {
@@ -56,21 +55,21 @@ func Open(ctx context.Context, path string, deadline time.Duration) (*Session, e
 var errNotLoadable = fmt.Errorf("the dynamic linker rejected the library: it is damaged or needs a newer C library: %w",
 	gpu.ErrDriverNotLoaded)
 
-// Initialise initialises a library that is loaded; Open is for all others.
+// Initialise initialises a library that is already loaded; use Open for a file.
 func Initialise(ctx context.Context, lib nvml.Interface, g *Gate, deadline time.Duration) (*Session, error) {
 	if deadline == 0 {
 		deadline = DefaultDeadline
 	}
 	s := &Session{lib: lib, gate: g, deadline: deadline, ended: make(chan struct{})}
 	const symbol = "nvmlInit_v2"
-	var decided atomic.Bool // by the call that returned or by the caller that gave up, whichever came first
+	var decided atomic.Bool // by the returning call or by the caller giving up, whichever comes first
 	_, err := Pass(ctx, g, Call{WholeDriver, symbol, deadline}, func() (struct{}, error) {
 		ret := lib.Init()
 		if ret == nvml.ERROR_LIBRARY_NOT_FOUND {
 			return struct{}{}, errNotLoadable
 		}
 		if ret == nvml.SUCCESS && decided.Swap(true) {
-			ret = lib.Shutdown() // or the library would stay initialised, and the kernel module in use, until this process exits
+			ret = lib.Shutdown() // otherwise the library stays initialised, and the kernel module in use, until this process exits
 		}
 		return struct{}{}, AsError(symbol, ret)
 	})
@@ -80,16 +79,16 @@ func Initialise(ctx context.Context, lib nvml.Interface, g *Gate, deadline time.
 	return s, nil
 }
 
-// Library returns go-nvml, for what takes it as a whole; calls go through Ask.
+// Library returns go-nvml for functions that take the whole interface. Make calls through Ask.
 func (s *Session) Library() nvml.Interface { return s.lib }
 
-// Gate is the gate that all calls pass.
+// Gate returns the gate that all calls pass.
 func (s *Session) Gate() *Gate { return s.gate }
 
-// Deadline is the time that one call has.
+// Deadline returns the time limit of one call.
 func (s *Session) Deadline() time.Duration { return s.deadline }
 
-// Driver returns the versions of driver and CUDA; the latter is empty where the driver does not report it.
+// Driver returns the versions of driver and CUDA; the CUDA version is empty if the driver does not report it.
 func (s *Session) Driver(ctx context.Context) (gpu.Driver, error) {
 	version, err := Ask(ctx, s, s.onDriver("nvmlSystemGetDriverVersion"), s.lib.SystemGetDriverVersion)
 	if err != nil {
@@ -106,8 +105,8 @@ func (s *Session) Driver(ctx context.Context) (gpu.Driver, error) {
 	return gpu.Driver{Version: version, CUDAVersion: cudaVersion(cuda)}, nil
 }
 
-// Close ends the session. Closing twice is no error; a driver that is gone has nothing left to end. While calls are in the library it
-// stays loaded: the last of them to come back ends the session then.
+// Close ends the session. Closing twice, or after the driver is gone, is no error. During calls the library stays loaded: the last call to
+// return ends the session.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	ends := !s.closed && s.running == 0
@@ -119,10 +118,10 @@ func (s *Session) Close() error {
 	return s.shutdown()
 }
 
-// Ended returns a channel that is closed when the library was shut down, after Close and the last call.
+// Ended returns a channel that is closed once the library is shut down, after Close and the last call.
 func (s *Session) Ended() <-chan struct{} { return s.ended }
 
-// shutdown unloads the library, unless another session has it.
+// shutdown unloads the library, unless another session uses it.
 func (s *Session) shutdown() error {
 	defer close(s.ended)
 	const symbol = "nvmlShutdown"
@@ -135,7 +134,7 @@ func (s *Session) shutdown() error {
 	return err
 }
 
-// enter reports whether a call may go into the library, which then stays loaded until leave.
+// enter reports whether a call may enter the library, which then stays loaded until leave.
 func (s *Session) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,10 +155,10 @@ func (s *Session) leave() {
 	}
 }
 
-// onDriver is a call that concerns no GPU alone.
+// onDriver describes a call that does not concern one GPU.
 func (s *Session) onDriver(symbol string) Call { return Call{WholeDriver, symbol, s.deadline} }
 
-// Ask calls a function of the library, which has the symbol that names the call.
+// Ask calls a function of the library. The name of the call is the function's symbol.
 func Ask[T any](ctx context.Context, s *Session, c Call, fn func() (T, nvml.Return)) (T, error) {
 	return Pass(ctx, s.gate, c, func() (T, error) {
 		var none T
@@ -175,7 +174,7 @@ func Ask[T any](ctx context.Context, s *Session, c Call, fn func() (T, nvml.Retu
 	})
 }
 
-// Has reports whether the loaded library has all those functions. It is no call into the driver.
+// Has reports whether the loaded library has all these functions, without a call into the driver.
 func (s *Session) Has(symbols ...string) bool {
 	if !s.enter() {
 		return false
@@ -189,7 +188,7 @@ func (s *Session) Has(symbols ...string) bool {
 	return true
 }
 
-// needs says which driver brought the functions that a supported driver may lack.
+// needs names the first driver with each function that supported drivers may lack.
 var needs = map[string]string{
 	"nvmlDeviceGetArchitecture":           "driver 450 or later",
 	"nvmlDeviceGetMigMode":                "driver 450 or later",
@@ -200,8 +199,8 @@ var needs = map[string]string{
 	"nvmlDeviceSetMemoryLimits_v1":        "driver 615 or later",
 }
 
-// has reports whether the loaded library has the function. Calling one that it lacks would kill the process. The library stays loaded
-// while the session is open, so that each is looked up once.
+// has reports whether the loaded library has the function. Calling a missing function would kill the process. The library stays loaded
+// while the session is open, so each function is looked up once.
 func (s *Session) has(symbol string) bool {
 	if known, ok := s.symbols.Load(symbol); ok {
 		return known.(bool)
@@ -211,7 +210,7 @@ func (s *Session) has(symbol string) bool {
 	return known
 }
 
-// cudaVersion words NVML's number: 13000 is "13.0", 12040 is "12.4".
+// cudaVersion formats NVML's number: 13000 is "13.0", 12040 is "12.4".
 func cudaVersion(number int) string {
 	return fmt.Sprintf("%d.%d", number/1000, number%1000/10)
 }
