@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// answering is a GPU that has a value for each call, no two alike, also for those that no simulated board has: fans and a vGPU license.
+// answering is a GPU with a different value for each call, including calls that no simulated board supports: fans and a vGPU license.
 type answering struct {
 	bareGPU
 	state   nvml.Pstates
@@ -73,7 +73,7 @@ func (a *answering) GetGridLicensableFeatures() (nvml.GridLicensableFeatures, nv
 	return l, nvml.SUCCESS
 }
 
-// readAll are the values of rounds until each reader had its turn.
+// readAll returns the values of as many rounds as it takes to call each reader.
 func readAll(t *testing.T, g *answering) map[metrics.Field]float64 {
 	t.Helper()
 	d := bareDriver(t, &bare{}, &bareGPU{})
@@ -87,7 +87,7 @@ func readAll(t *testing.T, g *answering) map[metrics.Field]float64 {
 	return valuesOf(&values)
 }
 
-// TestValues_EveryCall_FieldAndUnitOfItsOwn: with each field that has no field value.
+// TestValues_EveryCall_FieldAndUnitOfItsOwn: checks each field without a field value.
 func TestValues_EveryCall_FieldAndUnitOfItsOwn(t *testing.T) {
 	t.Parallel()
 	want := map[metrics.Field]float64{
@@ -102,7 +102,7 @@ func TestValues_EveryCall_FieldAndUnitOfItsOwn(t *testing.T) {
 	assert.InDeltaMapValues(t, want, readAll(t, newAnswering()), 1e-9)
 }
 
-// TestValues_UnknownOrImpossible_NoValue: NVML's P-state "unknown" is a number, and a fan above 100 % is none.
+// TestValues_UnknownOrImpossible_NoValue: NVML's P-state "unknown" is a number, and a fan speed above 100 % is invalid.
 func TestValues_UnknownOrImpossible_NoValue(t *testing.T) {
 	t.Parallel()
 	g := newAnswering()
@@ -118,7 +118,7 @@ func TestValues_UnknownOrImpossible_NoValue(t *testing.T) {
 	assert.NotContains(t, values, metrics.FieldFanSpeed)
 }
 
-// TestSample_EveryMetric_FieldOfItsOwn: by GPM's numbers, of which no two have the same value; an engine's field is the mean of its units.
+// TestSample_EveryMetric_FieldOfItsOwn: each of GPM's numbers has a different value; an engine's field is the mean of its units.
 func TestSample_EveryMetric_FieldOfItsOwn(t *testing.T) {
 	t.Parallel()
 	lib := &bare{metrics: func(r *nvml.GpmMetricsGetType) {
@@ -144,7 +144,7 @@ func TestSample_EveryMetric_FieldOfItsOwn(t *testing.T) {
 	}, valuesOf(&values), 1e-9)
 }
 
-// TestSample_NegativeOrNotANumber_NoValue: of a rate, whose bound from above is none, too.
+// TestSample_NegativeOrNotANumber_NoValue: also of a rate, which has no upper bound.
 func TestSample_NegativeOrNotANumber_NoValue(t *testing.T) {
 	t.Parallel()
 	for _, answer := range []float64{-1, math.NaN(), math.Inf(-1)} {

@@ -12,8 +12,8 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// TestRound_RotatedValues_FollowTheGPU: a value that is read by rotation changes after the GPU's, whatever else a round has to ask for, and
-// no round takes more calls than it may.
+// TestRound_RotatedValues_FollowTheGPU: a value that is read by rotation follows the GPU's value, whatever else a round reads, and no round
+// exceeds its limit of calls.
 func TestRound_RotatedValues_FollowTheGPU(t *testing.T) {
 	t.Parallel()
 	for name, devices := range map[string]int{"whole": 0, "one MIG device": 1, "seven MIG devices": 7} {
@@ -31,7 +31,7 @@ func TestRound_RotatedValues_FollowTheGPU(t *testing.T) {
 				c.load("--memory", "64Mi", "--sm", "10")
 			}
 			c.must("open")
-			c.must("round") // it also makes buffers, and asks once for what the GPU does not support
+			c.must("round") // it also allocates buffers, and makes each unsupported call once
 			for _, level := range []float64{25, 50, 75} {
 				require.NoError(t, c.node.Model.SetLoad(c.node.Model.Identities()[0].UUID, rotatedLoad(level, devices > 0)))
 				var r read
@@ -56,7 +56,7 @@ func TestRound_RotatedValues_FollowTheGPU(t *testing.T) {
 	}
 }
 
-// rotatedLoad moves what is read by rotation to a level. The engines of a GPU in MIG mode have no utilization of the GPU.
+// rotatedLoad sets the values that are read by rotation to a level. In MIG mode, the GPU reports no utilization of its engines.
 func rotatedLoad(level float64, mig bool) model.Script {
 	values := map[model.Quantity]float64{model.QuantitySMClock: 1000 + level, model.QuantityVideoClock: 1200 + level}
 	if !mig {

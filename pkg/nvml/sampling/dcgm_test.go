@@ -14,14 +14,15 @@ import (
 	simgpu "github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// dashboard12239 are the metrics that the panels of Grafana's dashboard 12239 ask for, each for the GPUs of its variable gpu. The tensor
-// cores need GPM.
+// dashboard12239 lists the metrics that the panels of Grafana's dashboard 12239 query, each for the GPUs of its variable gpu. The metric of
+// the tensor cores needs GPM.
 var dashboard12239 = []string{
 	"DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED",
 	"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
 }
 
-// TestDCGMPage_SampledGPU_Dashboard12239AndFirstNVLink: what the driver says of a working GPU is on the page for dashboards of dcgm-exporter.
+// TestDCGMPage_SampledGPU_Dashboard12239AndFirstNVLink: the page for dashboards of dcgm-exporter shows the driver's values of a working
+// GPU.
 func TestDCGMPage_SampledGPU_Dashboard12239AndFirstNVLink(t *testing.T) {
 	t.Parallel()
 	for board, panels := range map[string]int{"h100-80": len(dashboard12239), "a100-40": len(dashboard12239) - 1, "t4": len(dashboard12239) - 1} {
@@ -60,7 +61,7 @@ func TestDCGMPage_SampledGPU_Dashboard12239AndFirstNVLink(t *testing.T) {
 	}
 }
 
-// sampled are the values of a round.
+// sampled returns the values of a round.
 func sampled(r read) (values metrics.Values) {
 	for field, value := range r.Values {
 		values.Set(field, value)

@@ -1,6 +1,6 @@
-// Package sampling reads what the NVIDIA driver measures, through NVML and its GPU performance monitoring (GPM), never the performance
-// monitor that profilers need. Values leave it in base units; what has no value is absent and never 0.
+// Package sampling reads metrics of the NVIDIA driver through NVML and its GPU performance monitoring (GPM). It never uses the performance
+// monitor that profilers need. Values are in base units; a missing value is absent, never 0.
 //
-// A round on a GPU costs at most 20 calls, and 8 more for each MIG device: what NVML can answer together is one call, what a GPU does not
-// support is not asked again, and what rarely changes is read by rotation.
+// A round on a GPU costs at most 20 calls, and 8 more for each MIG device: one call reads all values that NVML can return together,
+// unsupported calls are not repeated, and values that rarely change are read by rotation.
 package sampling

@@ -14,18 +14,19 @@ import (
 	"github.com/prism-gpu/prism/pkg/nvml/library"
 )
 
-// DefaultDeadline is the time of one call. A GPU that is busy or ill must not hold up its round for long.
+// DefaultDeadline limits one call. A busy or faulty GPU must not delay its round for long.
 const DefaultDeadline = 2 * time.Second
 
-// Options are what a Driver works with.
+// Options configure a Driver.
 type Options struct {
-	// Find returns the path of the driver's library as this process sees it. It is asked at each Open, as drivers come and go.
+	// Find returns the path of the driver's library as this process sees it. Each Open calls it, because drivers are installed and removed.
 	Find func() (string, error)
-	// Deadline is how long one call may take. Zero means DefaultDeadline.
+	// Deadline limits one call. Zero means DefaultDeadline.
 	Deadline time.Duration
 }
 
-// Driver is the driver that is sampled. Open and Close come one at a time and beside no other call, the calls on one GPU one at a time.
+// Driver is the driver that is sampled. Do not call Open and Close concurrently with any other method, and make only one call on a GPU at a
+// time.
 type Driver struct {
 	opts Options
 	open func(ctx context.Context) (*library.Session, error)
@@ -33,23 +34,23 @@ type Driver struct {
 	session *library.Session
 	lib     nvml.Interface
 	version gpu.Driver
-	// nvml is the library's own version, empty where it does not say.
+	// nvml is the library's version, empty if it does not report one.
 	nvml   string
 	events events
 
 	mu      sync.Mutex
 	devices map[gpu.UUID]*device
-	// listed is what was read of the devices last, for what runs beside the calls on them.
+	// listed holds the devices as they were read last, for code that runs concurrently with calls on them.
 	listed map[gpu.UUID]listed
 }
 
-// listed is a device whose handle and identity do not change: another one takes its place.
+// listed is a device with its handle and identity. It does not change: it is replaced.
 type listed struct {
 	handle   nvml.Device
 	identity metrics.Identity
 }
 
-// New returns a driver that is not open.
+// New returns a closed driver.
 func New(opts Options) *Driver {
 	if opts.Deadline == 0 {
 		opts.Deadline = DefaultDeadline
@@ -65,7 +66,7 @@ func New(opts Options) *Driver {
 	return d
 }
 
-// Open begins a session. gpu.ErrDriverReplaced: this process has loaded another library. Any other error may pass.
+// Open begins a session. gpu.ErrDriverReplaced: this process has loaded another library. All other errors may be temporary.
 func (d *Driver) Open(ctx context.Context) error {
 	session, err := d.open(ctx)
 	if err != nil {
@@ -84,8 +85,8 @@ func (d *Driver) Open(ctx context.Context) error {
 	return nil
 }
 
-// Close frees all samples and ends the session. It waits for calls that have not returned, as long as one may take: a call that hangs
-// keeps the library initialised until it returns. Closing a closed driver is no error.
+// Close frees all samples and ends the session. It waits for running calls, at most for the deadline of one: a call that hangs keeps the
+// library initialised until it returns. Closing a closed driver is no error.
 func (d *Driver) Close() error {
 	if d.session == nil {
 		return nil
@@ -94,7 +95,7 @@ func (d *Driver) Close() error {
 	defer cancel()
 	for _, g := range d.all() {
 		if d.session.Gate().Blocked(g.on) != nil {
-			continue // the call that hangs has the device
+			continue // the call that hangs uses the device
 		}
 		for target := range g.gpm.targets {
 			_ = g.release(ctx, target) // a GPU that does not answer keeps its samples until it does
@@ -141,9 +142,9 @@ type device struct {
 	on       library.Target
 	handle   nvml.Device
 	identity metrics.Identity
-	// calls counts those of the present round, without those for MIG devices.
+	// calls counts the calls of the present round, without calls for MIG devices.
 	calls int
-	// unsupported are the questions that this GPU, in its MIG mode, cannot answer.
+	// unsupported are the questions that this GPU does not support in its MIG mode.
 	unsupported map[string]bool
 	fields      fieldReader
 	rotation    rotation
@@ -153,7 +154,7 @@ type device struct {
 	processes   processReader
 }
 
-// group asks a GPU several questions as one group. What they change of the device is theirs alone until the last one was answered.
+// group makes several calls on a GPU as one group, with exclusive access to the device until the last call has returned.
 func (d *Driver) group(ctx context.Context, id gpu.UUID, ask func(ctx context.Context, g *device) error) error {
 	g, err := d.at(id)
 	if err != nil {
@@ -162,8 +163,8 @@ func (d *Driver) group(ctx context.Context, id gpu.UUID, ask func(ctx context.Co
 	return d.session.Gate().Group(ctx, g.on, d.opts.Deadline, func(ctx context.Context) error { return ask(ctx, g) })
 }
 
-// value asks for something that a GPU may have no value for; then ok is false, and what the GPU does not support is not asked again. An
-// error ends the round: the GPU or the driver is gone.
+// value makes a call for which a GPU may have no value; then ok is false, and an unsupported call is not repeated. An error ends the round:
+// the GPU or the driver is gone.
 func value[T any](ctx context.Context, g *device, symbol string, fn func() (T, nvml.Return)) (answer T, ok bool, err error) {
 	return valueAs(ctx, g, symbol, symbol, fn)
 }
@@ -181,13 +182,13 @@ func valueAs[T any](ctx context.Context, g *device, question, symbol string, fn 
 	return answer, err == nil, library.Fatal(ctx, err)
 }
 
-// passing is value for a device that may be gone the next moment, whose answers say nothing about the next one.
+// passing is value for a device that may disappear at any time. Its answers do not apply to the next device.
 func passing[T any](ctx context.Context, g *device, symbol string, fn func() (T, nvml.Return)) (answer T, ok bool, err error) {
 	answer, err = must(ctx, g, symbol, fn)
 	return answer, err == nil, library.Fatal(ctx, err)
 }
 
-// must asks for something that there is.
+// must makes a call that every GPU supports.
 func must[T any](ctx context.Context, g *device, symbol string, fn func() (T, nvml.Return)) (T, error) {
 	g.calls++
 	answer, err := library.Ask(ctx, g.driver.session, library.Call{On: g.on, Name: symbol, Limit: g.driver.opts.Deadline}, fn)
@@ -197,5 +198,5 @@ func must[T any](ctx context.Context, g *device, symbol string, fn func() (T, nv
 	return answer, err
 }
 
-// none is the answer of functions that only do something.
+// none is the result of functions without a result.
 type none = struct{}

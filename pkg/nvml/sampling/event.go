@@ -13,21 +13,21 @@ import (
 	"github.com/prism-gpu/prism/pkg/nvml/library"
 )
 
-// eventSet is the target of the calls that wait: one that waits holds up no other call.
+// eventSet is the target of waiting calls, so that they delay no other call.
 const eventSet library.Target = "the event set"
 
-// events is the event set of a session. Its GPUs are those that were listed when it was first waited for.
+// events is the event set of a session. It contains the GPUs that were listed at the first wait.
 type events struct {
 	set nvml.EventSet
 	ids map[nvml.Device]gpu.UUID
 }
 
-// NextXID waits that long for an XID; without one, the UUID is empty. It may run beside the calls on GPUs.
+// NextXID waits up to that time for an XID; without one, the UUID is empty. It may run concurrently with calls on GPUs.
 func (d *Driver) NextXID(ctx context.Context, wait time.Duration) (gpu.UUID, metrics.XID, error) {
 	if err := d.register(ctx); err != nil {
 		return "", metrics.XID{}, err
 	}
-	// Whole milliseconds are what the driver takes, and a minute is far above what callers wait.
+	// The driver takes whole milliseconds, and callers wait far less than a minute.
 	milliseconds := uint32(min(wait, time.Minute).Milliseconds()) //nolint:gosec // it is
 	call := library.Call{On: eventSet, Name: "nvmlEventSetWait_v2", Limit: wait + d.opts.Deadline}
 	var quiet bool
@@ -49,7 +49,7 @@ func (d *Driver) NextXID(ctx context.Context, wait time.Duration) (gpu.UUID, met
 	return d.events.ids[data.Device], xid, nil
 }
 
-// register makes the event set and adds the GPUs that have not been added.
+// register creates the event set and adds the GPUs that are not in it.
 func (d *Driver) register(ctx context.Context) error {
 	if d.events.set == nil {
 		call := library.Call{On: eventSet, Name: "nvmlEventSetCreate", Limit: d.opts.Deadline}
@@ -78,7 +78,7 @@ func (d *Driver) register(ctx context.Context) error {
 	return nil
 }
 
-// present are the GPUs' handles.
+// present returns the handles of the GPUs.
 func (d *Driver) present() map[gpu.UUID]nvml.Device {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -89,7 +89,7 @@ func (d *Driver) present() map[gpu.UUID]nvml.Device {
 	return handles
 }
 
-// closeEvents frees the event set, once nothing waits for it.
+// closeEvents frees the event set once no call waits on it.
 func (d *Driver) closeEvents(ctx context.Context) {
 	if d.events.set == nil || d.session.Gate().Idle(ctx, eventSet) != nil {
 		return

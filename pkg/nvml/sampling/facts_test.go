@@ -12,8 +12,8 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// TestRound_EachCallRefused_GPUSampled: whatever single question a board does not answer, the GPU is listed by the same identity and has its other
-// values. What is not known is empty, and no default.
+// TestRound_EachCallRefused_GPUSampled: if a board refuses any single call, the GPU keeps its identity and its other values. Unknown values
+// are empty, not a default.
 func TestRound_EachCallRefused_GPUSampled(t *testing.T) {
 	t.Parallel()
 	c := samplingOn(t, "h100-80")
@@ -58,7 +58,7 @@ func TestRound_EachCallRefused_GPUSampled(t *testing.T) {
 	}
 }
 
-// TestRound_MIGModeWithoutAnswer_StaysAsItWas: a GPU in MIG mode whose mode cannot be read for a moment is not one outside of it.
+// TestRound_MIGModeWithoutAnswer_StaysAsItWas: if the MIG mode cannot be read for a moment, a GPU stays in MIG mode.
 func TestRound_MIGModeWithoutAnswer_StaysAsItWas(t *testing.T) {
 	t.Parallel()
 	c := samplingOn(t, "h100-80", []string{"-i", "0", "-mig", "1"}, []string{"mig", "-i", "0", "-cgi", "9", "-C"})

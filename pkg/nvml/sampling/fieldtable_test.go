@@ -14,10 +14,10 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// earlier are the events of each kind in the life of the board before the driver was loaded, of those that the board keeps.
+// earlier is the number of events of each persistent kind before the driver was loaded.
 const earlier = 100
 
-// levels are what a script sets, no two alike, so that a field that is read from another's place has a value that is wrong.
+// levels are the values that a script sets. Each is different, so a field that is read from the wrong place gets a wrong value.
 var levels = map[model.Quantity]float64{
 	model.QuantityGraphics: 81, model.QuantitySM: 73, model.QuantityOccupancy: 67, model.QuantityTensor: 59, model.QuantityDRAM: 53,
 	model.QuantityFP64: 47, model.QuantityFP32: 43, model.QuantityFP16: 41, model.QuantityInteger: 31, model.QuantityEncoder: 29,
@@ -25,7 +25,7 @@ var levels = map[model.Quantity]float64{
 	model.QuantityPCIeTx: 101, model.QuantityPCIeRx: 103,
 }
 
-// boardLevels are what only a whole board has, and how many events of each kind happen.
+// boardLevels are the values that only a whole board reports, and the number of events of each kind.
 var boardLevels = map[model.Quantity]float64{
 	model.QuantityNVLinkTx: 107, model.QuantityNVLinkRx: 109, model.QuantityPower: 61.5, model.QuantityTemperature: 62,
 	model.QuantityMemoryTemperature: 71, model.QuantitySMClock: 1111, model.QuantityMemoryClock: 2222, model.QuantityVideoClock: 1333,
@@ -36,13 +36,13 @@ var boardLevels = map[model.Quantity]float64{
 	model.QuantityNVLinkFlitErrors: 25, model.QuantityNVLinkDataErrors: 27, model.QuantityNVLinkReplays: 33, model.QuantityNVLinkRecoveries: 37,
 }
 
-// tolerance is for what links do not share evenly; no two values are as close.
+// tolerance allows for values that links do not share evenly; all values differ by more.
 const tolerance = 5e-4
 
 // mib is the unit of the script's rates and memory.
 const mib = 1 << 20
 
-// ratios are the fields of GPM, and of the engines, of a GPU and of a GPU instance alike.
+// ratios returns the fields of GPM and of the engines, which are the same for a GPU and a GPU instance.
 func ratios() map[metrics.Field]float64 {
 	want := map[metrics.Field]float64{}
 	for field, q := range map[metrics.Field]model.Quantity{
@@ -60,7 +60,7 @@ func ratios() map[metrics.Field]float64 {
 	return want
 }
 
-// wanted are the values of a GPU after the script has run for so many seconds, of all fields that any board has.
+// wanted returns the values of a GPU after the script has run for that many seconds, for all fields of any board.
 func wanted(b *model.Board, seconds float64) map[metrics.Field]float64 {
 	l, s := boardLevels, b.Sensors()
 	want := ratios()
@@ -102,8 +102,8 @@ func wanted(b *model.Board, seconds float64) map[metrics.Field]float64 {
 	return want
 }
 
-// scripted runs the script on the child's GPU, which had events in an earlier load of the driver, and on the MIG devices in it, and
-// returns the last of the rounds, and for how long the script ran.
+// scripted runs the script on the child's GPU, which had events in an earlier load of the driver, and on its MIG devices. It returns the
+// last round, and how long the script ran.
 func (c *child) scripted(mig ...string) (r read, seconds float64) {
 	c.t.Helper()
 	whole := maps.Clone(boardLevels)
@@ -122,8 +122,8 @@ func (c *child) scripted(mig ...string) (r read, seconds float64) {
 	return r, seconds
 }
 
-// worn has the driver loaded again on a board on which events happened before.
-func (c *child) worn() {
+// wear reloads the driver on a board with earlier events.
+func (c *child) wear() {
 	c.t.Helper()
 	before := map[model.Quantity]float64{}
 	for q := model.QuantityECCCorrected; q <= model.QuantityNVLinkRecoveries; q++ {
@@ -136,7 +136,7 @@ func (c *child) worn() {
 	c.node.LoadDriver()
 }
 
-// TestRound_EveryBoard_ValuesOfTheScript: each field has the value of what it is named for, in base units, and of nothing else.
+// TestRound_EveryBoard_ValuesOfTheScript: each field has the value of its own quantity, in base units.
 func TestRound_EveryBoard_ValuesOfTheScript(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{"t4", "a30", "a100-40", "a100-80", "l40s", "h100-80", "h200-141", "b200-180"} {
@@ -145,13 +145,13 @@ func TestRound_EveryBoard_ValuesOfTheScript(t *testing.T) {
 			board, err := model.BoardByID(id)
 			require.NoError(t, err)
 			c := samplingOn(t, id)
-			c.worn()
+			c.wear()
 			c.must("open")
 			r, seconds := c.scripted()
 			want := wanted(&board, seconds)
 			for field, value := range r.Values {
 				if field == metrics.FieldBAR1Used {
-					continue // the simulated GPU has no level for it
+					continue // the simulated GPU does not simulate it
 				}
 				require.Contains(t, want, field, metrics.Table[field].Help)
 				assert.InDelta(t, want[field], value, tolerance*want[field], "%s on %s", metrics.Table[field].Help, id)
@@ -161,7 +161,7 @@ func TestRound_EveryBoard_ValuesOfTheScript(t *testing.T) {
 	}
 }
 
-// TestSources_EveryField_OwnNumber: no two fields are read from one value of NVML.
+// TestSources_EveryField_OwnNumber: each value of NVML is the source of one field only.
 func TestSources_EveryField_OwnNumber(t *testing.T) {
 	t.Parallel()
 	of := map[source]metrics.Field{}
@@ -179,7 +179,7 @@ func TestSources_EveryField_OwnNumber(t *testing.T) {
 	}
 }
 
-// TestFieldReader_BitErrorRates_WorstLink: they are no numbers to add up, and NVML packs them.
+// TestFieldReader_BitErrorRates_WorstLink: rates are not added up, and NVML packs them.
 func TestFieldReader_BitErrorRates_WorstLink(t *testing.T) {
 	t.Parallel()
 	r := &fieldReader{}
@@ -203,7 +203,7 @@ func TestFieldReader_BitErrorRates_WorstLink(t *testing.T) {
 	assert.InDelta(t, 9e-10, metrics.BitErrorRate(0x90a), 1e-20)
 }
 
-// TestRound_MIGOnEveryBoard_ValuesOfTheScript: an instance has its own values, and its GPU those of the board.
+// TestRound_MIGOnEveryBoard_ValuesOfTheScript: an instance has its own values, and its GPU has the values of the board.
 func TestRound_MIGOnEveryBoard_ValuesOfTheScript(t *testing.T) {
 	t.Parallel()
 	for id, gpm := range map[string]bool{
@@ -215,7 +215,7 @@ func TestRound_MIGOnEveryBoard_ValuesOfTheScript(t *testing.T) {
 			require.NoError(t, err)
 			c := samplingOn(t, id)
 			smi(t, c.node, "-i", "0", "-mig", "1")
-			c.worn()                               // Ampere changes the mode then
+			c.wear()                               // Ampere changes the mode then
 			smi(t, c.node, "-i", "0", "-mig", "1") // Hopper has lost it then
 			smi(t, c.node, "mig", "-cgi", "0", "-C")
 			c.must("open")
@@ -224,12 +224,12 @@ func TestRound_MIGOnEveryBoard_ValuesOfTheScript(t *testing.T) {
 			r, seconds := c.scripted(string(first.MIGDevices[0].Facts.UUID))
 			onBoard := wanted(&board, seconds)
 			for field := range ratios() {
-				delete(onBoard, field) // on the instance alone
+				delete(onBoard, field) // only on the instance
 			}
 			for _, field := range []metrics.Field{
 				metrics.FieldMemoryTotal, metrics.FieldMemoryUsed, metrics.FieldMemoryFree, metrics.FieldMemoryReserved, metrics.FieldBAR1Total,
 			} {
-				delete(onBoard, field) // depends on what the instance has taken
+				delete(onBoard, field) // depends on the engines of the instance
 			}
 			for field, value := range r.Values {
 				if expected, compared := onBoard[field]; compared {

@@ -13,14 +13,14 @@ import (
 // allLinks is the scope of an NVLink field that sums the links.
 const allLinks = math.MaxUint32
 
-// source is a field value of NVML that a field can be taken from.
+// source is a field value of NVML from which a field can be read.
 type source struct {
 	id    uint32
 	scale float64
-	// scope is NVML's, of all links, or of none, which is the first link too. perLink: the field is the sum of the value of each link.
+	// scope is NVML's scope: all links, or none, which also means the first link. perLink: the field is the sum of the values of all links.
 	scope   uint32
 	perLink bool
-	// worst: the field is the value of the link whose bit error rate is highest, not the sum.
+	// worst: the field is the value of the link with the highest bit error rate, not the sum.
 	worst bool
 }
 
@@ -30,8 +30,8 @@ const (
 	kibi  = 1 << 10
 )
 
-// sources are where fields are taken from, in the order in which they are tried: a GPU of one generation has the first, of another one
-// the second. A field that no source has may have a call of its own.
+// sources lists the sources of each field in the order in which they are tried: one generation of GPUs supports the first, another one the
+// second. A field without a supported source may have a call of its own.
 var sources = withLinks(map[metrics.Field][]source{
 	metrics.FieldTemperatureMemory: {{id: nvml.FI_DEV_MEMORY_TEMP, scale: 1}},
 	metrics.FieldPowerUsage:        {{id: nvml.FI_DEV_POWER_AVERAGE, scale: milli}},
@@ -76,7 +76,7 @@ var sources = withLinks(map[metrics.Field][]source{
 	metrics.FieldRecoveryAction:            {{id: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION, scale: 1}},
 })
 
-// linkCounters are the counters of NVLink 5, of which NVML has one for each link.
+// linkCounters are the counters of NVLink 5, which NVML reports for each link.
 var linkCounters = map[metrics.Field]uint32{
 	metrics.FieldNVLinkPacketsTransmitted:   nvml.FI_DEV_NVLINK_COUNT_XMIT_PACKETS,
 	metrics.FieldNVLinkPacketsReceived:      nvml.FI_DEV_NVLINK_COUNT_RCV_PACKETS,
@@ -94,7 +94,7 @@ var linkCounters = map[metrics.Field]uint32{
 	metrics.FieldNVLinkSymbolErrors:         nvml.FI_DEV_NVLINK_COUNT_SYMBOL_ERRORS,
 }
 
-// withLinks adds the sources of NVLink 5, and of each link.
+// withLinks adds the sources of NVLink 5 and of each link.
 func withLinks(all map[metrics.Field][]source) map[metrics.Field][]source {
 	for field, id := range linkCounters {
 		all[field] = []source{{id: id, scale: 1, perLink: true}}
@@ -118,16 +118,16 @@ func withLinks(all map[metrics.Field][]source) map[metrics.Field][]source {
 
 // fieldReader reads the field values of a GPU, all in one call.
 type fieldReader struct {
-	// wanted are the fields that asked is for.
+	// wanted are the fields for which asked was computed.
 	wanted metrics.FieldSet
-	// at counts the sources of a field that this GPU does not have.
+	// at counts the sources of each field that this GPU does not support.
 	at     [metrics.FieldCount]int
 	stale  bool
 	asked  []asked
 	values []nvml.FieldValue
 }
 
-// asked is what values[first:first+count] are for.
+// asked says to which field values[first:first+count] belong.
 type asked struct {
 	field        metrics.Field
 	scale        float64
@@ -135,10 +135,10 @@ type asked struct {
 	first, count int
 }
 
-// exhausted reports whether no field value is that field's.
+// exhausted reports whether no source of the field is left to try.
 func (r *fieldReader) exhausted(field metrics.Field) bool { return r.at[field] >= len(sources[field]) }
 
-// plan lists the values to ask for.
+// plan lists the values to read.
 func (r *fieldReader) plan(fields metrics.FieldSet) {
 	if fields == r.wanted && !r.stale {
 		return
@@ -164,15 +164,15 @@ func (r *fieldReader) plan(fields metrics.FieldSet) {
 	}
 }
 
-// read asks for all values of the fields and sets those that there are. Without a value to ask for there is no call: the library reads
-// the first one unchecked.
+// read reads the values of all fields in one call and sets those that are available. With an empty list it makes no call: the library
+// accesses the first entry unchecked.
 func (r *fieldReader) read(ctx context.Context, g *device, fields metrics.FieldSet, into *metrics.Values) error {
 	r.plan(fields)
 	if len(r.values) == 0 {
 		return nil
 	}
 	for i := range r.values {
-		r.values[i].NvmlReturn = uint32(nvml.ERROR_UNKNOWN) // what the driver does not fill in is no value
+		r.values[i].NvmlReturn = uint32(nvml.ERROR_UNKNOWN) // for entries that the driver does not fill in
 	}
 	_, ok, err := value(ctx, g, "nvmlDeviceGetFieldValues", func() (none, nvml.Return) { return none{}, g.handle.GetFieldValues(r.values) })
 	if err != nil || !ok {
@@ -191,7 +191,7 @@ func (r *fieldReader) read(ctx context.Context, g *device, fields metrics.FieldS
 	return nil
 }
 
-// sum adds up what was answered, or takes the worst of it. It is known where there is any value, and not supported where none of the values is.
+// sum adds up the values, or takes the worst. known: there is a value. supported: at least one of the values is supported.
 func (r *fieldReader) sum(a asked) (sum float64, known, supported bool) {
 	for i := range r.values[a.first : a.first+a.count] {
 		v := &r.values[a.first+i]
@@ -208,13 +208,13 @@ func (r *fieldReader) sum(a asked) (sum float64, known, supported bool) {
 			}
 		case nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_INVALID_ARGUMENT, nvml.ERROR_FUNCTION_NOT_FOUND:
 		default:
-			supported = true // it has none now
+			supported = true // no value at present
 		}
 	}
 	return sum, known, supported
 }
 
-// decode is the number of a value; NVML's NOT_AVAILABLE and what is no number have none.
+// decode returns the number in a value; false for NVML's NOT_AVAILABLE and for anything but a number.
 func decode(v *nvml.FieldValue) (float64, bool) {
 	bits := binary.NativeEndian.Uint64(v.Value[:])
 	low := binary.NativeEndian.Uint32(v.Value[:])

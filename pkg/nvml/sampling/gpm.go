@@ -10,7 +10,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// wholeGPU is the target that is no GPU instance.
+// wholeGPU is the target for the GPU itself, not a GPU instance.
 const wholeGPU = -1
 
 const (
@@ -19,15 +19,15 @@ const (
 	mebi       = 1 << 20
 )
 
-// gpmSymbols are the functions without which there is no GPM.
+// gpmSymbols are the functions that GPM requires.
 var gpmSymbols = []string{"nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleFree", "nvmlGpmSampleGet", "nvmlGpmMetricsGet"}
 
-// gpmMetric is the metrics of GPM whose values make a field: one, or that of each engine, whose mean is the field's.
+// gpmMetric lists the GPM metrics of a field: one metric, or one of each engine, whose mean is the value of the field.
 type gpmMetric struct {
 	field      metrics.Field
 	ids, count uint32
 	scale      float64
-	// instance: only GPU instances have the field from GPM, a GPU has a call of its own for it.
+	// instance: GPM provides the field for GPU instances only; for a GPU, another call does.
 	instance bool
 }
 
@@ -52,25 +52,26 @@ var gpmMetrics = []gpmMetric{
 	{field: metrics.FieldUtilizationEncoder, ids: 166, count: 4, scale: percent, instance: true},
 }
 
-// gpm is what a GPU has of GPM in this session.
+// gpm is the GPM state of a GPU in this session.
 type gpm struct {
 	targets map[int]*gpmTarget
-	// request is used again for each call: the library copies it, and calls on one GPU come one at a time.
+	// request is reused for each call: the library copies it, and there is only one call on a GPU at a time.
 	request *nvml.GpmMetricsGetType
 }
 
-// gpmTarget has two samples, which are filled alternately.
+// gpmTarget holds two samples, which are filled alternately.
 type gpmTarget struct {
 	samples [2]nvml.GpmSample
 	latest  int
-	// based: samples[latest] is filled. unsupported: the target has no GPM.
+	// based: samples[latest] is filled. unsupported: the target does not support GPM.
 	based, unsupported bool
 }
 
-// maxSampleCalls is how many calls a sample takes, the first time.
+// maxSampleCalls is the number of calls for the first sample.
 const maxSampleCalls = 3
 
-// sampleCalls is how many calls the GPU's own sample will take: the first one needs two buffers, and is compared with none.
+// sampleCalls returns the number of calls for the GPU's own next sample: the first one allocates two buffers, and has no earlier sample to
+// compare with.
 func (g *device) sampleCalls() int {
 	t := g.gpm.targets[wholeGPU]
 	switch {
@@ -83,8 +84,8 @@ func (g *device) sampleCalls() int {
 	}
 }
 
-// Sample takes a sample of a target, the GPU or a GPU instance, and sets what came out since the sample before it, which must be at least
-// 100 ms old. A baseline sets nothing, nor does a sample after a call that took none. Two calls; the first time three.
+// Sample takes a sample of a target, the GPU or a GPU instance, and sets the values since the previous sample, which must be at least 100
+// ms old. A baseline sets no values, nor does a sample after a call that took none. It costs two calls; the first time three.
 func (d *Driver) Sample(ctx context.Context, id gpu.UUID, target int, fields metrics.FieldSet, baseline bool, into *metrics.Values) error {
 	return d.group(ctx, id, func(ctx context.Context, g *device) error { return g.sample(ctx, target, fields, baseline, into) })
 }
@@ -124,7 +125,7 @@ func (g *device) sample(ctx context.Context, target int, fields metrics.FieldSet
 	return nil
 }
 
-// request fills in the ids of the metrics and counts them.
+// request fills in the IDs of the metrics and returns their number.
 func (g *device) request(target int, fields metrics.FieldSet) uint32 {
 	if g.gpm.request == nil {
 		g.gpm.request = &nvml.GpmMetricsGetType{}
@@ -169,7 +170,7 @@ func setMetrics(target int, fields metrics.FieldSet, answers []nvml.GpmMetric, i
 	}
 }
 
-// target returns the samples of a target, nil where the driver has none to give.
+// target returns the samples of a target, nil if the driver cannot allocate them.
 func (g *device) target(ctx context.Context, target int) (*gpmTarget, error) {
 	if t := g.gpm.targets[target]; t != nil {
 		return t, nil
@@ -184,12 +185,12 @@ func (g *device) target(ctx context.Context, target int) (*gpmTarget, error) {
 		if g.gpm.targets == nil {
 			g.gpm.targets = map[int]*gpmTarget{}
 		}
-		g.gpm.targets[target] = t // at once, so that one sample of two is freed too
+		g.gpm.targets[target] = t // now, so that a single sample is freed too
 	}
 	return t, nil
 }
 
-// take fills a sample. A GPU that has no GPM of itself, as in MIG mode, is not asked again.
+// take fills a sample. A GPU without GPM of its own, as in MIG mode, is not asked again.
 func (g *device) take(ctx context.Context, target int, sample nvml.GpmSample) (bool, error) {
 	const ofGPU, ofInstance = "nvmlGpmSampleGet", "nvmlGpmMigSampleGet"
 	if target != wholeGPU {
@@ -201,7 +202,7 @@ func (g *device) take(ctx context.Context, target int, sample nvml.GpmSample) (b
 	return ok, err
 }
 
-// ReleaseSamples frees the samples of a target; one without samples is no error. Two calls.
+// ReleaseSamples frees the samples of a target in two calls; a target without samples is no error.
 func (d *Driver) ReleaseSamples(ctx context.Context, id gpu.UUID, target int) error {
 	return d.group(ctx, id, func(ctx context.Context, g *device) error { return g.release(ctx, target) })
 }

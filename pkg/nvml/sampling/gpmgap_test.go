@@ -10,7 +10,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// failing is a library whose GPM samples answer as a test says.
+// failing is a library whose GPM samples return the codes of a test.
 type failing struct {
 	*bare
 	answer nvml.Return
@@ -28,7 +28,7 @@ func (f *failing) GpmSampleAlloc() (nvml.GpmSample, nvml.Return) {
 func (s *failingSample) Get(nvml.Device) nvml.Return         { return s.lib.answer }
 func (s *failingSample) MigGet(nvml.Device, int) nvml.Return { return s.lib.answer }
 
-// TestSample_NoneTaken_NextIsBaseline: a mean since the last sample would be one over all the time without.
+// TestSample_NoneTaken_NextIsBaseline: a mean since the last sample would cover all the time without samples.
 func TestSample_NoneTaken_NextIsBaseline(t *testing.T) {
 	t.Parallel()
 	for _, target := range []int{wholeGPU, 5} {

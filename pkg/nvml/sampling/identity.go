@@ -14,8 +14,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/nvml/library"
 )
 
-// GPUs lists the GPUs by index, and as faults those that do not answer. GPUs that were listed before are not asked again: they are as they
-// were read last, and their calls go on meanwhile.
+// GPUs lists the GPUs by index, and GPUs that do not answer as faults. GPUs that were listed before are not asked again: their last facts
+// are returned, and calls on them continue in the meantime.
 func (d *Driver) GPUs(ctx context.Context) ([]metrics.Identity, []gpu.Fault, error) {
 	count, err := library.Ask(ctx, d.session, library.Call{On: library.WholeDriver, Name: "nvmlDeviceGetCount_v2", Limit: d.opts.Deadline},
 		d.lib.DeviceGetCount)
@@ -24,7 +24,7 @@ func (d *Driver) GPUs(ctx context.Context) ([]metrics.Identity, []gpu.Fault, err
 	}
 	known := d.identities()
 	found, faults := make([]*device, count), make([]gpu.Fault, count)
-	var all sync.WaitGroup // a GPU that hangs holds up the others for one deadline at most
+	var all sync.WaitGroup // a GPU that hangs delays the others for one deadline at most
 	for index := range count {
 		if _, listed := known[index]; listed {
 			continue
@@ -58,7 +58,7 @@ func (d *Driver) GPUs(ctx context.Context) ([]metrics.Identity, []gpu.Fault, err
 	return identities, broken, nil
 }
 
-// identities are those of the GPUs that were listed, by index.
+// identities returns the identities of the listed GPUs, by index.
 func (d *Driver) identities() map[int]metrics.Identity {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -69,7 +69,7 @@ func (d *Driver) identities() map[int]metrics.Identity {
 	return known
 }
 
-// add adds GPUs that were found; nil for others.
+// add adds the GPUs that were found; entries of other GPUs are nil.
 func (d *Driver) add(found []*device) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -80,7 +80,7 @@ func (d *Driver) add(found []*device) {
 	}
 }
 
-// identify reads what does not change while the driver is loaded and the MIG mode stays.
+// identify reads the facts that do not change while the driver is loaded and the MIG mode stays.
 func (g *device) identify(ctx context.Context) error {
 	g.unsupported = map[string]bool{}
 	handle, err := must(ctx, g, "nvmlDeviceGetHandleByIndex_v2", func() (nvml.Device, nvml.Return) {
@@ -120,7 +120,7 @@ func (g *device) identify(ctx context.Context) error {
 	return g.capabilities(ctx)
 }
 
-// describe reads what a GPU may not say of itself.
+// describe reads the facts that a GPU may not report.
 func (g *device) describe(ctx context.Context) error {
 	id := &g.identity
 	type version struct{ major, minor int }
@@ -167,7 +167,7 @@ func (g *device) describe(ctx context.Context) error {
 	return nil
 }
 
-// capabilities reads whether the MIG mode is on and whether there is GPM.
+// capabilities reads whether MIG mode is on and whether GPM is supported.
 func (g *device) capabilities(ctx context.Context) error {
 	mode, err := g.migMode(ctx)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// twoGPUs is a library of two GPUs, of which the second one is lost until it is found.
+// twoGPUs is a library with two GPUs. The second one is lost until found is set.
 type twoGPUs struct {
 	bare
 	mu sync.Mutex
@@ -32,7 +32,7 @@ func (l *twoGPUs) DeviceGetHandleByIndex(index int) (nvml.Device, nvml.Return) {
 	return &identified{answering: newAnswering(), index: index}, nvml.SUCCESS
 }
 
-// identified is a GPU whose MIG mode is another one at each call.
+// identified is a GPU whose MIG mode changes with each call.
 type identified struct {
 	*answering
 	index, modes int
@@ -73,7 +73,7 @@ func listing(t *testing.T) (*Driver, *twoGPUs) {
 	return d, lib
 }
 
-// TestGPUs_OneIsLost_OnlyItIsAskedAgain: a lost GPU does not make the others identify themselves in each interval.
+// TestGPUs_OneIsLost_OnlyItIsAskedAgain: while a GPU is lost, the others are not identified again in each interval.
 func TestGPUs_OneIsLost_OnlyItIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	d, lib := listing(t)
@@ -104,7 +104,8 @@ func TestGPUs_OneIsLost_OnlyItIsAskedAgain(t *testing.T) {
 	assert.Len(t, d.present(), 2)
 }
 
-// TestGPUs_BesideRound_IdentityGuarded: a worker that finds another MIG mode reads the identity again, while lost GPUs are asked.
+// TestGPUs_BesideRound_IdentityGuarded: a worker that finds a changed MIG mode reads the identity again, concurrently with a search for
+// lost GPUs.
 func TestGPUs_BesideRound_IdentityGuarded(t *testing.T) {
 	t.Parallel()
 	d, _ := listing(t)

@@ -13,9 +13,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/nvml/library"
 )
 
-// maxCallsPerMIG is how many calls a round may take for each MIG device, beyond maxCalls: its handle, UUID, GPU instance, compute instance,
-// name and memory, a sample of its GPU instance and what came out of it. The first round on a GPU instance takes one more, as it makes two
-// buffers. Asking for places without a MIG device counts for the GPU, whose first round also asks for what it does not support.
+// maxCallsPerMIG limits the calls of a round for each MIG device, in addition to maxCalls: its handle, UUID, GPU instance, compute
+// instance, name and memory, a sample of its GPU instance and the metrics of it. The first round on a GPU instance takes one more, because
+// it allocates two buffers. Calls for an index without a MIG device count for the GPU, whose first round also includes unsupported calls.
 const maxCallsPerMIG = 8
 
 // migDevice is a MIG device as the last round listed it.
@@ -24,7 +24,7 @@ type migDevice struct {
 	facts  metrics.MIGDevice
 }
 
-// migMode reports whether the MIG mode is on. It is off where the GPU has none; any other error leaves that open.
+// migMode reports whether MIG mode is on. It is off if the GPU does not support MIG; after any other error it is unknown.
 func (g *device) migMode(ctx context.Context) (bool, error) {
 	const symbol = "nvmlDeviceGetMigMode"
 	if g.unsupported[symbol] {
@@ -40,8 +40,8 @@ func (g *device) migMode(ctx context.Context) (bool, error) {
 	return mode == nvml.DEVICE_MIG_ENABLE, err
 }
 
-// MIGDevices begins a round: it lists the GPU's MIG devices, without values, and returns the GPU as it is now. One call where the MIG mode
-// is off, or none; else one per possible MIG device and four more per MIG device.
+// MIGDevices begins a round: it lists the GPU's MIG devices, without values, and returns the present identity of the GPU. It costs at most
+// one call if MIG mode is off; otherwise one for each possible MIG device and four more for each MIG device.
 func (d *Driver) MIGDevices(ctx context.Context, id gpu.UUID) (identity metrics.Identity, devices []metrics.MIGDevice, err error) {
 	err = d.group(ctx, id, func(ctx context.Context, g *device) error {
 		if err := g.begin(ctx); err != nil {
@@ -63,7 +63,7 @@ func (d *Driver) MIGDevices(ctx context.Context, id gpu.UUID) (identity metrics.
 	return identity, devices, nil
 }
 
-// begin reads the MIG mode and, where it is on, the MIG devices.
+// begin reads the MIG mode and, if it is on, the MIG devices.
 func (g *device) begin(ctx context.Context) error {
 	g.calls = 0
 	mode, err := g.migMode(ctx)
@@ -71,7 +71,7 @@ func (g *device) begin(ctx context.Context) error {
 		return fatal
 	}
 	if err != nil {
-		mode = g.identity.MIGMode // as it was: without an answer it is not another one
+		mode = g.identity.MIGMode // unchanged: a missing answer is no change
 	}
 	if mode != g.identity.MIGMode {
 		if err := g.renew(ctx); err != nil {
@@ -85,7 +85,7 @@ func (g *device) begin(ctx context.Context) error {
 	return g.listMIG(ctx)
 }
 
-// renew reads the GPU again after its MIG mode has changed: the handle and what it supports are others.
+// renew reads the GPU again after a change of its MIG mode: the handle changes, and so do the supported calls.
 func (g *device) renew(ctx context.Context) error {
 	for target := range g.gpm.targets {
 		if err := g.release(ctx, target); err != nil {
@@ -132,7 +132,8 @@ func (g *device) listMIG(ctx context.Context) error {
 	return nil
 }
 
-// inspectMIG adds a MIG device, unless it is destroyed meanwhile. All is read each round: another one may have the place and the UUID.
+// inspectMIG adds a MIG device, unless it is destroyed in the meantime. Each round reads all of its facts: another device may have got the
+// same placement and UUID.
 func (g *device) inspectMIG(ctx context.Context, handle nvml.Device) error {
 	uuid, there, err := passing(ctx, g, "nvmlDeviceGetUUID", handle.GetUUID)
 	if err != nil || !there {
@@ -157,7 +158,7 @@ func (g *device) inspectMIG(ctx context.Context, handle nvml.Device) error {
 	return nil
 }
 
-// MIGValues reads the MIG device's own fields, those of GPM left out: its memory, one call.
+// MIGValues reads the MIG device's own fields without GPM, which is its memory, in one call.
 func (d *Driver) MIGValues(ctx context.Context, id gpu.UUID, m *metrics.MIGDevice, fields metrics.FieldSet) error {
 	if !fields.Meets(memoryFields) {
 		return nil

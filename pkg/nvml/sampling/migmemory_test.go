@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// migHandle is a MIG device whose memory is read, or is not supported.
+// migHandle is a MIG device that reports its memory, or does not support it.
 type migHandle struct {
 	bareGPU
 	answer nvml.Return
@@ -25,7 +25,7 @@ func (*migHandle) GetMemoryInfo() (nvml.Memory, nvml.Return) {
 	return nvml.Memory{Total: 2000, Free: 500}, nvml.SUCCESS
 }
 
-// What one MIG device does not support, for instance while it is destroyed, says nothing of the others of the GPU, nor of the GPU.
+// If one MIG device does not support a call, for instance while it is destroyed, the GPU and its other MIG devices are not affected.
 func TestMIGValues_OneUnsupported_OthersRead(t *testing.T) {
 	t.Parallel()
 	d := bareDriver(t, &bare{}, &bareGPU{})

@@ -15,11 +15,11 @@ import (
 	"github.com/prism-gpu/prism/pkg/nvml/library"
 )
 
-// bare is an NVML library that has all symbols, and answers field values and metrics of GPM as a test says.
+// bare is an NVML library with all symbols. A test sets its field values and GPM metrics.
 type bare struct {
 	nvml.Interface
 	metrics func(*nvml.GpmMetricsGetType)
-	// freed are what was freed before the library was shut down, in that order.
+	// freed lists the objects that were freed before the library was shut down, in order.
 	freed []string
 }
 
@@ -42,7 +42,7 @@ func (b *bare) GpmMetricsGet(r *nvml.GpmMetricsGetType) nvml.Return {
 	return nvml.SUCCESS
 }
 
-// eventSetOf never has an event.
+// eventSetOf never returns an event.
 type eventSetOf struct {
 	nvml.EventSet
 	lib *bare
@@ -67,7 +67,7 @@ func (s *sample) Free() nvml.Return {
 func (*sample) Get(nvml.Device) nvml.Return         { return nvml.SUCCESS }
 func (*sample) MigGet(nvml.Device, int) nvml.Return { return nvml.SUCCESS }
 
-// bareGPU answers field values, and processes.
+// bareGPU returns field values and processes.
 type bareGPU struct {
 	nvml.Device
 	fields                 func([]nvml.FieldValue)
@@ -107,7 +107,7 @@ func (g *bareGPU) GetProcessUtilization(lastSeen uint64) (later []nvml.ProcessUt
 	return later, nvml.SUCCESS
 }
 
-// bareDriver is an open driver with that GPU, "GPU-0".
+// bareDriver returns an open driver with that GPU, "GPU-0".
 func bareDriver(t *testing.T, lib *bare, g *bareGPU) *Driver {
 	t.Helper()
 	session, err := library.Initialise(t.Context(), lib, library.NewGate(), time.Minute)
@@ -126,7 +126,7 @@ func fieldValue(v *nvml.FieldValue, kind nvml.ValueType, bits uint64) {
 	binary.NativeEndian.PutUint64(v.Value[:], bits)
 }
 
-// TestFieldValues_NotAvailable_NoValue: a blank, a return code or what is no number is no value, and never 0.
+// TestFieldValues_NotAvailable_NoValue: a blank, a return code or an invalid number counts as no value, never as 0.
 func TestFieldValues_NotAvailable_NoValue(t *testing.T) {
 	t.Parallel()
 	g := &bareGPU{fields: func(values []nvml.FieldValue) {
@@ -156,7 +156,7 @@ func TestFieldValues_NotAvailable_NoValue(t *testing.T) {
 	for f := range sources {
 		all.Add(f)
 	}
-	for range 3 { // until no source is left to be tried
+	for range 3 { // until no source is left to try
 		var values metrics.Values
 		require.NoError(t, device.fields.read(t.Context(), device, all, &values))
 		assert.Equal(t, map[metrics.Field]float64{metrics.FieldPowerUsage: 250, metrics.FieldPCIeReplays: 3}, valuesOf(&values))

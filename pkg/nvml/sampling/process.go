@@ -12,19 +12,19 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// noInstance is NVML's instance of a process that is on none.
+// noInstance is NVML's value for a process that runs on no instance.
 const noInstance = math.MaxUint32
 
 // processReader reads the processes of a GPU.
 type processReader struct {
-	// lastSeen is the time of the latest utilization sample, microseconds since 1970; begun says that one was asked for before.
+	// lastSeen is the time of the latest utilization sample, in microseconds since 1970; begun says that samples were read before.
 	lastSeen uint64
 	begun    bool
-	// symbols of the three lists, as the library has them.
+	// compute, mps and graphics are the symbols of the three lists in this library.
 	compute, mps, graphics string
 }
 
-// listSymbol is the name of a list of processes: the library has one of its versions.
+// listSymbol returns the symbol of a list of processes, in the version that the library has.
 func listSymbol(g *device, name string) string {
 	for _, version := range []string{"_v3", "_v2"} {
 		if g.driver.session.Has(name + version) {
@@ -34,14 +34,14 @@ func listSymbol(g *device, name string) string {
 	return name
 }
 
-// place is a process on a GPU or a MIG device.
+// place identifies a process on a GPU or a MIG device.
 type place struct{ pid, instance, compute uint32 }
 
-// Processes lists the processes on a GPU and on the MIG devices of its round, each once, with their utilization since the last time.
-// hidden: there are some that this process's pid namespace does not show. MPSServer says only that a process uses the GPU by itself and
-// not through MPS: whether it is a server, the MPS service's files say. At most eight calls. It comes before Values in a round, which
-// rotates through more of its values where few processes are listed. interval is the time between rounds: samples that are later than that
-// from now are dropped, as the next rounds would wait for later ones.
+// Processes lists the processes on a GPU and on the MIG devices of its round, each once, with their utilization since the last call.
+// hidden: the PID namespace of this process hides some of them. MPSServer says only that a process uses the GPU directly and not through
+// MPS; the files of the MPS service say whether it is a server. It costs at most eight calls. In a round, call it before Values, which
+// reads more of its rotated values if few processes are listed. interval is the time between rounds: samples that lie further in the future
+// are dropped, because later rounds would wait for newer ones.
 func (d *Driver) Processes(ctx context.Context, id gpu.UUID, interval time.Duration) (metrics.ProcessList, error) {
 	var found metrics.ProcessList
 	if err := d.group(ctx, id, func(ctx context.Context, g *device) (err error) {
@@ -79,7 +79,7 @@ func (g *device) listProcesses(ctx context.Context) (list metrics.ProcessList, e
 			continue
 		}
 		if len(infos) > 1 {
-			g.calls++ // go-nvml asks with room for one first, and again with room for twice as many as the driver has
+			g.calls++ // go-nvml first calls with room for one, then with room for twice the number of the driver
 		}
 		for _, info := range infos {
 			if info.Pid == 0 {
@@ -92,7 +92,7 @@ func (g *device) listProcesses(ctx context.Context) (list metrics.ProcessList, e
 	return list, nil
 }
 
-// add adds a process to the list, or what another list says of it.
+// add adds a process to the list, or merges it with its entry from another list.
 func (g *device) add(processes []metrics.Process, known map[place]int, info nvml.ProcessInfo, mps bool) []metrics.Process {
 	at := place{info.Pid, info.GpuInstanceId, info.ComputeInstanceId}
 	memory := math.NaN()
@@ -118,7 +118,7 @@ func (g *device) add(processes []metrics.Process, known map[place]int, info nvml
 	return processes
 }
 
-// migAt is the MIG device of a process, empty on a GPU without.
+// migAt returns the MIG device of a process, empty without one.
 func (g *device) migAt(instance, compute uint32) gpu.UUID {
 	if instance == noInstance {
 		return ""
@@ -132,9 +132,9 @@ func (g *device) migAt(instance, compute uint32) gpu.UUID {
 	return ""
 }
 
-// utilizations sets what the processes have used since the last round: the mean of the driver's samples. The driver has samples only of
-// processes that use the GPU: one without is left without a value, Sampled says that there was an answer. The first round has no beginning and
-// sets nothing, nor does the first one after the clock was set back.
+// utilizations sets the utilization of the processes since the last round: the mean of the driver's samples. The driver samples only
+// processes that use the GPU; others get no value, and Sampled says that there was an answer. The first round sets nothing, nor does the
+// first one after the clock was set back.
 func (g *device) utilizations(ctx context.Context, list *metrics.ProcessList, interval time.Duration) error {
 	r := &g.processes
 	const symbol = "nvmlDeviceGetProcessUtilization"
@@ -149,7 +149,7 @@ func (g *device) utilizations(ctx context.Context, list *metrics.ProcessList, in
 	samples, ok, err := value(ctx, g, symbol, func() ([]nvml.ProcessUtilizationSample, nvml.Return) {
 		samples, ret := g.handle.GetProcessUtilization(r.lastSeen)
 		if ret == nvml.ERROR_NOT_FOUND {
-			empty, ret = true, nvml.SUCCESS // none newer than that
+			empty, ret = true, nvml.SUCCESS // no newer samples
 		}
 		return samples, ret
 	})
@@ -157,7 +157,7 @@ func (g *device) utilizations(ctx context.Context, list *metrics.ProcessList, in
 		return err
 	}
 	if !empty {
-		g.calls++ // the first one asks how many there are
+		g.calls++ // the first call asks for the number
 	}
 	since, all := r.lastSeen, len(samples)
 	samples = slices.DeleteFunc(samples, func(s nvml.ProcessUtilizationSample) bool { return s.TimeStamp > latest })
@@ -195,7 +195,7 @@ func (m *mean) add(utilization uint32) {
 // ratio is NaN without samples.
 func (m mean) ratio() float64 { return m.sum / float64(m.count) * percent }
 
-// meansOf are the means of each process's samples that are newer than since: of SM, memory, encoder and decoder.
+// meansOf returns the means of each process's samples that are newer than since, for SM, memory, encoder and decoder.
 func meansOf(samples []nvml.ProcessUtilizationSample, since uint64) map[uint32][4]mean {
 	means := make(map[uint32][4]mean)
 	for i := range samples {

@@ -12,14 +12,14 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// most is how many rounds it takes until all the rotated readers were asked.
+// most is the number of rounds in which all rotated readers are called.
 const most = 8
 
 var architectures = map[string]metrics.Architecture{
 	"Turing": metrics.Turing, "Ampere": metrics.Ampere, "Ada Lovelace": metrics.Ada, "Hopper": metrics.Hopper, "Blackwell": metrics.Blackwell,
 }
 
-// TestRound_EveryBoard_FieldsOfTheTable: a board has a value for each field that the table says it can have, and no other.
+// TestRound_EveryBoard_FieldsOfTheTable: a board has values for exactly the fields that the table lists for it.
 func TestRound_EveryBoard_FieldsOfTheTable(t *testing.T) {
 	t.Parallel()
 	for _, board := range []string{"t4", "a30", "a100-40", "l40s", "h100-80", "b200-180"} {
@@ -90,7 +90,7 @@ func TestRound_LoadedGPU_BaseUnits(t *testing.T) {
 	assert.Less(t, p.Memory, float64(3<<30))
 }
 
-// Power has a field value on some boards and a call of its own on others.
+// Some boards report power as a field value, others by a call of its own.
 func TestRound_Power_Watts(t *testing.T) {
 	t.Parallel()
 	for board, limit := range map[string]float64{"h100-80": 700, "t4": 70} {
@@ -99,7 +99,7 @@ func TestRound_Power_Watts(t *testing.T) {
 		require.NoError(t, c.node.Model.SetLoad(c.node.Model.Identities()[0].UUID, script))
 		c.must("open")
 		values := map[metrics.Field]float64{}
-		for range 20 { // some values are read in turn
+		for range 20 { // some values are read by rotation
 			c.pass(time.Second)
 			for field, value := range c.must("round").Values {
 				values[field] = value
@@ -162,7 +162,7 @@ func TestRound_MIG_InstancesByGPM(t *testing.T) {
 		for f := range metrics.FieldCount {
 			_, has := m.Values[f]
 			from := metrics.Table[f].SourceOnMIG
-			assert.False(t, has && from == "" || !has && from == metrics.SourceNVML, metrics.Table[f].Help) // GPM has some only on some drivers
+			assert.False(t, has && from == "" || !has && from == metrics.SourceNVML, metrics.Table[f].Help) // only some drivers report some fields of GPM
 		}
 		for _, f := range []metrics.Field{metrics.FieldGraphicsActive, metrics.FieldDRAMActive, metrics.FieldMemoryReserved} {
 			assert.Contains(t, m.Values, f)
@@ -170,7 +170,7 @@ func TestRound_MIG_InstancesByGPM(t *testing.T) {
 	}
 }
 
-// TestReleaseSamples_SampledInstance_CanBeDestroyed: a session that has samples of a GPU instance has it in use.
+// TestReleaseSamples_SampledInstance_CanBeDestroyed: a session with samples of a GPU instance keeps it in use.
 func TestReleaseSamples_SampledInstance_CanBeDestroyed(t *testing.T) {
 	t.Parallel()
 	c := samplingOn(t, "h100-80", []string{"-i", "0", "-mig", "1"}, []string{"mig", "-cgi", "19", "-C"})
@@ -237,7 +237,7 @@ func TestOpen_DriverReloaded_CountersOfTheDriver(t *testing.T) {
 	assert.Less(t, c.must("round").Values[metrics.FieldEnergy], before)
 }
 
-// TestRound_OldDriver_OnlyItsSymbols: a call of a function that the library lacks would end the child.
+// TestRound_OldDriver_OnlyItsSymbols: calling a missing function would kill the child.
 func TestRound_OldDriver_OnlyItsSymbols(t *testing.T) {
 	t.Parallel()
 	c := samplingOf(t, model.Spec{Name: "node", Driver: "450.80.02", Boards: []string{"t4"}})
@@ -252,7 +252,7 @@ func TestRound_OldDriver_OnlyItsSymbols(t *testing.T) {
 	assert.Contains(t, r.Values, metrics.FieldClockEventReasons, "by the name that it had")
 }
 
-// TestClose_SamplesHeldUntilShutdown_InstanceFree: some drivers let go of an instance only then.
+// TestClose_SamplesHeldUntilShutdown_InstanceFree: some drivers release an instance only then.
 func TestClose_SamplesHeldUntilShutdown_InstanceFree(t *testing.T) {
 	t.Parallel()
 	c := samplingOf(t, model.Spec{Name: "node", Boards: []string{"h100-80"}, SampleHold: model.HoldUntilShutdown},

@@ -26,7 +26,7 @@ var _ sampler.Library = (*Driver)(nil)
 
 const childLibrary = "PRISM_TEST_LIBRARY"
 
-// read is what one round on the first GPU read, in a form that crosses a process boundary.
+// read is the result of one round on the first GPU, in a form that crosses a process boundary.
 type read struct {
 	Err        string
 	Identity   metrics.Identity
@@ -35,7 +35,7 @@ type read struct {
 	Processes  []readProcess
 	Hidden     bool
 	Sampled    bool
-	// Code and Instance are the XID's.
+	// Code and Instance describe the XID.
 	Code     uint64
 	Instance int
 }
@@ -45,7 +45,7 @@ type readMIG struct {
 	Values map[metrics.Field]float64
 }
 
-// readProcess has -1 for a value that there is not.
+// readProcess uses -1 for a missing value.
 type readProcess struct {
 	PID        uint32
 	MIG        gpu.UUID
@@ -53,7 +53,7 @@ type readProcess struct {
 	Server     bool
 }
 
-// allFields are all fields.
+// allFields returns the set of all fields.
 func allFields() metrics.FieldSet {
 	var all metrics.FieldSet
 	for f := range metrics.FieldCount {
@@ -62,7 +62,7 @@ func allFields() metrics.FieldSet {
 	return all
 }
 
-// TestMain is also the child process of the tests: it binds the simulated library, which the test's own process must not.
+// TestMain is also the child process of the tests. The child binds the simulated library; the test's own process must not.
 func TestMain(m *testing.M) {
 	path := os.Getenv(childLibrary)
 	if path == "" {
@@ -71,12 +71,12 @@ func TestMain(m *testing.M) {
 	within := func(deadline time.Duration) *Driver {
 		return New(Options{Find: func() (string, error) { return path, nil }, Deadline: deadline})
 	}
-	d := within(5 * time.Minute) // a busy machine reaches it in no call
+	d := within(5 * time.Minute) // no call takes so long, even on a busy machine
 	answers := json.NewEncoder(os.Stdout)
 	for asked := bufio.NewScanner(os.Stdin); asked.Scan(); {
 		var command string
 		var argument int
-		_, _ = fmt.Sscan(asked.Text(), &command, &argument) // without an argument it is 0
+		_, _ = fmt.Sscan(asked.Text(), &command, &argument) // the default argument is 0
 		r := &read{}
 		if command == "deadline" {
 			d = within(time.Duration(argument) * time.Second)
@@ -87,7 +87,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
-	_ = d.Close() // it may be closed
+	_ = d.Close() // it may be closed already
 	os.Exit(0)
 }
 
@@ -132,7 +132,7 @@ func round(ctx context.Context, d *Driver, id gpu.UUID, r *read) error {
 		return err
 	}
 	r.Identity = identity
-	list, err := d.Processes(ctx, id, time.Minute) // the node's clock passes faster than this process's
+	list, err := d.Processes(ctx, id, time.Minute) // the node's clock runs faster than the clock of this process
 	if err != nil {
 		return err
 	}
@@ -187,11 +187,11 @@ type child struct {
 	command *exec.Cmd
 	in      io.Writer
 	out     *json.Decoder
-	// pass lets the time of the node's GPUs pass, which stands still otherwise.
+	// pass advances the time of the node's GPUs, which otherwise stands still.
 	pass func(time.Duration)
 }
 
-// samplingOn starts a child on a node with that board, after nvidia-smi has been run with each of the arguments.
+// samplingOn starts a child on a node with that board, after running nvidia-smi with each list of arguments.
 func samplingOn(t *testing.T, board string, nvidiaSMI ...[]string) *child {
 	t.Helper()
 	return samplingOf(t, model.Uniform("node", board, 1), nvidiaSMI...)
@@ -224,7 +224,7 @@ func samplingOf(t *testing.T, spec model.Spec, nvidiaSMI ...[]string) *child {
 	return &child{t: t, node: node, command: command, in: in, out: json.NewDecoder(out), pass: func(d time.Duration) { now.Add(int64(d)) }}
 }
 
-// ask has the child do something and returns what it read.
+// ask sends a command to the child and returns its result.
 func (c *child) ask(command string) read {
 	c.t.Helper()
 	_, err := fmt.Fprintln(c.in, command)
@@ -234,7 +234,7 @@ func (c *child) ask(command string) read {
 	return r
 }
 
-// must is ask for what must not fail.
+// must is ask for a command that must succeed.
 func (c *child) must(command string) read {
 	c.t.Helper()
 	r := c.ask(command)
@@ -242,7 +242,7 @@ func (c *child) must(command string) read {
 	return r
 }
 
-// calls counts the child's calls so far.
+// calls returns the number of the child's calls so far.
 func (c *child) calls() int {
 	return int(c.node.Model.Calls.Of(c.command.Process.Pid).Total)
 }

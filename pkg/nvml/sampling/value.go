@@ -11,20 +11,20 @@ import (
 	"github.com/prism-gpu/prism/pkg/nvml/library"
 )
 
-// maxCalls is how many calls a round on a GPU may take, those for its MIG devices left out. What is read by rotation gets what is left. A
-// round that finds the MIG mode changed reads the GPU's identity again, beyond that.
+// maxCalls limits the calls of a round on a GPU, without calls for its MIG devices. Values that are read by rotation use the remaining
+// calls. A round that finds a changed MIG mode exceeds the limit to read the GPU's identity again.
 const maxCalls = 20
 
 // mega converts MHz.
 const mega = 1e6
 
-// reading is a value that a call brought.
+// reading is a value from a call.
 type reading struct {
 	field metrics.Field
 	value float64
 }
 
-// set notes the readings of the fields.
+// set stores the readings of the fields.
 func set(readings []reading, fields metrics.FieldSet, into *metrics.Values) {
 	for _, r := range readings {
 		if fields.Has(r.field) {
@@ -33,7 +33,7 @@ func set(readings []reading, fields metrics.FieldSet, into *metrics.Values) {
 	}
 }
 
-// reader is a call that brings values of those fields.
+// reader is a call that reads these fields.
 type reader struct {
 	fields metrics.FieldSet
 	read   func(ctx context.Context, g *device, out []reading) ([]reading, error)
@@ -42,7 +42,7 @@ type reader struct {
 var memoryFields = metrics.NewFieldSet(
 	metrics.FieldMemoryTotal, metrics.FieldMemoryUsed, metrics.FieldMemoryFree, metrics.FieldMemoryReserved)
 
-// eachRound are read in each round, rotated a few of them a round: they change rarely, or matter little from one round to the next.
+// eachRound are read in each round. Of rotated, only a few are read in a round: they change rarely, or are less important.
 var (
 	eachRound = []reader{
 		{memoryFields, func(ctx context.Context, g *device, out []reading) ([]reading, error) {
@@ -53,33 +53,33 @@ var (
 		clock(metrics.FieldClockSM, nvml.CLOCK_SM, "SM clock"),
 		clock(metrics.FieldClockMemory, nvml.CLOCK_MEM, "memory clock"),
 		{metrics.NewFieldSet(metrics.FieldClockEventReasons), readReasons},
-		without(metrics.FieldPowerUsage, number(metrics.FieldPowerUsage, "nvmlDeviceGetPowerUsage", milli, nvml.Device.GetPowerUsage)),
+		without(metrics.FieldPowerUsage, readNumber(metrics.FieldPowerUsage, "nvmlDeviceGetPowerUsage", milli, nvml.Device.GetPowerUsage)),
 	}
 	rotated = []reader{
-		percentOf(metrics.FieldUtilizationEncoder, "nvmlDeviceGetEncoderUtilization", nvml.Device.GetEncoderUtilization),
-		percentOf(metrics.FieldUtilizationDecoder, "nvmlDeviceGetDecoderUtilization", nvml.Device.GetDecoderUtilization),
-		percentOf(metrics.FieldUtilizationJPEG, "nvmlDeviceGetJpgUtilization", nvml.Device.GetJpgUtilization),
-		percentOf(metrics.FieldUtilizationOFA, "nvmlDeviceGetOfaUtilization", nvml.Device.GetOfaUtilization),
-		number(metrics.FieldPerformanceState, "nvmlDeviceGetPerformanceState", 1, performanceState),
+		readPercent(metrics.FieldUtilizationEncoder, "nvmlDeviceGetEncoderUtilization", nvml.Device.GetEncoderUtilization),
+		readPercent(metrics.FieldUtilizationDecoder, "nvmlDeviceGetDecoderUtilization", nvml.Device.GetDecoderUtilization),
+		readPercent(metrics.FieldUtilizationJPEG, "nvmlDeviceGetJpgUtilization", nvml.Device.GetJpgUtilization),
+		readPercent(metrics.FieldUtilizationOFA, "nvmlDeviceGetOfaUtilization", nvml.Device.GetOfaUtilization),
+		readNumber(metrics.FieldPerformanceState, "nvmlDeviceGetPerformanceState", 1, performanceState),
 		clock(metrics.FieldClockGraphics, nvml.CLOCK_GRAPHICS, "graphics clock"),
 		clock(metrics.FieldClockVideo, nvml.CLOCK_VIDEO, "video clock"),
-		number(metrics.FieldPCIeLinkGeneration, "nvmlDeviceGetCurrPcieLinkGeneration", 1, nvml.Device.GetCurrPcieLinkGeneration),
-		number(metrics.FieldPCIeLinkWidth, "nvmlDeviceGetCurrPcieLinkWidth", 1, nvml.Device.GetCurrPcieLinkWidth),
+		readNumber(metrics.FieldPCIeLinkGeneration, "nvmlDeviceGetCurrPcieLinkGeneration", 1, nvml.Device.GetCurrPcieLinkGeneration),
+		readNumber(metrics.FieldPCIeLinkWidth, "nvmlDeviceGetCurrPcieLinkWidth", 1, nvml.Device.GetCurrPcieLinkWidth),
 		{metrics.NewFieldSet(metrics.FieldBAR1Total, metrics.FieldBAR1Used), readBAR1},
-		number(metrics.FieldFanSpeed, "nvmlDeviceGetFanSpeed", percent, nvml.Device.GetFanSpeed),
+		readNumber(metrics.FieldFanSpeed, "nvmlDeviceGetFanSpeed", percent, nvml.Device.GetFanSpeed),
 		{metrics.NewFieldSet(metrics.FieldVGPULicense), readLicense},
 		without(metrics.FieldPowerLimit,
-			number(metrics.FieldPowerLimit, "nvmlDeviceGetEnforcedPowerLimit", milli, nvml.Device.GetEnforcedPowerLimit)),
+			readNumber(metrics.FieldPowerLimit, "nvmlDeviceGetEnforcedPowerLimit", milli, nvml.Device.GetEnforcedPowerLimit)),
 	}
 )
 
-// rotation remembers what the readers of rotated brought last, and which is next.
+// rotation remembers the last readings of the rotated readers, and the next reader.
 type rotation struct {
 	next int
 	last map[int][]reading
 }
 
-// Values reads the GPU's own fields, those of GPM left out: one call for all field values, and one for each further reader.
+// Values reads the GPU's own fields without GPM: one call for all field values, and one for each further reader.
 func (d *Driver) Values(ctx context.Context, id gpu.UUID, fields metrics.FieldSet, into *metrics.Values) error {
 	return d.group(ctx, id, func(ctx context.Context, g *device) error { return g.read(ctx, fields, into) })
 }
@@ -102,8 +102,8 @@ func (g *device) read(ctx context.Context, fields metrics.FieldSet, into *metric
 	return g.readRotated(ctx, fields, into)
 }
 
-// readRotated reads as many of the readers as the round has calls left for, at least one so that each has its turn, and sets what they and
-// the others brought last.
+// readRotated calls as many readers as the round allows, at least one so that each is called at some time, and sets the last readings of
+// all readers.
 func (g *device) readRotated(ctx context.Context, fields metrics.FieldSet, into *metrics.Values) error {
 	t := &g.rotation
 	if t.last == nil {
@@ -134,7 +134,7 @@ func (g *device) readRotated(ctx context.Context, fields metrics.FieldSet, into 
 	return nil
 }
 
-// without is a reader for GPUs that have no field value for the field.
+// without returns a reader for GPUs that do not report the field as a field value.
 func without(field metrics.Field, r reader) reader {
 	read := r.read
 	r.read = func(ctx context.Context, g *device, out []reading) ([]reading, error) {
@@ -146,8 +146,8 @@ func without(field metrics.Field, r reader) reader {
 	return r
 }
 
-// number is a reader of one field.
-func number[T int | uint32](field metrics.Field, symbol string, scale float64, fn func(nvml.Device) (T, nvml.Return)) reader {
+// readNumber returns a reader of one field.
+func readNumber[T int | uint32](field metrics.Field, symbol string, scale float64, fn func(nvml.Device) (T, nvml.Return)) reader {
 	return reader{metrics.NewFieldSet(field), func(ctx context.Context, g *device, out []reading) ([]reading, error) {
 		v, ok, err := value(ctx, g, symbol, func() (T, nvml.Return) { return fn(g.handle) })
 		if err != nil || !ok || scale == percent && v > maxPercent {
@@ -157,9 +157,9 @@ func number[T int | uint32](field metrics.Field, symbol string, scale float64, f
 	}}
 }
 
-// percentOf is a reader of an engine's utilization.
-func percentOf(field metrics.Field, symbol string, fn func(nvml.Device) (uint32, uint32, nvml.Return)) reader {
-	return number(field, symbol, percent, func(device nvml.Device) (uint32, nvml.Return) {
+// readPercent returns a reader of an engine's utilization.
+func readPercent(field metrics.Field, symbol string, fn func(nvml.Device) (uint32, uint32, nvml.Return)) reader {
+	return readNumber(field, symbol, percent, func(device nvml.Device) (uint32, nvml.Return) {
 		utilization, _, ret := fn(device)
 		return utilization, ret
 	})
@@ -183,8 +183,8 @@ func performanceState(device nvml.Device) (int, nvml.Return) {
 	return int(state), ret
 }
 
-// readMemory reads a GPU's memory or a MIG device's. A driver before version 2 counts what is reserved as used: then only total and free
-// are known. What a MIG device does not support is asked again: the answer is no property of the GPU, whose next MIG device may support it.
+// readMemory reads the memory of a GPU or MIG device. Drivers without version 2 of the call count reserved memory as used: then only total
+// and free are known. A call that a MIG device does not support is repeated in later rounds: the GPU's next MIG device may support it.
 func readMemory(ctx context.Context, g *device, handle nvml.Device, mig bool, out []reading) ([]reading, error) {
 	const latest = "nvmlDeviceGetMemoryInfo_v2"
 	if mig || !g.unsupported[latest] {
@@ -210,7 +210,7 @@ func readMemory(ctx context.Context, g *device, handle nvml.Device, mig bool, ou
 
 func readTemperature(ctx context.Context, g *device, out []reading) ([]reading, error) {
 	v, ok, err := value(ctx, g, "nvmlDeviceGetTemperature", func() (uint32, nvml.Return) {
-		return g.handle.GetTemperature(nvml.TEMPERATURE_GPU) // drivers before 13.0 have no other
+		return g.handle.GetTemperature(nvml.TEMPERATURE_GPU) // drivers before 13.0 have only this function
 	})
 	if err != nil {
 		return out, err
@@ -244,7 +244,7 @@ func readUtilization(ctx context.Context, g *device, out []reading) ([]reading, 
 	return out, nil
 }
 
-// readReasons takes the bits by the name that drivers before 535 have where the other is missing.
+// readReasons reads the bits by the function of drivers before 535 if the newer function is missing.
 func readReasons(ctx context.Context, g *device, out []reading) ([]reading, error) {
 	bits, ok, err := value(ctx, g, "nvmlDeviceGetCurrentClocksEventReasons", g.handle.GetCurrentClocksEventReasons)
 	if err == nil && g.unsupported["nvmlDeviceGetCurrentClocksEventReasons"] {
@@ -264,7 +264,7 @@ func readBAR1(ctx context.Context, g *device, out []reading) ([]reading, error) 
 	return append(out, reading{metrics.FieldBAR1Total, float64(m.Bar1Total)}, reading{metrics.FieldBAR1Used, float64(m.Bar1Used)}), nil
 }
 
-// readLicense has no value where the GPU needs no license.
+// readLicense sets no value if the GPU needs no license.
 func readLicense(ctx context.Context, g *device, out []reading) ([]reading, error) {
 	l, ok, err := valueAs(ctx, g, "license", "nvmlDeviceGetGridLicensableFeatures_v4", g.handle.GetGridLicensableFeatures)
 	if err != nil || !ok {

@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// processGPU is a GPU with two processes, 10 and 11, whose samples a test sets.
+// processGPU is a GPU with two processes, 10 and 11. A test sets their samples.
 type processGPU struct {
 	*bareGPU
 	*Driver
@@ -28,7 +28,7 @@ func newProcessGPU(t *testing.T) processGPU {
 	return processGPU{g, bareDriver(t, &bare{}, g), t}
 }
 
-// uses adds a sample of a process, that long after now.
+// uses adds a sample of a process with a time relative to now.
 func (s processGPU) uses(pid, percent uint32, after time.Duration) {
 	s.utilization = append(s.utilization, nvml.ProcessUtilizationSample{
 		Pid: pid, TimeStamp: uint64(time.Now().Add(after).UnixMicro()), SmUtil: percent,
@@ -49,7 +49,7 @@ func (s processGPU) round() (list metrics.ProcessList, of [2]float64) {
 	return list, of
 }
 
-// TestProcesses_SampleOfTheFuture_DroppedAndCounted: the samples of all processes count as before, in this round and in later ones.
+// TestProcesses_SampleOfTheFuture_DroppedAndCounted: samples of all processes still count, in this round and in later ones.
 func TestProcesses_SampleOfTheFuture_DroppedAndCounted(t *testing.T) {
 	t.Parallel()
 	s := newProcessGPU(t)
@@ -72,7 +72,7 @@ func TestProcesses_SampleOfTheFuture_DroppedAndCounted(t *testing.T) {
 	assert.Equal(t, 1, list.Dropped)
 }
 
-// TestProcesses_ClockSetBack_BeginsAgain: what was sampled before the step has times in the future, and later samples have none after them.
+// TestProcesses_ClockSetBack_BeginsAgain: samples from before the step lie in the future, so no later sample would be newer.
 func TestProcesses_ClockSetBack_BeginsAgain(t *testing.T) {
 	t.Parallel()
 	s := newProcessGPU(t)
