@@ -13,10 +13,10 @@ import (
 // capabilityDevice is the name of the capability devices in /proc/devices.
 const capabilityDevice = "nvidia-caps"
 
-// MIGNodes returns the device nodes that a program needs to use a MIG device: that of the GPU instance and that of the compute
-// instance, on the GPU with the minor number gpuMinor. Their numbers are those that the kernel reports. A node that does not exist
-// yet is no error, because container runtimes create nodes of their own. gpu.ErrNotFound: there is no such instance. An existing
-// node with other numbers is an error, because programs on the host would open another device.
+// MIGNodes returns the device nodes that a program needs to use a MIG device: one for the GPU instance and one for the compute instance, on
+// the GPU with the minor number gpuMinor. The kernel reports their numbers. A node that does not exist yet is no error, because container
+// runtimes create nodes of their own. gpu.ErrNotFound: the instance does not exist. An existing node with other numbers is an error,
+// because programs on the host would open another device.
 func (f *FS) MIGNodes(gpuMinor, gi, ci int) ([]CharDevice, error) {
 	major, err := f.major(capabilityDevice)
 	if err != nil {
@@ -44,7 +44,7 @@ func (f *FS) MIGMonitorNode() (CharDevice, error) {
 	return f.capabilityNode(major, "/proc/driver/nvidia/capabilities/mig/monitor")
 }
 
-// capabilityNode is the device node of the capability that the file describes.
+// capabilityNode returns the device node of the capability that the file describes.
 func (f *FS) capabilityNode(major uint32, file string) (CharDevice, error) {
 	minor, err := f.capabilityMinor(file)
 	if err != nil {

@@ -22,7 +22,7 @@ Block devices:
   8 sd
 `
 
-// capabilities are those of one MIG device: compute instance 1 of GPU instance 3 on GPU 2.
+// capabilities returns the files of one MIG device: compute instance 1 of GPU instance 3 on GPU 2.
 func capabilities() map[string]string {
 	const instance = "proc/driver/nvidia/capabilities/gpu2/mig/gi3"
 	return map[string]string{

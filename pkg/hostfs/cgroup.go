@@ -10,17 +10,17 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// cgroupMount is where hosts mount cgroups.
+// cgroupMount is the directory where hosts mount cgroups.
 const cgroupMount = "/sys/fs/cgroup"
 
-// UnifiedCgroups reports whether the host uses cgroup v2 alone, and its cgroups are mounted here.
+// UnifiedCgroups reports whether the host uses only cgroup v2, mounted at cgroupMount.
 func (f *FS) UnifiedCgroups() bool {
 	_, err := f.Cgroup("/")
 	return err == nil
 }
 
-// Cgroup returns this process's path of the directory of the host's cgroup (v2) at that path below the mount: "/kubepods/pod...".
-// gpu.ErrNotFound: there is none.
+// Cgroup returns this process's path to the directory of the host's cgroup (v2) at that path below the mount: "/kubepods/pod...".
+// gpu.ErrNotFound: the cgroup does not exist.
 func (f *FS) Cgroup(path string) (string, error) {
 	mount, err := f.resolve(cgroupMount)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// TestCgroup_NotVersionTwo_NotFound: hosts with cgroup v1 have directories of the same names.
+// TestCgroup_NotVersionTwo_NotFound: hosts with cgroup v1 use the same names for directories.
 func TestCgroup_NotVersionTwo_NotFound(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -31,7 +31,7 @@ func TestCgroup_NotVersionTwo_NotFound(t *testing.T) {
 	}
 }
 
-// TestCgroup_VersionTwo_Found with it mounted as hosts do, in a mount namespace of the test's own.
+// TestCgroup_VersionTwo_Found mounts cgroup v2 like hosts, in a mount namespace of its own.
 func TestCgroup_VersionTwo_Found(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

@@ -16,8 +16,8 @@ type CharDevice struct {
 	Major, Minor uint32
 }
 
-// CharDevice returns the host's device node at path, links followed. gpu.ErrNotFound: nothing is there. Another type of file is an
-// error that names the type.
+// CharDevice returns the host's device node at path, links followed. gpu.ErrNotFound: nothing exists at path. For another type of file, the
+// error names the type.
 func (f *FS) CharDevice(path string) (CharDevice, error) {
 	seen, err := f.resolve(path)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// CharDevices lists the host's character devices in dir whose names match the pattern of path.Match, sorted by name; none without such
-// a directory. Other types of files with such names are left out.
+// CharDevices lists the host's character devices in dir whose names match the pattern of path.Match, sorted by name. The list is empty if
+// the directory does not exist. Other types of files are left out.
 func (f *FS) CharDevices(dir, pattern string) ([]CharDevice, error) {
 	seen, err := f.resolve(dir)
 	if err != nil {
@@ -34,7 +34,7 @@ func (f *FS) CharDevices(dir, pattern string) ([]CharDevice, error) {
 		}
 		device, err := f.CharDevice(filepath.Join(dir, entry.Name()))
 		if errors.Is(err, gpu.ErrNotFound) {
-			continue // it was removed meanwhile
+			continue // it was removed in the meantime
 		}
 		if err != nil {
 			return nil, err

@@ -12,12 +12,14 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// charDir has links to device nodes, "<major>:<minor>". udev makes those of devices that are in sysfs, which the driver's are not.
+// charDir contains links to device nodes, "<major>:<minor>". udev creates them for devices in sysfs, but the driver's devices are not in
+// sysfs.
 const charDir = "/dev/char"
 
-// LinkCharDevices makes the links in the host's /dev/char to device nodes where they are missing. With the systemd cgroup driver, systemd before version
-// 240, and runc 1.1.3 to 1.1.6 with any version, drop the device rules of a container whose devices have none there. What is there is kept, whatever
-// it is, and a host without /dev/char is left as it is. The host's root may be mounted read-only here, as of Writable.
+// LinkCharDevices creates missing links to device nodes in the host's /dev/char. Without such links, container runtimes with the systemd
+// cgroup driver drop the device rules of a container: systemd before version 240 does, and runc 1.1.3 to 1.1.6 does with any version of
+// systemd. Existing entries of any kind are kept, and a host without /dev/char is not changed. The host's root may be mounted read-only in
+// this process, as for Writable.
 func (f *FS) LinkCharDevices(nodes []CharDevice) error {
 	dir, err := f.resolve(charDir)
 	if err != nil {
@@ -36,7 +38,7 @@ func (f *FS) LinkCharDevices(nodes []CharDevice) error {
 		if errors.Is(err, unix.EROFS) {
 			err = f.linkReadOnly(name, node.Path)
 		}
-		// Another process was faster.
+		// Another process may have created it first.
 		if err != nil && !errors.Is(err, fs.ErrExist) {
 			failed = append(failed, fmt.Errorf("creating the link %s/%s to %s: %w", charDir, name, node.Path, linkError(err)))
 		}
@@ -44,11 +46,11 @@ func (f *FS) LinkCharDevices(nodes []CharDevice) error {
 	return errors.Join(failed...)
 }
 
-// linkReadOnly makes a link in a directory whose mount is read-only here.
+// linkReadOnly creates a link in a directory whose mount is read-only in this process.
 func (f *FS) linkReadOnly(name, target string) error {
 	dir, release, err := f.Writable(charDir)
 	if errors.Is(err, gpu.ErrNotFound) {
-		return nil // it was removed meanwhile
+		return nil // it was removed in the meantime
 	}
 	if err != nil {
 		return err
@@ -57,7 +59,7 @@ func (f *FS) linkReadOnly(name, target string) error {
 	return os.Symlink(target, filepath.Join(dir, name))
 }
 
-// linkError leaves this process's paths out.
+// linkError removes the paths of this process from an error.
 func linkError(err error) error {
 	if link, ok := errors.AsType[*os.LinkError](err); ok {
 		return link.Err

@@ -14,7 +14,7 @@ import (
 
 var linkedDevices = []CharDevice{{Path: "/dev/nvidia0", Major: 195}, {Path: "/run/nvidia/driver/dev/nvidiactl", Major: 195, Minor: 255}}
 
-// links lists what is in a directory: the targets of links, and "file" for another file.
+// links lists the entries of a directory: the targets of links, and "file" for other files.
 func links(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -30,7 +30,8 @@ func links(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-// TestLinkCharDevices_Missing_MadeOnce, by processes at once too. What is there is kept: a link to another device, one to nothing, another file.
+// TestLinkCharDevices_Missing_MadeOnce, also by several processes at once. Existing entries are kept: a link to another device, a dangling
+// link, another file.
 func TestLinkCharDevices_Missing_MadeOnce(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -58,7 +59,7 @@ func TestLinkCharDevices_Missing_MadeOnce(t *testing.T) {
 	assert.Equal(t, want, links(t, dir))
 }
 
-// TestLinkCharDevices_NoDirectory_NothingMade: a host without udev. Nor is a file of that name replaced.
+// TestLinkCharDevices_NoDirectory_NothingMade: a host without udev. A file with that name is not replaced either.
 func TestLinkCharDevices_NoDirectory_NothingMade(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

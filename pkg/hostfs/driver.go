@@ -14,22 +14,22 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// DriverRoot is a directory that contains a driver installation as the "/" of a host would. Values compare with ==; values that
-// differ are different installations.
+// DriverRoot is a directory that contains a driver installation like the "/" of a host. Values compare with ==; different values are
+// different installations.
 type DriverRoot struct {
 	// HostPath is the directory's path on the host: "/" or "/run/nvidia/driver".
 	HostPath string
 	// Path is the same directory as this process sees it.
 	Path string
-	// DevHostPath is the host directory whose dev/ has the driver's device nodes: HostPath where it has its own, else "/".
+	// DevHostPath is the host directory whose dev/ contains the driver's device nodes: HostPath if it contains such a dev/, otherwise "/".
 	DevHostPath string
-	// Library is the NVML library as this process sees it, links resolved: ".../libnvidia-ml.so.580.95.05".
+	// Library is the path of the NVML library in this process, with links resolved: ".../libnvidia-ml.so.580.95.05".
 	Library string
 	// LibraryID differs when another file replaces the library.
 	LibraryID FileID
-	// Version is the version in the library's file name, empty without one.
+	// Version is the version in the library's file name, empty if there is none.
 	Version string
-	// Search are further directories of the root in which programs are searched for first, joined with ":".
+	// Search lists further directories of the root that are searched for programs first, joined with ":".
 	Search string
 }
 
@@ -47,7 +47,7 @@ var (
 	// knownDriverRoots are checked in this order: the host, the GPU operator's driver container, GKE's installer.
 	knownDriverRoots = []string{"/", "/run/nvidia/driver", "/home/kubernetes/bin/nvidia"}
 
-	// libraryDirs are the directories of a driver root where distributions and installers put the library.
+	// libraryDirs are the directories of a driver root in which distributions and installers put the library.
 	libraryDirs = []string{
 		"/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
 		"/lib64", "/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu",
@@ -61,9 +61,9 @@ var (
 	}
 )
 
-// FindDriver returns the driver installation of the host. A non-empty explicit path is the only candidate. Otherwise the
-// knownDriverRoots are: of several installations, the one with the version of the loaded kernel module is preferred, else the
-// first. gpu.ErrDriverNotLoaded: there is none; the error lists the directories and the flag to set.
+// FindDriver returns the driver installation of the host. A non-empty explicit path is the only candidate. Otherwise the candidates are
+// knownDriverRoots: of several installations, it prefers the one with the version of the loaded kernel module, or the first.
+// gpu.ErrDriverNotLoaded: no installation was found; the error lists the directories and the flag to set.
 func (f *FS) FindDriver(explicit string) (DriverRoot, error) {
 	candidates := knownDriverRoots
 	if explicit != "" {
@@ -85,14 +85,14 @@ func (f *FS) FindDriver(explicit string) (DriverRoot, error) {
 	return f.preferred(found), nil
 }
 
-// driverAt returns the installation at the host's path, false without a library in it.
+// driverAt returns the installation at the host's path, false if it contains no library.
 func (f *FS) driverAt(hostPath string) (DriverRoot, bool) {
 	seen, err := f.resolve(hostPath)
 	if err != nil {
 		return DriverRoot{}, false
 	}
 	for _, dir := range slices.Concat(f.search, libraryDirs) {
-		// A driver root is a root of its own: its absolute links refer to files inside it.
+		// Absolute links in a driver root refer to files inside it.
 		library, err := resolveIn(seen, filepath.Join(dir, libraryName))
 		if err != nil {
 			continue
@@ -109,7 +109,7 @@ func (f *FS) driverAt(hostPath string) (DriverRoot, bool) {
 	return DriverRoot{}, false
 }
 
-// devRoot returns the host directory whose dev/ has the device nodes of the driver at hostPath.
+// devRoot returns the host directory whose dev/ contains the device nodes of the driver at hostPath.
 func (f *FS) devRoot(hostPath string) string {
 	if _, err := f.CharDevice(filepath.Join(hostPath, "dev/nvidiactl")); err == nil {
 		return hostPath
@@ -117,8 +117,8 @@ func (f *FS) devRoot(hostPath string) string {
 	return "/"
 }
 
-// preferred returns the installation whose library has the version of the loaded kernel module, else the first. Files of an older
-// installation may be left beside the one in use.
+// preferred returns the installation whose library matches the version of the loaded kernel module, or the first one. Files of an older
+// installation may still exist.
 func (f *FS) preferred(found []DriverRoot) DriverRoot {
 	loaded := f.KernelModule()
 	for _, root := range found {
@@ -133,7 +133,7 @@ func (f *FS) preferred(found []DriverRoot) DriverRoot {
 // "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build".
 var moduleVersion = regexp.MustCompile(`(?m)^NVRM version:.*?\s(\d{3,}\.\d+(?:\.\d+)?)\s`)
 
-// KernelModule returns the version of the loaded NVIDIA kernel module, empty without one.
+// KernelModule returns the version of the loaded NVIDIA kernel module, empty if none is loaded.
 func (f *FS) KernelModule() string {
 	raw, err := f.read("/proc/driver/nvidia/version")
 	if err != nil {
@@ -159,7 +159,7 @@ func (f *FS) DriverLoad() string {
 	if err := unix.Stat(seen, &stat); err != nil {
 		return ""
 	}
-	// sysfs allocates inode numbers in sequence and does not reuse them. Its timestamps are not those of the load.
+	// sysfs allocates inode numbers in sequence and does not reuse them. Its timestamps do not show the time of the load.
 	return strconv.FormatUint(stat.Ino, 10)
 }
 
@@ -172,8 +172,8 @@ func libraryVersion(library string) string {
 	return version
 }
 
-// fileID identifies the regular, non-empty file at this process's path; false for anything else. An empty file is one that an
-// installer is still writing.
+// fileID identifies the regular, non-empty file at a path of this process; false for anything else. An installer is still writing an empty
+// file.
 func fileID(path string) (FileID, bool) {
 	info, err := os.Lstat(path)
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
@@ -186,7 +186,7 @@ func fileID(path string) (FileID, bool) {
 	return FileID{Device: stat.Dev, Inode: stat.Ino, Size: stat.Size, ModTime: stat.Mtim.Nano()}, true
 }
 
-// listed lists directories of a root.
+// listed formats directories of a root for an error.
 func listed(dirs []string) string {
 	names := make([]string, 0, len(dirs))
 	for _, dir := range dirs {
@@ -199,7 +199,7 @@ func listed(dirs []string) string {
 	return strings.Join(names, ", ")
 }
 
-// notFoundError lists the directories where the library is expected, and what to do.
+// notFoundError lists the directories in which the library is expected, and says what to do.
 func (f *FS) notFoundError(candidates []string, explicit bool) error {
 	advice := "install the NVIDIA driver on this node, or name its directory with --driver-root (chart value nvidiaDriverRoot)"
 	if explicit {

@@ -126,7 +126,7 @@ func TestFindDriver_Candidates_InstallationInUse(t *testing.T) {
 
 func TestFindDriver_NoLibrary_DriverNotLoaded(t *testing.T) {
 	t.Parallel()
-	// An empty library is one that an installer is still writing.
+	// An installer is still writing an empty library.
 	root := tree(t, map[string]string{"usr/lib64/libnvidia-ml.so.1": "", "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1": "->gone"})
 	_, err := New(root).FindDriver("")
 	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
@@ -148,7 +148,7 @@ func TestFindDriver_NoLibrary_DriverNotLoaded(t *testing.T) {
 	require.ErrorContains(t, err, `driver root "run/nvidia" is not an absolute path of the host`)
 }
 
-// TestFindDriver_SearchDirs_First, in each root, for the library and for programs, and named where nothing is found.
+// TestFindDriver_SearchDirs_First, in each root, for the library and for programs; the error lists them if nothing is found.
 func TestFindDriver_SearchDirs_First(t *testing.T) {
 	t.Parallel()
 	root := tree(t, join(install("usr/lib64", "535.216.01"), install("opt/site/lib", "580.95.05"), install("run/nvidia/driver/opt/site/lib", "550.54.15"),
@@ -211,7 +211,7 @@ func TestDriverLoad_LoadedAgain_Differs(t *testing.T) {
 	assert.NotEmpty(t, first)
 	require.NoError(t, os.WriteFile(filepath.Join(module, "refcnt"), []byte("1"), 0o444))
 	assert.Equal(t, first, host.DriverLoad(), "files in the directory and timestamps do not count")
-	require.NoError(t, os.Rename(module, module+"-earlier")) // so that its number is not used again
+	require.NoError(t, os.Rename(module, module+"-earlier")) // so that its inode number is not reused
 	assert.Empty(t, host.DriverLoad())
 	require.NoError(t, os.MkdirAll(module, 0o755))
 	assert.NotEqual(t, first, host.DriverLoad())

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// nvidiaLibraries begin the names of the driver's libraries, for an installation without a version in them.
+// nvidiaLibraries are the prefixes of the driver's libraries, for an installation whose library names contain no version.
 var nvidiaLibraries = []string{"libcuda.", "libcudadebugger.", "libnvidia-", "libnvcuvid."}
 
-// Libraries returns the driver's libraries by file name, links included, and for each the file as this process sees it. They are those of
-// the version, in the directory of the NVML library: others there are not the driver's.
+// Libraries returns the driver's libraries by file name, links included, and for each the path of the file in this process. It returns the
+// libraries with the driver's version in the directory of the NVML library: other libraries there do not belong to the driver.
 func (r DriverRoot) Libraries() (map[string]string, error) {
 	dir := filepath.Dir(r.Library)
 	entries, err := os.ReadDir(dir)
@@ -34,7 +34,7 @@ func (r DriverRoot) Libraries() (map[string]string, error) {
 	return libraries, nil
 }
 
-// isLibrary reports whether a name in the directory, which leads to a file, is one of the driver's libraries.
+// isLibrary reports whether a name in the directory, which resolves to a file, is one of the driver's libraries.
 func (r DriverRoot) isLibrary(name, file string) bool {
 	if r.Version != "" {
 		return strings.HasPrefix(name, "lib") && strings.HasSuffix(file, ".so."+r.Version)

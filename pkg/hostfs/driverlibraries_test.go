@@ -15,7 +15,7 @@ func TestLibraries_Directory_OnlyThoseOfTheDriver(t *testing.T) {
 	const dir = "usr/lib/x86_64-linux-gnu"
 	root := tree(t, join(install(dir, "580.95.05"), map[string]string{
 		dir + "/libcuda.so.580.95.05": "ELF",
-		dir + "/libcuda.so.1":         "->/" + dir + "/libcuda.so.580.95.05", // of the driver root
+		dir + "/libcuda.so.1":         "->/" + dir + "/libcuda.so.580.95.05", // absolute in the driver root
 		dir + "/libcuda.so.535.1.1":   "of an older driver",
 		dir + "/libc.so.6":            "ELF",
 		dir + "/libnvidia-gone.so.1":  "->libnvidia-gone.so.580.95.05",

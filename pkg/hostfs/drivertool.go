@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// toolDirs are the directories of a driver root where distributions and installers put programs.
+// toolDirs are the directories of a driver root in which distributions and installers put programs.
 var toolDirs = []string{
 	"/usr/bin", "/bin", "/opt/bin", "/usr/sbin", "/sbin",
 	"/usr/local/bin",                // Talos
@@ -16,7 +16,7 @@ var toolDirs = []string{
 	"/",
 }
 
-// toolDirs are those of this root.
+// toolDirs returns the directories of this root that are searched for programs.
 func (r DriverRoot) toolDirs() []string {
 	return slices.Concat(strings.FieldsFunc(r.Search, func(c rune) bool { return c == ':' }), toolDirs)
 }
@@ -24,7 +24,7 @@ func (r DriverRoot) toolDirs() []string {
 // ToolDirs lists the directories of the root that Tool searches, for errors.
 func (r DriverRoot) ToolDirs() string { return listed(r.toolDirs()) }
 
-// Tool returns this process's path of a program of the driver installation, false without one.
+// Tool returns this process's path to a program of the driver installation, false if it does not exist.
 func (r DriverRoot) Tool(name string) (string, bool) {
 	for _, dir := range r.toolDirs() {
 		// As for the library, absolute links refer to files inside the driver root.

@@ -14,14 +14,14 @@ const (
 	pciDevices = "/sys/bus/pci/devices"
 	// vendorNVIDIA is the PCI vendor id as sysfs writes it.
 	vendorNVIDIA = "0x10de"
-	// classDisplay is the prefix of the PCI classes of VGA (0x0300) and 3D controllers (0x0302). NVSwitches and the audio functions
-	// of GPUs have other classes.
+	// classDisplay is the prefix of the PCI classes of VGA (0x0300) and 3D controllers (0x0302). NVSwitches and audio functions of GPUs
+	// belong to other classes.
 	classDisplay = "0x03"
 )
 
-// MayHaveGPU reports whether the host has an NVIDIA GPU: an NVIDIA display controller on the PCI bus, or a loaded NVIDIA kernel
-// module, which does not load without a GPU (integrated GPUs are not on the PCI bus). It is true with every error: the PCI devices
-// could not be listed, and there may be a GPU.
+// MayHaveGPU reports whether the host may have an NVIDIA GPU: an NVIDIA display controller on the PCI bus, or a loaded NVIDIA kernel
+// module. The module does not load without a GPU, and integrated GPUs are not on the PCI bus. If the PCI devices cannot be listed, it
+// returns true and the error, because there may be a GPU.
 func (f *FS) MayHaveGPU() (bool, error) {
 	if f.KernelModule() != "" {
 		return true, nil
@@ -53,7 +53,7 @@ func (f *FS) MayHaveGPU() (bool, error) {
 	return false, nil
 }
 
-// pciFile reads an attribute of a PCI device; empty when the device was removed meanwhile.
+// pciFile reads an attribute of a PCI device; empty if the device was removed in the meantime.
 func (f *FS) pciFile(address, name string) (string, error) {
 	raw, err := f.read(filepath.Join(pciDevices, address, name))
 	if errors.Is(err, gpu.ErrNotFound) {

@@ -11,8 +11,9 @@ import (
 // drmNode is the name of a device node of the Direct Rendering Manager.
 var drmNode = regexp.MustCompile(`^(card|renderD)[0-9]+$`)
 
-// GraphicsNodes returns the paths of the device nodes with which programs draw on the GPU at a PCI address ("0000:3b:00.0"), sorted:
-// "/dev/dri/card1" and "/dev/dri/renderD128". They may be missing. None: the GPU's driver has none, as without the module nvidia-drm.
+// GraphicsNodes returns the sorted paths of the device nodes for graphics on the GPU at a PCI address ("0000:3b:00.0"): "/dev/dri/card1"
+// and "/dev/dri/renderD128". The nodes themselves may be missing. The list is empty if the GPU's driver creates none, for instance without
+// the module nvidia-drm.
 func (f *FS) GraphicsNodes(busID string) ([]string, error) {
 	dir := filepath.Join("/sys/bus/pci/devices", busID, "drm")
 	seen, err := f.resolve(dir)

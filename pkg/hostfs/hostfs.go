@@ -16,20 +16,20 @@ import (
 // FS is the host's file tree. It is stateless and safe for concurrent use.
 type FS struct {
 	root string
-	// search are further directories of drivers.
+	// search lists further directories of driver roots.
 	search []string
 }
 
-// New returns the host's file tree, mounted at root in this process. The libraries and programs of a driver are searched for in these
-// directories of its root first, and then in the usual ones.
+// New returns the host's file tree, mounted at root in this process. It searches for libraries and programs of a driver first in the
+// directories search of the driver's root, then in the usual ones.
 func New(root string, search ...string) *FS {
 	return &FS{root: filepath.Clean(root), search: search}
 }
 
-// bootIDFile has another content in every boot.
+// bootIDFile contains a different ID after each boot.
 const bootIDFile = "/proc/sys/kernel/random/boot_id"
 
-// BootID returns the kernel's id of this boot.
+// BootID returns the kernel's ID of this boot.
 func (f *FS) BootID() (string, error) {
 	raw, err := f.read(bootIDFile)
 	if err != nil {
@@ -55,11 +55,11 @@ func (f *FS) read(path string) ([]byte, error) {
 	return raw, nil
 }
 
-// Resolve returns this process's path of the host's path, with every link followed inside the root, also absolute ones. Missing components
-// are kept.
+// Resolve converts a path of the host to a path of this process. All links, also absolute ones, are followed inside the root. Missing
+// components are kept.
 func (f *FS) Resolve(path string) (string, error) { return f.resolve(path) }
 
-// resolve returns this process's path of the host's path, with every link followed inside the root. Missing components are kept.
+// resolve converts a path of the host to a path of this process. All links are followed inside the root. Missing components are kept.
 func (f *FS) resolve(path string) (string, error) {
 	return resolveIn(f.root, path)
 }
@@ -73,7 +73,7 @@ func resolveIn(root, path string) (string, error) {
 	return seen, nil
 }
 
-// hostError replaces the path in a file error with the host's path, and is gpu.ErrNotFound for a missing file.
+// hostError replaces the path in a file error with the host's path. For a missing file it returns gpu.ErrNotFound.
 func hostError(path string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: %w", path, gpu.ErrNotFound)

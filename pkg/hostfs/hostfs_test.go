@@ -69,7 +69,7 @@ func TestCharDevice_NotADevice_Refused(t *testing.T) {
 
 func TestCharDevice_DevNull_Numbers(t *testing.T) {
 	t.Parallel()
-	// Every Linux has the null device.
+	// The null device exists on every Linux.
 	node, err := New("/").CharDevice("/dev/null")
 	require.NoError(t, err)
 	assert.Equal(t, CharDevice{Path: "/dev/null", Major: 1, Minor: 3}, node)

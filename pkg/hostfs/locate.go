@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Locate resolves a path as a program with the root directory root, a directory of the host, would, and returns the result as a path
-// of the host; false if nothing is there.
+// Locate resolves a path like a program whose root directory is root, a directory of the host. It returns the result as a path of the host;
+// false if nothing exists there.
 func (f *FS) Locate(root, path string) (hostPath string, found bool) {
 	below, err := f.resolve(root)
 	if err != nil {

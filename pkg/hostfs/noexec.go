@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NoExec reports whether the host's mount at the path has the option noexec, so that programs in it cannot be executed. The option of
-// a volume's own mount, such as that of the host's root directory, is not visible in a container, because container runtimes mount
-// volumes without it; those of mounts below the root directory are. gpu.ErrNotFound: nothing is at the path.
+// NoExec reports whether the host's mount at the path uses the option noexec, so that programs in it cannot be executed. In a container,
+// the option is visible only for mounts below a volume, not for the volume's own mount such as the host's root directory: container
+// runtimes mount volumes without it. gpu.ErrNotFound: nothing exists at the path.
 func (f *FS) NoExec(path string) (bool, error) {
 	seen, err := f.resolve(path)
 	if err != nil {

@@ -20,8 +20,8 @@ func TestNoExec_MissingPath_NotFound(t *testing.T) {
 	require.ErrorIs(t, err, gpu.ErrNotFound)
 }
 
-// In a mount namespace of its own, the test mounts like a container runtime: the host's root directory recursively, and a volume
-// without the option.
+// In its own mount namespace, the test mounts like a container runtime: the host's root directory recursively, and a volume without the
+// option.
 func TestNoExec_MountOption_Reported(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -17,10 +17,9 @@ const (
 	writableByOthers    = 0o002
 )
 
-// CheckPrograms checks the directory of a program that the container runtime executes, and all directories above it up to the
-// host's root: users other than root must be able to traverse them, because in a user namespace the program runs as such a user,
-// and only root may change their entries. The error joins one sentence per violation; gpu.ErrNotFound: there is no directory at the
-// path.
+// CheckPrograms checks the directory of a program that the container runtime executes, and all directories above it up to the host's root:
+// users other than root must be able to traverse them, because in a user namespace the program runs as such a user, and only root may
+// change their entries. The error joins one sentence per violation; gpu.ErrNotFound: no directory exists at the path.
 func (f *FS) CheckPrograms(dir string) error {
 	seen, err := f.resolve(dir)
 	if err != nil {
@@ -55,7 +54,7 @@ func checkDirectory(seen, onHost string) error {
 	if mode&traversableByOthers == 0 {
 		problems = append(problems, fmt.Errorf("users other than root cannot traverse %s (mode %04o)", onHost, mode.Perm()))
 	}
-	// In a directory with the sticky bit other users can add entries but not replace those of root.
+	// In a directory with the sticky bit, other users can add entries but not replace entries of root.
 	shared := mode&fs.ModeSticky == 0 && (mode&writableByOthers != 0 || mode&writableByGroup != 0 && stat.Gid != 0)
 	if foreign := stat.Uid != 0 && int(stat.Uid) != os.Geteuid(); shared || foreign {
 		problems = append(problems, fmt.Errorf("users other than root can change %s (owner %d:%d, mode %04o)", onHost, stat.Uid, stat.Gid, mode.Perm()))

@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// programsBelow returns a host with /var/lib/driver/programs; the directory special has the mode.
+// programsBelow returns a host with /var/lib/driver/programs, in which the directory special gets the mode.
 func programsBelow(t *testing.T, special string, mode os.FileMode) *FS {
 	t.Helper()
 	root := t.TempDir()

@@ -14,11 +14,11 @@ import (
 // Process is a process that has not exited. Values compare with ==; another process with the same pid differs.
 type Process struct {
 	PID int `json:"pid"`
-	// Start is when it started, in clock ticks since the boot.
+	// Start is the start time in clock ticks since the boot.
 	Start uint64 `json:"start"`
 }
 
-// Process returns the process with a pid, false if there is none or it has exited and is not reaped yet.
+// Process returns the process with a PID, false if there is none or if it has exited and is not reaped yet.
 func (f *FS) Process(pid int) (Process, bool) {
 	raw, err := f.read(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -30,7 +30,7 @@ func (f *FS) Process(pid int) (Process, bool) {
 // parseStat reads the content of a file /proc/<pid>/stat.
 func parseStat(pid int, raw []byte) (Process, bool) {
 	const state, startTime = 0, 19 // of the fields after the program's name
-	// The name is in parentheses, and may contain some.
+	// The name is in parentheses and may contain parentheses.
 	fields := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
 	if len(fields) <= startTime || fields[state] == "Z" || fields[state] == "X" {
 		return Process{}, false
@@ -39,12 +39,12 @@ func parseStat(pid int, raw []byte) (Process, bool) {
 	return Process{PID: pid, Start: start}, err == nil
 }
 
-// environmentLimit is how much of a process's environment is searched. The programs that ProcessesWith is for are started with less.
+// environmentLimit is the searched part of a process's environment. Programs that callers of ProcessesWith search for start with less.
 const environmentLimit = 64 << 10
 
-// ProcessesWith lists the processes whose environment has the entry "NAME=value" in its first 64 KiB, by pid. A process can change what its
-// environment reads as, and how long that is, at any time. So processes of other PID namespaces than that of this process are left out
-// unread, as every container chooses the environment of its own processes, and of the others no more than that is read.
+// ProcessesWith lists the processes whose environment contains the entry "NAME=value" in its first 64 KiB, by PID. A process can change the
+// content and the length of its environment at any time. So processes of other PID namespaces are left out unread, because containers
+// choose the environment of their processes, and no more than 64 KiB is read of the others.
 func (f *FS) ProcessesWith(entry string) ([]Process, error) {
 	seen, err := f.resolve("/proc")
 	if err != nil {
@@ -69,7 +69,7 @@ func (f *FS) ProcessesWith(entry string) ([]Process, error) {
 			continue
 		}
 		if !hasEntry(fmt.Sprintf("%s/%d/environ", seen, pid), entry, buffer) {
-			continue // it exited meanwhile, or is another
+			continue // it exited in the meantime, or is another process
 		}
 		if process, running := f.Process(pid); running {
 			found = append(found, process)
@@ -79,7 +79,7 @@ func (f *FS) ProcessesWith(entry string) ([]Process, error) {
 	return found, nil
 }
 
-// hasEntry reports whether the environment in a file has the entry, as far as it fits into the buffer.
+// hasEntry reports whether the environment in a file contains the entry, in the part that fits into the buffer.
 func hasEntry(file, entry string, buffer []byte) bool {
 	opened, err := os.Open(file)
 	if err != nil {

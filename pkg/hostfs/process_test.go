@@ -70,7 +70,7 @@ func TestProcessesWith_Environment_WholeEntries(t *testing.T) {
 	require.ErrorContains(t, err, "listing processes in /proc")
 }
 
-// Containers have PID namespaces of their own, and environments that they choose.
+// Containers run in PID namespaces of their own and choose their environments.
 func TestProcessesWith_OtherPIDNamespace_LeftOut(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -96,7 +96,7 @@ func TestProcessesWith_OtherPIDNamespace_LeftOut(t *testing.T) {
 	}
 }
 
-// A pod without privileges can make /proc/<pid>/environ of its processes gigabytes long.
+// A pod without privileges can let /proc/<pid>/environ of its processes grow to gigabytes.
 func TestProcessesWith_HugeEnvironment_ReadToTheLimit(t *testing.T) {
 	t.Parallel()
 	const entry = "PRISM_TEST=1"
@@ -118,7 +118,7 @@ func TestProcessesWith_HugeEnvironment_ReadToTheLimit(t *testing.T) {
 	assert.Equal(t, []Process{{PID: 7, Start: 4711}}, found)
 }
 
-// A named pipe without a writer blocks whatever opens it.
+// Opening a named pipe without a writer blocks.
 func TestProcessesWith_OtherPIDNamespace_NotOpened(t *testing.T) {
 	t.Parallel()
 	root := tree(t, map[string]string{"proc/7/ns/pid": ""})

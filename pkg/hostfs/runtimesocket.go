@@ -7,14 +7,15 @@ import (
 	"strings"
 )
 
-// usualSockets are where container runtimes serve CRI: containerd, CRI-O, the containerd of K3s and RKE2, of k0s and of MicroK8s, cri-dockerd.
+// usualSockets are the CRI sockets of container runtimes: containerd, CRI-O, the containerd of K3s and RKE2, of k0s and of MicroK8s,
+// cri-dockerd.
 var usualSockets = []string{
 	"/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/k3s/containerd/containerd.sock", "/run/k0s/containerd.sock",
 	"/var/snap/microk8s/common/run/containerd.sock", "/run/cri-dockerd.sock",
 }
 
-// RuntimeSocket returns the path, as this process sees it, of the container runtime's socket: of the host's path that is set, or of the first of
-// the usual ones that is there. Links are the host's: /var/run is an absolute one on most.
+// RuntimeSocket returns this process's path to the container runtime's socket: at the host's path set, or, if that is empty, the first
+// existing one of the usual sockets. It follows links of the host, such as /var/run, which is an absolute link on most hosts.
 func (f *FS) RuntimeSocket(set string) (string, error) {
 	if set != "" {
 		return f.resolve(set)

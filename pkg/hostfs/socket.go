@@ -8,7 +8,8 @@ import (
 	"path/filepath"
 )
 
-// Sockets lists the host's sockets in dir whose names match the pattern of path.Match, sorted; none without such a directory.
+// Sockets lists the host's sockets in dir whose names match the pattern of path.Match, sorted. The list is empty if the directory does not
+// exist.
 func (f *FS) Sockets(dir, pattern string) ([]string, error) {
 	seen, err := f.resolve(dir)
 	if err != nil {

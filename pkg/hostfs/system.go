@@ -11,7 +11,7 @@ import (
 
 const (
 	memoryFile = "/proc/meminfo"
-	// gpuInformation is what the kernel module says of each GPU, by PCI address.
+	// gpuInformation is the kernel module's directory with information about each GPU, by PCI address.
 	gpuInformation = "/proc/driver/nvidia/gpus"
 )
 
@@ -29,7 +29,7 @@ func (f *FS) SystemMemory() (uint64, error) {
 }
 
 // GPUMinor returns the minor number of the device node of the GPU with that PCI address, as the loaded kernel module reports it.
-// gpu.ErrNotFound: there is no such GPU, or no kernel module.
+// gpu.ErrNotFound: the GPU does not exist, or no kernel module is loaded.
 func (f *FS) GPUMinor(busID string) (int, error) {
 	file := filepath.Join(gpuInformation, busID, "information")
 	text, err := f.line(file, "Device Minor")
@@ -43,7 +43,7 @@ func (f *FS) GPUMinor(busID string) (int, error) {
 	return int(minor), nil
 }
 
-// line reads the value of the line "<key>: <value>" of a file. gpu.ErrNotFound: there is no such file, or no such line in it.
+// line reads the value of the line "<key>: <value>" of a file. gpu.ErrNotFound: the file does not exist, or does not contain the line.
 func (f *FS) line(file, key string) (string, error) {
 	raw, err := f.read(file)
 	if err != nil {

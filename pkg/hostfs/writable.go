@@ -11,9 +11,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Writable returns a path of this process by which a directory of the host can be written, although the host's root is mounted read-only here. No
-// other directory can, and no other process sees it. It needs CAP_SYS_ADMIN and Linux 5.12. Call release when the path is not used any more.
-// gpu.ErrNotFound: there is no such directory.
+// Writable returns a path of this process through which a directory of the host is writable, although the host's root is mounted read-only
+// in this process. No other directory becomes writable, and no other process sees the path. It needs CAP_SYS_ADMIN and Linux 5.12. Call
+// release when the path is no longer used. gpu.ErrNotFound: the directory does not exist.
 func (f *FS) Writable(path string) (dir string, release func(), err error) {
 	seen, err := f.resolve(path)
 	if err != nil {

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// AbsentInterval is the time between two probes of a machine without a GPU: one that is plugged in later is found within it.
+// AbsentInterval is the time between two probes of a machine without a GPU, and so the longest time until a new GPU is found.
 const AbsentInterval = time.Minute
 
-// AwaitGPU returns nil once mayHave reports that the machine may have a GPU, which it asks at once and then every AbsentInterval. It
-// returns the context's error when that ends first.
+// AwaitGPU returns nil once mayHave reports that the machine may have a GPU. It calls mayHave at once and then every AbsentInterval. If the
+// context ends first, it returns the context's error.
 func AwaitGPU(ctx context.Context, mayHave func() bool, clock Clock) error {
 	for !mayHave() {
 		select {
@@ -21,7 +21,7 @@ func AwaitGPU(ctx context.Context, mayHave func() bool, clock Clock) error {
 	return nil
 }
 
-// pause is how long to wait when an inventory with a GPU would wait that long: without one no driver will answer.
+// pause extends a wait to AbsentInterval if the machine has no GPU, because then no driver will answer.
 func (i *Inventory) pause(wait time.Duration) time.Duration {
 	if i.Current().Err != nil && i.opts.MayHaveGPU != nil && !i.opts.MayHaveGPU() {
 		return max(wait, AbsentInterval)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAwaitGPU_NoGPU_ProbedOnceAMinute counts the probes, and a GPU that is plugged in is found by the next one.
+// TestAwaitGPU_NoGPU_ProbedOnceAMinute counts the probes; the next one finds a GPU that was plugged in.
 func TestAwaitGPU_NoGPU_ProbedOnceAMinute(t *testing.T) {
 	t.Parallel()
 	var probes atomic.Int64
@@ -54,7 +54,7 @@ func TestAwaitGPU_ContextEnds_Returns(t *testing.T) {
 	}
 }
 
-// TestRun_NoGPU_ProbedOnceAMinute is about a machine that lost its GPUs while claims have them.
+// TestRun_NoGPU_ProbedOnceAMinute: a machine loses its GPUs while claims use them.
 func TestRun_NoGPU_ProbedOnceAMinute(t *testing.T) {
 	t.Parallel()
 	m := newMachine()

@@ -6,7 +6,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// ComputeModes returns the open driver, gpu.ErrDriverNotLoaded while there is none.
+// ComputeModes returns the open driver, gpu.ErrDriverNotLoaded if no driver is open.
 func (i *Inventory) ComputeModes() (gpu.ComputeModes, error) {
 	session := i.open.Load()
 	if session == nil {

@@ -1,7 +1,7 @@
-// Package inventory knows what this node has now: it finds the driver, keeps one session with it, inspects the GPUs again and
-// again, and publishes what it sees as immutable views.
+// Package inventory tracks the driver and the GPUs of this node: it finds the driver, keeps one session with it, inspects the GPUs
+// regularly, and publishes the results as immutable views.
 //
-// A driver that is not there yet is waited for. One that is unloaded leaves a view without GPUs, and is opened again in this
-// process when the same library file is back. A library that was replaced cannot be loaded into this process: Run ends with
+// The inventory waits for a driver that is not installed yet. After the driver is unloaded, the view contains no GPUs; the same process
+// opens the driver again when the same library file is back. A replaced library cannot be loaded into this process: Run ends with
 // gpu.ErrDriverReplaced, and a new process continues.
 package inventory

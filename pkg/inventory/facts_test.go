@@ -15,7 +15,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// withheld are the functions without whose answer no GPU is advertised: with any error, or only where the answer is open.
+// withheld are the functions without whose answer no GPU is advertised: with any error, or only if the answer is unknown.
 var (
 	always = []string{
 		"nvmlInit_v2", "nvmlSystemGetDriverVersion", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID",
@@ -24,7 +24,7 @@ var (
 	open = []string{"nvmlDeviceGetPerformanceState", "nvmlDeviceGetMigMode"}
 )
 
-// TestInventory_EachCallRefused_WholeGPUsStay: every function that the product calls on a node, in turn.
+// TestInventory_EachCallRefused_WholeGPUsStay: refuses every function that the product calls on a node, one by one.
 func TestInventory_EachCallRefused_WholeGPUsStay(t *testing.T) {
 	t.Parallel()
 	n := sandboxed(t, model.Spec{Name: "node", Boards: []string{"h100-80", "t4"}, Minors: []int{3, 1}})
@@ -50,7 +50,7 @@ func TestInventory_EachCallRefused_WholeGPUsStay(t *testing.T) {
 	}
 }
 
-// called lists the functions that were called on a node.
+// called returns the functions that were called on a node.
 func called(hardware *model.Node) []string {
 	all := map[string]bool{}
 	for _, process := range hardware.Calls.List() {
@@ -83,7 +83,7 @@ func requireWhole(t *testing.T, symbol string, ret model.Return, complete, s see
 	}
 }
 
-// TestInventory_DeviceNodeRemoved_MissingUntilRestored on the files of a simulated driver.
+// TestInventory_DeviceNodeRemoved_MissingUntilRestored uses the files of a simulated driver.
 func TestInventory_DeviceNodeRemoved_MissingUntilRestored(t *testing.T) {
 	t.Parallel()
 	n := sandboxed(t, model.Spec{Name: "node", Boards: []string{"h100-80", "t4"}, Minors: []int{3, 1}})

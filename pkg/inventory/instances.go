@@ -8,7 +8,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// MIGDriver returns the open driver, gpu.ErrDriverNotLoaded while there is none.
+// MIGDriver returns the open driver, gpu.ErrDriverNotLoaded if no driver is open.
 func (i *Inventory) MIGDriver() (gpu.MIGDriver, error) {
 	session := i.open.Load()
 	if session == nil {
@@ -17,13 +17,14 @@ func (i *Inventory) MIGDriver() (gpu.MIGDriver, error) {
 	return *session, nil
 }
 
-// gpus lists the GPUs with the instances that an administrator made. Those of claims come and go and are left out: claims know
-// them. The caller holds inspecting.
+// gpus lists the GPUs with the instances that an administrator created. Instances of claims come and go and are left out: the claims'
+// records name them. The caller holds inspecting.
 //
-// A claim's instance is there only while a record names it. So records are read between two inspections, and again after them: what both
-// inspections show and no record names at either time is an administrator's. The second reading finds the claim that has made an instance
-// between the inspections in the place of another one: ids and UUIDs come from the place, so the two are indistinguishable. What only the
-// second inspection shows may be of a claim that came in between; the next inspection decides.
+// A claim's instance exists only while a record names it. So records are read between two inspections, and again after them: an instance
+// that both inspections show, and that no record names at either time, is an administrator's. The second reading finds a claim that created
+// an instance between the inspections at the placement of another instance: IDs and UUIDs derive from the placement, so the two are
+// indistinguishable. An instance that only the second inspection shows may belong to a claim that was prepared in between; the next
+// inspection decides.
 func (i *Inventory) gpus(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) {
 	gpus, faults, err := i.session.GPUs(ctx)
 	if err != nil || !slices.ContainsFunc(gpus, func(g gpu.GPU) bool { return g.MIG != nil && len(g.MIG.Instances) > 0 }) {
@@ -54,7 +55,7 @@ func (i *Inventory) gpus(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) {
 	return gpus, faults, nil
 }
 
-// keep leaves on the GPUs only the instances that are wanted, and returns whether there are any. What the session returned is not changed.
+// keep removes all instances but the wanted ones from the GPUs, and returns whether any are left. The data of the session is not changed.
 func keep(gpus []gpu.GPU, wanted func(id gpu.UUID, instance *gpu.Instance) bool) (left bool) {
 	for n := range gpus {
 		g := &gpus[n]
@@ -64,7 +65,7 @@ func keep(gpus []gpu.GPU, wanted func(id gpu.UUID, instance *gpu.Instance) bool)
 		mig := *g.MIG
 		mig.Instances = slices.DeleteFunc(slices.Clone(mig.Instances), func(instance gpu.Instance) bool { return !wanted(g.UUID, &instance) })
 		if len(mig.Instances) == 0 {
-			mig.Instances = nil // as where there never was one: claims that come and go are no news
+			mig.Instances = nil // as if there had never been one: claims that come and go do not change the view
 		}
 		left = left || len(mig.Instances) > 0
 		g.MIG = &mig
@@ -72,7 +73,7 @@ func keep(gpus []gpu.GPU, wanted func(id gpu.UUID, instance *gpu.Instance) bool)
 	return left
 }
 
-// keepKnown leaves on the GPUs the instances that the last view had.
+// keepKnown removes all instances that are not in the last view from the GPUs.
 func (i *Inventory) keepKnown(gpus []gpu.GPU) {
 	for n := range gpus {
 		if g := &gpus[n]; g.MIG != nil {
@@ -83,7 +84,7 @@ func (i *Inventory) keepKnown(gpus []gpu.GPU) {
 	}
 }
 
-// owned asks which claims own instances.
+// owned reads which instances claims own.
 func (i *Inventory) owned() (Owned, error) {
 	if i.opts.Owned == nil {
 		return func(gpu.UUID, *gpu.Instance) bool { return false }, nil
@@ -91,7 +92,7 @@ func (i *Inventory) owned() (Owned, error) {
 	return i.opts.Owned()
 }
 
-// known lists the instances of a GPU that the last view had.
+// known lists the instances of a GPU in the last view.
 func (i *Inventory) known(id gpu.UUID) []gpu.Instance {
 	for _, g := range i.Current().Node.GPUs {
 		if g.UUID == id && g.MIG != nil {
@@ -101,7 +102,7 @@ func (i *Inventory) known(id gpu.UUID) []gpu.Instance {
 	return nil
 }
 
-// same reports whether two inspections have shown the same, which may be one instance or two that came one after the other.
+// same reports whether two inspections show an equal instance. That may be one instance, or two that existed one after the other.
 func same(a, b *gpu.Instance) bool {
 	return a.ID == b.ID && a.Profile == b.Profile && a.Placement == b.Placement && slices.Equal(a.Compute, b.Compute)
 }

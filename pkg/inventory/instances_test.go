@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// instance is one with a compute instance of that UUID.
+// instance returns a GPU instance with a compute instance of that UUID.
 func instance(id int, uuid gpu.MIGUUID) gpu.Instance {
 	return gpu.Instance{ID: id, Profile: 19, Placement: gpu.Placement{Start: id, Size: 1}, Compute: []gpu.ComputeInstance{{Slices: 1, UUID: uuid}}}
 }
@@ -25,7 +25,7 @@ func partition(instances ...gpu.Instance) func(*machine) {
 	}
 }
 
-// owners says which instances claims own. Asking it the first time is between the two inspections, the second time after them.
+// owners says which instances claims own. The first call comes between the two inspections, the second one after them.
 type owners struct {
 	uuids []gpu.MIGUUID
 	err   error
@@ -49,7 +49,7 @@ func (o *owners) owned() (Owned, error) {
 	}, err
 }
 
-// shown are the instances of the first GPU in the view after one more inspection.
+// shown returns the instances of the first GPU in the view after one more inspection.
 func shown(t *testing.T, i *Inventory) []gpu.Instance {
 	t.Helper()
 	require.NoError(t, i.Refresh(t.Context()))
@@ -77,8 +77,7 @@ func TestView_InstancesOfClaims_LeftOut(t *testing.T) {
 	m.mu.Unlock()
 }
 
-// TestView_SeenInTwoInspections_Static: an instance that two inspections show, and that no record names that was read
-// between or after them.
+// TestView_SeenInTwoInspections_Static: two inspections show an instance, and records that were read between or after them do not name it.
 func TestView_SeenInTwoInspections_Static(t *testing.T) {
 	t.Parallel()
 	stays := instance(1, "MIG-stays")
@@ -107,8 +106,9 @@ func TestView_SeenInTwoInspections_Static(t *testing.T) {
 	}
 }
 
-// TestInstances_RecreatedBetweenInspections_BelongToClaims: the instance of one claim goes, and the next claim's comes in its place with the same
-// id and UUID. No record names it when they are read between the inspections: the first claim's is gone, and the second one's is not there yet.
+// TestInstances_RecreatedBetweenInspections_BelongToClaims: the instance of one claim is removed, and the next claim's instance gets its
+// placement with the same ID and UUID. Between the inspections no record names the instance: the first claim's record is gone, and the
+// second one's does not exist yet.
 func TestInstances_RecreatedBetweenInspections_BelongToClaims(t *testing.T) {
 	t.Parallel()
 	stays := instance(1, "MIG-stays")
@@ -124,7 +124,7 @@ func TestInstances_RecreatedBetweenInspections_BelongToClaims(t *testing.T) {
 	assert.Equal(t, []gpu.Instance{stays}, shown(t, i), "what cannot be read the second time makes nothing an administrator's")
 }
 
-// TestRecords_AllInstancesOwned_ReadOnce: as long as all instances are of claims they are read once in an inspection.
+// TestRecords_AllInstancesOwned_ReadOnce: if claims own all instances, an inspection reads the records once.
 func TestRecords_AllInstancesOwned_ReadOnce(t *testing.T) {
 	t.Parallel()
 	m, o := newMachine(), &owners{uuids: []gpu.MIGUUID{"MIG-ours"}}
@@ -176,8 +176,8 @@ func TestMIGDriver_OpenDriver_IsReturned(t *testing.T) {
 	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
 }
 
-// TestMIGDriver_DriverLeaves_CallsRefused: a claim that is being prepared has found the driver when that leaves. Its next call is refused; there
-// is no moment at which it has none.
+// TestMIGDriver_DriverLeaves_CallsRefused: a claim that is being prepared holds the driver while the driver is unloaded. Its next call is
+// refused; it never holds nil.
 func TestMIGDriver_DriverLeaves_CallsRefused(t *testing.T) {
 	t.Parallel()
 	m := newMachine()

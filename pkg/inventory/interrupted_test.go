@@ -14,7 +14,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
-// interruptions are how a caller's context can end while the driver is asked.
+// interruptions are the ways in which a caller's context can end during a call into the driver.
 var interruptions = map[string]struct {
 	begin func(ctx context.Context) (context.Context, func())
 	kind  error
@@ -32,7 +32,7 @@ var interruptions = map[string]struct {
 	}, context.DeadlineExceeded},
 }
 
-// expiring is a context whose deadline a test lets pass.
+// expiring is a context whose deadline the test controls.
 type expiring struct {
 	context.Context
 
@@ -50,7 +50,7 @@ func (e *expiring) Err() error {
 	}
 }
 
-// interruptDuring begins a context that ends in the first such call into the driver.
+// interruptDuring returns a context that ends during the first such call into the driver.
 func interruptDuring(t *testing.T, m *machine, interruption, call string) context.Context {
 	t.Helper()
 	ctx, end := interruptions[interruption].begin(t.Context())
@@ -68,7 +68,7 @@ func interruptDuring(t *testing.T, m *machine, interruption, call string) contex
 	return ctx
 }
 
-// TestRefresh_ContextEnds_SessionStays: the plugin is stopped, or a claim's call ends, while the driver is asked. Claims that are being
+// TestRefresh_ContextEnds_SessionStays: the plugin is stopped, or a claim's call ends, during a call into the driver. Claims that are being
 // prepared keep the driver.
 func TestRefresh_ContextEnds_SessionStays(t *testing.T) {
 	t.Parallel()
@@ -93,7 +93,7 @@ func TestRefresh_ContextEnds_SessionStays(t *testing.T) {
 	}
 }
 
-// TestRefresh_ContextEndsDuringFirst_NextContinues: a session that was opened is neither leaked nor taken for a driver that is not loaded.
+// TestRefresh_ContextEndsDuringFirst_NextContinues: an open session is neither leaked nor mistaken for a driver that is not loaded.
 func TestRefresh_ContextEndsDuringFirst_NextContinues(t *testing.T) {
 	t.Parallel()
 	for interruption, e := range interruptions {
@@ -119,7 +119,7 @@ func TestRefresh_ContextEndsDuringFirst_NextContinues(t *testing.T) {
 	}
 }
 
-// answering is a session whose caller's context ends right after the driver has answered.
+// answering is a session in which the caller's context ends right after the driver has answered.
 type answering struct {
 	Session
 
@@ -131,7 +131,7 @@ func (s answering) Driver(ctx context.Context) (gpu.Driver, error) {
 	return s.Session.Driver(ctx)
 }
 
-// TestRefresh_DriverLeavesAsContextEnds_SessionClosed: that the context has ended too does not make the driver's answer another one.
+// TestRefresh_DriverLeavesAsContextEnds_SessionClosed: the driver's answer counts although the context has ended, too.
 func TestRefresh_DriverLeavesAsContextEnds_SessionClosed(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
@@ -163,7 +163,7 @@ func TestInterrupted_Errors_OnlyOfContext(t *testing.T) {
 	assert.False(t, interrupted(t.Context(), context.Canceled), "another context than the caller's")
 }
 
-// TestRefresh_AnotherInProgress_HonoursContext: a claim's call does not wait for another inspection longer than it may.
+// TestRefresh_AnotherInProgress_HonoursContext: a claim's call does not wait for another inspection beyond its deadline.
 func TestRefresh_AnotherInProgress_HonoursContext(t *testing.T) {
 	t.Parallel()
 	m := newMachine()

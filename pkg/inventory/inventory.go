@@ -16,7 +16,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
-// Session is an open driver. GPUs returns the GPUs that answered in the order of their index, and the others as faults.
+// Session is an open driver. GPUs returns the GPUs that answered, ordered by index, and the others as faults.
 type Session interface {
 	Driver(ctx context.Context) (gpu.Driver, error)
 	GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error)
@@ -33,36 +33,37 @@ type Owned func(id gpu.UUID, instance *gpu.Instance) bool
 // Opener opens the driver of an installation. gpu.ErrDriverReplaced: the process has loaded another library.
 type Opener func(ctx context.Context, root hostfs.DriverRoot) (Session, error)
 
-// Host is where drivers and GPUs are found; *hostfs.FS is one.
+// Host finds drivers and GPUs; *hostfs.FS is one.
 type Host interface {
 	FindDriver(explicit string) (hostfs.DriverRoot, error)
 	KernelModule() string
 	PCI(busID string) gpu.PCI
-	// GPUMinor is the minor number of a GPU's device node as the kernel module reports it, and SystemMemory the system's memory in bytes. Each
-	// is used where the driver's library has no answer; gpu.ErrNotFound: the system has none either.
+	// GPUMinor returns the minor number of a GPU's device node as the kernel module reports it, and SystemMemory the system's memory in
+	// bytes. Each is used if the driver's library has no answer; gpu.ErrNotFound: the system has none either.
 	GPUMinor(busID string) (int, error)
 	SystemMemory() (uint64, error)
 	// CharDevice returns the host's device node at a path; any error: containers cannot get it.
 	CharDevice(path string) (hostfs.CharDevice, error)
 }
 
-// Options are what an Inventory works with.
+// Options configure an Inventory.
 type Options struct {
 	Host Host
 	Open Opener
 	// DriverRoot is the host's path of the only installation to use; empty detects it.
 	DriverRoot string
-	// Owned is asked while there are instances; all others are an administrator's. May be nil. On an error nothing is known, and
-	// what was an administrator's stays that.
+	// Owned returns which instances belong to claims; all others are an administrator's. It is called only if instances exist. May be nil.
+	// After an error the view keeps the administrator's instances that it showed before.
 	Owned func() (Owned, error)
 	// Interval is the time between two inspections of an open driver, and the longest between two tries to open one. Zero means
 	// DefaultInterval.
 	Interval time.Duration
-	// MayHaveGPU reports whether the machine may have a GPU. Without one a driver is searched for every AbsentInterval. May be nil.
+	// MayHaveGPU reports whether the machine may have a GPU. Without a GPU, the inventory searches for a driver only every AbsentInterval.
+	// May be nil.
 	MayHaveGPU func() bool
-	// MemoryLimits: this node can limit the GPU memory of containers where the driver can.
+	// MemoryLimits: this node can limit the GPU memory of containers if the driver can.
 	MemoryLimits bool
-	// Clock is replaced in tests. The zero value is the time of the machine.
+	// Clock is replaced in tests. The zero value uses the time of the machine.
 	Clock Clock
 }
 
@@ -73,27 +74,27 @@ type Clock struct {
 }
 
 const (
-	// DefaultInterval between two inspections: a driver that left is noticed within it.
+	// DefaultInterval is the default time between two inspections, and so the longest time until an unloaded driver is noticed.
 	DefaultInterval = 10 * time.Second
 	// firstRetry is doubled after each try until the interval is reached.
 	firstRetry = 500 * time.Millisecond
 )
 
-// Inventory is what this node has now. It is safe for concurrent use.
+// Inventory tracks the driver and the GPUs of this node. It is safe for concurrent use.
 type Inventory struct {
 	opts Options
 
 	view   atomic.Pointer[View]
 	status atomic.Pointer[Status]
-	// open is the session while it can be used.
+	// open is the session while it is usable.
 	open atomic.Pointer[Session]
 
-	// inspecting has a token during an inspection; it guards what follows.
+	// inspecting holds a token during an inspection; it guards the following fields.
 	inspecting chan struct{}
 	session    Session
 	driver     gpu.Driver            // of the session
 	common     *specs.ContainerEdits // of the session; nil until it is known
-	seen       map[gpu.UUID]gpu.GPU  // the GPUs of all sessions, as they were last
+	seen       map[gpu.UUID]gpu.GPU  // the GPUs of all sessions, with their last facts
 	bound      hostfs.DriverRoot     // the installation whose library this process works with, from the first session on
 }
 
@@ -120,7 +121,7 @@ func New(opts Options) *Inventory {
 // Current returns the latest view, never nil.
 func (i *Inventory) Current() *View { return i.view.Load() }
 
-// MIGMode returns the MIG mode that the latest view shows; false where it has no such GPU, or the GPU has no MIG.
+// MIGMode returns the MIG mode in the latest view; false if the GPU is unknown or does not support MIG.
 func (i *Inventory) MIGMode(id gpu.UUID) (mode gpu.MIGMode, known bool) {
 	for _, g := range i.Current().Node.GPUs {
 		if g.UUID == id && g.MIG != nil {
@@ -130,11 +131,11 @@ func (i *Inventory) MIGMode(id gpu.UUID) (mode gpu.MIGMode, known bool) {
 	return gpu.MIGMode{}, false
 }
 
-// Status returns how the latest inspection went.
+// Status returns the result of the latest inspection.
 func (i *Inventory) Status() Status { return *i.status.Load() }
 
-// Refresh inspects once and publishes what it sees. The error says why there is no usable driver; the view says the same.
-// gpu.ErrDriverReplaced is final for this process. A call that was interrupted by its context changes nothing for others.
+// Refresh inspects once and publishes the result. The error, which is also in the view, says why there is no usable driver.
+// gpu.ErrDriverReplaced is final for this process. If its context interrupts the inspection, Refresh changes nothing.
 func (i *Inventory) Refresh(ctx context.Context) error {
 	select {
 	case i.inspecting <- struct{}{}:
@@ -144,7 +145,7 @@ func (i *Inventory) Refresh(ctx context.Context) error {
 	defer func() { <-i.inspecting }()
 	next, err := i.inspect(ctx)
 	if ctxErr := ctx.Err(); ctxErr != nil {
-		// An inspection that was interrupted says nothing about the driver.
+		// An interrupted inspection says nothing about the driver.
 		return fmt.Errorf("inspecting the driver: %w", ctxErr)
 	}
 	if err != nil {
@@ -154,8 +155,8 @@ func (i *Inventory) Refresh(ctx context.Context) error {
 	return err
 }
 
-// Run inspects again and again until the context ends, and then returns nil. It returns gpu.ErrDriverReplaced when only a new process
-// can go on. The first inspection is after a wait: call Refresh before, and Close when nothing needs the driver any more.
+// Run inspects regularly until the context ends, and then returns nil. It returns gpu.ErrDriverReplaced if only a new process can continue.
+// It waits before the first inspection: call Refresh first, and call Close when nothing needs the driver any more.
 func (i *Inventory) Run(ctx context.Context) error {
 	wait := firstRetry
 	if i.Current().Err == nil {
@@ -186,7 +187,7 @@ func (i *Inventory) Run(ctx context.Context) error {
 	}
 }
 
-// logChange reports to the operator that the node has something else than before.
+// logChange logs changes of the driver and the GPUs for the operator.
 func logChange(ctx context.Context, v *View) {
 	logger := logr.FromContextOrDiscard(ctx)
 	if v.Err != nil {
@@ -200,7 +201,7 @@ func logChange(ctx context.Context, v *View) {
 	}
 }
 
-// inspect finds out what there is now. The caller holds inspecting.
+// inspect reads the present state of driver and GPUs. The caller holds inspecting.
 func (i *Inventory) inspect(ctx context.Context) (*View, error) {
 	root, err := i.find()
 	if err != nil {
@@ -222,7 +223,7 @@ func (i *Inventory) inspect(ctx context.Context) (*View, error) {
 	next, err := i.discover(ctx, root)
 	switch {
 	case err == nil:
-		session := i.session // a copy: readers come at any time, the field is written under inspecting
+		session := i.session // a copy: readers run at any time, the field is written under inspecting
 		i.open.Store(&session)
 	case errors.Is(err, gpu.ErrTimeout):
 		// A driver that hangs is not closed: that call would hang as well.
@@ -234,13 +235,13 @@ func (i *Inventory) inspect(ctx context.Context) (*View, error) {
 	return next, err
 }
 
-// interrupted reports whether an error is the end of the context and not an answer of the driver. What the driver answered before the context
-// ended is still its answer.
+// interrupted reports whether an error comes from the end of the context and not from the driver. An answer that the driver gave before the
+// context ended still counts.
 func interrupted(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)))
 }
 
-// find returns the installation to work with. While no kernel module reports which of several is in use, the known one stays it.
+// find returns the installation to use. If no kernel module shows which of several is in use, it keeps the known one.
 func (i *Inventory) find() (hostfs.DriverRoot, error) {
 	root, err := i.opts.Host.FindDriver(i.opts.DriverRoot)
 	if err != nil || i.bound.Library == "" || root.LibraryID == i.bound.LibraryID || i.opts.Host.KernelModule() != "" {
@@ -262,8 +263,8 @@ func (i *Inventory) openSession(ctx context.Context, root hostfs.DriverRoot) err
 	return nil
 }
 
-// learn asks a session for the common edits, which stay the same while it is open. An inspection that is interrupted here leaves the session
-// to the next one, which continues.
+// learn reads the common edits, which do not change during a session. If the inspection is interrupted here, the next one continues with
+// the session.
 func (i *Inventory) learn(ctx context.Context) error {
 	if i.common != nil {
 		return nil
@@ -276,7 +277,7 @@ func (i *Inventory) learn(ctx context.Context) error {
 	return nil
 }
 
-// checkVersion refuses a driver that changed its version under the same library.
+// checkVersion refuses a driver whose version changed although the library did not.
 func (i *Inventory) checkVersion(ctx context.Context) error {
 	driver, err := i.session.Driver(ctx)
 	if err != nil {
@@ -289,7 +290,7 @@ func (i *Inventory) checkVersion(ctx context.Context) error {
 	return nil
 }
 
-// discover lists the GPUs of the open session and joins them with where the host says they are.
+// discover lists the GPUs of the open session and adds their locations on the host.
 func (i *Inventory) discover(ctx context.Context, root hostfs.DriverRoot) (*View, error) {
 	if err := i.checkVersion(ctx); err != nil {
 		return nil, err
@@ -310,7 +311,7 @@ func (i *Inventory) discover(ctx context.Context, root hostfs.DriverRoot) (*View
 	return next, nil
 }
 
-// publish makes the view the current one when it says something new. The caller holds inspecting.
+// publish replaces the current view if the next one differs. The caller holds inspecting.
 func (i *Inventory) publish(next *View) {
 	now := i.opts.Clock.Now()
 	last := i.view.Load()
@@ -322,18 +323,18 @@ func (i *Inventory) publish(next *View) {
 	i.status.Store(i.Status().after(next, now))
 }
 
-// closeSession ends the session if there is one. The caller holds inspecting.
+// closeSession closes the session if one is open. The caller holds inspecting.
 func (i *Inventory) closeSession() {
 	if i.session == nil {
 		return
 	}
 	i.open.Store(nil)
-	// What cannot be closed has ended already, with the driver.
+	// If it cannot be closed, it has ended with the driver.
 	_ = i.session.Close()
 	i.session, i.common = nil, nil
 }
 
-// Close closes the driver, also for those that have it from MIGDriver: their next call is refused.
+// Close closes the driver, also for callers of MIGDriver: their next call is refused.
 func (i *Inventory) Close() {
 	i.inspecting <- struct{}{}
 	defer func() { <-i.inspecting }()

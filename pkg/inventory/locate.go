@@ -9,7 +9,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
-// locate adds what the host knows of the GPUs, and to the faults which GPUs they are. A GPU whose device node is not known is a fault: no
+// locate adds the host's facts to the GPUs, and the identities of the GPUs to the faults. A GPU with an unknown device node is a fault: no
 // container could use it. The caller holds inspecting.
 func (i *Inventory) locate(root hostfs.DriverRoot, found []gpu.GPU, faults []gpu.Fault) ([]gpu.GPU, []gpu.Fault) {
 	located, broken := make([]gpu.GPU, 0, len(found)), slices.Clone(faults)
@@ -26,7 +26,7 @@ func (i *Inventory) locate(root hostfs.DriverRoot, found []gpu.GPU, faults []gpu
 	return located, gpu.Recall(broken, i.missing(located))
 }
 
-// missing are the GPUs that were there in some session and are not among these, which it remembers.
+// missing returns the GPUs of earlier inspections that are not in now, and remembers the GPUs in now.
 func (i *Inventory) missing(now []gpu.GPU) (missing []gpu.GPU) {
 	for _, g := range now {
 		i.seen[g.UUID] = g
@@ -39,7 +39,7 @@ func (i *Inventory) missing(now []gpu.GPU) (missing []gpu.GPU) {
 	return missing
 }
 
-// missingNode finds the first device node of those that containers with the GPU need that the host lacks.
+// missingNode returns the first device node that containers with the GPU need and the host lacks.
 func (i *Inventory) missingNode(root hostfs.DriverRoot, g *gpu.GPU) string {
 	for _, node := range append([]string{g.DeviceNode()}, gpu.ControlNodes...) {
 		path := filepath.Join(root.DevHostPath, node)
@@ -50,7 +50,7 @@ func (i *Inventory) missingNode(root hostfs.DriverRoot, g *gpu.GPU) string {
 	return ""
 }
 
-// complete asks the host for what the driver's library does not report. Memory that is not known is left at 0.
+// complete asks the host for facts that the driver's library does not report. Unknown memory stays 0.
 func (i *Inventory) complete(g *gpu.GPU) (err error) {
 	if g.UnifiedMemory && g.Capacity.MemoryBytes == 0 {
 		g.Capacity.MemoryBytes, _ = i.opts.Host.SystemMemory() // an unknown size is 0

@@ -9,7 +9,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// TestRefresh_FaultInNewSession_GPUKnown: a GPU that was there keeps its identity when a session that begins later cannot read it.
+// TestRefresh_FaultInNewSession_GPUKnown: a known GPU keeps its identity if a later session cannot read it.
 func TestRefresh_FaultInNewSession_GPUKnown(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
@@ -32,7 +32,7 @@ func TestRefresh_FaultInNewSession_GPUKnown(t *testing.T) {
 	assert.Empty(t, fresh.Current().Node.Faults[0].UUID, "it was never there")
 }
 
-// TestRefresh_DeviceNodeMissing_ShownUntilBack: of a GPU its own, and of all GPUs those that each container gets.
+// TestRefresh_DeviceNodeMissing_ShownUntilBack: one GPU lacks its own device node, all GPUs lack a control node that each container gets.
 func TestRefresh_DeviceNodeMissing_ShownUntilBack(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
@@ -40,7 +40,7 @@ func TestRefresh_DeviceNodeMissing_ShownUntilBack(t *testing.T) {
 	i := newInventory(m)
 	for _, c := range []struct{ removed, first, second string }{
 		{"", "", ""},
-		{"/dev/nvidia1", "", ""}, // the host's, which no container gets
+		{"/dev/nvidia1", "", ""}, // the node of the host, which no container gets
 		{"/run/nvidia/driver/dev/nvidia1", "", "/run/nvidia/driver/dev/nvidia1"},
 		{"/run/nvidia/driver/dev/nvidiactl", "/run/nvidia/driver/dev/nvidiactl", "/run/nvidia/driver/dev/nvidiactl"},
 		{"/run/nvidia/driver/dev/nvidia-uvm", "/run/nvidia/driver/dev/nvidia-uvm", "/run/nvidia/driver/dev/nvidia-uvm"},
@@ -60,7 +60,8 @@ func TestRefresh_DeviceNodeMissing_ShownUntilBack(t *testing.T) {
 	}
 }
 
-// TestRefresh_FactsOfTheSystem_WhereTheDriverHasNone: the minor number, without which a GPU is a fault, and the memory of a GPU without its own.
+// TestRefresh_FactsOfTheSystem_WhereTheDriverHasNone: the minor number, without which a GPU is a fault, and the memory of a GPU without
+// memory of its own.
 func TestRefresh_FactsOfTheSystem_WhereTheDriverHasNone(t *testing.T) {
 	t.Parallel()
 	m := newMachine()

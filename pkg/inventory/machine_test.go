@@ -16,7 +16,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
-// machine is a host with a driver that can come, go, hang and be replaced. It refuses as a real one does.
+// machine is a host with a driver that can be installed, unloaded and replaced, and can hang. It refuses calls as a real driver does.
 type machine struct {
 	mu        sync.Mutex
 	installed []hostfs.DriverRoot // in the order of FindDriver
@@ -29,10 +29,10 @@ type machine struct {
 	closed    int
 	editsErr  error
 	removed   map[string]bool // device nodes
-	unread    bool            // the driver does not say which GPUs the faults are
+	unread    bool            // the driver does not identify faulty GPUs
 	minors    map[string]int  // by PCI address, as the kernel module reports them
 	memory    uint64          // of the system
-	// during runs before a call into the driver, outside the lock; nil does nothing.
+	// during runs before each call into the driver, outside the lock; may be nil.
 	during func(call string)
 }
 
@@ -44,7 +44,7 @@ func installation(hostPath, version string, inode uint64) hostfs.DriverRoot {
 	}
 }
 
-// newMachine has two GPUs and a driver in /run/nvidia/driver.
+// newMachine returns a machine with two GPUs and a driver in /run/nvidia/driver.
 func newMachine() *machine {
 	return &machine{
 		installed: []hostfs.DriverRoot{installation("/run/nvidia/driver", "580.95.05", 1)},
@@ -122,7 +122,7 @@ func (m *machine) SystemMemory() (uint64, error) {
 	return m.memory, nil
 }
 
-// enter begins a call into the driver, which a context that has ended interrupts.
+// enter begins a call into the driver. It fails if the context has ended.
 func (m *machine) enter(ctx context.Context, call string) error {
 	m.mu.Lock()
 	during := m.during
@@ -154,7 +154,7 @@ func (m *machine) open(ctx context.Context, root hostfs.DriverRoot) (Session, er
 	return &fakeSession{machine: m, version: root.Version}, nil
 }
 
-// refusal is what every call returns when the driver cannot be talked to. The caller holds mu.
+// refusal returns the error of every call while the driver does not answer. The caller holds mu.
 func (m *machine) refusal(library string) error {
 	switch {
 	case m.hangs:
@@ -167,7 +167,7 @@ func (m *machine) refusal(library string) error {
 	return nil
 }
 
-// fakeSession is open until it is closed or the driver leaves; then it stays dead.
+// fakeSession is open until it is closed or the driver is unloaded; it cannot be opened again.
 type fakeSession struct {
 	gpu.MemoryLimiter
 	gpu.MIGDriver
@@ -244,7 +244,7 @@ func (s *fakeSession) Close() error {
 	return nil
 }
 
-// clock lets a test decide when time passes, and reports how long Run wanted to wait.
+// clock lets a test advance the time, and reports how long Run wants to wait.
 type clock struct {
 	waits chan time.Duration
 	ticks chan time.Time
@@ -267,7 +267,7 @@ func (c *clock) clock() Clock {
 // waitLimit bounds how long a test waits for something that must happen.
 const waitLimit = time.Minute
 
-// waiting blocks until Run waits, and returns for how long.
+// waiting blocks until Run waits, and returns the time to wait.
 func (c *clock) waiting(t *testing.T) time.Duration {
 	t.Helper()
 	select {
@@ -279,7 +279,7 @@ func (c *clock) waiting(t *testing.T) time.Duration {
 	}
 }
 
-// tick ends the wait of Run, whose inspection is over when it waits again.
+// tick ends the wait of Run and returns when Run waits again after its inspection.
 func (c *clock) tick(t *testing.T) {
 	t.Helper()
 	select {
@@ -289,7 +289,7 @@ func (c *clock) tick(t *testing.T) {
 	}
 }
 
-// uuids of a view's GPUs.
+// uuids returns the UUIDs of a view's GPUs.
 func uuids(v *View) []gpu.UUID {
 	var all []gpu.UUID
 	for _, g := range v.Node.GPUs {

@@ -6,7 +6,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// MemoryLimiter returns the open driver, gpu.ErrDriverNotLoaded while there is none.
+// MemoryLimiter returns the open driver, gpu.ErrDriverNotLoaded if no driver is open.
 func (i *Inventory) MemoryLimiter() (gpu.MemoryLimiter, error) {
 	session := i.open.Load()
 	if session == nil {

@@ -12,14 +12,14 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// migDevice is a MIG device on the first GPU: what the driver returned when it was created, and what was there then.
+// migDevice is a MIG device on the first GPU: the result of its creation, and the devices that an inspection shows afterwards.
 type migDevice struct {
 	Made gpu.ComputeInstance
 	Seen []gpu.Instance
 	Err  string
 }
 
-// partition makes a MIG device, next to one that is there already.
+// partition creates a MIG device next to an existing one.
 func partition(i *inventory.Inventory) (s migDevice) {
 	fail := func(err error) migDevice { return migDevice{Err: err.Error()} }
 	ctx := context.Background()
@@ -46,7 +46,7 @@ func partition(i *inventory.Inventory) (s migDevice) {
 	return s
 }
 
-// What makes a MIG device names it as everything that inspects it later does.
+// The creation of a MIG device returns the same identity as a later inspection.
 func TestCreate_Instance_ShownAsReturned(t *testing.T) {
 	t.Parallel()
 	for name, make := range machines {

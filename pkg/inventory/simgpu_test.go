@@ -25,19 +25,19 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/sandbox"
 )
 
-// seen is what one inspection of an inventory saw, in a form that crosses a process boundary.
+// seen is the result of one inspection, in a form that crosses a process boundary.
 type seen struct {
 	Node   seenNode
 	Root   hostfs.DriverRoot
 	Mounts map[string]string // container path → host path
-	Kind   string            // which of our errors the inspection ended with
+	Kind   string            // the kind of error that ended the inspection
 	Err    string
 }
 
 type seenNode struct {
 	Driver gpu.Driver
 	GPUs   []gpu.GPU
-	Faults map[gpu.UUID]string // → which of our errors
+	Faults map[gpu.UUID]string // → kind of error
 }
 
 var kinds = map[string]error{
@@ -56,7 +56,7 @@ func kindOf(err error) string {
 	return ""
 }
 
-// inspect lets the inventory inspect once.
+// inspect runs one inspection.
 func inspect(i *inventory.Inventory) seen {
 	err := i.Refresh(context.Background())
 	v := i.Current()
@@ -84,7 +84,7 @@ const (
 	childDeadline = "PRISM_TEST_DEADLINE"
 )
 
-// TestMain is also the child process of this test: it binds the simulated library, which the test's own process must not.
+// TestMain is also the child process of this test. The child binds the simulated library; the test's own process must not.
 func TestMain(m *testing.M) {
 	root := os.Getenv(childRoot)
 	if root == "" {
@@ -130,20 +130,20 @@ type node struct {
 	hardware  *model.Node
 	inspect   func(*testing.T) seen
 	partition func(*testing.T) migDevice
-	// restart inspects with another inventory, which knows nothing yet.
+	// restart inspects with a new inventory.
 	restart func(*testing.T) seen
-	// removeNode removes a device node, restoreNodes makes all that are missing.
+	// removeNode removes a device node, restoreNodes creates all missing ones.
 	removeNode   func(t *testing.T, name string)
 	restoreNodes func(*testing.T)
-	// root is where the files of the node are; empty without any.
+	// root is the directory with the node's files; empty if there are none.
 	root   string
 	unload func(*testing.T)
 	load   func(*testing.T)
-	// replace puts another driver version on the machine, which has none loaded.
+	// replace installs another driver version while no driver is loaded.
 	replace func(*testing.T, model.DriverVersion)
 }
 
-// modelled is a node behind the ports, without any file.
+// modelled returns a node that implements the ports, without files.
 func modelled(t *testing.T, spec model.Spec) node {
 	t.Helper()
 	hardware, err := model.New(spec)
@@ -164,13 +164,14 @@ func modelled(t *testing.T, spec model.Spec) node {
 	}
 }
 
-// sandboxed is a node of files, with the driver's library in a child process. Its calls have a deadline that none reaches on a busy machine.
+// sandboxed returns a node of files, with the driver's library in a child process. The deadline of its calls is long enough for a busy
+// machine.
 func sandboxed(t *testing.T, spec model.Spec) node {
 	t.Helper()
 	return sandboxedWithin(t, spec, 5*time.Minute)
 }
 
-// sandboxedWithin is sandboxed where a call hangs, and the test waits for the deadline.
+// sandboxedWithin is sandboxed for tests that wait for the deadline of a call that hangs.
 func sandboxedWithin(t *testing.T, spec model.Spec, deadline time.Duration) node {
 	t.Helper()
 	files := sandbox.Start(t, spec)
@@ -221,7 +222,7 @@ func sandboxedWithin(t *testing.T, spec model.Spec, deadline time.Duration) node
 	}
 }
 
-// machines are the two kinds of node; whatever holds on one must hold on the other.
+// machines are the two kinds of node; both must behave in the same way.
 var machines = map[string]func(*testing.T, model.Spec) node{"model": modelled, "library": sandboxed}
 
 func TestInventory_DriverOfSimulatedNode_Followed(t *testing.T) {
@@ -237,7 +238,7 @@ func TestInventory_DriverOfSimulatedNode_Followed(t *testing.T) {
 	})
 }
 
-// live takes a node through everything that can happen to its driver.
+// live takes a node through all changes of its driver.
 func live(t *testing.T, n node) {
 	first := n.inspect(t)
 	require.Empty(t, first.Err)
@@ -299,7 +300,7 @@ func TestInventory_EveryModelAndDriver_AsModelled(t *testing.T) {
 	}
 }
 
-// requireLinks checks that a container without hooks finds the libraries by the names programs load them by.
+// requireLinks checks that programs in a container without hooks find the libraries by the usual names.
 func requireLinks(t *testing.T, s seen) {
 	t.Helper()
 	dir := "/usr/lib/x86_64-linux-gnu/"
@@ -315,7 +316,7 @@ func requireLinks(t *testing.T, s seen) {
 	assert.Equal(t, "/run/nvidia-persistenced/socket", s.Mounts["/run/nvidia-persistenced/socket"])
 }
 
-// TestInventory_MemoryLimits_OfDriverAndNode: both have to be able to limit the memory of containers.
+// TestInventory_MemoryLimits_OfDriverAndNode: both must support memory limits of containers.
 func TestInventory_MemoryLimits_OfDriverAndNode(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[model.DriverVersion]bool{"580.95.05": false, "615.71.09": true} {

@@ -2,13 +2,13 @@ package inventory
 
 import "time"
 
-// Status says how the latest inspection went, for probes, logs and metrics.
+// Status is the result of the latest inspection, for probes, logs and metrics.
 type Status struct {
-	// Err says why there is no usable driver; nil when there is one.
+	// Err says why there is no usable driver; nil if there is one.
 	Err error
-	// Since is when this began to be so: the driver to be usable, or the current run of failures.
+	// Since is the time at which the driver became usable, or at which the current run of failures began.
 	Since time.Time
-	// Checked is when was inspected last; zero before the first inspection.
+	// Checked is the time of the last inspection; zero before the first one.
 	Checked time.Time
 	// Failures counts the inspections in a row that found no usable driver.
 	Failures int
@@ -16,10 +16,10 @@ type Status struct {
 	GPUs, Faults int
 }
 
-// Usable reports whether there is a driver to work with.
+// Usable reports whether there is a usable driver.
 func (s Status) Usable() bool { return s.Err == nil }
 
-// after is the status once an inspection has shown that view.
+// after returns the status after an inspection with that view.
 func (s Status) after(v *View, now time.Time) *Status {
 	next := Status{Err: v.Err, Since: s.Since, Checked: now, GPUs: len(v.Node.GPUs), Faults: len(v.Node.Faults)}
 	if s.Checked.IsZero() || s.Usable() != next.Usable() {

@@ -10,38 +10,39 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
-// View is what the node had at one moment. It is never written to again; a change is another View.
+// View is the state of the node at one moment. It is immutable; a change results in a new View.
 type View struct {
-	// Node lists the driver, its GPUs and the faulty ones. It is never nil, and empty without a driver.
+	// Node lists the driver, its GPUs and its faulty GPUs. It is never nil, and empty without a driver.
 	Node *gpu.Node
-	// Common are the edits that every container with a GPU of this driver gets; nil without a driver. Copy before changing.
+	// Common contains the edits for every container with a GPU of this driver; nil without a driver. Copy before changing.
 	Common *specs.ContainerEdits
 	// Root is the driver installation; the zero value without one.
 	Root hostfs.DriverRoot
-	// Err says why there is no driver, nil when there is one. Faulty GPUs are not an Err.
+	// Err says why there is no driver, nil if there is one. Faulty GPUs do not set Err.
 	Err error
-	// At is when this was first seen.
+	// At is the time at which this state was first seen.
 	At time.Time
 
 	replaced chan struct{}
 }
 
-// newView returns a view of nothing for that reason.
+// newView returns an empty view with that reason.
 func newView(reason error) *View {
 	return &View{Node: &gpu.Node{}, Err: reason, replaced: make(chan struct{})}
 }
 
-// Replaced is closed when the inventory has a newer view. A reader that loops over Current and Replaced misses no last state.
+// Replaced returns a channel that is closed when the inventory publishes a newer view. A reader that loops over Current and Replaced always
+// sees the last state.
 func (v *View) Replaced() <-chan struct{} { return v.replaced }
 
-// same reports whether two views say the same, whenever they were taken.
+// same reports whether two views show the same state, apart from their time.
 func (v *View) same(other *View) bool {
 	return v.Root == other.Root && text(v.Err) == text(other.Err) && v.Node.Driver == other.Node.Driver &&
 		reflect.DeepEqual(v.Node.GPUs, other.Node.GPUs) && sameFaults(v.Node.Faults, other.Node.Faults) &&
 		reflect.DeepEqual(v.Common, other.Common)
 }
 
-// sameFaults compares errors by what they say: their values differ each time.
+// sameFaults compares errors by their texts: their values differ each time.
 func sameFaults(a, b []gpu.Fault) bool {
 	if len(a) != len(b) {
 		return false

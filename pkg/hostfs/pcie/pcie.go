@@ -1,5 +1,5 @@
-// Package pcie finds where on the host's PCI buses a device is, as Kubernetes' own library does. That library draws in the types of the
-// Kubernetes API, which programs that need only package hostfs do without.
+// Package pcie finds the location of a device on the host's PCI buses, with Kubernetes' own library. That library imports the types of the
+// Kubernetes API, which programs that need only package hostfs should not include.
 package pcie
 
 import (
@@ -11,16 +11,16 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
-// unknownNUMANode is the NUMANode of gpu.PCI when sysfs has none.
+// unknownNUMANode is the NUMANode of gpu.PCI if sysfs does not report one.
 const unknownNUMANode = -1
 
-// Host is a host that also knows its PCI buses.
+// Host is a host with access to its PCI buses.
 type Host struct {
 	*hostfs.FS
 	root string
 }
 
-// New returns the host whose root filesystem is mounted there.
+// New returns the host whose root filesystem is mounted at root.
 func New(root string, search ...string) *Host {
 	return &Host{FS: hostfs.New(root, search...), root: root}
 }
