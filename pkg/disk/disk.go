@@ -1,7 +1,7 @@
-// Package disk does the plugin's own file work: records, specs, hook binaries. Reading the host's /proc, /sys and /dev is
-// hostfs's.
+// Package disk reads and writes the plugin's own files: records, specs, hook binaries. Package hostfs reads the host's /proc, /sys and
+// /dev.
 //
-// Consumers work on the port Files, so that a test can count, refuse, or lose what was not synced.
+// Consumers use the port Files, so that a test can count or refuse operations, or lose data that was not synced.
 package disk
 
 import (
@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OS is the real disk.
+// OS implements Files on the real disk.
 type OS struct{}
 
-// Read returns the whole file; fs.ErrNotExist when there is none.
+// Read returns the whole file; fs.ErrNotExist if it does not exist.
 func (OS) Read(path string) ([]byte, error) { return os.ReadFile(path) }
 
-// List names the entries of a directory in lexical order; none when the directory does not exist.
+// List returns the names of a directory's entries in lexical order; none if the directory does not exist.
 func (OS) List(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if os.IsNotExist(err) {
@@ -34,14 +34,14 @@ func (OS) List(dir string) ([]string, error) {
 	return names, err
 }
 
-// Write makes or replaces the file in place. With durable set the content, not yet the name, is on stable storage when it
-// returns: follow with Rename and SyncDir.
+// Write creates or replaces the file in place. With durable set, the content but not the name is on stable storage when it returns: follow
+// with Rename and SyncDir.
 func (OS) Write(path string, data []byte, perm fs.FileMode, durable bool) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, perm)
 	if err != nil {
 		return err
 	}
-	// A file that was truncated, also an empty one, is written out by ext4 as it is closed.
+	// On close, ext4 writes out files that were truncated, also empty ones.
 	info, err := f.Stat()
 	if err == nil && info.Size() > 0 {
 		err = f.Truncate(0)
@@ -58,9 +58,9 @@ func (OS) Write(path string, data []byte, perm fs.FileMode, durable bool) error 
 	return err
 }
 
-// Overwrite replaces the first bytes of a file that is there, in place and durably: that needs no room where the filesystem does not copy
-// on write. Data that is shorter leaves the rest as it was. Without room for longer data nothing is written. A power cut may leave a part
-// of both.
+// Overwrite replaces the first bytes of an existing file, in place and durably. This needs no free space unless the filesystem copies on
+// write. The rest of a longer file stays. If there is no space for data longer than the file, nothing is written. A power cut may leave a
+// mix of old and new data.
 func (OS) Overwrite(path string, data []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -82,7 +82,7 @@ func (OS) Overwrite(path string, data []byte) error {
 	return nil
 }
 
-// Create opens an empty file for writing, also where one was there; it follows no link.
+// Create opens an empty file for writing and replaces an existing one; it follows no link.
 func (OS) Create(path string, perm fs.FileMode) (File, error) {
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, perm)
 }
@@ -90,11 +90,11 @@ func (OS) Create(path string, perm fs.FileMode) (File, error) {
 // Rename moves a file over another in one step.
 func (OS) Rename(from, to string) error { return os.Rename(from, to) }
 
-// freeAfter is longer than the removals that come together take.
+// freeAfter is longer than a group of removals takes.
 const freeAfter = 300 * time.Millisecond
 
-// Remove deletes a file; no error when there is none. Its blocks are freed a little later, because some filesystems take
-// longer for that than for everything else, and the caller waits for the name to go, not for the space to come back.
+// Remove deletes a file; no error if it does not exist. It frees the file's blocks a little later, because this takes longest on some
+// filesystems, and the caller needs only the name to be gone.
 func (OS) Remove(path string) error {
 	f, openErr := os.Open(path)
 	if openErr == nil {
@@ -108,7 +108,7 @@ func (OS) Remove(path string) error {
 	return err
 }
 
-// SyncDir puts the directory's entries on stable storage: without it a rename or a removal may be undone by a power cut.
+// SyncDir puts the directory's entries on stable storage: without it, a power cut may undo a rename or a removal.
 func (OS) SyncDir(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -121,7 +121,7 @@ func (OS) SyncDir(dir string) error {
 	return err
 }
 
-// MakeDir makes the directory with its parents; the directory itself gets the requested permissions, also when it was there.
+// MakeDir creates the directory with its parents. The directory itself gets the requested permissions, even if it exists.
 func (OS) MakeDir(dir string, perm fs.FileMode) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -129,12 +129,12 @@ func (OS) MakeDir(dir string, perm fs.FileMode) error {
 	return os.Chmod(dir, perm)
 }
 
-// maxRemoved is how many entries a call of RemoveDir removes.
+// maxRemoved is the number of entries that one call of RemoveDir removes.
 const maxRemoved = 200_000
 
-// RemoveDir removes a directory with all that is in it; no error when there is none. Links in it are removed and not followed, and a link in
-// its place is removed alone. A writer may make a file while it is emptied, so that is done again, up to removals times. ErrManyEntries says
-// that more is there than one call removes.
+// RemoveDir removes a directory with its content; no error if it does not exist. It removes links without following them, also if the
+// directory itself is a link. A writer may create files meanwhile, so it tries up to removals times. ErrManyEntries: the directory has more
+// entries than one call removes.
 func (OS) RemoveDir(dir string) error {
 	err := os.Remove(dir)
 	if err == nil || os.IsNotExist(err) {
@@ -154,10 +154,10 @@ func (OS) RemoveDir(dir string) error {
 	})
 }
 
-// removals bounds how often a directory is removed in which files appear.
+// removals limits the attempts to remove a directory in which new files appear.
 const removals = 3
 
-// emptied removes a directory, again where it got an entry meanwhile.
+// emptied calls remove, again if the directory got a new entry meanwhile.
 func emptied(remove func() error) (err error) {
 	for range removals {
 		if err = remove(); !errors.Is(err, unix.ENOTEMPTY) {
@@ -167,7 +167,7 @@ func emptied(remove func() error) (err error) {
 	return err
 }
 
-// Writer is what Replace needs of a disk.
+// Writer is the port of Replace.
 type Writer interface {
 	Write(path string, data []byte, perm fs.FileMode, durable bool) error
 	Rename(from, to string) error
@@ -175,13 +175,13 @@ type Writer interface {
 	SyncDir(dir string) error
 }
 
-// TempSuffix ends the names of files that Replace has not finished. Readers skip them; the owner of the directory removes
-// those that a crash left.
+// TempSuffix ends the names of files that Replace has not finished. Readers skip them; the owner of the directory removes the ones that a
+// crash left.
 const TempSuffix = ".tmp"
 
-// Replace puts data under path so that a reader sees the old or the new content, never a part. With durable set the new one
-// is on stable storage when it returns, at the price of two fsyncs. On an error the old content stands, except that a failed
-// SyncDir leaves the new one in place, not yet durable.
+// Replace writes data to path so that readers see the old or the new content, never a part. With durable set, the new content is on stable
+// storage when it returns, at the cost of two fsyncs. After an error the old content stays, except after a failed SyncDir: then the new
+// content is in place, but not durable.
 func Replace(w Writer, path string, data []byte, perm fs.FileMode, durable bool) error {
 	tmp := path + TempSuffix
 	if err := w.Write(tmp, data, perm, durable); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// refusing is the real disk until the named operation comes.
+// refusing is the real disk, but the named operation fails.
 type refusing struct {
 	OS
 	operation string
@@ -84,7 +84,7 @@ func TestRemoveAndList_Absent_NoError(t *testing.T) {
 	assert.Empty(t, names)
 }
 
-// A removed file must not stay open, or its space never comes back.
+// A removed file must not stay open, or its space is never freed.
 func TestRemove_File_SpaceFreed(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file")

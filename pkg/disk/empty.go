@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrManyEntries is why a directory is not removed yet: it had more entries than a call removes. The next call goes on.
+// ErrManyEntries says that a directory has more entries than one call removes. The next call continues.
 var ErrManyEntries = errors.New("the directory has more entries than one call removes")
 
-// batch is how many names of a directory are read at once.
+// batch is the number of names of a directory that are read at once.
 const batch = 1000
 
-// Empty removes what is in a directory, at most limit entries, ErrManyEntries if there are more. Links are removed and not followed, and
-// no other filesystem is entered. A directory within is emptied after its own directories were moved up into dir, so however deep a writer
-// nests them, three files are open. before is called for each entry that is not a directory, with the directory that it is in; nil is
-// allowed.
+// Empty removes the content of a directory, at most limit entries; ErrManyEntries if there are more. It removes links without following
+// them, and enters no other filesystem. It moves directories within a subdirectory up into dir before it empties the subdirectory, so only
+// three files are open however deeply a writer nests them. before is called for each entry that is not a directory, with the entry's
+// directory; nil is allowed.
 func Empty(dir *os.File, limit int, before func(in *os.File, name string)) error {
 	top, err := openFolder(int(dir.Fd()), ".")
 	if err != nil {
@@ -35,7 +35,7 @@ func Empty(dir *os.File, limit int, before func(in *os.File, name string)) error
 		if err := e.each(top, e.fromTop); err != nil {
 			return err
 		}
-		// Directories were moved up meanwhile, which a reader of the directory may have missed.
+		// A reader of the directory may have missed directories that were moved up meanwhile.
 		if removed == e.left {
 			return nil
 		}
@@ -50,7 +50,7 @@ type emptying struct {
 	before func(in *os.File, name string)
 }
 
-// each calls remove with what a directory has, and counts.
+// each calls remove for each entry of a directory, and counts.
 func (e *emptying) each(dir *os.File, remove func(name string) error) error {
 	for {
 		names, err := dir.Readdirnames(batch)
@@ -72,7 +72,7 @@ func (e *emptying) each(dir *os.File, remove func(name string) error) error {
 	}
 }
 
-// fromTop removes an entry of the directory that is emptied.
+// fromTop removes an entry of the top directory.
 func (e *emptying) fromTop(name string) error {
 	empty, err := e.unlink(e.top, name)
 	if err != nil || empty {
@@ -90,7 +90,7 @@ func (e *emptying) fromTop(name string) error {
 	return err
 }
 
-// fromBelow removes an entry of a directory in the one that is emptied, or moves it up.
+// fromBelow removes an entry of a subdirectory, or moves it up.
 func (e *emptying) fromBelow(dir *os.File, name string) error {
 	empty, err := e.unlink(dir, name)
 	if err != nil || empty {
@@ -125,14 +125,14 @@ func (e *emptying) unlink(dir *os.File, name string) (done bool, err error) {
 	case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EEXIST):
 		return false, nil
 	case errors.Is(err, unix.EISDIR), errors.Is(err, unix.ENOTDIR):
-		return true, nil // a writer has put something else there: the next round finds it
+		return true, nil // a writer has replaced it: the next round finds the new entry
 	case err != nil:
 		return true, gone(fmt.Errorf("removing %s: %w", name, err))
 	}
 	return true, nil
 }
 
-// gone is an error unless the entry is not there any more.
+// gone returns the error unless it says that the entry does not exist.
 func gone(err error) error {
 	if errors.Is(err, unix.ENOENT) {
 		return nil
@@ -140,7 +140,7 @@ func gone(err error) error {
 	return err
 }
 
-// openFolder opens a directory in another for reading.
+// openFolder opens a subdirectory for reading.
 func openFolder(in int, name string) (*os.File, error) {
 	fd, err := unix.Openat2(in, name, &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Hold waits until no other process holds the directory and takes it, until release is called or the process exits. With shared set,
-// others may hold it too, if they share it as well. Only processes that call Hold are kept out.
+// Hold locks the directory until release is called or the process exits. It waits while another process holds the lock. With shared set,
+// other processes may hold shared locks at the same time. The lock is advisory: it excludes only processes that call Hold.
 func (OS) Hold(dir string, shared bool) (release func(), err error) {
 	how := unix.LOCK_EX
 	if shared {
@@ -19,7 +19,7 @@ func (OS) Hold(dir string, shared bool) (release func(), err error) {
 	return hold(dir, how)
 }
 
-// HoldContext is Hold, but returns the cause once the context is done. A lock that it acquires after that is released at once.
+// HoldContext is Hold, but returns the context's cause once the context is done. A lock acquired after that is released at once.
 func (o OS) HoldContext(ctx context.Context, dir string, shared bool) (release func(), err error) {
 	type holding struct {
 		release func()
@@ -43,7 +43,7 @@ func (o OS) HoldContext(ctx context.Context, dir string, shared bool) (release f
 	return nil, fmt.Errorf("waiting to hold %s: %w", dir, context.Cause(ctx))
 }
 
-// TryHold takes the directory if no other process holds it now; held reports whether it did.
+// TryHold locks the directory if no other process holds it now; held reports whether it did.
 func (OS) TryHold(dir string) (release func(), held bool, err error) {
 	release, err = hold(dir, unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {

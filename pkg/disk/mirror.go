@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 )
 
-// Mirror makes to a durable copy of from, whole or not at all, and copies nothing where it is one already. The copy has exactly the
-// requested permissions, whatever the umask. It holds only a small part of them in memory. fs.ErrNotExist: from does not exist.
+// Mirror makes to a durable copy of from, completely or not at all. It copies nothing if to is a copy already. The copy has exactly the
+// requested permissions, whatever the umask. Only a small part of the files is in memory. fs.ErrNotExist: from does not exist.
 func (o OS) Mirror(from, to string, perm fs.FileMode) error {
 	source, err := os.Open(from)
 	if err != nil {
@@ -45,7 +45,7 @@ func copyTo(path string, source io.Reader, perm fs.FileMode) error {
 	return errors.Join(err, f.Chmod(perm), f.Sync(), f.Close())
 }
 
-// holds reports whether the file has the content that is read; a file that does not exist has none.
+// holds reports whether the content of a file equals content; false if the file does not exist.
 func holds(path string, content io.Reader) (bool, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -13,7 +13,7 @@ import (
 
 func TestMirror_Differs_Copied(t *testing.T) {
 	t.Parallel()
-	long := bytes.Repeat([]byte("0123456789abcdef"), 10_000) // more than is compared at once
+	long := bytes.Repeat([]byte("0123456789abcdef"), 10_000) // longer than the part that is compared at once
 	changed := bytes.Clone(long)
 	changed[len(changed)-1] = 'x'
 	for name, present := range map[string][]byte{
@@ -53,7 +53,7 @@ func TestMirror_Same_NotWritten(t *testing.T) {
 	assert.True(t, os.SameFile(before, after), "a program that may run is not replaced by the same")
 }
 
-// TestMirror_OtherPermissions_Corrected: neither a copy nor what a crash left of one keeps the permissions of a stricter umask.
+// TestMirror_OtherPermissions_Corrected: neither a copy nor an unfinished copy after a crash keeps the permissions of a stricter umask.
 func TestMirror_OtherPermissions_Corrected(t *testing.T) {
 	t.Parallel()
 	for name, present := range map[string]string{"the same": "to", "half-written": "to" + TempSuffix} {

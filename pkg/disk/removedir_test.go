@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRemoveDir_LinksInIt_NotFollowed: what is elsewhere stays, wherever links lead.
+// TestRemoveDir_LinksInIt_NotFollowed: the targets of links stay.
 func TestRemoveDir_LinksInIt_NotFollowed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -69,7 +69,7 @@ func TestEmptied_FileMadeMeanwhile_RemovedAgain(t *testing.T) {
 	}
 }
 
-// TestRemoveDir_Nested_FewFilesOpen: a process that may write into a directory may nest others in it without bound.
+// TestRemoveDir_Nested_FewFilesOpen: a process with write access to a directory can nest directories in it without limit.
 func TestRemoveDir_Nested_FewFilesOpen(t *testing.T) {
 	t.Parallel()
 	at := filepath.Join(t.TempDir(), "claim")
@@ -106,7 +106,7 @@ func TestRemoveDir_Nested_FewFilesOpen(t *testing.T) {
 	assert.NoDirExists(t, at)
 }
 
-// belowOf counts the files that this process has open in a directory or below it.
+// belowOf counts the open files of this process in a directory or below it.
 func belowOf(t *testing.T, dir string) (count int) {
 	t.Helper()
 	names, err := os.ReadDir("/proc/self/fd")

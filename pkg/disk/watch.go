@@ -14,15 +14,14 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// rewatch is the time until a file that cannot be watched is tried again.
+// rewatch is the time until the next attempt if a file cannot be watched.
 const rewatch = 10 * time.Second
 
-// Watch calls changed when it begins to watch a file, and whenever something else may be read from its path after that, until the
-// context ends: it was written, it or a link on the way to it came, went or was replaced, or the folder did that either of them is
-// in. A file of a ConfigMap that is mounted is such: a link to a file below another link, which is replaced. There need be no file yet.
+// Watch calls changed when it begins to watch a file, and then whenever the content at its path may have changed, until the context ends:
+// the file was written; or the file, a link on the path or the directory of either was created, removed or replaced. This covers files of a
+// mounted ConfigMap, which are links below a link that the kubelet replaces. The file need not exist yet.
 //
-// While the system does not let it be watched, changed is called every ten seconds, and failed, once, with the reason. Neither may
-// block.
+// If the system cannot watch the file, Watch calls changed every ten seconds, and failed once with the reason. Neither may block.
 func Watch(ctx context.Context, path string, changed func(), failed func(error)) {
 	persist(ctx, func() error { return watch(ctx, path, changed) }, changed, func(err error) {
 		failed(fmt.Errorf("watching file %s: %w", path, err))
@@ -50,8 +49,8 @@ func persist(ctx context.Context, watch func() error, changed func(), failed fun
 	}
 }
 
-// watch watches what is on the way to the file now, and returns at the first change of that: a folder that goes takes its watch along,
-// also when another one is in its place at once.
+// watch watches the present components of the path and returns at the first change of them: removing a directory removes its watch, even if
+// another directory replaces it at once.
 func watch(ctx context.Context, path string, changed func()) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -65,7 +64,7 @@ func watch(ctx context.Context, path string, changed func()) error {
 	for _, step := range steps {
 		err := watcher.Add(filepath.Dir(step))
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it went meanwhile
+			return nil // it was removed meanwhile
 		}
 		if err != nil {
 			return err
@@ -86,11 +85,11 @@ func next(ctx context.Context, watcher *fsnotify.Watcher, steps []string) error 
 			return nil
 		case err := <-watcher.Errors:
 			if errors.Is(err, fsnotify.ErrEventOverflow) {
-				return nil // what was missed may have been about this
+				return nil // a lost event may concern this path
 			}
 			return err
 		case event := <-watcher.Events:
-			// The folder of a step goes under its own name.
+			// The removal of a step's directory is reported under the directory's own name.
 			if slices.ContainsFunc(steps, func(step string) bool { return step == event.Name || filepath.Dir(step) == event.Name }) {
 				return nil
 			}
@@ -98,11 +97,11 @@ func next(ctx context.Context, watcher *fsnotify.Watcher, steps []string) error 
 	}
 }
 
-// mostLinks is how many links a path may lead over, as for the system.
+// mostLinks limits the links on a path, as in the kernel.
 const mostLinks = 40
 
-// way lists what must be inspected to see whether a path leads elsewhere: its links, each where it is, and at last the file, or what is
-// missing first. The folders of all of these are there, and their paths have no links.
+// way lists the paths that must be watched to see whether a path leads elsewhere: each link on it, and finally the file or the first
+// missing component. The directories of all of these exist, and the listed paths contain no links.
 func way(path string) ([]string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -133,7 +132,7 @@ func way(path string) ([]string, error) {
 	return steps, nil
 }
 
-// parts are the names that a path is made of.
+// parts returns the components of a path.
 func parts(path string) []string {
 	return slices.DeleteFunc(strings.Split(path, "/"), func(name string) bool { return name == "" })
 }

@@ -18,7 +18,7 @@ import (
 type watched struct {
 	t    *testing.T
 	path string
-	// calls is what was read when something had changed.
+	// calls receives the content that was read at each change.
 	calls chan string
 }
 
@@ -38,7 +38,7 @@ func watching(t *testing.T, path string) *watched {
 	return w
 }
 
-// reads waits until this is what a reader that is called reads.
+// reads waits until a call reads this content.
 func (w *watched) reads(want string) {
 	w.t.Helper()
 	limit := time.After(time.Minute)
@@ -59,21 +59,21 @@ func write(t *testing.T, path, text string) {
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
-// over puts a file in the place of another.
+// over replaces a file by another one.
 func over(t *testing.T, path, text string) {
 	t.Helper()
 	write(t, path+".new", text)
 	require.NoError(t, os.Rename(path+".new", path))
 }
 
-// link puts a link in the place of what is there.
+// link replaces a path by a link.
 func link(t *testing.T, target, path string) {
 	t.Helper()
 	require.NoError(t, os.Symlink(target, path+".new"))
 	require.NoError(t, os.Rename(path+".new", path))
 }
 
-// TestWatch_Changes_Reported: every change of what can be read from a path.
+// TestWatch_Changes_Reported: every change of the content at a path.
 func TestWatch_Changes_Reported(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(t *testing.T, dir string, w *watched){
@@ -128,7 +128,7 @@ func TestWatch_Changes_Reported(t *testing.T) {
 	}
 }
 
-// TestWatch_MountedConfigMap_Followed, whose files are links over a link that the kubelet replaces.
+// TestWatch_MountedConfigMap_Followed: its files are links below a link that the kubelet replaces.
 func TestWatch_MountedConfigMap_Followed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -151,7 +151,7 @@ func TestWatch_MountedConfigMap_Followed(t *testing.T) {
 	w.reads("fourth")
 }
 
-// TestWatch_Absent_WaitsForIt: a folder on the way to the file may be missing.
+// TestWatch_Absent_WaitsForIt: a directory on the path may be missing.
 func TestWatch_Absent_WaitsForIt(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -162,7 +162,7 @@ func TestWatch_Absent_WaitsForIt(t *testing.T) {
 	w.reads("first")
 }
 
-// TestWatch_OtherFiles_NotReported: changes of other files in the same folder.
+// TestWatch_OtherFiles_NotReported: changes of other files in the same directory are ignored.
 func TestWatch_OtherFiles_NotReported(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

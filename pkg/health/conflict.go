@@ -15,33 +15,33 @@ import (
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
-// Conflicts detects other components that allocate the node's GPUs: NVIDIA's device plugin, or another DRA driver for them. A GPU that both
-// allocate is shared by two pods without isolation.
+// Conflicts detects other components that allocate the node's GPUs: a device plugin, or another DRA driver. If both allocate a GPU, two
+// pods share it without isolation.
 type Conflicts struct {
-	// Sockets lists the sockets of a directory of the host whose names match a pattern.
+	// Sockets lists the sockets in a directory of the host whose names match a pattern.
 	Sockets func(dir, pattern string) ([]string, error)
-	// KubeletPlugins is the kubelet's directory of DRA drivers; that of device plugins is beside it.
+	// KubeletPlugins is the kubelet's directory of DRA drivers. The directory of device plugins is next to it.
 	KubeletPlugins string
 	// DriverName is the name of this driver, whose own sockets are no conflict.
 	DriverName string
-	// Former reports whether this driver is registered under another name, whose sockets are no conflict either; nil: never.
+	// Former reports whether this driver is also registered under that earlier name, whose sockets are no conflict either. May be nil.
 	Former func(driverName string) bool
 	// Taints reports whether the API server stores device taints. It is called at the start of a conflict, and again as long as it fails.
 	Taints func(ctx context.Context) (bool, error)
-	// Set is called with the conflict, at every change, and with whether taints keep new claims away. Where they do not, or as long as that
-	// is unknown, no device may be published. The end of a conflict says nothing about taints: they are false then, and true once an API server
-	// has answered that it stores them which had not answered during the conflict.
+	// Set is called at every change with the conflict, and with whether taints keep new claims away. If they do not, or if this is unknown,
+	// no device may be published. At the end of a conflict taints is false, without a meaning. If the API server did not answer at the
+	// start of a conflict, Set is called again with taints once it answers that it stores them, even after the end of the conflict.
 	Set    func(with publish.Conflict, taints bool)
 	Events events.Recorder
 
 	last conflict
-	// unanswered: Taints has not answered in the last conflict, and is called again when retry is due.
+	// unanswered: Taints has failed in the last conflict, and is called again when retry is due.
 	unanswered bool
 	retry      backoff.Backoff
-	current    atomic.Value // of a publish.Conflict: what Withheld reports
+	current    atomic.Value // a publish.Conflict, for Withheld
 }
 
-// conflict is a conflict and the sockets that show it; zero: none.
+// conflict is a conflict with the sockets that show it; the zero value is no conflict.
 type conflict struct {
 	with  publish.Conflict
 	where string
@@ -50,12 +50,12 @@ type conflict struct {
 // otherDriver is the name of NVIDIA's DRA driver for GPUs.
 const otherDriver = "gpu.nvidia.com"
 
-// devicePlugins are the sockets of device plugins for GPUs: NVIDIA's is nvidia-gpu.sock and the like, GKE's own nvidiaGPU-<time>.sock.
-// Others with NVIDIA's name allocate network cards: nvidia.com_hostdev.sock.
+// devicePlugins matches the sockets of device plugins for GPUs: nvidia-gpu.sock and similar names of NVIDIA's, nvidiaGPU-<time>.sock of
+// GKE's. Other sockets with NVIDIA's name belong to device plugins for network cards: nvidia.com_hostdev.sock.
 const devicePlugins = `nvidia[G\-]*.sock`
 
-// Sockets come and go with restarts, so they are listed every checkInterval. An API server that does not answer whether it stores taints is
-// probed again after that, twice as long each time up to taintsAskMax; one call may take taintsTimeout.
+// Restarts remove and create sockets, so they are listed every checkInterval. If the API server does not answer whether it stores taints,
+// it is asked again after checkInterval, then after twice as long each time up to taintsAskMax. taintsTimeout limits one call.
 const (
 	checkInterval = 5 * time.Second
 	taintsAskMax  = time.Minute
@@ -74,8 +74,8 @@ func (c *Conflicts) Run(ctx context.Context) error {
 	}
 }
 
-// Withheld returns why claims that are not prepared yet get no GPU, nil without a conflict. Taints do not keep all claims away: a claim
-// may have been allocated before, it may tolerate the taint, and a scheduler may not know taints. It does not block.
+// Withheld returns why claims that are not prepared yet get no GPU, nil without a conflict. Taints do not keep all claims away: a claim may
+// have been allocated before, it may tolerate the taint, and a scheduler may not support taints. It does not block.
 func (c *Conflicts) Withheld() error {
 	with, _ := c.current.Load().(publish.Conflict)
 	if with == "" {
@@ -85,7 +85,7 @@ func (c *Conflicts) Withheld() error {
 		"Event AllocationConflict of the Node)", named(with))
 }
 
-// Check lists the sockets once. Where they cannot be listed the conflict stays as it was.
+// Check lists the sockets once. If they cannot be listed, the conflict does not change.
 func (c *Conflicts) Check(ctx context.Context) {
 	now, err := c.find()
 	if err != nil {
@@ -115,14 +115,14 @@ func (c *Conflicts) Check(ctx context.Context) {
 	c.Events.Warn(events.AllocationConflict, events.ActionDetect, note)
 }
 
-// askAgain probes whether taints are stored, where that is unknown and a probe is due.
+// askAgain asks whether taints are stored, if this is unknown and a retry is due.
 func (c *Conflicts) askAgain(ctx context.Context) {
 	if c.unanswered && c.retry.Due(time.Now()) && c.taints(ctx) {
 		c.Set(c.last.with, true)
 	}
 }
 
-// taints reports whether the API server stores taints, and sets when to probe again; false while that is unknown.
+// taints reports whether the API server stores taints; false if it does not answer. Then it schedules a retry.
 func (c *Conflicts) taints(ctx context.Context) bool {
 	asking, stop := context.WithTimeout(ctx, taintsTimeout)
 	defer stop()

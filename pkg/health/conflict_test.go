@@ -19,7 +19,7 @@ import (
 
 var errBad = errors.New("input/output error")
 
-// after lets time pass, and what runs in the background come to rest.
+// after lets time pass and waits until background work is idle.
 func after(pass time.Duration) {
 	time.Sleep(pass)
 	synctest.Wait()
@@ -39,7 +39,7 @@ func TestConflicts_OtherSockets_FoundAndResolved(t *testing.T) {
 		"network cards":       {"gpu.prism.dev", devicePlugins + "nvidia.com_hostdev.sock", "", ""},
 		"NVIDIA's driver":     {"gpu.prism.dev", otherDRA + "dra.sock", publish.ConflictDRADriver, "the DRA driver gpu.nvidia.com allocates them too"},
 		"our own":             {"gpu.nvidia.com", otherDRA + "dra.sock", "", ""},
-		"our own before":      {"gpu.before.dev", otherDRA + "dra.sock", "", ""}, // named gpu.nvidia.com before
+		"our own before":      {"gpu.before.dev", otherDRA + "dra.sock", "", ""}, // its earlier name is gpu.nvidia.com
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -116,7 +116,7 @@ func TestConflicts_OtherSockets_FoundAndResolved(t *testing.T) {
 	}
 }
 
-// checked is a conflict with a device plugin, and what came of it.
+// checked is a checker of conflicts with a device plugin, and records its effects.
 type checked struct {
 	*Conflicts
 	events fakes.Events
@@ -127,14 +127,14 @@ type checked struct {
 	set   []string
 }
 
-// host is what is so at a time: whether there is a device plugin, and what the API server says of taints.
+// host is a state: whether a device plugin runs, and the answer of the API server about taints.
 type host struct {
 	there bool
 	kept  bool
 	err   error
 }
 
-// is changes that, and lets time pass.
+// is changes the state and lets time pass.
 func (s *checked) is(now host, pass time.Duration) {
 	s.mu.Lock()
 	s.host = now
@@ -171,7 +171,7 @@ func newChecked() *checked {
 const conflictNote = "Warning AllocationConflict Detect: New claims get no GPU of this node: a device plugin allocates them too (" +
 	"/var/lib/kubelet/device-plugins/nvidia-gpu.sock exists); remove it from the node, or exclude the node from Prism with the chart value kubeletPlugin.affinity"
 
-// TestConflicts_TaintsNotStored_DevicesWithdrawn, and tainted in the next conflict when the API server has become a newer one.
+// TestConflicts_TaintsNotStored_DevicesWithdrawn: after an upgrade of the API server, the next conflict taints devices.
 func TestConflicts_TaintsNotStored_DevicesWithdrawn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -194,7 +194,7 @@ func TestConflicts_TaintsNotStored_DevicesWithdrawn(t *testing.T) {
 	})
 }
 
-// TestConflicts_TaintsUnknown_WithdrawnUntilAnswered: an API server that does not answer is asked again, less and less often.
+// TestConflicts_TaintsUnknown_WithdrawnUntilAnswered: an API server that does not answer is asked again at growing intervals.
 func TestConflicts_TaintsUnknown_WithdrawnUntilAnswered(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,3 +1,3 @@
-// Package health finds out whether the node's GPUs can be allocated at all, and reports it as Events of the Node: whether the NVIDIA driver
-// and each GPU answer (DriverEvents), and whether another component allocates the same GPUs (Conflicts). It changes nothing on the node.
+// Package health detects whether the node's GPUs can be allocated, and reports it as Events of the Node: whether the NVIDIA driver and each
+// GPU answer (DriverEvents), and whether another component allocates the same GPUs (Conflicts). It changes nothing on the node.
 package health

@@ -16,7 +16,7 @@ type DriverEvents struct {
 	Events    events.Recorder
 }
 
-// Run reports every change until the context ends. A node whose driver and GPUs answer at the start is no change.
+// Run reports every change until the context ends. At the start it reports nothing if the driver and all GPUs answer.
 func (d DriverEvents) Run(ctx context.Context) error {
 	var before inventory.View
 	for view := d.Inventory.Current(); ; view = d.Inventory.Current() {
@@ -53,7 +53,7 @@ func (d DriverEvents) report(before, now *inventory.View) {
 	}
 }
 
-// reportNodes reports device nodes that are gone, or there again.
+// reportNodes reports device nodes that are missing or exist again.
 func (d DriverEvents) reportNodes(before, now *gpu.Node) {
 	missing := map[gpu.UUID]string{}
 	if before != nil {

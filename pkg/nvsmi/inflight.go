@@ -14,17 +14,17 @@ type inFlight struct {
 	runs map[gpu.UUID]*process
 }
 
-// process is the process of an in-flight run; pid is 0 until it is started.
+// process is the process of an in-flight run; pid is 0 until it starts.
 type process struct{ pid int }
 
 // RunningError refuses a run for a GPU while an earlier one has not exited. It is a gpu.ErrTimeout, because the outcome of the earlier
 // run is unknown.
 type RunningError struct {
-	// PID is the process in the plugin's PID namespace; 0 while the program is not started.
+	// PID is the process ID in the plugin's PID namespace; 0 until the program starts.
 	PID int
 }
 
-// Error names the process and what an operator can do.
+// Error names the process and the ways to end it.
 func (e *RunningError) Error() string {
 	which := "not started yet"
 	if e.PID != 0 {
@@ -58,7 +58,7 @@ func (f *inFlight) started(id gpu.UUID, pid int) {
 	f.runs[id].pid = pid
 }
 
-// pid is the process of the in-flight run, 0 without one.
+// pid returns the process ID of the in-flight run, 0 without one.
 func (f *inFlight) pid(id gpu.UUID) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -24,7 +24,7 @@ type stuck struct {
 	mu    sync.Mutex
 	runs  map[gpu.UUID]int
 	hangs map[gpu.UUID]chan struct{}
-	// unstarted: it hangs before there is a process.
+	// unstarted: it hangs before its process exists.
 	unstarted bool
 }
 
@@ -96,7 +96,7 @@ func TestSetTimeslice_ProgramCannotBeKilled_OneRunPerGPU(t *testing.T) {
 	}
 }
 
-// A run stays in flight until the program exits, also when its caller has returned.
+// A run stays in flight until the program exits, even after its caller has returned.
 func TestSetTimeslice_CallerGone_RunStaysInFlight(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// A program that outlived its plugin could overwrite what the next plugin sets.
+// A program that outlived its plugin could overwrite the interval that the next plugin sets.
 func TestSetTimeslice_PluginKilled_ProgramKilled(t *testing.T) {
 	t.Parallel()
 	// The program holds the write end of a pipe open until it exits.

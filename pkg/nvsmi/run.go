@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// killGrace is how long a killed program may take to exit; one that is blocked in the kernel does not.
+	// killGrace limits the wait for a killed program to exit; a program that is blocked in the kernel does not exit.
 	killGrace = time.Second
-	// outputLimit is how many bytes of the program's output are kept.
+	// outputLimit is the number of bytes that are kept of the program's output.
 	outputLimit = 4 << 10
 )
 
-// result is the outcome of a run: the first line printed and the exit code, or an error without either.
+// result is the outcome of a run: the first printed line and the exit code, or an error.
 type result struct {
 	out  string
 	code int
@@ -43,8 +43,8 @@ func (t *Tool) run(ctx context.Context, id gpu.UUID, install Install, args ...st
 	}
 	exited := make(chan result, 1)
 	go func() {
-		// The kernel kills the child when this thread exits (Pdeathsig), so no other goroutine may run on it. A program that outlived
-		// its plugin could overwrite what the next plugin sets.
+		// The kernel kills the child when this thread exits (Pdeathsig), so no other goroutine may run on it. A program that outlived its
+		// plugin could overwrite the interval that the next plugin sets.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		r := program(ctx, install, args, func(pid int) { t.inFlight.started(id, pid) })
@@ -64,7 +64,7 @@ func (t *Tool) run(ctx context.Context, id gpu.UUID, install Install, args ...st
 	}
 }
 
-// execute runs the program until it has exited, and calls started with the id of its process.
+// execute runs the program until it exits, and calls started with the ID of its process.
 func execute(ctx context.Context, install Install, args []string, started func(pid int)) result {
 	printed := &limited{}
 	command := exec.CommandContext(ctx, install.Program, args...)
@@ -98,7 +98,7 @@ func (l *limited) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// line is the first line that is not blank, short enough for an Event.
+// line returns the first line that is not blank, short enough for an Event.
 func (l *limited) line() string {
 	const most = 200
 	for line := range strings.Lines(l.kept.String()) {

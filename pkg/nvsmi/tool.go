@@ -8,20 +8,20 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Timeout is how long one run may take. Without persistence mode the driver initialises every GPU of the node for it.
+// Timeout limits one run. Without persistence mode, the driver initialises every GPU of the node for a run.
 const Timeout = 15 * time.Second
 
 // Install is a driver installation with nvidia-smi. Program and Library are paths of this process.
 type Install struct {
-	// Program is nvidia-smi, empty where there is none.
+	// Program is the path of nvidia-smi, empty if it does not exist.
 	Program string
 	// Library is the NVML library of the loaded driver.
 	Library string
-	// Root is the driver root on the host, Dirs lists the directories in it that were searched, for error messages.
+	// Root is the driver root on the host; Dirs lists the directories that were searched in it. Both are for error messages.
 	Root, Dirs string
 }
 
-// Tool is nvidia-smi. It is safe for concurrent use. A process has one and does not copy it, because it tracks the in-flight runs.
+// Tool runs nvidia-smi. It is safe for concurrent use. Use one Tool in a process and do not copy it, because it tracks the in-flight runs.
 type Tool struct {
 	// Find returns the installation in use; gpu.ErrDriverNotLoaded without one.
 	Find func() (Install, error)
@@ -37,8 +37,8 @@ type Tool struct {
 var policies = map[gpu.Interval]int{gpu.IntervalDefault: 0, gpu.IntervalShort: 1, gpu.IntervalMedium: 2, gpu.IntervalLong: 3}
 
 // SetTimeslice sets the time-slice interval of the GPU, for all processes that run on it from then on. It runs one program once.
-// *gpu.UnsupportedError: the GPU is in MIG mode or older than Volta, or there is no nvidia-smi, or one that cannot. *RunningError, at once: an earlier run
-// for the same GPU has not exited.
+// *gpu.UnsupportedError: the GPU is in MIG mode or older than Volta, or nvidia-smi is missing or does not support it. *RunningError, at
+// once: an earlier run for the same GPU has not exited.
 func (t *Tool) SetTimeslice(ctx context.Context, id gpu.UUID, interval gpu.Interval) error {
 	policy, known := policies[interval]
 	if !known {
@@ -71,7 +71,7 @@ func (t *Tool) SetTimeslice(ctx context.Context, id gpu.UUID, interval gpu.Inter
 	return nil
 }
 
-// errTimeout is the cause of a run that was killed for its duration.
+// errTimeout is the cause if a run was killed because it took too long.
 var errTimeout = fmt.Errorf("%w; check whether nvidia-smi works on the node, and reset the GPU or restart the node if it does not", gpu.ErrTimeout)
 
 // The exit codes of nvidia-smi are the return codes of NVML and a few others, such as noLibrary: NVML could not be loaded.
@@ -82,10 +82,11 @@ var codes = map[int]error{
 	19: gpu.ErrInUse, noLibrary: gpu.ErrDriverNotLoaded,
 }
 
-// exitError is the error for an exit code other than 0; out is the first line that the program printed.
+// exitError returns the error for an exit code other than 0; out is the first printed line.
 func exitError(id gpu.UUID, code int, out string) error {
 	if code == 2 {
-		// "A supplied argument or flag is invalid" (nvidia-smi's manual), and the arguments are always the same.
+		// "A supplied argument or flag is invalid" (nvidia-smi's manual). The arguments are always the same, so this version does not
+		// support them.
 		return &gpu.UnsupportedError{
 			Feature: fmt.Sprintf("compute-policy --set-timeslice in the nvidia-smi of this node, for GPU %s (%s)", id, out),
 			Needs:   "nvidia-smi of driver 455 or later",

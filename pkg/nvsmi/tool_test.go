@@ -25,11 +25,11 @@ const someGPU = gpu.UUID("GPU-aaaaaaaa-0000-4000-8000-000000000000")
 // longTimeout is for programs that exit by themselves.
 const longTimeout = 5 * time.Minute
 
-// scripted is a tool whose program is a shell script.
+// scripted returns a tool that runs a shell script instead of nvidia-smi.
 func scripted(t *testing.T, script string) *Tool {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "nvidia-smi")
-	syscall.ForkLock.RLock() // a forked child that has the file open for writing would make its execution fail
+	syscall.ForkLock.RLock() // executing the file fails while a forked child holds it open for writing
 	defer syscall.ForkLock.RUnlock()
 	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\n"+script), 0o755))
 	return &Tool{Find: func() (Install, error) { return Install{Program: program, Root: "/"}, nil }, Timeout: longTimeout}
