@@ -58,7 +58,7 @@ func TestJoin_Golden_Unchanged(t *testing.T) {
 	assert.Equal(t, string(want), string(got)+"\n")
 }
 
-// TestJoin_Spec_InjectedByRuntime asks the code that container runtimes run.
+// TestJoin_Spec_InjectedByRuntime injects the spec with the code of container runtimes.
 func TestJoin_Spec_InjectedByRuntime(t *testing.T) {
 	t.Parallel()
 	path := t.TempDir()
@@ -145,7 +145,7 @@ func TestDir_WriteHoldsRemove_OneFilePerClaim(t *testing.T) {
 	assert.FileExists(t, filepath.Join(path, "nvidia.yaml"))
 }
 
-// writes counts what reaches the disk.
+// writes counts writes to the disk.
 type writes struct {
 	disk.OS
 	n int
@@ -168,7 +168,7 @@ func TestWrite_EqualSpec_LeftAlone(t *testing.T) {
 	require.NoError(t, dir.Write(uid, spec))
 	assert.Equal(t, 1, w.n)
 
-	claim.Control[0].Major = 510 // a driver was loaded again
+	claim.Control[0].Major = 510 // the driver was reloaded
 	spec, err = Join(claim)
 	require.NoError(t, err)
 	require.NoError(t, dir.Write(uid, spec))
@@ -188,7 +188,8 @@ func TestWrite_DirectoryMissing_MadeAgain(t *testing.T) {
 	assert.True(t, dir.Holds(uid, []string{claim.Devices[0].Name, claim.Devices[1].Name}))
 }
 
-// TestJoin_Mounts_HaveTypes: of the driver and of steps, and a type that is set stays. Nothing that a later spec shares is written to.
+// TestJoin_Mounts_HaveTypes: mounts of the driver and of steps; a type that is already set stays. Data that later specs share is not
+// changed.
 func TestJoin_Mounts_HaveTypes(t *testing.T) {
 	t.Parallel()
 	common := &specs.ContainerEdits{Mounts: []*specs.Mount{{HostPath: "/a", ContainerPath: "/a", Options: []string{"rbind"}}}}

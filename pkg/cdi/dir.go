@@ -16,21 +16,20 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 )
 
-// Dir keeps the specs of one kind in a directory that container runtimes read. Files of other kinds stay as they are. The
-// CDI library's own writer reads every spec of the directory first, which would make a claim dearer the more claims there
-// are.
+// Dir keeps the specs of one kind in a directory that container runtimes read. It does not touch files of other kinds. It does not use the
+// CDI library's writer, which reads every spec in the directory first, so that a claim would cost more the more claims exist.
 type Dir struct {
 	disk disk.Files
 	path string
 	kind string
-	// former are the kinds of earlier driver names, whose specs are kept where they are.
+	// former are the kinds of earlier driver names. Their specs keep their files.
 	former atomic.Pointer[[]string]
 }
 
-// dirPermissions let container runtimes read the directory, whichever user they run as.
+// dirPermissions let container runtimes of any user read the directory.
 const dirPermissions = 0o755
 
-// OpenDir makes the directory when there is none.
+// OpenDir opens the directory and creates it if it does not exist.
 func OpenDir(d disk.Files, path, kind string) (*Dir, error) {
 	if err := d.MakeDir(path, dirPermissions); err != nil {
 		return nil, fmt.Errorf("creating the CDI directory %s: %w", path, err)
@@ -38,9 +37,8 @@ func OpenDir(d disk.Files, path, kind string) (*Dir, error) {
 	return &Dir{disk: d, path: path, kind: kind}, nil
 }
 
-// Write puts the claim's spec in place, whole or not at all; a file with the same content is left alone. It is not
-// synced to disk: CDI directories do not outlive a reboot, and a spec is made again from the record. A directory that was
-// removed is made again.
+// Write writes the claim's spec completely or not at all; it does not touch a file with the same content. The file is not synced to disk:
+// CDI directories do not survive a reboot, and a spec is rebuilt from the record. A missing directory is created again.
 func (d *Dir) Write(claimUID string, spec *specs.Spec) error {
 	data, err := json.Marshal(spec)
 	if err != nil {
@@ -62,7 +60,7 @@ func (d *Dir) Write(claimUID string, spec *specs.Spec) error {
 	return nil
 }
 
-// Holds reports whether the claim's spec is there and names exactly these devices. A spec that cannot be read is not there.
+// Holds reports whether the claim's spec exists and names exactly these devices. An unreadable spec counts as missing.
 func (d *Dir) Holds(claimUID string, devices []string) bool {
 	data, err := d.disk.Read(d.file(claimUID))
 	if err != nil {
@@ -80,7 +78,7 @@ func (d *Dir) Holds(claimUID string, devices []string) bool {
 	return true
 }
 
-// Names reports whether the claim's spec names the path, or one below it. fs.ErrNotExist: the claim has no spec.
+// Names reports whether the claim's spec names the path, or a path below it. fs.ErrNotExist: the claim has no spec.
 func (d *Dir) Names(claimUID, path string) (bool, error) {
 	spec, err := d.disk.Read(d.file(claimUID))
 	if err != nil {
@@ -89,7 +87,7 @@ func (d *Dir) Names(claimUID, path string) (bool, error) {
 	return bytes.Contains(spec, []byte(`"`+path+`/`)) || bytes.Contains(spec, []byte(`"`+path+`"`)), nil
 }
 
-// Remove deletes the claim's spec and what a crash left of writing it; no error when there is none.
+// Remove deletes the claim's spec and unfinished files of it; no error if none exists.
 func (d *Dir) Remove(claimUID string) error {
 	for _, kind := range d.kinds() {
 		file := filepath.Join(d.path, FileName(kind, claimUID))
@@ -100,19 +98,19 @@ func (d *Dir) Remove(claimUID string) error {
 	return nil
 }
 
-// Adopt adds the specs of the kind of an earlier driver name: a claim that has one keeps it, whatever is written into it.
+// Adopt adds the specs with the kind of an earlier driver name: a claim with such a spec keeps its file, even if the spec is written again.
 func (d *Dir) Adopt(kind string) {
 	kinds := append(slices.Clone(d.kinds()[1:]), kind)
 	d.former.Store(&kinds)
 }
 
-// Disown takes back Adopt.
+// Disown undoes Adopt.
 func (d *Dir) Disown(kind string) {
 	kinds := slices.DeleteFunc(slices.Clone(d.kinds()[1:]), func(other string) bool { return other == kind })
 	d.former.Store(&kinds)
 }
 
-// kinds are the kinds of the specs; that of new ones is first.
+// kinds returns the kinds of the specs, starting with the kind of new specs.
 func (d *Dir) kinds() []string {
 	kinds := []string{d.kind}
 	if former := d.former.Load(); former != nil {
@@ -121,19 +119,19 @@ func (d *Dir) kinds() []string {
 	return kinds
 }
 
-// Claims lists the UIDs of the claims that have a spec here.
+// Claims lists the UIDs of the claims with a spec in this directory.
 func (d *Dir) Claims() ([]string, error) { return d.ClaimsAnd(nil) }
 
-// ClaimsAnd is Claims with the claims of further files of the directory; other returns the UID of the claim that a file of that name is of.
+// ClaimsAnd is Claims with the claims of further files of the directory. other returns the UID of the claim to which a file belongs.
 func (d *Dir) ClaimsAnd(other func(name string) (claimUID string, is bool)) ([]string, error) {
 	return d.named("", other)
 }
 
-// Unfinished lists the UIDs of the claims whose spec began to be written: a process is still writing it, or was killed.
+// Unfinished lists the UIDs of the claims with an unfinished spec: a process is still writing it, or was killed.
 func (d *Dir) Unfinished() ([]string, error) { return d.named(disk.TempSuffix, nil) }
 
-// Discard removes what a crash left of writing the claim's spec, and not the spec; no error when there is nothing. Hold the
-// claim's lock.
+// Discard removes unfinished files of the claim's spec that a crash left, but not the spec; no error if there are none. The caller holds
+// the claim's lock.
 func (d *Dir) Discard(claimUID string) error {
 	for _, kind := range d.kinds() {
 		if err := d.disk.Remove(filepath.Join(d.path, FileName(kind, claimUID)) + disk.TempSuffix); err != nil {
@@ -143,7 +141,7 @@ func (d *Dir) Discard(claimUID string) error {
 	return nil
 }
 
-// named lists the UIDs in the names of our files that have this after the spec's own name, and of other files.
+// named lists the UIDs in the names of this driver's files, which are spec names followed by ending, and of other files.
 func (d *Dir) named(ending string, other func(name string) (claimUID string, is bool)) ([]string, error) {
 	names, err := d.disk.List(d.path)
 	if err != nil {
@@ -174,7 +172,7 @@ func (d *Dir) named(ending string, other func(name string) (claimUID string, is 
 // File returns the path of the claim's spec.
 func (d *Dir) File(claimUID string) string { return d.file(claimUID) }
 
-// file is the claim's spec: the one of an earlier kind that is there, else that of the present one.
+// file returns the path of the claim's spec: an existing spec of an earlier kind, otherwise the path for the present kind.
 func (d *Dir) file(claimUID string) string {
 	kinds := d.kinds()
 	for _, kind := range kinds[1:] {

@@ -9,10 +9,10 @@ import (
 	"tags.cncf.io/container-device-interface/specs-go"
 )
 
-// Edits are what a step adds to the containers that use a device.
+// Edits are the changes of a step to the containers that use a device.
 type Edits struct {
-	// Nodes are character devices. Major and Minor are left at zero: they are read from the host when the spec is made. A node
-	// without HostPath is at Path on the host.
+	// Nodes are character devices. Leave Major and Minor at zero: they are read from the host when the spec is built. Without HostPath,
+	// Path is also the path on the host.
 	Nodes []Node
 	// Mounts are mounts of the host's files and directories.
 	Mounts []*specs.Mount
@@ -20,7 +20,8 @@ type Edits struct {
 	Env map[string]string
 	// Hooks are programs of the host that the runtime executes.
 	Hooks []*specs.Hook
-	// Exclusive: one of Hooks fails a container that uses another device too, so other devices may set the same to something else.
+	// Exclusive: one of Hooks fails a container that also uses another device, so other devices may set the same variables and paths to
+	// other values.
 	Exclusive bool
 }
 
@@ -33,7 +34,7 @@ type DeviceEdits struct {
 	Edits  Edits
 }
 
-// verify returns the edits with the present numbers of their device nodes, or why something of the host that they name is missing.
+// verify returns the edits with the present numbers of their device nodes. It fails if a file of the host that they name is missing.
 func (b *SpecBuilder) verify(edits Edits, made func(hostPath string) bool) (Edits, error) {
 	nodes := make([]Node, 0, len(edits.Nodes))
 	for _, n := range edits.Nodes {
@@ -49,7 +50,7 @@ func (b *SpecBuilder) verify(edits Edits, made func(hostPath string) bool) (Edit
 	}
 	for _, m := range edits.Mounts {
 		if m.Type != "" && m.Type != "bind" {
-			continue // a file system of its own, such as a tmpfs
+			continue // another type of filesystem, such as a tmpfs
 		}
 		if made != nil && made(m.HostPath) {
 			continue
@@ -67,7 +68,7 @@ func (b *SpecBuilder) verify(edits Edits, made func(hostPath string) bool) (Edit
 	return edits, nil
 }
 
-// add adds the edits to the device. What it has already is not added again.
+// add adds the edits to the device, without duplicates.
 func (d *Device) add(edits Edits) {
 	for _, n := range edits.Nodes {
 		if !slices.Contains(d.Nodes, n) {
@@ -90,8 +91,8 @@ func (d *Device) add(edits Edits) {
 	d.Hooks = append(d.Hooks, edits.Hooks...)
 }
 
-// edits joins what steps add into the devices of the claim. A container of a claim may use all its devices, so steps of different devices
-// must agree too, except where a container with both devices does not start.
+// edits adds the edits of steps to the devices of the claim. A container may use all devices of its claim, so steps of different devices
+// must agree, too, unless a container with both devices does not start.
 func (b *SpecBuilder) edits(c *Claim, request SpecRequest) error {
 	all := request.Edits
 	if len(all) == 0 {
@@ -131,20 +132,21 @@ func (b *SpecBuilder) edits(c *Claim, request SpecRequest) error {
 	return nil
 }
 
-// place is what a path or a variable of a container is set to, and by what.
+// place is the value of a path or a variable of a container, and its source.
 type place struct{ value, source string }
 
-// places are the container paths and the variables that are set, by name.
+// places maps container paths and variables to their values, by name.
 type places map[string]place
 
-// all adds what no step sets.
+// all adds the values that no step sets.
 func (p places) all(d Device, source string) {
 	for name, value := range d.places() {
 		p[name] = place{value: value, source: source}
 	}
 }
 
-// step adds what a step sets. A place that has another value already is refused: which one a container gets would depend on the order.
+// step adds the values that a step sets. It refuses a second, different value of a place: the order would decide which one a container
+// gets.
 func (p places) step(d Device, source string) error {
 	values := d.places()
 	for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -157,7 +159,7 @@ func (p places) step(d Device, source string) error {
 	return nil
 }
 
-// places are what the device sets in a container.
+// places returns the values that the device sets in a container.
 func (d *Device) places() map[string]string {
 	values := map[string]string{}
 	for _, n := range d.Nodes {
@@ -173,7 +175,7 @@ func (d *Device) places() map[string]string {
 	return values
 }
 
-// mounted says what a mount mounts and how.
+// mounted describes the source and the options of a mount.
 func mounted(m *specs.Mount) string {
 	how := m.Options
 	if m.Type != "" {

@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/hook/protocol"
 )
 
-// pipes are edits like those of a step that runs a daemon for its device.
+// pipes returns edits of a step that runs a daemon for its device.
 func pipes() Edits {
 	return Edits{
 		Nodes:  []Node{{Path: "/dev/nvidia-caps/nvidia-cap1"}},
@@ -23,7 +23,7 @@ func pipes() Edits {
 	}
 }
 
-// editable is a builder on a host that has what pipes name.
+// editable returns a builder on a host that contains the files of pipes.
 func editable(t *testing.T) (*SpecBuilder, map[string]bool) {
 	t.Helper()
 	h := newHost()
@@ -38,7 +38,7 @@ func editable(t *testing.T) (*SpecBuilder, map[string]bool) {
 	return b, there
 }
 
-// twoDevices asks for two results of one GPU.
+// twoDevices returns a request for two results of one GPU.
 func twoDevices(edits ...DeviceEdits) SpecRequest {
 	r := request("GPU-a", gpu.TypeGPU)
 	r.Record.Results = append(r.Record.Results, checkpoint.Result{Device: "e", GPUUUID: "GPU-a", Type: gpu.TypeGPU})
@@ -90,8 +90,8 @@ func TestBuild_MissingSourceOfEdit_NamesStepAndPath(t *testing.T) {
 	}
 }
 
-// TestBuild_ExclusiveEdits_DifferPerDevice: what a container sets that has one device only may differ from device to device, and not within
-// one.
+// TestBuild_ExclusiveEdits_DifferPerDevice: values in a container with only one device may differ between devices, but not within one
+// device.
 func TestBuild_ExclusiveEdits_DifferPerDevice(t *testing.T) {
 	t.Parallel()
 	env := func(value string) Edits { return Edits{Env: map[string]string{"PIPES": value}, Exclusive: true} }

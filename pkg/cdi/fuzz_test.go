@@ -17,8 +17,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// FuzzJoin joins claims whose names, paths and variables come from anywhere. Lines of names are devices; lines of env are
-// variables, of the devices in turn and of all.
+// FuzzJoin joins claims with arbitrary names, paths and variables. Each line of names is a device. Each line of env is a variable, of one
+// device after the other and of all.
 func FuzzJoin(f *testing.F) {
 	f.Add("gpu.prism.dev", uid, "gpu-3f2a9c1b\ngpu-00000001-monitor", "share-1", true, "/dev/nvidia0", "", int64(195), int64(0), "A=b\nC=d", "/usr/lib")
 	f.Fuzz(func(t *testing.T, driver, claimUID, names, shareID string, admin bool, path, hostPath string, major, minor int64, env, mount string) {
@@ -49,7 +49,7 @@ func FuzzJoin(f *testing.F) {
 	})
 }
 
-// common has room behind its device nodes, which an append to them would fill.
+// common returns edits with spare capacity behind the device nodes, which an append would overwrite.
 func common(env, mount string) *specs.ContainerEdits {
 	edits := &specs.ContainerEdits{DeviceNodes: append(make([]*specs.DeviceNode, 0, 8), &specs.DeviceNode{Path: "/dev/common"})}
 	if env != "" {
@@ -62,7 +62,7 @@ func common(env, mount string) *specs.ContainerEdits {
 	return edits
 }
 
-// accepted requires that a runtime reads from the spec's file what was asked for: the claim's devices in their order.
+// accepted requires that a runtime reads the requested devices from the spec's file, in order.
 func accepted(t *testing.T, c Claim, spec *specs.Spec) {
 	t.Helper()
 	path := t.TempDir()

@@ -13,74 +13,75 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 )
 
-// HookName is NVIDIA's program that CDI specs name as OCI hook, OwnHookName that of this project.
+// HookName is NVIDIA's hook program in CDI specs, OwnHookName the one of this project.
 const (
 	HookName    = "nvidia-cdi-hook"
 	OwnHookName = "prism-hook"
 )
 
-// HostHooks are the host's paths at which NVIDIA's container toolkit puts the hook.
+// HostHooks are the paths on the host at which NVIDIA's container toolkit installs the hook.
 var HostHooks = []string{
 	"/usr/bin/" + HookName, "/usr/local/bin/" + HookName, "/usr/local/nvidia/toolkit/" + HookName,
 	"/run/current-system/sw/bin/" + HookName, // NixOS
 }
 
-// ErrNoExec is the error of a hook program that the runtime could not execute.
+// ErrNoExec says that the runtime could not execute a hook program.
 var ErrNoExec = errors.New("the filesystem is mounted with the option noexec")
 
-// ProfilerLibrary and ProfilerRun are what containers of profiled claims get besides the hook: they are installed beside it.
+// ProfilerLibrary and ProfilerRun are the files that containers of profiled claims get in addition to the hook. They are installed next to
+// it.
 const (
 	ProfilerLibrary = "libprism-inject.so"
 	ProfilerRun     = "prism-run"
 )
 
-// CreateContainerHook is the edit that has the runtime start the program at that path, which may fail the container, once the container's
-// mounts are there and before its root is entered.
+// CreateContainerHook returns the edit with which the runtime starts the program at path, after it has created the container's mounts and
+// before it enters the container's root. The program can fail the container.
 func CreateContainerHook(path string, args ...string) *specs.Hook {
 	return &specs.Hook{HookName: "createContainer", Path: path, Args: append([]string{filepath.Base(path)}, args...)}
 }
 
-// CreateRuntimeHook is the edit that has the runtime start the program at that path, which may fail the container, before the container's
-// first process is executed.
+// CreateRuntimeHook returns the edit with which the runtime starts the program at path, before the container's first process is executed.
+// The program can fail the container.
 func CreateRuntimeHook(path string, args ...string) *specs.Hook {
 	return &specs.Hook{HookName: "createRuntime", Path: path, Args: append([]string{filepath.Base(path)}, args...)}
 }
 
-// Hooks keeps the hook programs that the host does not have. The runtime starts them on the host, so they live in a directory that
-// has the same path there, one folder per version: a container that is started again runs the hook its spec names. The runtime
-// starts some as the container's root user, which in a user namespace is none of the host's: all users must reach the directory.
+// Hooks installs the hook programs that the host lacks. The runtime starts them on the host, so their directory has the same path there. It
+// contains one folder per version: a container that restarts runs the hook that its spec names. The runtime starts some hooks as the
+// container's root user, which in a user namespace is not root of the host: all users must be able to reach the directory.
 //
-// Processes of several versions work on it at once while one takes over from the other. Dir is held while anything in it is
-// made or removed, and a version's folder for as long as a process may name its programs in a spec.
+// During an update, processes of several versions use the directory at once. A process holds the lock of Dir while it creates or removes
+// entries, and the lock of a version's folder as long as it may name its programs in a spec.
 type Hooks struct {
 	Disk disk.Files
-	// Dir holds the folders; the same path on the host. It and the directory that it is in are the driver's own.
+	// Dir contains the folders, at the same path on the host. Dir and its parent directory belong to the driver.
 	Dir string
-	// HostDir is the path on the host where that is another one; empty: Dir.
+	// HostDir is the path on the host if it differs; empty: Dir.
 	HostDir string
-	// NoExec reports whether the host's mount at a path has the option noexec; nil: it is not checked.
+	// NoExec reports whether the host's mount at a path uses the option noexec; nil: it is not checked.
 	NoExec func(path string) (bool, error)
 }
 
 // Program is a hook program inside this program's image.
 type Program struct {
-	// Name is one of programs, Image the path in the image.
+	// Name is one of programs, Image the program's path in the image.
 	Name, Image string
 }
 
-// programs are the names of all there may be in the folder of a version.
+// programs are the names of all programs in the folder of a version.
 var programs = []string{HookName, OwnHookName, ProfilerLibrary, ProfilerRun}
 
-// Installed is a hook program in its place. It stays there until Release, and after that while a spec names it.
+// Installed is an installed hook program. It stays installed until Release, and after that as long as a spec names it.
 type Installed struct {
-	// Path is the program's, the same on the host.
+	// Path is the program's path, the same on the host.
 	Path string
 	// Release lets others remove it.
 	Release func()
 }
 
-// Install puts a program of this version in place. fs.ErrNotExist: the image has none. ErrNoExec: nothing can be executed
-// there, and nothing is left there.
+// Install installs a program of this version. fs.ErrNotExist: the image does not contain it. ErrNoExec: programs cannot be executed in the
+// directory, and none is left there.
 func (h Hooks) Install(version string, program Program) (installed Installed, err error) {
 	for _, dir := range []string{filepath.Dir(h.Dir), h.Dir} {
 		if err := h.Disk.MakeDir(dir, 0o755); err != nil {
@@ -98,7 +99,7 @@ func (h Hooks) Install(version string, program Program) (installed Installed, er
 	}
 	installed.Path = filepath.Join(dir, program.Name)
 	if err := h.Disk.Mirror(program.Image, installed.Path, 0o755); err != nil {
-		_ = h.Disk.Remove(dir) // fails, as it should, where the folder holds a program
+		_ = h.Disk.Remove(dir) // fails, as it should, if the folder contains a program
 		return installed, fmt.Errorf("installing the hook: %w", err)
 	}
 	if err := h.checkExecutable(dir); err != nil {
@@ -110,8 +111,8 @@ func (h Hooks) Install(version string, program Program) (installed Installed, er
 	return installed, nil
 }
 
-// checkExecutable fails where the runtime could not execute this version's programs, and removes them then: no container
-// could be started with them, so none loses them.
+// checkExecutable fails if the runtime could not execute this version's programs, and removes them: no container could start with them, so
+// none loses them.
 func (h Hooks) checkExecutable(dir string) error {
 	if h.NoExec == nil {
 		return nil
@@ -133,13 +134,13 @@ func (h Hooks) Sweep(version string, specs *Dir) (removed []string, err error) {
 	return removed, err
 }
 
-// Retire is Sweep for a directory that no version installs into any more: the directory goes with the last version, which is
-// what gone reports.
+// Retire is Sweep for a directory into which no version installs any more: the directory is removed with the last version. gone reports
+// that it was.
 func (h Hooks) Retire(specs *Dir) (removed []string, gone bool, err error) {
 	return h.sweep("", specs, true)
 }
 
-// sweep removes what it may of the versions, but not that one, and with whole set the directory too once it is empty.
+// sweep removes the unneeded versions except version. With whole set, it also removes the directory once it is empty.
 func (h Hooks) sweep(version string, specs *Dir, whole bool) (removed []string, gone bool, err error) {
 	done, err := h.Disk.Hold(h.Dir, false)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -174,7 +175,7 @@ func (h Hooks) sweep(version string, specs *Dir, whole bool) (removed []string, 
 	return removed, true, nil
 }
 
-// remove removes one version's programs unless one is needed.
+// remove removes one version's programs unless one of them is needed.
 func (h Hooks) remove(version string, specs *Dir) (gone bool, err error) {
 	dir := filepath.Join(h.Dir, version)
 	release, held, err := h.Disk.TryHold(dir)
@@ -188,7 +189,7 @@ func (h Hooks) remove(version string, specs *Dir) (gone bool, err error) {
 	return true, h.discard(dir)
 }
 
-// VersionOf returns the version whose programs the claim's spec mounts or starts; empty where there is no such spec.
+// VersionOf returns the version whose programs the claim's spec mounts or starts; empty without such a spec.
 func (h Hooks) VersionOf(specs *Dir, claimUID string) string {
 	spec, err := h.Disk.Read(specs.file(claimUID))
 	if err != nil {
@@ -202,7 +203,7 @@ func (h Hooks) VersionOf(specs *Dir, claimUID string) string {
 	return string(below[:end])
 }
 
-// discard removes one version's folder. Hold it, or let no process know it yet.
+// discard removes one version's folder. The caller holds its lock, or no other process knows the folder yet.
 func (h Hooks) discard(dir string) error {
 	var errs []error
 	for _, name := range programs {

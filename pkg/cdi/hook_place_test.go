@@ -41,12 +41,12 @@ func TestInstall_MountedNoExecWithoutAProgram_NotRefusedForIt(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
-// TestInstall_AnyUser_ReachesTheProgram: in a user namespace the hook runs as a user that owns nothing on the host.
+// TestInstall_AnyUser_ReachesTheProgram: in a user namespace, the hook runs as a user that owns nothing on the host.
 func TestInstall_AnyUser_ReachesTheProgram(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	state := filepath.Join(root, "state")
-	require.NoError(t, os.Mkdir(state, 0o700)) // as a strict umask leaves it
+	require.NoError(t, os.Mkdir(state, 0o700)) // the result of a strict umask
 	hooks := Hooks{Disk: disk.OS{}, Dir: filepath.Join(state, "programs")}
 	installed, err := hooks.Install("v1", Program{HookName, writeImage(t, root)})
 	require.NoError(t, err)
@@ -57,7 +57,7 @@ func TestInstall_AnyUser_ReachesTheProgram(t *testing.T) {
 	}
 }
 
-// formerHooks is a directory with one version's program that a claim's spec names.
+// formerHooks returns a directory with one version's program, which a claim's spec names.
 func formerHooks(t *testing.T) (hooks Hooks, dir *Dir, program Installed) {
 	t.Helper()
 	root := t.TempDir()
@@ -101,8 +101,8 @@ func TestRetire_LastSpecGone_DirectoryRemoved(t *testing.T) {
 	assert.False(t, gone, "it was gone before")
 }
 
-// TestRetire_ServingProcess_KeepsItsProgram: the version before serves until the kubelet has the next one, and may write its path
-// into a spec at any time.
+// TestRetire_ServingProcess_KeepsItsProgram: the previous version serves until the kubelet has registered the next one, and may write its
+// path into a spec at any time.
 func TestRetire_ServingProcess_KeepsItsProgram(t *testing.T) {
 	t.Parallel()
 	hooks, dir, program := formerHooks(t)
@@ -117,7 +117,7 @@ func TestRetire_ServingProcess_KeepsItsProgram(t *testing.T) {
 
 var errDied = errors.New("the process died here")
 
-// dyingDisk lets some changes pass and then none.
+// dyingDisk allows some changes and then no more.
 type dyingDisk struct {
 	disk.OS
 	left *int

@@ -59,7 +59,7 @@ func TestHooks_NamedBySpec_Kept(t *testing.T) {
 	assert.FileExists(t, filepath.Join(root, "bin", "v2", HookName))
 }
 
-// TestHooks_InstalledConcurrently_OneProgram as by the pods of a rolling update.
+// TestHooks_InstalledConcurrently_OneProgram: the pods of a rolling update install concurrently.
 func TestHooks_InstalledConcurrently_OneProgram(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

@@ -37,7 +37,7 @@ func TestMark_Result_TypeAndUse(t *testing.T) {
 	}
 }
 
-// TestBuild_TwoDevices_MarksOfBoth: a container has the variables of all its devices, so no two set the same one.
+// TestBuild_TwoDevices_MarksOfBoth: a container gets the variables of all its devices, so each device sets another variable.
 func TestBuild_TwoDevices_MarksOfBoth(t *testing.T) {
 	t.Parallel()
 	spec, err := builder(newHost()).Build(twoDevices())

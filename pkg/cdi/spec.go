@@ -12,16 +12,16 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Kind is the CDI kind of a driver's claims: "k8s.<driverName>/claim".
+// Kind returns the CDI kind of a driver's claims: "k8s.<driverName>/claim".
 func Kind(driverName string) string { return checkpoint.CDIKind(driverName) }
 
-// FileName is the spec's file for a kind and a claim: "k8s.<driverName>-claim_<claimUID>.json".
+// FileName returns the name of the spec's file for a kind and a claim: "k8s.<driverName>-claim_<claimUID>.json".
 func FileName(kind, claimUID string) string {
 	return strings.ReplaceAll(kind, "/", "-") + "_" + claimUID + ".json"
 }
 
-// DeviceName is a device's name in the spec of a claim. It is unique per allocation result, because the kubelet keys device
-// health by it: "<claimUID>-<device>[-<shareID>|-admin][-<GPU or MIG UUID>]". A device of several GPUs has no UUID.
+// DeviceName returns a device's name in the spec of a claim. It is unique per allocation result, because it is the kubelet's key for device
+// health: "<claimUID>-<device>[-<shareID>|-admin][-<GPU or MIG UUID>]". The name of a device of several GPUs contains no UUID.
 func DeviceName(claimUID string, device gpu.DeviceName, shareID string, admin bool, uuid string) string {
 	parts := []string{claimUID, string(device)}
 	switch {
@@ -38,11 +38,11 @@ func DeviceName(claimUID string, device gpu.DeviceName, shareID string, admin bo
 
 // Node is a character device on the host.
 type Node struct {
-	// Path is where the container sees it: "/dev/nvidia0".
+	// Path is the path in the container: "/dev/nvidia0".
 	Path string
-	// HostPath is where the host has it; the same as Path unless the driver brings a /dev of its own.
+	// HostPath is the path on the host; the same as Path unless the driver's root contains its own /dev.
 	HostPath string
-	// Major and Minor are its numbers now.
+	// Major and Minor are the present device numbers.
 	Major, Minor int64
 }
 
@@ -50,29 +50,29 @@ type Node struct {
 type Device struct {
 	// Name is unique in the spec; see DeviceName.
 	Name string
-	// Nodes are its device nodes.
+	// Nodes are the device nodes.
 	Nodes []Node
-	// Env are "NAME=value" pairs for the containers that use it.
+	// Env are "NAME=value" pairs for containers that use the device.
 	Env []string
-	// Mounts and Hooks are for the containers that use it too.
+	// Mounts and Hooks are also for containers that use the device.
 	Mounts []*specs.Mount
 	Hooks  []*specs.Hook
 }
 
-// Claim is all that goes into one spec.
+// Claim is the input for one spec.
 type Claim struct {
 	UID  string
 	Kind string
-	// Common is what every container of the claim needs; it is not written to.
+	// Common contains the edits for every container of the claim; it is not changed.
 	Common *specs.ContainerEdits
-	// Control are the nodes that every container of the claim needs.
+	// Control are the device nodes for every container of the claim.
 	Control []Node
-	// Devices has at least one entry: CDI knows no spec without devices.
+	// Devices must not be empty: CDI does not allow a spec without devices.
 	Devices []Device
 }
 
-// Join makes the spec, or says what a container runtime would refuse in it. The result shares nothing that a caller could write to
-// with a later one.
+// Join builds the spec. It fails if a container runtime would refuse the spec. The results of several calls share no data that a caller
+// could change.
 func Join(c Claim) (*specs.Spec, error) {
 	if len(c.Devices) == 0 {
 		return nil, fmt.Errorf("building the CDI spec of claim %s: no devices", c.UID)
@@ -94,7 +94,7 @@ func Join(c Claim) (*specs.Spec, error) {
 		spec.ContainerEdits = *c.Common
 	}
 	spec.ContainerEdits.Mounts = typed(spec.ContainerEdits.Mounts)
-	// A fresh slice: appending to the shared one would write into every other claim's spec.
+	// A new list: appending to the shared one would change every other claim's spec.
 	spec.ContainerEdits.DeviceNodes = append(deviceNodes(c.Control), spec.ContainerEdits.DeviceNodes...)
 	version, err := specs.MinimumRequiredVersion(spec)
 	if err != nil {
@@ -107,8 +107,8 @@ func Join(c Claim) (*specs.Spec, error) {
 	return spec, nil
 }
 
-// typed are the mounts with a type, as in the examples of the OCI specification; those of others are not written to. Not every runtime that was
-// tried starts all containers of a spec that leaves it out.
+// typed returns the mounts with a type, as in the examples of the OCI specification, without changing the given mounts. Tests showed that
+// without a type, not every runtime starts all containers of a spec.
 func typed(mounts []*specs.Mount) []*specs.Mount {
 	all := slices.Clone(mounts)
 	for i, m := range all {
@@ -121,7 +121,7 @@ func typed(mounts []*specs.Mount) []*specs.Mount {
 	return all
 }
 
-// TypeMounts returns a spec as JSON whose mounts have a type, as those of this package have.
+// TypeMounts adds types to the mounts of a spec in JSON, as Join does.
 func TypeMounts(data []byte) ([]byte, error) {
 	var spec specs.Spec
 	if err := json.Unmarshal(data, &spec); err != nil {
@@ -139,7 +139,7 @@ func TypeMounts(data []byte) ([]byte, error) {
 	return json.Marshal(spec)
 }
 
-// deviceNodes spells out everything a runtime would otherwise read on the host when the container starts.
+// deviceNodes includes all facts that a runtime would otherwise read on the host when the container starts.
 func deviceNodes(nodes []Node) []*specs.DeviceNode {
 	out := make([]*specs.DeviceNode, 0, len(nodes))
 	for _, n := range nodes {

@@ -14,72 +14,73 @@ import (
 
 // SpecRequest asks for the spec of one claim.
 type SpecRequest struct {
-	// Record has the claim's results and the names of their devices in the spec.
+	// Record contains the claim's results and the names of their devices in the spec.
 	Record *checkpoint.Record
-	// Edits are what steps and extensions add to the devices.
+	// Edits are the edits of steps and extensions for the devices.
 	Edits []DeviceEdits
-	// Marks are added to the types of devices in the variables that prism-hook reads, by the device's name in the spec.
+	// Marks are appended to the types of devices in the variables that prism-hook reads, by the device's name in the spec.
 	Marks map[string]string
-	// Made reports whether a path of the host that Edits have is made before the spec is put in place; nil: none is.
+	// Made reports whether a path of the host in Edits is created before the spec is written; nil: none is.
 	Made func(hostPath string) bool
 }
 
-// Present is what the node has for containers now.
+// Present is the node's present state that specs depend on.
 type Present struct {
-	// Node has no driver version while there is no driver.
+	// Node contains no driver version while there is no driver.
 	Node *gpu.Node
-	// Common are the edits that every container with a GPU gets; nil without a driver. Not written to.
+	// Common contains the edits for every container with a GPU; nil without a driver. It is not changed.
 	Common *specs.ContainerEdits
-	// DevRoot is the host's directory that holds "dev": "/" or the driver's own root.
+	// DevRoot is the host's directory that contains "dev": "/" or the driver's own root.
 	DevRoot string
-	// Extra are device nodes that every container with a GPU gets too, and ExtraMounts are mounts.
+	// Extra are further device nodes, and ExtraMounts further mounts, for every container with a GPU.
 	Extra       []Node
 	ExtraMounts []*specs.Mount
 }
 
-// SpecBuilder makes specs from what the node has at that moment; nothing about a device node is remembered, because numbers may
-// change whenever a driver is loaded.
+// SpecBuilder builds specs from the present state of the node. It remembers nothing about device nodes, because their numbers may change
+// whenever a driver is loaded.
 type SpecBuilder struct {
 	// Present is called once per spec.
 	Present func() Present
-	// Stat returns the numbers of the host's character device; gpu.ErrNotFound when it is missing.
+	// Stat returns the numbers of the host's character device; gpu.ErrNotFound if it is missing.
 	Stat func(hostPath string) (major, minor int64, err error)
-	// Capabilities returns the device nodes that a MIG device needs besides its GPU's, by the GPU's minor number; gpu.ErrNotFound
-	// when there is no such MIG device.
+	// Capabilities returns the device nodes that a MIG device needs besides its GPU's, by the GPU's minor number; gpu.ErrNotFound if the
+	// MIG device does not exist.
 	Capabilities func(minor int, id gpu.MIGIdentity) ([]Node, error)
-	// Monitoring returns the device node with which programs see all MIG devices of the node; gpu.ErrNotFound where the driver has none.
+	// Monitoring returns the device node with which programs see all MIG devices of the node; gpu.ErrNotFound if the driver does not
+	// provide it.
 	Monitoring func() (Node, error)
-	// Graphics returns the paths of the device nodes with which programs draw on the GPU at a PCI address; those that are missing below the
-	// driver's dev are left out. Nil: containers get none.
+	// Graphics returns the paths of the device nodes for graphics on the GPU at a PCI address. Nodes that are missing below the driver's
+	// dev are left out. Nil: containers get none.
 	Graphics func(busID string) ([]string, error)
 	// Types are further types of devices whose containers get the device node of the GPU.
 	Types []gpu.DeviceType
-	// Exists returns gpu.ErrNotFound when the host has no file or directory of that path. It is called for what Edits add.
+	// Exists returns gpu.ErrNotFound if the path does not exist on the host. It is called for the paths in Edits.
 	Exists func(hostPath string) error
 }
 
-// DeviceError is why one device of a request cannot be prepared.
+// DeviceError says why one device of a request cannot be prepared.
 type DeviceError struct {
 	// Device is the name in the spec.
 	Device string
-	// Edit: what a step adds to the device is the cause, and not the device.
+	// Edit: the cause is an edit of a step, not the device.
 	Edit bool
 	Err  error
 }
 
-// Error is the cause alone: the caller has a better name of the device.
+// Error returns only the cause: the caller knows a better name of the device.
 func (e *DeviceError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the cause.
 func (e *DeviceError) Unwrap() error { return e.Err }
 
-// The control nodes every CUDA process opens, and those that only some tools do.
+// The control nodes that every CUDA process opens, and the ones that only some tools open.
 var (
 	optionalNodes = []string{"/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"}
 )
 
-// Build makes the spec. A device whose GPU or device node is not there now, or that a step adds to what cannot be added, is a
-// *DeviceError; without a driver the error is gpu.ErrDriverNotLoaded.
+// Build builds the spec. *DeviceError: the GPU or a device node of a device does not exist, or an edit of a step is not possible.
+// gpu.ErrDriverNotLoaded: there is no driver.
 func (b *SpecBuilder) Build(request SpecRequest) (*specs.Spec, error) {
 	r, present := request.Record, b.Present()
 	if present.Common == nil {
@@ -119,7 +120,7 @@ func (b *SpecBuilder) control(devRoot string) (nodes []Node, err error) {
 	return b.addPresent(nodes, devRoot, optionalNodes)
 }
 
-// addPresent adds those of the device nodes that are there.
+// addPresent adds the device nodes that exist.
 func (b *SpecBuilder) addPresent(nodes []Node, devRoot string, paths []string) ([]Node, error) {
 	for _, path := range paths {
 		node, err := b.node(devRoot, path)
@@ -134,7 +135,7 @@ func (b *SpecBuilder) addPresent(nodes []Node, devRoot string, paths []string) (
 	return nodes, nil
 }
 
-// monitor finds the device nodes of all GPUs of the node, and the one with which programs see all their MIG devices.
+// monitor finds the device nodes of all GPUs of the node, and the device node with which programs see all their MIG devices.
 func (b *SpecBuilder) monitor(present Present, name string) (Device, error) {
 	d := Device{Name: name}
 	for i := range present.Node.GPUs {
@@ -156,10 +157,10 @@ func (b *SpecBuilder) monitor(present Present, name string) (Device, error) {
 	return d, nil
 }
 
-// unmarked are the types of devices with which containers use no GPU, beside whatever else they have.
+// unmarked are the types of devices with which containers do not use a GPU. A container may have them in addition to any other device.
 var unmarked = []gpu.DeviceType{gpu.TypeMonitor, "perfmon"}
 
-// mark is the variable by which prism-hook finds that a container has the device; none for one that stands beside all others.
+// mark returns the variable by which prism-hook detects that a container uses the device; none for devices that may be added to any other.
 func mark(device string, r *checkpoint.Result, more string) []string {
 	if r.Admin || slices.Contains(unmarked, r.Type) {
 		return nil
@@ -167,7 +168,7 @@ func mark(device string, r *checkpoint.Result, more string) []string {
 	return []string{protocol.Mark(device) + "=" + string(r.Type) + more}
 }
 
-// gpuTypes are the types of devices whose containers get the device node of the GPU and no other.
+// gpuTypes are the types of devices whose containers get only the device node of the GPU.
 var gpuTypes = []gpu.DeviceType{gpu.TypeGPU, gpu.TypeTimeSlice, gpu.TypeMPS, gpu.TypeMonitor}
 
 // device finds the device nodes of one result.
@@ -202,7 +203,7 @@ func (b *SpecBuilder) device(present Present, name string, result *checkpoint.Re
 	return Device{}, fmt.Errorf("GPU %s is not on this node: %w", result.GPUUUID, gpu.ErrNotFound)
 }
 
-// ofGPU finds the device node of a GPU, and those for graphics where there are some.
+// ofGPU finds the device node of a GPU, and its device nodes for graphics if there are any.
 func (b *SpecBuilder) ofGPU(devRoot string, g *gpu.GPU, graphics bool) ([]Node, error) {
 	node, err := b.node(devRoot, g.DeviceNode())
 	if err != nil {
@@ -219,8 +220,8 @@ func (b *SpecBuilder) ofGPU(devRoot string, g *gpu.GPU, graphics bool) ([]Node, 
 	return b.addPresent(nodes, devRoot, paths)
 }
 
-// node finds the device node on the host. Of a driver with a dev/ of its own it is that of the host's /dev where both are the same device: runc
-// ignores the path on the host for a container in a user namespace, and takes the container's.
+// node finds the device node on the host. If the driver's root contains its own dev/, it prefers the node in the host's /dev if both are
+// the same device: for a container in a user namespace, runc ignores the path on the host and uses the path in the container.
 func (b *SpecBuilder) node(devRoot, path string) (Node, error) {
 	if devRoot == "/" {
 		devRoot = ""
@@ -238,8 +239,8 @@ func (b *SpecBuilder) node(devRoot, path string) (Node, error) {
 	return node, nil
 }
 
-// DriverNode returns the host's path of the first device node that a container with these GPUs gets from the dev/ of the driver, because the
-// host's /dev has none or another device; "" without one. Nodes that are missing are left to Build. A UUID that is empty stands for all GPUs.
+// DriverNode returns the host's path of the first device node that a container with these GPUs gets from the dev/ of the driver, because it
+// is missing in the host's /dev or is another device there; "" if there is none. Build reports missing nodes. An empty UUID means all GPUs.
 func (b *SpecBuilder) DriverNode(gpus []gpu.UUID) string {
 	present := b.Present()
 	if present.DevRoot == "/" || present.DevRoot == "" {

@@ -15,7 +15,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/hook/protocol"
 )
 
-// host is a /dev whose nodes can be taken away.
+// host is a /dev whose nodes can be removed.
 type host map[string][2]int64
 
 func (h host) stat(path string) (int64, int64, error) {
@@ -48,7 +48,8 @@ func request(uuid gpu.UUID, kind gpu.DeviceType) SpecRequest {
 	}}
 }
 
-// TestBuild_Graphics_NodesOfTheGPUItself: a container that has a GPU can draw on it, one with a MIG device only if its profile is for that.
+// TestBuild_Graphics_NodesOfTheGPUItself: a container with a GPU can use it for graphics; a container with a MIG device only if the profile
+// supports graphics.
 func TestBuild_Graphics_NodesOfTheGPUItself(t *testing.T) {
 	t.Parallel()
 	h := newHost()
@@ -122,8 +123,8 @@ func TestBuild_DriverDevRoot_HostNodeIfSameDevice(t *testing.T) {
 	const root = "/run/nvidia/driver"
 	for name, c := range map[string]struct {
 		change func(onHost, driver host)
-		path   string // on the host, of the GPU's device node
-		first  string // what DriverNode returns of the GPU
+		path   string // path of the GPU's device node on the host
+		first  string // result of DriverNode for the GPU
 	}{
 		"the same devices":  {func(_, _ host) {}, "", ""},
 		"none on the host":  {func(onHost, _ host) { clear(onHost) }, root + "/dev/nvidia3", root + "/dev/nvidiactl"},
@@ -207,7 +208,7 @@ func TestBuild_NoDriver_Refused(t *testing.T) {
 	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
 }
 
-// A MIG device needs the node of its GPU and those of its two instances, and nothing of what other MIG devices need.
+// A MIG device needs the nodes of its GPU and of its two instances, but no nodes of other MIG devices.
 func TestBuild_MIGDevice_HasItsCapabilities(t *testing.T) {
 	t.Parallel()
 	a := builder(newHost())
@@ -241,7 +242,7 @@ func TestBuild_MIGDevice_HasItsCapabilities(t *testing.T) {
 	require.ErrorIs(t, err, gpu.ErrNotFound)
 }
 
-// TestBuild_Monitor_ShowsAllGPUs: the monitor of a node has the nodes of all GPUs, and the one that shows all MIG devices where there is one.
+// TestBuild_Monitor_ShowsAllGPUs: the monitor of a node gets the nodes of all GPUs, and the node that shows all MIG devices if it exists.
 func TestBuild_Monitor_ShowsAllGPUs(t *testing.T) {
 	t.Parallel()
 	a := builder(newHost())

@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 )
 
-// TestDir_OtherFiles_NotListed: other drivers and people keep theirs in the same directory.
+// TestDir_OtherFiles_NotListed: other drivers and users keep their files in the same directory.
 func TestDir_OtherFiles_NotListed(t *testing.T) {
 	t.Parallel()
 	path := t.TempDir()

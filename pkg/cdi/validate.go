@@ -10,11 +10,12 @@ import (
 	"tags.cncf.io/container-device-interface/specs-go"
 )
 
-// longestKind is the longest kind of a driver: Kubernetes allows 63 characters for its name. The kind stands in a file's name,
-// which a filesystem cuts off at 255 bytes.
+// longestKind is the length of the longest kind: Kubernetes allows 63 characters for the name of a driver. The kind is part of a file name,
+// which filesystems limit to 255 bytes.
 const longestKind = len("k8s.") + 63 + len("/claim")
 
-// check refuses what a container runtime would refuse: it would fail the pod with an error that names neither claim nor device.
+// check refuses a spec that a container runtime would refuse: the runtime would fail the pod with an error that names neither claim nor
+// device.
 func check(spec *specs.Spec) error {
 	if len(spec.Kind) > longestKind {
 		return fmt.Errorf("kind %q must be at most %d characters", spec.Kind, longestKind)
@@ -63,8 +64,8 @@ func checkEdits(edits *specs.ContainerEdits) error {
 	return nil
 }
 
-// plain reports whether a text comes out of a spec as it went in. A spec is written as JSON, which replaces what is not UTF-8, and
-// read as YAML, which refuses control characters.
+// plain reports whether a text stays the same in a spec. Specs are written as JSON, which replaces invalid UTF-8, and read as YAML, which
+// refuses control characters.
 func plain(text string) bool {
 	for _, r := range text {
 		if !unicode.IsPrint(r) {

@@ -15,22 +15,22 @@ import (
 	"time"
 )
 
-// CTKName is NVIDIA's other program with hooks: they are below its command hook. Before version 1.16 it is the only one.
+// CTKName is NVIDIA's other program with hooks, as subcommands of its command hook. Before version 1.16 it is the only one.
 const CTKName = "nvidia-ctk"
 
 const (
-	// timeout is how long the help may take, killGrace how long a killed program may take to exit.
+	// timeout limits reading the help, killGrace the wait for a killed program to exit.
 	timeout, killGrace = 10 * time.Second, time.Second
-	// outputLimit is how many bytes of the help are kept. That of version 1.20 has 2.5 KB.
+	// outputLimit is the number of bytes that are kept of the help. The help of version 1.20 takes 2.5 KB.
 	outputLimit = 64 << 10
 )
 
-// Args returns the first arguments of a hook for the program at that path, the name of the program included.
+// Args returns the first arguments of a hook for the program at that path, including the name of the program.
 func Args(path, hook string) []string {
 	return append(command(path), hook)
 }
 
-// command is the program's name, and the command that its hooks are below. NVIDIA's nvcdi goes by the name of the file, too.
+// command returns the program's name, and the command that contains its hooks. Like NVIDIA's nvcdi, it depends on the name of the file.
 func command(path string) []string {
 	base := filepath.Base(path)
 	if base == CTKName {
@@ -39,14 +39,14 @@ func command(path string) []string {
 	return []string{base}
 }
 
-// Asker asks programs of a host.
+// Asker asks hook programs of a host for their hooks.
 type Asker struct {
-	// Root is the host's root directory as this process sees it. Programs run in it, with the host's libraries and shell: that of NVIDIA's
-	// toolkit container is a script.
+	// Root is the host's root directory as this process sees it. Programs run in it, with the host's libraries and shell: the program of
+	// NVIDIA's toolkit container is a script.
 	Root string
 }
 
-// Hooks returns the hooks of the program at the host's path, sorted, as its help lists them. It runs the program once.
+// Hooks returns the sorted hooks that the help of the program at the host's path lists. It runs the program once.
 func (a Asker) Hooks(ctx context.Context, path string) ([]string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
 	defer cancel()
@@ -115,11 +115,10 @@ func (l *limited) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// listed matches the line of a command: its name, other names of it, and after a gap what it is for. Lines that continue one begin with a
-// wide gap.
+// listed matches the line of a command: its name, aliases, and after a gap its description. Continuation lines begin with a wide gap.
 var listed = regexp.MustCompile(`^ {1,8}([a-z][a-z0-9-]*)(?:, \S+)* {2,}\S`)
 
-// Parse lists the commands of a help text, sorted: those of the section COMMANDS, but help.
+// Parse lists the commands of a help text, sorted: all in the section COMMANDS except help.
 func Parse(help string) []string {
 	var commands []string
 	in := false

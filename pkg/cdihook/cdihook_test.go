@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What NVIDIA's programs printed, built from their modules. nvidia-cdi-hook begins with toolkit 1.16.
+// Output of NVIDIA's programs, built from their modules. nvidia-cdi-hook exists since toolkit 1.16.
 var helps = map[string][]string{
 	"nvidia-ctk-1.15.0":      {"chmod", "create-symlinks", "update-ldcache"},
 	"nvidia-cdi-hook-1.16.2": {"chmod", "create-symlinks", "update-ldcache"},
@@ -61,11 +61,11 @@ func TestArgs_EachProgram_HookAfterItsCommand(t *testing.T) {
 	assert.Equal(t, []string{"nvidia-ctk.real", "chmod"}, Args("/opt/nvidia-ctk.real", "chmod"))
 }
 
-// script is a program that prints its arguments below, or whatever the body prints.
+// script returns a program that prints its arguments as a help, or runs the body.
 func script(t *testing.T, name, body string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	syscall.ForkLock.RLock() // a forked child that has the file open for writing would make its execution fail
+	syscall.ForkLock.RLock() // executing the file fails while a forked child holds it open for writing
 	defer syscall.ForkLock.RUnlock()
 	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+body), 0o755))
 	return path
@@ -87,7 +87,7 @@ func TestHooks_Program_RunOnceWithItsCommand(t *testing.T) {
 	}
 }
 
-// TestHooks_RootOfTheHost_ProgramRunsInIt: the libraries and the shell that a program needs are the host's.
+// TestHooks_RootOfTheHost_ProgramRunsInIt: a program uses the libraries and the shell of the host.
 func TestHooks_RootOfTheHost_ProgramRunsInIt(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -116,7 +116,7 @@ func TestHooks_NoHelp_ErrorSaysWhy(t *testing.T) {
 	require.ErrorContains(t, err, "no such file or directory")
 }
 
-// TestHooks_ProgramHangs_Killed with what it started.
+// TestHooks_ProgramHangs_Killed: its child processes are killed, too.
 func TestHooks_ProgramHangs_Killed(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())

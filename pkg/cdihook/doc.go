@@ -1,3 +1,3 @@
-// Package cdihook asks NVIDIA's hook program which hooks it has. Each version of NVIDIA's container toolkit has others, and a program that is
-// started for a hook that it does not have fails the container.
+// Package cdihook asks NVIDIA's hook program which hooks it supports. This depends on the version of NVIDIA's container toolkit, and a
+// program that is started for an unsupported hook fails the container.
 package cdihook

@@ -1,5 +1,5 @@
-// Package cri asks the container runtime of the node, over CRI, what it is, whether it applies CDI specs, whether crun starts containers, and whether
-// one has started.
+// Package cri asks the container runtime of the node, over CRI, for its version, whether it applies CDI specs, whether crun starts
+// containers, and whether a container has started.
 package cri
 
 import (
@@ -21,20 +21,20 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
-// timeout is how long one call may take.
+// timeout limits one call.
 const timeout = 10 * time.Second
 
-// oldest are the first versions of runtimes that read what the CDI specs of claims have, which is CDI 0.6.0 at most.
+// oldest are the first versions of runtimes that can read the CDI specs of claims, which use CDI 0.6.0 at most.
 var oldest = map[string]string{"containerd": "1.7.0", "cri-o": "1.28.0"}
 
 // Client asks the runtime of a host.
 type Client struct {
-	// HostRoot is the host's root directory as this process sees it, Socket the host's path of the runtime's socket; empty: the first of the usual
-	// ones.
+	// HostRoot is the host's root directory as this process sees it. Socket is the host's path of the runtime's socket; empty: the first
+	// existing one of the usual sockets.
 	HostRoot, Socket string
 }
 
-// Start identifies the runtime's present start: each start makes the socket again. Empty: no runtime serves.
+// Start identifies the runtime's present start: each start creates the socket again. Empty: no runtime serves.
 func (c Client) Start() string {
 	path, err := hostfs.New(c.HostRoot).RuntimeSocket(c.Socket)
 	if err != nil {
@@ -66,8 +66,8 @@ func (c Client) call(ctx context.Context, use func(context.Context, api.RuntimeS
 	return nil
 }
 
-// CDIProblem asks the runtime why it does not apply the CDI specs in a directory of the host; empty: it says nothing of that. Only containerd
-// says whether CDI is on, and which directories it reads.
+// CDIProblem asks the runtime why it does not apply the CDI specs in a directory of the host; empty if it reports no problem. Only
+// containerd reports whether CDI is on, and which directories it reads.
 func (c Client) CDIProblem(ctx context.Context, dir string) (problem string, err error) {
 	known, config, err := c.configured(ctx)
 	if err != nil {
@@ -76,7 +76,7 @@ func (c Client) CDIProblem(ctx context.Context, dir string) (problem string, err
 	return c.problem(known.RuntimeName, known.RuntimeVersion, config, dir), nil
 }
 
-// configured asks the runtime for its version, and for the configuration that it runs with, as JSON; empty: it does not say.
+// configured asks the runtime for its version, and for its configuration in JSON; empty if it does not report one.
 func (c Client) configured(ctx context.Context) (known *api.VersionResponse, config string, err error) {
 	err = c.call(ctx, func(ctx context.Context, runtime api.RuntimeServiceClient) (err error) {
 		if known, err = runtime.Version(ctx, &api.VersionRequest{}); err != nil {
@@ -89,8 +89,8 @@ func (c Client) configured(ctx context.Context) (known *api.VersionResponse, con
 	return known, config, err
 }
 
-// Crun asks the runtime whether crun starts the containers of a handler; empty is the default handler. containerd says which program each of its
-// handlers has. CRI-O does not: crun starts its containers, but those of a handler with the name runc.
+// Crun asks the runtime whether crun starts the containers of a handler; empty is the default handler. containerd reports the program of
+// each handler. CRI-O does not: crun is assumed to start its containers, except for a handler with the name runc.
 func (c Client) Crun(ctx context.Context, handler string) (bool, error) {
 	known, config, err := c.configured(ctx)
 	if err != nil {
@@ -119,7 +119,7 @@ func (c Client) Crun(ctx context.Context, handler string) (bool, error) {
 	return name == "crun", nil
 }
 
-// problem is what the runtime's answers say.
+// problem returns the problem that the runtime's answers show.
 func (c Client) problem(name, number, config, dir string) string {
 	is := name + " " + number
 	if least := oldest[strings.ToLower(name)]; least != "" {
@@ -142,7 +142,7 @@ func (c Client) problem(name, number, config, dir string) string {
 		"--cdi-root (chart value cdiRoot)", is, dirs, dir)
 }
 
-// same reports whether two paths are the same directory of the host: /var/run is a link on most.
+// same reports whether two paths lead to the same directory of the host: /var/run is a link on most hosts.
 func (c Client) same(a, b string) bool {
 	host := hostfs.New(c.HostRoot)
 	x, errX := host.Resolve(a)
@@ -150,14 +150,14 @@ func (c Client) same(a, b string) bool {
 	return errX == nil && errY == nil && x == y
 }
 
-// The labels that kubelets give to containers.
+// Labels that kubelets set on containers.
 const (
 	labelNamespace = "io.kubernetes.pod.namespace"
 	labelPod       = "io.kubernetes.pod.name"
 	labelContainer = "io.kubernetes.container.name"
 )
 
-// Started reports whether the container of that name was created after a time and its process has started.
+// Started reports whether the container with that name was created after the given time and its process has started.
 func (c Client) Started(ctx context.Context, namespace, pod, container string, after time.Time) (started bool, err error) {
 	err = c.call(ctx, func(ctx context.Context, runtime api.RuntimeServiceClient) error {
 		listed, err := runtime.ListContainers(ctx, &api.ListContainersRequest{Filter: &api.ContainerFilter{
@@ -170,7 +170,7 @@ func (c Client) Started(ctx context.Context, namespace, pod, container string, a
 			if one.CreatedAt <= after.UnixNano() {
 				continue
 			}
-			// A container whose hook failed has exited, too, and was never started.
+			// A container whose hook failed has also exited, but was never started.
 			status, err := runtime.ContainerStatus(ctx, &api.ContainerStatusRequest{ContainerId: one.Id})
 			if err != nil {
 				return err

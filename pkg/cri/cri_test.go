@@ -14,7 +14,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// runtime is one that answers like this.
+// runtime is a container runtime with these answers.
 type runtime struct {
 	api.UnimplementedRuntimeServiceServer
 	name, version, config string
@@ -67,7 +67,7 @@ func (r *runtime) serve(t *testing.T) Client {
 	return Client{HostRoot: root}
 }
 
-// TestCDIProblem_Answers_AsSaid. The configurations are parts of what containerd prints (1.7, 2.0 and 2.4) and CRI-O.
+// TestCDIProblem_Answers_AsSaid. The configurations are parts of the output of containerd (1.7, 2.0 and 2.4) and CRI-O.
 func TestCDIProblem_Answers_AsSaid(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ runtime, version, config, want string }{
@@ -97,7 +97,7 @@ func TestCDIProblem_Answers_AsSaid(t *testing.T) {
 	require.ErrorContains(t, err, "no container runtime serves at /run/containerd/containerd.sock")
 }
 
-// TestCrun_Handlers_AsConfigured: the configurations are parts of what containerd prints, 1.7 and 2.4, where it has a handler more.
+// TestCrun_Handlers_AsConfigured: the configurations are parts of the output of containerd 1.7 and 2.4 with one more handler.
 func TestCrun_Handlers_AsConfigured(t *testing.T) {
 	t.Parallel()
 	const (
@@ -132,7 +132,7 @@ func TestCrun_Handlers_AsConfigured(t *testing.T) {
 	require.ErrorContains(t, err, "no container runtime serves")
 }
 
-// TestStart_RuntimeRestarts_Changes with the socket that it makes.
+// TestStart_RuntimeRestarts_Changes: a restart creates the socket again.
 func TestStart_RuntimeRestarts_Changes(t *testing.T) {
 	t.Parallel()
 	assert.Empty(t, Client{HostRoot: t.TempDir()}.Start())
@@ -147,7 +147,7 @@ func TestStart_RuntimeRestarts_Changes(t *testing.T) {
 	assert.Equal(t, "1000000000", client.Start())
 }
 
-// TestStarted_Container_OnlyThatAndAfterTheTime: one whose hook failed has exited, and was never started.
+// TestStarted_Container_OnlyThatAndAfterTheTime: a container whose hook failed has exited, but was never started.
 func TestStarted_Container_OnlyThatAndAfterTheTime(t *testing.T) {
 	t.Parallel()
 	of := func(id, container string, created int64) *api.Container {

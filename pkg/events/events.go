@@ -1,5 +1,5 @@
-// Package events lists the reasons of all Events that Prism writes, with what they mean and what an operator does about them. It imports
-// nothing: the plugin, the controller and the reference documentation use the same table.
+// Package events lists the reasons of all Events that Prism writes, with their meaning and the action of an operator. It imports nothing:
+// the plugin, the controller and the reference documentation share the table.
 package events
 
 // Reasons of Events of a Node, written by the kubelet plugin.
@@ -42,8 +42,8 @@ const (
 	TimeSliceIntervalNotSet      = "TimeSliceIntervalNotSet"
 )
 
-// Reasons of Events of the controller's ConfigMap, or of the DeviceClass or Node that a problem is about. NodeConfigInvalid is one of them, and
-// DriverNameChanged one of the kubelet plugin's too.
+// Reasons of Events of the controller's ConfigMap, or of the DeviceClass or Node with the problem. NodeConfigInvalid is one of them, and
+// the kubelet plugin also uses DriverNameChanged.
 const (
 	DeviceClassNameTaken         = "DeviceClassNameTaken"
 	DevicePluginCapacity         = "DevicePluginCapacity"
@@ -53,13 +53,13 @@ const (
 	TooManyMIGProfiles           = "TooManyMIGProfiles"
 )
 
-// ProfileIncomplete is of a ResourceClaim whose processes were profiled, written by the kubelet plugin when the claim is unprepared.
+// ProfileIncomplete is the reason of an Event of a profiled ResourceClaim, written by the kubelet plugin when the claim is unprepared.
 const ProfileIncomplete = "ProfileIncomplete"
 
-// ReportsLeft is of the Lease by which a node announces that it keeps reports, written by the controller.
+// ReportsLeft is the reason of an Event of the Lease by which a node announces that it stores reports, written by the controller.
 const ReportsLeft = "ReportsLeft"
 
-// Actions are what was being done when an Event was written.
+// Actions name the operation during which an Event was written.
 const (
 	ActionConfigure = "Configure"
 	ActionDelete    = "Delete"
@@ -76,9 +76,9 @@ type Event struct {
 	Reason string
 	// Warning is false for an Event of type Normal.
 	Warning bool
-	// About is the kind of the object that it is about: Node, ConfigMap, DeviceClass, ResourceClaim or Lease.
+	// About is the kind of the Event's object: Node, ConfigMap, DeviceClass, ResourceClaim or Lease.
 	About string
-	// Meaning says when it is written, Fix what an operator does; empty where nothing has to be done.
+	// Meaning says when the Event is written, Fix how an operator fixes the problem; empty if no action is needed.
 	Meaning, Fix string
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAll_EveryReason_DescribedOnce: a reason without description would be missing from the reference.
+// TestAll_EveryReason_DescribedOnce: a reason without a description would be missing in the reference.
 func TestAll_EveryReason_DescribedOnce(t *testing.T) {
 	t.Parallel()
 	file, err := parser.ParseFile(token.NewFileSet(), "events.go", nil, 0)
@@ -38,7 +38,7 @@ func TestAll_EveryReason_DescribedOnce(t *testing.T) {
 	assert.Equal(t, declared, described)
 }
 
-// TestReasons_InCode_AreConstants: an Event whose reason is written out where it is sent would not be in the table.
+// TestReasons_InCode_AreConstants: an Event with a literal reason in its call would not be in the table.
 func TestReasons_InCode_AreConstants(t *testing.T) {
 	t.Parallel()
 	calls := 0

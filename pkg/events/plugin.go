@@ -42,7 +42,7 @@ func ofPlugin() []Event {
 	}, configuration()...)
 }
 
-// configuration are the Events about what the GPUs of a node are advertised as.
+// configuration returns the Events about how the GPUs of a node are advertised.
 func configuration() []Event {
 	return append([]Event{
 		{
@@ -56,7 +56,7 @@ func configuration() []Event {
 	}, append(ofMPS(), drivers()...)...)
 }
 
-// ofMPS are the Events about MPS shares.
+// ofMPS returns the Events about MPS shares.
 func ofMPS() []Event {
 	return []Event{
 		{MPSAvailable, false, node, "The MPS service of the node answers again, or can start control daemons again.", ""},
@@ -96,7 +96,7 @@ func ofMPS() []Event {
 	}
 }
 
-// drivers are the Events about the driver and the node's configuration.
+// drivers returns the Events about the driver and the node's configuration.
 func drivers() []Event {
 	return append([]Event{
 		{NVIDIADriverAvailable, false, node, "The NVIDIA driver responds again.", ""},
@@ -117,7 +117,7 @@ func drivers() []Event {
 	}, cluster()...)
 }
 
-// cluster are the Events about what the API server and the scheduler support.
+// cluster returns the Events about features of the API server and the scheduler.
 func cluster() []Event {
 	return []Event{
 		{
