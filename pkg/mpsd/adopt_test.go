@@ -17,7 +17,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
-// After a restart of the container another process may have the pid of the daemon or of a server.
+// After a restart of the container, the PID of the daemon or of a server may belong to another process.
 func TestAdopt_PIDsOfOtherProcesses_NotKilled(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, newDriver)
@@ -87,7 +87,7 @@ func TestEnsure_AtOnce_OneDaemon(t *testing.T) {
 	m.one()
 }
 
-// waiting is a start that takes long, of one daemon.
+// waiting delays the start of one daemon.
 type waiting struct {
 	System
 	dir     directory

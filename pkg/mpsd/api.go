@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// bodyLimit is how long the body of a request may be, in bytes.
+	// bodyLimit limits the body of a request, in bytes.
 	bodyLimit = 64 << 10
-	// longestWait is how long a request waits for a change.
+	// longestWait is the longest time that a request waits for a change.
 	longestWait = 30 * time.Second
 )
 
-// handler answers the requests of peers that are root.
+// handler serves the requests of peers that run as root.
 func (s *Service) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1", s.getInfo)
@@ -82,7 +82,7 @@ func (s *Service) putDaemon(w http.ResponseWriter, r *http.Request) {
 	}
 	var daemon gpu.MPSDaemon
 	var err error
-	// What was begun is completed: a client that is gone comes back for it.
+	// The service completes a request even if the client is gone: the client repeats it.
 	ctx := context.WithoutCancel(r.Context())
 	switch query := r.URL.Query(); {
 	case query.Get("limits") == "restore":
@@ -108,7 +108,7 @@ func (s *Service) getLimits(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// requestedID is the id in the path; an invalid one is refused.
+// requestedID returns the ID in the path, or refuses an invalid one.
 func requestedID(w http.ResponseWriter, r *http.Request) (gpu.MPSDaemonID, bool) {
 	id := gpu.MPSDaemonID(r.PathValue("id"))
 	if !validID(id) {
@@ -118,7 +118,7 @@ func requestedID(w http.ResponseWriter, r *http.Request) (gpu.MPSDaemonID, bool)
 	return id, true
 }
 
-// checkSpec says what is invalid, empty if nothing is.
+// checkSpec describes an invalid field, empty if the spec is valid.
 func checkSpec(spec gpu.MPSDaemonSpec) string {
 	for _, c := range spec.Device {
 		if (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '/' {
@@ -139,7 +139,7 @@ func checkSpec(spec gpu.MPSDaemonSpec) string {
 	}
 }
 
-// answer writes a value, nothing for nil, or an error.
+// answer writes a value or an error; nothing for a nil value.
 func answer(w http.ResponseWriter, value any, err error) {
 	status := http.StatusOK
 	if err != nil {
@@ -154,14 +154,14 @@ func answer(w http.ResponseWriter, value any, err error) {
 	_ = json.NewEncoder(w).Encode(value) // the peer may be gone
 }
 
-// refuse answers a request that is invalid.
+// refuse answers an invalid request.
 func refuse(w http.ResponseWriter, status int, sentence string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(client.Failure{Error: sentence}) // the peer may be gone
 }
 
-// failure is the answer for an error.
+// failure converts an error to an answer.
 func failure(err error) (status int, f client.Failure) {
 	f.Error = err.Error()
 	if clients, ok := errors.AsType[*gpu.MPSClientsError](err); ok {

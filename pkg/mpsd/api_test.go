@@ -23,7 +23,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/mpsd/client"
 )
 
-// serve serves until the test ends, or stop is called.
+// serve serves until the test ends or stop is called.
 func serve(t *testing.T, s *Service, socket string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -46,7 +46,7 @@ func serve(t *testing.T, s *Service, socket string) (stop func()) {
 	return stop
 }
 
-// raw makes a request as a client of another version might.
+// raw makes a request like a client of another version.
 func raw(t *testing.T, socket, method, path, body string) (int, client.Failure) {
 	t.Helper()
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -66,7 +66,7 @@ func raw(t *testing.T, socket, method, path, body string) (int, client.Failure) 
 	return response.StatusCode, f
 }
 
-// empty is a service on a node without a driver.
+// empty returns a service on a node without a driver.
 func empty(t *testing.T) (s *Service, socket string) {
 	t.Helper()
 	run, err := os.MkdirTemp("", "mpsd-")
@@ -171,7 +171,7 @@ func TestServe_Client_SameAnswers(t *testing.T) {
 	m.gone()
 }
 
-// The mode of the socket keeps other users away; the service does too.
+// Both the mode of the socket and the service keep other users out.
 func TestServe_PeerIsNotRoot_Refused(t *testing.T) {
 	t.Parallel()
 	s, socket := empty(t)
@@ -194,7 +194,7 @@ func TestServe_PeerIsNotRoot_Refused(t *testing.T) {
 	}
 }
 
-// dialAs connects as another user, which is that of one thread.
+// dialAs connects as another user, set for one thread.
 func dialAs(t *testing.T, socket string, uid int) (net.Conn, error) {
 	t.Helper()
 	if os.Geteuid() != 0 {

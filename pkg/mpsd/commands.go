@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
-// command runs commands in one user interface of the control daemon, which is the daemon's own file, also where that was replaced or
+// command runs commands in one user interface of the control daemon. It executes the daemon's own file, even if the file was replaced or
 // removed. The exit code says little: most errors are only in the daemon's log.
 func (d *daemon) command(ctx context.Context, commands ...string) (output string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.service.Times.Ask,
@@ -33,8 +33,8 @@ func (d *daemon) command(ctx context.Context, commands ...string) (output string
 	return output, nil
 }
 
-// programOf opens the file that a process was started from. Another process that has the pid by now may be a container's, whose programs must
-// not run as root of the host: the file is that of the process if the process still runs after it was opened.
+// programOf opens the executable file of a process. By now the PID may belong to a process of a container, whose programs must not run as
+// root of the host. If the process still runs after the file was opened, the file is its own.
 func programOf(p hostfs.Process) (*os.File, error) {
 	program, err := os.Open(fmt.Sprintf("/proc/%d/exe", p.PID))
 	if err != nil {
@@ -47,16 +47,18 @@ func programOf(p hostfs.Process) (*os.File, error) {
 }
 
 const (
-	// lastCommand follows every other one: its answer is one number, which shows that no answer before it was lost, and ends that answer.
+	// lastCommand follows every other command. Its answer is one number, which marks the end of the previous answer and shows that it is
+	// complete.
 	lastCommand = "get_default_active_thread_percentage"
-	// attempts is how often commands are repeated whose answers were lost: the user interface sometimes exits before it has printed all.
+	// attempts limits how often commands are repeated if answers were lost: the user interface sometimes exits before it has printed
+	// everything.
 	attempts = 10
 )
 
-// errLost is for answers that were lost each time.
+// errLost says that answers were lost in each attempt.
 var errLost = fmt.Errorf("%w: the user interface printed an incomplete answer %d times", gpu.ErrTimeout, attempts)
 
-// ask returns the lines that each of the commands, which change nothing, printed in one run of the user interface.
+// ask runs read-only commands in one run of the user interface, and returns the lines that each command printed.
 func (d *daemon) ask(ctx context.Context, commands ...string) ([][]string, error) {
 	input := make([]string, 0, 2*len(commands))
 	for _, command := range commands {
@@ -78,12 +80,13 @@ func (d *daemon) ask(ctx context.Context, commands ...string) ([][]string, error
 	return nil, fmt.Errorf("%s: %w", strings.Join(commands, ", "), errLost)
 }
 
-// answersTo assigns lines to the commands that printed them; false where some were lost. The answer to lastCommand follows each of them.
+// answersTo assigns lines to the commands that printed them; false if some were lost. The answer to lastCommand follows each command's
+// answer.
 func answersTo(commands, lines []string) (answers [][]string, complete bool) {
 	for _, command := range commands {
 		end := 0
 		if strings.Contains(command, percentageCommand) && len(lines) > 0 && isPercentage(lines[0]) {
-			end = 1 // its own answer
+			end = 1 // the answer of lastCommand itself
 		}
 		for end < len(lines) && !isPercentage(lines[end]) {
 			end++
@@ -109,8 +112,8 @@ func parsePercentage(line string) (float64, error) {
 	return value, nil
 }
 
-// numbers are the lines that are a pid.
-func numbers(lines []string) []int {
+// parsePIDs returns the lines that are PIDs.
+func parsePIDs(lines []string) []int {
 	var pids []int
 	for _, line := range lines {
 		if pid, err := strconv.Atoi(strings.TrimSpace(line)); err == nil && pid > 0 {
@@ -120,19 +123,19 @@ func numbers(lines []string) []int {
 	return pids
 }
 
-// listServers prints the pids of the servers.
+// listServers is the command that prints the PIDs of the servers.
 const listServers = "get_server_list"
 
-// servers are the pids of the servers.
+// servers returns the PIDs of the servers.
 func (d *daemon) servers(ctx context.Context) ([]int, error) {
 	answers, err := d.ask(ctx, listServers)
 	if err != nil {
 		return nil, err
 	}
-	return numbers(answers[0]), nil
+	return parsePIDs(answers[0]), nil
 }
 
-// clients are the pids of the clients. An error: a server does not answer.
+// clients returns the PIDs of the clients. It fails if a server does not answer.
 func (d *daemon) clients(ctx context.Context) ([]int, error) {
 	servers, err := d.servers(ctx)
 	if err != nil {
@@ -149,7 +152,7 @@ func (d *daemon) clients(ctx context.Context) ([]int, error) {
 				return nil, fmt.Errorf("MPS server %d does not answer: %w", server, gpu.ErrTimeout)
 			}
 		}
-		clients = append(clients, numbers(answers[0])...)
+		clients = append(clients, parsePIDs(answers[0])...)
 	}
 	return clients, nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
-// daemon is one control daemon. All but the fields that publish sets belongs to the holder of the lock.
+// daemon is one control daemon. The lock guards all fields except the ones that publish sets.
 type daemon struct {
 	service *Service
 	id      gpu.MPSDaemonID
@@ -21,9 +21,9 @@ type daemon struct {
 
 	state  state
 	status gpu.MPSDaemonState
-	// problem is why it is not running.
+	// problem says why the daemon is not running.
 	problem string
-	// exit has the wait status of the process when it has exited; nil where an earlier service has started it.
+	// exit receives the wait status of the process when it exits; nil if an earlier service has started it.
 	exit <-chan syscall.WaitStatus
 
 	// view, driver and published are guarded by the service's mutex.
@@ -32,7 +32,7 @@ type daemon struct {
 	published bool
 }
 
-// lock waits for other requests.
+// lock waits for other requests and locks the daemon.
 func (d *daemon) lock(ctx context.Context) error {
 	select {
 	case d.busy <- struct{}{}:
@@ -44,7 +44,7 @@ func (d *daemon) lock(ctx context.Context) error {
 
 func (d *daemon) release() { <-d.busy }
 
-// describe is the daemon as the service reports it.
+// describe returns the description of the daemon for clients.
 func (d *daemon) describe() gpu.MPSDaemon {
 	return gpu.MPSDaemon{
 		ID: d.id, Spec: d.state.Spec, State: d.status, PID: d.state.Daemon.PID, Servers: d.state.Servers, MultiUser: d.state.MultiUser,
@@ -52,7 +52,7 @@ func (d *daemon) describe() gpu.MPSDaemon {
 	}
 }
 
-// set changes what is reported of the daemon.
+// set changes the reported state of the daemon.
 func (d *daemon) set(status gpu.MPSDaemonState, problem string) {
 	d.status, d.problem = status, problem
 	d.service.publish(d, true)
@@ -64,7 +64,7 @@ func running(p hostfs.Process) bool {
 	return exists && now == p
 }
 
-// adopt takes over the daemon that an earlier service has started. It is called once, before there are requests.
+// adopt takes over the daemon of an earlier service. It is called once, before any request.
 func (d *daemon) adopt(ctx context.Context) {
 	var err error
 	if d.state, err = readState(d.dir); err != nil {
@@ -86,7 +86,7 @@ func (d *daemon) adopt(ctx context.Context) {
 	d.logger.Info("Adopted a running control daemon", "pid", d.state.Daemon.PID, "starts", d.state.Starts)
 }
 
-// refresh leaves out the servers that have exited.
+// refresh removes servers that have exited.
 func (d *daemon) refresh() {
 	var present []hostfs.Process
 	var pids []int
@@ -109,7 +109,7 @@ func (d *daemon) watch(ctx context.Context, p hostfs.Process) {
 	})
 }
 
-// exited says how the process exited, which has.
+// exited describes how the daemon exited. It must have exited.
 func (d *daemon) exited() string {
 	if d.exit == nil {
 		return "it exited with an unknown status, because an earlier process of the MPS service had started it"
@@ -117,7 +117,7 @@ func (d *daemon) exited() string {
 	return exitOf(<-d.exit)
 }
 
-// exitOf says how a process exited.
+// exitOf describes how a process exited.
 func exitOf(status syscall.WaitStatus) string {
 	if status.Signaled() {
 		return fmt.Sprintf("it was killed by signal %d (%s)", int(status.Signal()), status.Signal())
@@ -142,9 +142,9 @@ func (d *daemon) watchServers(ctx context.Context) {
 	}
 }
 
-// after calls then, as a request does, when the process has exited.
+// after calls then, locked like a request, when the process has exited.
 func (d *daemon) after(ctx context.Context, p hostfs.Process, then func(ctx context.Context)) {
-	ctx = context.WithoutCancel(ctx) // of the request
+	ctx = context.WithoutCancel(ctx) // the request's context may end first
 	done, err := exited(p)
 	if err != nil {
 		d.logger.Error(err, "Exit of a process will not be noticed", "pid", p.PID)
@@ -163,7 +163,7 @@ func (d *daemon) after(ctx context.Context, p hostfs.Process, then func(ctx cont
 	}()
 }
 
-// dead ends what is left of a daemon that does not run.
+// dead ends the remaining processes of a daemon that does not run.
 func (d *daemon) dead(ctx context.Context, problem string) {
 	if err := d.end(ctx); err != nil {
 		d.logger.Error(err, "Processes of a control daemon have not exited")

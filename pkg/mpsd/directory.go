@@ -16,7 +16,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// directory is that of a control daemon.
+// directory is the directory of a control daemon.
 type directory string
 
 func (d directory) join(name string) string { return filepath.Join(string(d), name) }
@@ -29,22 +29,22 @@ func (d directory) log() string    { return d.join("log") }
 func (d directory) stdin() string  { return d.join("stdin") }
 func (d directory) state() string  { return d.join("state") }
 
-// daemonLog is what the control daemon prints.
+// daemonLog returns the path of the control daemon's output.
 func (d directory) daemonLog() string { return filepath.Join(d.log(), "daemon.log") }
 
-// serverLog is where servers log.
+// serverLog returns the path of the servers' log.
 func (d directory) serverLog() string { return filepath.Join(d.log(), "server.log") }
 
-// mark is the entry of the environment by which processes of the daemon are found. Clients have another directory in it.
+// mark returns the environment entry by which processes of the daemon are found. In clients, this variable names another directory.
 func (d directory) mark() string { return "CUDA_MPS_PIPE_DIRECTORY=" + d.pipe() }
 
-// injectionDir is where libcuda reads in /dev/shm what it loads, also that of the server, which is root's. An empty read-only file
-// system is mounted there: in the containers too, so that root of a container cannot rename or replace the directory either.
+// injectionDir is the directory in /dev/shm from which libcuda loads libraries, also in the server, which runs as root. An empty read-only
+// filesystem is mounted on it, also in the containers, so that root of a container cannot rename or replace the directory.
 const injectionDir = "cuda_injection_path_shm"
 
 func (d directory) injection() string { return filepath.Join(d.shm(), injectionDir) }
 
-// prepare makes the directory for a daemon that is not running. Those that containers have mounted stay.
+// prepare creates the directory for a daemon that is not running. It keeps subdirectories that containers have mounted.
 func (d directory) prepare(ctx context.Context, system System, shmBytes int64, driver driver) error {
 	if err := system.Remove(d.pipe()); err != nil {
 		return err
@@ -62,7 +62,7 @@ func (d directory) prepare(ctx context.Context, system System, shmBytes int64, d
 	return errors.Join(system.MakeFIFO(d.stdin()), d.mountShm(ctx, system, shmBytes), d.linkLibraries(system, driver))
 }
 
-// mountShm mounts the tmpfs; one that is mounted stays, because running containers have it.
+// mountShm mounts the tmpfs. It keeps a mounted one, because running containers use it.
 func (d directory) mountShm(ctx context.Context, system System, bytes int64) error {
 	mounted := isMount(d.shm())
 	if err := d.mount(system, bytes, mounted); err != nil {
@@ -93,7 +93,7 @@ func (d directory) mount(system System, bytes int64, mounted bool) error {
 	return system.Mount(d.shm(), bytes, mounted)
 }
 
-// linkLibraries links the driver's libraries, and no others: the daemon has the C library of this container.
+// linkLibraries links only the driver's libraries: the daemon uses the C library of this container.
 func (d directory) linkLibraries(system System, driver driver) error {
 	libraries, err := driver.root.Libraries()
 	if err != nil {
@@ -110,12 +110,12 @@ func (d directory) linkLibraries(system System, driver driver) error {
 	return nil
 }
 
-// connectClients links the sockets of the running daemon for clients, each in one step.
+// connectClients links the sockets of the running daemon for clients, each atomically.
 func (d directory) connectClients(system System) error {
 	for _, name := range []string{"log", "control"} {
 		from, to := filepath.Join(d.pipe(), name), filepath.Join(d.client(), name)
 		if _, err := os.Lstat(from); errors.Is(err, fs.ErrNotExist) && name == "log" {
-			continue // a driver that has none
+			continue // the driver does not use it
 		}
 		if sameFile(from, to) {
 			continue
@@ -127,7 +127,7 @@ func (d directory) connectClients(system System) error {
 	return nil
 }
 
-// remove removes all of it.
+// remove removes the whole directory.
 func (d directory) remove(system System) error {
 	for _, path := range []string{d.injection(), d.shm()} {
 		if err := system.Unmount(path); err != nil {
@@ -137,7 +137,7 @@ func (d directory) remove(system System) error {
 	return system.Remove(string(d))
 }
 
-// environment is that of the control daemon and of its user interface.
+// environment returns the environment of the control daemon and of its user interface.
 func (d directory) environment(driver driver, device string) []string {
 	path := driver.serverDir
 	if driver.controlDir != path {
@@ -149,7 +149,7 @@ func (d directory) environment(driver driver, device string) []string {
 	}
 }
 
-// validID reports whether an id is a file name as gpu.MPSDaemonOf makes them.
+// validID reports whether an ID is a file name as created by gpu.MPSDaemonOf.
 func validID(id gpu.MPSDaemonID) bool {
 	const longest = 63
 	for _, c := range id {

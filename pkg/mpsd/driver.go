@@ -11,11 +11,11 @@ import (
 // driver is an installed NVIDIA driver with MPS.
 type driver struct {
 	root hostfs.DriverRoot
-	// control is the program of the control daemon; both directories are on its PATH.
+	// control is the program of the control daemon. Its PATH contains both directories.
 	control, controlDir, serverDir string
 }
 
-// identity is another one for every installation.
+// identity differs between installations.
 type identity struct {
 	Root    string        `json:"root"`
 	Version string        `json:"version,omitempty"`
@@ -32,7 +32,8 @@ const (
 	serverProgram  = "nvidia-cuda-mps-server"
 )
 
-// driver finds the installation in use. gpu.ErrDriverNotLoaded without one, *gpu.UnsupportedError without the programs of MPS.
+// driver finds the installation in use. gpu.ErrDriverNotLoaded: there is none. *gpu.UnsupportedError: it does not contain the programs of
+// MPS.
 func (o Options) driver() (driver, error) {
 	root, err := o.Host.FindDriver(o.DriverRoot)
 	if err != nil {

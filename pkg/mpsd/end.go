@@ -10,7 +10,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
-// stop stops the daemon and removes its directory. It does not, with a *gpu.MPSClientsError, while clients are connected.
+// stop stops the daemon and removes its directory. While clients are connected, it only returns a *gpu.MPSClientsError.
 func (d *daemon) stop(ctx context.Context) error {
 	if d.status == gpu.MPSRunning {
 		if err := d.quit(ctx); err != nil {
@@ -30,7 +30,8 @@ func (d *daemon) stop(ctx context.Context) error {
 	return nil
 }
 
-// quit asks the daemon to exit and waits for that; then end kills what has not. A daemon or server that does not answer is not asked.
+// quit asks the daemon to exit and waits; then end kills the remaining processes. If the daemon or a server does not answer, it kills them
+// at once.
 func (d *daemon) quit(ctx context.Context) error {
 	clients, err := d.clients(ctx)
 	if err != nil {
@@ -49,7 +50,7 @@ func (d *daemon) quit(ctx context.Context) error {
 	d.status = gpu.MPSDead
 	ctx, cancel := context.WithTimeout(ctx, d.service.Times.Quit)
 	defer cancel()
-	// The exit code is not that of the command.
+	// The exit code does not show whether the command succeeded.
 	if _, err := d.command(ctx, "quit"); err != nil {
 		d.logger.V(2).Info("Control daemon did not confirm the quit command", "reason", err.Error())
 	}
@@ -76,7 +77,7 @@ func (e *UnstoppableError) Error() string {
 // Unwrap returns gpu.ErrInUse.
 func (*UnstoppableError) Unwrap() error { return gpu.ErrInUse }
 
-// endRounds is how often processes are killed: a daemon may start a server before it is killed itself.
+// endRounds limits the rounds of killing: a daemon may start a server before it is killed itself.
 const endRounds = 3
 
 // end kills all processes of the daemon and returns when they have exited, or an *UnstoppableError.
@@ -103,7 +104,7 @@ func (d *daemon) end(ctx context.Context) error {
 
 // kill kills processes and returns when they have exited, or an *UnstoppableError.
 func (d *daemon) kill(ctx context.Context, left []hostfs.Process) error {
-	// A killed process may be found by its pid alone.
+	// A killed process can be found only by its PID.
 	d.state.Processes = slices.DeleteFunc(slices.Clone(left), func(p hostfs.Process) bool { return p == d.state.Daemon })
 	if err := d.save(); err != nil {
 		return err
@@ -140,10 +141,10 @@ func (d *daemon) unstoppable(killed []hostfs.Process) error {
 	return &UnstoppableError{ID: d.id, PIDs: pids}
 }
 
-// left are the processes of the daemon that have not exited. Only those of the own PID namespace are found by their environment: the daemon
-// and its servers inherit it, and containers, which can put the same entry into an environment, have others. Users do not distinguish
-// them, because a server for one user runs as the user of its client; neither do cgroups, because a process that is blocked in the kernel
-// outlives the container of an earlier service.
+// left returns the processes of the daemon that have not exited. It finds them by their environment, only in its own PID namespace: the
+// daemon and its servers inherit both. Containers can put the same entry into an environment, but run in other PID namespaces. User IDs do
+// not identify the processes, because a server for one user runs as the user of its client. Neither do cgroups, because a process that is
+// blocked in the kernel outlives the container of an earlier service.
 func (d *daemon) left() ([]hostfs.Process, error) {
 	left, err := processes.ProcessesWith(d.dir.mark())
 	if err != nil {

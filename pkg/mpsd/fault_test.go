@@ -152,8 +152,8 @@ func (run faultRun) do() error {
 	return err
 }
 
-// killedAt runs the operation in a service, in place of the one before, that is killed at a fault point, and reports whether it was. A
-// daemon with clients is not stopped.
+// killedAt replaces the service by one that runs the operation and is killed at a fault point, and reports whether it was killed. A daemon
+// with clients is not stopped.
 func (m *machine) killedAt(operation string, at int) bool {
 	m.t.Helper()
 	m.end()
@@ -169,7 +169,7 @@ func (m *machine) killedAt(operation string, at int) bool {
 	return command.ProcessState.ExitCode() < 0
 }
 
-// control are the control daemons that run, without their servers.
+// control counts the running control daemons and their servers.
 func (m *machine) control() (controls, servers int) {
 	for _, p := range m.processes() {
 		if program, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.PID)); program == m.node.Programs()+"/"+controlProgram {
@@ -181,7 +181,7 @@ func (m *machine) control() (controls, servers int) {
 	return controls, servers
 }
 
-// one requires one daemon with one server, which clients reach, and no other process.
+// one requires one daemon with one server that clients can reach, and no other process.
 func (m *machine) one(message ...any) {
 	m.t.Helper()
 	controls, servers := m.control()
@@ -199,10 +199,10 @@ func (m *machine) stop(s *Service) {
 	m.gone()
 }
 
-// stateWritten is the effect that the list depends on: two directories come before it.
+// stateWritten is the number of the effect after which the list contains the daemon: two directories are created before it.
 const stateWritten = 3
 
-// shards run a test of fault points on several nodes at once: each has the fault points from first, with step between them.
+// shards runs a test of fault points on several nodes in parallel: each node tests every step-th fault point, starting with first.
 func shards(t *testing.T, test func(t *testing.T, m *machine, first, step int)) {
 	t.Helper()
 	t.Parallel()
@@ -262,7 +262,7 @@ func TestDelete_KilledAtEveryFaultPoint_NextServiceCompletes(t *testing.T) {
 	assert.Greater(t, points, 4)
 }
 
-// A service that adopts, finds the same daemon, changes limits or is refused to stop it is killed; the client of the daemon is not.
+// A service is killed while it adopts or finds the daemon, changes limits, or refuses to stop it; the client of the daemon keeps running.
 func TestRunningDaemon_ServiceKilledAtEveryFaultPoint_ClientStays(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, newDriver)
@@ -284,7 +284,7 @@ func TestRunningDaemon_ServiceKilledAtEveryFaultPoint_ClientStays(t *testing.T) 
 	m.stop(m.service())
 }
 
-// A daemon that died, with a client that goes on when it is back.
+// A daemon dies; its client continues after the restart.
 func TestPut_DeadDaemon_KilledAtEveryFaultPoint(t *testing.T) {
 	shards(t, func(t *testing.T, m *machine, first, step int) {
 		m.ensure(m.service())

@@ -13,36 +13,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Hardening is what control daemons and their servers lose of the container's rights: clients send them commands, and they run as root.
+// Hardening says which rights of the container control daemons and their servers lose. They run as root, and clients send them commands.
 type Hardening string
 
 // Values of Hardening.
 const (
-	// HardeningNone leaves everything.
+	// HardeningNone removes no rights.
 	HardeningNone Hardening = "None"
-	// HardeningMounts leaves the driver's files and device nodes, and the daemon's own directory. Calls that change mounts or the kernel fail.
+	// HardeningMounts leaves only the driver's files and device nodes, and the daemon's own directory. System calls that change mounts or
+	// the kernel fail.
 	HardeningMounts Hardening = "Mounts"
-	// HardeningFull also takes capabilities away, and further system calls.
+	// HardeningFull also removes capabilities and further system calls.
 	HardeningFull Hardening = "Full"
 )
 
-// Hardenings are all values.
+// Hardenings lists all values.
 var Hardenings = []Hardening{HardeningFull, HardeningMounts, HardeningNone}
 
-// mountTree is what remains of the directories that it hides. All paths are those of this process, and stay the same.
+// mountTree hides directories except for some files. All paths are paths of this process, and do not change.
 type mountTree struct {
 	// Hidden directories become empty.
 	Hidden []string `json:"hidden"`
-	// Kept are files and directories in them; what does not exist is left out.
+	// Kept are files and directories in hidden directories that stay. Missing ones are ignored.
 	Kept []string `json:"kept"`
-	// Dev is the directory whose device nodes of NVIDIA become those of /dev.
+	// Dev is the directory whose NVIDIA device nodes appear in /dev.
 	Dev string `json:"dev"`
 }
 
-// driverSockets are the directories below the driver's root in which services of the driver listen.
+// driverSockets are directories below the driver's root with sockets of the driver's services.
 var driverSockets = []string{"/run/nvidia-persistenced", "/run/nvidia-fabricmanager"}
 
-// mountTree is that of a daemon.
+// mountTree returns the mounts for a daemon.
 func (d *daemon) mountTree(installed driver) (mountTree, error) {
 	libraries, err := installed.root.Libraries()
 	if err != nil {
@@ -71,21 +72,21 @@ func (d *daemon) mountTree(installed driver) (mountTree, error) {
 	return tree, nil
 }
 
-// standardNodes are in the /dev of every container.
+// standardNodes are the device nodes in the /dev of every container.
 var standardNodes = []string{"null", "zero", "full", "random", "urandom"}
 
-// standardLinks are, too.
+// standardLinks are the links in the /dev of every container.
 var standardLinks = map[string]string{"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
 
-// clone is a mount that is not in the tree: a file or directory, with the mounts in it.
+// clone is a detached mount of a file or directory, with the mounts below it.
 type clone struct {
-	// path is where it belongs.
+	// path is the mount point of the clone.
 	path      string
 	directory bool
 	fd        int
 }
 
-// cloneOf returns false where nothing is.
+// cloneOf clones the mount of a path; false if the path does not exist.
 func cloneOf(from, to string) (c clone, exists bool, err error) {
 	var stat unix.Stat_t
 	if err := unix.Stat(from, &stat); err != nil {
@@ -101,8 +102,8 @@ func cloneOf(from, to string) (c clone, exists bool, err error) {
 	return clone{path: to, directory: stat.Mode&unix.S_IFMT == unix.S_IFDIR, fd: fd}, true, nil
 }
 
-// place makes the file or directory, in a directory that was hidden, and mounts the clone there. A file that is there is never opened: it
-// would be the driver's.
+// place creates the file or directory in a hidden directory, and mounts the clone on it. It never opens an existing file, which would
+// belong to the driver.
 func (c clone) place() error {
 	err := os.MkdirAll(filepath.Dir(c.path), 0o755)
 	if err == nil && c.directory {
@@ -124,7 +125,7 @@ func (t mountTree) hides(path string) bool {
 	return slices.ContainsFunc(t.Hidden, func(directory string) bool { return strings.HasPrefix(path, directory+"/") })
 }
 
-// clones are those of all that would be hidden and remains. A service whose host root is its own / hides nothing of the driver.
+// clones returns clones of all kept paths that would be hidden. If the service's host root is its own /, nothing of the driver is hidden.
 func (t mountTree) clones() ([]clone, error) {
 	from := map[string]string{}
 	for _, path := range t.Kept {
@@ -155,7 +156,8 @@ func (t mountTree) clones() ([]clone, error) {
 	return all, nil
 }
 
-// enter changes the mount namespace of this process, which is its own. Mounts of the service in the daemon's directory still follow.
+// enter changes the mount namespace of this process, which no other process shares. Later mounts of the service in the daemon's directory
+// still propagate to it.
 func (t mountTree) enter() error {
 	clones, err := t.clones()
 	if err != nil {
@@ -187,7 +189,7 @@ func (t mountTree) enter() error {
 	return nil
 }
 
-// coverByTmpfs removes what is mounted at the directory, and mounts a tmpfs there.
+// coverByTmpfs removes all mounts at the directory, and mounts a tmpfs there.
 func coverByTmpfs(path string) error {
 	for {
 		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)

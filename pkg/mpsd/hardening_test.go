@@ -17,7 +17,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
-// listIn is what a process sees in a directory.
+// listIn lists a directory as a process sees it.
 func listIn(t *testing.T, pid int, directory string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/root%s", pid, directory))
@@ -29,7 +29,7 @@ func listIn(t *testing.T, pid int, directory string) []string {
 	return names
 }
 
-// status is a field of /proc/<pid>/status.
+// status returns a field of /proc/<pid>/status.
 func status(t *testing.T, pid int, field string) string {
 	t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -42,7 +42,7 @@ func status(t *testing.T, pid int, field string) string {
 	return ""
 }
 
-// TestHardening_DaemonAndServer_SeeWhatTheyMay: with a server and a client that works.
+// TestHardening_DaemonAndServer_SeeWhatTheyMay: and the server and a client work.
 func TestHardening_DaemonAndServer_SeeWhatTheyMay(t *testing.T) {
 	t.Parallel()
 	for _, hardening := range Hardenings {
@@ -87,7 +87,7 @@ func TestHardening_DaemonAndServer_SeeWhatTheyMay(t *testing.T) {
 	}
 }
 
-// TestLaunch_Full_CallsForbidden: none of them needs a capability that is dropped.
+// TestLaunch_Full_CallsForbidden: the calls fail although none of them needs a dropped capability.
 func TestLaunch_Full_CallsForbidden(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, newDriver)
@@ -107,7 +107,7 @@ test -w /sys/kernel/uevent_helper -o -w /sys/fs/cgroup; printf "$? "; unshare --
 	}
 }
 
-// TestLaunch_KeptFileNotHidden_Untouched: a service without a container has the machine's own files, with the driver among them.
+// TestLaunch_KeptFileNotHidden_Untouched: a service without a container sees the machine's own files, including the driver.
 func TestLaunch_KeptFileNotHidden_Untouched(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, newDriver)
@@ -129,7 +129,7 @@ func TestLaunch_KeptFileNotHidden_Untouched(t *testing.T) {
 	assert.Equal(t, "the driver's", string(text))
 }
 
-// TestLaunch_NoSettings_Refused names what is wrong.
+// TestLaunch_NoSettings_Refused: the error names the problem.
 func TestLaunch_NoSettings_Refused(t *testing.T) {
 	t.Parallel()
 	require.EqualError(t, Launch([]string{"{}"}), "the arguments must be settings, a program and its arguments")
@@ -137,7 +137,7 @@ func TestLaunch_NoSettings_Refused(t *testing.T) {
 	require.ErrorAs(t, Launch([]string{"/dev/shm", "/bin/true"}), &syntax)
 }
 
-// TestMountTree_DriverOfAnOperator_OwnSocketsKept: services of a driver that is installed below another root listen there.
+// TestMountTree_DriverOfAnOperator_OwnSocketsKept: services of a driver in another root listen below that root.
 func TestMountTree_DriverOfAnOperator_OwnSocketsKept(t *testing.T) {
 	t.Parallel()
 	host := t.TempDir()

@@ -27,9 +27,9 @@ import (
 )
 
 const (
-	// deadline is for everything that a test awaits.
+	// deadline limits every wait of a test.
 	deadline = 5 * time.Minute
-	// oldDriver has no server for all users, and newDriver has.
+	// newDriver supports one server for all users, oldDriver does not.
 	oldDriver, newDriver model.DriverVersion = "550.54.15", "580.95.05"
 	daemonID             gpu.MPSDaemonID     = "a5172723"
 	shmSize                                  = 1 << 20
@@ -50,18 +50,18 @@ func TestMain(m *testing.M) {
 	os.Exit(sandbox.OnGPUMachine(m))
 }
 
-// machine is a node with a simulated GPU, and what its services need.
+// machine is a node with a simulated GPU and the dependencies of its services.
 type machine struct {
 	t       *testing.T
 	node    *sandbox.Node
 	options Options
 	gpuMem  string
-	// current is the service, nil where none runs; stopped stops what it notices.
+	// current is the service, nil if none runs; stopped ends its observation of exits.
 	current *Service
 	stopped func()
 }
 
-// longTimes are those that nothing reaches on a busy machine.
+// longTimes returns limits that are long enough for a busy machine.
 func longTimes() Times {
 	times := defaultTimes
 	times.Start, times.Ask, times.Quit, times.Kill = deadline, deadline, deadline, deadline
@@ -81,7 +81,7 @@ func newMachine(t *testing.T, driver model.DriverVersion) *machine {
 	require.NoError(t, err)
 	self, err := os.Executable()
 	require.NoError(t, err)
-	// Clients have users of their own, which cannot search the cache of bundles.
+	// Clients run as other users, which cannot search the cache of bundles.
 	program, err := os.ReadFile(node.GPUMem())
 	require.NoError(t, err)
 	m := &machine{t: t, node: node, gpuMem: filepath.Join(run, "gpu-mem"), options: Options{
@@ -103,7 +103,7 @@ func newMachine(t *testing.T, driver model.DriverVersion) *machine {
 
 func (m *machine) dir() directory { return directory(filepath.Join(m.options.Dir, string(daemonID))) }
 
-// processes are those of the control daemon.
+// processes returns the processes of the control daemon.
 func (m *machine) processes() []hostfs.Process {
 	found, err := processes.ProcessesWith(m.dir().mark())
 	require.NoError(m.t, err)
@@ -127,7 +127,7 @@ func (m *machine) eventually(condition func() bool) {
 	require.Eventually(m.t, condition, deadline, 2*time.Millisecond)
 }
 
-// service starts a service in place of the one before.
+// service replaces the service by a new one.
 func (m *machine) service() *Service {
 	m.t.Helper()
 	m.end()
@@ -140,8 +140,8 @@ func (m *machine) service() *Service {
 	return s
 }
 
-// end leaves the service as the end of its process does: it changes nothing from here on. What it was doing it completes, and what comes
-// after that waits for ever. Without that, it writes the state of a daemon that has just exited beside the next service.
+// end stops the service as if its process had ended: it makes no further changes. It completes an operation in progress, and everything
+// after that waits for ever. Otherwise it might write the state of a daemon that has just exited while the next service runs.
 func (m *machine) end() {
 	m.t.Helper()
 	s := m.current
@@ -160,7 +160,7 @@ func (m *machine) end() {
 	}
 }
 
-// spec is that of the first GPU.
+// spec returns the spec for the first GPU.
 func (m *machine) spec() gpu.MPSDaemonSpec {
 	uuid := m.node.Model.Identities()[0].UUID
 	return gpu.MPSDaemonSpec{GPU: gpu.UUID(uuid), Device: uuid, MemoryMiB: 2000, ActiveThreadPercentage: 50, ShmBytes: shmSize}
@@ -184,7 +184,7 @@ func (m *machine) gone() {
 	assert.NoDirExists(m.t, string(m.dir()))
 }
 
-// tenant is a client of MPS: gpu-mem with what a container has.
+// tenant is a client of MPS: gpu-mem in the environment of a container.
 type tenant struct {
 	t       *testing.T
 	command *exec.Cmd
@@ -216,7 +216,7 @@ func (c *tenant) line() string {
 	return c.out.Text()
 }
 
-// connected waits until the client has its memory, and returns what it sees of the GPU.
+// connected waits until the client has allocated its memory, and returns its view of the GPU.
 func (c *tenant) connected() string {
 	c.t.Helper()
 	seen := c.line()
@@ -237,7 +237,7 @@ func (c *tenant) kill() {
 	_ = c.command.Wait()
 }
 
-// counted counts the programs that are run.
+// counted counts the runs of programs.
 type counted struct {
 	System
 	runs, starts int
@@ -253,7 +253,7 @@ func (c *counted) Start(command Command) (*Started, error) {
 	return c.System.Start(command)
 }
 
-// mode is the permission of a file, with the sticky bit.
+// mode returns the permissions of a file, with the sticky bit.
 func mode(t *testing.T, path string) string {
 	t.Helper()
 	var stat unix.Stat_t
@@ -261,7 +261,7 @@ func mode(t *testing.T, path string) string {
 	return strconv.FormatUint(uint64(stat.Mode&0o7777), 8)
 }
 
-// mountOptions are those of the mount at a path, in the mount namespace of a process.
+// mountOptions returns the options of the mount at a path, in the mount namespace of a process.
 func mountOptions(t *testing.T, pid int, path string) string {
 	t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/mounts", pid))

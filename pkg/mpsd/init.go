@@ -14,10 +14,11 @@ import (
 	"github.com/prism-gpu/prism/pkg/backoff"
 )
 
-// Init is the first process of a container. It starts the service, which is the program with the arguments, again whenever that exits, and
-// reaps the control daemons that services leave behind. On SIGTERM it stops the service and returns; it ends no control daemon.
+// Init is the first process of a container. It starts the service, which is the program with the arguments, restarts it whenever it exits,
+// and reaps the control daemons that services leave behind. On SIGTERM it stops the service and returns, without ending control daemons.
 func Init(program string, args []string) error {
-	// Control daemons of a service that exited become children of this process: with the host's PIDs it is not the first one.
+	// Control daemons of a service that exited become children of this process. In the host's PID namespace it is not PID 1, so this needs
+	// a subreaper.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("becoming the subreaper of control daemons: %w", err)
 	}
@@ -45,7 +46,7 @@ func Init(program string, args []string) error {
 	return nil
 }
 
-// The longest time between two starts is shorter than clients of the service repeat their requests.
+// The longest time between two starts is shorter than the time for which clients repeat their requests.
 const firstRestart, longestRestart = 50 * time.Millisecond, 2 * time.Second
 
 // initProcess starts the service and reaps processes.
@@ -53,12 +54,12 @@ type initProcess struct {
 	program string
 	args    []string
 	retry   backoff.Backoff
-	// service is its pid, 0 while it does not run.
+	// service is the PID of the service, 0 while it does not run.
 	service int
 	started time.Time
 }
 
-// start starts the service, and returns when to try again if that fails.
+// start starts the service. If that fails, it returns a channel for the time of the next attempt.
 func (i *initProcess) start() <-chan time.Time {
 	pid, err := syscall.ForkExec(i.program, i.args, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}})
 	if err != nil {
@@ -69,7 +70,7 @@ func (i *initProcess) start() <-chan time.Time {
 	return nil
 }
 
-// restart returns when the service is to be started again.
+// restart returns a channel for the time of the next start of the service.
 func (i *initProcess) restart() <-chan time.Time {
 	now := time.Now()
 	if now.Sub(i.started) > 2*longestRestart {

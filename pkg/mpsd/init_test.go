@@ -14,13 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// initEnv is the directory of a test of Init.
+// initEnv names the variable with the directory of a test of Init.
 const initEnv = "MPSD_TEST_INIT"
 
 // serviceCommand is the argument of the process that Init starts in tests.
 const serviceCommand = "service"
 
-// runInit is the init or, with an argument, its service: that leaves a child behind, writes its pid, and waits.
+// runInit is the init process or, with an argument, its service, which leaves a child behind, writes its PID, and waits.
 func runInit(dir string) int {
 	if len(os.Args) < 2 {
 		if err := Init("/proc/self/exe", []string{serviceCommand}); err != nil {
@@ -42,7 +42,7 @@ func runInit(dir string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	select {} // SIGTERM is its end
+	select {} // until SIGTERM
 }
 
 func TestInit_ServiceExits_StartedAgainAndItsChildrenReaped(t *testing.T) {
@@ -82,7 +82,7 @@ func TestInit_ServiceExits_StartedAgainAndItsChildrenReaped(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = syscall.Kill(left, syscall.SIGKILL) })
 			if len(known) == 3 {
-				break // the last one stays
+				break // the last service keeps running
 			}
 			require.NoError(t, syscall.Kill(service, syscall.SIGKILL))
 			m.eventually(func() bool { return parent(t, left) == command.Process.Pid })
@@ -99,7 +99,7 @@ func TestInit_ServiceExits_StartedAgainAndItsChildrenReaped(t *testing.T) {
 	}
 }
 
-// parent is the parent of a process.
+// parent returns the parent of a process.
 func parent(t *testing.T, pid int) int {
 	t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

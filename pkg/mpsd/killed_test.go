@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
-// savedFirst notes for each process that is killed whether the state has it.
+// savedFirst records for each killed process whether the saved state contains it.
 type savedFirst struct {
 	System
 	dir directory
@@ -33,8 +33,8 @@ func (s *savedFirst) Kill(p hostfs.Process) error {
 	return s.System.Kill(p)
 }
 
-// TestEnd_ProcessKilled_SavedBefore: a killed process has no environment any more by which the next service would find it. The server of an old
-// driver, which the daemon has started for a client, is not known before.
+// TestEnd_ProcessKilled_SavedBefore: the next service could not find a killed process by its environment, which is gone. The server of an
+// old driver, which the daemon started for a client, is not known before.
 func TestEnd_ProcessKilled_SavedBefore(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, oldDriver)
@@ -57,7 +57,7 @@ func TestEnd_ProcessKilled_SavedBefore(t *testing.T) {
 	m.stop(s)
 }
 
-// processOf is the process with that pid.
+// processOf returns the process with that PID.
 func processOf(t *testing.T, pid int) hostfs.Process {
 	t.Helper()
 	p, exists := processes.Process(pid)

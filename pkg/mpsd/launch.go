@@ -12,15 +12,15 @@ import (
 // LaunchCommand is the argument with which the service's own program runs Launch.
 const LaunchCommand = "exec-daemon"
 
-// launch is how a control daemon is started, in a new mount namespace.
+// launch holds the settings for starting a control daemon in a new mount namespace.
 type launch struct {
-	// Shm is its directory shm.
+	// Shm is the daemon's directory shm.
 	Shm       string    `json:"shm"`
 	Hardening Hardening `json:"hardening"`
 	Tree      mountTree `json:"tree"`
 }
 
-// arguments are those of the service's program that run the daemon's.
+// arguments returns the arguments with which the service's program runs the daemon's program.
 func (l launch) arguments(service, daemon string, options ...string) ([]string, error) {
 	raw, err := json.Marshal(l)
 	if err != nil {
@@ -29,8 +29,9 @@ func (l launch) arguments(service, daemon string, options ...string) ([]string, 
 	return append([]string{service, LaunchCommand, string(raw), daemon}, options...), nil
 }
 
-// Launch becomes another program, in the new mount namespace of this process: mounts of the service follow, its own go nowhere, and the
-// directory shm is its /dev/shm, with the mounts in it. The arguments are those that launch makes. It returns only if that fails.
+// Launch replaces this process by another program in the process's new mount namespace: mounts of the service propagate into it, its own
+// mounts do not propagate, and the directory shm is its /dev/shm, with the mounts below it. args come from launch.arguments. It returns
+// only if it fails.
 func Launch(args []string) error {
 	if len(args) < 2 {
 		return errors.New("the arguments must be settings, a program and its arguments")

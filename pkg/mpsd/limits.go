@@ -15,20 +15,20 @@ import (
 const (
 	// device is the ordinal of the only device that the daemon sees.
 	device = 0
-	// noPercentage is what a daemon without a limit reports.
+	// noPercentage is the value that a daemon without a limit reports.
 	noPercentage = 100
-	// percentageTolerance is for drivers that report a percentage in whole SMs.
+	// percentageTolerance allows for drivers that round a percentage to whole SMs.
 	percentageTolerance = 1
 	mibPerGiB           = 1024
-	// percentageCommand is in the names of the commands about percentages.
+	// percentageCommand is part of the names of the commands for percentages.
 	percentageCommand = "active_thread_percentage"
 )
 
-// scope is what limits apply to: a daemon's servers that start later, or the clients of a server that connect later.
+// scope says to which processes limits apply: servers of a daemon that start later, or clients of a server that connect later.
 type scope struct {
-	// name is in errors.
+	// name is used in errors.
 	name string
-	// percentage and memory end the names of the commands, with the server's pid.
+	// percentage and memory are the suffixes of the commands' names, with the server's PID.
 	percentage, memory string
 }
 
@@ -38,12 +38,12 @@ func ofServer(pid int) scope {
 	return scope{fmt.Sprintf("server %d", pid), fmt.Sprintf("%s %d", percentageCommand, pid), fmt.Sprintf("device_pinned_mem_limit %d", pid)}
 }
 
-// notRunning is gpu.ErrNotFound.
+// notRunning returns a gpu.ErrNotFound.
 func notRunning(id gpu.MPSDaemonID) error {
 	return fmt.Errorf("MPS control daemon %s is not running: %w", id, gpu.ErrNotFound)
 }
 
-// limits reads the limits in force: in one run of the user interface, unless there are servers that were not known before.
+// limits reads the limits in force. It takes one run of the user interface, unless there are unknown servers.
 func (d *daemon) limits(ctx context.Context) (gpu.MPSLimitsInForce, error) {
 	if d.status != gpu.MPSRunning {
 		return gpu.MPSLimitsInForce{}, notRunning(d.id)
@@ -56,7 +56,7 @@ func (d *daemon) limits(ctx context.Context) (gpu.MPSLimitsInForce, error) {
 	return inForce, d.limitsError("reading", err)
 }
 
-// eachServer calls do for the known servers, and again while do finds others.
+// eachServer calls do for the known servers, and again as long as do finds others.
 func (d *daemon) eachServer(ctx context.Context, do func(servers []int) (listed []int, err error)) error {
 	for range attempts {
 		known := d.state.Servers
@@ -78,15 +78,15 @@ func (d *daemon) limitsError(doing string, err error) error {
 	return fmt.Errorf("%s the limits of MPS control daemon %s: %w", doing, d.id, err)
 }
 
-// errGone: the server has exited.
+// errGone says that the server has exited.
 var errGone = errors.New("it has exited")
 
-// reads are the commands that report the limits of a scope.
+// reads returns the commands that report the limits of a scope.
 func (s scope) reads() []string {
 	return []string{"get_" + s.percentage, fmt.Sprintf("get_%s %d", s.memory, device)}
 }
 
-// read reads the limits of the daemon and of these servers in one run of the user interface. Servers that have exited are left out. listed
+// read reads the limits of the daemon and of these servers in one run of the user interface. It leaves out servers that have exited. listed
 // are the present servers.
 func (d *daemon) read(ctx context.Context, servers []int) (inForce gpu.MPSLimitsInForce, listed []int, err error) {
 	commands := append(byDefault.reads(), listServers)
@@ -99,7 +99,7 @@ func (d *daemon) read(ctx context.Context, servers []int) (inForce gpu.MPSLimits
 	}
 	inForce.Servers = map[int]gpu.MPSLimits{}
 	inForce.Default, err = d.parse(byDefault, answers)
-	listed, answers = numbers(answers[2]), answers[3:]
+	listed, answers = parsePIDs(answers[2]), answers[3:]
 	for i, pid := range servers {
 		limits, parseErr := d.parse(ofServer(pid), answers[2*i:])
 		if errors.Is(parseErr, errGone) {
@@ -111,7 +111,7 @@ func (d *daemon) read(ctx context.Context, servers []int) (inForce gpu.MPSLimits
 	return inForce, listed, err
 }
 
-// parse is what the answers to the reads of a scope say. A percentage of 100 is no limit, unless it is that of the spec.
+// parse converts the answers to the reads of a scope. A percentage of 100 means unlimited, unless the spec contains it.
 func (d *daemon) parse(s scope, answers [][]string) (limits gpu.MPSLimits, err error) {
 	percentage, memory := answers[0], answers[1]
 	if len(percentage) == 1 && strings.HasSuffix(percentage[0], "not found") {
@@ -136,10 +136,10 @@ func (d *daemon) parse(s scope, answers [][]string) (limits gpu.MPSLimits, err e
 	return limits, err
 }
 
-// unknownCommand begins the answer of control daemons that do not have a command; memory limits begin with CUDA 11.5.
+// unknownCommand is the prefix of the answer to an unsupported command; memory limits exist since CUDA 11.5.
 const unknownCommand = "Unknown command"
 
-// parseMemory reads "512M" or "2G" in MiB; without a limit nothing is printed.
+// parseMemory converts "512M" or "2G" to MiB; no output means unlimited.
 func parseMemory(lines []string) (int64, error) {
 	if len(lines) == 0 || len(lines) == 1 && (lines[0] == "" || strings.HasSuffix(lines[0], "not found")) {
 		return 0, nil
@@ -156,8 +156,8 @@ func parseMemory(lines []string) (int64, error) {
 	return value, nil
 }
 
-// inForce reports whether limits that were read are those of the spec: the memory exactly or, as drivers report it, rounded down to GiB,
-// and the percentage within the tolerance. No limit, which is 0, is not within it.
+// inForce reports whether limits that were read match the spec: the memory exactly or, as some drivers report it, rounded down to GiB, and
+// the percentage within the tolerance. 0 means unlimited and matches only 0.
 func inForce(spec gpu.MPSDaemonSpec, limits gpu.MPSLimits) bool {
 	memory := limits.MemoryMiB == spec.MemoryMiB || spec.MemoryMiB >= mibPerGiB && limits.MemoryMiB == spec.MemoryMiB/mibPerGiB*mibPerGiB
 	percentage := float64(spec.ActiveThreadPercentage)
@@ -167,7 +167,7 @@ func inForce(spec gpu.MPSDaemonSpec, limits gpu.MPSLimits) bool {
 	return memory && math.Abs(limits.ActiveThreadPercentage-percentage) <= percentageTolerance
 }
 
-// sets are the commands that set the limits of a scope to those of the spec. A fresh scope has none.
+// sets returns the commands that set the limits of a scope to the limits of the spec. fresh: the scope is unlimited so far.
 func (s scope) sets(spec gpu.MPSDaemonSpec, fresh bool) (commands []string) {
 	if !fresh || spec.MemoryMiB > 0 {
 		commands = append(commands, fmt.Sprintf("set_%s %d %dM", s.memory, device, spec.MemoryMiB))
@@ -188,8 +188,8 @@ func (d *daemon) setDefault(ctx context.Context) error {
 	return err
 }
 
-// setLimits sets limits of the daemon and of these servers with commands, in one run of the user interface as drivers differ in what those
-// print, and reads them back in another.
+// setLimits sets limits of the daemon and of these servers with commands in one run of the user interface, and reads them back in another:
+// drivers differ in the output of the commands that set limits.
 func (d *daemon) setLimits(ctx context.Context, servers []int, set []string) (listed []int, err error) {
 	var wrong error
 	for range attempts {
@@ -202,9 +202,9 @@ func (d *daemon) setLimits(ctx context.Context, servers []int, set []string) (li
 		if limits, listed, err = d.read(ctx, servers); err != nil {
 			return listed, err
 		}
-		wrong = d.other(byDefault, limits.Default)
+		wrong = d.compare(byDefault, limits.Default)
 		for pid, of := range limits.Servers {
-			wrong = errors.Join(wrong, d.other(ofServer(pid), of))
+			wrong = errors.Join(wrong, d.compare(ofServer(pid), of))
 		}
 		if wrong == nil {
 			return listed, nil
@@ -213,8 +213,8 @@ func (d *daemon) setLimits(ctx context.Context, servers []int, set []string) (li
 	return listed, wrong
 }
 
-// other is an error where limits are not those of the spec.
-func (d *daemon) other(s scope, limits gpu.MPSLimits) error {
+// compare returns an error if limits differ from the spec.
+func (d *daemon) compare(s scope, limits gpu.MPSLimits) error {
 	spec := d.state.Spec
 	if inForce(spec, limits) {
 		return nil

@@ -40,7 +40,7 @@ func TestInForce_ExactOrRounded_Accepted(t *testing.T) {
 	}
 }
 
-// Each answer is assigned to its command, and a text that ends early is not taken for a whole one.
+// Each answer is assigned to its command, and a truncated text is not mistaken for a complete one.
 func TestAnswersTo_LinesOfOneRun_AssignedOrIncomplete(t *testing.T) {
 	t.Parallel()
 	commands := append(byDefault.reads(), listServers)
@@ -93,14 +93,14 @@ func TestLimits_DaemonWithServer_OneProgramRun(t *testing.T) {
 	assert.Equal(t, 2, runs(), "programs run to restore the limits")
 	assert.Equal(t, gpu.MPSLimitsInForce{Default: want, Servers: map[int]gpu.MPSLimits{server: want}}, inForce())
 
-	s.daemons[daemonID].state.Servers = nil // a server that is not known yet
+	s.daemons[daemonID].state.Servers = nil // the server is not known yet
 	runs()
 	assert.Len(t, inForce().Servers, 1)
 	assert.Equal(t, 2, runs())
 }
 
-// TestParse_DaemonWithoutMemoryLimits_RefusedOnlyWhereNeeded: the answer is that of NVIDIA's daemons of driver 535 and 550 to a command that they do
-// not know.
+// TestParse_DaemonWithoutMemoryLimits_RefusedOnlyWhereNeeded: NVIDIA's daemons of driver 535 and 550 give this answer to an unknown
+// command.
 func TestParse_DaemonWithoutMemoryLimits_RefusedOnlyWhereNeeded(t *testing.T) {
 	t.Parallel()
 	answers := [][]string{{"50.0"}, {`Unknown command "get_default_device_pinned_mem_limit"`}}

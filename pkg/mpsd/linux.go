@@ -19,16 +19,16 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
-// processes are those of the PID namespace of this process, which is the host's.
+// processes reads processes in the PID namespace of this process, which is the host's.
 var processes = hostfs.New("/")
 
-// Linux is the machine.
+// Linux implements System on the machine.
 type Linux struct{}
 
 // MakeDir does not depend on the umask.
 func (Linux) MakeDir(path string, perm fs.FileMode) error { return disk.OS{}.MakeDir(path, perm) }
 
-// MakeFIFO makes it for root.
+// MakeFIFO creates it for root only.
 func (Linux) MakeFIFO(path string) error {
 	if err := unix.Mkfifo(path, 0o600); err != nil && !errors.Is(err, unix.EEXIST) {
 		return &fs.PathError{Op: "mkfifo", Path: path, Err: err}
@@ -41,7 +41,7 @@ func (Linux) Write(path string, data []byte) error {
 	return disk.Replace(disk.OS{}, path, data, 0o600, false)
 }
 
-// Link leaves a link to the same file as it is: rename would leave both names.
+// Link keeps an existing link to the same file: rename would leave both names.
 func (Linux) Link(from, to string) error {
 	tmp := to + disk.TempSuffix
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -65,23 +65,23 @@ func sameFile(a, b string) bool {
 	return err == nil && os.SameFile(first, second)
 }
 
-// Symlink is that of the kernel.
+// Symlink calls os.Symlink.
 func (Linux) Symlink(target, path string) error { return os.Symlink(target, path) }
 
-// Remove does not enter mounts: the directory of one is not empty.
+// Remove cannot remove a directory that is a mount point: unmount it first.
 func (Linux) Remove(path string) error { return os.RemoveAll(path) }
 
-// shmFlags are the mount flags of the tmpfs that clients have as /dev/shm.
+// shmFlags are the mount flags of the tmpfs that clients use as /dev/shm.
 const shmFlags = unix.MS_NOEXEC | unix.MS_NOSUID | unix.MS_NODEV
 
-// A tmpfs may have a file for each shmBytesPerFile of its size, and shmLeastFiles at least. Files without content count to no size, and take about
-// 1 KiB of the kernel's memory each.
+// A tmpfs may contain one file for each shmBytesPerFile of its size, but at least shmLeastFiles. Empty files do not count toward its size,
+// but each takes about 1 KiB of the kernel's memory.
 const shmLeastFiles, shmBytesPerFile = 4096, 16 << 10
 
-// shmFiles is how many files a tmpfs of that size may have.
+// shmFiles returns the number of files that a tmpfs of that size may contain.
 func shmFiles(bytes int64) int64 { return max(shmLeastFiles, bytes/shmBytesPerFile) }
 
-// Mount makes a tmpfs that every user may write to.
+// Mount creates a tmpfs that every user may write to.
 func (Linux) Mount(path string, bytes int64, mounted bool) error {
 	flags := uintptr(shmFlags)
 	if mounted {
@@ -93,7 +93,8 @@ func (Linux) Mount(path string, bytes int64, mounted bool) error {
 	return nil
 }
 
-// ReplaceByDir renames an entry before it is removed: others may add to it meanwhile, and what remains is in their own file system.
+// ReplaceByDir renames an entry before it removes it: others may add files to it meanwhile, and remaining files take space only in their
+// own filesystem.
 func (Linux) ReplaceByDir(parent, name string) error {
 	root, err := os.OpenRoot(parent)
 	if err != nil {
@@ -109,7 +110,7 @@ func (Linux) ReplaceByDir(parent, name string) error {
 	return root.Mkdir(name, 0o755)
 }
 
-// MountEmpty mounts at the directory that it has opened.
+// MountEmpty mounts on the directory that it has opened.
 func (Linux) MountEmpty(path string) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err == nil {
@@ -122,7 +123,7 @@ func (Linux) MountEmpty(path string) error {
 	return nil
 }
 
-// Unmount removes the mounts from the mount namespace of this process, and from those that follow it.
+// Unmount removes the mounts from the mount namespace of this process, and from namespaces to which mounts propagate.
 func (Linux) Unmount(path string) error {
 	for isMount(path) {
 		if err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
@@ -132,20 +133,20 @@ func (Linux) Unmount(path string) error {
 	return nil
 }
 
-// isMount reports whether another file system is mounted at the directory.
+// isMount reports whether another filesystem is mounted at the directory.
 func isMount(path string) bool {
 	var here, above unix.Stat_t
-	// The parent of a link would be that of its target.
+	// For a link, ".." would be the parent of its target.
 	if unix.Lstat(path, &here) != nil || here.Mode&unix.S_IFMT != unix.S_IFDIR || unix.Lstat(path+"/..", &above) != nil {
 		return false
 	}
 	return here.Dev != above.Dev
 }
 
-// Start starts the program in a process group and a mount namespace of its own, in which mounts follow those of this process
-// until the program changes that.
+// Start starts the program in its own process group and mount namespace. Mounts of this process propagate into the namespace until the
+// program changes that.
 func (Linux) Start(c Command) (*Started, error) {
-	// The process holds the writing end too, so its stdin never ends.
+	// The process also holds the write end, so its stdin never ends.
 	stdin, err := os.OpenFile(c.Stdin, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -166,7 +167,7 @@ func (Linux) Start(c Command) (*Started, error) {
 	process, running := processes.Process(command.Process.Pid)
 	exit := make(chan syscall.WaitStatus, 1)
 	go func() {
-		_ = command.Wait() // the status says the same
+		_ = command.Wait() // ProcessState contains the result
 		status, _ := command.ProcessState.Sys().(syscall.WaitStatus)
 		exit <- status
 	}()
@@ -176,7 +177,7 @@ func (Linux) Start(c Command) (*Started, error) {
 	return &Started{Process: process, Exit: exit}, nil
 }
 
-// outputLimit is how many bytes of a program's output are kept.
+// outputLimit is the number of bytes that are kept of a program's output.
 const outputLimit = 64 << 10
 
 // Run keeps the first outputLimit bytes.
@@ -205,7 +206,7 @@ func (l *limited) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Kill does not kill another process that has the pid now.
+// Kill does not kill another process that has got the PID since.
 func (Linux) Kill(p hostfs.Process) error {
 	fd, running, err := open(p)
 	if err != nil || !running {
@@ -227,7 +228,7 @@ func open(p hostfs.Process) (fd int, running bool, err error) {
 	if err != nil {
 		return 0, false, fmt.Errorf("opening process %d: %w", p.PID, err)
 	}
-	// The pidfd is that of the process if the pid is still its own.
+	// The pidfd refers to the process if the PID is still its own.
 	if now, exists := processes.Process(p.PID); !exists || now != p {
 		return 0, false, unix.Close(fd)
 	}

@@ -17,7 +17,7 @@ func TestLinuxRun_LongOutput_StartRemains(t *testing.T) {
 	assert.Len(t, output, outputLimit)
 }
 
-// A container chooses the programs of its processes, and they have pids of the host.
+// A container chooses the programs of its processes, which have PIDs on the host.
 func TestCommand_PIDOfAnotherProcess_NotRun(t *testing.T) {
 	t.Parallel()
 	other := exec.CommandContext(t.Context(), "cat") // it would print the commands

@@ -14,7 +14,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 )
 
-// Serve answers requests at the unix socket until the context is done. The daemons stay.
+// Serve answers requests at the unix socket until the context is done. The daemons keep running.
 func (s *Service) Serve(ctx context.Context, socket string) error {
 	listener, err := listen(ctx, socket)
 	if err != nil {
@@ -30,10 +30,10 @@ func (s *Service) Serve(ctx context.Context, socket string) error {
 	go func() {
 		defer close(stopped)
 		<-ctx.Done()
-		// Requests that wait for a change return with the context.
+		// Requests that wait for a change return when the context is done.
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
-		_ = server.Shutdown(closing) // clients repeat the requests of those that remain
+		_ = server.Shutdown(closing) // clients repeat unanswered requests
 	}()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
@@ -42,7 +42,7 @@ func (s *Service) Serve(ctx context.Context, socket string) error {
 	return nil
 }
 
-// listen makes the socket, for root, in place of that of an earlier service.
+// listen creates the socket for root, and replaces the socket of an earlier service.
 func listen(ctx context.Context, socket string) (net.Listener, error) {
 	tmp := socket + disk.TempSuffix
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -53,7 +53,7 @@ func listen(ctx context.Context, socket string) (net.Listener, error) {
 		return nil, err
 	}
 	if unixListener, ok := listener.(*net.UnixListener); ok {
-		// The next service replaces it, so that clients always find one.
+		// The next service replaces the socket, so that clients always find one.
 		unixListener.SetUnlinkOnClose(false)
 	}
 	const rootOnly = 0o600
@@ -70,7 +70,7 @@ func withPeer(ctx context.Context, connection net.Conn) context.Context {
 	return context.WithValue(ctx, peerKey{}, connection)
 }
 
-// checkPeer refuses requests of processes that are not root's.
+// checkPeer refuses requests of processes that do not run as root.
 func checkPeer(ctx context.Context) error {
 	connection, ok := ctx.Value(peerKey{}).(*net.UnixConn)
 	if !ok {

@@ -10,11 +10,11 @@ import (
 	"syscall"
 )
 
-// logLimit is how long a log may be; of a longer one the last half remains.
+// logLimit limits the size of a log. Only the last half of a longer log stays.
 const logLimit = 1 << 20
 
-// cutLogs cuts the logs in a directory. Processes that write to the end of their log go on there; those that keep a position leave a hole,
-// which takes no space and does not count.
+// cutLogs cuts the logs in a directory. Processes that append to their log continue at the new end; processes that keep a position leave a
+// hole, which takes no space and does not count.
 func cutLogs(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -55,7 +55,7 @@ func cutLog(path string) error {
 	return err
 }
 
-// logSize is where the log ends now.
+// logSize returns the offset of the log's present end.
 func logSize(path string) int64 {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -64,7 +64,7 @@ func logSize(path string) int64 {
 	return info.Size()
 }
 
-// logAfter is what was logged after the offset, the last bytes of it.
+// logAfter returns the last bytes that were logged after the offset.
 func logAfter(path string, offset int64) string {
 	const most = 4 << 10
 	f, err := os.Open(path)
@@ -74,11 +74,11 @@ func logAfter(path string, offset int64) string {
 	defer f.Close()
 	from := max(offset, logSize(path)-most)
 	text := make([]byte, most)
-	n, _ := f.ReadAt(text, from) // the end comes first
+	n, _ := f.ReadAt(text, from) // a short read is fine
 	return string(text[:n])
 }
 
-// lastLines are the last lines that were logged after the offset, in one line, without those about commands.
+// lastLines returns the last lines that were logged after the offset, joined to one line, without lines about commands.
 func lastLines(path string, offset int64) string {
 	const most = 3
 	var lines []string
@@ -93,7 +93,7 @@ func lastLines(path string, offset int64) string {
 	return strings.ToValidUTF8(strings.Join(lines[max(0, len(lines)-most):], "; "), "")
 }
 
-// logEnd introduces lastLines; "" without any.
+// logEnd returns lastLines with an introduction; "" if there are none.
 func logEnd(path string, offset int64) string {
 	if lines := lastLines(path, offset); lines != "" {
 		return "; its log ends: " + lines

@@ -54,7 +54,7 @@ func TestCutLogs_LongerThanLimit_EndRemains(t *testing.T) {
 	require.NoError(t, cutLogs(filepath.Join(dir, "absent")))
 }
 
-// logAfterLines leaves out the long lines.
+// logAfterLines returns the log without long lines.
 func logAfterLines(path string) string {
 	return lastLines(path, logSize(path)-int64(len("the end\nmore\n")))
 }
@@ -95,7 +95,7 @@ func TestService_LongLog_CutWhileRunning(t *testing.T) {
 	<-done
 }
 
-// TestExit_Status_SignalOrCode, with the end of the log where there is one.
+// TestExit_Status_SignalOrCode: the text includes the end of the log if there is one.
 func TestExit_Status_SignalOrCode(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log")

@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// file is what a client puts into /dev/shm.
+// file returns the path of a file that a client creates in /dev/shm.
 func (m *machine) file() string { return filepath.Join(m.dir().shm(), "of-client") }
 
 // startNew starts a daemon for the first claim of a device.
@@ -25,8 +25,8 @@ func (m *machine) startNew(s *Service, spec gpu.MPSDaemonSpec) gpu.MPSDaemon {
 	return daemon
 }
 
-// TestStartNew_LeftByEarlierClaim_Replaced: the next claim gets neither the daemon's settings nor the files of its clients, whether the daemon runs or
-// exited with the service's pod. What a daemon is started again in for the claims that it has is kept.
+// TestStartNew_LeftByEarlierClaim_Replaced: the next claim gets neither the daemon's settings nor the files of its clients, whether the
+// daemon runs or exited with the service's pod. If a daemon is restarted for its present claims, its directory is kept.
 func TestStartNew_LeftByEarlierClaim_Replaced(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, newDriver)
@@ -89,7 +89,7 @@ func TestStartNew_ClientsConnected_Refused(t *testing.T) {
 	m.stop(s)
 }
 
-// TestStartNew_KilledAtEveryFaultPoint_NextServiceCompletes: nothing of the earlier claim is left, whatever was done.
+// TestStartNew_KilledAtEveryFaultPoint_NextServiceCompletes: nothing of the earlier claim is left, wherever the service was killed.
 func TestStartNew_KilledAtEveryFaultPoint_NextServiceCompletes(t *testing.T) {
 	shards(t, func(t *testing.T, m *machine, first, step int) {
 		at := first

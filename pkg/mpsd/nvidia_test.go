@@ -14,10 +14,10 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// nvidiaMPS are the drivers of the packages with NVIDIA's control daemons, by their Debian release.
+// nvidiaMPS are the driver versions of the packages with NVIDIA's control daemons, by Debian release.
 var nvidiaMPS = map[string]model.DriverVersion{"bookworm": "535.261.03", "trixie": "550.163.01"}
 
-// NVIDIA's own control daemons have the settings of the spec. There is no GPU for their servers.
+// NVIDIA's own control daemons apply the settings of the spec. There is no GPU for their servers.
 func TestNVIDIA_ControlDaemon_SettingsOfTheSpec(t *testing.T) {
 	t.Parallel()
 	for release, driver := range nvidiaMPS {

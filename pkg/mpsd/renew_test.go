@@ -16,7 +16,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// 535 and 550 serve the clients of one user at a time, and start the server for the first.
+// Drivers 535 and 550 serve clients of one user at a time, and start the server for the first client.
 func TestEnsure_OldDriver_NoServerForAllUsers(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, oldDriver)
@@ -91,7 +91,7 @@ func TestLimits_ChangedByOthers_Restored(t *testing.T) {
 	require.ErrorIs(t, err, gpu.ErrNotFound)
 }
 
-// ignoring is a control daemon that ignores the first commands which set something.
+// ignoring is a control daemon that ignores the first commands that set something.
 type ignoring struct {
 	System
 	left int

@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keptCapabilities are what a control daemon needs that starts servers of other users in directories of its own, and servers that lock
-// memory. What a server needs besides that was not tried on a GPU.
+// keptCapabilities are needed by a control daemon that starts servers of other users in its own directories, and by servers that lock
+// memory. Whether a server needs more was not tested on a GPU.
 var keptCapabilities = map[uintptr]bool{
 	unix.CAP_CHOWN: true, unix.CAP_DAC_OVERRIDE: true, unix.CAP_DAC_READ_SEARCH: true, unix.CAP_FOWNER: true, unix.CAP_FSETID: true,
 	unix.CAP_KILL: true, unix.CAP_SETGID: true, unix.CAP_SETUID: true, unix.CAP_IPC_LOCK: true, unix.CAP_IPC_OWNER: true,
 	unix.CAP_SYS_NICE: true, unix.CAP_SYS_RESOURCE: true,
 }
 
-// mountCalls change mounts, namespaces or the kernel's code: with them the tree of mounts could be left.
+// mountCalls change mounts, namespaces or the kernel's code. With them a process could escape the mount tree.
 var mountCalls = []uint32{
 	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE, unix.SYS_FSOPEN,
 	unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, unix.SYS_SETNS, unix.SYS_UNSHARE,
@@ -35,7 +35,7 @@ var otherCalls = []uint32{
 	unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_ACCT, unix.SYS_QUOTACTL, unix.SYS_SYSLOG,
 }
 
-// restrict takes away what the next program of this thread, and all that it starts, does not need.
+// restrict removes rights from the next program of this thread and its children.
 func (h Hardening) restrict() error {
 	switch h {
 	case HardeningNone:
@@ -50,7 +50,7 @@ func (h Hardening) restrict() error {
 	}
 }
 
-// dropCapabilities leaves keptCapabilities for ever, and /sys read-only.
+// dropCapabilities permanently drops all but keptCapabilities, and makes /sys read-only.
 func dropCapabilities() error {
 	read := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
 	if err := unix.MountSetattr(unix.AT_FDCWD, "/sys", unix.AT_RECURSIVE, &read); err != nil {
@@ -77,11 +77,11 @@ func dropCapabilities() error {
 // Offsets in struct seccomp_data, in bytes.
 const callOffset, architectureOffset = 0, 4
 
-// x32Calls is the first number of a call of the x32 ABI, which has the architecture of amd64.
+// x32Calls is the first number of calls of the x32 ABI, which uses the architecture of amd64.
 const x32Calls = 0x40000000
 
-// forbid has the calls fail with EPERM, and all calls of the machine's other ABIs, whose numbers differ: a list of forbidden calls is none
-// without that.
+// forbid makes the calls fail with EPERM. All calls of the machine's other ABIs fail, too: their numbers differ, so the list could be
+// bypassed.
 func forbid(calls []uint32) error {
 	architecture, known := map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}[runtime.GOARCH]
 	if !known {
@@ -108,7 +108,7 @@ func forbid(calls []uint32) error {
 		filter[i] = unix.SockFilter{Code: instruction.Op, Jt: instruction.Jt, Jf: instruction.Jf, K: instruction.K}
 	}
 	loaded := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}                                                    //nolint:gosec // some hundred
-	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&loaded)), 0, 0); err != nil { //nolint:gosec // as the call takes it
+	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&loaded)), 0, 0); err != nil { //nolint:gosec // required by the call
 		return fmt.Errorf("loading the system call filter: %w", err)
 	}
 	return nil

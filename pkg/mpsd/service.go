@@ -17,40 +17,40 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
-// Options are what a Service needs.
+// Options configure a Service.
 type Options struct {
-	// Dir has the directories of control daemons: "/run/<driver name>/mps". It is the same path on the host.
+	// Dir contains the directories of control daemons: "/run/<driver name>/mps". The path is the same on the host.
 	Dir string
-	// Host has the driver; DriverRoot is its root directory on the host, empty to detect it.
+	// Host is the host with the driver; DriverRoot is the driver's root directory on the host, empty to detect it.
 	Host       *hostfs.FS
 	DriverRoot string
-	// Hardening is what a daemon that is started loses of this container's rights; empty: HardeningMounts.
+	// Hardening says which rights of this container new daemons lose; empty: HardeningMounts.
 	Hardening Hardening
 	// System is the machine.
 	System System
 	// Program runs Launch when its first argument is LaunchCommand.
 	Program string
-	// Version is that of the program.
+	// Version is the version of the program.
 	Version string
-	// Times bound what is awaited; the zero value means Times of a real driver.
+	// Times limit the waits; the zero value means defaultTimes.
 	Times Times
 }
 
-// Times are how long the service waits.
+// Times are the time limits of the service.
 type Times struct {
-	// Start is for a daemon to listen and for its server to be active, which initialises the GPU.
+	// Start limits the wait until a daemon listens, and until its server is active, which initialises the GPU.
 	Start time.Duration
-	// Ask is for the answer to one command.
+	// Ask limits the wait for the answer to one command.
 	Ask time.Duration
-	// Quit is for a daemon to exit by itself, Kill for killed processes.
+	// Quit limits the wait until a daemon exits by itself, Kill until killed processes exit.
 	Quit, Kill time.Duration
-	// Poll is between the first two checks of something that reports nothing by itself.
+	// Poll is the time between the first two checks of a state without notifications.
 	Poll time.Duration
-	// Logs is between two checks of the sizes of logs. It is short because clients can make servers log as fast as these write.
+	// Logs is the time between two checks of the sizes of logs. It is short because clients can make servers log as fast as they can write.
 	Logs time.Duration
 }
 
-// defaultTimes are those of a real driver. A client of the service waits for one request as long as its context says.
+// defaultTimes are the limits for a real driver. A client of the service waits for one request as long as its context allows.
 var defaultTimes = Times{
 	Start: 20 * time.Second, Ask: 5 * time.Second, Quit: 5 * time.Second, Kill: 5 * time.Second, Poll: time.Millisecond, Logs: time.Second,
 }
@@ -61,15 +61,15 @@ type Service struct {
 
 	mu      sync.Mutex
 	daemons map[gpu.MPSDaemonID]*daemon
-	// revision is greater after every change; changed is closed then, and replaced.
+	// revision increases with every change. changed is closed at each change, and replaced.
 	revision int64
 	changed  chan struct{}
-	// stopped is closed when nothing is noticed any more.
+	// stopped is closed when exits are no longer observed.
 	stopped <-chan struct{}
 }
 
-// New adopts the control daemons that an earlier service has started. It ends what is left of those whose start was interrupted. Exits are
-// noticed until the context is done.
+// New adopts the control daemons of an earlier service. If the start of a daemon was interrupted, it ends the remaining processes. It
+// observes exits until the context is done.
 func New(ctx context.Context, options Options) (*Service, error) {
 	if options.Times == (Times{}) {
 		options.Times = defaultTimes
@@ -77,7 +77,7 @@ func New(ctx context.Context, options Options) (*Service, error) {
 	if options.Hardening == "" {
 		options.Hardening = HardeningMounts
 	}
-	// The revisions of an earlier service are smaller.
+	// Revisions of an earlier service are smaller.
 	s := &Service{
 		Options: options, daemons: map[gpu.MPSDaemonID]*daemon{}, revision: time.Now().UnixNano(), changed: make(chan struct{}), stopped: ctx.Done(),
 	}
@@ -93,7 +93,7 @@ func New(ctx context.Context, options Options) (*Service, error) {
 			s.daemons[id] = s.newDaemon(ctx, id)
 		}
 	}
-	// At once: processes that do not exit are awaited.
+	// In parallel, because each may wait for processes that do not exit.
 	var adopted sync.WaitGroup
 	for _, d := range maps.Clone(s.daemons) {
 		adopted.Go(func() { d.adopt(ctx) })
@@ -111,7 +111,7 @@ func (s *Service) newDaemon(ctx context.Context, id gpu.MPSDaemonID) *daemon {
 // is done.
 func (s *Service) List(ctx context.Context, after int64) (daemons []gpu.MPSDaemon, revision int64) {
 	s.mu.Lock()
-	// A revision that is greater is that of an earlier service, before the clock was set back.
+	// A greater revision comes from an earlier service, before the clock was set back.
 	for s.revision == after && ctx.Err() == nil {
 		changed := s.changed
 		s.mu.Unlock()
@@ -139,7 +139,7 @@ func (s *Service) List(ctx context.Context, after int64) (daemons []gpu.MPSDaemo
 	return daemons, revision
 }
 
-// publish shows a daemon as it is; shown is false when it is removed.
+// publish updates the published state of a daemon; shown is false if the daemon was removed.
 func (s *Service) publish(d *daemon, shown bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +156,7 @@ func (s *Service) publish(d *daemon, shown bool) {
 	s.changed = make(chan struct{})
 }
 
-// take returns the daemon for one request at a time; nil if there is none and it is not to be made. The caller releases it.
+// take returns the locked daemon for one request; nil if it does not exist and create is false. The caller releases it.
 func (s *Service) take(ctx context.Context, id gpu.MPSDaemonID, create bool) (*daemon, error) {
 	for {
 		s.mu.Lock()
@@ -182,7 +182,7 @@ func (s *Service) take(ctx context.Context, id gpu.MPSDaemonID, create bool) (*d
 	}
 }
 
-// Ensure returns when the control daemon runs, with its server where wanted. One that runs keeps its spec.
+// Ensure returns when the control daemon runs, with its server if server is set. A running daemon keeps its spec.
 func (s *Service) Ensure(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec, server bool) (gpu.MPSDaemon, error) {
 	d, err := s.take(ctx, id, true)
 	if err != nil {
@@ -193,8 +193,8 @@ func (s *Service) Ensure(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDa
 	return d.describe(), err
 }
 
-// StartNew starts the control daemon, without a server, of a device that no claim uses. A daemon with other settings, or one that has accepted
-// clients, is replaced, and so is its directory. *gpu.MPSClientsError: clients are connected to it.
+// StartNew starts the control daemon, without a server, for a device that no claim uses. It replaces a daemon with other settings, or one
+// that has accepted clients, together with its directory. *gpu.MPSClientsError: clients are connected to it.
 func (s *Service) StartNew(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {
 	d, err := s.take(ctx, id, true)
 	if err != nil {
@@ -228,7 +228,7 @@ func (s *Service) Limits(ctx context.Context, id gpu.MPSDaemonID) (gpu.MPSLimits
 	return d.limits(ctx)
 }
 
-// RestoreLimits sets the limits of the control daemon and its servers to those of the spec.
+// RestoreLimits sets the limits of the control daemon and its servers to the limits of the spec.
 func (s *Service) RestoreLimits(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {
 	d, err := s.take(ctx, id, false)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Root of a container may make, replace and remove entries of its /dev/shm.
+// Root of a container may create, replace and remove entries of its /dev/shm.
 func TestStart_InjectionDirectoryOfClient_Replaced(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, newDriver)
@@ -56,7 +56,7 @@ func TestStart_InjectionDirectoryOfClient_Replaced(t *testing.T) {
 	m.stop(m.service())
 }
 
-// A container that runs while the daemon is started again has the directory as it was.
+// A container that runs during a restart of the daemon keeps its directory.
 func TestInjectionDirectory_Mounted_NothingCanReplaceIt(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, newDriver)
@@ -76,7 +76,7 @@ func TestInjectionDirectory_Mounted_NothingCanReplaceIt(t *testing.T) {
 	m.stop(s)
 }
 
-// Empty files count to no size: 300,000 of them in a tmpfs of 1 MiB took 300 MB of the kernel's memory.
+// Empty files do not count toward the size: 300,000 of them in a tmpfs of 1 MiB took 300 MB of the kernel's memory.
 func TestMount_EmptyFiles_Limited(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, newDriver)
@@ -89,7 +89,7 @@ func TestMount_EmptyFiles_Limited(t *testing.T) {
 	m.stop(m.service())
 }
 
-// A service before this one mounted it without a limit, for containers that still run.
+// An earlier service mounted it without a limit, for containers that still run.
 func TestStart_MountedWithoutLimitOfFiles_Limited(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, newDriver)

@@ -14,11 +14,11 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
-// wanted is what a request wants besides a daemon that runs.
+// wanted describes what a request wants in addition to a running daemon.
 type wanted struct {
-	// server: its server, too.
+	// server: its server must run, too.
 	server bool
-	// unused: no claim uses the device yet, so nothing is kept of a daemon of an earlier claim.
+	// unused: no claim uses the device yet, so nothing of an earlier claim's daemon is kept.
 	unused bool
 }
 
@@ -44,7 +44,7 @@ func (d *daemon) ensure(ctx context.Context, spec gpu.MPSDaemonSpec, want wanted
 		}
 		if err := d.start(ctx, spec); err != nil {
 			if d.status == gpu.MPSDead {
-				d.set(gpu.MPSDead, err.Error()) // the daemon before was renewed, and is still reported
+				d.set(gpu.MPSDead, err.Error()) // the previous daemon was stopped, but is still reported
 			}
 			return fmt.Errorf("starting MPS control daemon %s: %w", d.id, err)
 		}
@@ -59,7 +59,7 @@ func (d *daemon) ensure(ctx context.Context, spec gpu.MPSDaemonSpec, want wanted
 	return nil
 }
 
-// discard removes what an earlier claim has left: clients have put files into the directory.
+// discard removes the directory of an earlier claim: its clients may have put files into it.
 func (d *daemon) discard() error {
 	if err := d.dir.remove(d.service.System); err != nil {
 		return fmt.Errorf("removing files of an earlier MPS control daemon %s: %w", d.id, err)
@@ -68,11 +68,11 @@ func (d *daemon) discard() error {
 	return nil
 }
 
-// renew ends a running daemon that cannot do what is asked: the driver was replaced, or it is another device's, or, for a device without
-// claims, an earlier claim's. With clients it stays.
+// renew ends a running daemon that does not fit the request: the driver was replaced, or the daemon belongs to another device or, for a
+// device without claims, to an earlier claim. A daemon with clients keeps running.
 func (d *daemon) renew(ctx context.Context, spec gpu.MPSDaemonSpec, unused bool) error {
 	other := spec.Device != d.state.Spec.Device
-	if unused && (spec != d.state.Spec || d.state.Phase != phaseControl) { // one in that phase, which no client could find, is that of the same request
+	if unused && (spec != d.state.Spec || d.state.Phase != phaseControl) { // in that phase no client could find the daemon, so it belongs to the same request
 		other = true
 	}
 	installed, err := d.service.driver()
@@ -90,7 +90,7 @@ func (d *daemon) renew(ctx context.Context, spec gpu.MPSDaemonSpec, unused bool)
 	return d.quit(ctx)
 }
 
-// start starts the daemon, in a directory that may be that of one before, and sets its limits. Its clients cannot find it yet.
+// start starts the daemon, in a directory that may be left from an earlier daemon, and sets its limits. Clients cannot find it yet.
 func (d *daemon) start(ctx context.Context, spec gpu.MPSDaemonSpec) error {
 	installed, err := d.service.driver()
 	if err != nil {
@@ -100,7 +100,7 @@ func (d *daemon) start(ctx context.Context, spec gpu.MPSDaemonSpec) error {
 		return err
 	}
 	d.state = state{Spec: spec, Phase: phaseStarting, Driver: installed.identity(), Starts: d.state.Starts + 1}
-	// Before anything is in the directory: the next service lists the daemon with its spec, also if this start is interrupted.
+	// Saved before anything else is in the directory: the next service lists the daemon with its spec, even if this start is interrupted.
 	err = d.save()
 	if err == nil {
 		err = d.dir.prepare(ctx, d.service.System, spec.ShmBytes, installed)
@@ -125,7 +125,7 @@ func (d *daemon) start(ctx context.Context, spec gpu.MPSDaemonSpec) error {
 	return nil
 }
 
-// run starts the process, with a server for all users where the driver knows that, and returns when it listens.
+// run starts the process, with one server for all users if the driver supports it, and returns when it listens.
 func (d *daemon) run(ctx context.Context, installed driver) error {
 	tree, err := d.mountTree(installed)
 	if err != nil {
@@ -153,7 +153,7 @@ func (d *daemon) run(ctx context.Context, installed driver) error {
 		if err == nil {
 			return nil
 		}
-		// A driver without the option takes it for a start of the user interface.
+		// A driver without the option starts the user interface instead.
 		if options == nil || code != 1 || !strings.Contains(logAfter(d.dir.daemonLog(), from), "Cannot find MPS control daemon process") {
 			return err
 		}
@@ -164,12 +164,12 @@ func (d *daemon) run(ctx context.Context, installed driver) error {
 // longestPoll is the longest time between two checks.
 const longestPoll = 50 * time.Millisecond
 
-// listening returns when the daemon answers, or with its exit code, -1 for none.
+// listening waits until the daemon answers, or exits. It returns the exit code, -1 for none.
 func (d *daemon) listening(ctx context.Context, started *Started, from int64) (code int, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.service.Times.Start, fmt.Errorf("it does not listen: %w", gpu.ErrTimeout))
 	defer cancel()
 	for wait := d.service.Times.Poll; ; wait = min(2*wait, longestPoll) {
-		// The socket comes with the program itself, so that the file of the process is not that of this one.
+		// Only the daemon's program creates the socket, so the process no longer executes the service's own program.
 		if _, err := os.Lstat(filepath.Join(d.dir.pipe(), "control_privileged")); err == nil {
 			if output, err := d.command(ctx, lastCommand); err == nil && isPercentage(strings.TrimSpace(output)) {
 				return -1, nil
@@ -185,7 +185,7 @@ func (d *daemon) listening(ctx context.Context, started *Started, from int64) (c
 	}
 }
 
-// acceptClients starts the server where one is for all users, so that no program takes the GPU beside MPS, and links the sockets.
+// acceptClients starts the server if one serves all users, so that no program can use the GPU outside MPS, and links the sockets.
 func (d *daemon) acceptClients(ctx context.Context) error {
 	if d.state.MultiUser {
 		if err := d.startServer(ctx); err != nil {
@@ -197,11 +197,11 @@ func (d *daemon) acceptClients(ctx context.Context) error {
 		return err
 	}
 	d.service.publish(d, true)
-	// The next service links them if this one is killed here.
+	// If this service is killed here, the next one links them.
 	return d.dir.connectClients(d.service.System)
 }
 
-// startServer returns when the server owns the GPU.
+// startServer starts the server and returns when it owns the GPU.
 func (d *daemon) startServer(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.service.Times.Start, fmt.Errorf("it does not become active: %w", gpu.ErrTimeout))
 	defer cancel()
@@ -215,7 +215,7 @@ func (d *daemon) startServer(ctx context.Context) error {
 			return fmt.Errorf("it exited: %s; %s", lastLines(d.dir.daemonLog(), from), lastLines(d.dir.serverLog(), 0))
 		}
 		if err == nil && len(servers) == 0 {
-			// Of a server that is starting the daemon starts no second one.
+			// While a server is starting, the daemon does not start a second one.
 			_, err = d.command(ctx, "start_server -uid 0")
 		}
 		if err == nil {
@@ -227,8 +227,8 @@ func (d *daemon) startServer(ctx context.Context) error {
 	}
 }
 
-// activeServer returns the servers, and whether the first owns the GPU. One in state FAULT does: it accepts clients again when those that
-// the fault reached have exited.
+// activeServer returns the servers, and whether the first one owns the GPU. A server in state FAULT owns it: it accepts clients again when
+// the affected clients have exited.
 func (d *daemon) activeServer(ctx context.Context) (servers []int, active bool, err error) {
 	servers, err = d.servers(ctx)
 	if err != nil || len(servers) == 0 {

@@ -44,7 +44,7 @@ func TestStop_ClientsConnected_RefusedWithPIDs(t *testing.T) {
 	assert.Empty(t, listed)
 }
 
-// quit returns when the server has exited, and a hung one does not.
+// quit returns when the server has exited, but a hung server does not exit.
 func TestStop_ServerHangs_Killed(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, newDriver)
@@ -91,7 +91,7 @@ func (u unkillable) Kill(p hostfs.Process) error {
 	if err == nil {
 		err = u.System.Kill(p)
 	}
-	if err == nil { // what can be killed exits before the limit of what cannot
+	if err == nil { // processes that can be killed exit within the limit
 		select {
 		case <-done:
 		case <-time.After(deadline):
@@ -122,7 +122,7 @@ func TestStop_ProcessCannotBeKilled_UnstoppableUntilItExits(t *testing.T) {
 		assert.Equal(t, err.Error(), listed[0].Error)
 		_, err = s.Ensure(t.Context(), daemonID, m.spec(), true)
 		require.ErrorIs(t, err, gpu.ErrInUse, "nothing is started beside it")
-		s = m.service() // the next one knows it too
+		s = m.service() // the next service knows it, too
 	}
 	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 	m.eventually(func() bool { return len(m.processes()) == 0 })
@@ -130,7 +130,7 @@ func TestStop_ProcessCannotBeKilled_UnstoppableUntilItExits(t *testing.T) {
 	m.stop(s)
 }
 
-// A container that runs meanwhile connects again: its directories are the same.
+// A container that keeps running connects again: its directories are the same.
 func TestDaemon_Dies_ServersKilledAndStartedAgain(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, newDriver)
@@ -171,7 +171,7 @@ func TestDaemon_Dies_ServersKilledAndStartedAgain(t *testing.T) {
 	after.connected()
 }
 
-// A client started the server again, and its fault is still that of the server.
+// A client started the server again, and the server still reports the fault.
 func TestEnsure_ServerInFault_Present(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, newDriver)

@@ -8,46 +8,45 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
-// System is all that the service does to the machine. Linux is the real one.
+// System contains all effects of the service on the machine. Linux is the real one.
 type System interface {
-	// MakeDir makes a directory, or gives an existing one the permissions.
+	// MakeDir creates a directory, or sets the permissions of an existing one.
 	MakeDir(path string, perm fs.FileMode) error
-	// MakeFIFO makes a named pipe where nothing is.
+	// MakeFIFO creates a named pipe; nothing may exist at the path.
 	MakeFIFO(path string) error
-	// Write makes or replaces a file in one step.
+	// Write creates or replaces a file atomically.
 	Write(path string, data []byte) error
-	// Link makes a hard link, or replaces to with one, in one step.
+	// Link creates a hard link, or replaces to by one, atomically.
 	Link(from, to string) error
-	// Symlink makes a symbolic link where nothing is.
+	// Symlink creates a symbolic link; nothing may exist at the path.
 	Symlink(target, path string) error
-	// Remove removes a file or directory with all that is in it; no error when there is none.
+	// Remove removes a file, or a directory with its content; no error if it does not exist.
 	Remove(path string) error
-	// Mount mounts a tmpfs; on one that is mounted it changes the size. The size bounds the number of files too.
+	// Mount mounts a tmpfs, or changes the size of a mounted one. The size also limits the number of files.
 	Mount(path string, bytes int64, mounted bool) error
-	// ReplaceByDir makes an empty directory in one in which others make, replace and remove entries too. An entry of that name is
-	// removed, and no link is followed.
+	// ReplaceByDir creates an empty directory in a parent in which other processes create, replace and remove entries. It removes an
+	// existing entry of that name, and follows no link.
 	ReplaceByDir(parent, name string) error
-	// MountEmpty mounts an empty tmpfs at a directory that is no link; nothing can be written to it.
+	// MountEmpty mounts an empty, read-only tmpfs at a directory. The directory must not be a link.
 	MountEmpty(path string) error
-	// Unmount removes all mounts at the path; processes that have files open in them keep those.
+	// Unmount removes all mounts at the path; processes keep their open files in them.
 	Unmount(path string) error
 	// Start starts a program that outlives this process.
 	Start(c Command) (*Started, error)
-	// Run runs a program until it has exited, and returns what it printed on stdout, and its exit code; it is killed when the context
-	// is done.
+	// Run runs a program until it exits, and returns its stdout and its exit code. It kills the program when the context is done.
 	Run(ctx context.Context, c Command) (output string, code int, err error)
-	// Kill sends SIGKILL to a process; no error when it has exited.
+	// Kill sends SIGKILL to a process; no error if it has exited.
 	Kill(p hostfs.Process) error
 }
 
 // Command is a program with its arguments.
 type Command struct {
-	// Path is the file, Args[0] the name that the program sees.
+	// Path is the file; Args[0] is the name that the program sees.
 	Path string
 	Args []string
 	// Env is the whole environment.
 	Env []string
-	// Input is what Run puts on stdin.
+	// Input is the stdin for Run.
 	Input string
 	// Stdin and Log are the files that Start opens for stdin, and for stdout and stderr.
 	Stdin, Log string
@@ -56,6 +55,6 @@ type Command struct {
 // Started is a process that Start has started.
 type Started struct {
 	hostfs.Process
-	// Exit has its wait status when it has exited.
+	// Exit receives the wait status when the process exits.
 	Exit <-chan syscall.WaitStatus
 }

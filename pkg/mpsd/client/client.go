@@ -1,8 +1,8 @@
-// Package client speaks to the MPS service of a node, prism-mpsd: JSON over HTTP on a unix socket. It runs no programs.
+// Package client calls the MPS service of a node, prism-mpsd: JSON over HTTP on a unix socket. It runs no programs.
 //
-// Every request may be repeated, so the client repeats those that got no answer while the service restarts. A service that restarts leaves its
-// socket: where there is none, no service has started since the node has booted, and every request fails at once. The service and its client may
-// be of different versions: both ignore fields that they do not know.
+// Every request may be repeated, so the client repeats requests without an answer while the service restarts. A restarting service leaves
+// its socket: if there is no socket, no service has started since the node booted, and every request fails at once. The service and its
+// client may be of different versions: both ignore unknown fields.
 package client
 
 import (
@@ -25,11 +25,11 @@ import (
 )
 
 const (
-	// restartTime is how long a request is repeated while the service does not answer.
+	// restartTime is the time for which a request is repeated while the service does not answer.
 	restartTime = 10 * time.Second
-	// firstPause and longestPause are between two attempts.
+	// firstPause and longestPause limit the pause between two attempts.
 	firstPause, longestPause = 5 * time.Millisecond, 250 * time.Millisecond
-	// answerLimit is the most that is read of an answer, in bytes.
+	// answerLimit limits the part of an answer that is read, in bytes.
 	answerLimit = 4 << 20
 )
 
@@ -37,31 +37,31 @@ const (
 type Client struct {
 	http   *http.Client
 	socket string
-	// restartTime is how long a request is repeated.
+	// restartTime is the time for which a request is repeated.
 	restartTime time.Duration
 }
 
-// New returns a client of the service at a unix socket, which need not exist yet.
+// New returns a client of the service at a unix socket. The socket need not exist yet.
 func New(socket string) *Client {
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 		},
-		// A connection that is kept would be that of a service which has exited meanwhile.
+		// A kept connection may belong to a service that has exited meanwhile.
 		DisableKeepAlives: true,
 	}
 	return &Client{http: &http.Client{Transport: transport}, socket: socket, restartTime: restartTime}
 }
 
-// Info returns what the service is.
+// Info returns the version and state of the service.
 func (c *Client) Info(ctx context.Context) (Info, error) {
 	var info Info
 	err := c.do(ctx, http.MethodGet, "/v1", nil, &info)
 	return info, err
 }
 
-// Probe asks for Info once: a request that gets no answer is not repeated. The problem is why the service can start no control daemon, empty
-// where it can.
+// Probe asks for Info once and does not repeat a request without an answer. problem says why the service cannot start control daemons,
+// empty if it can.
 func (c *Client) Probe(ctx context.Context) (problem string, err error) {
 	once := Client{http: c.http, socket: c.socket}
 	info, err := once.Info(ctx)
@@ -69,33 +69,33 @@ func (c *Client) Probe(ctx context.Context) (problem string, err error) {
 }
 
 // Daemons lists the control daemons by id, running or not, and the revision of the list. With after > 0 it waits until the revision is
-// greater, at most 30 s, then answers anyway.
+// greater, but for at most 30 s.
 func (c *Client) Daemons(ctx context.Context, after int64) (daemons []gpu.MPSDaemon, revision int64, err error) {
 	var list List
 	err = c.do(ctx, http.MethodGet, "/v1/daemons?after="+strconv.FormatInt(after, 10), nil, &list)
 	return list.Daemons, list.Revision, err
 }
 
-// Start starts a control daemon without a server. One that is running stays.
+// Start starts a control daemon without a server. It keeps a running one.
 func (c *Client) Start(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {
 	return c.put(ctx, id, "?server=false", spec)
 }
 
-// StartNew starts a control daemon, without a server, of a device that no claim uses: one with other settings, or that has accepted clients, is
-// replaced together with its directory. A service of an earlier version leaves a daemon that runs and the directory as they are; the
-// settings of the daemon are in the answer. *gpu.MPSClientsError: clients are connected.
+// StartNew starts a control daemon, without a server, for a device that no claim uses. It replaces a daemon with other settings, or one
+// that has accepted clients, together with its directory. A service of an earlier version keeps a running daemon and its directory; the
+// answer contains the settings of the daemon. *gpu.MPSClientsError: clients are connected.
 func (c *Client) StartNew(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {
 	return c.put(ctx, id, "?server=false&unused=true", spec)
 }
 
-// Ensure returns when the control daemon accepts clients, with its server where one is for all users. One that is running keeps its
-// spec, which is in the answer; one of a replaced driver is started again if it has no clients.
+// Ensure returns when the control daemon accepts clients. If the driver supports one server for all users, this server runs, too. A running
+// daemon keeps its spec, which is in the answer. A daemon of a replaced driver is started again if it has no clients.
 func (c *Client) Ensure(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {
 	return c.put(ctx, id, "", spec)
 }
 
-// RestoreLimits sets the limits of a running control daemon and of its servers to those of the spec, and reads them back. Clients that are
-// connected keep the limits that they have.
+// RestoreLimits sets the limits of a running control daemon and of its servers to the limits of the spec, and reads them back. Connected
+// clients keep their limits.
 func (c *Client) RestoreLimits(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) error {
 	_, err := c.put(ctx, id, "?limits=restore", spec)
 	return err
@@ -114,15 +114,15 @@ func (c *Client) Limits(ctx context.Context, id gpu.MPSDaemonID) (gpu.MPSLimitsI
 	return limits, err
 }
 
-// Stop stops a control daemon and its servers, and removes its directory; one that is absent is stopped. *gpu.MPSClientsError: clients are
-// connected. gpu.ErrInUse: a process of it was killed and has not exited.
+// Stop stops a control daemon and its servers, and removes its directory. A missing daemon counts as stopped. *gpu.MPSClientsError: clients
+// are connected. gpu.ErrInUse: a process of the daemon was killed and has not exited.
 func (c *Client) Stop(ctx context.Context, id gpu.MPSDaemonID) error {
 	return c.do(ctx, http.MethodDelete, pathOf(id), nil, nil)
 }
 
 func pathOf(id gpu.MPSDaemonID) string { return "/v1/daemons/" + url.PathEscape(string(id)) }
 
-// do makes a request until there is an answer. gpu.ErrTimeout: the context was done before the service, which runs, has answered.
+// do repeats a request until there is an answer. gpu.ErrTimeout: the service runs, but has not answered before the context was done.
 func (c *Client) do(ctx context.Context, method, path string, body, into any) error {
 	var text []byte
 	if body != nil {
@@ -151,7 +151,7 @@ func (c *Client) do(ctx context.Context, method, path string, body, into any) er
 	}
 }
 
-// attempt makes a request once. Connected: the service has accepted it. Answered: err is the service's answer.
+// attempt makes a request once. connected: the service accepted the connection. answered: err is the service's answer.
 func (c *Client) attempt(ctx context.Context, method, path string, body []byte, into any) (connected, answered bool, err error) {
 	var accepted atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { accepted.Store(true) }})
@@ -185,7 +185,7 @@ func (c *Client) once(ctx context.Context, method, path string, body []byte, int
 	return true, nil
 }
 
-// failure is the error of an answer with a status of 400 or more.
+// failure returns the error for an answer with a status of 400 or more.
 func failure(status int, text []byte) error {
 	var f Failure
 	if err := json.Unmarshal(text, &f); err != nil || f.Error == "" {

@@ -21,7 +21,7 @@ import (
 
 const deadline = time.Minute
 
-// at is a socket's path that is short enough.
+// at returns a path that is short enough for a socket.
 func at(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "mpsd-")
@@ -30,7 +30,7 @@ func at(t *testing.T) string {
 	return filepath.Join(dir, "mpsd.sock")
 }
 
-// stale is the socket of a service that has exited.
+// stale returns the socket of a service that has exited.
 func stale(t *testing.T) string {
 	t.Helper()
 	socket := at(t)
@@ -150,7 +150,7 @@ func TestClient_ServiceRestarts_RequestRepeated(t *testing.T) {
 	assert.Equal(t, int32(2), requests.Load())
 }
 
-// A service that restarts leaves its socket, so a node without one has no service that could answer soon.
+// A restarting service leaves its socket, so on a node without a socket no service will answer soon.
 func TestClient_NoSocket_UnavailableAtOnce(t *testing.T) {
 	t.Parallel()
 	c := New(at(t))
@@ -185,7 +185,7 @@ func TestClient_ServiceGone_UnavailableAfterRepeats(t *testing.T) {
 	require.ErrorIs(t, err, gpu.ErrMPSUnavailable)
 }
 
-// TestClient_SlowService_NotUnavailable: it runs, and carries out what it was asked for, so it is neither absent nor has it done nothing.
+// TestClient_SlowService_NotUnavailable: the service runs and may complete the request, so the error must not say that it is unavailable.
 func TestClient_SlowService_NotUnavailable(t *testing.T) {
 	t.Parallel()
 	socket := at(t)
