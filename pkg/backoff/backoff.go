@@ -1,10 +1,10 @@
-// Package backoff spaces the attempts at something that fails. It has no clock: the time is passed in.
+// Package backoff spaces the retries of a failing operation. Callers pass in the time.
 package backoff
 
 import "time"
 
-// Backoff says when the next attempt is due: the first wait is First, each further one twice as long, up to Max. The zero value of the
-// fields that are not exported is a Backoff whose first attempt is due at once.
+// Backoff says when the next attempt is due: the first wait is First, each further one is twice as long, up to Max. If only the exported
+// fields are set, the first attempt is due at once.
 type Backoff struct {
 	First, Max time.Duration
 
@@ -18,14 +18,14 @@ func (b *Backoff) Due(now time.Time) bool { return !now.Before(b.next) }
 // Next returns when the next attempt is due; the zero time: at once.
 func (b *Backoff) Next() time.Time { return b.next }
 
-// Defer puts the next attempt off, after a wait that is longer than the one before.
+// Defer schedules the next attempt after a longer wait than before.
 func (b *Backoff) Defer(now time.Time) {
 	b.wait = min(max(2*b.wait, b.First), b.Max)
 	b.next = now.Add(b.wait)
 }
 
-// Postpone puts the next attempt off by the wait of the last time, which stays as long as it is.
+// Postpone schedules the next attempt after the same wait as before.
 func (b *Backoff) Postpone(now time.Time) { b.next = now.Add(b.wait) }
 
-// Reset makes an attempt due at once, and the wait after it the first one.
+// Reset makes an attempt due at once, and the next wait First again.
 func (b *Backoff) Reset() { b.wait, b.next = 0, time.Time{} }

@@ -83,7 +83,7 @@ func (a Asker) Hooks(ctx context.Context, path string) ([]string, error) {
 	return hooks, nil
 }
 
-// run runs the program until it has exited, and returns what it printed.
+// run runs the program until it exits, and returns its output.
 func (a Asker) run(ctx context.Context, path string, args []string) (string, error) {
 	printed := &limited{}
 	program := exec.CommandContext(ctx, path, args...)

@@ -2,5 +2,5 @@ package diagnostics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Gatherer collects the metrics of a scrape.
+// Gatherer returns the gatherer for scrapes.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }

@@ -17,9 +17,9 @@ type HTTP struct {
 	// Endpoint is "<address>:<port>"; empty serves nothing.
 	Endpoint string
 	Metrics  *Metrics
-	// Ready returns why the process cannot serve the kubelet yet, nil when it can.
+	// Ready returns why the process cannot serve the kubelet yet, nil if it can.
 	Ready func() error
-	// Note is shown by /readyz after "ok": a degradation of a process that serves.
+	// Note returns a text for /readyz after "ok": a degradation of a process that is ready.
 	Note func() string
 	// Pprof adds /debug/pprof.
 	Pprof bool

@@ -5,8 +5,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// Idle serves the probes of a process on a node without a GPU. It is live and ready, because a rollout must not wait for it. Note says why
-// it is idle.
+// Idle returns a server for the probes of a process on a node without a GPU. The process is live and ready, because a rollout must not wait
+// for it. The note says why it is idle.
 func Idle(endpoint, version, note string) HTTP {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.registry.MustRegister(buildInfo(version), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

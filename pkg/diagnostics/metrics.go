@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/prepare/gc"
 )
 
-// Metrics are what the process measures, in a registry of its own. Failures are measured like successes.
+// Metrics holds the metrics of the process in a registry of its own. Failures are measured like successes.
 type Metrics struct {
 	registry  *prometheus.Registry
 	prepare   *prometheus.HistogramVec
@@ -21,13 +21,13 @@ type Metrics struct {
 	failures  prometheus.Counter
 }
 
-// Readings are the current values that are read at each scrape, from memory.
+// Readings are functions that return the current values from memory, called at each scrape.
 type Readings struct {
-	// Devices counts the devices of each type that are published.
+	// Devices counts the published devices by type.
 	Devices func() map[string]int
 	// Faults counts GPUs that do not answer.
 	Faults func() int
-	// Claims counts claims that have a record, and those of them whose cleanup is pending.
+	// Claims counts claims with a record, and how many of them have a pending cleanup.
 	Claims func() (claims, pending int)
 	// DriverLoaded reports whether the NVIDIA driver answers.
 	DriverLoaded func() bool
@@ -47,12 +47,12 @@ type Readings struct {
 	Steps []prepare.Metric
 }
 
-// durations reach from the fastest claim to the kubelet's deadline.
+// durations are buckets from the fastest claim to the kubelet's deadline.
 var durations = []float64{
 	.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 45,
 }
 
-// NewMetrics registers everything the process measures.
+// NewMetrics registers all metrics of the process.
 func NewMetrics(version string, read Readings) *Metrics {
 	outcome := []string{"outcome"}
 	m := &Metrics{
@@ -85,10 +85,10 @@ func NewMetrics(version string, read Readings) *Metrics {
 	return m
 }
 
-// Prepared counts a Prepare of one claim and its time, a failed one too.
+// Prepared counts a Prepare of one claim, also a failed one, and its time.
 func (m *Metrics) Prepared(d time.Duration, err error) { observe(m.prepare, d, err) }
 
-// Unprepared counts an Unprepare of one claim and its time, a failed one too.
+// Unprepared counts an Unprepare of one claim, also a failed one, and its time.
 func (m *Metrics) Unprepared(d time.Duration, err error) { observe(m.unprepare, d, err) }
 
 // Collected counts a leak that was removed.
@@ -107,10 +107,10 @@ func observe(v *prometheus.HistogramVec, d time.Duration, err error) {
 	v.WithLabelValues(outcome).Observe(d.Seconds())
 }
 
-// configReasons are the reasons for which a node's configuration is not applied; the metric has a series for each.
+// configReasons are the reasons for which a node's configuration is not applied. Each is a series of the metric.
 var configReasons = []string{events.NodeConfigUnavailable, events.NodeConfigInvalid}
 
-// mpsStates are the states of control daemons of MPS; the metric has a series for each.
+// mpsStates are the states of MPS control daemons. Each is a series of the metric.
 var mpsStates = []string{"running", "dead", "unstoppable"}
 
 // readings is the collector of Readings.
@@ -174,7 +174,7 @@ func (r *readings) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// MPSMetrics are the metrics of the step that shares GPUs with MPS, which reads them from these counts.
+// MPSMetrics returns the metrics of the step that shares GPUs with MPS, read from these counts.
 func MPSMetrics(restarts, limitsChanged, failures func() int64) []prepare.Metric {
 	return []prepare.Metric{
 		{
@@ -193,7 +193,7 @@ func MPSMetrics(restarts, limitsChanged, failures func() int64) []prepare.Metric
 	}
 }
 
-// ofStep is a step's metric.
+// ofStep returns the collector of a step's metric.
 func ofStep(m prepare.Metric) prometheus.Collector {
 	if m.Counter {
 		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: m.Name, Help: m.Help}, m.Read)

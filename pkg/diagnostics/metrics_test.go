@@ -15,7 +15,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/prepare/gc"
 )
 
-// series lists what is measured, "name{label="value"} figure", but for histograms, Go and the process.
+// series lists the series, "name{label="value"} figure", without histograms and metrics of Go and the process.
 func series(t *testing.T, m *Metrics) []string {
 	t.Helper()
 	families, err := m.registry.Gather()
@@ -54,7 +54,7 @@ func observations(t *testing.T, m *Metrics) map[string]uint64 {
 	return counts
 }
 
-// quiet reads nothing.
+// quiet returns readings of an idle node.
 func quiet() Readings {
 	zero, none := func() int { return 0 }, func() int64 { return 0 }
 	return Readings{

@@ -1,5 +1,5 @@
-// Package extradevices finds the device nodes and files that containers with a GPU get besides those of the GPU, where the node's
-// configuration asks for them: of GPUDirect Storage, of InfiniBand and of GDRCopy.
+// Package extradevices finds further device nodes and files for containers with a GPU, if the node's configuration requests them: for
+// GPUDirect Storage, InfiniBand and GDRCopy.
 package extradevices
 
 import (
@@ -17,20 +17,20 @@ import (
 
 // Finder finds extra devices on the host. It is safe for concurrent use.
 type Finder struct {
-	// Flags returns the settings of the node's configuration now, nil for none.
+	// Flags returns the present settings of the node's configuration, nil for none.
 	Flags func() *v1alpha1.NodeFlags
 	// CharDevices lists the host's character devices in a directory whose names match a pattern.
 	CharDevices func(dir, pattern string) ([]hostfs.CharDevice, error)
-	// Locate returns the host's path of a path below a root directory; false where nothing is there.
+	// Locate returns the host's path of a path below a root directory; false if nothing exists there.
 	Locate func(root, path string) (hostPath string, found bool)
 	Events events.Recorder
 
 	mu sync.Mutex
-	// reported has the flags whose missing device nodes were reported.
+	// reported contains the flags whose missing device nodes were reported.
 	reported map[string]bool
 }
 
-// sources has the device nodes of each flag; the first pattern of a flag must match one.
+// sources lists the device nodes of each flag. The first pattern of a flag must match at least one.
 var sources = []struct {
 	flag   string
 	on     func(*v1alpha1.NodeFlags) *bool
@@ -42,8 +42,7 @@ var sources = []struct {
 	{"gdrcopyEnabled", func(f *v1alpha1.NodeFlags) *bool { return f.GDRCopyEnabled }, [][2]string{{"/dev", "gdrdrv"}}, "gdrdrv"},
 }
 
-// Nodes lists the device nodes that exist now. Requested ones that are missing are reported once until they exist again; no claim fails for
-// them.
+// Nodes lists the requested device nodes that exist. It reports missing ones once until they exist again; no claim fails because of them.
 func (f *Finder) Nodes() []cdi.Node {
 	flags := f.Flags()
 	if flags == nil {
@@ -67,12 +66,12 @@ func (f *Finder) Nodes() []cdi.Node {
 	return nodes
 }
 
-// gdsFiles are what the library of GPUDirect Storage reads besides the device nodes: the PCI addresses of devices, and the administrator's
-// configuration.
+// gdsFiles are the files that the library of GPUDirect Storage reads in addition to the device nodes: the PCI addresses of devices, and the
+// administrator's configuration.
 var gdsFiles = []string{"/run/udev", "/etc/cufile.json"}
 
-// Mounts lists the files of GPUDirect Storage where the configuration requests it and the node has its device nodes: those of the
-// driver's root, else of the host. A missing file is left out: the library works without it.
+// Mounts lists the files of GPUDirect Storage if the configuration requests it and its device nodes exist. Files of the driver's root take
+// precedence over files of the host. Missing files are left out: the library works without them.
 func (f *Finder) Mounts(driverRoot string) []*specs.Mount {
 	flags := f.Flags()
 	if flags == nil || flags.GDSEnabled == nil || !*flags.GDSEnabled {

@@ -56,7 +56,7 @@ func TestNodes_Requested_MissingOnesReportedOnce(t *testing.T) {
 	assert.Equal(t, says+errBad.Error(), <-written)
 }
 
-// TestMounts_GDS_DriverRootBeforeHost: and only where the device nodes exist.
+// TestMounts_GDS_DriverRootBeforeHost: there are mounts only if the device nodes exist.
 func TestMounts_GDS_DriverRootBeforeHost(t *testing.T) {
 	t.Parallel()
 	var nodes []hostfs.CharDevice

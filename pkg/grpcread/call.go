@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// prefix is the length of what precedes a message: whether it is compressed, and its length in 4 bytes, the highest first.
+	// prefix is the length of the header of a message: a flag for compression, and the message's length in 4 bytes, big-endian.
 	prefix = 5
-	// window is how much of an answer the server may send before it is read, and buffered what is decoded at a time.
+	// window limits the unread data of an answer, and buffered is the size of the part that is decoded at a time.
 	window, buffered = 256 << 10, 32 << 10
 )
 
@@ -30,13 +30,13 @@ const (
 type Client struct {
 	// Socket is the path of the server's socket.
 	Socket string
-	// Quiet is how long the server may send nothing, Longest how long a call may take.
+	// Quiet is the longest time without data from the server, Longest the time limit of a call.
 	Quiet, Longest time.Duration
 }
 
 // Call calls a method, such as "/v1.PodResourcesLister/List", with an empty request, and passes the fields of the answer to visit while the
-// answer arrives. Fields that were passed before an error do not count. Call returns the error of visit, a gRPC status, or why the answer could not be
-// read.
+// answer arrives. After an error, discard the fields that were passed. Call returns the error of visit, a gRPC status, or the reason why
+// the answer could not be read.
 func (c Client) Call(ctx context.Context, method string, visit func(Field) error) error {
 	return c.limit(ctx, func(ctx context.Context, more func()) error {
 		return c.post(ctx, method, func(response *http.Response) error {
@@ -45,7 +45,7 @@ func (c Client) Call(ctx context.Context, method string, visit func(Field) error
 	})
 }
 
-// limit makes a call that calls more whenever the server has sent something, and ends it at the client's limits.
+// limit runs call and ends it at the client's limits. call must call more whenever the server has sent data.
 func (c Client) limit(ctx context.Context, call func(ctx context.Context, more func()) error) error {
 	ctx, stop := context.WithTimeoutCause(ctx, c.Longest, fmt.Errorf("no complete response within %s", c.Longest))
 	defer stop()
@@ -66,7 +66,7 @@ func (c Client) post(ctx context.Context, method string, read func(*http.Respons
 	if err != nil {
 		return err
 	}
-	defer func() { _ = connection.Close() }() // the transport keeps one that it made for a call that has ended
+	defer func() { _ = connection.Close() }() // the transport keeps a connection that it opened for a call that has ended
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	transport := &http.Transport{
@@ -95,7 +95,7 @@ func (c Client) post(ctx context.Context, method string, read func(*http.Respons
 func read(response *http.Response, in *bufio.Reader, visit func(Field) error) error {
 	var head [prefix]byte
 	_, err := io.ReadFull(in, head[:])
-	if errors.Is(err, io.EOF) { // no message: the status is in the trailer, or in the header of an answer without a body
+	if errors.Is(err, io.EOF) { // no message: the status is in the trailer, or in the header if there is no body
 		return cmp.Or(statusOf(response.Header, response.Trailer), io.ErrUnexpectedEOF)
 	}
 	if err != nil {
@@ -114,7 +114,7 @@ func read(response *http.Response, in *bufio.Reader, visit func(Field) error) er
 	return statusOf(response.Trailer)
 }
 
-// statusOf returns the error of the first header that has a status.
+// statusOf returns the error of the first header with a status.
 func statusOf(headers ...http.Header) error {
 	for _, header := range headers {
 		text := header.Get("Grpc-Status")
@@ -134,7 +134,7 @@ func statusOf(headers ...http.Header) error {
 	return errors.New("the server sent no gRPC status")
 }
 
-// progress calls more whenever the server has sent something.
+// progress calls more whenever the server has sent data.
 type progress struct {
 	io.Reader
 

@@ -46,7 +46,7 @@ func listen(t *testing.T) (net.Listener, Client) {
 	return listener, Client{Socket: socket, Quiet: time.Minute, Longest: time.Hour}
 }
 
-// grpcServer serves with the library that the kubelet has.
+// grpcServer serves with the kubelet's library.
 func grpcServer(t *testing.T, l *lister) Client {
 	t.Helper()
 	listener, client := listen(t)
@@ -103,7 +103,7 @@ func TestCall_Status_Returned(t *testing.T) {
 	require.Equal(t, codes.Unimplemented, status.Code(err), err)
 }
 
-// An answer counts only in whole.
+// Only a complete answer counts.
 func TestCall_AnswerIsNoMessage_Refused(t *testing.T) {
 	t.Parallel()
 	one := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "text")
@@ -143,7 +143,7 @@ func TestCall_AnswerIsNoMessage_Refused(t *testing.T) {
 	}
 }
 
-// length is what precedes a message of that many bytes.
+// length returns the header of a message with that many bytes.
 func length(size int) []byte { return binary.BigEndian.AppendUint32([]byte{0}, uint32(size)) }
 
 func TestCall_VisitFails_ItsError(t *testing.T) {
@@ -176,7 +176,7 @@ func TestField_Number_NoText(t *testing.T) {
 	require.Equal(t, []uint64{7, 0x01020304, 0x0102030405060708}, values)
 }
 
-// Memory is the same for any size: all that is allocated, the server's part too, is a fraction of a list of 128 MiB.
+// Memory does not depend on the size: all allocations, including the server's, are a fraction of a list of 128 MiB.
 func TestCall_LongList_MemoryIsBounded(t *testing.T) { //nolint:paralleltest // counts what the process allocates
 	const pods, size = 128, 1 << 20
 	pod := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "pod")
@@ -216,7 +216,7 @@ func TestCall_LongList_MemoryIsBounded(t *testing.T) { //nolint:paralleltest // 
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(pods*size/2), "twice as much as needed: under the race detector sync.Pool drops entries")
 }
 
-// A slow answer is waited for while parts of it arrive, but not for ever.
+// The client waits for a slow answer while parts of it arrive, but not for ever.
 func TestCall_ServerIsSlow_WaitedForWhileItSends(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -236,7 +236,7 @@ func TestCall_ServerIsSlow_WaitedForWhileItSends(t *testing.T) {
 					for _, pause := range c.pauses {
 						time.Sleep(pause)
 						if ctx.Err() != nil {
-							return io.ErrUnexpectedEOF // as a read of the answer
+							return io.ErrUnexpectedEOF // the error of a failed read
 						}
 						more()
 					}
@@ -252,7 +252,7 @@ func TestCall_ServerIsSlow_WaitedForWhileItSends(t *testing.T) {
 	}
 }
 
-// A server that accepts and says nothing costs a call no longer than the caller waits.
+// If a server accepts a call and sends nothing, the call ends with the caller's context.
 func TestCall_ContextEnds_Returns(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{})

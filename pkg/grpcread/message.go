@@ -10,21 +10,21 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// MaxText is how many bytes Field.Text returns. Names in Kubernetes have at most 253.
+// MaxText limits the bytes that Field.Text returns. Names in Kubernetes have at most 253.
 const MaxText = 1024
 
-// errShort is why a field does not fit into its message.
+// errShort says that a field does not fit into its message.
 var errShort = errors.New("a field is longer than its message")
 
-// stream is what fields are read from. Fields point into it by their place, so that none of them costs an allocation.
+// stream is the source of fields. Fields refer to it by position, so they need no allocation.
 type stream struct {
 	*bufio.Reader
 
-	// read is how many bytes were read.
+	// read is the number of bytes that were read.
 	read uint64
 }
 
-// message is the part of a stream up to end that is a protobuf message, or a text.
+// message is the part of a stream up to end that contains a protobuf message or a text.
 type message struct {
 	*stream
 
@@ -35,13 +35,13 @@ type message struct {
 type Field struct {
 	// Number is the field's number in the definition of the message.
 	Number int
-	// Value is the value of a varint or of a number of fixed size, and 0 of other types.
+	// Value is the value of a varint or of a number of fixed size, and 0 for other types.
 	Value uint64
-	// body are the bytes of a text or of a message; a number has none.
+	// body holds the bytes of a text or of a message; it is empty for a number.
 	body message
 }
 
-// Text returns the first MaxText bytes of a text. They are valid until the field is.
+// Text returns the first MaxText bytes of a text. They are valid as long as the field.
 func (f Field) Text() ([]byte, error) {
 	if f.body.stream == nil {
 		return nil, fmt.Errorf("field %d must be a string, got a number", f.Number)
@@ -50,8 +50,8 @@ func (f Field) Text() ([]byte, error) {
 	return text, cut(err)
 }
 
-// Each passes the fields of the message in this field to visit, in the order in which they were sent. What visit does not read of a field is
-// skipped. It returns the error of visit, or why the message could not be read.
+// Each passes the fields of the message in this field to visit, in the order in which they were sent. It skips the part of a field that
+// visit does not read. It returns the error of visit, or the reason why the message could not be read.
 func (f Field) Each(visit func(Field) error) error {
 	if f.body.stream == nil {
 		return fmt.Errorf("field %d must be a message, got a number", f.Number)
@@ -75,10 +75,10 @@ func (m message) each(visit func(Field) error) error {
 	return nil
 }
 
-// left is the number of bytes of the message that were not read.
+// left returns the number of unread bytes of the message.
 func (m message) left() uint64 { return m.end - m.read }
 
-// next reads a field up to its bytes.
+// next reads the tag of a field, up to its bytes.
 func (m message) next() (Field, error) {
 	tag, err := m.varint()
 	if err != nil {
@@ -104,7 +104,7 @@ func (m message) next() (Field, error) {
 	return f, err
 }
 
-// inner returns the bytes of a field whose length is next.
+// inner reads the length of a field and returns its bytes.
 func (m message) inner() (message, error) {
 	length, err := m.varint()
 	if err != nil {
@@ -129,7 +129,7 @@ func (m message) varint() (value uint64, err error) {
 	return 0, errors.New("a varint has more than 64 bits")
 }
 
-// fixed reads a number of that many bytes, the lowest first.
+// fixed reads a little-endian number of that many bytes.
 func (m message) fixed(size int) (value uint64, err error) {
 	for i := range size {
 		b, err := m.byte()
@@ -152,7 +152,7 @@ func (m message) byte() (byte, error) {
 	return b, cut(err)
 }
 
-// skip discards what is left of a message; the zero value has nothing.
+// skip discards the unread rest of a message; the zero value has none.
 func (m message) skip() error {
 	for m.stream != nil && m.left() > 0 {
 		n, err := m.Discard(int(min(m.left(), math.MaxInt32)))
@@ -163,7 +163,7 @@ func (m message) skip() error {
 	return nil
 }
 
-// cut is the error where the stream ends within a message.
+// cut converts the end of the stream within a message to an error.
 func cut(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

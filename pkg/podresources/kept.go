@@ -7,23 +7,23 @@ import (
 	"strings"
 )
 
-// MaxContainers is how many containers with devices of the driver Containers returns: 32 of each of 256 pods. They take at most 24 MiB.
+// MaxContainers limits the containers with devices of the driver that Containers returns: 32 in each of 256 pods. They take at most 24 MiB.
 const MaxContainers = 8192
 
-// kept collects claims and, of some, their containers.
+// kept collects claims and, for some of them, their containers.
 type kept struct {
 	claims map[claimKey]*claim
-	// bound is how many containers may be kept, most how many of one claim, total how many are.
+	// bound limits the containers that are kept, most the containers of one claim; total is their present number.
 	bound, most, total int
 	dropped            int
-	// set is memory for the key of a set.
+	// set is reused memory for the key of a set.
 	set []byte
 }
 
 type claimKey struct{ namespace, name string }
 
-// claim has the sets of devices that containers have of a claim: all of it, or those of the requests that they name. A claim that was made
-// again with its name has other CDI devices, and is another set here.
+// claim holds the sets of a claim's devices that containers use: all devices, or the devices of the requests that they name. A claim that
+// was recreated with the same name has other CDI devices, and so another set.
 type claim struct {
 	claimKey
 
@@ -44,7 +44,7 @@ type place struct {
 
 func newKept(bound int) *kept { return &kept{claims: map[claimKey]*claim{}, bound: bound, most: bound} }
 
-// claim returns what is kept of the claim of an entry.
+// claim returns the claim of an entry.
 func (k *kept) claim(e *entry) *claim {
 	c := k.claims[claimKey{string(e.namespace), string(e.claim)}]
 	if c == nil {
@@ -54,8 +54,8 @@ func (k *kept) claim(e *entry) *claim {
 	return c
 }
 
-// has returns the set of devices of an entry, or nil if it is a new one of the claim.
-func (k *kept) has(c *claim, e *entry) *devices {
+// find returns the set of devices of an entry, or nil if it is a new set of the claim.
+func (k *kept) find(c *claim, e *entry) *devices {
 	k.set = k.set[:0]
 	for _, name := range e.cdi {
 		k.set = append(append(k.set, name...), 0)
@@ -71,7 +71,7 @@ func (k *kept) has(c *claim, e *entry) *devices {
 // container keeps the container of an entry, once for each set of devices.
 func (k *kept) container(e *entry) {
 	c := k.claim(e)
-	has := k.has(c, e)
+	has := k.find(c, e)
 	if has != nil && c.lists(e, has) {
 		return
 	}
@@ -85,7 +85,7 @@ func (k *kept) container(e *entry) {
 	}
 	at := place{pod: string(e.pod), container: string(e.container), has: has}
 	if n := len(c.at); n > 0 && c.at[n-1].pod == at.pod {
-		at.pod = c.at[n-1].pod // one copy for the containers of a pod
+		at.pod = c.at[n-1].pod // the containers of a pod share one copy
 	}
 	c.at = append(c.at, at)
 	for k.total++; k.total > k.bound && k.most > 1; {
@@ -93,7 +93,8 @@ func (k *kept) container(e *entry) {
 	}
 }
 
-// union keeps the CDI devices of an entry beside those of other containers of the claim, each as a set of its own, and "" for an entry without any.
+// union adds the CDI devices of an entry to the devices of the claim's other containers, each as a set of its own; "" stands for an entry
+// without CDI devices.
 func (k *kept) union(e *entry) {
 	c := k.claim(e)
 	for _, name := range e.cdi {
@@ -104,7 +105,8 @@ func (k *kept) union(e *entry) {
 	}
 }
 
-// lists reports whether the container of an entry is kept with these devices. The kubelet lists the claims of a container together.
+// lists reports whether the container of an entry is already kept with these devices. The kubelet lists the claims of a container
+// consecutively.
 func (c *claim) lists(e *entry, has *devices) bool {
 	for _, at := range slices.Backward(c.at) {
 		if at.pod != string(e.pod) || at.container != string(e.container) {
@@ -117,7 +119,7 @@ func (c *claim) lists(e *entry, has *devices) bool {
 	return false
 }
 
-// halve keeps half as many containers of each claim as before, so that the claims of one tenant do not take the places of all.
+// halve halves the limit of containers for each claim, so that claims of one tenant do not displace all others.
 func (k *kept) halve() {
 	k.most, k.total = k.most/2, 0
 	for _, c := range k.claims {
@@ -151,7 +153,7 @@ func (k *kept) sorted() []*claim {
 	})
 }
 
-// unique are the elements without those that were listed before; the order stays.
+// unique removes repeated elements; the order stays.
 func unique[T comparable](all []T) []T {
 	var once []T
 	for _, one := range all {

@@ -12,47 +12,49 @@ import (
 )
 
 const (
-	// quiet is how long the kubelet may send nothing; it reads its memory alone. longest is how long a list may take, however long it is.
+	// quiet is the longest time without data from the kubelet, which only reads its memory. longest limits the time for a whole list of any
+	// length.
 	quiet, longest = 5 * time.Second, time.Minute
 	list           = "/v1.PodResourcesLister/List"
 )
 
-// Client calls the pod resources API of a kubelet. Tenants decide how long its list is, so what is kept of it has a bound, and the rest is read
-// and dropped.
+// Client calls the pod resources API of a kubelet. Tenants decide the length of its list, so only a bounded part is kept, and the rest is
+// read and dropped.
 type Client struct {
 	// Socket is the path of the kubelet's socket, which each start of the kubelet creates again.
 	Socket string
 	// CDIKind is the kind of this driver's CDI specs.
 	CDIKind string
-	// DriverName is this driver; empty where devices other than by their CDI names are of no interest.
+	// DriverName is the name of this driver; empty if only the CDI names of devices are needed.
 	DriverName string
 }
 
-// Use is a claim that a container has. The kubelet knows claims by name; their UIDs are in the names of the driver's CDI devices.
+// Use is a claim of a container. The kubelet identifies claims by name; their UIDs are in the names of the driver's CDI devices.
 type Use struct {
-	// Namespace is that of the pod and of the claim.
+	// Namespace is the namespace of the pod and of the claim.
 	Namespace, Pod, Container string
 	Claim                     string
 	// CDIDevices are the names, in the driver's CDI specs, of the prepared devices.
 	CDIDevices []string
-	// Devices are the claim's devices of this driver. The kubelet lists all of the claim, whichever request of it the container has.
+	// Devices are the claim's devices of this driver. The kubelet lists all devices of the claim, whichever request of it the container
+	// uses.
 	Devices []Device
 }
 
-// Device is an allocated device; ShareID is empty where it has none, or the kubelet is older than shares.
+// Device is an allocated device. ShareID is empty without a share, or if the kubelet does not support shares yet.
 type Device struct{ Pool, Device, ShareID string }
 
-// Containers are the containers that have prepared devices of the driver.
+// Containers is the list of containers with prepared devices of the driver.
 type Containers struct {
 	Uses []Use
-	// AnyClaim: a container has a claim, of whatever driver.
+	// AnyClaim: a container uses a claim of any driver.
 	AnyClaim bool
-	// Dropped is the number of uses above the bound, which are of the claims with the most containers.
+	// Dropped is the number of uses above the limit, from the claims with the most containers.
 	Dropped int
 }
 
-// Containers lists the containers that run or are about to run and have devices of the driver, each claim of a container once. It keeps
-// MaxContainers of them: where there are more, as many of each claim.
+// Containers lists the containers with devices of the driver that run or are about to run, each claim of a container once. It returns at
+// most MaxContainers; if there are more, it returns the same number for each claim.
 func (c Client) Containers(ctx context.Context) (Containers, error) {
 	found := newKept(MaxContainers)
 	anyClaim := false
@@ -67,15 +69,15 @@ func (c Client) Containers(ctx context.Context) (Containers, error) {
 	return Containers{Uses: found.uses(), AnyClaim: anyClaim, Dropped: found.dropped}, nil
 }
 
-// Claim is a claim that containers have.
+// Claim is a claim that containers use.
 type Claim struct {
 	Namespace, Name string
 	// CDIDevices are the names, in the driver's CDI specs, of its prepared devices; none before the claim is prepared.
 	CDIDevices []string
 }
 
-// Claims lists the claims of containers that have devices of the driver, and of the others those that are own. A claim is listed twice where some
-// containers have its devices and others have none yet, as those of a claim that was made again with its name.
+// Claims lists the claims of containers with devices of the driver, and other claims if own returns true. It lists a claim twice if some
+// containers have its devices and others have none yet, as after a claim was recreated with the same name.
 func (c Client) Claims(ctx context.Context, own func(namespace, name string) bool) ([]Claim, error) {
 	found := newKept(0)
 	err := c.read(ctx, func(e *entry) {

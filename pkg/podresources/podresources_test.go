@@ -30,7 +30,7 @@ func (l *podLister) List(ctx context.Context, _ *podresources.ListPodResourcesRe
 	return &podresources.ListPodResourcesResponse{PodResources: l.pods}, ctx.Err()
 }
 
-// serve serves at a new socket in place of the one that was there, as a kubelet does that starts.
+// serve replaces the socket and serves, as a kubelet does at its start.
 func (l *podLister) serve(t *testing.T, socket string) (stop func()) {
 	t.Helper()
 	if err := os.Remove(socket); !os.IsNotExist(err) {
@@ -135,7 +135,7 @@ func TestContainers_OtherDriversOnly_AnyClaim(t *testing.T) {
 	assert.False(t, found.AnyClaim)
 }
 
-// A container may name a claim many times, also between others.
+// A container may name a claim many times, also between other claims.
 func TestContainers_ClaimNamedManyTimes_Once(t *testing.T) {
 	t.Parallel()
 	kubelet := client(t, pod("p", slices.Repeat([]*podresources.DynamicResource{prepared("a", "a-1"), prepared("b", "b-1"), prepared("a", "a-2")}, 1000)))
@@ -152,7 +152,7 @@ func TestContainers_ClaimNamedManyTimes_Once(t *testing.T) {
 	assert.Equal(t, []Claim{{"ns", "a", []string{"a-1", "a-2"}}, {"ns", "b", []string{"b-1"}}}, claims)
 }
 
-// The new claim of a name is not prepared yet while a container still has the old one.
+// A new claim with the same name is not prepared yet while a container still uses the old one.
 func TestClaims_MadeAgain_ListedWithAndWithoutDevices(t *testing.T) {
 	t.Parallel()
 	kubelet := client(t, pod("old", []*podresources.DynamicResource{prepared("a", "old-1")}), pod("new", []*podresources.DynamicResource{listedClaim("a", "gpu.prism.dev")}))
@@ -161,7 +161,7 @@ func TestClaims_MadeAgain_ListedWithAndWithoutDevices(t *testing.T) {
 	assert.Equal(t, []Claim{{Namespace: "ns", Name: "a"}, {"ns", "a", []string{"old-1"}}}, claims)
 }
 
-// The containers of one tenant take no place from those of another, in whichever order the kubelet lists them.
+// Containers of one tenant do not displace containers of another, in whichever order the kubelet lists them.
 func TestContainers_TooMany_OthersComplete(t *testing.T) {
 	t.Parallel()
 	many := func(name string, claims ...string) (pods []*podresources.PodResources) {
@@ -213,7 +213,7 @@ func TestContainers_LongNames_ListedCompletely(t *testing.T) {
 	assert.Len(t, found.Uses, 70)
 }
 
-// TestList_KubeletHangs_Error ends with the caller's context.
+// TestList_KubeletHangs_Error: the call ends with the caller's context.
 func TestList_KubeletHangs_Error(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "kubelet.sock")

@@ -17,13 +17,13 @@ const (
 	cdiName                                                        = 1
 )
 
-// reader reads a list. What it reads of a container and of a claim is in memory that it uses again for the next one.
+// reader reads a list. It reuses the memory of a container and of a claim for the next one.
 type reader struct {
 	kind, driver []byte
 	visit        func(*entry)
 
 	now entry
-	// texts has the names of the driver's devices once.
+	// texts stores each name of the driver's devices once.
 	texts map[string]string
 }
 
@@ -33,7 +33,7 @@ type entry struct {
 	// cdi are the names of the driver's CDI devices, devices the allocated devices of the driver.
 	cdi     []string
 	devices []Device
-	// ours: the device that is being read is of this driver.
+	// ours: the device that is being read belongs to this driver.
 	ours bool
 }
 
@@ -126,7 +126,7 @@ func (r *reader) cdi(f grpcread.Field) error {
 	return err
 }
 
-// once returns the text of a device of this driver, the same one each time: nodes have few devices, and tenants many containers.
+// once returns the same string for equal texts of this driver's devices: nodes have few devices, and tenants many containers.
 func (r *reader) once(text []byte) string {
 	s, has := r.texts[string(text)]
 	if !has {
@@ -136,7 +136,7 @@ func (r *reader) once(text []byte) string {
 	return s
 }
 
-// keep copies a text into memory that is used again.
+// keep copies a text into reused memory.
 func keep(into *[]byte, f grpcread.Field) error {
 	text, err := f.Text()
 	*into = append((*into)[:0], text...)
