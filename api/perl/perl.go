@@ -71,17 +71,17 @@ type escapes map[byte]string
 
 const (
 	codePoint = `\x{41}`
-	nothing   = "nothing for it"
+	nothing   = "the pattern without it"
 	spaces    = `[ \t]`
 	lines     = `[\n\x0b\f\r\x{85}\x{2028}\x{2029}]`
-	nesting   = "the nesting out to the depth that is needed"
+	nesting   = "out the nesting to the required depth"
 	upperCase = "the characters in their case"
 )
 
 var outside = escapes{
 	'h': spaces, 'H': `[^ \t]`, 'v': lines, 'V': "[^" + lines[1:], 'R': `(?:\r\n|\n|\r)`, 'N': `[^\n]`, 'K': nothing, 'C': ". or [^\\n]", 'E': nothing,
 	'o': codePoint, 'u': codePoint, 'U': upperCase, 'L': upperCase, 'l': upperCase, 'F': upperCase,
-	'g': "the alternatives, or " + nesting + ", out",
+	'g': "out the alternatives, or the nesting to the required depth",
 }
 
 var inClass = escapes{
@@ -91,7 +91,7 @@ var inClass = escapes{
 // longOctal is an octal number of more than a byte, of which the library drops the high bits.
 var longOctal = regexp.MustCompile(`^\\[4-7][0-7]{2}`)
 
-var errBackReference = errors.New(`a back-reference is not supported; write the alternatives out, and a character by its number as \x{41}`)
+var errBackReference = errors.New(`a back-reference is not supported; write out the alternatives, and a character by its number as \x{41}`)
 
 // escape walks over an escaped character. Only outside of classes it may refer back.
 func (s *scanner) escape(known escapes, refers bool) error {
@@ -121,7 +121,7 @@ var (
 	posixClass = regexp.MustCompile(`^\[(?::[^\[\]]*:|\.[^\[\]]*\.|=[^\[\]]*=)\]`)
 
 	errPOSIX       = errors.New(`a POSIX class, [[:alpha:]], is not supported; write a class such as [A-Za-z], \p{L}, \w, \d or \s`)
-	errSubtraction = errors.New(`-[ in a class is not supported, as it subtracts a class in some languages; write \[ for the character, or a lookahead, as in ` +
+	errSubtraction = errors.New(`-[ in a class is not supported, because it subtracts a class in some languages; write \[ for the character, or a lookahead, as in ` +
 		"(?![aeiou])[a-z]")
 )
 
@@ -158,15 +158,15 @@ var (
 	// newerBounds are repetitions since PCRE2 10.43 and Perl 5.34, and plain text before and in the library.
 	newerBounds = regexp.MustCompile(`^\{(?: *, *[0-9]+ *| +[0-9]+ *(?:, *[0-9]* *)?|[0-9]+ +(?:, *[0-9]* *)?|[0-9]+,(?: +[0-9]* *|[0-9]+ +))\}`)
 
-	errBounds = errors.New(`a repetition without its lower bound, {,3}, or with a space in it is not supported, as it is plain text in older versions of Perl; ` +
+	errBounds = errors.New(`a repetition without its lower bound, {,3}, or with a space in it is not supported, because it is plain text in older versions of Perl; ` +
 		`write {0,3}, or \{ for the character`)
 )
 
 // groups are the beginnings of groups that are not supported, and what to write in their place.
 var groups = []struct{ begins, what, instead string }{
-	{`\(\*`, "a verb or an option, (*…),", "nothing for it, or a group by its sign, as in (?=…), (?!…) and (?>…)"},
+	{`\(\*`, "a verb or an option, (*…),", "the pattern without it, or a group by its sign, as in (?=…), (?!…) and (?>…)"},
 	{`\(\?P<`, "(?P<name>…)", "(?<name>…)"},
-	{`\(\?P=`, "a back-reference", "the alternatives out"},
+	{`\(\?P=`, "a back-reference", "out the alternatives"},
 	{`\(\?(?:R\)|P>|&|[-+]?[0-9])`, "a recursion or a call of a group", nesting},
 	{`\(\?\|`, "a branch reset, (?|…),", "(?:…)"},
 	{`\(\?C`, "a callout, (?C…),", nothing},
@@ -174,8 +174,8 @@ var groups = []struct{ begins, what, instead string }{
 	{`\(\?(?:\*|<\*)`, "a non-atomic lookaround", "a lookahead, (?=…)"},
 	{`\(\?\[`, "an extended class, (?[…]),", "a class, […]"},
 	{`\(\?\??\{`, "code, (?{…}),", nothing},
-	{`\(\?\(\?<[=!]`, "a lookbehind, (?<=…) or (?<!…),", "what precedes as a part of the pattern"},
-	{`\(\?\((?:[^?]|\?[^=!])`, "a conditional on a group, (?(1)…|…),", "both alternatives out, as in (?:…|…)"},
+	{`\(\?\(\?<[=!]`, "a lookbehind, (?<=…) or (?<!…),", "the preceding text as a part of the pattern"},
+	{`\(\?\((?:[^?]|\?[^=!])`, "a conditional on a group, (?(1)…|…),", "out both alternatives, as in (?:…|…)"},
 }
 
 var groupForms = func() []*regexp.Regexp {

@@ -57,7 +57,7 @@ func checkOverride(kind string, of, own *ClaimOverride, fields []string, from So
 	}
 	if from == FromClaim && of != nil && *of == ClaimOverrideForbidden {
 		for _, field := range fields {
-			p.add(field, "must not be set by the claim: the DeviceClass has claimOverride %s; remove it or use another class",
+			p.add(field, "must not be set by the claim: claimOverride of the DeviceClass is %s; remove it or use another class",
 				ClaimOverrideForbidden)
 		}
 	}

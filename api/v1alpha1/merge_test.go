@@ -81,8 +81,8 @@ func TestMerge_ClaimOverride_Enforced(t *testing.T) {
 		"nor may a node": {nil, "claimOverride: Forbidden", FromNode,
 			"GPUConfig: claimOverride: must not be set by a node; only a DeviceClass may set it"},
 		"claim may not override": {forbidden, "enforceMemory: false\nsharing: {strategy: MPS}", FromClaim,
-			"GPUConfig: sharing: must not be set by the claim: the DeviceClass has claimOverride Forbidden; remove it or use another class; " +
-				"enforceMemory: must not be set by the claim: the DeviceClass has claimOverride Forbidden; remove it or use another class"},
+			"GPUConfig: sharing: must not be set by the claim: claimOverride of the DeviceClass is Forbidden; remove it or use another class; " +
+				"enforceMemory: must not be set by the claim: claimOverride of the DeviceClass is Forbidden; remove it or use another class"},
 		"claim that sets nothing":   {forbidden, "", FromClaim, ""},
 		"class may":                 {forbidden, "claimOverride: Allowed\nenforceMemory: false", FromClass, ""},
 		"allowed is no hindrance":   {gpuConfig(t, "claimOverride: Allowed"), "enforceMemory: true", FromClaim, ""},

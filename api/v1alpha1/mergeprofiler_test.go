@@ -83,8 +83,8 @@ func TestMergeProfiler_ClaimOverride_Enforced(t *testing.T) {
 		"nor may defaults": {nil, "claimOverride: Allowed", FromDefaults,
 			"ProfilerConfig: claimOverride: must not be set by a cluster default; only a DeviceClass may set it"},
 		"claim may not opt out": {forbidden, "enabled: false\nmatch: {regex: a}", FromClaim,
-			"ProfilerConfig: enabled: must not be set by the claim: the DeviceClass has claimOverride Forbidden; remove it or use another class; " +
-				"match: must not be set by the claim: the DeviceClass has claimOverride Forbidden; remove it or use another class"},
+			"ProfilerConfig: enabled: must not be set by the claim: claimOverride of the DeviceClass is Forbidden; remove it or use another class; " +
+				"match: must not be set by the claim: claimOverride of the DeviceClass is Forbidden; remove it or use another class"},
 		"claim that sets nothing": {forbidden, "", FromClaim, ""},
 		"defaults may":            {forbidden, "trace: [nvtx]", FromDefaults, ""},
 		"class may":               {forbidden, "claimOverride: Allowed\ntrace: [nvtx]", FromClass, ""},

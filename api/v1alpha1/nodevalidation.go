@@ -54,7 +54,7 @@ func (c *NodeConfig) Validate() error {
 			continue
 		}
 		if rest >= 0 {
-			p.add(at, "select is required: gpus[%d] has none, and only one entry can match the remaining GPUs", rest)
+			p.add(at, "select is required: gpus[%d] already matches the remaining GPUs, because it sets no select", rest)
 		}
 		rest = i
 	}
@@ -78,7 +78,7 @@ func leavesUp(text string) bool { return slices.Contains(strings.Split(text, "/"
 func (c *NodeConfig) validateSelect(p *problems, i int) {
 	sel, at := c.GPUs[i].Select, join(index("gpus", i), "select")
 	if len(sel.Indices)+len(sel.UUIDs)+len(sel.Products) == 0 {
-		p.add(at, "must have indices, uuids or products; without select the entry matches all remaining GPUs")
+		p.add(at, "must set indices, uuids or products; without select the entry matches all remaining GPUs")
 	}
 	for j, number := range sel.Indices {
 		if number < 0 {

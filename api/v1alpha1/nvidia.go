@@ -168,7 +168,7 @@ func (m *nvidiaMPS) translate(p *problems, read *NVIDIA) *MPS {
 	for _, device := range slices.Sorted(maps.Keys(m.MemoryLimits)) {
 		at := fmt.Sprintf("%s[%s]", join(path, "defaultPerDevicePinnedMemoryLimit"), device)
 		if !deviceKey.MatchString(device) {
-			p.add(at, "must be for the UUID or the index of a GPU or MIG device, got %s", quote(device))
+			p.add(at, "must be the UUID or the index of a GPU or MIG device, got %s", quote(device))
 			continue
 		}
 		if read.MemoryLimits == nil {

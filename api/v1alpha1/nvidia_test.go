@@ -54,8 +54,8 @@ func TestDecodeNVIDIA_UnsupportedConfig_Refused(t *testing.T) {
 		},
 		"a limit for something else": {
 			nvidiaHeaderText + "GpuConfig\nsharing: {strategy: MPS, mpsConfig: {defaultPerDevicePinnedMemoryLimit: {first: 1Gi, \"01\": 1Gi}}}",
-			`GpuConfig: sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit[01]: must be for the UUID or the index of a GPU or MIG device, got "01"; ` +
-				`sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit[first]: must be for the UUID or the index of a GPU or MIG device, got "first"`,
+			`GpuConfig: sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit[01]: must be the UUID or the index of a GPU or MIG device, got "01"; ` +
+				`sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit[first]: must be the UUID or the index of a GPU or MIG device, got "first"`,
 		},
 		"another key of MPS": {
 			nvidiaHeaderText + "MigDeviceConfig\nsharing: {strategy: MPS, mpsConfig: {memoryLimit: 1Gi}}",

@@ -247,7 +247,7 @@ func (o *ProfilerOutput) validatePath(p *problems, at string) {
 	}
 	printable(p, at, value, maxPathBytes)
 	if rest := checkPlaceholders(p, at, value); strings.ContainsAny(rest, "{}%") {
-		p.add(at, "must not have %% and single braces, got %s", quote(value))
+		p.add(at, "must not contain %% or single braces, got %s", quote(value))
 	}
 }
 

@@ -66,7 +66,7 @@ func TestProfilerConfig_Tool_Validated(t *testing.T) {
 }
 
 func TestProfilerConfig_Match_Validated(t *testing.T) {
-	const refers = `: a back-reference is not supported; write the alternatives out, and a character by its number as \x{41}`
+	const refers = `: a back-reference is not supported; write out the alternatives, and a character by its number as \x{41}`
 	testRefusals(t, profilerHeader, map[string]refusal{
 		"dialect":            {"match: {dialect: PCRE}", `match.dialect: unsupported value "PCRE"; supported values: Perl, RE2`},
 		"lookahead":          {"match: {regex: '^(?!.*bash).*python'}", ""},
@@ -75,7 +75,7 @@ func TestProfilerConfig_Match_Validated(t *testing.T) {
 		"broken":             {"match: {regex: '(a'}", "match.regex: \"(a\" is not a valid Perl regular expression: error parsing regexp: missing closing ) in `(a`"},
 		"back-reference":     {`match: {regex: '(a)\1'}`, `match.regex: "(a)\\1"` + refers},
 		"named":              {`match: {regex: '(?<n>a)\k<n>'}`, `match.regex: "(?<n>a)\\k<n>"` + refers},
-		"conditional":        {`match: {regex: '(a)?(?(1)b|c)'}`, `match.regex: "(a)?(?(1)b|c)": a conditional on a group, (?(1)…|…), is not supported; write both alternatives out, as in (?:…|…)`},
+		"conditional":        {`match: {regex: '(a)?(?(1)b|c)'}`, `match.regex: "(a)?(?(1)b|c)": a conditional on a group, (?(1)…|…), is not supported; write out both alternatives, as in (?:…|…)`},
 		"escaped backslash":  {`match: {regex: '\\1'}`, ""},
 		"digit in class":     {`match: {regex: '[\1]'}`, ""},
 		"bracket in class":   {`match: {regex: '[])]a[^]\1]'}`, ""},
@@ -189,7 +189,7 @@ func TestProfilerConfig_Output_Validated(t *testing.T) {
 		"empty path":          {"output: {path: ''}", ""},
 		"placeholder in path": {path("'/a/{POD}/%{NAMESPACE}'"), ""},
 		"unknown in path":     {path("'/a/{HOME}'"), `output.path: unsupported placeholder "{HOME}"` + known},
-		"brace in path":       {path("'/a/{POD'"), `output.path: must not have % and single braces, got "/a/{POD"`},
+		"brace in path":       {path("'/a/{POD'"), `output.path: must not contain % or single braces, got "/a/{POD"`},
 		"open brace":          {name("{POD"), `output.fileName: ` + fileName + `"{POD"`},
 		"directory":           {name("a/b"), `output.fileName: ` + fileName + `"a/b"`},
 		"hidden file":         {name(".{POD}"), `output.fileName: ` + fileName + `".{POD}"`},

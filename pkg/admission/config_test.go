@@ -71,8 +71,8 @@ func TestHandle_InvalidConfig_Denied(t *testing.T) {
 		},
 		"claim of a class that forbids it": {
 			"ResourceClaim", `{spec: ` + devices("locked", "gpu.prism.dev", `{apiVersion: gpu.prism.dev/v1alpha1, kind: GPUConfig, enforceMemory: false}`) + `}`,
-			`spec.devices.config[0].opaque.parameters: request "r": GPUConfig: enforceMemory: must not be set by the claim: the DeviceClass has ` +
-				`claimOverride Forbidden; remove it or use another class`,
+			`spec.devices.config[0].opaque.parameters: request "r": GPUConfig: enforceMemory: must not be set by the claim: claimOverride of ` +
+				`the DeviceClass is Forbidden; remove it or use another class`,
 		},
 		"MPS shares of several GPUs": {
 			"ResourceClaimTemplate", `{spec: {spec: {devices: {requests: [{name: r, exactly: {deviceClassName: mps.gpu.prism.dev, allocationMode: ExactCount, count: 2}}]}}}}`,
@@ -152,7 +152,7 @@ func TestHandle_PolicyForProfiles_SaidWhenWritten(t *testing.T) {
 			policy, "team", `output: {retention: 25h}`,
 			"ProfilerConfig.output.retention must be less than or equal to profiler.policy.maxRetention, 24h0m0s, got 25h0m0s",
 		},
-		"namespace":          {policy, "other", ``, "profiles are not allowed in namespace other; profiler.policy.namespaces has: team"},
+		"namespace":          {policy, "other", ``, "profiles are not allowed in namespace other; profiler.policy.namespaces allows: team"},
 		"opted out":          {policy, "other", `enabled: false`, ""},
 		"no policy":          {"", "other", ``, ""},
 		"an invalid one":     {"policy: {args: Maybe}", "other", `args: [--cuda-memory-usage=true]`, ""},

@@ -173,7 +173,7 @@ func TestResolve_StrategyMPSNotPossible_Refused(t *testing.T) {
 		"what the class forbids": {
 			rc: allocated(results(inA("r", "gpu-aaaaaaaa")), config(fromClaim, driverName, mpsConfig), config(fromClass, driverName,
 				`{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUConfig","claimOverride":"Forbidden","sharing":{"strategy":"MPS"}}`)),
-			want: `request "r", device gpu-aaaaaaaa: GPUConfig: sharing: must not be set by the claim: the DeviceClass has claimOverride Forbidden; ` +
+			want: `request "r", device gpu-aaaaaaaa: GPUConfig: sharing: must not be set by the claim: claimOverride of the DeviceClass is Forbidden; ` +
 				`remove it or use another class (not retryable)`,
 		},
 		"a time-sliced share": {

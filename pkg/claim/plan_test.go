@@ -248,7 +248,7 @@ func TestResolve_NotPossible_Refused(t *testing.T) {
 		"the class forbids what the claim, listed before it, sets": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")),
 				config(fromClaim, driverName, noEnforceConfig), config(fromClass, driverName, forbidConfig)),
-			want: `request "gpu", device gpu-aaaaaaaa: GPUConfig: enforceMemory: must not be set by the claim: the DeviceClass has claimOverride Forbidden; ` +
+			want: `request "gpu", device gpu-aaaaaaaa: GPUConfig: enforceMemory: must not be set by the claim: claimOverride of the DeviceClass is Forbidden; ` +
 				`remove it or use another class (not retryable)`,
 		},
 		"claimOverride in a claim": {

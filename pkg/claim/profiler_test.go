@@ -199,7 +199,7 @@ func TestResolve_ProfileNotPossible_Refused(t *testing.T) {
 			"ProfilerConfig: output.path: has no effect with type Node; remove it or set type to ContainerPath; correct one of them (not retryable)"},
 		"default type": {nil, "", `"output":{"path":"/a"}`, "what the DeviceClass, the cluster's defaults and the ResourceClaim set together is invalid: " +
 			"ProfilerConfig: output.path: has no effect with type Node; remove it or set type to ContainerPath; correct one of them (not retryable)"},
-		"forbidden": {nil, `"claimOverride":"Forbidden"`, `"enabled":false`, "ProfilerConfig: enabled: must not be set by the claim: the DeviceClass has claimOverride Forbidden; " +
+		"forbidden": {nil, `"claimOverride":"Forbidden"`, `"enabled":false`, "ProfilerConfig: enabled: must not be set by the claim: claimOverride of the DeviceClass is Forbidden; " +
 			"remove it or use another class (not retryable)"},
 	} {
 		t.Run(name, func(t *testing.T) {

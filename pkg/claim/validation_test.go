@@ -102,7 +102,7 @@ func TestValidator_Claim_ProblemsWithPath(t *testing.T) {
 		},
 		"what the class forbids": {
 			one("locked", interval),
-			at + `request "r": GPUConfig: sharing: must not be set by the claim: the DeviceClass has claimOverride Forbidden; remove it or use another class`,
+			at + `request "r": GPUConfig: sharing: must not be set by the claim: claimOverride of the DeviceClass is Forbidden; remove it or use another class`,
 		},
 		"what a wrong class says": {one("wrong", interval), ""},
 		"with admin access": {

@@ -117,7 +117,7 @@ func TestClaimSettings_AdminAccess_Refused(t *testing.T) {
 	one := results(result("gpu", "gpu-aaaaaaaa", withAdmin))
 	for class, want := range map[string]string{
 		shortConfig:  adminInterval + `; take the interval out of the claim's configuration`,
-		lockedConfig: `GPUConfig: sharing: must not be set by the claim: the DeviceClass has claimOverride Forbidden; remove it or use another class`,
+		lockedConfig: `GPUConfig: sharing: must not be set by the claim: claimOverride of the DeviceClass is Forbidden; remove it or use another class`,
 	} {
 		_, err := under(driverName).Resolve(allocated(one, config(fromClass, driverName, class), config(fromClaim, driverName, longConfig)))
 		require.EqualError(t, err, `request "gpu", device gpu-aaaaaaaa: `+want+` (not retryable)`)
@@ -154,7 +154,7 @@ func TestResolve_IntervalNotPossible_Refused(t *testing.T) {
 		},
 		"that the class forbids": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, longConfig), config(fromClass, driverName, lockedConfig)),
-			want: `request "gpu", device gpu-aaaaaaaa: GPUConfig: sharing: must not be set by the claim: the DeviceClass has claimOverride Forbidden; ` +
+			want: `request "gpu", device gpu-aaaaaaaa: GPUConfig: sharing: must not be set by the claim: claimOverride of the DeviceClass is Forbidden; ` +
 				`remove it or use another class (not retryable)`,
 		},
 		"NVIDIA's words under our name": {

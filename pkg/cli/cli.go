@@ -15,7 +15,7 @@ func Command(version string, streams genericiooptions.IOStreams) *cobra.Command 
 	command := &cobra.Command{
 		Use:           "kubectl-prism",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl prism"},
-		Short:         "GPUs of claims: reports of profiled processes",
+		Short:         "Manage reports of profiled processes of ResourceClaims",
 		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -101,7 +101,7 @@ func readConfig(file *os.File) (*config, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is no regular file")
+		return nil, errors.New("it is not a regular file")
 	}
 	raw, err := readAll(file, maxConfig)
 	if err != nil {
@@ -115,7 +115,7 @@ func readConfig(file *os.File) (*config, error) {
 func readAll(from io.Reader, most int64) ([]byte, error) {
 	raw, err := io.ReadAll(io.LimitReader(from, most+1))
 	if err == nil && int64(len(raw)) > most {
-		err = fmt.Errorf("it has more than %d bytes", most)
+		err = fmt.Errorf("it is larger than %d bytes", most)
 	}
 	return raw, err
 }

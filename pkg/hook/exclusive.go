@@ -21,7 +21,7 @@ type client struct {
 func parseClient(args []string) (c client, err error) {
 	flags := newFlags(Exclusive)
 	c.flags(flags)
-	flags.StringVar(&c.shm, "shm", "", "directory of the host that MPS clients have as /dev/shm")
+	flags.StringVar(&c.shm, "shm", "", "host directory that MPS clients mount at /dev/shm")
 	flags.Uint64Var(&c.shmSize, "shm-size", 0, "size of that directory in bytes")
 	return c, parse(flags, args)
 }
@@ -53,7 +53,7 @@ func (c *config) otherDevice(device string) error {
 		name, kind, _ := strings.Cut(variable, "=")
 		if protocol.IsMark(name) && name != own {
 			return fmt.Errorf("a container that uses a GPU with MPS cannot use another GPU, MIG device or share, "+
-				"and this one has a device of type %.32q too: leave one in the container's resources.claims, and have another container use the other", kind)
+				"but this one also uses a device of type %.32q: keep one in the container's resources.claims, and use the other in another container", kind)
 		}
 	}
 	return nil

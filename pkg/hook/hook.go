@@ -49,7 +49,7 @@ func (p Program) Run(args []string) error {
 		return p.exclusive(client)
 	case Injected:
 		flags := newFlags(args[0])
-		file := flags.String("file", "", "file that is made")
+		file := flags.String("file", "", "file to create")
 		if err := parse(flags, args[1:]); err != nil {
 			return err
 		}

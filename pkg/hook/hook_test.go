@@ -48,7 +48,7 @@ func TestExclusive_OtherMark_Refused(t *testing.T) {
 	t.Parallel()
 	own, other := protocol.Mark(device)+"=mps", protocol.Mark("other")+"=gpu"
 	const sentence = "a container that uses a GPU with MPS cannot use another GPU, MIG device or share, " +
-		"and this one has a device of type %TYPE% too: leave one in the container's resources.claims, and have another container use the other"
+		"but this one also uses a device of type %TYPE%: keep one in the container's resources.claims, and use the other in another container"
 	for name, c := range map[string]struct {
 		env  []string
 		want string // the type in the refusal
@@ -94,8 +94,8 @@ func TestExclusive_InvalidBundle_Refused(t *testing.T) {
 		"without a file":  {func(t *testing.T, _ string) string { t.Helper(); return t.TempDir() }, "opening config.json"},
 		"a link":          {linkedBundle, "opening the bundle"},
 		"a linked config": {linkedConfig, "too many levels of symbolic links"},
-		"a pipe":          {pipeConfig, "it is no regular file"},
-		"a huge config":   {hugeConfig, "it has more than 16777216 bytes"},
+		"a pipe":          {pipeConfig, "it is not a regular file"},
+		"a huge config":   {hugeConfig, "it is larger than 16777216 bytes"},
 		"no JSON":         {func(t *testing.T, dir string) string { t.Helper(); return writeConfig(t, dir, "{") }, "unexpected end of JSON input"},
 		"env is no list": {func(t *testing.T, dir string) string {
 			t.Helper()
@@ -147,7 +147,7 @@ func TestExclusive_InvalidState_Refused(t *testing.T) {
 	for name, c := range map[string]struct{ stdin, want string }{
 		"empty":    {"", "unexpected end of JSON input"},
 		"no JSON":  {"pid 7", "invalid character"},
-		"too long": {`{"id":"` + strings.Repeat("x", 1<<20) + `"}`, "it has more than 1048576 bytes"},
+		"too long": {`{"id":"` + strings.Repeat("x", 1<<20) + `"}`, "it is larger than 1048576 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

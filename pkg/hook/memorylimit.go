@@ -94,7 +94,7 @@ func ask(socket string, request []byte, end time.Time) (answer protocol.LimitAns
 // cgroup returns the path of a process's cgroup below the mount of cgroup v2.
 func (p Program) cgroup(pid int) (string, error) {
 	if pid <= 0 {
-		return "", fmt.Errorf("the OCI state has the pid %d", pid)
+		return "", fmt.Errorf("the OCI state contains pid %d", pid)
 	}
 	file, err := os.Open(filepath.Join(p.Proc, strconv.Itoa(pid), "cgroup"))
 	if err != nil {
@@ -107,10 +107,10 @@ func (p Program) cgroup(pid int) (string, error) {
 	}
 	path, unified := strings.CutPrefix(strings.TrimSuffix(string(raw), "\n"), "0::")
 	if !unified || strings.Contains(path, "\n") {
-		return "", errors.New("this host does not use cgroup v2 alone (systemd.unified_cgroup_hierarchy=1), which limits of GPU memory require")
+		return "", errors.New("limits of GPU memory require a host with cgroup v2 only (systemd.unified_cgroup_hierarchy=1)")
 	}
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" {
-		return "", fmt.Errorf("the cgroup %q of process %d is not one of a container", path, pid)
+		return "", fmt.Errorf("the cgroup %q of process %d does not belong to a container", path, pid)
 	}
 	return path, nil
 }

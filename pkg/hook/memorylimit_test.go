@@ -19,18 +19,18 @@ import (
 // TestMemoryLimit_Cgroup_OfUnifiedHierarchyOnly: the plugin is not asked about anything else.
 func TestMemoryLimit_Cgroup_OfUnifiedHierarchyOnly(t *testing.T) {
 	t.Parallel()
-	const unified = "this host does not use cgroup v2 alone (systemd.unified_cgroup_hierarchy=1), which limits of GPU memory require"
+	const unified = "limits of GPU memory require a host with cgroup v2 only (systemd.unified_cgroup_hierarchy=1)"
 	for name, c := range map[string]struct{ cgroup, want string }{
 		"unified":          {"0::/kubepods/pod1/c1\n", "no limit after 0s"},
 		"without a line":   {"", unified},
 		"version 1":        {"2:memory:/kubepods/c1\n1:cpu:/kubepods/c1\n", unified},
 		"both":             {"2:memory:/kubepods/c1\n0::/kubepods/c1\n", unified},
 		"both, other way":  {"0::/kubepods/c1\n2:memory:/kubepods/c1\n", unified},
-		"of the host":      {"0::/\n", `the cgroup "/" of process 4711 is not one of a container`},
-		"above a root":     {"0::/../other/c1\n", `the cgroup "/../other/c1" of process 4711 is not one of a container`},
-		"not clean":        {"0::/kubepods//c1\n", `the cgroup "/kubepods//c1" of process 4711 is not one of a container`},
-		"relative":         {"0::kubepods/c1\n", `the cgroup "kubepods/c1" of process 4711 is not one of a container`},
-		"more than a file": {"0::/" + strings.Repeat("x", 64<<10) + "\n", "it has more than 65536 bytes"},
+		"of the host":      {"0::/\n", `the cgroup "/" of process 4711 does not belong to a container`},
+		"above a root":     {"0::/../other/c1\n", `the cgroup "/../other/c1" of process 4711 does not belong to a container`},
+		"not clean":        {"0::/kubepods//c1\n", `the cgroup "/kubepods//c1" of process 4711 does not belong to a container`},
+		"relative":         {"0::kubepods/c1\n", `the cgroup "kubepods/c1" of process 4711 does not belong to a container`},
+		"more than a file": {"0::/" + strings.Repeat("x", 64<<10) + "\n", "it is larger than 65536 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -45,8 +45,8 @@ func TestMemoryLimit_Cgroup_OfUnifiedHierarchyOnly(t *testing.T) {
 func TestMemoryLimit_NoProcess_Refused(t *testing.T) {
 	t.Parallel()
 	proc := t.TempDir()
-	require.ErrorContains(t, limit(t, proc, 0), "the OCI state has the pid 0")
-	require.ErrorContains(t, limit(t, proc, -1), "the OCI state has the pid -1")
+	require.ErrorContains(t, limit(t, proc, 0), "the OCI state contains pid 0")
+	require.ErrorContains(t, limit(t, proc, -1), "the OCI state contains pid -1")
 	require.ErrorContains(t, limit(t, proc, 4711), "no such file or directory")
 }
 

@@ -46,7 +46,7 @@ func parseProfile(args []string) (profiling, error) {
 	flags.StringVar(&p.node, "node", "", "name of the node")
 	flags.StringVar(&p.inbox, "inbox", "", "directory of the claim's results on the host")
 	flags.StringVar(&containers, "containers", "*", "globs of container names, separated by commas")
-	flags.BoolVar(&p.failClosed, "fail-closed", false, "fail the container where it cannot be profiled")
+	flags.BoolVar(&p.failClosed, "fail-closed", false, "fail the container if it cannot be profiled")
 	err := parse(flags, args)
 	p.containers = strings.Split(containers, ",")
 	for _, glob := range p.containers {
@@ -77,7 +77,7 @@ func (p Program) profile(args []string) error {
 		return nil
 	}
 	if wanted.failClosed {
-		return fmt.Errorf("preparing the container for the profiler: %w; with failurePolicy FailOpen it starts without", err)
+		return fmt.Errorf("preparing the container for the profiler: %w; with failurePolicy FailOpen it starts unprofiled", err)
 	}
 	return nil
 }
@@ -184,7 +184,7 @@ func (r root) yield(about about, wanted profiling) error {
 	if err := several(own); err != nil {
 		return err
 	}
-	cause := errors.New("another claim of the container has a profile, and its plan is mounted")
+	cause := errors.New("another claim of the container requests a profile, and the plan of that claim is mounted")
 	return noteOnce(own, about, "OtherProfileWon", cause, func() (int, error) {
 		return unix.Open(wanted.inbox, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	})

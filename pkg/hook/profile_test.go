@@ -126,11 +126,11 @@ func TestProfile_ListNotPossible_ContainerStarts(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ setup, want string }{
 		"volume at etc":  {"mkdir -p ../v; mount --bind ../v etc", "a volume is mounted at /etc"},
-		"a folder":       {"mkdir -p etc/ld.so.preload", "is no regular file"},
-		"a pipe":         {"rm -f etc/ld.so.preload; mkfifo etc/ld.so.preload", "is no regular file"},
+		"a folder":       {"mkdir -p etc/ld.so.preload", "is not a regular file"},
+		"a pipe":         {"rm -f etc/ld.so.preload; mkfifo etc/ld.so.preload", "is not a regular file"},
 		"a broken link":  {"ln -sfn /none etc/ld.so.preload", "it is a link to a file that does not exist"},
 		"links in rings": {"ln -sfn ld.so.preload etc/ld.so.preload", "too many levels of symbolic links"},
-		"a long list":    {"head -c 100000 /dev/zero >etc/ld.so.preload", "it has more than 65536 bytes"},
+		"a long list":    {"head -c 100000 /dev/zero >etc/ld.so.preload", "it is larger than 65536 bytes"},
 		"through proc":   {"mount -t proc p tmp; ln -sfn /tmp/self/root/etc/passwd etc/ld.so.preload", "too many levels of symbolic links"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -206,7 +206,7 @@ func note(folder int, a about, reason string, cause error) error {
 		return err
 	}
 	defer func() { _ = unix.Close(inside) }()
-	message := "the first process of the container is a static program or one of musl, into which the loader puts no library"
+	message := "the first process of the container is statically linked or uses musl, so the loader does not preload a library"
 	if cause != nil {
 		message = cause.Error()
 	}

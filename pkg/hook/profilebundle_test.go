@@ -56,7 +56,7 @@ func TestProfile_SharedMount_Refused(t *testing.T) {
 	b.args = append(b.args, "--fail-closed")
 	const setup = "mkdir ../v; touch ../v/ld.so.preload; mount --bind ../v ../v; mount --make-shared ../v; mount --bind ../v etc"
 	output := b.prepare(t, setup, "cat ../v/ld.so.preload etc/ld.so.preload")
-	assert.Contains(t, output, "has mountPropagation Bidirectional")
+	assert.Contains(t, output, "uses mountPropagation Bidirectional")
 	assert.NotContains(t, output, injected)
 }
 
@@ -74,7 +74,7 @@ func TestProfile_OwnFolder_TmpfsOnly(t *testing.T) {
 	b := newBundle(t)
 	assert.Equal(t, "0\n", b.prepare(t, "umount run/prism/container", "ls -A run/prism/container; grep -c ld.so.preload /proc/self/mountinfo"))
 	b.args = append(b.args, "--fail-closed")
-	assert.Contains(t, b.prepare(t, "umount run/prism/container", ""), "opening /run/prism/container of the container: it is no tmpfs")
+	assert.Contains(t, b.prepare(t, "umount run/prism/container", ""), "opening /run/prism/container of the container: it is not a tmpfs")
 }
 
 func TestProfile_ReadOnlyRoot_TemporaryFolder(t *testing.T) {

@@ -52,7 +52,7 @@ func notShared(target int) error {
 		return fmt.Errorf("finding its mount: mountinfo has %d mounts with id %s", len(there), id)
 	}
 	if strings.Contains(there[0].Optional, "shared:") {
-		return fmt.Errorf("the volume at %s has mountPropagation Bidirectional: with None or HostToContainer the list of the host stays as it is", there[0].Mountpoint)
+		return fmt.Errorf("the volume at %s uses mountPropagation Bidirectional; use None or HostToContainer, which do not change the file of the host", there[0].Mountpoint)
 	}
 	return nil
 }

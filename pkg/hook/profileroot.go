@@ -96,7 +96,7 @@ func (r root) ownFolder() (int, error) {
 	var fs unix.Statfs_t
 	err = unix.Fstatfs(fd, &fs)
 	if err == nil && fs.Type != unix.TMPFS_MAGIC {
-		err = errors.New("it is no tmpfs")
+		err = errors.New("it is not a tmpfs")
 	}
 	if err != nil {
 		_ = unix.Close(fd)
@@ -123,7 +123,7 @@ func readRegular(fd int, name string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file", name)
+		return nil, fmt.Errorf("%s is not a regular file", name)
 	}
 	return readAll(file, most)
 }

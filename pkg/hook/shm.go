@@ -26,10 +26,10 @@ func (p Program) keepShm(s state, c *config, of client) error {
 	size, err := p.uncoverShm(s, c, of.shm)
 	switch {
 	case err != nil:
-		return fmt.Errorf("leaving the container the volume at %s: %w", shmFolder, err)
+		return fmt.Errorf("keeping the volume of the container at %s: %w", shmFolder, err)
 	case size < of.shmSize:
-		return fmt.Errorf("the pod's volume at %s has %s, and a container that uses a GPU with MPS needs %s there: "+
-			"give the volume a sizeLimit of %[3]s or more, or take it out of the container", shmFolder, quantity(size), quantity(of.shmSize))
+		return fmt.Errorf("the pod's volume at %s has size %s, and a container that uses a GPU with MPS requires %s there: "+
+			"set sizeLimit of the volume to %[3]s or more, or remove it from the container", shmFolder, quantity(size), quantity(of.shmSize))
 	}
 	return nil
 }

@@ -102,8 +102,8 @@ test "$(ls shm)" = in`
 const (
 	emptyDir = "/var/lib/kubelet/pods/u/volumes/kubernetes.io~empty-dir/shm"
 	covered  = "volume\nmps\ninjection\n"
-	tooSmall = "the pod's volume at /dev/shm has 64Mi, and a container that uses a GPU with MPS needs 1Gi there: " +
-		"give the volume a sizeLimit of 1Gi or more, or take it out of the container"
+	tooSmall = "the pod's volume at /dev/shm has size 64Mi, and a container that uses a GPU with MPS requires 1Gi there: " +
+		"set sizeLimit of the volume to 1Gi or more, or remove it from the container"
 )
 
 // TestExclusive_VolumeAtShm_KeptIfLargeEnough: also with the mounts of a user namespace, and of a path that a tenant spells in another way.
@@ -119,7 +119,7 @@ func TestExclusive_VolumeAtShm_KeptIfLargeEnough(t *testing.T) {
 		"larger":                    {"/dev/shm", emptyDir, "size=16g", nil, "volume\n"},
 		"without a size":            {"/dev/shm", emptyDir, "size=0", nil, "volume\n"},
 		"smaller":                   {"/dev/shm", emptyDir, "size=64m", nil, refused},
-		"a page smaller":            {"/dev/shm", emptyDir, "size=1073737728", nil, "the pod's volume at /dev/shm has 1048572Ki, and"},
+		"a page smaller":            {"/dev/shm", emptyDir, "size=1073737728", nil, "the pod's volume at /dev/shm has size 1048572Ki, and"},
 		"spelled otherwise":         {"/dev//shm/", emptyDir, "size=64m", nil, refused},
 		"a directory of the host":   {"/dev/shm", "/dev/shm", "size=64m", nil, refused},
 		"another pod's sandbox":     {"/dev/shm", "/run/containerd/sandboxes/0000/shm", "size=64m", nil, refused},
@@ -170,7 +170,7 @@ func TestExclusive_NotMountedOver_Refused(t *testing.T) {
 	t.Parallel()
 	c := newClient(t).volume("/dev/shm", emptyDir)
 	c.uncovered = true
-	assert.Equal(t, "leaving the container the volume at /dev/shm: the file system of MPS clients is not mounted over it\nexit 1\nvolume\n", c.run(t, "size=2g"))
+	assert.Equal(t, "keeping the volume of the container at /dev/shm: the file system of MPS clients is not mounted over it\nexit 1\nvolume\n", c.run(t, "size=2g"))
 }
 
 // TestExclusive_Refusal_Reported: for the status of the claim, in the words of the pod's events.

@@ -46,7 +46,7 @@ func TestParse_Invalid_Refused(t *testing.T) {
 			`NodeConfig: gpus[0].mig.profiles[0]: must be a MIG profile as nvidia-smi mig -lgip prints it, for example 1g.10gb or 1g.10gb+me, got "1g"`},
 		"two problems": {header + "gpus: [{modes: []}, {}]",
 			"NodeConfig: gpus[0].modes: must not be empty; supported values: whole, mig, mps, timeslice; " +
-				"gpus[1]: select is required: gpus[0] has none, and only one entry can match the remaining GPUs"},
+				"gpus[1]: select is required: gpus[0] already matches the remaining GPUs, because it sets no select"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -60,15 +60,15 @@ func TestCompile_PatternsOfUsers_MatchTheirProcesses(t *testing.T) {
 
 func TestCompile_WhatNoTableExpresses_RefusedWithWhatToWrite(t *testing.T) {
 	tests := []struct{ pattern, construct, instead string }{
-		{`(a)\1`, "a back-reference", "write the alternatives out"},
-		{`(?<n>a)\k<n>`, "a back-reference", "write the alternatives out"},
+		{`(a)\1`, "a back-reference", "write out the alternatives"},
+		{`(?<n>a)\k<n>`, "a back-reference", "write out the alternatives"},
 		{`(?<=a)b`, "a lookbehind", "as a part of the pattern"},
 		{`a(?<!b)c`, "a lookbehind", "as a part of the pattern"},
 		{`x(?=(?<=x)y)`, "a lookbehind", "as a part of the pattern"},
 		{`(?>ab|a)c`, "an atomic group", "write (?:…)"},
 		{`(?:ab|a)++c`, "an atomic group", "write (?:…)"},
 		{`(a)(?(1)b|c)`, "a conditional on a group", "both alternatives"},
-		{`(?<a>x)(?<b-a>y)`, "a balancing group", "write the nesting out"},
+		{`(?<a>x)(?<b-a>y)`, "a balancing group", "write out the nesting"},
 		{`\Xa`, `\X`, "character class"},
 		{`(?r:ab)`, "(?r)", "from left to right"},
 		{`a(?e:b)`, "(?e)", "without it"},

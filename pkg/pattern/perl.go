@@ -11,17 +11,17 @@ import (
 
 // refused are the constructs of the dialect Perl that no table can express, and what to write instead.
 var refused = map[syntax.NodeType]refusal{
-	syntax.NtRef:         "a back-reference is not supported; write the alternatives out",
-	syntax.NtBackRefCond: "a conditional on a group, (?(1)…|…), is not supported; write both alternatives out, as in (?:…|…)",
+	syntax.NtRef:         "a back-reference is not supported; write out the alternatives",
+	syntax.NtBackRefCond: "a conditional on a group, (?(1)…|…), is not supported; write out both alternatives, as in (?:…|…)",
 	syntax.NtGrapheme:    `\X is not supported; write a character class such as \w, or . for one character`,
 }
 
 const (
-	lookbehind = refusal("a lookbehind, (?<=…) or (?<!…), is not supported; write what precedes as a part of the pattern, or use a lookahead from " +
+	lookbehind = refusal("a lookbehind, (?<=…) or (?<!…), is not supported; write the preceding text as a part of the pattern, or use a lookahead from " +
 		"the beginning, as in ^(?!.*…)")
 	rightToLeft = refusal("(?r) is not supported; write the pattern from left to right")
 	ecmaScript  = refusal("(?e) is not supported; write the pattern without it, and [0-9A-Za-z_] for \\w")
-	balancing   = refusal("a balancing group, (?<a-b>…), is not supported; write the nesting out to the depth that is needed")
+	balancing   = refusal("a balancing group, (?<a-b>…), is not supported; write out the nesting to the required depth")
 	atomicGroup = refusal("an atomic group, (?>…) or a possessive repetition of a group, is supported only at the end of a pattern or of a lookahead, " +
 		"and of one character, as in [a-z]++; write (?:…) instead")
 )

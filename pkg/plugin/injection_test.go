@@ -185,9 +185,9 @@ func TestInjection_ContainerWithoutHook_ReportedUntilItRuns(t *testing.T) {
 	require.NotNil(t, condition)
 	assert.Equal(t, metav1.ConditionFalse, condition.Status)
 	assert.Equal(t, "CDINotApplied", condition.Reason)
-	assert.Contains(t, condition.Message, "it does not apply CDI specs; turn CDI on in its configuration, and restart it")
+	assert.Contains(t, condition.Message, "it does not apply CDI specs; enable CDI in its configuration, and restart it")
 	assert.Nil(t, n.condition(t, before))
-	assert.Contains(t, strings.Join(n.events.Written(), "\n"), "Warning CDIUnavailable Prepare: Containers do not get the devices of their claims: ")
+	assert.Contains(t, strings.Join(n.events.Written(), "\n"), "Warning CDIUnavailable Prepare: Containers do not receive the devices of their claims: ")
 	n.check(t)
 	assert.Empty(t, strings.Join(n.events.Written(), "\n"), "once")
 

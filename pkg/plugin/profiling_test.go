@@ -152,9 +152,9 @@ func TestPrepare_Profile_InRecord(t *testing.T) {
 func TestPrepare_NotProfiled_RefusedBySentence(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ rules, fields, want string }{
-		"no tool": {"", withEnvironment, "no version of Nsight Systems is installed; the chart's value profiler.tools names the versions that are installed on nodes (will be retried)"},
+		"no tool": {"", withEnvironment, "no version of Nsight Systems is installed; the chart value profiler.tools lists the versions that are installed on nodes (will be retried)"},
 		"namespace": {"policy: {namespaces: [other]}", withEnvironment,
-			"profiles are not allowed in namespace ns; profiler.policy.namespaces has: other; change the ProfilerConfig, or the chart's value profiler.policy (will be retried)"},
+			"profiles are not allowed in namespace ns; profiler.policy.namespaces allows: other; change the ProfilerConfig, or the chart's value profiler.policy (will be retried)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -170,7 +170,7 @@ func TestPrepare_NotProfiled_RefusedBySentence(t *testing.T) {
 	}
 	lacking := profilingNode(t, "", "2023.4.4")
 	require.ErrorContains(t, prepared(t.Context(), lacking.build(t), lacking.profiledClaim(t, `"enabled":true`)),
-		"Nsight Systems 2023.4.4 has no switch --discard-environment, which ProfilerConfig.captureEnvironment: false needs; set captureEnvironment: true")
+		"Nsight Systems 2023.4.4 does not support switch --discard-environment, which ProfilerConfig.captureEnvironment: false requires; set captureEnvironment: true")
 	off := newWired(t)
 	require.ErrorContains(t, prepared(t.Context(), off.build(t), off.profiledClaim(t, withEnvironment)),
 		"ProfilerConfig requires the profiler, which does not run on node n0: the chart's value profiler.tools is empty")
@@ -194,7 +194,7 @@ func TestPrepare_PerfEventsForbidden_Refused(t *testing.T) {
 				require.NoError(t, err)
 				return
 			}
-			require.ErrorContains(t, err, "cpuSampling requires kernel.perf_event_paranoid to be less than or equal to 2 on the node, it is 3")
+			require.ErrorContains(t, err, "cpuSampling requires kernel.perf_event_paranoid to be less than or equal to 2 on the node, got 3")
 			refusal, ok := errors.AsType[*claim.Refusal](err)
 			require.True(t, ok)
 			assert.Equal(t, []string{claim.KindProfile, report.ReasonPerfEventsUnavailable}, []string{refusal.Extension, refusal.Condition})
@@ -244,7 +244,7 @@ func TestPrepare_LabelsUnknown_FailClosedRetried(t *testing.T) {
 		defer stop()
 		p, rc := n.build(t), n.profiledClaim(t, "")
 		require.ErrorContains(t, prepared(ctx, p, rc), "a default for profiles with failurePolicy FailClosed cannot be decided now: "+
-			"profiler.defaults[0] is left out: reading the labels of namespace ns")
+			"profiler.defaults[0] is ignored: reading the labels of namespace ns")
 		rc.Status.Allocation.Devices.Config = n.profilerConfig(`"enabled":false`)
 		require.NoError(t, prepared(t.Context(), p, rc), "opted out")
 		require.NoError(t, unprepared(t.Context(), p, rc))

@@ -33,7 +33,7 @@ func NewFrontProxy(client kubernetes.Interface) (*FrontProxy, error) {
 	authority, err := dynamiccertificates.NewDynamicCAFromConfigMapController("requestheader-client-ca",
 		authenticationNamespace, authenticationMap, clientAuthority, client)
 	if err != nil {
-		return nil, fmt.Errorf("reading the authority of the API server's requests: %w", err)
+		return nil, fmt.Errorf("reading the certificate authority for requests of the API server: %w", err)
 	}
 	names := headerrequest.NewRequestHeaderAuthRequestController(authenticationMap, authenticationNamespace, client,
 		"requestheader-username-headers", "requestheader-uid-headers", "requestheader-group-headers", "requestheader-extra-headers-prefix",
@@ -67,7 +67,7 @@ func (a Access) Allowed(ctx context.Context, by user.Info, what authorizationapi
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return false, "", fmt.Errorf("reviewing what user %s may do: %w", by.GetName(), err)
+		return false, "", fmt.Errorf("reviewing the access of user %s: %w", by.GetName(), err)
 	}
 	return review.Status.Allowed, review.Status.Reason, nil
 }

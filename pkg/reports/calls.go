@@ -19,7 +19,7 @@ const (
 )
 
 // errCrowded refuses a request because the queue is full.
-var errCrowded = errors.New("too many requests for reports at once")
+var errCrowded = errors.New("too many concurrent requests for reports")
 
 // calls are the requests that are answered or wait: requests about one namespace wait for each other, and not for those about others.
 type calls struct {

@@ -63,7 +63,7 @@ func (s *Server) content(w http.ResponseWriter, c call) error {
 		return err
 	}
 	if match := c.Header.Get("If-Match"); match != "" && match != "*" && match != strconv.Quote(found.SHA256) {
-		return failed(http.StatusPreconditionFailed, "the report has another SHA-256 than If-Match says")
+		return failed(http.StatusPreconditionFailed, "the SHA-256 of the report does not match If-Match")
 	}
 	wanted, whole, err := byteRange(c.Request, found)
 	if err != nil {
@@ -71,7 +71,7 @@ func (s *Server) content(w http.ResponseWriter, c call) error {
 	}
 	by := partyOf(c.by, c.PathValue("namespace"))
 	if !s.downloads.Enter(downloadSeats, by) {
-		return apierrors.NewTooManyRequests(fmt.Sprintf("too many downloads of reports at once: %d are answered, %d of a namespace and %d of a user; try again later",
+		return apierrors.NewTooManyRequests(fmt.Sprintf("too many concurrent downloads of reports: at most %d, %d per namespace and %d per user; try again later",
 			downloadSeats.All, downloadSeats.Namespace, downloadSeats.User), 1)
 	}
 	defer s.downloads.Leave(by)
@@ -120,7 +120,7 @@ func (s *Server) download(w http.ResponseWriter, c call, found report.Report, by
 func available(r report.Report) error {
 	switch {
 	case r.Path != "":
-		return failed(http.StatusConflict, fmt.Sprintf("the report is in the container, at %s: kubectl prism profile download copies it while the pod runs", r.Path))
+		return failed(http.StatusConflict, fmt.Sprintf("the report is in the container, at %s; copy it with kubectl prism profile download while the pod runs", r.Path))
 	case !r.State.Final():
 		return apierrors.NewConflict(groupResource, r.ID, fmt.Errorf("the report is not complete, its state is %s", r.State))
 	case r.Size == 0 || r.SHA256 == "":
@@ -135,7 +135,7 @@ func byteRange(r *http.Request, of report.Report) (wanted string, whole bool, er
 	if text == "" || !ifRange(r, of) {
 		if of.Size > maxRange {
 			return "", false, apierrors.NewBadRequest(fmt.Sprintf(
-				"Range: required, because report %s has %d bytes and an answer has at most %d; ask for ranges, or use kubectl prism profile download", of.ID, of.Size, maxRange))
+				"Range: required, because report %s has %d bytes and a response at most %d; request ranges, or use kubectl prism profile download", of.ID, of.Size, maxRange))
 		}
 		return fmt.Sprintf("bytes=0-%d", of.Size-1), true, nil
 	}

@@ -79,7 +79,7 @@ func decisionKey(by user.Info, what authorizationapi.ResourceAttributes, namespa
 	groups := slices.Sorted(slices.Values(by.GetGroups()))
 	raw, err := json.Marshal([]any{by.GetName(), by.GetUID(), groups, by.GetExtra(), what.Verb, what.Subresource, what.Namespace, namespace, what.Name})
 	if err != nil {
-		return "", fmt.Errorf("reviewing what user %s may do: %w", by.GetName(), err)
+		return "", fmt.Errorf("reviewing the access of user %s: %w", by.GetName(), err)
 	}
 	return string(raw), nil
 }

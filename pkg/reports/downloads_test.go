@@ -123,13 +123,13 @@ func TestContent_NodeCrowded_TryAgain(t *testing.T) {
 		var by []seats.Party
 		s, _ := downloads(t, func(w http.ResponseWriter, r *http.Request) {
 			by = append(by, seats.ParseParty(r.URL.Query(), "team"))
-			answer(w, http.StatusTooManyRequests, map[string]string{"error": "too many downloads from node n0"})
+			answer(w, http.StatusTooManyRequests, map[string]string{"error": "too many concurrent downloads from node n0"})
 		})
 		for _, user := range []string{"alice", "bob", "alice", namespaceController} {
 			response := request(s.Handler(), http.MethodGet, user, inTeam+"/a/content")
 			assert.Equal(t, http.StatusTooManyRequests, response.Code)
 			assert.Equal(t, "1", response.Header().Get("Retry-After"))
-			assert.Contains(t, response.Body.String(), "too many downloads from node n0")
+			assert.Contains(t, response.Body.String(), "too many concurrent downloads from node n0")
 		}
 		require.Len(t, by, 4)
 		assert.Equal(t, by[0], by[2])

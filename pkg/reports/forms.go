@@ -101,11 +101,11 @@ var columns = []metav1.TableColumnDefinition{
 	{Name: "Container", Type: "string", Description: "Container of the process."},
 	{Name: "Process", Type: "string", Description: "Program of the process."},
 	{Name: "State", Type: "string", Description: "Recording, Importing, Ready, Raw or Lost."},
-	{Name: "Reason", Type: "string", Description: "Why it is Raw or Lost, or the process not recorded."},
+	{Name: "Reason", Type: "string", Description: "Why the report is Raw or Lost, or why the process was not recorded."},
 	{Name: "Size", Type: "string", Description: "Size of the file."},
 	{Name: "Age", Type: "string", Description: "Time since the process began."},
-	{Name: "Node", Type: "string", Priority: 1, Description: "Node that keeps the report."},
-	{Name: "File", Type: "string", Priority: 1, Description: "Name of the file, or where it is in the container."},
+	{Name: "Node", Type: "string", Priority: 1, Description: "Node that stores the report."},
+	{Name: "File", Type: "string", Priority: 1, Description: "Name of the file, or its path in the container."},
 }
 
 func table(reports []v1alpha1.Report) *metav1.Table {

@@ -22,15 +22,15 @@ type left struct {
 func (l left) report(ctx context.Context, namespace string, silent []string) {
 	announced, err := l.plugins.Announced(ctx)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "A namespace may leave reports on nodes that did not answer", "namespace", namespace, "nodes", names(silent))
+		klog.FromContext(ctx).Error(err, "Reports of a deleted namespace may remain on nodes that did not answer", "namespace", namespace, "nodes", names(silent))
 		return
 	}
 	of := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: namespace}}
 	for _, node := range silent {
 		if lease := announced[node]; lease != nil {
 			l.events.Eventf(lease, of, corev1.EventTypeWarning, reasons.ReportsLeft, reasons.ActionDelete,
-				"Reports of namespace %s may stay on node %s, which did not answer while the namespace was deleted: no later namespace of the name sees them, "+
-					"and the plugin of the node removes them when it runs again", namespace, node)
+				"Reports of namespace %s may remain on node %s, which did not answer while the namespace was deleted; later namespaces of that name cannot read them, "+
+					"and the plugin of the node deletes them when it runs again", namespace, node)
 		}
 	}
 }

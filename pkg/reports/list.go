@@ -28,7 +28,7 @@ func (s *Server) list(w http.ResponseWriter, c call) error {
 	}
 	by := partyOf(c.by, namespace)
 	if !s.lists.Enter(listSeats, by) {
-		return apierrors.NewTooManyRequests(fmt.Sprintf("too many lists of reports at once: %d are answered, %d of a namespace and %d of a user; try again later",
+		return apierrors.NewTooManyRequests(fmt.Sprintf("too many concurrent lists of reports: at most %d, %d per namespace and %d per user; try again later",
 			listSeats.All, listSeats.Namespace, listSeats.User), 1)
 	}
 	defer s.lists.Leave(by)
@@ -50,17 +50,17 @@ func (s *Server) list(w http.ResponseWriter, c call) error {
 		}
 		if query.Limit == 0 { // a client that asks for pages asks for the next one
 			list.TruncatedNodes = slices.Compact(slices.Sorted(slices.Values(slices.Concat(found.Truncated, found.Rest))))
-			w.Header().Add("Warning", `299 - "the list is not complete: these nodes have further reports; ask with a limit, and follow continue: `+names(found.Rest)+`"`)
+			w.Header().Add("Warning", `299 - "the list is incomplete: these nodes store more reports; set limit, and pass continue to list them: `+names(found.Rest)+`"`)
 		}
 	}
 	if len(found.Silent) > 0 {
 		if by.System && namespace != "" && s.Left != nil {
 			s.Left(c.Context(), namespace, found.Silent)
 		}
-		w.Header().Add("Warning", `299 - "reports of these nodes are missing, which did not answer: `+names(found.Silent)+`"`)
+		w.Header().Add("Warning", `299 - "the list is incomplete: these nodes did not answer: `+names(found.Silent)+`"`)
 	}
 	if len(found.Truncated) > 0 {
-		w.Header().Add("Warning", `299 - "these nodes have more reports than a list has of a node: `+names(found.Truncated)+`"`)
+		w.Header().Add("Warning", `299 - "these nodes store more reports than a list contains per node: `+names(found.Truncated)+`"`)
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
 	return showList(w, c.Request, list, found.Reports)

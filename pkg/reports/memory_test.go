@@ -107,7 +107,7 @@ func TestList_ManyReports_MemoryBounded(t *testing.T) {
 		assert.Greater(t, answer.size, int64(500<<10))
 		t.Logf("%q: %d MiB over %d MiB, answer %d MiB", query, (int64(h.highest.Load())-int64(base))>>20, base>>20, answer.size>>20)
 		if query == "" {
-			assert.Contains(t, answer.header.Get("Warning"), "the list is not complete: these nodes have further reports; ask with a limit, and follow continue: n00, n01")
+			assert.Contains(t, answer.header.Get("Warning"), "the list is incomplete: these nodes store more reports; set limit, and pass continue to list them: n00, n01")
 		}
 	}
 }

@@ -85,13 +85,13 @@ func openList(decoder *json.Decoder) error {
 			return err
 		}
 	}
-	return fmt.Errorf("no list of reports: %w", io.ErrUnexpectedEOF)
+	return fmt.Errorf("missing list of reports: %w", io.ErrUnexpectedEOF)
 }
 
 func expect(decoder *json.Decoder, want json.Delim) error {
 	token, err := decoder.Token()
 	if err == nil && token != want {
-		err = fmt.Errorf("%v where %v begins the list of reports", token, want)
+		err = fmt.Errorf("unexpected token %v, want %v at the beginning of the list of reports", token, want)
 	}
 	return err
 }

@@ -106,11 +106,11 @@ func clientTLS(dir string) (*tls.Config, error) {
 	}
 	authority, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
 	if err != nil {
-		return nil, fmt.Errorf("reading the authority of plugins: %w", err)
+		return nil, fmt.Errorf("reading the certificate authority of plugins: %w", err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(authority) {
-		return nil, fmt.Errorf("reading the authority of plugins: no certificate in %s", filepath.Join(dir, "ca.crt"))
+		return nil, fmt.Errorf("reading the certificate authority of plugins: no certificate in %s", filepath.Join(dir, "ca.crt"))
 	}
 	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, RootCAs: pool, ServerName: ServerName}, nil
 }
@@ -160,7 +160,7 @@ func (n *Nodes) read(ctx context.Context, e Endpoint, q *Query, after string, b 
 	}
 	// What came before an error is kept.
 	if list, err = readList(response.Body, after, b, func(r report.Report) bool { return q.has(r, e.Node) && n.current(ctx, q, r) }); err != nil {
-		return list, fmt.Errorf("reading what node %s answered: %w", e.Node, err)
+		return list, fmt.Errorf("reading the response of node %s: %w", e.Node, err)
 	}
 	_, _ = io.CopyN(io.Discard, response.Body, maxRest) // a list that was cut has more behind it
 	return list, nil
@@ -177,7 +177,7 @@ func (n *Nodes) ask(ctx context.Context, method string, r report.Report, query u
 		return nil, fmt.Errorf("the plugin of node %s does not run: %w", r.Node, errSilent)
 	}
 	if n.quiet.has(endpoints[at], n.now()) {
-		return nil, fmt.Errorf("the plugin of node %s did not answer within the last %v; it is asked again after that: %w", r.Node, quietTime, errSilent)
+		return nil, fmt.Errorf("the plugin of node %s did not answer recently; it is queried again after %v: %w", r.Node, quietTime, errSilent)
 	}
 	path := append([]string{"v1", "reports", r.ClaimUID, r.ID}, more...)
 	response, err := n.do(ctx, method, endpoints[at], query, header, path...)

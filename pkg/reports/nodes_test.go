@@ -221,7 +221,7 @@ func TestNodes_Silent_Named(t *testing.T) {
 
 	server := serveAPI(t, nodes)
 	response, _ := do(t, server, http.MethodGet, "alice", inTeam)
-	assert.Equal(t, `299 - "reports of these nodes are missing, which did not answer: n1, n2, n3"`, response.Header.Get("Warning"))
+	assert.Equal(t, `299 - "the list is incomplete: these nodes did not answer: n1, n2, n3"`, response.Header.Get("Warning"))
 	response, body := do(t, server, http.MethodGet, "alice", inTeam+"/unknown")
 	assert.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
 	assert.Contains(t, body, "n1, n2, n3")
@@ -275,8 +275,8 @@ func TestReadList_Answers_ReadAsFarAsTheyGo(t *testing.T) {
 		"breaks off":      {`{"reports":[` + of("a") + `,{"id":`, "a", false, "unexpected EOF"},
 		"between":         {`{"reports":[` + of("a"), "a", false, "EOF"},
 		"empty":           {"", "", false, "EOF"},
-		"no list":         {`{"error":"x"}`, "", false, "no list of reports"},
-		"null":            {`{"reports":null}`, "", false, "begins the list of reports"},
+		"no list":         {`{"error":"x"}`, "", false, "missing list of reports"},
+		"null":            {`{"reports":null}`, "", false, "at the beginning of the list of reports"},
 		"not JSON":        {"<html>", "", false, "invalid character"},
 	} {
 		list, err := readList(strings.NewReader(c.answer), "", bounds{bytes: limit, cost: limit * limit, items: items, kept: items}, func(report.Report) bool { return true })

@@ -54,7 +54,7 @@ func checkVersion(version string) error {
 	if version == "" || version == "0" {
 		return nil
 	}
-	return apierrors.NewBadRequest(fmt.Sprintf(`resourceVersion: supported values: "", "0"; got %q: reports have no former versions`, version))
+	return apierrors.NewBadRequest(fmt.Sprintf(`resourceVersion: supported values: "", "0"; got %q: former versions of reports are not stored`, version))
 }
 
 // checkGet refuses options of a get that cannot be carried out.
@@ -118,7 +118,7 @@ func listOptions(query url.Values) (*metav1.ListOptions, error) {
 		return nil, apierrors.NewBadRequest("limit: must be an integer greater than or equal to 0")
 	}
 	if o.ShardSelector != "" {
-		return nil, apierrors.NewBadRequest("shardSelector: is not supported; use labelSelector or fieldSelector")
+		return nil, apierrors.NewBadRequest("shardSelector: not supported; use labelSelector or fieldSelector")
 	}
 	invalid := listvalidation.ValidateListOptions(&internalversion.ListOptions{
 		ResourceVersion: o.ResourceVersion, ResourceVersionMatch: o.ResourceVersionMatch, Continue: o.Continue, SendInitialEvents: o.SendInitialEvents,
@@ -135,7 +135,7 @@ func deletionOf(w http.ResponseWriter, r *http.Request) (d report.Deletion, err 
 	query := r.URL.Query()
 	for name := range query {
 		if strings.HasPrefix(name, "preconditions") {
-			return d, apierrors.NewBadRequest(name + ": is not supported in the query; send it in the body")
+			return d, apierrors.NewBadRequest(name + ": not supported in the query; send it in the body")
 		}
 	}
 	if err := decodeQuery(query, &inQuery, "gracePeriodSeconds"); err != nil {
@@ -171,7 +171,7 @@ func deleteBody(w http.ResponseWriter, r *http.Request) (*metav1.DeleteOptions, 
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		if _, large := errors.AsType[*http.MaxBytesError](err); large {
-			return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the options of a deletion may have %d bytes", maxBody))
+			return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the options of a deletion must be at most %d bytes", maxBody))
 		}
 		return nil, apierrors.NewBadRequest("reading the options of the deletion: " + err.Error())
 	}

@@ -86,7 +86,7 @@ func (n *Nodes) further(ctx context.Context, e Endpoint, p *page, at Position) a
 }
 
 // errSlow is why a list has nothing: no node was asked in the time that it may take.
-var errSlow = errors.New("no node could be asked in time, because others are waited for")
+var errSlow = errors.New("no node was queried in time because earlier queries have not finished")
 
 // List asks nodes, up to namespaceAsked of them at once, until the list is full or its time is over. A namespace that is not there has no reports.
 func (n *Nodes) List(ctx context.Context, q Query) (Found, error) {

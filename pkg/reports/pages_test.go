@@ -171,7 +171,7 @@ func TestList_EarlierPlugin_TooLargeNamed(t *testing.T) {
 	assert.InDelta(t, 75, len(found.Reports), 40)
 
 	response, body := do(t, serveAPI(t, nodes), http.MethodGet, "alice", inTeam)
-	assert.Equal(t, `299 - "these nodes have more reports than a list has of a node: n01"`, response.Header.Get("Warning"))
+	assert.Equal(t, `299 - "these nodes store more reports than a list contains per node: n01"`, response.Header.Get("Warning"))
 	assert.Contains(t, body, `"truncatedNodes":["n01"]`)
 }
 

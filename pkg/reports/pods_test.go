@@ -77,7 +77,7 @@ func TestList_NamespaceDeleted_LeftReportsReported(t *testing.T) {
 	assert.Equal(t, http.StatusOK, response.Code)
 	require.Len(t, recorder.Events, 1, "the other silent node keeps no reports")
 	text := <-recorder.Events
-	assert.Contains(t, text, "Warning ReportsLeft Reports of namespace team may stay on node n2, which did not answer while the namespace was deleted")
+	assert.Contains(t, text, "Warning ReportsLeft Reports of namespace team may remain on node n2, which did not answer while the namespace was deleted")
 
 	plugins.Reader = failingReader{}
 	left{plugins, recorder}.report(t.Context(), "team", []string{"n2"})

@@ -82,7 +82,7 @@ func (s *Server) user(handle func(w http.ResponseWriter, c call) error) http.Han
 		c := call{Request: r, by: answer.User}
 		c.leave, err = s.calls.enter(r.Context(), partyOf(c.by, r.PathValue("namespace")))
 		if err != nil { // or the client went
-			refuse(w, apierrors.NewTooManyRequests(fmt.Sprintf("%v: %d of a namespace and %d of a user are answered or wait; try again later",
+			refuse(w, apierrors.NewTooManyRequests(fmt.Sprintf("%v: at most %d per namespace and %d per user, waiting requests included; try again later",
 				errCrowded, namespaceCalls, userCalls), 1))
 			return
 		}

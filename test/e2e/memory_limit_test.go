@@ -71,7 +71,7 @@ func limitedWithCgroupV2(t *testing.T) {
 	} else {
 		message := ns.event("limited", "Failed", startLimit)
 		t.Log(message)
-		assert.Contains(t, message, "this host does not use cgroup v2 alone")
+		assert.Contains(t, message, "limits of GPU memory require a host with cgroup v2 only")
 	}
 
 	claim := string(ns.claimOf(ns.pod("limited"), "share").UID)

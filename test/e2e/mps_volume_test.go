@@ -60,8 +60,8 @@ func TestMPSOwnShm_LargeEnough_Stays(t *testing.T) {
 	assert.Contains(t, ns.do("exec", "large", "--", "env"), "CUDA_MPS_PIPE_DIRECTORY=/run/prism/mps\n")
 
 	require.NoError(t, ns.createText(fmt.Sprintf(ownShmPod, "small", "with-mps", "64Mi")))
-	const sentence = "the pod's volume at /dev/shm has 64Mi, and a container that uses a GPU with MPS needs 1Gi there: " +
-		"give the volume a sizeLimit of 1Gi or more, or take it out of the container"
+	const sentence = "the pod's volume at /dev/shm has size 64Mi, and a container that uses a GPU with MPS requires 1Gi there: " +
+		"set sizeLimit of the volume to 1Gi or more, or remove it from the container"
 	assert.Contains(t, ns.event("small", "Failed", startLimit), sentence)
 	condition := ns.says("with-mps", "Ready", metav1.ConditionFalse, "ContainerRefused")
 	assert.Equal(t, `container "main" of pod "small": `+sentence, condition)

@@ -165,7 +165,7 @@ func (ns *namespace) downloadsByCLI(r reportOf) {
 
 	require.NoError(ns.t, os.WriteFile(file, []byte("another"), 0o600))
 	_, err = ns.run("", download...)
-	require.ErrorContains(ns.t, err, "another file of that name")
+	require.ErrorContains(ns.t, err, "different file of that name exists")
 	kept, err := os.ReadFile(file)
 	require.NoError(ns.t, err)
 	assert.Equal(ns.t, "another", string(kept))

@@ -104,27 +104,27 @@ func TestPod_Situations_OneSentence(t *testing.T) {
 		"no config, defaults not visible": {"", "", python, func(f *check.Facts) { f.Rules = nil }, "profiled: depends, because neither ResourceClaim " +
 			"train-gpu nor its DeviceClass has a ProfilerConfig, and the defaults of the cluster are not visible to you; add a ProfilerConfig to the claim"},
 		"matches": {"", regex, python, nil, "profiled: yes, because processes that match ^python.*train are profiled, and the command of the container " +
-			"does: python3 train.py"},
+			"qualifies: python3 train.py"},
 		"class alone": {"trace: [cuda]", "", python, nil, "profiled: yes, because the first process that is not excluded is profiled, and the command " +
-			"of the container does: python3 train.py"},
+			"of the container qualifies: python3 train.py"},
 		"class and claim": {regex, "match: {exclude: [train]}", python, nil, "profiled: depends, because processes that match ^python.*train are " +
-			"profiled, and the command of the container does not: only processes that it starts can be: python3 train.py; change match if the command " +
-			"itself is to be profiled"},
+			"profiled, and the command of the container does not qualify; only processes that it starts can be profiled: python3 train.py; change match to profile " +
+			"the command itself"},
 		"opted out": {regex, "enabled: false", python, nil, "profiled: no, because the ProfilerConfig of ResourceClaim train-gpu has enabled: false; " +
-			"take that out of the claim, or set enabled: true there"},
+			"remove it from the claim, or set enabled: true"},
 		"forbidden by class": {"claimOverride: Forbidden", "enabled: false", python, nil, "profiled: no, because the node will refuse the claim: " +
-			"ResourceClaim train-gpu: ProfilerConfig: enabled: must not be set by the claim: the DeviceClass has claimOverride Forbidden; remove it or " +
+			"ResourceClaim train-gpu: ProfilerConfig: enabled: must not be set by the claim: claimOverride of the DeviceClass is Forbidden; remove it or " +
 			"use another class; correct the ProfilerConfig"},
-		"other containers": {"", "containers: [side-*]", python, nil, "profiled: no, because containers of the ProfilerConfig of ResourceClaim train-gpu " +
-			"has only: side-*; add main to containers"},
+		"other containers": {"", "containers: [side-*]", python, nil, "profiled: no, because containers in the ProfilerConfig of ResourceClaim train-gpu " +
+			"lists only: side-*; add main to containers"},
 		"containers by glob": {"", "containers: [m*]", python, nil, "profiled: yes, because the first process that is not excluded is profiled, and the " +
-			"command of the container does: python3 train.py"},
-		"entrypoint unknown": {"", regex, nil, nil, "profiled: depends, because processes that match ^python.*train are profiled, and the entrypoint of " +
-			"image img is not known from the pod"},
+			"command of the container qualifies: python3 train.py"},
+		"entrypoint unknown": {"", regex, nil, nil, "profiled: depends, because processes that match ^python.*train are profiled, and the pod does not show the entrypoint of " +
+			"image img"},
 		"shell": {"", regex, []string{"/bin/sh", "/run.sh"}, nil, "profiled: depends, because processes that match ^python.*train are profiled, and sh is " +
-			"excluded by default: only processes that it starts can be: /bin/sh /run.sh; change match if the command itself is to be profiled"},
+			"excluded by default; only processes that it starts can be profiled: /bin/sh /run.sh; change match to profile the command itself"},
 		"script": {"", regex, []string{"bash", "-ec", "cd /x && A=1 exec python3 train.py --x"}, nil, "profiled: yes, because processes that match " +
-			"^python.*train are profiled, and a command in the script of the container does: python3 train.py --x"},
+			"^python.*train are profiled, and a command in the script of the container qualifies: python3 train.py --x"},
 		"path unknown": {"", "match: {regex: '/python3$', target: Executable}", python, nil, "profiled: depends, because processes that match /python3$ " +
 			"are profiled, and the path of python3 in the image is not known"},
 		"pattern refused": {"", `match: {regex: '(a)\1'}`, python, nil, ""},
@@ -139,11 +139,11 @@ func TestPod_Situations_OneSentence(t *testing.T) {
 		"claim unreadable": {"", regex, python, func(f *check.Facts) { f.Claims, f.Unreadable["claim/train-gpu"] = nil, "forbidden" },
 			"profiled: depends, because ResourceClaim train-gpu cannot be read: forbidden"},
 		"class unreadable": {regex, "", python, func(f *check.Facts) { f.Classes, f.Unreadable["class/c"] = nil, "forbidden" },
-			"profiled: depends, because DeviceClass c cannot be read: forbidden; check again when the claim is allocated: its status has the " +
-				"configuration of the class then"},
+			"profiled: depends, because DeviceClass c cannot be read: forbidden; check again when the claim is allocated: its status then contains the " +
+				"configuration of the class"},
 		"from a template": {"", regex, python, func(f *check.Facts) {
 			f.Pod.Spec.ResourceClaims[0] = corev1.PodResourceClaim{Name: "gpu", ResourceClaimTemplateName: new("t")}
-		}, "profiled: depends, because the ResourceClaim of claim gpu is not created yet; check again after that"},
+		}, "profiled: depends, because the ResourceClaim of claim gpu is not created yet; check again when it exists"},
 		"other request": {"", "", python, func(f *check.Facts) {
 			f.Claims["train-gpu"].Spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{{Requests: []string{"other"}, DeviceConfiguration: opaque(t, regex)}}
 			f.Pod.Spec.Containers[0].Resources.Claims[0].Request = "r"
@@ -153,16 +153,16 @@ func TestPod_Situations_OneSentence(t *testing.T) {
 			parsed, err := rules.Parse([]byte("defaults: [{podSelector: {matchLabels: {app: train}}, config: {}}, {namespaceSelector: {}, config: {duration: 1s}}]"))
 			require.NoError(t, err)
 			f.Rules, f.NamespaceLabels = parsed, func() (map[string]string, error) { return nil, errors.New("forbidden") }
-		}, "profiled: yes, because the first process that is not excluded is profiled, and the command of the container does: python3 train.py"},
+		}, "profiled: yes, because the first process that is not excluded is profiled, and the command of the container qualifies: python3 train.py"},
 		"other driver": {"", regex, python, func(f *check.Facts) { prepare(t, f, "", ready); f.Driver = "gpu.example.com" },
-			"profiled: no, because ResourceClaim train-gpu has no device of driver gpu.example.com; use a claim of a DeviceClass of that driver"},
+			"profiled: no, because ResourceClaim train-gpu requests no device of driver gpu.example.com; use a claim of a DeviceClass of that driver"},
 		"refused by the node": {"", regex, python, func(f *check.Facts) {
 			prepare(t, f, "", condition("Ready", metav1.ConditionFalse, "Failed", "no tool 9.9 (will be retried)"))
 		}, "profiled: no, because ResourceClaim train-gpu cannot be prepared: no tool 9.9 (will be retried)"},
 		"prepared without": {"", "", python, func(f *check.Facts) { prepare(t, f, "", ready); f.Rules = nil }, "profiled: no, because ResourceClaim " +
 			"train-gpu was prepared without a ProfilerConfig; add one to the claim and create the pod again: the profile is fixed when a claim is prepared"},
 		"effective config": {"", "enabled: false", python, func(f *check.Facts) { prepare(t, f, regex, ready); f.Rules = nil }, "profiled: yes, because " +
-			"processes that match ^python.*train are profiled, and the command of the container does: python3 train.py"},
+			"processes that match ^python.*train are profiled, and the command of the container qualifies: python3 train.py"},
 		"not ready": {"", regex, python, func(f *check.Facts) {
 			prepare(t, f, regex, ready, condition("ProfilerReady", metav1.ConditionFalse, report.ReasonToolNotInstalled, "2022.4.2 is not installed."))
 		}, "profiled: no, because ProfilerReady is False with reason ToolNotInstalled: 2022.4.2 is not installed; set another toolVersion, or ask an " +
@@ -253,5 +253,5 @@ func TestPod_SeveralClaims_OneProfileWins(t *testing.T) {
 	f := facts(t, "", "trace: [cuda]", "python3")
 	f.Pod.Spec.Containers[0].Resources.Claims = append(f.Pod.Spec.Containers[0].Resources.Claims, corev1.ResourceClaim{Name: "other"})
 	f.Pod.Spec.ResourceClaims = append(f.Pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "other", ResourceClaimName: new("train-gpu")})
-	assert.Contains(t, check.Pod(f).Containers[0].Because, "(2 claims of the container have a profile: one of them wins")
+	assert.Contains(t, check.Pod(f).Containers[0].Because, "(2 claims of the container request a profile: one of them applies")
 }

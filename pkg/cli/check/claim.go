@@ -29,14 +29,14 @@ func (f *Facts) claim(u use, of *corev1.Container) Claim {
 	object := f.Claims[u.object]
 	switch {
 	case u.object == "":
-		c.verdict = Verdict{Depends, "the ResourceClaim of claim " + u.claim + " is not created yet", "check again after that"}
+		c.verdict = Verdict{Depends, "the ResourceClaim of claim " + u.claim + " is not created yet", "check again when it exists"}
 		return c
 	case object == nil:
 		why := f.Unreadable["claim/"+u.object]
 		c.verdict = Verdict{Depends, fmt.Sprintf("ResourceClaim %s cannot be read: %s", u.object, why), ""}
 		return c
 	case allocated(object) && !f.hasDevice(object, u.request):
-		c.verdict = Verdict{No, fmt.Sprintf("ResourceClaim %s has no device of driver %s", u.object, f.Driver),
+		c.verdict = Verdict{No, fmt.Sprintf("ResourceClaim %s requests no device of driver %s", u.object, f.Driver),
 			"use a claim of a DeviceClass of that driver"}
 		return c
 	}
@@ -78,9 +78,9 @@ func (f *Facts) configured(u use, of *corev1.Container, config *v1alpha1.Profile
 			u.object), "add a ProfilerConfig to the claim"}
 	case !*config.Enabled:
 		return Verdict{No, fmt.Sprintf("the ProfilerConfig of ResourceClaim %s has enabled: false", u.object),
-			"take that out of the claim, or set enabled: true there"}
+			"remove it from the claim, or set enabled: true"}
 	case !selects(config.Containers, of.Name):
-		return Verdict{No, fmt.Sprintf("containers of the ProfilerConfig of ResourceClaim %s has only: %s", u.object, strings.Join(config.Containers, ", ")),
+		return Verdict{No, fmt.Sprintf("containers in the ProfilerConfig of ResourceClaim %s lists only: %s", u.object, strings.Join(config.Containers, ", ")),
 			"add " + of.Name + " to containers"}
 	}
 	if v := byConditions(conditions); v != nil {
@@ -104,9 +104,9 @@ func (f *Facts) unprofiled(object string, config *v1alpha1.ProfilerConfig) Verdi
 		return Verdict{No, fmt.Sprintf("ResourceClaim %s was prepared without a ProfilerConfig", object),
 			"add one to the claim and create the pod again: the profile is fixed when a claim is prepared"}
 	case !*config.Enabled:
-		return Verdict{No, fmt.Sprintf("the ProfilerConfig of ResourceClaim %s has enabled: false", object), "create the claim again without that"}
+		return Verdict{No, fmt.Sprintf("the ProfilerConfig of ResourceClaim %s has enabled: false", object), "create the claim again without it"}
 	}
-	return Verdict{No, fmt.Sprintf("ResourceClaim %s was prepared without its profile, which only the defaults of the cluster ask for", object),
+	return Verdict{No, fmt.Sprintf("ResourceClaim %s was prepared without its profile, which only the defaults of the cluster request", object),
 		"the log of prism-kubelet-plugin on the node says why"}
 }
 

@@ -18,13 +18,13 @@ import (
 var changes = map[string]string{
 	report.ReasonToolNotInstalled:      "set another toolVersion, or ask an administrator for profiler.tools",
 	report.ReasonNotAllowed:            "change the ProfilerConfig, or ask an administrator to change profiler.policy",
-	report.ReasonPerfEventsUnavailable: "take cpuSampling out, or ask an administrator to allow perf events on the node",
-	report.ReasonPreloadNotPossible:    "take the volume or the list away that the container has at /etc/ld.so.preload",
+	report.ReasonPerfEventsUnavailable: "remove cpuSampling, or ask an administrator to allow perf events on the node",
+	report.ReasonPreloadNotPossible:    "remove the volume or the file at /etc/ld.so.preload from the container",
 	report.ReasonStaticOrMusl:          "use an image with glibc whose programs are linked dynamically",
 	report.ReasonSanitizerNotSupported: "profile a build without the sanitizer",
 	report.ReasonNoProcessMatched:      "compare match with the command lines of the processes, for example with kubectl exec POD -- ps -ef",
-	report.ReasonRangeNotReached:       "the process has to open the NVTX range, or call cudaProfilerStart; or set start: Immediate",
-	report.ReasonFellBackUnprofiled:    "the message of the condition says what the tool lacks",
+	report.ReasonRangeNotReached:       "open the NVTX range or call cudaProfilerStart in the process, or set start: Immediate",
+	report.ReasonFellBackUnprofiled:    "see the message of the condition",
 	report.ReasonSlotsTaken:            "raise match.maxSessions",
 	report.ReasonSeveralProfiles:       "keep the ProfilerConfig in one claim of the container",
 	report.ReasonStoreFull:             "remove reports with kubectl prism profile rm, or raise output.maxBytes",
@@ -69,7 +69,7 @@ func matches(m *v1alpha1.ProcessMatch, of *corev1.Container) Verdict {
 		wanted = "processes that match " + *m.Regex + " are profiled"
 	}
 	if len(of.Command) == 0 {
-		return Verdict{Depends, wanted + ", and the entrypoint of image " + of.Image + " is not known from the pod", ""}
+		return Verdict{Depends, wanted + ", and the pod does not show the entrypoint of image " + of.Image + "", ""}
 	}
 	argv := slices.Concat(of.Command, of.Args)
 	line := strings.Join(argv, " ")
@@ -77,19 +77,19 @@ func matches(m *v1alpha1.ProcessMatch, of *corev1.Container) Verdict {
 	case rules.Target == pattern.Executable && !strings.HasPrefix(argv[0], "/"):
 		return Verdict{Depends, wanted + ", and the path of " + argv[0] + " in the image is not known", ""}
 	case rules.Match(argv, argv[0]):
-		return Verdict{Yes, wanted + ", and the command of the container does: " + line, ""}
+		return Verdict{Yes, wanted + ", and the command of the container qualifies: " + line, ""}
 	}
 	for _, inner := range script(argv) {
 		if rules.Match(inner, inner[0]) {
-			return Verdict{Yes, wanted + ", and a command in the script of the container does: " + strings.Join(inner, " "), ""}
+			return Verdict{Yes, wanted + ", and a command in the script of the container qualifies: " + strings.Join(inner, " "), ""}
 		}
 	}
-	why := ", and the command of the container does not"
+	why := ", and the command of the container does not qualify"
 	if slices.Contains(rules.Names, base(argv[0])) {
 		why = ", and " + base(argv[0]) + " is excluded by default"
 	}
-	return Verdict{Depends, wanted + why + ": only processes that it starts can be: " + line,
-		"change match if the command itself is to be profiled"}
+	return Verdict{Depends, wanted + why + "; only processes that it starts can be profiled: " + line,
+		"change match to profile the command itself"}
 }
 
 // compile makes the rules of the container.

@@ -25,7 +25,7 @@ type layer struct {
 func (f *Facts) merged(object *resourceapi.ResourceClaim, request string) (config *v1alpha1.ProfilerConfig, from string, refusal *Verdict) {
 	layers, unknown := f.layers(object, request)
 	if unknown != "" {
-		return nil, "", &Verdict{Depends, unknown, "check again when the claim is allocated: its status has the configuration of the class then"}
+		return nil, "", &Verdict{Depends, unknown, "check again when the claim is allocated: its status then contains the configuration of the class"}
 	}
 	var names []string
 	lay := func(of string, source v1alpha1.Source, over *v1alpha1.ProfilerConfig) error {

@@ -44,7 +44,7 @@ func Pod(f *Facts) *Result {
 	}
 	used := slices.ContainsFunc(r.Containers, func(c Container) bool { return len(c.Claims) > 0 })
 	if used && f.Rules == nil && !f.NoProfiler {
-		r.Notes = append(r.Notes, "policy and defaults of the cluster are not visible to you; they count when a claim is prepared, and are in "+
+		r.Notes = append(r.Notes, "policy and defaults of the cluster are not visible to you; they apply when a claim is prepared, and are in "+
 			"the status of the claim afterwards")
 	}
 	return r
@@ -71,7 +71,7 @@ func (f *Facts) container(of *corev1.Container) Container {
 		c.Claims = append(c.Claims, claim)
 	}
 	if profiled > 1 {
-		c.Because += fmt.Sprintf(" (%d claims of the container have a profile: one of them wins, and all say SeveralProfiles)", profiled)
+		c.Because += fmt.Sprintf(" (%d claims of the container request a profile: one of them applies, and all report SeveralProfiles)", profiled)
 	}
 	return c
 }

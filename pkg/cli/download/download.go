@@ -69,7 +69,7 @@ var sha = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // Fetch writes a report to the file of that name, which Names made. Verified reports whether its sha256 was compared with that of the node:
 // it is not known of reports in containers. What an interrupted or failed download has written stays beside it in a file with the extension
-// .part, and the next download goes on from there.
+// .part, and the next download resumes from there.
 func (d *Downloads) Fetch(ctx context.Context, r *v1alpha1.Report, name string) (outcome Outcome, verified bool, err error) {
 	known := sha.MatchString(r.Status.SHA256)
 	present, err := d.present(r, name)
@@ -81,7 +81,7 @@ func (d *Downloads) Fetch(ctx context.Context, r *v1alpha1.Report, name string) 
 	case r.Status.Path != "":
 		return Downloaded, known, d.copy(ctx, r, name)
 	case !known || r.Status.Size < 0:
-		return 0, false, fmt.Errorf("downloading report %s: the node has no sha256 of it, and it cannot be verified; its state is %s", r.Name, r.Status.State)
+		return 0, false, fmt.Errorf("downloading report %s: it cannot be verified, because the node does not store its sha256; its state is %s", r.Name, r.Status.State)
 	}
 	outcome, err = d.fetch(ctx, r, name)
 	return outcome, err == nil, err
@@ -114,7 +114,7 @@ func (d *Downloads) present(r *v1alpha1.Report, name string) (bool, error) {
 		return false, fmt.Errorf("writing %s: it is a directory; choose another directory with --output", d.path(name))
 	}
 	if !d.Force {
-		return false, fmt.Errorf("writing %s: there is another file of that name; overwrite it with --force, or choose another directory with --output",
+		return false, fmt.Errorf("writing %s: a different file of that name exists; overwrite it with --force, or choose another directory with --output",
 			d.path(name))
 	}
 	return false, nil
@@ -131,7 +131,7 @@ type part struct {
 // open opens a partial file and reads what it has; of one that is too long, nothing is kept.
 func (d *Downloads) open(name string, limit int64) (*part, error) {
 	if there, err := d.Dir.Lstat(name); err == nil && !there.Mode().IsRegular() {
-		return nil, fmt.Errorf("writing %s: it is no regular file; remove it", d.path(name))
+		return nil, fmt.Errorf("writing %s: it is not a regular file; remove it", d.path(name))
 	}
 	file, err := d.Dir.OpenFile(name, os.O_RDWR|os.O_CREATE, mode)
 	if err != nil {
@@ -195,7 +195,7 @@ func (d *Downloads) fetch(ctx context.Context, r *v1alpha1.Report, name string) 
 		}
 	}
 	if got := hex.EncodeToString(p.sum.Sum(nil)); got != r.Status.SHA256 {
-		return 0, errors.Join(fmt.Errorf("downloading report %s: what came has the sha256 %s instead of %s, and is discarded; download it again",
+		return 0, errors.Join(fmt.Errorf("downloading report %s: checksum mismatch: got sha256 %s, want %s; the file is discarded, download it again",
 			r.Name, got, r.Status.SHA256), p.file.Close(), d.Dir.Remove(p.name))
 	}
 	return outcome, d.finish(p, name)
@@ -217,7 +217,7 @@ func (d *Downloads) piece(ctx context.Context, r *v1alpha1.Report, name string, 
 }
 
 // errEmpty is an answer without a byte.
-var errEmpty = errors.New("the server sent nothing")
+var errEmpty = errors.New("the server sent no data")
 
 // copy downloads a report out of its container, always from its begin. The container may have put anything in its place, which may have no end.
 func (d *Downloads) copy(ctx context.Context, r *v1alpha1.Report, name string) error {
@@ -227,8 +227,8 @@ func (d *Downloads) copy(ctx context.Context, r *v1alpha1.Report, name string) e
 	}
 	if err := d.Source.Copy(ctx, r, &capped{to: d.shown(p, name, r.Status.Size), left: atMost(r.Status.Size)}); err != nil {
 		if errors.Is(err, errLarge) {
-			err = fmt.Errorf("downloading report %s: the file in the container is not the report: it has more than %d bytes, and the report has %s; copy it "+
-				"with kubectl cp if you want it all the same", r.Name, atMost(r.Status.Size), sizeOf(r))
+			err = fmt.Errorf("downloading report %s: the file in the container is not the report: it is larger than %d bytes, the report is %s; copy it "+
+				"with kubectl cp if you need it anyway", r.Name, atMost(r.Status.Size), sizeOf(r))
 		} else if _, ours := errors.AsType[*writeError](err); ours {
 			err = d.failed("writing", p.name, err)
 		}
@@ -236,7 +236,7 @@ func (d *Downloads) copy(ctx context.Context, r *v1alpha1.Report, name string) e
 	}
 	want, got := r.Status.SHA256, hex.EncodeToString(p.sum.Sum(nil))
 	if p.size == 0 || r.Status.Size > 0 && p.size != r.Status.Size || sha.MatchString(want) && want != got {
-		return errors.Join(fmt.Errorf("downloading report %s: the file in the container is not the report: it has %d bytes; it was truncated or replaced there",
+		return errors.Join(fmt.Errorf("downloading report %s: the file in the container is not the report: its size is %d bytes; it was truncated or replaced there",
 			r.Name, p.size), p.file.Close(), d.Dir.Remove(p.name))
 	}
 	return d.finish(p, name)

@@ -84,7 +84,7 @@ func TestFetch_NoAnswerForAWhile_TriedAgainButNotForEver(t *testing.T) {
 func TestFetch_NothingSent_Ends(t *testing.T) {
 	s := &source{}
 	_, _, err := downloads(t, s, t.TempDir()).Fetch(t.Context(), reportOf([]byte("content")), "x.nsys-rep")
-	require.ErrorContains(t, err, "the server sent nothing")
+	require.ErrorContains(t, err, "the server sent no data")
 	assert.Equal(t, 5, s.asked)
 }
 
@@ -169,9 +169,9 @@ func TestFetch_InContainer_ComparedWithWhatIsKnown(t *testing.T) {
 	}{
 		"sha256 unknown": {func(r *v1alpha1.Report) { r.Status.SHA256, r.Status.Size = "", 0 }, "content", false, ""},
 		"sha256 known":   {func(*v1alpha1.Report) {}, "content", true, ""},
-		"truncated":      {func(r *v1alpha1.Report) { r.Status.SHA256 = "" }, "cont", false, "it has 4 bytes"},
+		"truncated":      {func(r *v1alpha1.Report) { r.Status.SHA256 = "" }, "cont", false, "its size is 4 bytes"},
 		"replaced":       {func(*v1alpha1.Report) {}, "CONTENT", true, "is not the report"},
-		"empty":          {func(r *v1alpha1.Report) { r.Status.SHA256, r.Status.Size = "", 0 }, "", false, "it has 0 bytes"},
+		"empty":          {func(r *v1alpha1.Report) { r.Status.SHA256, r.Status.Size = "", 0 }, "", false, "its size is 0 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, r := t.TempDir(), reportOf(content)
@@ -204,7 +204,7 @@ func TestFetch_OtherFileOfTheSize_NotTheReport(t *testing.T) {
 			require.NoError(t, os.WriteFile(mine, []byte("other!!"), 0o600))
 			d := downloads(t, s, dir)
 			_, _, err := d.Fetch(t.Context(), r, "x.nsys-rep")
-			require.ErrorContains(t, err, "there is another file of that name; overwrite it with --force")
+			require.ErrorContains(t, err, "a different file of that name exists; overwrite it with --force")
 			got, err := os.ReadFile(mine)
 			require.NoError(t, err)
 			assert.Equal(t, "other!!", string(got))
@@ -240,7 +240,7 @@ func TestFetch_LargerThanTheReport_EndsAtATenthMore(t *testing.T) {
 	d := downloads(t, &l.source, dir)
 	d.Source = l
 	_, _, err := d.Fetch(t.Context(), r, "x.nsys-rep")
-	require.ErrorContains(t, err, "the file in the container is not the report: it has more than ")
+	require.ErrorContains(t, err, "the file in the container is not the report: it is larger than ")
 	assert.EqualValues(t, 22<<20, l.sent)
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)

@@ -20,7 +20,7 @@ func (d *Downloads) kept(p *part, err error) error {
 	if closing != nil {
 		err = errors.Join(err, closing)
 	}
-	return fmt.Errorf("%w; %d bytes are kept in %s, and the next download goes on from there", err, p.size, d.path(p.name))
+	return fmt.Errorf("%w; %d bytes are kept in %s, and the next download resumes from there", err, p.size, d.path(p.name))
 }
 
 // failed is an error of a file with what to change.
@@ -35,7 +35,7 @@ func (d *Downloads) failed(doing, name string, err error) error {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		fix = "; free space, or choose another directory with --output"
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		fix = "; choose a directory with --output that you may write into"
+		fix = "; choose a writable directory with --output"
 	}
 	return fmt.Errorf("%s %s: %w%s", doing, d.path(name), cause, fix)
 }

@@ -31,7 +31,7 @@ func TestFetch_FullOrReadOnlyFolder_SaysWhatToChange(t *testing.T) {
 	d := downloads(t, s, dir)
 	_, _, err := d.Fetch(t.Context(), r, "x.nsys-rep")
 	require.EqualError(t, err, "writing "+filepath.Join(dir, partOf(r))+": no space left on device; free space, or choose another directory with "+
-		"--output; 65536 bytes are kept in "+filepath.Join(dir, partOf(r))+", and the next download goes on from there")
+		"--output; 65536 bytes are kept in "+filepath.Join(dir, partOf(r))+", and the next download resumes from there")
 	assert.Equal(t, 1, s.asked, "a full disk is no reason to ask again")
 
 	require.NoError(t, unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT, "size=4m"))
@@ -40,7 +40,7 @@ func TestFetch_FullOrReadOnlyFolder_SaysWhatToChange(t *testing.T) {
 
 	require.NoError(t, unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 	_, _, err = d.Fetch(t.Context(), r, "y.nsys-rep")
-	require.ErrorContains(t, err, "read-only file system; choose a directory with --output that you may write into")
+	require.ErrorContains(t, err, "read-only file system; choose a writable directory with --output")
 }
 
 // again runs the test in a mount namespace, of a user namespace where that is needed.

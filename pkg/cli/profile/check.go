@@ -28,10 +28,10 @@ func checkCommand(c cluster) *cobra.Command {
 	var format, driver string
 	command := &cobra.Command{
 		Use:   "check POD",
-		Short: "Say whether the processes of a pod are profiled, and why",
-		Long: "Says of every container of a pod whether its processes are profiled, why, and what to change: which claims it has, which " +
-			"ProfilerConfig is effective, what the node reports, and whether its command matches. Before a claim is prepared, the ProfilerConfig " +
-			"is merged from DeviceClass and ResourceClaim, and from policy and defaults of the cluster where the user can read them.",
+		Short: "Explain whether and why the processes of a pod are profiled",
+		Long: "Explains for each container of a pod whether its processes are profiled, why, and how to change it: prints its claims, the " +
+			"effective ProfilerConfig, the conditions from the node, and whether its command matches. Before a claim is prepared, the ProfilerConfig " +
+			"is merged from DeviceClass and ResourceClaim, and from policy and defaults of the cluster if the user can read them.",
 		Example: "  kubectl prism profile check train\n" +
 			"  kubectl prism profile check train -o yaml",
 		Args: cobra.ExactArgs(1),
@@ -46,7 +46,7 @@ func checkCommand(c cluster) *cobra.Command {
 			return c.result(check.Pod(facts), format)
 		},
 	}
-	command.Flags().StringVarP(&format, "output", "o", "", "Output format: json or yaml; a text without it.")
+	command.Flags().StringVarP(&format, "output", "o", "", "Output format: json or yaml. The default is text.")
 	command.Flags().StringVar(&driver, "driver-name", "gpu.prism.dev", "Name of the DRA driver, the chart's value driverName.")
 	return command
 }
@@ -151,7 +151,7 @@ func clusterRules(ctx context.Context, client kubernetes.Interface) (found *rule
 	case apierrors.IsNotFound(err):
 		return nil, true, nil
 	case err != nil:
-		return nil, false, fmt.Errorf("reading where policy and defaults of the cluster are: %w", err)
+		return nil, false, fmt.Errorf("finding policy and defaults of the cluster: %w", err)
 	}
 	maps, err := client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{LabelSelector: rulesLabels})
 	if apierrors.IsForbidden(err) {

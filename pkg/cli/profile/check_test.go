@@ -74,7 +74,7 @@ func TestCheck_PodPending_ReadsWhatItNeeds(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, errOut)
 	assert.Contains(t, out, "Pod team/train\nContainer main\n  profiled: yes, because processes that match ^python are profiled, and the command of the "+
-		`container does: python3 a\x1b[2Jb`+"\n  reports Ready: 1\n  claim gpu, ResourceClaim train-gpu-x\n    ProfilerConfig, merged from DeviceClass gpu.prism.dev:\n")
+		`container qualifies: python3 a\x1b[2Jb`+"\n  reports Ready: 1\n  claim gpu, ResourceClaim train-gpu-x\n    ProfilerConfig, merged from DeviceClass gpu.prism.dev:\n")
 	assert.Contains(t, out, "retention: 24h0m0s\n", "the limit of the policy")
 	assert.NotContains(t, out, "\x1b")
 	out, _, err = s.run(t.Context(), t, "check", "train", "-o", "json")
@@ -102,7 +102,7 @@ func TestCheck_UserMayReadLittle_SaysWhatIsMissing(t *testing.T) {
 	}
 	out, errOut, err := s.run(t.Context(), t, "check", "train")
 	require.NoError(t, err)
-	assert.Contains(t, errOut, "Warning: listing reports in namespace team: the API server refuses it: ")
+	assert.Contains(t, errOut, "Warning: listing reports in namespace team: the API server denied access: ")
 	assert.Contains(t, out, "profiled: depends, because DeviceClass gpu.prism.dev cannot be read: forbidden: /apis/resource.k8s.io/v1/deviceclasses/"+
 		"gpu.prism.dev; an administrator can allow it; check again when the claim is allocated")
 	assert.Contains(t, out, "Note: policy and defaults of the cluster are not visible to you; ")

@@ -39,9 +39,9 @@ const maxStderr = 4 << 10
 
 // Copy writes the file of a report that is in its container.
 func (c containers) Copy(ctx context.Context, r *v1alpha1.Report, to io.Writer) error {
-	doing := fmt.Sprintf("downloading report %s out of container %s of pod %s/%s", r.Name, r.Spec.Container, r.Namespace, r.Spec.Pod)
+	doing := fmt.Sprintf("downloading report %s from container %s of pod %s/%s", r.Name, r.Spec.Container, r.Namespace, r.Spec.Pod)
 	if !path.IsAbs(r.Status.Path) {
-		return fmt.Errorf("%s: %q is no path in the container", doing, r.Status.Path)
+		return fmt.Errorf("%s: %q is not a path in the container", doing, r.Status.Path)
 	}
 	config, err := c.flags.ToRESTConfig()
 	if err != nil {
@@ -71,14 +71,14 @@ func (c containers) Copy(ctx context.Context, r *v1alpha1.Report, to io.Writer) 
 
 // runs returns why nothing can be executed in the container of a report.
 func runs(ctx context.Context, client kubernetes.Interface, r *v1alpha1.Report) error {
-	const gone = "the report was in the container and is gone with it, unless output.path was in a volume; " +
+	const gone = "the report was deleted with its container, unless output.path was in a volume; " +
 		"with output type Node reports outlive their pods"
 	pod, err := client.CoreV1().Pods(r.Namespace).Get(ctx, r.Spec.Pod, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return errors.New("the pod is gone: " + gone)
+		return errors.New("the pod no longer exists: " + gone)
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w; reports in containers need get on pods and create on pods/exec", err)
+		return fmt.Errorf("%w; downloading reports from containers requires get on pods and create on pods/exec", err)
 	case err != nil:
 		return err
 	}
@@ -86,12 +86,12 @@ func runs(ctx context.Context, client kubernetes.Interface, r *v1alpha1.Report) 
 	i := slices.IndexFunc(statuses, func(s corev1.ContainerStatus) bool { return s.Name == r.Spec.Container })
 	switch {
 	case i < 0:
-		return fmt.Errorf("the pod of that name has no container %s: it is another pod now, and %s", r.Spec.Container, gone)
+		return fmt.Errorf("the pod of that name does not contain container %s: it is a different pod now, and %s", r.Spec.Container, gone)
 	case statuses[i].State.Running == nil:
-		return errors.New("the container does not run, and nothing can be read out of it: " + gone)
+		return errors.New("the container is not running, so its files cannot be read: " + gone)
 	case !check.UsesClaim(pod, r.Spec.Container, r.Spec.Claim):
-		return fmt.Errorf("container %s of that pod does not use claim %s: it is another pod now, or the container that recorded the report named one "+
-			"that is not its own; nothing is read out of it", r.Spec.Container, r.Spec.Claim)
+		return fmt.Errorf("container %s of that pod does not use claim %s: it is a different pod now, or the container that recorded the report named a claim "+
+			"that it does not use; nothing is read from it", r.Spec.Container, r.Spec.Claim)
 	}
 	return nil
 }
@@ -124,11 +124,11 @@ func execute(ctx context.Context, config *rest.Config, client kubernetes.Interfa
 	case ctx.Err() != nil:
 		return errors.New("interrupted")
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w; reports in containers need create on pods/exec", err)
+		return fmt.Errorf("%w; downloading reports from containers requires create on pods/exec", err)
 	case text != "":
 		return fmt.Errorf("cat %s: %s", r.Status.Path, text)
 	default:
-		return fmt.Errorf("%w; the image needs cat to copy the file out of the container; without it, put a volume at output.path, or use "+
+		return fmt.Errorf("%w; copying the file from the container requires cat in the image; without it, mount a volume at output.path, or use "+
 			"output type Node", err)
 	}
 }

@@ -80,7 +80,7 @@ func TestDownload_InContainer_CopiedWhileItRuns(t *testing.T) {
 	s.executes(t, "the report", "", 0)
 	out, _, err := s.run(t.Context(), t, "download", "a-1", "-O", dir, "--remove-source")
 	require.NoError(t, err)
-	assert.Equal(t, dir+"/a_b___x_.nsys-rep: report a-1 downloaded, 10 bytes, not verified: the node has no sha256 of reports in containers\n", out)
+	assert.Equal(t, dir+"/a_b___x_.nsys-rep: report a-1 downloaded, 10 bytes, not verified: the node does not store the sha256 of reports in containers\n", out)
 	assert.Empty(t, s.asked("DELETE"), "what is not verified is not removed")
 	got, err := os.ReadFile(filepath.Join(dir, "a_b___x_.nsys-rep"))
 	require.NoError(t, err)
@@ -90,7 +90,7 @@ func TestDownload_InContainer_CopiedWhileItRuns(t *testing.T) {
 func TestDownload_InContainerFails_SaysWhy(t *testing.T) {
 	for said, want := range map[string]string{
 		"cat: can't open '\x1b[2J': No such file\n": `: cat /out/a b;$(x): cat: can't open '\x1b[2J': No such file` + "\n",
-		"": "command terminated with exit code 1; the image needs cat to copy the file out of the container; without it, put a volume at " +
+		"": "command terminated with exit code 1; copying the file from the container requires cat in the image; without it, mount a volume at " +
 			"output.path, or use output type Node\n",
 	} {
 		s, dir := newServer(t), t.TempDir()
@@ -124,8 +124,8 @@ func TestDownload_EndlessFileInContainer_Ended(t *testing.T) {
 	s.executes(t, endless, "", 0)
 	_, errOut, err := s.run(t.Context(), t, "download", "a-1", "-O", dir)
 	require.Error(t, err)
-	assert.Contains(t, errOut, "downloading report a-1: the file in the container is not the report: it has more than 11264 bytes, and the report has "+
-		"10240; copy it with kubectl cp if you want it all the same\n")
+	assert.Contains(t, errOut, "downloading report a-1: the file in the container is not the report: it is larger than 11264 bytes, the report is "+
+		"10240; copy it with kubectl cp if you need it anyway\n")
 	assert.Empty(t, files(t, dir))
 }
 

@@ -27,11 +27,11 @@ func downloadCommand(c cluster) *cobra.Command {
 	var f fetching
 	command := &cobra.Command{
 		Use:   "download [NAME...]",
-		Short: "Download reports, and verify them",
-		Long: "Downloads reports by name or by what selects them. A download that was interrupted goes on where it ended: what it has is in a " +
-			"file with the extension .part. Every report is compared with the sha256 that its node has. A report that is there is not downloaded " +
-			"again; another file of the same name is only overwritten with --force. Reports that have the same file name get their own names " +
-			"into it. Reports of output type ContainerPath are copied out of their container, as kubectl cp does, as long as that runs.",
+		Short: "Download and verify reports",
+		Long: "Downloads reports by name or by flags that select them. An interrupted download resumes: partial data is kept in a " +
+			"file with the extension .part. Each report is verified with the sha256 from its node. A report that exists is not downloaded " +
+			"again; a different file of the same name is only overwritten with --force. If several reports use one file name, their names are " +
+			"added to it. Reports of output type ContainerPath are copied from their container, as kubectl cp does, while it runs.",
 		Example: "  kubectl prism profile download 1a2b3c4d-x7\n" +
 			"  kubectl prism profile download --pod train --output reports/\n" +
 			"  kubectl prism profile download -l gpu.prism.dev/claim=train --remove-source",
@@ -47,9 +47,9 @@ func downloadCommand(c cluster) *cobra.Command {
 	}
 	f.bind(command.Flags())
 	command.Flags().BoolVar(&f.all, "all", false, "All reports of the namespace.")
-	command.Flags().StringVarP(&f.dir, "output", "O", ".", "Directory to write into; it is created.")
+	command.Flags().StringVarP(&f.dir, "output", "O", ".", "Directory to write to; it is created if it does not exist.")
 	command.Flags().BoolVar(&f.force, "force", false, "Overwrite other files of the same names.")
-	command.Flags().BoolVar(&f.removeSource, "remove-source", false, "Remove each report from its node after it was downloaded and verified.")
+	command.Flags().BoolVar(&f.removeSource, "remove-source", false, "Remove each report from its node after it is downloaded and verified.")
 	return command
 }
 
@@ -60,7 +60,7 @@ func (f *fetching) run(ctx context.Context, c cluster, client *reports.Client, l
 		return f.outcome(failed, len(list.Items))
 	}
 	if err := os.MkdirAll(f.dir, 0o755); err != nil {
-		return fmt.Errorf("making directory %s: %w; choose another with --output", f.dir, err)
+		return fmt.Errorf("creating directory %s: %w; choose another with --output", f.dir, err)
 	}
 	root, err := os.OpenRoot(f.dir)
 	if err != nil {
@@ -75,7 +75,7 @@ func (f *fetching) run(ctx context.Context, c cluster, client *reports.Client, l
 	names := download.Names(wanted)
 	for i := range wanted {
 		if ctx.Err() != nil {
-			return errors.New("interrupted; the same command goes on where it ended")
+			return errors.New("interrupted; run the same command again to resume")
 		}
 		if err := f.one(ctx, c, client, downloads, bar, &wanted[i], names[i]); err != nil {
 			failed++
@@ -104,7 +104,7 @@ func (f *fetching) one(
 	file := filepath.Join(f.dir, name)
 	check := "sha256 verified"
 	if !verified {
-		check = "not verified: the node has no sha256 of reports in containers"
+		check = "not verified: the node does not store the sha256 of reports in containers"
 		if info, err := os.Stat(file); err == nil { // nor their size: it is what the container sent
 			check = fmt.Sprintf("%d bytes, %s", info.Size(), check)
 		}
@@ -113,15 +113,15 @@ func (f *fetching) one(
 	case download.Downloaded:
 		c.print("%s: report %s downloaded, %s", file, r.Name, check)
 	case download.Resumed:
-		c.print("%s: report %s downloaded from where an earlier download ended, %s", file, r.Name, check)
+		c.print("%s: report %s downloaded, resumed an earlier download, %s", file, r.Name, check)
 	case download.Present:
-		c.print("%s: report %s is there already, %s", file, r.Name, check)
+		c.print("%s: report %s already exists, %s", file, r.Name, check)
 	}
 	switch {
 	case !f.removeSource:
 		return nil
 	case !verified:
-		c.say("Report %s is not removed: it could not be verified", r.Name)
+		c.say("Report %s is kept on its node: it could not be verified", r.Name)
 		return nil
 	}
 	if err := client.Delete(ctx, r.Namespace, r.Name); err != nil {
@@ -141,11 +141,11 @@ func (f *fetching) complete(c cluster, all []v1alpha1.Report) (wanted []v1alpha1
 			wanted = append(wanted, *r)
 			continue
 		case "Recording":
-			why = "it is Recording: it is complete after its process has exited, or the recording has ended"
+			why = "it is Recording: it is complete when its process exits or the recording ends"
 		case "Importing":
-			why = "it is Importing: it is complete in some minutes"
+			why = "it is Importing: it is complete in a few minutes"
 		case "Lost":
-			why = "it is Lost, and has no file"
+			why = "it is Lost, without a file"
 			if r.Status.Reason != "" {
 				why += ": " + r.Status.Reason
 			}
@@ -156,7 +156,7 @@ func (f *fetching) complete(c cluster, all []v1alpha1.Report) (wanted []v1alpha1
 			why = fmt.Sprintf("its state %s is unknown to this version of kubectl-prism", r.Status.State)
 		}
 		if len(f.names) == 0 {
-			c.say("Report %s of namespace %s is left out: %s", r.Name, r.Namespace, why)
+			c.say("Report %s of namespace %s is skipped: %s", r.Name, r.Namespace, why)
 			continue
 		}
 		refused++

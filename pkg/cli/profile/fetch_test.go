@@ -50,7 +50,7 @@ func TestDownload_SeveralPieces_Verified(t *testing.T) {
 
 	out, _, err = s.run(t.Context(), t, "download", "report.profiles.gpu.prism.dev/a-1", "-O", dir)
 	require.NoError(t, err)
-	assert.Equal(t, dir+"/a-1.nsys-rep: report a-1 is there already, sha256 verified\n", out)
+	assert.Equal(t, dir+"/a-1.nsys-rep: report a-1 already exists, sha256 verified\n", out)
 	assert.Len(t, s.asked("GET "+apis+"/namespaces/team/reports/a-1/content"), 3, "nothing is downloaded again")
 }
 
@@ -82,13 +82,13 @@ func TestDownload_Killed_Resumes(t *testing.T) {
 	kept, err := os.ReadFile(filepath.Join(dir, part[0]))
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(kept), maxRange)
-	assert.Contains(t, errOut, "and the next download goes on from there")
+	assert.Contains(t, errOut, "and the next download resumes from there")
 
 	s.intercept = nil
 	before := len(s.asked("GET " + apis + "/namespaces/team/reports/a-1/content"))
 	out, _, err := s.run(t.Context(), t, "download", "a-1", "-O", dir)
 	require.NoError(t, err)
-	assert.Contains(t, out, "downloaded from where an earlier download ended, sha256 verified")
+	assert.Contains(t, out, "downloaded, resumed an earlier download, sha256 verified")
 	got, err := os.ReadFile(filepath.Join(dir, "a-1.nsys-rep"))
 	require.NoError(t, err)
 	assert.True(t, bytes.Equal(content, got))
@@ -126,7 +126,7 @@ func TestDownload_CorruptBytes_Discarded(t *testing.T) {
 	s.content[r.Name][500] ^= 1
 	_, errOut, err := s.run(t.Context(), t, "download", "a-1", "-O", dir, "--remove-source")
 	require.EqualError(t, err, "1 of 1 reports were not downloaded")
-	assert.Regexp(t, `error: downloading report a-1: what came has the sha256 [0-9a-f]{64} instead of [0-9a-f]{64}, and is discarded; download it again`, errOut)
+	assert.Regexp(t, `error: downloading report a-1: checksum mismatch: got sha256 [0-9a-f]{64}, want [0-9a-f]{64}; the file is discarded, download it again`, errOut)
 	assert.Empty(t, files(t, dir))
 	assert.Empty(t, s.asked("DELETE"), "the source is removed after verification only")
 }
@@ -153,7 +153,7 @@ func TestDownload_OtherFileThere_OnlyForced(t *testing.T) {
 	require.NoError(t, os.WriteFile(mine, []byte("mine"), 0o600))
 	_, errOut, err := s.run(t.Context(), t, "download", "--all", "-O", dir)
 	require.Error(t, err)
-	assert.Equal(t, "error: writing "+mine+": there is another file of that name; overwrite it with --force, or choose another directory with --output\n", errOut)
+	assert.Equal(t, "error: writing "+mine+": a different file of that name exists; overwrite it with --force, or choose another directory with --output\n", errOut)
 	kept, err := os.ReadFile(mine)
 	require.NoError(t, err)
 	assert.Equal(t, "mine", string(kept))
@@ -184,8 +184,8 @@ func TestDownload_Selected_LeavesOutWhatIsNotComplete(t *testing.T) {
 	out, errOut, err := s.run(t.Context(), t, "download", "--pod", "train", "-O", dir)
 	require.NoError(t, err)
 	assert.Contains(t, out, "report a-1 downloaded")
-	assert.Equal(t, "Report b-2 of namespace team is left out: it is Recording: it is complete after its process has exited, or the recording has ended\n"+
-		`Report c-3 of namespace team is left out: it is Lost, and has no file: \x1bKilled (nsys\x1b ended)`+"\n", errOut)
+	assert.Equal(t, "Report b-2 of namespace team is skipped: it is Recording: it is complete when its process exits or the recording ends\n"+
+		`Report c-3 of namespace team is skipped: it is Lost, without a file: \x1bKilled (nsys\x1b ended)`+"\n", errOut)
 	_, _, err = s.run(t.Context(), t, "download", "b-2", "-O", dir)
 	require.EqualError(t, err, "1 of 1 reports were not downloaded")
 }
@@ -193,17 +193,17 @@ func TestDownload_Selected_LeavesOutWhatIsNotComplete(t *testing.T) {
 func TestDownload_NameUnknown_SaysWhetherNodesWereSilent(t *testing.T) {
 	s := newServer(t)
 	_, _, err := s.run(t.Context(), t, "download", "a-1")
-	require.EqualError(t, err, "reading report a-1 in namespace team: there is no such report; kubectl prism profile list shows those there are")
+	require.EqualError(t, err, "reading report a-1 in namespace team: the report does not exist; kubectl prism profile list prints the existing ones")
 	s.silent = []string{"node-9"}
 	_, _, err = s.run(t.Context(), t, "download", "a-1")
 	require.EqualError(t, err, "reading report a-1 in namespace team: nodes that did not answer: node-9")
 	_, _, err = s.run(t.Context(), t, "download")
-	require.ErrorContains(t, err, "no report is named or selected: ")
+	require.ErrorContains(t, err, "no reports are selected: ")
 	_, _, err = s.run(t.Context(), t, "download", "a-1", "--pod", "x")
-	require.ErrorContains(t, err, "reports are both named and selected: ")
+	require.ErrorContains(t, err, "names of reports and flags that select them are mutually exclusive")
 	for _, name := range []string{"pod/a", "../a", "a/b/c", "A"} {
 		_, _, err = s.run(t.Context(), t, "download", name)
-		require.ErrorContains(t, err, "names are as kubectl prism profile list prints them")
+		require.ErrorContains(t, err, "kubectl prism profile list prints the names")
 	}
 }
 
@@ -214,12 +214,12 @@ func TestRemove_Named_SaysWhatItRemoved(t *testing.T) {
 	out, errOut, err := s.run(t.Context(), t, "rm", "--all")
 	require.NoError(t, err)
 	assert.Equal(t, "report.profiles.gpu.prism.dev \"a-1\" of namespace team removed\n", out)
-	assert.Equal(t, "Report b-2 of namespace team stays: it is Recording\n", errOut)
+	assert.Equal(t, "Report b-2 of namespace team is kept: it is Recording\n", errOut)
 	_, errOut, err = s.run(t.Context(), t, "rm", "b-2")
 	require.EqualError(t, err, "1 of 1 reports were not removed")
 	assert.Equal(t, "error: deleting report b-2 in namespace team: report b-2 is Recording\n", errOut)
 	_, _, err = s.run(t.Context(), t, "rm")
-	require.ErrorContains(t, err, "no report is named or selected: ")
+	require.ErrorContains(t, err, "no reports are selected: ")
 }
 
 func TestDownload_ContainerGone_SaysSo(t *testing.T) {
@@ -227,14 +227,14 @@ func TestDownload_ContainerGone_SaysSo(t *testing.T) {
 	s.add("a-1", nil).Status.Path = "/out/a.nsys-rep"
 	_, errOut, err := s.run(t.Context(), t, "download", "a-1", "-O", dir)
 	require.Error(t, err)
-	assert.Equal(t, "error: downloading report a-1 out of container main of pod team/train: the pod is gone: the report was in the container and is "+
-		"gone with it, unless output.path was in a volume; with output type Node reports outlive their pods\n", errOut)
+	assert.Equal(t, "error: downloading report a-1 from container main of pod team/train: the pod no longer exists: the report was deleted with its "+
+		"container, unless output.path was in a volume; with output type Node reports outlive their pods\n", errOut)
 	s.objects["/api/v1/namespaces/team/pods/train"] = map[string]any{
 		"kind": "Pod", "apiVersion": "v1", "metadata": metav1.ObjectMeta{Name: "train", Namespace: "team"},
 		"status": map[string]any{"containerStatuses": []any{map[string]any{"name": "main", "state": map[string]any{"terminated": map[string]any{}}}}},
 	}
 	_, errOut, err = s.run(t.Context(), t, "download", "a-1", "-O", dir)
 	require.Error(t, err)
-	assert.Contains(t, errOut, "the container does not run, and nothing can be read out of it: ")
+	assert.Contains(t, errOut, "the container is not running, so its files cannot be read: ")
 	assert.Empty(t, files(t, dir))
 }

@@ -26,9 +26,9 @@ func listCommand(c cluster) *cobra.Command {
 	var noHeaders bool
 	command := &cobra.Command{
 		Use:   "list",
-		Short: "List reports, and where they are",
-		Long: "Lists reports of a namespace: of which process they are, how far they are, and where they are: on a node, or in a container " +
-			"for output type ContainerPath. Nodes that did not answer are named in a warning.",
+		Short: "List reports",
+		Long: "Lists the reports of a namespace with their process, state and location: on a node, or in a container " +
+			"for output type ContainerPath. A warning names the nodes that did not answer.",
 		Example: "  kubectl prism profile list\n" +
 			"  kubectl prism profile list -A --node node-1 -o wide\n" +
 			"  kubectl prism profile list --pod train --field-selector status.state=Ready -o name",
@@ -66,7 +66,7 @@ func listCommand(c cluster) *cobra.Command {
 	}
 	chosen.bind(command.Flags())
 	command.Flags().StringVarP(&format, "output", "o", "", "Output format: table, wide, json, yaml, name, jsonpath=TEXT or go-template=TEXT")
-	command.Flags().BoolVar(&noHeaders, "no-headers", false, "Leave the headers of the table out.")
+	command.Flags().BoolVar(&noHeaders, "no-headers", false, "Omit the headers of the table.")
 	return command
 }
 

@@ -99,8 +99,8 @@ func TestList_SilentNodes_NamedOnce(t *testing.T) {
 	out, errOut, err := s.run(t.Context(), t, "list")
 	require.NoError(t, err)
 	assert.Empty(t, out)
-	assert.Equal(t, "Warning: nodes node-1, node-2 did not answer: reports there are missing from the list, and profiling goes on there\n"+
-		"No reports found in namespace team; why a claim has none: kubectl get events -n team --field-selector reason=ProfileIncomplete\n", errOut)
+	assert.Equal(t, "Warning: nodes node-1, node-2 did not answer: their reports are missing from the list; profiling continues there\n"+
+		"No reports found in namespace team; to see why, run: kubectl get events -n team --field-selector reason=ProfileIncomplete\n", errOut)
 }
 
 func TestList_TruncatedNodes_Named(t *testing.T) {
@@ -109,7 +109,7 @@ func TestList_TruncatedNodes_Named(t *testing.T) {
 	s.add("a-1", nil)
 	_, errOut, err := s.run(t.Context(), t, "list")
 	require.NoError(t, err)
-	assert.Equal(t, "Warning: the list does not have all reports of node node-1: delete some there, or name the reports\n", errOut)
+	assert.Equal(t, "Warning: the list does not contain all reports of node node-1: delete some there, or name the reports\n", errOut)
 }
 
 func TestList_TextOfContainers_Escaped(t *testing.T) {
@@ -132,11 +132,11 @@ func TestList_NoAnswer_OneSentence(t *testing.T) {
 		want string
 	}{
 		"no API": {http.StatusNotFound, "404 page not found\n", "listing reports in namespace team: the cluster does not serve reports (API group " +
-			"profiles.gpu.prism.dev): the chart of Prism is not installed there, or without profiler.tools; an administrator can set it"},
+			"profiles.gpu.prism.dev): the chart of Prism is not installed, or installed without profiler.tools; an administrator can set it"},
 		"no controller": {http.StatusServiceUnavailable, "service unavailable\n", "listing reports in namespace team: prism-controller, which serves " +
-			"reports, does not answer; profiling goes on without it; kubectl get apiservice v1alpha1.profiles.gpu.prism.dev says why"},
+			"reports, does not answer; profiling continues without it; kubectl get apiservice v1alpha1.profiles.gpu.prism.dev shows the reason"},
 		"stranger": {http.StatusForbidden, failure("Forbidden", "reports is forbidden: User \\\"eve\\\" cannot list"), "listing reports in namespace team: " +
-			"the API server refuses it: reports is forbidden: User \"eve\" cannot list; an administrator can bind ClusterRole view, which lists " +
+			"the API server denied access: reports is forbidden: User \"eve\" cannot list; an administrator can bind ClusterRole view, which lists " +
 			"reports, or edit, which downloads and deletes them, in the namespace"},
 		"no credentials": {http.StatusUnauthorized, failure("Unauthorized", "Unauthorized"), "listing reports in namespace team: the API server does " +
 			"not accept the credentials of the kubeconfig; log in again"},

@@ -22,9 +22,9 @@ import (
 func Command(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "profile",
-		Short: "Reports of processes that were profiled by their claims",
-		Long: "Lists, downloads and removes the reports of processes that were profiled as the ProfilerConfig of a ResourceClaim or DeviceClass " +
-			"says, also when pod and claim are gone, and checks whether the processes of a pod are profiled.",
+		Short: "Manage reports of profiled processes",
+		Long: "Lists, downloads and removes reports of processes that were profiled because of the ProfilerConfig of a ResourceClaim or DeviceClass, " +
+			"even after the pod and the claim are deleted, and checks whether the processes of a pod are profiled.",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error { return command.Help() },
 	}
@@ -43,11 +43,11 @@ type cluster struct {
 func (c cluster) reports() (*reports.Client, string, error) {
 	namespace, _, err := c.flags.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
-		return nil, "", fmt.Errorf("reading the namespace: %w; correct --kubeconfig or --context", err)
+		return nil, "", fmt.Errorf("loading the namespace: %w; correct --kubeconfig or --context", err)
 	}
 	config, err := c.flags.ToRESTConfig()
 	if err != nil {
-		return nil, "", fmt.Errorf("reading how to reach the cluster: %w; set --kubeconfig, or KUBECONFIG", err)
+		return nil, "", fmt.Errorf("loading the kubeconfig: %w; set --kubeconfig, or KUBECONFIG", err)
 	}
 	client, err := reports.New(config)
 	return client, namespace, err
@@ -73,10 +73,10 @@ func (c cluster) missing(client *reports.Client, list *v1alpha1.ReportList) {
 		return
 	}
 	if len(list.SilentNodes) > 0 {
-		c.say("Warning: %s did not answer: reports there are missing from the list, and profiling goes on there", nodes(list.SilentNodes))
+		c.say("Warning: %s did not answer: their reports are missing from the list; profiling continues there", nodes(list.SilentNodes))
 	}
 	if len(list.TruncatedNodes) > 0 {
-		c.say("Warning: the list does not have all reports of %s: delete some there, or name the reports", nodes(list.TruncatedNodes))
+		c.say("Warning: the list does not contain all reports of %s: delete some there, or name the reports", nodes(list.TruncatedNodes))
 	}
 }
 
@@ -117,10 +117,10 @@ func (s *selection) choose(command *cobra.Command, c cluster, names []string) (*
 	selected := !s.Empty() || s.all
 	switch {
 	case len(names) == 0 && !selected:
-		return nil, nil, fmt.Errorf("no report is named or selected: give names of reports, flags such as --pod or -l, or --all; %s -h lists them",
+		return nil, nil, fmt.Errorf("no reports are selected: specify names of reports, flags such as --pod or -l, or --all; %s -h lists the flags",
 			command.CommandPath())
 	case len(names) > 0 && (selected || s.allNamespaces):
-		return nil, nil, errors.New("reports are both named and selected: give either names, or flags that select them")
+		return nil, nil, errors.New("names of reports and flags that select them are mutually exclusive")
 	}
 	client, namespace, err := c.reports()
 	if err != nil {
@@ -166,10 +166,10 @@ func plainName(name string) (string, error) {
 	if !found {
 		plain = name
 	} else if !slices.Contains([]string{"report", "reports", "report." + reports.GroupVersion.Group, "reports." + reports.GroupVersion.Group}, kind) {
-		return "", fmt.Errorf("%q is no report: names are as kubectl prism profile list prints them", name)
+		return "", fmt.Errorf("%q is not a report; kubectl prism profile list prints the names", name)
 	}
 	if len(validation.IsDNS1123Subdomain(plain)) > 0 {
-		return "", fmt.Errorf("%q is no name of a report: names are as kubectl prism profile list prints them", name)
+		return "", fmt.Errorf("%q is not the name of a report; kubectl prism profile list prints the names", name)
 	}
 	return plain, nil
 }
@@ -177,10 +177,10 @@ func plainName(name string) (string, error) {
 // none says that there is no report.
 func (c cluster) none(namespace string) {
 	if namespace == "" {
-		c.say("No reports found; why a claim has none: kubectl get events -A --field-selector reason=ProfileIncomplete")
+		c.say("No reports found; to see why, run: kubectl get events -A --field-selector reason=ProfileIncomplete")
 		return
 	}
-	c.say("No reports found in namespace %s; why a claim has none: kubectl get events -n %s --field-selector reason=ProfileIncomplete", namespace, namespace)
+	c.say("No reports found in namespace %s; to see why, run: kubectl get events -n %s --field-selector reason=ProfileIncomplete", namespace, namespace)
 }
 
 // isTerminal reports whether a stream is a terminal.

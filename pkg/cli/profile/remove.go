@@ -14,8 +14,8 @@ func removeCommand(c cluster) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "rm [NAME...]",
 		Short: "Remove reports from their nodes",
-		Long: "Removes reports by name or by what selects them, and names what it removed. Reports of processes that run are kept: they are " +
-			"complete when their process exits. A report in a container is only taken off the list; its file stays in the container.",
+		Long: "Removes reports by name or by flags that select them, and prints each removed report. Reports of running processes are kept: they are " +
+			"complete when their process exits. A report in a container is only removed from the list; its file stays in the container.",
 		Example: "  kubectl prism profile rm 1a2b3c4d-x7\n" +
 			"  kubectl prism profile rm --claim train --field-selector status.state=Lost",
 		RunE: func(command *cobra.Command, names []string) error {
@@ -32,7 +32,7 @@ func removeCommand(c cluster) *cobra.Command {
 				case err == nil:
 					c.print("report.%s %q of namespace %s removed", reports.GroupVersion.Group, r.Name, r.Namespace)
 				case errors.Is(err, reports.ErrNotComplete) && len(names) == 0:
-					c.say("Report %s of namespace %s stays: it is %s", r.Name, r.Namespace, r.Status.State)
+					c.say("Report %s of namespace %s is kept: it is %s", r.Name, r.Namespace, r.Status.State)
 				default:
 					failed++
 					c.say("error: %v", err)

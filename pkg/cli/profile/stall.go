@@ -13,7 +13,7 @@ const stall = time.Minute
 func unlessStalled(ctx context.Context, run func(ctx context.Context, came func()) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	timer := time.AfterFunc(stall, func() { stop(fmt.Errorf("no byte came in %s", stall)) })
+	timer := time.AfterFunc(stall, func() { stop(fmt.Errorf("no data received for %s", stall)) })
 	defer timer.Stop()
 	err := run(ctx, func() { timer.Reset(stall) })
 	if cause := context.Cause(ctx); err != nil && cause != nil && ctx.Err() != cause { //nolint:errorlint // it is the context's own error

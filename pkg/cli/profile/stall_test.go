@@ -24,7 +24,7 @@ func TestCopy_NoByteComes_Ended(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		})
-		require.EqualError(t, err, "no byte came in 1m0s")
+		require.EqualError(t, err, "no data received for 1m0s")
 		assert.Equal(t, 3*(stall-time.Second)+stall, time.Since(began))
 
 		broken := errors.New("broken")

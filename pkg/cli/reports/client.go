@@ -46,11 +46,11 @@ func New(from *rest.Config) (*Client, error) {
 	config.WarningHandler, config.WarningHandlerWithContext = warn, nil
 	transport, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("reading how to reach the API server from the kubeconfig: %w", err)
+		return nil, fmt.Errorf("loading the kubeconfig: %w", err)
 	}
 	client, err := rest.RESTClientForConfigAndClient(config, transport)
 	if err != nil {
-		return nil, fmt.Errorf("reading how to reach the API server from the kubeconfig: %w", err)
+		return nil, fmt.Errorf("loading the kubeconfig: %w", err)
 	}
 	downloads := *transport
 	downloads.Timeout = 0 // a download has a deadline for the time without a byte

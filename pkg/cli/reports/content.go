@@ -29,7 +29,7 @@ const (
 func (c *Client) Content(ctx context.Context, r *v1alpha1.Report, offset, length int64) (io.ReadCloser, error) {
 	a := act{verb: "download", namespace: r.Namespace, name: r.Name}
 	ctx, stop := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(stall, func() { stop(fmt.Errorf("no byte in %s", stall)) })
+	timer := time.AfterFunc(stall, func() { stop(fmt.Errorf("no data received for %s", stall)) })
 	fail := func(err error) (io.ReadCloser, error) {
 		timer.Stop()
 		stop(nil)

@@ -61,20 +61,20 @@ func (c *Client) explain(err error, a act) error {
 	case errors.Is(err, context.Canceled):
 		return say(err, "interrupted")
 	case apierrors.IsForbidden(err):
-		return say(err, "the API server refuses it: %s; an administrator can bind ClusterRole view, which lists reports, or edit, which "+
+		return say(err, "the API server denied access: %s; an administrator can bind ClusterRole view, which lists reports, or edit, which "+
 			"downloads and deletes them, in the namespace", message(err))
 	case apierrors.IsUnauthorized(err):
 		return say(err, "the API server does not accept the credentials of the kubeconfig; log in again")
 	case apierrors.IsNotFound(err) && (a.name == "" || notServed(err)):
-		return say(err, "the cluster does not serve reports (API group %s): the chart of Prism is not installed there, or without "+
+		return say(err, "the cluster does not serve reports (API group %s): the chart of Prism is not installed, or installed without "+
 			"profiler.tools; an administrator can set it", GroupVersion.Group)
 	case apierrors.IsNotFound(err):
-		return say(err, "there is no such report; kubectl prism profile list shows those there are")
+		return say(err, "the report does not exist; kubectl prism profile list prints the existing ones")
 	case apierrors.IsConflict(err):
 		return say(ErrNotComplete, "%s", message(err))
 	case apierrors.IsServiceUnavailable(err) && notServed(err):
-		return say(ErrRetry, "prism-controller, which serves reports, does not answer; profiling goes on without it; kubectl get apiservice "+
-			"%s.%s says why", GroupVersion.Version, GroupVersion.Group)
+		return say(ErrRetry, "prism-controller, which serves reports, does not answer; profiling continues without it; kubectl get apiservice "+
+			"%s.%s shows the reason", GroupVersion.Version, GroupVersion.Group)
 	case again(err):
 		return say(ErrRetry, "%s", message(err))
 	case unreachable(err):

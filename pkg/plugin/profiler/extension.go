@@ -81,10 +81,10 @@ func Open(ctx context.Context, o Options) (extension.Extension, error) {
 		decoded: decoded{patterns: pattern.NewCache(patternsKept), tools: manifest.NewCache(cfg.ToolsDir())},
 	}
 	if err := o.Files.MakeDir(cfg.Paths.StateDir, 0o755); err != nil {
-		return nil, fmt.Errorf("making the state directory %s: %w", cfg.Paths.StateDir, err)
+		return nil, fmt.Errorf("creating the state directory %s: %w", cfg.Paths.StateDir, err)
 	}
 	if err := o.Files.MakeDir(cfg.ProfilesDir(), 0o755); err != nil {
-		return nil, fmt.Errorf("making the directory of profiles %s: %w", cfg.ProfilesDir(), err)
+		return nil, fmt.Errorf("creating the directory of profiles %s: %w", cfg.ProfilesDir(), err)
 	}
 	err := p.openStore(o)
 	return p, err
@@ -140,7 +140,7 @@ func (p *Extension) openStore(o Options) (err error) {
 			p.followed.change(r.ClaimUID)
 		},
 		Failed: func(claimUID string, err error) {
-			p.logger.Error(err, "Reports of a claim are not stored yet", "claimUID", claimUID)
+			p.logger.Error(err, "Storing the reports of a claim failed and will be retried", "claimUID", claimUID)
 		},
 	})
 	return err
@@ -216,7 +216,7 @@ func (p *Extension) Ensure(r *checkpoint.Record) error {
 	c, tool, host, err := p.of(r)
 	if without(c, err) {
 		p.unprofiled.Store(r.Claim.UID, nil)
-		p.logger.Error(err, "A claim is prepared without its profile", "claim", klog.KRef(r.Claim.Namespace, r.Claim.Name), "claimUID", r.Claim.UID)
+		p.logger.Error(err, "Prepared a claim without its profile", "claim", klog.KRef(r.Claim.Namespace, r.Claim.Name), "claimUID", r.Claim.UID)
 		return nil
 	}
 	if err != nil {
@@ -255,6 +255,6 @@ func (p *Extension) Released(claimUID string) {
 	p.followed.unfollow(claimUID)
 	p.unprofiled.Delete(claimUID)
 	if err := p.store.Release(claimUID); err != nil {
-		p.logger.Error(err, "The reports of a claim are stored later", "claimUID", claimUID)
+		p.logger.Error(err, "Storing the reports of an unprepared claim failed and will be retried", "claimUID", claimUID)
 	}
 }

@@ -68,12 +68,12 @@ func (l *incompleteLog) log(r report.Report) {
 		l.left.Add(1)
 		return
 	}
-	l.logger.Info("A report is not complete", "claim", klog.KRef(r.Namespace, r.Claim), "report", r.ID, "state", r.State, "reason", r.Reason,
+	l.logger.Info("Report is incomplete", "claim", klog.KRef(r.Namespace, r.Claim), "report", r.ID, "state", r.State, "reason", r.Reason,
 		"message", r.Message, "pod", r.Pod, "container", r.Container, "process", r.Process, "notLogged", l.left.Swap(0))
 }
 
 // logEvicted logs which report made room for those of another namespace.
 func logEvicted(logger klog.Logger, r report.Report) {
-	logger.Info("Report deleted, because another namespace has less than its share of the node", "claim", klog.KRef(r.Namespace, r.Claim),
+	logger.Info("Deleted a report because another namespace uses less than its share of the node", "claim", klog.KRef(r.Namespace, r.Claim),
 		"report", r.ID, "size", r.Size, "ended", r.Ended, "pod", r.Pod)
 }

@@ -39,7 +39,7 @@ func (o *Off) Connect(ctx context.Context, api extension.API) {
 func (o *Off) Lead(ctx context.Context) {
 	left, err := openLeft(ctx, o.options)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Reports of before the profiler was turned off stay on the node until the plugin is started again")
+		klog.FromContext(ctx).Error(err, "Reports from before the profiler was turned off remain on the node until the plugin restarts")
 	}
 	if left != nil {
 		left.cluster = &cluster{reports: o.reports, records: o.records}

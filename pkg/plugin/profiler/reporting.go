@@ -27,7 +27,7 @@ const serveRetry = 10 * time.Second
 func (p *Extension) Lead(ctx context.Context) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		if err := p.lead(ctx); err != nil {
-			p.logger.Error(err, "Reports of processes are stored late", "retryAfter", storeRetry)
+			p.logger.Error(err, "Storing reports failed and will be retried", "retryAfter", storeRetry)
 		}
 	}, storeRetry)
 }
@@ -66,7 +66,7 @@ func (p *Extension) sweep() {
 		return uids, err
 	})
 	if err != nil {
-		p.logger.Error(err, "Old reports stay for now")
+		p.logger.Error(err, "Deleting old reports failed and will be retried")
 	}
 }
 
@@ -92,7 +92,7 @@ func (p *Extension) serveAgain(ctx context.Context, run func(context.Context) er
 			return
 		}
 		if text := err.Error(); text != logged {
-			p.logger.Error(err, "Reports of the node cannot be read", "retryAfter", serveRetry)
+			p.logger.Error(err, "Serving the reports of the node failed and will be retried", "retryAfter", serveRetry)
 			logged = text
 		}
 	}, serveRetry)

@@ -132,7 +132,7 @@ func TestIncompleteLog_Flood_Bounded(t *testing.T) {
 			l.log(report.Report{State: report.Lost})
 			l.log(report.Report{State: report.Ready})
 		}
-		assert.Equal(t, logBurst, strings.Count(logs(), "A report is not complete"))
+		assert.Equal(t, logBurst, strings.Count(logs(), "Report is incomplete"))
 		time.Sleep(time.Minute)
 		l.log(report.Report{State: report.Raw})
 		assert.Contains(t, logs(), fmt.Sprintf("notLogged=%d", 9*logBurst))

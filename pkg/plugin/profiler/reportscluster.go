@@ -42,7 +42,7 @@ func (c *reportsCluster) Namespace(ctx context.Context, name string) (store.Name
 	ctx, stop := context.WithTimeout(ctx, clusterTimeout)
 	defer stop()
 	uid, created, err := c.namespaces.Get(ctx, name)
-	c.log(err, "Reports of namespaces that were deleted stay for now")
+	c.log(err, "Reading a namespace failed, reports of deleted namespaces remain for now")
 	return store.Namespace{UID: string(uid), Created: created}, err
 }
 
@@ -54,7 +54,7 @@ func (c *reportsCluster) Announce(ctx context.Context, keeps bool) error {
 	ctx, stop := context.WithTimeout(ctx, clusterTimeout)
 	defer stop()
 	err := c.announcement.Set(ctx, keeps)
-	c.log(err, "Controllers do not know yet whether the node keeps reports")
+	c.log(err, "Announcing to controllers whether the node stores reports failed")
 	return err
 }
 

@@ -115,7 +115,7 @@ func (p *profiling) reload(ctx context.Context) (read bool) {
 	}
 	parsed, err := rules.Parse([]byte(data[rules.Key]))
 	if err != nil {
-		p.logger.Error(err, "Policy and defaults for profiles are invalid: the last valid ones stay in force", "configMap", p.from)
+		p.logger.Error(err, "Policy and defaults for profiles are invalid; the last valid ones still apply", "configMap", p.from)
 		return true
 	}
 	p.rules.Store(parsed)
@@ -150,7 +150,7 @@ func (p profilingCall) Defaults(rc *resourceapi.ResourceClaim) ([]*v1alpha1.Prof
 		return nil, required
 	}
 	if err != nil {
-		p.logger.Error(err, "Claim is prepared without some defaults for profiles", "claim", klog.KObj(rc))
+		p.logger.Error(err, "Preparing a claim without some defaults for profiles", "claim", klog.KObj(rc))
 	}
 	return configs, nil
 }
@@ -179,7 +179,7 @@ func (p *profiling) Choose(config *v1alpha1.ProfilerConfig, software bool) error
 	tool, err := chooseTool(installed, wanted)
 	if err != nil {
 		return &claim.Refusal{
-			Cause: err.Error(), Transient: true, Fix: "the chart's value profiler.tools names the versions that are installed on nodes",
+			Cause: err.Error(), Transient: true, Fix: "the chart value profiler.tools lists the versions that are installed on nodes",
 		}
 	}
 	config.ToolVersion = &tool.Version
@@ -210,14 +210,14 @@ func (p *profiling) perfEvents() error {
 		return nil
 	}
 	return &claim.Refusal{
-		Cause: fmt.Sprintf("cpuSampling requires kernel.perf_event_paranoid to be less than or equal to %d on the node, it is %d", mostParanoid, level),
+		Cause: fmt.Sprintf("cpuSampling requires kernel.perf_event_paranoid to be less than or equal to %d on the node, got %d", mostParanoid, level),
 		Fix:   "set that sysctl on the node, or cpuSampling: None", Mendable: true, Extension: claim.KindProfile, Condition: report.ReasonPerfEventsUnavailable,
 	}
 }
 
 // Unprofiled reports in the log why the cluster's defaults have no effect on a claim.
 func (p *profiling) Unprofiled(rc *resourceapi.ResourceClaim, cause error) {
-	p.logger.Info("Claim is prepared without the profile of profiler.defaults",
+	p.logger.Info("Preparing a claim without the profile of profiler.defaults",
 		"claim", klog.KObj(rc), "claimUID", rc.UID, "reason", cause.Error())
 }
 
@@ -242,7 +242,7 @@ const labelsKept = 40 * time.Second
 const maxCachedLabels = 1024
 
 // errNoPod is why a claim has no labels of a pod.
-var errNoPod = errors.New("the claim is reserved for no pod")
+var errNoPod = errors.New("the claim is not reserved for a pod")
 
 func (c *labelCache) namespace(ctx context.Context, name string) (map[string]string, error) {
 	return c.get("namespace/"+name, func() (map[string]string, error) { return c.read.Namespace(ctx, name) })

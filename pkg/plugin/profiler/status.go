@@ -77,7 +77,7 @@ func (p *Extension) conditions(r *checkpoint.Record) (all []kube.Condition) {
 	}
 	config, err := p.decoded.configs.Of(r)
 	if err != nil {
-		p.logger.Error(err, "The conditions of a claim do not say how it is profiled", "claim", klog.KRef(r.Claim.Namespace, r.Claim.Name))
+		p.logger.Error(err, "Reading the profile of a claim for its conditions failed", "claim", klog.KRef(r.Claim.Namespace, r.Claim.Name))
 		return nil
 	}
 	reports, stopped := p.store.Of(r.Claim.UID)

@@ -131,7 +131,7 @@ func (i *Injection) Run(ctx context.Context, reports InjectionReports) {
 	defer ticker.Stop()
 	for {
 		if err := i.Check(ctx, reports); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).V(2).Info("Whether containers get their devices is not known", "reason", err.Error())
+			klog.FromContext(ctx).V(2).Info("Checking whether containers receive their devices failed", "reason", err.Error())
 		}
 		select {
 		case <-ctx.Done():
@@ -162,8 +162,8 @@ func (i *Injection) Check(ctx context.Context, reports InjectionReports) error {
 	if !now.applied && now.problem == "" {
 		var without bool
 		if without, err = i.startedWithout(ctx, start, reports); without && !i.applied(file) {
-			now.problem = "a container that has a claim has started on the node, and the container runtime had not run the hook of the claim's CDI spec: it does " +
-				"not apply CDI specs; turn CDI on in its configuration, and restart it"
+			now.problem = "a container with a claim started on the node, but the container runtime did not run the hook of the claim's CDI spec: it does " +
+				"not apply CDI specs; enable CDI in its configuration, and restart it"
 		}
 	}
 	if now.applied {
@@ -192,9 +192,9 @@ func (i *Injection) report(was, now finding, reports InjectionReports) error {
 	}
 	switch {
 	case now.problem != "":
-		reports.Events.Warn(events.CDIUnavailable, events.ActionPrepare, "Containers do not get the devices of their claims: "+now.problem)
+		reports.Events.Warn(events.CDIUnavailable, events.ActionPrepare, "Containers do not receive the devices of their claims: "+now.problem)
 	case now.applied:
-		reports.Events.Normal(events.CDIAvailable, events.ActionPrepare, "Containers get the devices of their claims again")
+		reports.Events.Normal(events.CDIAvailable, events.ActionPrepare, "Containers receive the devices of their claims again")
 	}
 	records, err := reports.Records()
 	for _, r := range records {

@@ -27,8 +27,8 @@ func WithLdconfig(ctx context.Context, host Host, search []string, hook string) 
 	case ok:
 		return hook, found
 	}
-	klog.FromContext(ctx).Info("CDI specs have no hooks of NVIDIA's: the host has no ldconfig. Programs find the libraries where the linker of their image "+
-		"searches the host's directory, or with LD_LIBRARY_PATH; add the directory of ldconfig with --driver-search-dirs (chart value nvidiaSearchDirs)",
+	klog.FromContext(ctx).Info("CDI specs contain no NVIDIA hooks because the host has no ldconfig. Programs find the libraries if the linker of their image "+
+		"searches the host's directory, or with LD_LIBRARY_PATH; specify the directory of ldconfig with --driver-search-dirs (chart value nvidiaSearchDirs)",
 		"searched", candidates)
 	return "", ""
 }

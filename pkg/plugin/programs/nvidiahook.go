@@ -63,9 +63,9 @@ func (n *nvidiaHook) begin(ctx context.Context) error {
 	case n.setting == config.NoCDIHook:
 		return nil
 	case n.setting == config.HostCDIHook && !found:
-		return fmt.Errorf("--cdi-hook=host: there is no executable %s on the host", strings.Join(n.candidates(), ", "))
+		return fmt.Errorf("--cdi-hook=host: no executable %s on the host", strings.Join(n.candidates(), ", "))
 	case !found && n.setting != "" && n.setting != config.OwnCDIHook:
-		return fmt.Errorf("--cdi-hook: there is no executable %s on the host", n.setting)
+		return fmt.Errorf("--cdi-hook: no executable %s on the host", n.setting)
 	}
 	if found {
 		host.hooks, host.err = n.ask(ctx, host.path)
@@ -149,7 +149,7 @@ func (n *nvidiaHook) read(found hostHook) {
 func (n *nvidiaHook) learn(found hostHook) {
 	n.last = found
 	if n.last.err == nil {
-		n.logger.V(2).Info("Hooks of the host's program", "program", found.path, "hooks", n.last.hooks)
+		n.logger.V(2).Info("Listed the hooks of the host's hook program", "program", found.path, "hooks", n.last.hooks)
 		return
 	}
 	if n.setting == "" {
@@ -159,7 +159,7 @@ func (n *nvidiaHook) learn(found hostHook) {
 		}
 	}
 	n.last.hooks = oldestHooks
-	n.logger.Info("The hook program of the host is assumed to have the hooks of its oldest version", "program", found.path, "hooks", oldestHooks,
+	n.logger.Info("Assuming that the hook program of the host supports the hooks of its oldest version", "program", found.path, "hooks", oldestHooks,
 		"reason", n.last.err.Error())
 }
 
@@ -227,10 +227,10 @@ func (n *nvidiaHook) program(host *hostHook, hook string) string {
 	}
 	host.missing = append(host.missing, hook)
 	if program == "" {
-		n.logger.Info("A CDI hook is left out: the hook program of the host does not have it", "hook", hook, "program", host.path,
+		n.logger.Info("Omitting a CDI hook: the hook program of the host does not support it", "hook", hook, "program", host.path,
 			"whyNotThatOfTheImage", reason)
 	} else {
-		n.logger.Info("A CDI hook comes from the image: the hook program of the host does not have it", "hook", hook, "program", host.path,
+		n.logger.Info("Using a CDI hook from the image: the hook program of the host does not support it", "hook", hook, "program", host.path,
 			"instead", program)
 	}
 	return program
@@ -242,7 +242,7 @@ func installImage(ctx context.Context, o Options, hooks cdi.Hooks) func() (cdi.I
 		installed, err := hooks.Install(o.Version, cdi.Program{Name: cdi.HookName, Image: o.Images.NVIDIA})
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return cdi.Installed{}, fmt.Errorf("the image of the kubelet plugin has no %s: %w", o.Images.NVIDIA, fs.ErrNotExist)
+			return cdi.Installed{}, fmt.Errorf("the image of the kubelet plugin does not contain %s: %w", o.Images.NVIDIA, fs.ErrNotExist)
 		case errors.Is(err, cdi.ErrNoExec):
 			return cdi.Installed{}, fmt.Errorf("%w: set --state-dir (chart value stateDir) to a directory whose mount allows programs, or install %s on the host; "+
 				"state directory now: %s", err, cdi.HookName, o.Config.Paths.StateDir)

@@ -122,7 +122,7 @@ func TestNVIDIAHook_EachVersionAndSetting_ProgramHasTheHook(t *testing.T) {
 			assert.Len(t, n.asked, asked, "once for each file")
 			for _, at := range c.want {
 				if at == nil {
-					assert.Contains(t, n.logs(), `A CDI hook is left out`)
+					assert.Contains(t, n.logs(), `Omitting a CDI hook`)
 				}
 			}
 		})
@@ -213,7 +213,7 @@ func TestNVIDIAHook_HookLeftOut_LoggedOnceOfEachFile(t *testing.T) {
 	defer hook.Release()
 	logged := func() int {
 		assert.Len(t, programs(hook), 2)
-		return strings.Count(n.logs(), "A CDI hook is left out")
+		return strings.Count(n.logs(), "Omitting a CDI hook")
 	}
 	assert.Equal(t, 1, logged())
 	n.hang = make(chan struct{})
@@ -268,8 +268,8 @@ func TestNVIDIAHook_OwnCannotBeInstalled_HostsHooksUsed(t *testing.T) {
 			defer hook.Release()
 			at := []string{cdi.HostHooks[1], cdi.HookName}
 			assert.Equal(t, map[string][]string{"create-symlinks": at, "update-ldcache": at}, programs(hook))
-			assert.Contains(t, n.logs(), "A CDI hook is left out")
-			assert.Contains(t, n.logs(), "the image of the kubelet plugin has no /does/not/exist")
+			assert.Contains(t, n.logs(), "Omitting a CDI hook")
+			assert.Contains(t, n.logs(), "the image of the kubelet plugin does not contain /does/not/exist")
 		})
 	}
 }
@@ -278,11 +278,11 @@ func TestNVIDIAHook_OwnCannotBeInstalled_HostsHooksUsed(t *testing.T) {
 func TestInstall_SettingCannotBeMet_RefusedByName(t *testing.T) {
 	t.Parallel()
 	for setting, want := range map[string]string{
-		config.HostCDIHook: "--cdi-hook=host: there is no executable /usr/bin/nvidia-cdi-hook, /usr/local/bin/nvidia-cdi-hook, " +
+		config.HostCDIHook: "--cdi-hook=host: no executable /usr/bin/nvidia-cdi-hook, /usr/local/bin/nvidia-cdi-hook, " +
 			"/usr/local/nvidia/toolkit/nvidia-cdi-hook, /run/current-system/sw/bin/nvidia-cdi-hook, /usr/bin/nvidia-ctk, /usr/local/bin/nvidia-ctk, " +
 			"/usr/local/nvidia/toolkit/nvidia-ctk, /run/current-system/sw/bin/nvidia-ctk on the host",
-		config.OwnCDIHook: "the image of the kubelet plugin has no /does/not/exist: file does not exist",
-		"/opt/hook":       "--cdi-hook: there is no executable /opt/hook on the host",
+		config.OwnCDIHook: "the image of the kubelet plugin does not contain /does/not/exist: file does not exist",
+		"/opt/hook":       "--cdi-hook: no executable /opt/hook on the host",
 	} {
 		n := newHookNode(t)
 		n.cfg.Driver.CDIHook, n.image = setting, "/does/not/exist"

@@ -117,7 +117,7 @@ func TestInstall_OwnProgramMissing_OnlyItsEditsRefused(t *testing.T) {
 	}{
 		"image has none": {
 			func(n *hookNode) { n.own = "/does/not/exist" },
-			"prism-hook is not installed: the image of the kubelet plugin has no /does/not/exist: not found",
+			"prism-hook is not installed: the image of the kubelet plugin does not contain /does/not/exist: not found",
 		},
 		"mounted noexec": {func(n *hookNode) { n.host = noexecHost{n.host} }, "set --state-dir (chart value stateDir)"},
 	} {

@@ -39,7 +39,7 @@ func (p *Profiler) install(ctx context.Context, images string) {
 		image := filepath.Join(images, name)
 		installed, err := p.current.Install(p.version, cdi.Program{Name: name, Image: image})
 		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("the image of the kubelet plugin has no %s: %w", image, gpu.ErrNotFound)
+			err = fmt.Errorf("the image of the kubelet plugin does not contain %s: %w", image, gpu.ErrNotFound)
 		}
 		if err == nil {
 			p.installed = append(p.installed, installed)

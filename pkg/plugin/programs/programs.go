@@ -132,7 +132,7 @@ func (s *Set) installOwn(ctx context.Context, o Options) {
 		checkPlace(ctx, o.Host, own.Path)
 		return
 	case errors.Is(own.err, fs.ErrNotExist):
-		own.err = fmt.Errorf("the image of the kubelet plugin has no %s: %w", o.Images.Own, gpu.ErrNotFound)
+		own.err = fmt.Errorf("the image of the kubelet plugin does not contain %s: %w", o.Images.Own, gpu.ErrNotFound)
 	case errors.Is(own.err, cdi.ErrNoExec):
 		own.err = fmt.Errorf("%w: set --state-dir (chart value stateDir) to a directory whose mount allows programs; state directory now: %s",
 			own.err, o.Config.Paths.StateDir)
@@ -182,7 +182,7 @@ func (s *Set) Sweep(ctx context.Context) {
 		s.failed = ""
 	} else if err.Error() != s.failed {
 		s.failed = err.Error()
-		logger.Error(err, "Hook programs of other versions stay for now")
+		logger.Error(err, "Removing hook programs of other versions failed and will be retried")
 	}
 }
 

@@ -204,7 +204,7 @@ func TestSweep_Failing_LoggedOnce(t *testing.T) {
 	hook, err := n.install()
 	require.NoError(t, err)
 	logged := n.logs()
-	assert.Contains(t, logged, "Hook programs of other versions stay for now")
+	assert.Contains(t, logged, "Removing hook programs of other versions failed and will be retried")
 	hook.Sweep(n.ctx)
 	assert.Equal(t, logged, n.logs())
 	require.NoError(t, os.Remove(foreign))

@@ -64,7 +64,7 @@ func (s State) ready() Condition {
 	if s.ToolMissing {
 		return Condition{
 			Type: ProfilerReady, Reason: report.ReasonToolNotInstalled,
-			Message: fmt.Sprintf("Nsight Systems %s is not installed on the node any more: containers start without the profile.", version(s.Config)),
+			Message: fmt.Sprintf("Nsight Systems %s is no longer installed on the node; containers start unprofiled.", version(s.Config)),
 		}
 	}
 	return Condition{
@@ -125,21 +125,21 @@ const reasonStopped = "Stopped"
 func (s State) unrecorded(reason string) string {
 	switch reason {
 	case report.ReasonFellBackUnprofiled:
-		return "ran without the profiler, which did not start; it needs libgcc_s.so.1 in the image, /dev/shm and some hundred MiB of memory"
+		return "ran unprofiled because the profiler did not start; it requires libgcc_s.so.1 in the image, /dev/shm and several hundred MiB of memory"
 	case report.ReasonSlotsTaken:
-		return fmt.Sprintf("ran without the profiler, as the container had match.maxSessions%s recorded processes; raise it to record more", s.sessions())
+		return fmt.Sprintf("ran unprofiled because match.maxSessions%s processes of the container were already recorded; raise it to record more", s.sessions())
 	case report.ReasonPreloadNotPossible:
-		return "is not recorded, as /etc/ld.so.preload could not be replaced; take away the volume at /etc, or give it a file of that name"
+		return "is not recorded because /etc/ld.so.preload could not be replaced; remove the volume at /etc, or add a file of that name to it"
 	case report.ReasonStaticOrMusl:
-		return "is static or uses musl, and loads no library of the profiler; link it dynamically and use an image with glibc"
+		return "is statically linked or uses musl, and does not load the profiler's library; link it dynamically and use an image with glibc"
 	case report.ReasonSanitizerNotSupported:
-		return "ran without the profiler, as it has the runtime of a sanitizer, beside which nsys cannot work; profile a build without it"
+		return "ran unprofiled because it uses a sanitizer, which nsys does not support; profile a build without it"
 	case report.ReasonToolNotInstalled:
-		return "ran without the profiler, which is not in the container any more; create the pod again"
+		return "ran unprofiled because the container no longer contains the profiler; create the pod again"
 	case report.ReasonOtherProfileWon:
-		return "is not recorded for this claim, but for another one of the container with a ProfilerConfig, where that selects it; keep one"
+		return "is not recorded for this claim, but for another claim of the container if the ProfilerConfig of that claim selects it; keep one ProfilerConfig per container"
 	case reasonStopped:
-		return "ran without the profiler, as the reports of the claim or of the node took all the bytes they may; " + s.remedy()
+		return "ran unprofiled because the reports of the claim or of the node reached their size limit; " + s.remedy()
 	}
 	return ""
 }
@@ -164,15 +164,15 @@ func (s State) profiling() Condition {
 		c.True, c.Reason, c.Message = true, reasonRecording, fmt.Sprintf("%s recorded: %s.", processes(len(recording)), named(recording))
 		if one := slices.IndexFunc(recording, func(r report.Report) bool { return r.Reason == report.ReasonSeveralProfiles }); one >= 0 {
 			c.Reason = report.ReasonSeveralProfiles
-			c.Message = fmt.Sprintf("%s recorded for this claim, and not for another one of container %s with a ProfilerConfig; keep one: %s.",
+			c.Message = fmt.Sprintf("%s recorded for this claim, and not for another claim of container %s with a ProfilerConfig; keep one: %s.",
 				processes(len(recording)), short(recording[one].Container), named(recording))
 		}
 	case len(live) > 0:
 		c.Reason = report.ReasonRangeNotReached
-		c.Message = fmt.Sprintf("%s for %s, with which the recording begins: %s.", waiting(len(live)), s.start(), named(live))
+		c.Message = fmt.Sprintf("%s for %s, which starts the recording: %s.", waiting(len(live)), s.start(), named(live))
 	case !some:
 		c.Reason = report.ReasonNoProcessMatched
-		c.Message = fmt.Sprintf("No process was recorded yet; the profile records %s: compare kubectl prism profile check POD.", s.selected())
+		c.Message = fmt.Sprintf("No process was recorded yet; the profile records %s: run kubectl prism profile check POD.", s.selected())
 	case s.unrecorded(latest.Reason) != "":
 		c.Reason = latest.Reason
 		switch c.Reason {
@@ -186,7 +186,7 @@ func (s State) profiling() Condition {
 		c.Reason, c.Message = report.ReasonRangeNotReached, s.missed(latest)
 	case latest.Reason == report.ReasonSeveralProfiles:
 		c.Reason = latest.Reason
-		c.Message = fmt.Sprintf("No process is recorded now; the last one was %s, for this claim and not for another one of the container with a "+
+		c.Message = fmt.Sprintf("No process is recorded now; the last one was %s, for this claim and not for another claim of the container with a "+
 			"ProfilerConfig; keep one.", about(latest))
 	default:
 		c.Reason, c.Message = reasonEnded, fmt.Sprintf("No process is recorded now; the last one was %s.", about(latest))
@@ -205,7 +205,7 @@ func (s State) full() string {
 	if s.Config.Output != nil && s.Config.Output.MaxBytes != nil {
 		limit = s.Config.Output.MaxBytes.String()
 	}
-	return fmt.Sprintf("Recording was stopped, as the reports of the claim take output.maxBytes (%s) or those of the node take its limit "+
+	return fmt.Sprintf("Recording stopped because the reports of the claim reached output.maxBytes (%s) or the reports of the node reached its limit "+
 		"(profiler.reports.maxBytes of the chart); %s.", limit, s.remedy())
 }
 
@@ -216,7 +216,7 @@ func (s State) remedy() string {
 
 // missed says that a process exits before its range.
 func (s State) missed(r report.Report) string {
-	return fmt.Sprintf("%s exited and did not reach %s; have it do so, or set start: Immediate.", process(r), s.start())
+	return fmt.Sprintf("%s exited before it reached %s; change the program, or set start: Immediate.", process(r), s.start())
 }
 
 // start is what begins the recording.
@@ -240,11 +240,11 @@ func (s State) available() Condition {
 		c.True, c.Reason, c.Message = true, string(report.Ready), fmt.Sprintf("%s can be downloaded: %s.", counted(ready+raw), download)
 	case raw > 0:
 		c.True, c.Reason = true, string(report.Raw)
-		c.Message = fmt.Sprintf("%s can be downloaded raw, which could not be imported on the node: %s.", counted(raw), download)
+		c.Message = fmt.Sprintf("%s could not be imported on the node, and can be downloaded raw: %s.", counted(raw), download)
 	case importing > 0:
 		c.Reason, c.Message = string(report.Importing), fmt.Sprintf("%s imported.", being(importing))
 	case recording > 0:
-		c.Reason, c.Message = reasonRecording, "Reports are stored when the processes exit, or recording ends."
+		c.Reason, c.Message = reasonRecording, "Reports are stored when the processes exit or the recording ends."
 	case lost:
 		c.Reason, c.Message = s.lost(latest)
 	default:
@@ -259,12 +259,12 @@ func (s State) lost(r report.Report) (reason, message string) {
 	case report.ReasonRangeNotReached:
 		return r.Reason, s.missed(r)
 	case report.ReasonStoreFull:
-		return r.Reason, fmt.Sprintf("The report of %s is larger than what the claim or the node has left for reports; %s.", about(r), s.remedy())
+		return r.Reason, fmt.Sprintf("The report of %s exceeds the space that is left for reports of the claim or the node; %s.", about(r), s.remedy())
 	case "", report.ReasonReportLost, report.ReasonSeveralProfiles:
-		return report.ReasonReportLost, fmt.Sprintf("The recording of %s ended without a report that can be read, as when the container or "+
-			"the profiler is killed; let the process exit by itself, or set duration.", about(r))
+		return report.ReasonReportLost, fmt.Sprintf("The recording of %s ended without a readable report, for example because the container or "+
+			"the profiler was killed; let the process exit by itself, or set duration.", about(r))
 	}
-	return report.ReasonReportLost, fmt.Sprintf("The recording of %s ended without a report that can be read (%s).", about(r), r.Reason)
+	return report.ReasonReportLost, fmt.Sprintf("The recording of %s ended without a readable report (%s).", about(r), r.Reason)
 }
 
 func (s State) with(is func(report.Report) bool) (all []report.Report) {

@@ -37,16 +37,16 @@ func of(state report.State, reason string) report.Report {
 
 const (
 	where   = "python3 of container main of pod train"
-	pending = "ReportAvailable=false Recording: Reports are stored when the processes exit, or recording ends."
+	pending = "ReportAvailable=false Recording: Reports are stored when the processes exit or the recording ends."
 	none    = "ReportAvailable=false NoReport: The claim has no report."
 	ended   = "Profiling=false Ended: No process is recorded now; the last one was " + where + "."
 	remedy  = "delete reports with kubectl prism profile rm --claim c, or raise the limit."
-	full    = "Profiling=false StoreFull: Recording was stopped, as the reports of the claim take output.maxBytes (4Gi) or those of the node take " +
+	full    = "Profiling=false StoreFull: Recording stopped because the reports of the claim reached output.maxBytes (4Gi) or the reports of the node reached " +
 		"its limit (profiler.reports.maxBytes of the chart); " + remedy
-	severalEnded = "Profiling=false SeveralProfiles: No process is recorded now; the last one was " + where + ", for this claim and not for another one of " +
+	severalEnded = "Profiling=false SeveralProfiles: No process is recorded now; the last one was " + where + ", for this claim and not for another claim of " +
 		"the container with a ProfilerConfig; keep one."
-	killed = "ReportAvailable=false ReportLost: The recording of " + where + " ended without a report that can be read, as when the container or the " +
-		"profiler is killed; let the process exit by itself, or set duration."
+	killed = "ReportAvailable=false ReportLost: The recording of " + where + " ended without a readable report, for example because the container or the " +
+		"profiler was killed; let the process exit by itself, or set duration."
 )
 
 func nvtx(c *v1alpha1.ProfilerConfig) {
@@ -62,7 +62,7 @@ var states = map[string]struct {
 }{
 	"nothing yet": {
 		profiling: "Profiling=false NoProcessMatched: No process was recorded yet; the profile records the first process of each container that is not " +
-			"excluded: compare kubectl prism profile check POD.",
+			"excluded: run kubectl prism profile check POD.",
 		available: none,
 	},
 	"recording": {
@@ -70,7 +70,7 @@ var states = map[string]struct {
 	},
 	"two profiles": {
 		reports: []report.Report{of(report.Recording, "SeveralProfiles")}, available: pending,
-		profiling: "Profiling=true SeveralProfiles: 1 process is recorded for this claim, and not for another one of container main with a " +
+		profiling: "Profiling=true SeveralProfiles: 1 process is recorded for this claim, and not for another claim of container main with a " +
 			"ProfilerConfig; keep one: " + where + ".",
 	},
 	"two profiles, ended": {
@@ -79,28 +79,28 @@ var states = map[string]struct {
 	},
 	"waits for a range": {
 		change: nvtx, reports: []report.Report{of(report.Recording, "RangeNotReached")}, available: pending,
-		profiling: "Profiling=false RangeNotReached: 1 process waits for the NVTX range step@train, with which the recording begins: " + where + ".",
+		profiling: "Profiling=false RangeNotReached: 1 process waits for the NVTX range step@train, which starts the recording: " + where + ".",
 	},
 	"never reached the range": {
 		change: func(c *v1alpha1.ProfilerConfig) { c.Start = new(v1alpha1.StartCUDAProfilerAPI) }, reports: []report.Report{of(report.Lost, "RangeNotReached")},
-		profiling: "Profiling=false RangeNotReached: Process " + where + " exited and did not reach cudaProfilerStart; have it do so, or set start: Immediate.",
-		available: "ReportAvailable=false RangeNotReached: Process " + where + " exited and did not reach cudaProfilerStart; have it do so, or set start: Immediate.",
+		profiling: "Profiling=false RangeNotReached: Process " + where + " exited before it reached cudaProfilerStart; change the program, or set start: Immediate.",
+		available: "ReportAvailable=false RangeNotReached: Process " + where + " exited before it reached cudaProfilerStart; change the program, or set start: Immediate.",
 	},
 	"killed in a range":        {change: nvtx, reports: []report.Report{of(report.Lost, "ReportLost")}, profiling: ended, available: killed},
 	"killed with two profiles": {reports: []report.Report{of(report.Lost, "SeveralProfiles")}, profiling: severalEnded, available: killed},
 	"another profile won": {
 		reports: []report.Report{of(report.Lost, "OtherProfileWon")}, available: none,
-		profiling: "Profiling=false SeveralProfiles: Process " + where + " is not recorded for this claim, but for another one of the container with a " +
-			"ProfilerConfig, where that selects it; keep one.",
+		profiling: "Profiling=false SeveralProfiles: Process " + where + " is not recorded for this claim, but for another claim of the container if the " +
+			"ProfilerConfig of that claim selects it; keep one ProfilerConfig per container.",
 	},
 	"killed silently": {reports: []report.Report{of(report.Lost, "")}, profiling: ended, available: killed},
 	"lost otherwise": {
 		reports: []report.Report{of(report.Lost, "SessionRemoved")}, profiling: ended,
-		available: "ReportAvailable=false ReportLost: The recording of " + where + " ended without a report that can be read (SessionRemoved).",
+		available: "ReportAvailable=false ReportLost: The recording of " + where + " ended without a readable report (SessionRemoved).",
 	},
 	"too large": {
 		reports: []report.Report{of(report.Lost, "StoreFull")}, profiling: ended,
-		available: "ReportAvailable=false StoreFull: The report of " + where + " is larger than what the claim or the node has left for reports; " + remedy,
+		available: "ReportAvailable=false StoreFull: The report of " + where + " exceeds the space that is left for reports of the claim or the node; " + remedy,
 	},
 	"importing": {
 		reports: []report.Report{of(report.Importing, "")}, profiling: ended, available: "ReportAvailable=false Importing: 1 report is being imported.",
@@ -111,42 +111,42 @@ var states = map[string]struct {
 	},
 	"raw": {
 		reports: []report.Report{of(report.Raw, "ImportFailed")}, profiling: ended,
-		available: "ReportAvailable=true Raw: 1 report can be downloaded raw, which could not be imported on the node: kubectl prism profile download --claim c.",
+		available: "ReportAvailable=true Raw: 1 report could not be imported on the node, and can be downloaded raw: kubectl prism profile download --claim c.",
 	},
 	"fell back, runs": {
 		reports: []report.Report{of(report.Recording, "FellBackUnprofiled")}, available: none,
-		profiling: "Profiling=false FellBackUnprofiled: Process " + where + " ran without the profiler, which did not start; it needs libgcc_s.so.1 in the " +
-			"image, /dev/shm and some hundred MiB of memory.",
+		profiling: "Profiling=false FellBackUnprofiled: Process " + where + " ran unprofiled because the profiler did not start; it requires libgcc_s.so.1 in the " +
+			"image, /dev/shm and several hundred MiB of memory.",
 	},
 	"slots taken": {
 		change: func(c *v1alpha1.ProfilerConfig) { c.Match = &v1alpha1.ProcessMatch{MaxSessions: new(int32(1))} }, available: none,
 		reports:   []report.Report{of(report.Lost, "SlotsTaken")},
-		profiling: "Profiling=false SlotsTaken: Process " + where + " ran without the profiler, as the container had match.maxSessions (1) recorded processes; raise it to record more.",
+		profiling: "Profiling=false SlotsTaken: Process " + where + " ran unprofiled because match.maxSessions (1) processes of the container were already recorded; raise it to record more.",
 	},
 	"sanitizer": {
 		reports: []report.Report{of(report.Lost, "SanitizerNotSupported")}, available: none,
-		profiling: "Profiling=false SanitizerNotSupported: Process " + where + " ran without the profiler, as it has the runtime of a sanitizer, " +
-			"beside which nsys cannot work; profile a build without it.",
+		profiling: "Profiling=false SanitizerNotSupported: Process " + where + " ran unprofiled because it uses a sanitizer, " +
+			"which nsys does not support; profile a build without it.",
 	},
 	"no tool": {
 		reports: []report.Report{of(report.Lost, "ToolNotInstalled")}, available: none,
-		profiling: "Profiling=false ToolNotInstalled: Process " + where + " ran without the profiler, which is not in the container any more; create the pod again.",
+		profiling: "Profiling=false ToolNotInstalled: Process " + where + " ran unprofiled because the container no longer contains the profiler; create the pod again.",
 	},
 	"volume at /etc": {
 		reports: []report.Report{of(report.Lost, "PreloadNotPossible")}, available: none,
-		profiling: "Profiling=false PreloadNotPossible: Process " + where + " is not recorded, as /etc/ld.so.preload could not be replaced; take away the " +
-			"volume at /etc, or give it a file of that name.",
+		profiling: "Profiling=false PreloadNotPossible: Process " + where + " is not recorded because /etc/ld.so.preload could not be replaced; remove the " +
+			"volume at /etc, or add a file of that name to it.",
 	},
 	"static": {
 		reports: []report.Report{of(report.Lost, "StaticOrMusl")}, available: none,
-		profiling: "Profiling=false StaticOrMusl: Process " + where + " is static or uses musl, and loads no library of the profiler; link it dynamically " +
+		profiling: "Profiling=false StaticOrMusl: Process " + where + " is statically linked or uses musl, and does not load the profiler's library; link it dynamically " +
 			"and use an image with glibc.",
 	},
 	"full":                {reports: []report.Report{of(report.Lost, "Stopped")}, stopped: true, profiling: full, available: none},
 	"full while it is so": {reports: []report.Report{of(report.Recording, "")}, stopped: true, profiling: full, available: pending},
 	"was full": {
 		reports: []report.Report{of(report.Lost, "Stopped")}, available: none,
-		profiling: "Profiling=false StoreFull: Process " + where + " ran without the profiler, as the reports of the claim or of the node took all the bytes they may; " + remedy,
+		profiling: "Profiling=false StoreFull: Process " + where + " ran unprofiled because the reports of the claim or of the node reached their size limit; " + remedy,
 	},
 }
 
@@ -168,7 +168,7 @@ func TestOf_States_EachReason(t *testing.T) {
 func TestOf_ProcessWithoutNames_OneSentence(t *testing.T) {
 	t.Parallel()
 	c := Of(State{Claim: "c", Config: config(nil), Reports: []report.Report{{State: report.Lost, Reason: "ToolNotInstalled"}}})[1]
-	assert.True(t, strings.HasPrefix(c.Message, "A process ran without the profiler, "), c.Message)
+	assert.True(t, strings.HasPrefix(c.Message, "A process ran unprofiled because "), c.Message)
 }
 
 // TestOf_SeveralSessions_RecordingWins: what is recorded now says more than what was not.

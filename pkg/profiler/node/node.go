@@ -120,11 +120,11 @@ func (s *Server) certificates() (*tls.Config, error) {
 	}
 	authority, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
 	if err != nil {
-		return nil, fmt.Errorf("reading the authority of the node API: %w", err)
+		return nil, fmt.Errorf("reading the certificate authority of the node API: %w", err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(authority) {
-		return nil, fmt.Errorf("reading the authority of the node API: no certificate in %s", filepath.Join(dir, "ca.crt"))
+		return nil, fmt.Errorf("reading the certificate authority of the node API: no certificate in %s", filepath.Join(dir, "ca.crt"))
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
@@ -139,10 +139,10 @@ func (s *Server) certificates() (*tls.Config, error) {
 func (s *Server) controller(of tls.ConnectionState) error {
 	leaf := of.PeerCertificates[0]
 	if err := leaf.VerifyHostname(s.options.Client); err != nil {
-		return fmt.Errorf("verifying the certificate of a client: it is not for controllers: %w", err)
+		return fmt.Errorf("verifying the certificate of a client: it was not issued for controllers: %w", err)
 	}
 	if leaf.VerifyHostname(ServerName) == nil {
-		return fmt.Errorf("verifying the certificate of a client: it is for %s, as those of plugins are, and one of a controller must not be", ServerName)
+		return fmt.Errorf("verifying the certificate of a client: it was issued for %s, the name of plugins, which the certificate of a controller must not contain", ServerName)
 	}
 	return nil
 }
@@ -196,7 +196,7 @@ func (s *Server) content(w http.ResponseWriter, r *http.Request) {
 	if !s.downloads.Enter(contentSeats, by) {
 		w.Header().Set("Retry-After", "1")
 		answer(w, http.StatusTooManyRequests, map[string]string{"error": fmt.Sprintf(
-			"too many downloads from node %s at once: it answers %d, %d of a namespace and %d of a user; try again later", found.Node, contentSeats.All,
+			"too many concurrent downloads from node %s: at most %d, %d per namespace and %d per user; try again later", found.Node, contentSeats.All,
 			contentSeats.Namespace, contentSeats.User)})
 		return
 	}

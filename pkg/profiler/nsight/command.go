@@ -21,9 +21,9 @@ type Lacking struct {
 
 // Error is one sentence.
 func (l *Lacking) Error() string {
-	text := fmt.Sprintf("Nsight Systems %s has no switch %s", l.Version, l.Switch)
+	text := fmt.Sprintf("Nsight Systems %s does not support switch %s", l.Version, l.Switch)
 	if l.Field != "" {
-		text += fmt.Sprintf(", which %s.%s needs", v1alpha1.KindProfilerConfig, l.Field)
+		text += fmt.Sprintf(", which %s.%s requires", v1alpha1.KindProfilerConfig, l.Field)
 	}
 	if l.Fix != "" {
 		text += "; " + l.Fix

@@ -97,18 +97,18 @@ func TestArguments_LaterVersion_Switches(t *testing.T) {
 // TestArguments_SwitchNotThere_Refused names the switch and the field.
 func TestArguments_SwitchNotThere_Refused(t *testing.T) {
 	t.Parallel()
-	const env = "Nsight Systems 2023.4.4 has no switch --discard-environment, which ProfilerConfig.captureEnvironment: false needs; set captureEnvironment: true, " +
+	const env = "Nsight Systems 2023.4.4 does not support switch --discard-environment, which ProfilerConfig.captureEnvironment: false requires; set captureEnvironment: true, " +
 		"which stores the environment of the process in the report, or use a later version"
 	for fields, want := range map[string][2]string{
 		"": {strings.Replace(env, "2023.4.4", "2022.4.2", 1), env},
-		"captureEnvironment: true\npythonSampling: true": {"Nsight Systems 2022.4.2 has no switch --python-sampling, which ProfilerConfig.pythonSampling needs", ""},
+		"captureEnvironment: true\npythonSampling: true": {"Nsight Systems 2022.4.2 does not support switch --python-sampling, which ProfilerConfig.pythonSampling requires", ""},
 		"captureEnvironment: true\ntrace: [gds]": {
-			"Nsight Systems 2022.4.2 has no switch --trace=gds, which ProfilerConfig.trace needs", "Nsight Systems 2023.4.4 has no switch --trace=gds, which ProfilerConfig.trace needs"},
+			"Nsight Systems 2022.4.2 does not support switch --trace=gds, which ProfilerConfig.trace requires", "Nsight Systems 2023.4.4 does not support switch --trace=gds, which ProfilerConfig.trace requires"},
 		"captureEnvironment: true\nargs: [--python-backtrace=cuda]": {
-			"Nsight Systems 2022.4.2 has no switch --python-backtrace, which ProfilerConfig.args needs; switches are written in full", ""},
+			"Nsight Systems 2022.4.2 does not support switch --python-backtrace, which ProfilerConfig.args requires; switches are written in full", ""},
 		"captureEnvironment: true\nargs: [--cuda-mem=true]": {
-			"Nsight Systems 2022.4.2 has no switch --cuda-mem, which ProfilerConfig.args needs; switches are written in full",
-			"Nsight Systems 2023.4.4 has no switch --cuda-mem, which ProfilerConfig.args needs; switches are written in full"},
+			"Nsight Systems 2022.4.2 does not support switch --cuda-mem, which ProfilerConfig.args requires; switches are written in full",
+			"Nsight Systems 2023.4.4 does not support switch --cuda-mem, which ProfilerConfig.args requires; switches are written in full"},
 	} {
 		for i, version := range versions {
 			_, err := Arguments(effective(t, fields), installed(t, version), false)
@@ -122,7 +122,7 @@ func TestArguments_SwitchNotThere_Refused(t *testing.T) {
 		}
 	}
 	_, err := Arguments(effective(t, "captureEnvironment: true"), Tool{Version: "0.1"}, false)
-	require.EqualError(t, err, "Nsight Systems 0.1 has no switch --kill", "a tool without help")
+	require.EqualError(t, err, "Nsight Systems 0.1 does not support switch --kill", "a tool without help")
 }
 
 // TestArguments_RangesRepeat_AsFarAsListed: a version whose help lists what follows a range, and not that it is repeated, is refused; one that an
@@ -136,10 +136,10 @@ func TestArguments_RangesRepeat_AsFarAsListed(t *testing.T) {
 		return tool
 	}
 	_, err := Arguments(config, listed("--capture-range-end=repeat"), false)
-	require.EqualError(t, err, "Nsight Systems 2023.4.4 has no switch --capture-range-end=repeat, which ProfilerConfig.captureRange: Repeat needs; "+
+	require.EqualError(t, err, "Nsight Systems 2023.4.4 does not support switch --capture-range-end=repeat, which ProfilerConfig.captureRange: Repeat requires; "+
 		"set captureRange: First, or use a later version")
 	_, err = Arguments(config, listed("--capture-range-end"), false)
-	require.EqualError(t, err, "Nsight Systems 2023.4.4 has no switch --capture-range-end, which ProfilerConfig.captureRange: Repeat needs")
+	require.EqualError(t, err, "Nsight Systems 2023.4.4 does not support switch --capture-range-end, which ProfilerConfig.captureRange: Repeat requires")
 	got, err := Arguments(config, listed("--capture-range-end="), false)
 	require.NoError(t, err)
 	assert.Contains(t, got, "--capture-range-end=repeat:2")

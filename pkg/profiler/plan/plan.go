@@ -89,7 +89,7 @@ func (c *Configs) Of(r *checkpoint.Record) (*v1alpha1.ProfilerConfig, error) {
 // Files are the plan of a claim on a host, by name.
 func Files(r *checkpoint.Record, config *v1alpha1.ProfilerConfig, tool Tool, host Host, patterns Patterns) (map[string][]byte, error) {
 	fail := func(err error) (map[string][]byte, error) {
-		return nil, fmt.Errorf("making the profile of claim %s/%s: %w", r.Claim.Namespace, r.Claim.Name, err)
+		return nil, fmt.Errorf("creating the profile of claim %s/%s: %w", r.Claim.Namespace, r.Claim.Name, err)
 	}
 	rules, err := rules(config.Match, patterns)
 	if err != nil {

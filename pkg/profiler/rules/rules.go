@@ -158,7 +158,7 @@ func (r *Rules) Match(c Claim) (configs []*v1alpha1.ProfilerConfig, err error) {
 		}
 		switch {
 		case problem != nil:
-			err = errors.Join(err, fmt.Errorf("profiler.defaults[%d] is left out: %w", i, problem))
+			err = errors.Join(err, fmt.Errorf("profiler.defaults[%d] is ignored: %w", i, problem))
 			required = required || d.closed()
 		case matched:
 			configs = append(configs, &d.Config)
@@ -216,7 +216,7 @@ func (p *Policy) allows(namespace string) bool {
 func (p *Policy) Limit(namespace string, c *v1alpha1.ProfilerConfig) error {
 	switch {
 	case !p.allows(namespace):
-		return fmt.Errorf("profiles are not allowed in namespace %s; profiler.policy.namespaces has: %s",
+		return fmt.Errorf("profiles are not allowed in namespace %s; profiler.policy.namespaces allows: %s",
 			namespace, strings.Join(p.Namespaces, ", "))
 	case len(c.Args) > 0 && p.Args != ArgsAllow:
 		return errors.New("ProfilerConfig.args are not allowed: profiler.policy.args is Deny")

@@ -75,7 +75,7 @@ func TestMatch_LabelsUnknown_DefaultLeftOut(t *testing.T) {
 	claim, _, _ := labelled("a", nil, nil)
 	claim.NamespaceLabels = func() (map[string]string, error) { return nil, errors.New("forbidden") }
 	configs, err := parsed(t, "defaults: [{namespaceSelector: {}, config: {duration: 1s}}, {config: {duration: 2s}}]").Match(claim)
-	require.EqualError(t, err, "profiler.defaults[0] is left out: forbidden")
+	require.EqualError(t, err, "profiler.defaults[0] is ignored: forbidden")
 	require.Len(t, configs, 1)
 	assert.Equal(t, "2s", configs[0].Duration.Duration.String())
 }
@@ -110,7 +110,7 @@ func TestLimit_Policy_RefusedOrLowered(t *testing.T) {
 		"raw switches, Deny":  {"policy: {args: Deny}", "a", "args: [--cuda-memory-usage=true]", "ProfilerConfig.args are not allowed: profiler.policy.args is Deny", "", ""},
 		"raw switches, Allow": {"policy: {args: Allow}", "a", "args: [--cuda-memory-usage=true]", "", "", ""},
 		"no raw switches":     {"", "a", "args: []", "", "", ""},
-		"namespace":           {tight, "c", "", "profiles are not allowed in namespace c; profiler.policy.namespaces has: a, b", "", ""},
+		"namespace":           {tight, "c", "", "profiles are not allowed in namespace c; profiler.policy.namespaces allows: a, b", "", ""},
 		"defaults lowered":    {tight, "b", "", "", "1Gi", "24h0m0s"},
 		"less is kept":        {tight, "a", "output: {maxBytes: 1Mi, retention: 1m, fileName: x}", "", "1Mi", "1m0s"},
 		"as much":             {tight, "a", "output: {maxBytes: 1024Mi, retention: 1440m}", "", "1Gi", "24h0m0s"},

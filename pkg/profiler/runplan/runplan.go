@@ -87,10 +87,10 @@ func (p Plan) Encode() ([]byte, error) {
 	e.add("termSeconds", seconds(p.Term))
 	e.add("stopSeconds", seconds(p.Stop))
 	if e.null != "" {
-		return nil, fmt.Errorf("encoding the plan of claim %s: %s has a null byte", p.Claim, e.null)
+		return nil, fmt.Errorf("encoding the plan of claim %s: %s contains a null byte", p.Claim, e.null)
 	}
 	if e.text.Len() > MaxBytes {
-		return nil, fmt.Errorf("encoding the plan of claim %s: it has %d bytes, must be at most %d", p.Claim, e.text.Len(), MaxBytes)
+		return nil, fmt.Errorf("encoding the plan of claim %s: must be at most %d bytes, got %d", p.Claim, MaxBytes, e.text.Len())
 	}
 	return e.text.Bytes(), nil
 }

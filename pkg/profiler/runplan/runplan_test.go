@@ -45,7 +45,7 @@ func TestEncode_InvalidPlan_Refused(t *testing.T) {
 		"no tool":        {runplan.Plan{}, `tool must be an absolute path without "..", got ""`},
 		"relative tool":  {runplan.Plan{Tool: "nsys"}, `tool must be an absolute path`},
 		"folder upwards": {runplan.Plan{Tool: "/nsys", Dir: "/a/../b"}, `dir must be an absolute path without "..", got "/a/../b"`},
-		"null byte":      {runplan.Plan{Tool: "/nsys", Switches: []string{"a\x00claim=b"}}, "switch has a null byte"},
+		"null byte":      {runplan.Plan{Tool: "/nsys", Switches: []string{"a\x00claim=b"}}, "switch contains a null byte"},
 		"no name":        {runplan.Plan{Tool: "/nsys", Env: []string{"=a"}}, `env must be NAME=value, got "=a"`},
 		"many sessions":  {runplan.Plan{Tool: "/nsys", MaxSessions: 17}, "maxSessions must be less than or equal to 16, got 17"},
 		"half seconds":   {runplan.Plan{Tool: "/nsys", Ready: time.Second / 2}, "deadlines must be whole seconds up to 24h, got 500ms"},

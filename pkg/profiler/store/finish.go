@@ -33,7 +33,7 @@ var errChanged = errors.New("the file changed while it was read")
 var errSparse = errors.New("the file is sparse")
 
 // errFull is why a file is not taken over: it is larger than what is left of the claim's limit.
-var errFull = errors.New("the file is larger than what is left of the limit")
+var errFull = errors.New("the file exceeds the remaining space for reports")
 
 // finish takes the file with that number of a session that is over, and returns what became of the report. The session is discarded after the
 // index is written: killed in between, the next scan does the rest.

@@ -18,7 +18,7 @@ const maxEntries = 10000
 var sessionPattern = regexp.MustCompile(`^s[0-9]{1,10}-[0-9a-f]{16}$`)
 
 // errKind is why a file of an inbox is not read.
-var errKind = errors.New("not a regular file with one name")
+var errKind = errors.New("not a regular file with exactly one link")
 
 // openDir opens a folder of the store itself.
 func openDir(path string) (*os.File, error) {

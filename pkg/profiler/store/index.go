@@ -68,7 +68,7 @@ type inMemory struct {
 }
 
 // errDamaged is why an index is not used: it is not what the store wrote.
-var errDamaged = errors.New("damaged, or of another version")
+var errDamaged = errors.New("damaged, or written by another version")
 
 // rests says that nothing more comes of a claim: it is released, its reports are final, and its inbox is empty.
 func (c *index) rests() bool { return c.Released && c.idle && !c.changed }
@@ -144,7 +144,7 @@ func (s *Store) decode(uid string) (*index, error) {
 }
 
 // messageGone is of a report whose file was removed or damaged.
-const messageGone = "the file of the report is not on the node any more"
+const messageGone = "the file of the report is no longer on the node"
 
 // check finds reports whose file is not there as it was stored: it was removed, or the disk is damaged.
 func (s *Store) check(c *index) {

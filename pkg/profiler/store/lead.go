@@ -7,7 +7,7 @@ import (
 )
 
 // ErrFollowing is why a report cannot be changed here: another process of the node stores reports.
-var ErrFollowing = errors.New("another process of the node stores reports now; try again")
+var ErrFollowing = errors.New("another process on the node stores reports; try again")
 
 // Lead reads all indexes again, and has the store write them from now on: no other process does any more.
 func (s *Store) Lead() error {

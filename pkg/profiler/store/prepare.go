@@ -17,7 +17,7 @@ import (
 // syncs nothing: after a power cut the next Prepare makes them again.
 func (s *Store) Prepare(claim Claim, plan map[string][]byte) error {
 	if !uidPattern.MatchString(claim.UID) {
-		return fmt.Errorf("making the profile of claim %q: the UID cannot name a folder", claim.UID)
+		return fmt.Errorf("creating the profile of claim %q: the UID is not a valid directory name", claim.UID)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -25,12 +25,12 @@ func (s *Store) Prepare(claim Claim, plan map[string][]byte) error {
 		return s.begin(claim, plan)
 	}
 	if err := s.folders(claim.UID); err != nil {
-		return fmt.Errorf("making the profile of claim %s: %w", claim.UID, err)
+		return fmt.Errorf("creating the profile of claim %s: %w", claim.UID, err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(plan)) {
 		content := plan[name]
 		if err := s.renew(s.path(claim.UID, planDir, name), content); err != nil {
-			return fmt.Errorf("making the profile of claim %s: %w", claim.UID, err)
+			return fmt.Errorf("creating the profile of claim %s: %w", claim.UID, err)
 		}
 	}
 	known, err := s.known(claim.UID)
@@ -67,7 +67,7 @@ func (s *Store) begin(claim Claim, plan map[string][]byte) error {
 		err = s.Files.Write(s.path(claim.UID, indexFile), raw, indexPerm, false)
 	}
 	if err != nil {
-		return fmt.Errorf("making the profile of claim %s: %w", claim.UID, err)
+		return fmt.Errorf("creating the profile of claim %s: %w", claim.UID, err)
 	}
 	s.claims[claim.UID] = c
 	s.identities.wake()

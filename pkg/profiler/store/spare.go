@@ -103,7 +103,7 @@ func (s *Store) FillSpares() error {
 	for range missing {
 		name, err := s.makeSpare(plan)
 		if err != nil {
-			return fmt.Errorf("making a folder for a profile ahead: %w", err)
+			return fmt.Errorf("creating a spare folder for a profile: %w", err)
 		}
 		s.mu.Lock()
 		s.spares.ready = append(s.spares.ready, name)

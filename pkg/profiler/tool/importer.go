@@ -60,17 +60,17 @@ const ownFolder = "own"
 func (i Importer) Own() (string, error) {
 	dir := filepath.Join(i.Work, ownFolder)
 	if err := os.Chmod(i.Work, 0o755); err != nil {
-		return "", fmt.Errorf("taking the work directory: %w", err)
+		return "", fmt.Errorf("preparing the work directory: %w", err)
 	}
 	if err := os.Mkdir(dir, 0o711); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", fmt.Errorf("making the directory of imports: %w", err)
+		return "", fmt.Errorf("creating the directory of imports: %w", err)
 	}
 	var of unix.Stat_t
 	if err := unix.Lstat(dir, &of); err != nil {
 		return "", &os.PathError{Op: "lstat", Path: dir, Err: err}
 	}
 	if of.Mode&unix.S_IFMT != unix.S_IFDIR || of.Uid != uint32(os.Geteuid()) { //nolint:gosec // ids have 32 bits
-		return "", fmt.Errorf("%s is not a directory of this program: mode %o, user %d", dir, of.Mode, of.Uid)
+		return "", fmt.Errorf("%s must be a directory owned by this program, got mode %o, user %d", dir, of.Mode, of.Uid)
 	}
 	return dir, os.Chmod(dir, 0o711)
 }
@@ -216,7 +216,7 @@ func (i Importer) takeOver(from, to string) (int64, error) {
 func handOver(from *os.Root, to string, limit int64) error {
 	source, err := from.OpenFile(madeFile, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return fmt.Errorf("the importer made no report: %w", err)
+		return fmt.Errorf("the importer wrote no report: %w", err)
 	}
 	defer source.Close()
 	info, err := source.Stat()
@@ -224,7 +224,7 @@ func handOver(from *os.Root, to string, limit int64) error {
 		return err
 	}
 	if !info.Mode().IsRegular() || info.Size() == 0 || info.Size() > limit {
-		return fmt.Errorf("the importer made a report of %d bytes, mode %v: not a regular file of 1 to %d bytes", info.Size(), info.Mode(), limit)
+		return fmt.Errorf("the importer wrote a report of %d bytes, mode %v: must be a regular file of 1 to %d bytes", info.Size(), info.Mode(), limit)
 	}
 	tmp := filepath.Join(filepath.Dir(to), unfinishedPrefix+filepath.Base(to))
 	target, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)

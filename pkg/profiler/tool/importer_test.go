@@ -51,7 +51,7 @@ func TestOwn_NotOfThisProgram_Refused(t *testing.T) {
 	} {
 		i, raw, report := volume(t, copies)
 		require.NoError(t, make(filepath.Join(i.Work, ownFolder)))
-		require.ErrorContains(t, i.Import(t.Context(), raw, report), "is not a directory of this program", name)
+		require.ErrorContains(t, i.Import(t.Context(), raw, report), "must be a directory owned by this program", name)
 	}
 }
 

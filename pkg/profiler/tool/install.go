@@ -47,7 +47,7 @@ func (s Source) find(names ...string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("the image has none of %s in %s; profiler.tools[].path is the directory of the installation of Nsight Systems: %w",
+	return "", fmt.Errorf("the image contains none of %s in %s; set profiler.tools[].path to the installation directory of Nsight Systems: %w",
 		strings.Join(names, ", "), s.Path, fs.ErrNotExist)
 }
 
@@ -75,7 +75,7 @@ func (s Source) describe(ctx context.Context, nsys string) (m manifest.Manifest,
 		return m, err
 	}
 	if found := versionIn(is); found != s.Version && !strings.HasPrefix(found, s.Version+".") {
-		return m, fmt.Errorf("the image has Nsight Systems %q, profiler.tools[].version is %s", cmp.Or(found, strings.TrimSpace(is)), s.Version)
+		return m, fmt.Errorf("version mismatch: the image contains Nsight Systems %q, profiler.tools[].version is %s", cmp.Or(found, strings.TrimSpace(is)), s.Version)
 	}
 	help, err := query(ctx, nsys, "profile", "--help")
 	if err != nil {
@@ -278,7 +278,7 @@ func copyLink(source, target, name, at string) (string, error) {
 		return "", err
 	}
 	if root, _, _ := strings.Cut(at, "/"); filepath.IsAbs(to) || !strings.HasPrefix(filepath.Join(filepath.Dir(name), to)+"/", root+"/") {
-		return "", fmt.Errorf("link %s leads out of the tool's directory, to %s", source, to)
+		return "", fmt.Errorf("link %s points outside the tool's directory, to %s", source, to)
 	}
 	return "-> " + to, os.Symlink(to, target)
 }

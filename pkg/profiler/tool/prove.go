@@ -82,7 +82,7 @@ func (p Prover) has(ctx context.Context, installed manifest.Installed, report st
 		return err
 	}
 	if !bytes.Contains(content, []byte(proofProgram)) {
-		return fmt.Errorf("the report of %s does not have the process: the profiler did not get into it", proofProgram)
+		return fmt.Errorf("the report of %s does not contain the process: the profiler was not injected", proofProgram)
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ func (p Prover) record(ctx context.Context, installed manifest.Installed) (strin
 		return "", err
 	}
 	if len(found) != 1 {
-		return "", fmt.Errorf("recording a process made %d reports: %s", len(found), said(results))
+		return "", fmt.Errorf("recording a process wrote %d reports instead of one: %s", len(found), said(results))
 	}
 	return found[0], nil
 }

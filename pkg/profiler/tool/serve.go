@@ -52,14 +52,14 @@ func (s Service) Run(ctx context.Context) error {
 			return nil
 		}
 	}
-	logger.Info("Nsight Systems are installed and proven", "directory", installed.Dir, "switches", len(installed.Switches))
+	logger.Info("Installed and tested Nsight Systems", "directory", installed.Dir, "switches", len(installed.Switches))
 	if left := foreign(filepath.Join(installed.Dir, installed.Nsys)); len(left) > 0 {
-		logger.Info("Processes run unprofiled in containers without these libraries: in the image, copy them into the directory of nsys",
+		logger.Info("Processes run unprofiled in containers without these libraries; copy them into the directory of nsys in the image",
 			"libraries", left)
 	}
 	for {
 		if err := Sweep(s.Tools, installed, s.Versions, s.Specs); err != nil {
-			logger.Error(err, "Earlier versions stay for now")
+			logger.Error(err, "Removing earlier versions failed and will be retried")
 		}
 		if !sleep(ctx, sweepEvery) {
 			return nil
@@ -94,7 +94,7 @@ func (s Service) repair(ctx context.Context, installed manifest.Installed, faile
 	if damaged == nil {
 		return installed, errors.Join(failed, unproven(installed))
 	}
-	klog.FromContext(ctx).Error(damaged, "An installed version is damaged, and copied again", "directory", installed.Dir)
+	klog.FromContext(ctx).Error(damaged, "An installed version is damaged and will be copied again", "directory", installed.Dir)
 	if err := os.RemoveAll(installed.Dir); err != nil {
 		return installed, errors.Join(failed, err)
 	}

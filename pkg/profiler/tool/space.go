@@ -25,7 +25,7 @@ var errSpace = errors.New("the importer wrote more than profiler.importSpace all
 // fits fails where importing a raw file could take more than there is.
 func (i Importer) fits(size int64) error {
 	if i.Space > 0 && size > (i.Space-spare)/importSizes {
-		return fmt.Errorf("importing %d bytes may take %d times that, and profiler.importSpace allows %d bytes", size, importSizes, i.Space)
+		return fmt.Errorf("importing %d bytes may require %d times as many; profiler.importSpace allows %d bytes", size, importSizes, i.Space)
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func (s Spool) Run(ctx context.Context) error {
 		return err
 	}
 	if err := s.clean(); err != nil {
-		klog.FromContext(ctx).Error(err, "What an earlier container had not finished stays in spools")
+		klog.FromContext(ctx).Error(err, "Removing unfinished imports of an earlier container failed")
 	}
 	ticker := time.NewTicker(scanEvery)
 	defer ticker.Stop()
@@ -90,7 +90,7 @@ func (s Spool) clean() error {
 func (s Spool) next(ctx context.Context) (waiting, bool) {
 	all, err := s.waiting()
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Spools cannot be read")
+		klog.FromContext(ctx).Error(err, "Reading spools failed")
 	}
 	if len(all) == 0 {
 		return waiting{}, false
@@ -167,7 +167,7 @@ func readRecorded(claim string) recorded {
 func (s Spool) one(ctx context.Context, w waiting) (stored bool) {
 	logger := klog.FromContext(ctx).WithValues("report", w.id, "bytes", w.size, "try", w.tries+1)
 	if w.tries >= maxTries {
-		return s.keepRaw(ctx, w, fmt.Errorf("importing it ended the container of the importer %d times", w.tries))
+		return s.keepRaw(ctx, w, fmt.Errorf("the container of the importer exited %d times while importing it", w.tries))
 	}
 	if err := errors.Join(s.advance(w), os.WriteFile(s.mark(w.id), make([]byte, w.tries+1), 0o600)); err != nil {
 		logger.Error(err, "Raw report is not imported yet")
@@ -180,7 +180,7 @@ func (s Spool) one(ctx context.Context, w waiting) (stored bool) {
 		s.discard(w.id) // it was not the file
 		return true
 	case err == nil:
-		logger.Info("Report is imported", "took", time.Since(started).Round(time.Millisecond).String())
+		logger.Info("Imported report", "took", time.Since(started).Round(time.Millisecond).String())
 	case w.tries+1 < maxTries && !errors.Is(err, fs.ErrNotExist):
 		logger.Error(err, "Raw report could not be imported and will be tried again")
 		return true
@@ -212,7 +212,7 @@ func (s Spool) keepRaw(ctx context.Context, w waiting, cause error) (stored bool
 		err = os.Rename(tmp, path)
 	}
 	if err != nil {
-		logger.Error(err, "Why a raw report could not be imported is not stored")
+		logger.Error(err, "Storing the reason of a failed import failed")
 	}
 	s.discard(w.id)
 	return err == nil

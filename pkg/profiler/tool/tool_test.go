@@ -126,18 +126,18 @@ func TestInstall_BadImages_RefusedBySentence(t *testing.T) {
 		change func(t *testing.T, s *Source)
 		want   string
 	}{
-		"wrong path": {func(_ *testing.T, s *Source) { s.Path += "/opt" }, "profiler.tools[].path is the directory of the installation of Nsight Systems"},
+		"wrong path": {func(_ *testing.T, s *Source) { s.Path += "/opt" }, "set profiler.tools[].path to the installation directory of Nsight Systems"},
 		"another version": {
-			func(_ *testing.T, s *Source) { s.Version = "2024.1" }, `the image has Nsight Systems "2025.5.1", profiler.tools[].version is 2024.1`,
+			func(_ *testing.T, s *Source) { s.Version = "2024.1" }, `version mismatch: the image contains Nsight Systems "2025.5.1", profiler.tools[].version is 2024.1`,
 		},
 		"link out of it": {func(t *testing.T, s *Source) {
 			t.Helper()
 			require.NoError(t, os.Symlink("../../host-linux-x64", filepath.Join(s.Path, "target-linux-x64/lib/x")))
-		}, "leads out of the tool's directory, to ../../host-linux-x64"},
+		}, "points outside the tool's directory, to ../../host-linux-x64"},
 		"absolute link": {func(t *testing.T, s *Source) {
 			t.Helper()
 			require.NoError(t, os.Symlink("/etc/shadow", filepath.Join(s.Path, "target-linux-x64/lib/x")))
-		}, "leads out of the tool's directory, to /etc/shadow"},
+		}, "points outside the tool's directory, to /etc/shadow"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -246,10 +246,10 @@ func TestImport_BadImporters_ErrorAndNoReport(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ script, want string }{
 		"fails":        {`echo "Processing [0%"; echo "Import Failed: no events" >&2; exit 2`, "QdstrmImporter: exit status 2: Processing [0% | Import Failed: no events"},
-		"no report":    {"true", "the importer made no report"},
-		"empty report": {`: > "$4"`, "not a regular file of 1 to"},
-		"link":         {`ln -s /etc/shadow "$4"`, "the importer made no report"},
-		"pipe":         {`mkfifo "$4"`, "not a regular file"},
+		"no report":    {"true", "the importer wrote no report"},
+		"empty report": {`: > "$4"`, "must be a regular file of 1 to"},
+		"link":         {`ln -s /etc/shadow "$4"`, "the importer wrote no report"},
+		"pipe":         {`mkfifo "$4"`, "must be a regular file"},
 		"too much":     {`head -c 80000000 /dev/zero > "$4"`, "QdstrmImporter: "},
 		"hangs":        {`sleep 1000 & sleep 1000`, "took longer than"},
 	} {

@@ -94,17 +94,17 @@ static _Noreturn void profile(struct run *run)
 		without(run, "FellBackUnprofiled", "taking over the signals of the process", errno);
 	int slot = slot_take(run);
 	if (session_open(run) < 0)
-		without(run, "FellBackUnprofiled", "making a session in " RESULTS, errno);
+		without(run, "FellBackUnprofiled", "creating a session in " RESULTS, errno);
 	if (plan_error)
 		without(run, "FellBackUnprofiled", "reading " PLAN_FILE, plan_error);
 	if (slot == 0)
-		unwanted(run, "SlotsTaken", "the container has as many profiled processes as match.maxSessions allows");
+		unwanted(run, "SlotsTaken", "match.maxSessions processes of the container are profiled already");
 	if (slot < 0)
 		without(run, "FellBackUnprofiled", "locking a slot in " CONTAINER_FOLDER, errno);
 	if (stop_wanted())
 		unwanted(run, "Stopped", "recording has been stopped for this claim");
 	if (has_sanitizer(run->executable))
-		without(run, "SanitizerNotSupported", "the program is built with a sanitizer or preloads one, and does not run with nsys as it does alone", 0);
+		without(run, "SanitizerNotSupported", "the program is built with a sanitizer or preloads one, which nsys does not support", 0);
 	if (access(run->plan.tool, X_OK) < 0)
 		without(run, "ToolNotInstalled", run->plan.tool, errno);
 	if (session_prepare(run) < 0)

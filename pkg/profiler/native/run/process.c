@@ -132,7 +132,7 @@ void run_original(struct run *run, bool children_too)
 		text_number(&mark, getpid());
 	}
 	if (give_back(run) < 0)
-		note_add(run, "message", "what the process inherits could not be restored whole");
+		note_add(run, "message", "the inherited state of the process could not be restored completely");
 	execute(run, &none, buffer);
 }
 

@@ -305,7 +305,7 @@ void pipes_remove(struct run *run)
 		failed |= *names[i] ? unlink(path) : rmdir(path);
 	}
 	if (failed)
-		note_add(run, "message", "the pipes to the stand-in stay");
+		note_add(run, "message", "the pipes to the stand-in could not be removed");
 }
 
 int session_prepare(struct run *run)

@@ -121,7 +121,7 @@ static const char *await_ready(struct run *run)
 		if (read > 0)
 			return NULL;
 		if (read < 0)
-			return "nsys started its program with variables that cannot be read";
+			return "nsys started its program with unreadable environment variables";
 		const char *reason = not_to_wait(run);
 		if (reason)
 			return reason;
@@ -196,7 +196,7 @@ static int begin(struct run *run)
 	}
 	// It has ended where this fails: somebody killed it.
 	if (process_go(run) < 0)
-		note_add(run, "message", "the process ended before it was executed");
+		note_add(run, "message", "the process exited before it was executed");
 	if (run->ready) {
 		note_number(run, "ready", wall_clock() - run->started);
 		note_add(run, "state", "Recording");
@@ -257,7 +257,7 @@ static void conclude(struct run *run, struct recording *r, const char *lost)
 	pipes_remove(run);
 	note_number(run, "toolExit", code(run->tool_status));
 	if (run->range_awaited)
-		note_failure(run, "RangeNotReached", "the process did not begin the range", 0);
+		note_failure(run, "RangeNotReached", "the process did not start the range", 0);
 	else if (lost || !report_note(run))
 		note_tool_failure(run, "ReportLost", lost ? lost : "nsys exited without a report");
 	else
@@ -310,7 +310,7 @@ int supervise(struct run *run)
 	r.running = run->ready;
 	r.done = !run->ready;
 	if (close_inherited(run) < 0 || chdir("/") < 0)
-		note_add(run, "message", "files of the process stay open");
+		note_add(run, "message", "file descriptors of the process stay open");
 	if (run->ready)
 		watch_stop(run);
 	if (listen_to(run, true) < 0)

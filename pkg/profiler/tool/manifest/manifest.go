@@ -101,7 +101,7 @@ func (i Installed) Verify() error {
 			return fmt.Errorf("verifying %s: %w", path, err)
 		}
 		if is != i.Files[name] {
-			return fmt.Errorf("verifying %s: it is not what was installed", path)
+			return fmt.Errorf("verifying %s: the file changed after the installation", path)
 		}
 	}
 	return nil
@@ -118,7 +118,7 @@ func sumOf(path string) (string, error) {
 		return "-> " + to, err
 	}
 	if !info.Mode().IsRegular() {
-		return "", errors.New("it is no regular file")
+		return "", errors.New("not a regular file")
 	}
 	file, err := os.Open(path)
 	if err != nil {
