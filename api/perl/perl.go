@@ -1,5 +1,5 @@
-// Package perl knows which constructs of Perl's and PCRE's regular expressions the library reads otherwise than these do, or refuses without
-// saying what to write. It is pure.
+// Package perl finds constructs of Perl's and PCRE's regular expressions that the library interprets differently, or rejects without a
+// replacement to write. It is pure.
 package perl
 
 import (
@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// Check is why a pattern of the dialect Perl is not supported: the first construct, and what to write in its place; nil where the library
-// (github.com/dlclark/regexp2) reads the pattern as Perl and PCRE2 do, or refuses it. What is written in comments and between \Q and \E is no
-// construct. The constructs are those of https://www.pcre.org/current/doc/html/pcre2syntax.html.
+// Check returns why a pattern of the dialect Perl is not supported: the first such construct, and its replacement. It returns nil if the
+// library (github.com/dlclark/regexp2) interprets the pattern as Perl and PCRE2 do, or rejects it itself. Comments and text between \Q and
+// \E contain no constructs. The constructs are listed in https://www.pcre.org/current/doc/html/pcre2syntax.html.
 func Check(pattern string) error {
 	s := &scanner{text: pattern, extended: []bool{false}}
 	for s.pos < len(s.text) {
@@ -27,7 +27,7 @@ func Check(pattern string) error {
 type scanner struct {
 	text string
 	pos  int
-	// extended: white space is ignored, as (?x) says, by open group.
+	// extended tells for each open group whether white space is ignored, as with (?x).
 	extended []bool
 }
 
@@ -57,7 +57,7 @@ func (s *scanner) next() error {
 	return nil
 }
 
-// skip goes behind the next end, or to the end of the pattern.
+// skip moves behind the next end, or to the end of the pattern.
 func (s *scanner) skip(end string) {
 	if i := strings.Index(s.text[s.pos:], end); i >= 0 {
 		s.pos += i + len(end)
@@ -66,7 +66,7 @@ func (s *scanner) skip(end string) {
 	s.pos = len(s.text)
 }
 
-// escapes are letters after a backslash, and what to write in their place.
+// escapes maps letters after a backslash to their replacements.
 type escapes map[byte]string
 
 const (
@@ -88,7 +88,7 @@ var inClass = escapes{
 	'h': `\x20\t`, 'v': lines[1 : len(lines)-1], 'o': codePoint, 'u': codePoint, 'N': codePoint,
 }
 
-// longOctal is an octal number of more than a byte, of which the library drops the high bits.
+// longOctal is an octal number of more than one byte; the library drops its high bits.
 var longOctal = regexp.MustCompile(`^\\[4-7][0-7]{2}`)
 
 var errBackReference = errors.New(`a back-reference is not supported; write out the alternatives, and a character by its number as \x{41}`)
@@ -101,7 +101,7 @@ func (s *scanner) escape(known escapes, refers bool) error {
 		return nil
 	}
 	if len(rest) == 1 {
-		s.pos++ // the library refuses it
+		s.pos++ // the library rejects it
 		return nil
 	}
 	switch instead, ok := known[rest[1]]; {
@@ -155,14 +155,14 @@ func (s *scanner) class() error {
 }
 
 var (
-	// newerBounds are repetitions since PCRE2 10.43 and Perl 5.34, and plain text before and in the library.
+	// newerBounds are repetitions since PCRE2 10.43 and Perl 5.34. Before, and in the library, they are plain text.
 	newerBounds = regexp.MustCompile(`^\{(?: *, *[0-9]+ *| +[0-9]+ *(?:, *[0-9]* *)?|[0-9]+ +(?:, *[0-9]* *)?|[0-9]+,(?: +[0-9]* *|[0-9]+ +))\}`)
 
 	errBounds = errors.New(`a repetition without its lower bound, {,3}, or with a space in it is not supported, because it is plain text in older versions of Perl; ` +
 		`write {0,3}, or \{ for the character`)
 )
 
-// groups are the beginnings of groups that are not supported, and what to write in their place.
+// groups are the beginnings of unsupported groups, and their replacements.
 var groups = []struct{ begins, what, instead string }{
 	{`\(\*`, "a verb or an option, (*…),", "the pattern without it, or a group by its sign, as in (?=…), (?!…) and (?>…)"},
 	{`\(\?P<`, "(?P<name>…)", "(?<name>…)"},
@@ -200,7 +200,7 @@ func (s *scanner) group() error {
 	extended := s.extended[len(s.extended)-1]
 	flags := flagGroup.FindStringSubmatch(rest)
 	if flags == nil {
-		s.pos++ // what follows the bracket is no construct by itself
+		s.pos++ // the text after the bracket is no construct by itself
 		s.extended = append(s.extended, extended)
 		return nil
 	}
@@ -222,7 +222,7 @@ func (s *scanner) group() error {
 	return nil
 }
 
-// checkFlags leaves r and e, which are of the library alone, to it.
+// checkFlags refuses unsupported flags, except r and e: only the library knows them, and rejects them itself.
 func checkFlags(letters string) error {
 	for i, letter := range strings.ReplaceAll(letters, "-", "") {
 		if !strings.ContainsRune("imnsxre", letter) {

@@ -10,7 +10,7 @@ import (
 	"github.com/prism-gpu/prism/api/perl"
 )
 
-// TestCheck_CommentsAndQuotedText_NoConstructs: what is not read as a pattern is not refused.
+// TestCheck_CommentsAndQuotedText_NoConstructs: text that is not part of the pattern is not refused.
 func TestCheck_CommentsAndQuotedText_NoConstructs(t *testing.T) {
 	t.Parallel()
 	for _, pattern := range []string{
@@ -22,7 +22,7 @@ func TestCheck_CommentsAndQuotedText_NoConstructs(t *testing.T) {
 	}
 }
 
-// TestCheck_ConstructsAfterCommentsAndQuotedText_Refused: where these end, a pattern goes on.
+// TestCheck_ConstructsAfterCommentsAndQuotedText_Refused: the pattern continues after them.
 func TestCheck_ConstructsAfterCommentsAndQuotedText_Refused(t *testing.T) {
 	t.Parallel()
 	for pattern, want := range map[string]string{
@@ -48,7 +48,6 @@ func TestCheck_ConstructsAfterCommentsAndQuotedText_Refused(t *testing.T) {
 	}
 }
 
-// FuzzCheck_AnyText_Ends: users write patterns.
 func FuzzCheck_AnyText_Ends(f *testing.F) {
 	f.Add("(?x) a # b\n[\\Q]\\E-[é]]{,3}\\")
 	f.Fuzz(func(_ *testing.T, pattern string) { _ = perl.Check(pattern) })

@@ -8,10 +8,9 @@ import (
 )
 
 const (
-	// MaxConfigBytes is the longest opaque configuration, which is also what
-	// the API server accepts as parameters of a claim or class.
+	// MaxConfigBytes is the maximum size of an opaque configuration, the same as the API server's limit for parameters of a claim or class.
 	MaxConfigBytes = 10 << 10
-	// MaxNodeConfigBytes is the longest NodeConfig.
+	// MaxNodeConfigBytes is the maximum size of a NodeConfig.
 	MaxNodeConfigBytes = 256 << 10
 )
 
@@ -23,14 +22,13 @@ func Decode(raw []byte) (Config, error) { return Decoder{}.Decode(raw) }
 
 // Decoder reads opaque configuration.
 type Decoder struct {
-	// More has an empty object for each kind that is not of this package.
+	// More returns an empty object for each kind that is not defined in this package.
 	More map[string]func() Config
-	// BesideNVIDIA: DecodeNVIDIA reads configuration too, so that errors name the
-	// API versions and kinds of both.
+	// BesideNVIDIA is set if DecodeNVIDIA reads configuration too, so that errors list the API versions and kinds of both.
 	BesideNVIDIA bool
 }
 
-// Decode is the function Decode with further kinds.
+// Decode does the same as the function Decode, with further kinds.
 func (d Decoder) Decode(raw []byte) (Config, error) {
 	tree, err := parse(raw, MaxConfigBytes)
 	if err != nil {
@@ -82,10 +80,9 @@ func DecodeNodeConfig(raw []byte) (*NodeConfig, error) {
 	return config, nil
 }
 
-// DecodeForeign reads one document of another format into the struct that into
-// points to, as strictly as DecodeNodeConfig reads and at most as long: keys are
-// the json tags of its fields. Fields of type any take every value. kind is what
-// errors call the document; they are *Problems.
+// DecodeForeign reads one document of another format into the struct that into points to. It is as strict as DecodeNodeConfig and allows
+// the same size. Keys are the json tags of the fields of the struct. Fields of type any take every value. kind is the name of the document
+// in errors; they are *Problems.
 func DecodeForeign(raw []byte, kind string, into any) error {
 	tree, err := parse(raw, MaxNodeConfigBytes)
 	if err != nil {
@@ -94,9 +91,8 @@ func DecodeForeign(raw []byte, kind string, into any) error {
 	return fit(tree, kind, into)
 }
 
-// headerOf returns the kind of the object when it is one of these kinds of that
-// group and version. The others are kinds of NVIDIAAPIVersion that would be
-// accepted too; errors name them where the object may have been meant as one.
+// headerOf returns the kind of the object if it is one of these kinds of the group and version. The others are kinds of NVIDIAAPIVersion
+// that would be accepted too; errors list them if the object may have been meant as one.
 func headerOf(tree object, group string, kinds []string, others ...string) (string, error) {
 	p := &problems{}
 	apiVersion := tree.text("apiVersion")
@@ -117,7 +113,7 @@ func headerOf(tree object, group string, kinds []string, others ...string) (stri
 	return kind, p.err("")
 }
 
-// unsupported says what is wrong with a value of the header; empty stands for a missing one and for another type than string.
+// unsupported describes an invalid value of the header; empty stands for a missing value or a type other than string.
 func unsupported(value string) string {
 	if value == "" {
 		return "required and must be a string"
@@ -125,8 +121,8 @@ func unsupported(value string) string {
 	return "unsupported value " + quote(value)
 }
 
-// fit fills the object that into points to. The walk comes first because the
-// errors of the standard decoder name Go types instead of the user's path.
+// fit fills the object that into points to. It checks the fields first because the errors of the standard decoder name Go types instead of
+// the user's path.
 func fit(tree object, kind string, into any) error {
 	p := &problems{}
 	checkObject(p, "", tree, reflect.TypeOf(into).Elem())

@@ -128,7 +128,7 @@ func TestProblem_NoPathOrKind_TextOnly(t *testing.T) {
 	require.ErrorAs(t, err, new(*Problem))
 }
 
-// A format of others is read as strictly as ours, without a header.
+// TestDecodeForeign_OtherFormat_ReadStrictly: foreign formats are read as strictly as ours, without a header.
 func TestDecodeForeign_OtherFormat_ReadStrictly(t *testing.T) {
 	type inner struct {
 		Number *int32 `json:"number"`

@@ -28,8 +28,8 @@ func decodeAny(t testing.TB, kind string, raw []byte) any {
 	return config
 }
 
-// TestDecode_Examples_RoundTrip decodes one example of each kind with every field set: written
-// again it must be what it was, or a field has got lost.
+// TestDecode_Examples_RoundTrip decodes one example of each kind with every field set. Encoded again, it must be equal; otherwise a field
+// was lost.
 func TestDecode_Examples_RoundTrip(t *testing.T) {
 	for _, kind := range []string{"gpuconfig", "profilerconfig", "gpumetricsconfig", "nodeconfig"} {
 		t.Run(kind, func(t *testing.T) {
@@ -53,8 +53,7 @@ func TestDecode_Examples_RoundTrip(t *testing.T) {
 	}
 }
 
-// TestDefault_UnsetFields_Filled compares nearly empty objects after Default with the
-// golden files, and that Validate accepts it.
+// TestDefault_UnsetFields_Filled compares nearly empty objects after Default with the golden files, and checks that Validate accepts them.
 func TestDefault_UnsetFields_Filled(t *testing.T) {
 	for name, raw := range map[string]string{
 		"gpuconfig":             "kind: GPUConfig",
@@ -99,7 +98,7 @@ func TestDefault_UnsetFields_Filled(t *testing.T) {
 	}
 }
 
-// TestDecode_ExamplesOfPackageDoc_Valid decodes the examples that the package comment shows.
+// TestDecode_ExamplesOfPackageDoc_Valid decodes the examples of the package comment.
 func TestDecode_ExamplesOfPackageDoc_Valid(t *testing.T) {
 	source, err := os.ReadFile("doc.go")
 	require.NoError(t, err)

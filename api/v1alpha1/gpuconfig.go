@@ -5,7 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// GPUConfig says how the processes of one claim use its GPUs.
+// GPUConfig configures how the processes of one claim use its GPUs.
 type GPUConfig struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -16,20 +16,17 @@ type GPUConfig struct {
 	// for GPUs without such a limit are refused, and so is strategy MPS. Default:
 	// false.
 	EnforceMemory *bool `json:"enforceMemory,omitempty"`
-	// ClaimOverride is whether claims may override the options of their class.
-	// Only a DeviceClass may set it. Default: Allowed.
+	// ClaimOverride specifies whether claims may override the options of their class. Only a DeviceClass may set it. Default: Allowed.
 	ClaimOverride *ClaimOverride `json:"claimOverride,omitempty"`
 }
 
-// Sharing is the way in which processes share a GPU. Settings of a strategy
-// other than the chosen one are refused.
+// Sharing is the way in which processes share a GPU. Settings of other strategies are refused.
 type Sharing struct {
-	// Strategy is the sharing strategy. Unset: the one whose settings are set,
-	// else TimeSlicing.
+	// Strategy is the sharing strategy. Unset: the strategy whose settings are set, else TimeSlicing.
 	Strategy *Strategy `json:"strategy,omitempty"`
-	// TimeSlicing has the settings of strategy TimeSlicing.
+	// TimeSlicing contains the settings of strategy TimeSlicing.
 	TimeSlicing *TimeSlicing `json:"timeSlicing,omitempty"`
-	// MPS has the settings of strategy MPS.
+	// MPS contains the settings of strategy MPS.
 	MPS *MPS `json:"mps,omitempty"`
 }
 
@@ -42,15 +39,14 @@ const (
 	StrategyMPS         Strategy = "MPS"
 )
 
-// TimeSlicing has the settings of the GPU's own time-slicing.
+// TimeSlicing contains the settings of the GPU's own time-slicing.
 type TimeSlicing struct {
 	// Interval is the time-slice interval: how long one process runs before the
 	// GPU switches to the next. Unset: the interval of the GPU is not changed.
 	Interval *Interval `json:"interval,omitempty"`
 }
 
-// Interval is a time-slice interval. The NVIDIA driver has names for intervals
-// and no durations.
+// Interval is a time-slice interval. The NVIDIA driver defines names for intervals and no durations.
 type Interval string
 
 // The intervals.
@@ -61,20 +57,17 @@ const (
 	IntervalLong    Interval = "Long"
 )
 
-// MPS has the limits of each process of the claim, as a client of MPS. For an MPS
-// share they can only lower what was allocated.
+// MPS contains the limits of each process of the claim, as a client of MPS. For an MPS share they can only lower the allocated limits.
 type MPS struct {
-	// ActiveThreadPercentage is the portion of the SMs that a client may use, in
-	// percent; 0 is no limit. Unset: the allocated portion, for a GPU or MIG device
-	// of its own no limit.
+	// ActiveThreadPercentage is the portion of the SMs that a client may use, in percent; 0 is unlimited. Unset: the allocated portion,
+	// unlimited for a GPU or MIG device of its own.
 	ActiveThreadPercentage *int32 `json:"activeThreadPercentage,omitempty"`
-	// MemoryLimit is the pinned device memory that a client may allocate, in
-	// multiples of 1Mi. Unset: the allocated memory, for a GPU or MIG device of its
-	// own no limit.
+	// MemoryLimit is the pinned device memory that a client may allocate, in multiples of 1Mi. Unset: the allocated memory, unlimited for a
+	// GPU or MIG device of its own.
 	MemoryLimit *resource.Quantity `json:"memoryLimit,omitempty"`
 }
 
-// ClaimOverride is whether claims may change the options of their class.
+// ClaimOverride specifies whether claims may change the options of their class.
 type ClaimOverride string
 
 // The values of claimOverride.
@@ -100,8 +93,7 @@ func (c *GPUConfig) Default() {
 	fill(&c.ClaimOverride, ClaimOverrideAllowed)
 }
 
-// Uses returns the strategy that is set or implied by the settings, empty where
-// neither is so.
+// Uses returns the strategy that is set or implied by the settings, or the empty string.
 func (s *Sharing) Uses() Strategy {
 	if chosen := s.chosen(); chosen != nil {
 		return *chosen
@@ -145,7 +137,7 @@ func (s *Sharing) validate(p *problems, path string) {
 	}
 }
 
-// validateChoice refuses settings that would be without effect.
+// validateChoice refuses settings without effect.
 func (s *Sharing) validateChoice(p *problems, path string) {
 	if s.Strategy == nil {
 		if s.TimeSlicing != nil && s.MPS != nil {

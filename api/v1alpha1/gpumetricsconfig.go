@@ -9,28 +9,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// GPUMetricsConfig says which metrics are sampled for the GPUs of a claim.
+// GPUMetricsConfig configures the metrics that are sampled for the GPUs of a claim.
 type GPUMetricsConfig struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// Source of the values. Unset: GPM where the GPU supports it, else NVML.
-	// NsightSystems is not supported by this version of the driver.
+	// Source of the values. Unset: GPM if the GPU supports it, else NVML. NsightSystems is not supported by this version of the driver.
 	Source *MetricsSource `json:"source,omitempty"`
-	// Sets are the groups of metrics that are added to those of the node.
-	// Default: Basic.
+	// Sets are the groups of metrics that are added to the groups of the node. Default: Basic.
 	Sets []MetricsSet `json:"sets,omitempty"`
-	// Interval between samples, at least 1s, with source GPM at least 200ms. The
-	// shortest of the node's and of all claims counts, and none is shorter than
-	// the minimum of the exporter. Unset: that of the node.
+	// Interval between samples, at least 1s, with source GPM at least 200ms. The shortest interval of the node and of all claims applies,
+	// but never less than the minimum of the exporter. Unset: the interval of the node.
 	Interval *metav1.Duration `json:"interval,omitempty"`
-	// FrequencyHz is the sampling frequency of source NsightSystems. Unset: with
-	// source NsightSystems 10000.
+	// FrequencyHz is the sampling frequency of source NsightSystems. Unset: with source NsightSystems 10000.
 	FrequencyHz *int32 `json:"frequencyHz,omitempty"`
-	// MetricSet is the alias of a metric set of source NsightSystems. Unset: the
-	// first that the GPU supports.
+	// MetricSet is the alias of a metric set of source NsightSystems. Unset: the first set that the GPU supports.
 	MetricSet *string `json:"metricSet,omitempty"`
-	// Labels are added to the time series of the allocation, as claim_label_<name>;
-	// those of a class and of a claim are merged by name.
+	// Labels are added to the time series of the allocation, as claim_label_<name>; labels of a class and of a claim are merged by name.
 	Labels map[string]string `json:"labels,omitempty"`
 	// PerProcess splits the values of containers by command; the driver reports
 	// the utilization of processes on whole GPUs only, their memory also on MIG
@@ -42,10 +36,10 @@ type GPUMetricsConfig struct {
 	ExposeInContainer *bool `json:"exposeInContainer,omitempty"`
 }
 
-// MetricsSource is where values come from.
+// MetricsSource is the source of values.
 type MetricsSource string
 
-// The sources. NsightSystems needs the perfmon device of every GPU.
+// The sources. NsightSystems requires the perfmon device of every GPU.
 const (
 	SourceNVML          MetricsSource = "NVML"
 	SourceGPM           MetricsSource = "GPM"
@@ -103,8 +97,7 @@ func (c *GPUMetricsConfig) Default() {
 	fill(&c.ExposeInContainer, false)
 }
 
-// Validate returns nil or a *Problems. What depends on the GPU or on the rest
-// of the claim is not checked here.
+// Validate returns nil or a *Problems. It does not check settings that depend on the GPU or on the rest of the claim.
 func (c *GPUMetricsConfig) Validate() error {
 	p := &problems{}
 	oneOf(p, "source", c.Source, metricsSources)

@@ -20,9 +20,9 @@ const (
 // Config is opaque device configuration: *GPUConfig, *ProfilerConfig,
 // *GPUMetricsConfig or one of a Decoder's further kinds.
 type Config interface {
-	// Kind is one of the Kind constants, also when the object carries none.
+	// Kind is one of the Kind constants, even if the object sets none.
 	Kind() string
-	// Default sets every unset field that has a default, in place.
+	// Default sets every unset field that has a default value, in place.
 	Default()
 	// Validate returns nil or a *Problems with all errors. Unset fields are valid
 	// unless another field requires them.

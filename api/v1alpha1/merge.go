@@ -1,6 +1,6 @@
 package v1alpha1
 
-// Source is where an option comes from.
+// Source is the origin of an option.
 type Source string
 
 // The sources, in the order in which they are merged.
@@ -47,8 +47,8 @@ func mayOverride(base, override *GPUConfig, from Source) error {
 	return checkOverride(KindGPUConfig, of, override.ClaimOverride, override.set(), from)
 }
 
-// checkOverride refuses fields of a claim whose class forbids it, and claimOverride
-// anywhere but in a class. of is that of the layers below.
+// checkOverride refuses fields of a claim whose class forbids overrides, and claimOverride anywhere but in a class. of is the claimOverride
+// of the layers below.
 func checkOverride(kind string, of, own *ClaimOverride, fields []string, from Source) error {
 	p := &problems{}
 	if own != nil {
@@ -64,7 +64,6 @@ func checkOverride(kind string, of, own *ClaimOverride, fields []string, from So
 	return p.err(kind)
 }
 
-// set names the options that are set.
 func (c *GPUConfig) set() []string {
 	var fields []string
 	if c.Sharing != nil {
@@ -102,14 +101,13 @@ func mergeSharing(base, override *Sharing) *Sharing {
 	return merged
 }
 
-// leaves reports whether s has another strategy than base: then the settings of
-// the strategy of base do not apply.
+// leaves reports whether s uses another strategy than base; the settings of base's strategy then do not apply.
 func (s *Sharing) leaves(base *Sharing) bool {
 	chosen, old := s.chosen(), base.chosen()
 	return chosen != nil && old != nil && *chosen != *old
 }
 
-// chosen is the strategy that s sets or implies, nil for neither.
+// chosen returns the strategy that s sets or implies, or nil.
 func (s *Sharing) chosen() *Strategy {
 	if s.Strategy == nil && (s.MPS != nil || s.TimeSlicing != nil) {
 		return new(s.implied())

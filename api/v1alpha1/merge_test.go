@@ -50,7 +50,7 @@ func TestMerge_Layers_OverrideByField(t *testing.T) {
 	}
 }
 
-// TestMerge_EveryField_Merged fails when a field is added that Merge drops.
+// TestMerge_EveryField_Merged fails if a new field is not merged.
 func TestMerge_EveryField_Merged(t *testing.T) {
 	for _, raw := range []string{
 		"enforceMemory: true\nclaimOverride: Allowed\nsharing: {strategy: MPS, mps: {memoryLimit: 1Gi, activeThreadPercentage: 5}}",

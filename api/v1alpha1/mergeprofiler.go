@@ -9,11 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// MergeProfiler lays the fields that override sets over those of base, as Merge
-// does: fields of match and output each by itself, lists as a whole. An empty
-// text takes back what base sets, and so does captureRange of what has no effect
-// with it: First of maxRanges, Repeat of duration. It is associative: what base
-// takes back of layers below is 0 in the result, which Default unsets.
+// MergeProfiler lays the fields that override sets over the fields of base, as Merge does: fields of match and output one by one, lists as
+// a whole. An empty text resets the value of base. captureRange resets fields without effect: First resets maxRanges, Repeat resets
+// duration. MergeProfiler is associative: fields of lower layers that base resets are 0 in the result, and Default unsets them.
 func MergeProfiler(base, override *ProfilerConfig, from Source) (*ProfilerConfig, error) {
 	if override != nil && from != FromClass {
 		var of *ClaimOverride
@@ -34,8 +32,8 @@ func MergeProfiler(base, override *ProfilerConfig, from Source) (*ProfilerConfig
 	return merged, nil
 }
 
-// changeCaptureRange unsets the fields of c that have no effect with the
-// captureRange of the layer above. It keeps what the captureRange of c unset.
+// changeCaptureRange unsets the fields of c that have no effect with the captureRange of the layer above. It keeps the fields that the
+// captureRange of c unset.
 func (c *ProfilerConfig) changeCaptureRange(to *CaptureRange) {
 	switch {
 	case to == nil || c.CaptureRange == nil:
@@ -53,7 +51,6 @@ func (c *ProfilerConfig) changeCaptureRange(to *CaptureRange) {
 	}
 }
 
-// fieldsSet names the options that are set.
 func fieldsSet(c *ProfilerConfig) []string {
 	var fields []string
 	of := reflect.ValueOf(c).Elem()
@@ -66,9 +63,8 @@ func fieldsSet(c *ProfilerConfig) []string {
 	return fields
 }
 
-// layFields overwrites the fields of a struct of the API with copies of those that
-// another has set. Structs without quantities and durations are laid field by
-// field, everything else as a whole.
+// layFields overwrites the fields of a struct of the API with copies of the fields that another struct sets. Structs without quantities and
+// durations are merged field by field, everything else as a whole.
 func layFields(into, from reflect.Value) {
 	for i := range from.NumField() {
 		field, target := from.Field(i), into.Field(i)

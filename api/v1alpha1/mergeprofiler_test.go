@@ -47,7 +47,7 @@ func TestMergeProfiler_Layers_OverrideByField(t *testing.T) {
 	}
 }
 
-// TestMergeProfiler_EveryField_MergedAndIndependent fails when a field is added that the merge drops, or that the result shares with a layer.
+// TestMergeProfiler_EveryField_MergedAndIndependent fails if a new field is not merged, or if the result shares it with a layer.
 func TestMergeProfiler_EveryField_MergedAndIndependent(t *testing.T) {
 	raw, err := os.ReadFile("testdata/profilerconfig.yaml")
 	require.NoError(t, err)
@@ -100,7 +100,7 @@ func TestMergeProfiler_ClaimOverride_Enforced(t *testing.T) {
 	}
 }
 
-// TestProfilerConfig_Sessions_DefaultByRegex: every matching process is profiled where a regex selects them, else the first.
+// TestProfilerConfig_Sessions_DefaultByRegex: with a regex every matching process is profiled, otherwise the first process.
 func TestProfilerConfig_Sessions_DefaultByRegex(t *testing.T) {
 	for raw, want := range map[string]int32{"": 1, "match: {regex: ''}": 1, "match: {regex: a}": 16, "match: {regex: a, maxSessions: 3}": 3} {
 		config := profilerConfig(t, raw)
@@ -109,7 +109,7 @@ func TestProfilerConfig_Sessions_DefaultByRegex(t *testing.T) {
 	}
 }
 
-// TestMergeProfiler_OtherCaptureRange_InheritedDropped: what has no effect with it is dropped of the layers below alone.
+// TestMergeProfiler_OtherCaptureRange_InheritedDropped: only fields of lower layers are dropped if they have no effect with it.
 func TestMergeProfiler_OtherCaptureRange_InheritedDropped(t *testing.T) {
 	const ranges = "start: CUDAProfilerAPI\ncaptureRange: Repeat\nmaxRanges: 4"
 	const none = "maxRanges: has no effect with captureRange First; remove it or set captureRange to Repeat"
@@ -148,7 +148,7 @@ func TestMergeProfiler_OtherCaptureRange_InheritedDropped(t *testing.T) {
 	}
 }
 
-// FuzzMergeProfiler checks that layers may be merged in any grouping, and that a valid layer never makes the merge fail.
+// FuzzMergeProfiler checks that layers can be merged in any grouping, and that a valid layer never makes the merge fail.
 func FuzzMergeProfiler(f *testing.F) {
 	for _, layers := range [][3]string{
 		{"", "", ""},

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// The numbers of claims that may share a device. A number outside of them is an
-// error of the GPUs of its entry only, so Validate does not check them.
+// The numbers of claims that may share a device. A number outside of these bounds is an error only for the GPUs of its entry, so Validate
+// does not check them.
 const (
 	MinTimeSliceReplicas = 2
 	MinMPSReplicas       = 1
@@ -37,9 +37,8 @@ var (
 	profileForm = regexp.MustCompile(`^[1-9][0-9]?g\.[0-9]{1,4}gb([+-][a-z]+(\.[a-z]+)*)*$`)
 )
 
-// Validate returns nil or a *Problems. Whether a GPU supports its entry, the
-// number of replicas, and whether entries select the same GPU are not checked
-// here: such an error does not make the other entries invalid.
+// Validate returns nil or a *Problems. It does not check whether a GPU supports its entry, the number of replicas, or whether entries
+// select the same GPU: such an error does not invalidate the other entries.
 func (c *NodeConfig) Validate() error {
 	p := &problems{}
 	if c.Flags != nil {
@@ -73,8 +72,7 @@ func (f *NodeFlags) validate(p *problems, at string) {
 // double ones are cleaned by Default.
 func leavesUp(text string) bool { return slices.Contains(strings.Split(text, "/"), "..") }
 
-// validateSelect checks the select of entry i. Overlapping selects are an error
-// on nodes with such GPUs only.
+// validateSelect checks the select of entry i. Overlapping selects are an error only on nodes with such GPUs.
 func (c *NodeConfig) validateSelect(p *problems, i int) {
 	sel, at := c.GPUs[i].Select, join(index("gpus", i), "select")
 	if len(sel.Indices)+len(sel.UUIDs)+len(sel.Products) == 0 {
@@ -173,8 +171,7 @@ func (e *GPUEntry) validateMPS(p *problems, at string) {
 	unique(p, join(at, "namespaces"), m.Namespaces)
 }
 
-// shareName refuses names that the attribute cannot have; none is its value
-// where it does not apply.
+// shareName refuses invalid values of the attribute; none is its value for devices without a share name.
 func shareName(p *problems, at string, name *string) {
 	if name == nil {
 		return
@@ -225,8 +222,7 @@ func (m *ShareMemory) bounds() []quantityAt {
 	return []quantityAt{{"default", m.Default}, {"min", m.Min}, {"max", m.Max}, {"step", m.Step}}
 }
 
-// validateStep keeps default and max on the steps from min, as the API server
-// requires of a published device.
+// validateStep requires default and max to be min plus a multiple of step, as the API server requires of a published device.
 func (m *ShareMemory) validateStep(p *problems, at string) {
 	if m.Step == nil {
 		return

@@ -23,29 +23,24 @@ var nvidiaKinds = []string{KindNVIDIAGPU, KindNVIDIAMIG}
 
 // NVIDIA is a configuration of NVIDIA's DRA driver.
 type NVIDIA struct {
-	// Kind is KindNVIDIAGPU, which is for whole GPUs, or KindNVIDIAMIG, which is
-	// for MIG devices.
+	// Kind is KindNVIDIAGPU, for whole GPUs, or KindNVIDIAMIG, for MIG devices.
 	Kind string
 	// Config is the same configuration as a kind of this package.
 	Config *GPUConfig
-	// MemoryLimits are the memory limits of strategy MPS for single devices among
-	// those that the configuration is for, in place of the general one: by UUID, or
-	// by position in the order in which the claim was allocated them, from "0".
+	// MemoryLimits are the memory limits of strategy MPS for single devices of the configuration, which replace the general limit. Keys are
+	// UUIDs, or positions in the order of allocation to the claim, from "0".
 	MemoryLimits map[string]resource.Quantity `json:",omitempty"`
 }
 
-// WrittenForNVIDIA reports whether a configuration is of NVIDIAAPIVersion. It
-// may be invalid otherwise.
+// WrittenForNVIDIA reports whether the apiVersion of a configuration is NVIDIAAPIVersion. It may be invalid otherwise.
 func WrittenForNVIDIA(raw []byte) bool {
 	tree, err := parse(raw, MaxConfigBytes)
 	return err == nil && tree.text("apiVersion") == NVIDIAAPIVersion
 }
 
-// DecodeNVIDIA reads one configuration of NVIDIAAPIVersion as strictly as Decode
-// reads, and translates it as NVIDIA's driver means it: TimeSlicing without an
-// interval is interval Default, on a MIG device nothing. Memory limits are
-// rounded down to multiples of 1Mi. multiUser has no effect: clients of every
-// user are accepted where the NVIDIA driver can. The error is a *Problems.
+// DecodeNVIDIA reads one configuration of NVIDIAAPIVersion as strictly as Decode, and translates it as NVIDIA's driver interprets it:
+// TimeSlicing without an interval is interval Default, on a MIG device nothing. Memory limits are rounded down to multiples of 1Mi.
+// multiUser has no effect: clients of every user are accepted if the NVIDIA driver supports it. The error is a *Problems.
 func DecodeNVIDIA(raw []byte) (*NVIDIA, error) {
 	tree, err := parse(raw, MaxConfigBytes)
 	if err != nil {
@@ -76,7 +71,7 @@ func DecodeNVIDIA(raw []byte) (*NVIDIA, error) {
 	return read, nil
 }
 
-// nvidiaHeader are the fields that both kinds have.
+// nvidiaHeader contains the fields of both kinds.
 type nvidiaHeader struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -150,8 +145,7 @@ func (s *nvidiaGPUSharing) translate(p *problems, read *NVIDIA) {
 	}
 }
 
-// deviceKey is what a memory limit of a single device is for: a position in the
-// order of devices, or a UUID.
+// deviceKey is the key of a memory limit of a single device: a position in the order of devices, or a UUID.
 var deviceKey = regexp.MustCompile(`^(0|[1-9][0-9]{0,2}|(GPU|MIG)-[0-9A-Za-z/-]{1,100})$`)
 
 // translate returns nil for nil.
@@ -180,7 +174,7 @@ func (m *nvidiaMPS) translate(p *problems, read *NVIDIA) *MPS {
 	return config
 }
 
-// inMiB is a memory limit as NVIDIA's driver sets it, in whole MiB.
+// inMiB returns a memory limit as NVIDIA's driver sets it, in whole MiB.
 func inMiB(p *problems, path string, quantity *resource.Quantity) resource.Quantity {
 	bytes := quantity.Value()
 	if bytes < mebibyte {

@@ -8,14 +8,14 @@ import (
 
 // Problem is one validation error of an object.
 type Problem struct {
-	// Path leads to the field as the user wrote it: sharing.mps.memoryLimit,
-	// gpus[1].modes[0]. Empty when the object as a whole is meant.
+	// Path is the path of the field as the user wrote it: sharing.mps.memoryLimit, gpus[1].modes[0]. It is empty for errors of the whole
+	// object.
 	Path string
-	// Text is the error and what is valid, without the path.
+	// Text is the error and the valid values, without the path.
 	Text string
 }
 
-// Error is the path and the text in one sentence.
+// Error returns the path and the text in one sentence.
 func (p *Problem) Error() string {
 	if p.Path == "" {
 		return p.Text
@@ -31,7 +31,7 @@ type Problems struct {
 	List []*Problem
 }
 
-// Error is one line: the kind, then the problems joined by semicolons.
+// Error returns one line: the kind, then the problems joined by semicolons.
 func (p *Problems) Error() string {
 	texts := make([]string, len(p.List))
 	for i, problem := range p.List {
@@ -44,7 +44,7 @@ func (p *Problems) Error() string {
 	return p.Kind + ": " + line
 }
 
-// Unwrap gives errors.As every single *Problem.
+// Unwrap lets errors.As find every single *Problem.
 func (p *Problems) Unwrap() []error {
 	errs := make([]error, len(p.List))
 	for i, problem := range p.List {
@@ -53,14 +53,14 @@ func (p *Problems) Unwrap() []error {
 	return errs
 }
 
-// problems collects while an object is validated.
+// problems collects errors while an object is validated.
 type problems struct{ list []*Problem }
 
 func (p *problems) add(path, format string, args ...any) {
 	p.list = append(p.list, &Problem{Path: path, Text: fmt.Sprintf(format, args...)})
 }
 
-// err is nil when nothing was found: never a typed nil pointer.
+// err returns nil if nothing was found, never a typed nil pointer.
 func (p *problems) err(kind string) error {
 	if len(p.list) == 0 {
 		return nil
@@ -68,7 +68,7 @@ func (p *problems) err(kind string) error {
 	return &Problems{Kind: kind, List: p.list}
 }
 
-// oneOf refuses a set value that is not among those allowed.
+// oneOf refuses a set value that is not allowed.
 func oneOf[T ~string](p *problems, path string, value *T, allowed []T) {
 	if value != nil && !slices.Contains(allowed, *value) {
 		p.add(path, "unsupported value %s; supported values: %s", quote(string(*value)), list(allowed))
@@ -115,7 +115,7 @@ func list[T ~string](values []T) string {
 	return strings.Join(texts, ", ")
 }
 
-// quote keeps a user's value on one line and short.
+// quote shortens a user's value to one line.
 func quote(value string) string {
 	const longest = 80
 	if len(value) > longest {

@@ -7,14 +7,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ProfilerConfig says which processes in the containers of a claim are
-// profiled, how, and where reports are stored. It has no paths, environment
-// variables or programs of the host.
+// ProfilerConfig configures which processes in the containers of a claim are profiled, how, and where reports are stored. It cannot specify
+// paths, environment variables or programs of the host.
 type ProfilerConfig struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// Enabled is whether processes are profiled; false in a claim opts out of what
-	// its class and the cluster's defaults say. Default: true.
+	// Enabled specifies whether processes are profiled; false in a claim disables the profile of its class and of the cluster's defaults.
+	// Default: true.
 	Enabled *bool `json:"enabled,omitempty"`
 	// Tool is the profiler. NsightCompute is not supported by this version of the
 	// driver. Default: NsightSystems.
@@ -37,41 +36,33 @@ type ProfilerConfig struct {
 	// Start is what starts the recording. Manual is not supported by this version of
 	// the driver. Default: Immediate.
 	Start *ProfilerStart `json:"start,omitempty"`
-	// NVTXRange is the NVTX range that starts the recording, as range@domain. Set
-	// exactly when start is NVTX; empty stands for unset.
+	// NVTXRange is the NVTX range that starts the recording, as range@domain. Required with start NVTX, forbidden otherwise; empty stands
+	// for unset.
 	NVTXRange *string `json:"nvtxRange,omitempty"`
-	// CaptureRange is how many ranges of a process are recorded: First or, each into a
-	// report of its own, Repeat, which requires start NVTX or CUDAProfilerAPI. With
-	// Repeat the reports are stored after the last range, or when the process exits.
-	// Default: First.
+	// CaptureRange limits the recorded ranges of a process: First, or Repeat, which records each range into its own report and requires
+	// start NVTX or CUDAProfilerAPI. With Repeat the reports are stored after the last range, or when the process exits. Default: First.
 	CaptureRange *CaptureRange `json:"captureRange,omitempty"`
-	// MaxRanges is how many ranges of a process are recorded with captureRange Repeat;
-	// later ones are not. Unset: 16.
+	// MaxRanges is the number of ranges of a process that are recorded with captureRange Repeat; later ones are not recorded. Unset: 16.
 	MaxRanges *int32 `json:"maxRanges,omitempty"`
 	// Delay before the recording starts. Default: 0s.
 	Delay *metav1.Duration `json:"delay,omitempty"`
-	// Duration of the recording; the process goes on after it. Unset: until the
-	// process exits.
+	// Duration of the recording; the process continues after it. Unset: until the process exits.
 	Duration *metav1.Duration `json:"duration,omitempty"`
 
 	// Trace are the APIs that are traced. Default: cuda, nvtx.
 	Trace []Trace `json:"trace,omitempty"`
 	// CUDAGraph is the granularity of CUDA graph tracing. Default: Graph.
 	CUDAGraph *CUDAGraph `json:"cudaGraph,omitempty"`
-	// CPUSampling is what is sampled on the CPU; it requires perf events on the
-	// node. Default: None.
+	// CPUSampling selects the samples of the CPU; it requires perf events on the node. Default: None.
 	CPUSampling *CPUSampling `json:"cpuSampling,omitempty"`
-	// Backtrace is how call stacks of CPU samples are unwound; it requires
-	// cpuSampling. Unset: as the profiler does by default.
+	// Backtrace is the method to unwind call stacks of CPU samples; it requires cpuSampling. Unset: the default of the profiler.
 	Backtrace *Backtrace `json:"backtrace,omitempty"`
-	// SamplingFrequencyHz is the number of CPU samples per second; it requires
-	// cpuSampling. Unset: that of the profiler.
+	// SamplingFrequencyHz is the number of CPU samples per second; it requires cpuSampling. Unset: the default of the profiler.
 	SamplingFrequencyHz *int32 `json:"samplingFrequencyHz,omitempty"`
 	// PythonSampling records Python call stacks. Default: false.
 	PythonSampling *bool `json:"pythonSampling,omitempty"`
-	// CaptureEnvironment stores the environment of the process in the report.
-	// The environment often has secrets. Versions of the profiler that cannot leave
-	// it out require true. Default: false.
+	// CaptureEnvironment stores the environment of the process in the report. The environment often contains secrets. Versions of the
+	// profiler that cannot omit it require true. Default: false.
 	CaptureEnvironment *bool `json:"captureEnvironment,omitempty"`
 	// CaptureOutput stores stdout and stderr of the process in the report; true is
 	// not supported by this version of the driver. Default: false.
@@ -82,11 +73,9 @@ type ProfilerConfig struct {
 
 	// Output is where reports are stored. Unset: on the node.
 	Output *ProfilerOutput `json:"output,omitempty"`
-	// FailurePolicy is what happens when the profiler cannot start: FailOpen runs
-	// the process without it. Default: FailOpen.
+	// FailurePolicy selects the behavior if the profiler cannot start: FailOpen runs the process without it. Default: FailOpen.
 	FailurePolicy *FailurePolicy `json:"failurePolicy,omitempty"`
-	// ClaimOverride is whether claims may override the options of their class.
-	// Only a DeviceClass may set it. Default: Allowed.
+	// ClaimOverride specifies whether claims may override the options of their class. Only a DeviceClass may set it. Default: Allowed.
 	ClaimOverride *ClaimOverride `json:"claimOverride,omitempty"`
 }
 
@@ -95,46 +84,42 @@ type ProcessMatch struct {
 	// Regex is matched against target, without back-references. Empty: the first
 	// process that is not excluded. Default: empty.
 	Regex *string `json:"regex,omitempty"`
-	// Dialect of regex and exclude; Perl has lookaheads. Default: Perl.
+	// Dialect of regex and exclude; Perl supports lookaheads. Default: Perl.
 	Dialect *RegexDialect `json:"dialect,omitempty"`
 	// Exclude are patterns of processes that are never profiled.
 	Exclude []string `json:"exclude,omitempty"`
-	// Target is what the patterns are matched against. Default: CommandLine.
+	// Target is the text that patterns are matched against. Default: CommandLine.
 	Target *MatchTarget `json:"target,omitempty"`
 	// UseDefaultExcludes excludes shells and small tools. Default: true.
 	UseDefaultExcludes *bool `json:"useDefaultExcludes,omitempty"`
 	// IncludeExecSessions also profiles processes of kubectl exec. Default: false.
 	IncludeExecSessions *bool `json:"includeExecSessions,omitempty"`
-	// MaxSessions is how many processes of a container are profiled at once. Unset:
-	// 16 with a regex, else 1.
+	// MaxSessions is the number of processes of a container that are profiled at once. Unset: 16 with a regex, else 1.
 	MaxSessions *int32 `json:"maxSessions,omitempty"`
 }
 
-// ProfilerOutput is where reports are stored and for how long.
+// ProfilerOutput configures where reports are stored and for how long.
 type ProfilerOutput struct {
 	// Type is where reports are stored: Node is a directory of the driver on the
 	// node. Default: Node.
 	Type *OutputType `json:"type,omitempty"`
-	// Path is a directory in the container, with placeholders as in fileName. Set
-	// exactly when type is ContainerPath; empty stands for unset.
+	// Path is a directory in the container, with placeholders as in fileName. Required with type ContainerPath, forbidden otherwise; empty
+	// stands for unset.
 	Path *string `json:"path,omitempty"`
-	// FileName is a template of the file name: placeholders in braces, and %{NAME}
-	// for an environment variable of the process, of whose value letters, digits and
-	// ._- are taken, at most 64. %{POD_FULLNAME}, %{CONTAINER_NAME}, %{NAMESPACE} and
-	// %{NODE_NAME} are {POD}, {CONTAINER}, {NAMESPACE} and {NODE}. The extension is
-	// the profiler's.
-	// Default: {PROCESS_NAME}_{NAMESPACE}_{POD}_{CONTAINER}_{TIMESTAMP}_{UID}.
+	// FileName is a template of the file name: placeholders in braces, and %{NAME} for an environment variable of the process. Only
+	// letters, digits and ._- of its value are used, at most 64. %{POD_FULLNAME}, %{CONTAINER_NAME}, %{NAMESPACE} and %{NODE_NAME} are
+	// {POD}, {CONTAINER}, {NAMESPACE} and {NODE}. The profiler adds its extension. Default:
+	// {PROCESS_NAME}_{NAMESPACE}_{POD}_{CONTAINER}_{TIMESTAMP}_{UID}.
 	FileName *string `json:"fileName,omitempty"`
 	// MaxBytes limits the size of all reports of the claim. Default: 4Gi.
 	MaxBytes *resource.Quantity `json:"maxBytes,omitempty"`
 	// Retention is how long reports are kept on the node. Default: 72h.
 	Retention *metav1.Duration `json:"retention,omitempty"`
-	// Upload is where finished reports are uploaded to; it is not supported by this
-	// version of the driver. Unset: nowhere.
+	// Upload is the target of finished reports; it is not supported by this version of the driver. Unset: nowhere.
 	Upload *Upload `json:"upload,omitempty"`
 }
 
-// Upload names an upload target that an administrator has configured.
+// Upload names an upload target that an administrator configured.
 type Upload struct {
 	// SecretClass is the name of the target; addresses are not allowed.
 	SecretClass *string `json:"secretClass,omitempty"`
@@ -146,27 +131,27 @@ type (
 	ProfilerTool string
 	// Injection is how the profiler is injected into processes.
 	Injection string
-	// RegexDialect is the language of a pattern.
+	// RegexDialect is the syntax of a pattern.
 	RegexDialect string
-	// MatchTarget is what patterns are matched against.
+	// MatchTarget is the text that patterns are matched against.
 	MatchTarget string
-	// ProfilerMode is what the profiler does with a process.
+	// ProfilerMode is the mode of the profiler.
 	ProfilerMode string
-	// ProfilerStart is what starts a recording.
+	// ProfilerStart is the event that starts a recording.
 	ProfilerStart string
-	// CaptureRange is how many ranges of a process are recorded.
+	// CaptureRange limits the recorded ranges of a process.
 	CaptureRange string
-	// Trace is an API to trace, by the name that the profiler has for it.
+	// Trace is an API to trace, by the profiler's name for it.
 	Trace string
 	// CUDAGraph is the granularity of CUDA graph tracing.
 	CUDAGraph string
-	// CPUSampling is what is sampled on the CPU.
+	// CPUSampling selects the samples of the CPU.
 	CPUSampling string
-	// Backtrace is how call stacks are unwound.
+	// Backtrace is the method to unwind call stacks.
 	Backtrace string
 	// OutputType is where reports are stored.
 	OutputType string
-	// FailurePolicy is what happens when the profiler cannot start.
+	// FailurePolicy selects the behavior if the profiler cannot start.
 	FailurePolicy string
 )
 
@@ -222,22 +207,18 @@ const (
 // DefaultFileName is the default of ProfilerOutput.FileName.
 const DefaultFileName = "{PROCESS_NAME}_{NAMESPACE}_{POD}_{CONTAINER}_{TIMESTAMP}_{UID}"
 
-// FileNamePlaceholders are the names that a file name template may have in
-// braces.
+// FileNamePlaceholders are the names that are allowed in braces in a template of a file name.
 var FileNamePlaceholders = []string{
 	"PROCESS_NAME", "PROCESS_ID", "NAMESPACE", "POD", "CONTAINER", "NODE", "CLAIM", "GPU_UUID", "RANK", "TIMESTAMP", "UID",
 }
 
-// MaxSessions is the highest number of processes of a container that are
-// profiled at once.
+// MaxSessions is the maximum number of processes of a container that are profiled at once.
 const MaxSessions = 16
 
-// MaxRanges is the highest number of ranges of a process that are recorded: each
-// is a report.
+// MaxRanges is the maximum number of recorded ranges of a process: each is a report.
 const MaxRanges = 16
 
-// Default fills unset fields, in place. ToolVersion, Duration, NVTXRange, and
-// how CPU samples are taken, have no default.
+// Default fills unset fields, in place. ToolVersion, Duration, NVTXRange and the settings of CPU samples have no defaults.
 func (c *ProfilerConfig) Default() {
 	c.APIVersion, c.TypeMeta.Kind = APIVersion, KindProfilerConfig
 	fill(&c.Enabled, true)
@@ -268,7 +249,7 @@ func (c *ProfilerConfig) Default() {
 	fill(&c.ClaimOverride, ClaimOverrideAllowed)
 }
 
-// unsetZero unsets what MergeProfiler has taken back.
+// unsetZero unsets fields that MergeProfiler reset.
 func unsetZero[T comparable](field **T) {
 	if *field != nil && **field == *new(T) {
 		*field = nil

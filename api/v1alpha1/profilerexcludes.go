@@ -1,7 +1,7 @@
 package v1alpha1
 
-// DefaultExcludes are the base names of programs that are not profiled with
-// match.useDefaultExcludes: shells, what starts other programs, and small tools.
+// DefaultExcludes are the base names of programs that are not profiled with match.useDefaultExcludes: shells, programs that start other
+// programs, and small tools.
 var DefaultExcludes = []string{
 	"ash", "bash", "busybox", "csh", "dash", "fish", "ksh", "mksh", "rbash", "sh", "tcsh", "zsh",
 	"catatonit", "chroot", "dumb-init", "env", "gosu", "ionice", "nice", "nohup", "numactl", "s6-svscan", "setpriv", "setsid", "stdbuf",

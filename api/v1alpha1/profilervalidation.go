@@ -48,8 +48,7 @@ var (
 	switchForm  = regexp.MustCompile(`^--[a-z][a-z0-9-]*(=.*)?$`)
 )
 
-// Validate returns nil or a *Problems. Whether a node has the tool and its
-// version and supports the settings is not checked here.
+// Validate returns nil or a *Problems. It does not check whether the tool and its version are installed on a node and support the settings.
 func (c *ProfilerConfig) Validate() error {
 	p := &problems{}
 	c.validateTool(p)
@@ -123,8 +122,7 @@ func (c *ProfilerConfig) validateRange(p *problems) {
 	}
 }
 
-// validateRanges refuses several ranges where the recording does not begin with
-// one.
+// validateRanges refuses several ranges if the recording does not begin with a range.
 func (c *ProfilerConfig) validateRanges(p *problems) {
 	oneOf(p, "captureRange", c.CaptureRange, captureRanges)
 	between(p, "maxRanges", c.MaxRanges, 1, MaxRanges)
@@ -141,8 +139,7 @@ func (c *ProfilerConfig) validateRanges(p *problems) {
 		p.add("captureRange", "%s has no effect with start %s; remove it or set start to %s or %s",
 			CaptureRangeRepeat, *c.Start, StartNVTX, StartCUDAProfilerAPI)
 	}
-	// Versions of the profiler ignore it then, or record no further range after one
-	// that takes longer.
+	// Versions of the profiler ignore duration with Repeat, or record no further range after a range that takes longer.
 	if c.Duration != nil {
 		p.add("duration", "must not be set with captureRange %s, which records each range to its end; remove it", CaptureRangeRepeat)
 	}
@@ -161,7 +158,7 @@ func (c *ProfilerConfig) validateContent(p *problems) {
 	}
 }
 
-// validateSampling refuses how CPU samples are taken where none are.
+// validateSampling refuses settings of CPU samples without CPU sampling.
 func (c *ProfilerConfig) validateSampling(p *problems) {
 	oneOf(p, "cpuSampling", c.CPUSampling, cpuSamplings)
 	oneOf(p, "backtrace", c.Backtrace, backtraces)
@@ -178,9 +175,8 @@ func (c *ProfilerConfig) validateSampling(p *problems) {
 	}
 }
 
-// deniedSwitches are those that have a field, those that the driver sets itself,
-// and those that affect more than the processes of the container or make further
-// files. A trailing star matches any ending.
+// deniedSwitches are switches that a field sets, that the driver sets itself, that affect more than the processes of the container, or that
+// write further files. A trailing star matches any ending.
 var deniedSwitches = []string{
 	"output", "session*", "run-as", "command-file", "after-*", "ftrace*", "gpu-metrics-*", "env-var", "inherit-environment", "show-output",
 	"kill", "wait", "start-later", "stop-on-exit", "force-overwrite", "export", "stats", "help", "trace", "sample", "cpuctxsw", "backtrace",
@@ -189,8 +185,8 @@ var deniedSwitches = []string{
 	"cpu-core-*", "cpu-socket-*", "process-scope", "cuda-trace-scope", "enable", "hotkey-capture", "xhv-*", "isr",
 }
 
-// checkSwitch refuses arguments that could be read as the command, and denied
-// switches, abbreviated ones too: the profiler completes them.
+// checkSwitch refuses arguments that could be parsed as the command, and denied switches. Abbreviations are denied too, because the
+// profiler completes them.
 func checkSwitch(p *problems, at, arg string) {
 	if len(arg) > maxArgBytes || !switchForm.MatchString(arg) {
 		p.add(at, "must be --name or --name=value of at most %d bytes, got %s", maxArgBytes, quote(arg))
@@ -251,8 +247,7 @@ func (o *ProfilerOutput) validatePath(p *problems, at string) {
 	}
 }
 
-// placeholder is anything in braces, with the mark that profilers and injectors
-// put before the name of an environment variable.
+// placeholder is text in braces, with the mark that profilers and injectors write before the name of an environment variable.
 var placeholder = regexp.MustCompile(`(%?)\{([^{}]*)\}`)
 
 // variableForm is the name of an environment variable.
@@ -267,8 +262,7 @@ func checkFileName(p *problems, at, template string) {
 	}
 }
 
-// checkPlaceholders refuses placeholders that nothing stands for, and returns the
-// template without all of them.
+// checkPlaceholders refuses unknown placeholders, and returns the template without placeholders.
 func checkPlaceholders(p *problems, at, template string) string {
 	for _, found := range placeholder.FindAllStringSubmatch(template, -1) {
 		switch variable := found[1] != ""; {
@@ -282,8 +276,7 @@ func checkPlaceholders(p *problems, at, template string) string {
 	return placeholder.ReplaceAllString(template, "")
 }
 
-// isUnset reports whether a text is absent; the empty text stands for that, so that a
-// claim can take back what its class sets.
+// isUnset reports whether a text is absent; an empty text counts as absent, so that a claim can reset a value of its class.
 func isUnset(text *string) bool { return text == nil || *text == "" }
 
 // within refuses a set duration outside shortest..longest.
@@ -293,7 +286,7 @@ func within(p *problems, at string, value *metav1.Duration, shortest, longest ti
 	}
 }
 
-// printable refuses text that is empty, long, or has invisible characters.
+// printable refuses text that is empty, too long, or contains invisible characters.
 func printable(p *problems, at, value string, limit int) {
 	hidden := strings.ContainsFunc(value, func(r rune) bool { return !unicode.IsPrint(r) })
 	if value == "" || len(value) > limit || hidden {
@@ -303,7 +296,7 @@ func printable(p *problems, at, value string, limit int) {
 
 var labelForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
-// label refuses what is not an RFC 1123 label name.
+// label refuses values that are not RFC 1123 label names.
 func label(p *problems, at, value string) {
 	if !labelForm.MatchString(value) {
 		p.add(at, "must be 1 to 63 lower-case letters, digits and - and start and end with a letter or digit, got %s", quote(value))

@@ -11,9 +11,8 @@ import (
 
 const maxPatternBytes = 1024
 
-// checkPattern refuses patterns that are too long, do not compile, refer back to
-// what they matched, as those have no bound on the time they take, or have a
-// construct that the library reads otherwise than its dialect says.
+// checkPattern refuses patterns that are too long, do not compile, contain back-references, whose run time is unbounded, or contain a
+// construct that the library interprets differently from the dialect.
 func checkPattern(p *problems, path, pattern string, dialect RegexDialect) {
 	if good.has(dialect, pattern) {
 		return
@@ -25,10 +24,10 @@ func checkPattern(p *problems, path, pattern string, dialect RegexDialect) {
 	}
 }
 
-// good are patterns without problems: each Prepare checks that of its claim.
+// good caches patterns without problems, because each Prepare checks the pattern of its claim.
 var good = &patterns{known: map[string]bool{}}
 
-// patternsKept bounds their memory, as users write them.
+// patternsKept bounds the memory of the cache, because users write patterns.
 const patternsKept = 64
 
 type patterns struct {

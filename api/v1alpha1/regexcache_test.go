@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Users write patterns: what is remembered of them is bounded, and only of good ones.
+// TestCheckPattern_ManyPatterns_MemoryIsBounded: users write patterns, so the cache is bounded and stores only valid ones.
 func TestCheckPattern_ManyPatterns_MemoryIsBounded(t *testing.T) {
 	for i := range 10 * patternsKept {
 		p := &problems{}

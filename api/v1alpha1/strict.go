@@ -12,9 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// checkObject collects what does not fit the struct: unknown and duplicate keys
-// and values of another type. Keys are case-sensitive, unlike those of the
-// standard decoder.
+// checkObject collects fields that do not match the struct: unknown and duplicate keys, and values of another type. Keys are
+// case-sensitive, unlike the keys of the standard decoder.
 func checkObject(p *problems, path string, tree object, target reflect.Type) {
 	fields, names := fieldsOf(target)
 	seen := map[string]bool{}
@@ -33,12 +32,12 @@ func checkObject(p *problems, path string, tree object, target reflect.Type) {
 	}
 }
 
-// structs are the fields of the structs of this package by type: each Prepare
-// decodes parameters, and finding the fields takes longer than all else in it.
+// structs caches the fields of the structs of this package by type: each Prepare decodes parameters, and finding the fields takes longer
+// than everything else in it.
 var structs sync.Map
 
-// fieldsOf maps the keys of a struct to their types and lists the keys in the
-// order of the fields. Inlined structs are part of it. Neither may be changed.
+// fieldsOf maps the keys of a struct to their types and lists the keys in the order of the fields, including inlined structs. Callers must
+// not change either.
 func fieldsOf(target reflect.Type) (map[string]reflect.Type, []string) {
 	type fieldList struct {
 		types map[string]reflect.Type
@@ -71,7 +70,7 @@ var (
 	durationType = reflect.TypeFor[metav1.Duration]()
 )
 
-// checkValue collects what does not fit the type. null is the same as absent.
+// checkValue collects values that do not match the type. null is the same as absent.
 func checkValue(p *problems, path string, value any, target reflect.Type) {
 	if target.Kind() == reflect.Pointer {
 		target = target.Elem()
@@ -140,7 +139,7 @@ func checkMap(p *problems, path string, value any, element reflect.Type) {
 	}
 }
 
-// quantityForm leaves out exponents: the library needs minutes for 1e-2147483647.
+// quantityForm excludes exponents: the library takes minutes for 1e-2147483647.
 var quantityForm = regexp.MustCompile(`^[0-9]{1,15}(\.[0-9]{1,9})?([kMGTPE]i?|Ki)?$`)
 
 func checkQuantity(p *problems, path string, value any) {
@@ -152,7 +151,7 @@ func checkQuantity(p *problems, path string, value any) {
 	checkParsed(p, path, value, &resource.Quantity{}, required)
 }
 
-// checkParsed checks types with their own text form.
+// checkParsed checks types with their own text format.
 func checkParsed(p *problems, path string, value any, into json.Unmarshaler, required string) {
 	raw, err := json.Marshal(plainValue(value))
 	if err == nil {
@@ -181,7 +180,7 @@ func checkScalar(p *problems, path string, value any, target reflect.Type) {
 	}
 }
 
-// isWhole reports whether the value is a number that the integer type holds.
+// isWhole reports whether the value is a number in the range of the integer type.
 func isWhole(value any, target reflect.Type) bool {
 	number, ok := value.(json.Number)
 	if !ok {
@@ -190,7 +189,7 @@ func isWhole(value any, target reflect.Type) bool {
 	return json.Unmarshal([]byte(number), reflect.New(target).Interface()) == nil
 }
 
-// describe names the type of a value and, where it is short, the value.
+// describe names the type of a value and, if it is short, the value.
 func describe(value any) string {
 	switch value := value.(type) {
 	case object:

@@ -22,7 +22,7 @@ type member struct {
 	value any
 }
 
-// text returns the string under key, empty when there is none.
+// text returns the string under key, or an empty string.
 func (o object) text(key string) string {
 	for _, m := range o {
 		if text, ok := m.value.(string); ok && m.key == key {
@@ -32,7 +32,7 @@ func (o object) text(key string) string {
 	return ""
 }
 
-// plain is the object as encoding/json writes it.
+// plain returns the object as encoding/json writes it.
 func (o object) plain() map[string]any {
 	plain := make(map[string]any, len(o))
 	for _, m := range o {
@@ -125,7 +125,7 @@ func fromYAML(raw []byte) ([]byte, error) {
 
 var repeatedKey = regexp.MustCompile(`line (\d+): key (".*") already set in map`)
 
-// yamlText is the library's error on one line.
+// yamlText returns the library's error on one line.
 func yamlText(err error) string {
 	if found := repeatedKey.FindStringSubmatch(err.Error()); found != nil {
 		return fmt.Sprintf("line %s: duplicate key %s", found[1], found[2])

@@ -130,12 +130,12 @@ func wire(ctx context.Context, cfg *config.Controller) (manager.Manager, error) 
 	return m, reconciler.Watch(m)
 }
 
-// serves reports whether the API server asks this process.
+// serves reports whether this process answers requests of the API server.
 func serves(cfg *config.Controller) bool {
 	return cfg.AdmissionCertificate != "" && cfg.AdmissionWebhook || cfg.Reports.Certificate != ""
 }
 
-// serve has every replica answer the API server: about configurations that are written, and about reports.
+// serve makes every replica answer the API server, for admission of configurations and for reports.
 func serve(ctx context.Context, m manager.Manager, cfg *config.Controller, selector labels.Selector) error {
 	if cfg.AdmissionCertificate != "" && cfg.AdmissionWebhook {
 		of, policy, _ := strings.Cut(cfg.ProfilerMap, "/")

@@ -19,7 +19,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/reports"
 )
 
-// TestWire_AdmissionOff_ReportsServed: the flags that the chart sets decide what a replica answers on the admission port.
+// TestWire_AdmissionOff_ReportsServed: the flags of the chart decide which requests a replica answers on the admission port.
 func TestWire_AdmissionOff_ReportsServed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -37,7 +37,7 @@ func TestWire_AdmissionOff_ReportsServed(t *testing.T) {
 				"--kubeconfig=" + kubeconfig(t), "--namespace=ns", "--metrics-endpoint=0", "--probe-endpoint=0", "--plugin-selector=app=p", "--kube-api-qps=12", "--kube-api-burst=34",
 			}, c.flags...), func(string) string { return "" })
 			require.NoError(t, err)
-			// The watches of DeviceClasses have metrics, which a process registers once.
+			// The watches of DeviceClasses register metrics, which a process can do only once.
 			cfg.DeviceClasses = false
 			m, err := wire(t.Context(), cfg)
 			require.NoError(t, err)
@@ -56,7 +56,7 @@ func TestWire_AdmissionOff_ReportsServed(t *testing.T) {
 	}
 }
 
-// discovery is what an API server says that has every kind of the controller's scheme.
+// discovery returns the discovery answer of an API server that serves every kind of the controller's scheme.
 func discovery(t *testing.T) map[string]any {
 	t.Helper()
 	scheme, err := controller.Scheme()
@@ -83,7 +83,7 @@ func discovery(t *testing.T) map[string]any {
 	return answers
 }
 
-// kubeconfig names an API server that answers what it has, and nothing else.
+// kubeconfig returns a kubeconfig for an API server that answers only discovery.
 func kubeconfig(t *testing.T) string {
 	t.Helper()
 	answers := discovery(t)

@@ -22,15 +22,15 @@ import (
 	"github.com/prism-gpu/prism/pkg/listen"
 )
 
-// shutdownTimeout is how long requests may go on after a signal: less than the termination grace period.
+// shutdownTimeout limits requests after a signal: it is less than the termination grace period.
 const shutdownTimeout = 10 * time.Second
 
-// admissionServer is the webhook server of controller-runtime, on a port whose clients are bounded. Its own accepts any number of
+// admissionServer is the webhook server of controller-runtime on a port with a limit of clients. The original server accepts any number of
 // connections.
 type admissionServer struct {
 	webhook.DefaultServer
 	address string
-	// at is the address of the listener; nil before it listens.
+	// at is the address of the listener, or nil before it listens.
 	at atomic.Pointer[net.TCPAddr]
 }
 
@@ -58,7 +58,7 @@ func (s *admissionServer) Start(ctx context.Context) error {
 	}
 	secure := tls.NewListener(listener, &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}, GetCertificate: certificate.GetCertificate,
-		// The API server says by its certificate that it speaks for a user.
+		// The API server proves with its certificate that it acts for a user.
 		ClientAuth: tls.RequestClientCert,
 	})
 	s.at.Store(listener.Addr().(*net.TCPAddr)) //nolint:forcetypeassert // of a TCP listener

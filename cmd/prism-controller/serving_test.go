@@ -24,10 +24,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/listen"
 )
 
-// waitLimit ends a wait that failed.
+// waitLimit is the timeout of a wait.
 const waitLimit = time.Minute
 
-// certificate makes a directory with tls.crt and tls.key.
+// certificate creates a directory with tls.crt and tls.key.
 func certificate(t *testing.T) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -44,7 +44,7 @@ func certificate(t *testing.T) string {
 	return dir
 }
 
-// client asks from an address of this machine, on a new connection each time.
+// client connects from an address of this machine, with a new connection for each request.
 func client(from string) *http.Client {
 	return &http.Client{Timeout: waitLimit, Transport: &http.Transport{
 		DialContext:     (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).DialContext,
@@ -52,7 +52,7 @@ func client(from string) *http.Client {
 	}}
 }
 
-// get is the status of an answer.
+// get returns the status of a response.
 func get(t *testing.T, from, url string) (int, error) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
@@ -64,7 +64,7 @@ func get(t *testing.T, from, url string) (int, error) {
 	return answer.StatusCode, answer.Body.Close()
 }
 
-// collector keeps what is added to a manager.
+// collector stores the runnables that are added to a manager.
 type collector struct {
 	manager.Manager
 	added []manager.Runnable
@@ -75,8 +75,8 @@ func (c *collector) Add(r manager.Runnable) error {
 	return nil
 }
 
-// TestServing_ClientTakesAll_OthersAnswered: a client that holds connections to a port of the controller, or starts requests without sending
-// them, keeps neither the API server nor the kubelet out, and takes no more of its memory.
+// TestServing_ClientTakesAll_OthersAnswered: a client that holds connections to a port of the controller, or starts requests without
+// sending them, does not block the API server or the kubelet, and cannot use more memory.
 func TestServing_ClientTakesAll_OthersAnswered(t *testing.T) {
 	t.Parallel()
 	admission := newAdmissionServer("127.0.0.1:0", certificate(t))

@@ -1,4 +1,4 @@
-// Prism-exporter serves metrics of the GPUs of a node and of the containers that have them.
+// Prism-exporter serves metrics of the GPUs of a node and of the containers that use them.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Prism-mpsd owns the MPS control daemons of a node. Without a command it is the init of its container, with "serve" the service that the
-// init starts.
+// Prism-mpsd owns the MPS control daemons of a node. Without a command it is the init of its container; with "serve" it is the service that
+// the init starts.
 package main
 
 import (
@@ -21,7 +21,7 @@ var version = "dev"
 const (
 	name         = "prism-mpsd"
 	serveCommand = "serve"
-	// program is this one, also when its file was replaced.
+	// program is this program, even if its file was replaced.
 	program = "/proc/self/exe"
 	// garbagePercent is the default of GOGC: both processes run on every node and are mostly idle.
 	garbagePercent = 25

@@ -20,8 +20,8 @@ func serveUntilSignal(cfg *config.MPSD) error {
 	return serve(ctx, cfg)
 }
 
-// serve answers requests until the context ends. It first waits until another service of the same directory, such as that of a
-// terminating pod, has released it.
+// serve answers requests until the context ends. It first waits until another service of the same directory, for example of a terminating
+// pod, has released it.
 func serve(ctx context.Context, cfg *config.MPSD) error {
 	klog.Background().Info("Starting", "version", version, "config", cfg)
 	if err := (disk.OS{}).MakeDir(cfg.DaemonsDir(), 0o755); err != nil {

@@ -25,7 +25,7 @@ func TestHardenings_Flag_SameValues(t *testing.T) {
 	require.ErrorContains(t, err, fmt.Sprintf("supported values: %s, %s, %s", mpsd.Hardenings[0], mpsd.Hardenings[1], mpsd.Hardenings[2]))
 }
 
-// TestServe_WaitingForAnotherService_EndsOnSignal: the pod that is terminating may take long, and its successor may be deleted meanwhile.
+// TestServe_WaitingForAnotherService_EndsOnSignal: the terminating pod may take long, and its successor may be deleted in the meantime.
 func TestServe_WaitingForAnotherService_EndsOnSignal(t *testing.T) {
 	t.Parallel()
 	cfg := &config.MPSD{RunDir: t.TempDir(), HostRoot: t.TempDir()}

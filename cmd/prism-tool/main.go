@@ -1,5 +1,5 @@
-// Prism-tool runs in an administrator's image with Nsight Systems: it installs and proves that version on the node, and imports what
-// processes recorded with it.
+// Prism-tool runs in an administrator's image with Nsight Systems: it installs that version on the node, tests it, and imports recordings
+// of processes.
 package main
 
 import (

@@ -1,11 +1,11 @@
-// Package v1alpha1 has the types of the aggregated API profiles.gpu.prism.dev/v1alpha1: reports of profiled processes.
+// Package v1alpha1 contains the types of the aggregated API profiles.gpu.prism.dev/v1alpha1: reports of profiled processes.
 package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AnnouncementLabel has the name of the driver, on the Leases by which nodes announce that they keep reports.
+// AnnouncementLabel is the label with the driver's name on the Leases by which nodes announce that they store reports.
 const AnnouncementLabel = "profiles.gpu.prism.dev/driver"
 
 // Report is one report of one process.
@@ -17,7 +17,7 @@ type Report struct {
 	Status ReportStatus `json:"status"`
 }
 
-// ReportSpec is what was profiled.
+// ReportSpec identifies the profiled process.
 type ReportSpec struct {
 	Claim     string `json:"claim"`
 	ClaimUID  string `json:"claimUID"`
@@ -29,11 +29,11 @@ type ReportSpec struct {
 	Tool      string `json:"tool,omitempty"`
 }
 
-// ReportStatus is where the report is.
+// ReportStatus is the state of the report and the location of its file.
 type ReportStatus struct {
 	State  string `json:"state"`
 	Reason string `json:"reason,omitempty"`
-	// Message says more of the reason, in the words of the program that met it.
+	// Message explains the reason, in the words of the program that detected it.
 	Message string       `json:"message,omitempty"`
 	Started metav1.Time  `json:"started"`
 	Ended   *metav1.Time `json:"ended,omitempty"`
@@ -50,6 +50,6 @@ type ReportList struct {
 	Items           []Report `json:"items"`
 	// SilentNodes did not answer: their reports are missing.
 	SilentNodes []string `json:"silentNodes,omitempty"`
-	// TruncatedNodes have more reports than the list has of a node.
+	// TruncatedNodes store more reports than the list contains per node.
 	TruncatedNodes []string `json:"truncatedNodes,omitempty"`
 }
