@@ -9,7 +9,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/cli/profile"
 )
 
-// Command is kubectl prism. Its errors are printed by the caller.
+// Command returns the command kubectl prism. The caller prints its errors.
 func Command(version string, streams genericiooptions.IOStreams) *cobra.Command {
 	flags := genericclioptions.NewConfigFlags(true)
 	command := &cobra.Command{

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBounded_HangsOrPanics_Error: so the container starts, unless its claim wants it to fail then.
+// TestBounded_HangsOrPanics_Error: the container then starts, unless its claim requires that it fails.
 func TestBounded_HangsOrPanics_Error(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("cause")

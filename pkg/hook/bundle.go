@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of what is read, in bytes.
+// Limits of the inputs, in bytes.
 const (
 	maxState  = 1 << 20
 	maxConfig = 16 << 20
 	maxCgroup = 64 << 10
 )
 
-// state is what is read of the OCI state of a container.
+// state contains the fields of the OCI state of a container that the hook uses.
 type state struct {
 	Pid    int    `json:"pid"`
 	Bundle string `json:"bundle"`
@@ -36,10 +36,10 @@ func (p Program) state() (s state, err error) {
 	return s, nil
 }
 
-// config is what is read of the OCI configuration of a container.
+// config contains the fields of the OCI configuration of a container that the hook uses.
 type config struct {
 	Process struct {
-		// Args are the first process's program and arguments.
+		// Args are the program and arguments of the first process.
 		Args []string `json:"args"`
 		// Cwd is its working directory.
 		Cwd string `json:"cwd"`
@@ -62,7 +62,7 @@ type config struct {
 	} `json:"hooks"`
 }
 
-// mount is one of the container's, in the order in which the runtime mounts them.
+// mount is a mount of the container, in the runtime's order of mounts.
 type mount struct {
 	Destination string   `json:"destination"`
 	Type        string   `json:"type"`
@@ -70,13 +70,13 @@ type mount struct {
 	Options     []string `json:"options"`
 }
 
-// readBundle reads the file config.json in the bundle. Nothing else in the bundle is opened, and no link is followed to it.
+// readBundle reads config.json in the bundle. It opens nothing else in the bundle, and follows no link to it.
 func readBundle(bundle string) (*config, error) {
 	if !filepath.IsAbs(bundle) || filepath.Clean(bundle) != bundle {
 		return nil, fmt.Errorf("the bundle of the OCI state must be an absolute path without \"..\", got %q", bundle)
 	}
 	const name = "config.json"
-	// In a user namespace the hook may search the bundle, and not list it.
+	// In a user namespace the hook may search the bundle, but not list it.
 	dir, err := unix.Open(bundle, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("opening the bundle %s: %w", bundle, err)
@@ -111,7 +111,7 @@ func readConfig(file *os.File) (*config, error) {
 	return c, json.Unmarshal(raw, c)
 }
 
-// readAll reads all there is, up to a bound.
+// readAll reads everything, up to a limit.
 func readAll(from io.Reader, most int64) ([]byte, error) {
 	raw, err := io.ReadAll(io.LimitReader(from, most+1))
 	if err == nil && int64(len(raw)) > most {

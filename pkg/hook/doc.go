@@ -1,3 +1,3 @@
 // Package hook is the program prism-hook, which container runtimes start before a container: as host root, with the OCI state on stdin. It
-// fails the container when that must not start. What a tenant can set of a container is counted, and never executed or used as a path.
+// fails containers that must not start. It only counts settings that a tenant can choose; it never executes them or uses them as paths.
 package hook

@@ -10,10 +10,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/hook/protocol"
 )
 
-// client is what the arguments of exclusive say of the MPS share that the container has.
+// client contains the arguments of exclusive about the MPS share of the container.
 type client struct {
 	limit
-	// shm is the host's path of the file system that MPS clients have as /dev/shm, shmSize its size in bytes.
+	// shm is the host path of the file system that MPS clients mount at /dev/shm, shmSize its size in bytes.
 	shm     string
 	shmSize uint64
 }
@@ -26,7 +26,7 @@ func parseClient(args []string) (c client, err error) {
 	return c, parse(flags, args)
 }
 
-// exclusive fails a container that must not use the MPS share as it is, and has the plugin repeat why in the status of the claim.
+// exclusive fails a container that must not use the MPS share, and asks the plugin to repeat the reason in the status of the claim.
 func (p Program) exclusive(of client) error {
 	s, err := p.state()
 	if err != nil {
@@ -45,8 +45,8 @@ func (p Program) exclusive(of client) error {
 	return err
 }
 
-// otherDevice refuses a container that has the mark of another device than that of this name. A tenant that sets such a variable fails its own
-// container; it cannot take away those of CDI, which the runtime sets after the pod's.
+// otherDevice refuses a container with the mark of a device other than the named one. A tenant that sets such a variable only fails its own
+// container; it cannot remove the variables of CDI, which the runtime sets after the pod's.
 func (c *config) otherDevice(device string) error {
 	own := protocol.Mark(device)
 	for _, variable := range c.Process.Env {
@@ -59,10 +59,10 @@ func (c *config) otherDevice(device string) error {
 	return nil
 }
 
-// reportTime bounds how long the plugin is waited for. Without it the refusal is in the events of the pod alone.
+// reportTime limits the wait for the plugin. After that only the events of the pod show the refusal.
 const reportTime = 2 * time.Second
 
-// report sends why the container is refused to the plugin.
+// report sends the reason of the refusal to the plugin.
 func report(to limit, of about, why error) {
 	line, err := json.Marshal(protocol.Refusal{
 		LimitedDevice: to.LimitedDevice, Refused: fmt.Sprintf("container %.64q of pod %.256q: %v", of.container, of.pod, why),

@@ -12,30 +12,30 @@ import (
 
 // The subcommands.
 const (
-	// Exclusive fails a container that has another device besides the named one, or a /dev/shm of its own that is too small.
+	// Exclusive fails a container that uses another device besides the named one, or whose own /dev/shm is too small.
 	Exclusive = "exclusive"
-	// MemoryLimit has the plugin limit the GPU memory of the container, and fails it without.
+	// MemoryLimit asks the plugin to limit the GPU memory of the container, and fails the container without the limit.
 	MemoryLimit = "memory-limit"
-	// Injected leaves a file, by which the plugin finds that the runtime applies CDI specs.
+	// Injected creates a file that shows the plugin that the runtime applies CDI specs.
 	Injected = "injected"
 )
 
-// programName is the file name of the program, in whatever directory it is installed.
+// programName is the file name of the program in every directory of installations.
 const programName = "prism-hook"
 
-// Program is prism-hook in its surroundings.
+// Program is prism-hook with its environment.
 type Program struct {
-	// Stdin has the OCI state of the container.
+	// Stdin contains the OCI state of the container.
 	Stdin io.Reader
 	// Parent is the parent of this process, in its own pid namespace.
 	Parent int
 	// Proc is the mount of proc.
 	Proc string
-	// RetryBudget is how long the socket of the plugin is retried, Pause the time between two attempts.
+	// RetryBudget is the time for retries to connect to the socket of the plugin, Pause the time between two attempts.
 	RetryBudget, Pause time.Duration
 }
 
-// Run executes a subcommand. The error is one sentence that the runtime shows in the events of the pod.
+// Run executes a subcommand. The error is one sentence, which the runtime shows in the events of the pod.
 func (p Program) Run(args []string) error {
 	if len(args) == 0 {
 		return fmt.Errorf("no subcommand; supported values: %s, %s, %s, %s", Exclusive, Injected, MemoryLimit, Profile)
@@ -73,13 +73,13 @@ func newFlags(subcommand string) *flag.FlagSet {
 	return flags
 }
 
-// limit is what the arguments of memory-limit say.
+// limit contains the arguments of memory-limit.
 type limit struct {
 	socket string
 	protocol.LimitedDevice
 }
 
-// flags adds those for the fields to the flags of a subcommand.
+// flags adds flags for the fields to a subcommand.
 func (l *limit) flags(flags *flag.FlagSet) {
 	flags.StringVar(&l.socket, "socket", "", "socket of the kubelet plugin")
 	flags.StringVar(&l.Claim, "claim", "", "UID of the claim")
@@ -92,7 +92,7 @@ func parseLimit(args []string) (l limit, err error) {
 	return l, parse(flags, args)
 }
 
-// parse reads the flags of a subcommand, all of which are required.
+// parse reads the flags of a subcommand; all are required.
 func parse(flags *flag.FlagSet, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return fmt.Errorf("%s: %w", flags.Name(), err)

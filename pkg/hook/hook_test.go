@@ -17,7 +17,7 @@ import (
 
 const device = "6f0c1d2e-0000-4000-8000-000000000000-gpu-3f2a9c1b-mps-1-GPU-3f2a9c1b"
 
-// stateOf is the OCI state of a container.
+// stateOf returns the OCI state of a container.
 func stateOf(t *testing.T, pid int, bundle string) string {
 	t.Helper()
 	text, err := json.Marshal(map[string]any{"ociVersion": "1.2.0", "id": "c", "status": "creating", "pid": pid, "bundle": bundle})
@@ -35,7 +35,7 @@ func bundleOf(t *testing.T, env ...string) string {
 	return dir
 }
 
-// exclusiveArgs are the arguments for a device whose clients share 1 GiB in a directory.
+// exclusiveArgs returns the arguments for a device whose clients share 1 GiB in a directory.
 func exclusiveArgs(socket, shm string) []string {
 	return []string{"exclusive", "--socket", socket, "--claim", "uid", "--device", device, "--shm", shm, "--shm-size", "1073741824"}
 }
@@ -79,7 +79,7 @@ func TestExclusive_OtherMark_Refused(t *testing.T) {
 	}
 }
 
-// TestExclusive_InvalidBundle_Refused: the container fails, and nothing but config.json is opened.
+// TestExclusive_InvalidBundle_Refused: the container fails, and only config.json is opened.
 func TestExclusive_InvalidBundle_Refused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

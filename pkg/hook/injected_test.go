@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestInjected_AnyDirectory_ContainerStarts: the file is made where it can be, and once.
+// TestInjected_AnyDirectory_ContainerStarts: the file is created if possible, and once.
 func TestInjected_AnyDirectory_ContainerStarts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

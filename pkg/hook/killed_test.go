@@ -20,7 +20,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/hook"
 )
 
-// asHook has this program be prism-hook.
+// asHook is the environment variable that makes this program prism-hook.
 const asHook = "HOOK_TEST_PROC"
 
 func TestMain(m *testing.M) {
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// node has what the program finds on a host: /proc with one process, a bundle, and the socket of the plugin.
+// node contains the objects of a host that the program uses: /proc with one process, a bundle, and the socket of the plugin.
 type node struct {
 	dir      string
 	listener *net.UnixListener
@@ -70,14 +70,14 @@ func (n node) start(t *testing.T, args ...string) (*exec.Cmd, io.WriteCloser) {
 	return command, stdin
 }
 
-// kill ends the program as the kernel's out-of-memory killer does.
+// kill terminates the program like the kernel's out-of-memory killer.
 func kill(t *testing.T, command *exec.Cmd) {
 	t.Helper()
 	require.NoError(t, command.Process.Kill())
 	require.ErrorContains(t, command.Wait(), "signal: killed")
 }
 
-// files are all there are with their contents.
+// files returns all files with their contents.
 func (n node) files(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -93,7 +93,7 @@ func (n node) files(t *testing.T) map[string]string {
 	return found
 }
 
-// TestProgram_KilledWhereverItWaits_NothingLeft: no subcommand changes a file, and a plugin that is asked sees the connection end.
+// TestProgram_KilledWhereverItWaits_NothingLeft: no subcommand changes a file, and the plugin sees that the connection closes.
 func TestProgram_KilledWhereverItWaits_NothingLeft(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -104,7 +104,7 @@ func TestProgram_KilledWhereverItWaits_NothingLeft(t *testing.T) {
 	exclusive := exclusiveArgs(n.listener.Addr().String(), n.dir)
 	for _, args := range [][]string{exclusive, limit} {
 		command, stdin := n.start(t, args...)
-		_, err := io.WriteString(stdin, `{"id": "c", `) // the rest of the OCI state does not come
+		_, err := io.WriteString(stdin, `{"id": "c", `) // the rest of the OCI state is missing
 		require.NoError(t, err)
 		kill(t, command)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/hook/protocol"
 )
 
-// memoryLimit has the plugin limit what the container's processes can allocate of the device.
+// memoryLimit asks the plugin to limit the memory of the device that the container's processes can allocate.
 func (p Program) memoryLimit(of limit) error {
 	s, err := p.state()
 	if err != nil {
@@ -33,7 +33,7 @@ func (p Program) memoryLimit(of limit) error {
 	if err != nil {
 		return err
 	}
-	var reason error // the last that the plugin answered, else why it did not
+	var reason error // the last error of the plugin, or of the connection
 	answered := false
 	pause := time.NewTicker(p.Pause)
 	defer pause.Stop()
@@ -56,13 +56,13 @@ func (p Program) memoryLimit(of limit) error {
 	}
 }
 
-// others are the limits of other claims that the same plugin is asked for by other hooks of the container.
+// others returns the limits of other claims that other hooks of the container request from the same plugin.
 func (c *config) others(own limit) (devices []protocol.LimitedDevice) {
 	for _, hook := range c.Hooks.CreateRuntime {
 		if filepath.Base(hook.Path) != programName || len(hook.Args) < 2 || hook.Args[1] != MemoryLimit {
 			continue
 		}
-		// Arguments that cannot be read fail that hook.
+		// Invalid arguments fail that hook.
 		if other, err := parseLimit(hook.Args[2:]); err == nil && other.socket == own.socket && other.Claim != own.Claim {
 			devices = append(devices, other.LimitedDevice)
 		}
@@ -70,7 +70,7 @@ func (c *config) others(own limit) (devices []protocol.LimitedDevice) {
 	return devices
 }
 
-// ask sends one request and reads the answer. The newest plugin process has the socket; one that exits does not answer.
+// ask sends one request and reads the response. The socket belongs to the newest plugin process; a terminating process does not answer.
 func ask(socket string, request []byte, end time.Time) (answer protocol.LimitAnswer, err error) {
 	connection, err := net.DialTimeout("unix", socket, time.Until(end))
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/hook/protocol"
 )
 
-// TestMemoryLimit_Cgroup_OfUnifiedHierarchyOnly: the plugin is not asked about anything else.
+// TestMemoryLimit_Cgroup_OfUnifiedHierarchyOnly: the plugin is not asked about other cgroups.
 func TestMemoryLimit_Cgroup_OfUnifiedHierarchyOnly(t *testing.T) {
 	t.Parallel()
 	const unified = "limits of GPU memory require a host with cgroup v2 only (systemd.unified_cgroup_hierarchy=1)"
@@ -50,14 +50,14 @@ func TestMemoryLimit_NoProcess_Refused(t *testing.T) {
 	require.ErrorContains(t, limit(t, proc, 4711), "no such file or directory")
 }
 
-// limit has no plugin to ask.
+// limit runs without a plugin.
 func limit(t *testing.T, proc string, pid int) error {
 	t.Helper()
 	return hook.Program{Stdin: strings.NewReader(stateOf(t, pid, bundleOf(t))), Proc: proc, Pause: time.Millisecond}.
 		Run([]string{"memory-limit", "--socket", filepath.Join(proc, "hook.sock"), "--claim", "uid", "--device", device})
 }
 
-// TestMemoryLimit_Others_OfAllHooks: before and after its own, of other claims that this plugin is asked for, and no others.
+// TestMemoryLimit_Others_OfAllHooks: hooks before and after its own, of other claims at this plugin, and no others.
 func TestMemoryLimit_Others_OfAllHooks(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "hook-") // t.TempDir is too long for a socket

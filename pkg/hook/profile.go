@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Profile has the loader put Prism's library into the container's processes.
+// Profile makes the loader load Prism's library into the container's processes.
 const Profile = "profile"
 
-// libraryLink is the name by which the loader knows the library: a link in the container's own folder. AddressSanitizer's shared runtime
-// ends a program when the name of the first loaded library does not have "libasan.so" in it, and its static runtime when such a path is
-// mapped (compiler-rt/lib/asan/asan_linux.cpp): the loader keeps the link's name, and the kernel maps the library's own path.
+// libraryLink is the name of the library for the loader: a link in the container's own folder. AddressSanitizer's shared runtime terminates
+// a program if the name of the first loaded library does not contain "libasan.so", and its static runtime if such a path is mapped
+// (compiler-rt/lib/asan/asan_linux.cpp): the loader uses the name of the link, and the kernel maps the path of the library.
 const libraryLink = "libprism-beside-libasan.so"
 
-// Paths in the container. The CDI spec of the claim mounts what is there, the last as a tmpfs of the container's own.
+// Paths in the container. The CDI spec of the claim mounts them, the last as a tmpfs of the container's own.
 const (
 	library         = "/run/prism/programs/libprism-inject.so"
 	resultsFolder   = "/run/prism/results"
@@ -28,12 +28,12 @@ const (
 	preloadFile     = "/etc/ld.so.preload"
 )
 
-// profiling is what the arguments of profile say.
+// profiling contains the arguments of profile.
 type profiling struct {
 	claim, node string
-	// inbox is where the claim's reports come from, on the host: what another claim with a profile covers in the container.
+	// inbox is the source of the claim's reports on the host: another claim with a profile hides it in the container.
 	inbox string
-	// containers are globs of container names; none is every container.
+	// containers are globs of container names; none stands for every container.
 	containers []string
 	failClosed bool
 }
@@ -57,7 +57,7 @@ func parseProfile(args []string) (profiling, error) {
 	return p, err
 }
 
-// wants says whether the claim's profile is for this container.
+// wants reports whether the claim's profile applies to this container.
 func (p profiling) wants(container string) bool {
 	for _, glob := range p.containers {
 		if matched, err := path.Match(glob, container); err == nil && matched {
@@ -67,7 +67,7 @@ func (p profiling) wants(container string) bool {
 	return false
 }
 
-// profile prepares the container for the profiler. It fails the container only where the claim wants that.
+// profile prepares the container for the profiler. It fails the container only if the claim requires that.
 func (p Program) profile(args []string) error {
 	wanted, err := parseProfile(args)
 	if err == nil {
@@ -82,10 +82,10 @@ func (p Program) profile(args []string) error {
 	return nil
 }
 
-// prepareTimeout bounds what a container waits for: files of the container may be on a server that does not answer.
+// prepareTimeout limits the delay of a container: its files may be on a server that does not answer.
 const prepareTimeout = 15 * time.Second
 
-// bounded is the error of what takes no longer, and does not panic: the container starts all the same.
+// bounded converts a panic or a timeout of prepare into an error, so that the container can still start.
 func bounded(prepare func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -127,8 +127,8 @@ func (p Program) prepareContainer(wanted profiling) error {
 	case claim != wanted.claim || !wanted.wants(about.container):
 		return nil
 	}
-	// runc and crun execute the hook from the container's first process, in its namespaces. The pid in the state is that of runc's own view,
-	// and crun leaves it out.
+	// runc and crun execute the hook from the container's first process, in its namespaces. The pid in the state is in runc's own view, and
+	// crun omits it.
 	about.init = p.Parent
 	first := root.first(config)
 	about.static = first.static
@@ -145,17 +145,17 @@ func (p Program) prepareContainer(wanted profiling) error {
 		reason = "StaticOrMusl"
 	}
 	if reason != "" {
-		// The container starts all the same, so does it without this note.
+		// The container starts anyway, even without this note.
 		_ = noteOnce(own, about, reason, err, func() (int, error) { return root.open(resultsFolder, unix.O_PATH|unix.O_DIRECTORY, 0) })
 	}
 	return err
 }
 
-// maxPlan bounds what is read of a plan, in bytes: its first lines name the claim.
+// maxPlan limits the bytes that are read of a plan: its first lines name the claim.
 const maxPlan = 1 << 20
 
-// mountedClaim is the claim whose plan the container has. Where several claims of a container have a profile, the mounts of one cover those
-// of the others, and only its hook acts.
+// mountedClaim returns the claim whose plan is mounted in the container. If several claims of a container request a profile, the mounts of
+// one claim hide the mounts of the others, and only its hook acts.
 func (r root) mountedClaim() (string, error) {
 	fd, err := r.open(planFile, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -173,8 +173,9 @@ func (r root) mountedClaim() (string, error) {
 	return "", fmt.Errorf("%s of the container names no claim", planFile)
 }
 
-// yield does not profile the container for a claim, as another claim's plan is mounted. It leaves word for the sessions of that one, and a
-// note in the claim's own inbox, which is not in the container. Root of a user namespace cannot write there: then the claim has no report.
+// yield handles a claim that is not profiled in the container because another claim's plan is mounted. It leaves a message for that claim's
+// sessions, and a note in its own claim's inbox, which is not mounted in the container. Root of a user namespace cannot write there; then
+// the claim gets no report.
 func (r root) yield(about about, wanted profiling) error {
 	own, err := r.ownFolder()
 	if err != nil {
@@ -190,8 +191,8 @@ func (r root) yield(about about, wanted profiling) error {
 	})
 }
 
-// inject writes what the programs in the container read, and has the loader load the library last: with the list bound, a process can be
-// profiled.
+// inject writes the files for the programs in the container, and makes the loader load the library as the last step: once the list is
+// bound, a process can be profiled.
 func (r root) inject(own int, config *config, about *about) error {
 	if err := about.write(own); err != nil {
 		return err

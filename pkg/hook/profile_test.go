@@ -16,14 +16,13 @@ import (
 
 const injected = "/run/prism/container/libprism-beside-libasan.so\n"
 
-// bundle is that of a container whose mounts are there.
+// bundle is the bundle of a container whose mounts are complete.
 type bundle struct {
 	dir    string
 	config map[string]any
 	args   []string
-	// hook is the program.
-	hook string
-	// users are the ids of the container's user namespace; none is that of the host.
+	hook   string
+	// users are the ids of the container's user namespace; nil for the host's user namespace.
 	users []syscall.SysProcIDMap
 }
 
@@ -46,8 +45,8 @@ func newBundle(t *testing.T) *bundle {
 	return b
 }
 
-// prepare runs setup, the hook and check in the root of the container, in a mount namespace of their own, and returns what check and
-// the hook write.
+// prepare runs setup, the hook and check in the root of the container, in a new mount namespace, and returns the output of check and of the
+// hook.
 func (b *bundle) prepare(t *testing.T, setup, check string) string {
 	t.Helper()
 	text, err := json.Marshal(b.config)
@@ -121,7 +120,7 @@ func TestProfile_OwnList_LibraryLast(t *testing.T) {
 	}
 }
 
-// TestProfile_ListNotPossible_ContainerStarts: without the library, with a note that says why.
+// TestProfile_ListNotPossible_ContainerStarts: it starts without the library, with a note of the reason.
 func TestProfile_ListNotPossible_ContainerStarts(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ setup, want string }{
@@ -151,7 +150,7 @@ func TestProfile_ListNotPossible_ContainerStarts(t *testing.T) {
 	}
 }
 
-// TestProfile_RootElsewhere_NothingChanged: whatever the bundle says, nothing outside of it is opened for writing.
+// TestProfile_RootElsewhere_NothingChanged: whatever the bundle contains, nothing outside of it is opened for writing.
 func TestProfile_RootElsewhere_NothingChanged(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ path, setup, want string }{

@@ -13,25 +13,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// slots is how many processes of a container can be profiled at once, at most.
+// slots is the maximum number of processes of a container that are profiled at once.
 const slots = 16
 
-// maxStatus bounds what is read of a process's status, in bytes.
+// maxStatus limits the bytes that are read from a process's status.
 const maxStatus = 64 << 10
 
-// about is what is known of a container.
+// about describes a container.
 type about struct {
 	claim, node               string
 	pod, namespace, container string
 	// process is the base name of the first process's program.
 	process string
-	// init is the first process, as the container numbers it; 0 where that is unknown.
+	// init is the pid of the first process in the container, or 0 if unknown.
 	init int
 	// static: the first process does not load libraries of the GNU C library.
 	static bool
 }
 
-// annotation is the first of these annotations that the container has; "" without one.
+// annotation returns the first of these annotations of the container, or an empty string.
 func (c *config) annotation(names ...string) string {
 	for _, name := range names {
 		if value := c.Annotations[name]; value != "" {
@@ -55,7 +55,7 @@ func (c *config) container(of profiling) about {
 	return a
 }
 
-// lines writes "key=value" lines; a value is one line.
+// lines formats "key=value" lines; a value is one line.
 func lines(pairs ...[2]string) []byte {
 	var text bytes.Buffer
 	for _, pair := range pairs {
@@ -70,7 +70,7 @@ func lines(pairs ...[2]string) []byte {
 	return text.Bytes()
 }
 
-// write makes the context and the slots in the container's own folder. Another claim's hook may have been there.
+// write creates the context and the slots in the container's own folder. Another claim's hook may have run before.
 func (a about) write(own int) error {
 	pairs := [][2]string{
 		{"claim", a.claim}, {"pod", a.pod}, {"namespace", a.namespace}, {"container", a.container}, {"node", a.node},
@@ -94,7 +94,7 @@ func (a about) write(own int) error {
 		return fmt.Errorf("creating %s in %s: %w", pipesFolder, containerFolder, err)
 	}
 	for i := range slots {
-		// They are locked, never written.
+		// They are only locked, never written.
 		fd, err := unix.Openat(own, "slot-"+strconv.Itoa(i), unix.O_RDONLY|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o444)
 		if err != nil {
 			return fmt.Errorf("creating slot-%d in %s: %w", i, containerFolder, err)
@@ -104,7 +104,8 @@ func (a about) write(own int) error {
 	return nil
 }
 
-// pipesFolder is in the container's own folder. prism-run makes there what only processes of this container may write to, as any user.
+// pipesFolder is in the container's own folder. prism-run creates pipes there to which only processes of this container, of any user, may
+// write.
 const pipesFolder = "pipes"
 
 func makePipes(own int) error {
@@ -120,18 +121,18 @@ func makePipes(own int) error {
 	return unix.Fchmod(folder, unix.S_ISVTX|0o777)
 }
 
-// severalFile is in the container's own folder where another claim has a profile for the container too. Its hook may run before or after the
-// one whose plan is mounted.
+// severalFile is in the container's own folder if another claim requests a profile for the container too. That claim's hook may run before
+// or after the hook of the mounted plan.
 const severalFile = "several"
 
-// several says in the container's own folder that another claim has a profile for it.
+// several records in the container's own folder that another claim requests a profile.
 func several(own int) error {
 	if err := writeFile(own, severalFile, nil); err != nil {
 		return err
 	}
 	context, err := readBelow(own, "context", maxStatus)
 	if errors.Is(err, unix.ENOENT) {
-		return nil // the other hook comes later
+		return nil // the other hook runs later
 	}
 	if err != nil || bytes.Contains(context, lines([2]string{"several", "1"})) {
 		return err
@@ -139,7 +140,7 @@ func several(own int) error {
 	return writeFile(own, "context", append(context, lines([2]string{"several", "1"})...))
 }
 
-// writeFile replaces a file in a folder, for everyone to read.
+// writeFile replaces a file in a folder with a file that everyone may read.
 func writeFile(folder int, name string, content []byte) error {
 	return replace(folder, name, func(temporary string) error {
 		fd, err := unix.Openat(folder, temporary, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
@@ -158,10 +159,10 @@ func writeLink(folder int, name, target string) error {
 	return replace(folder, name, func(temporary string) error { return unix.Symlinkat(target, folder, temporary) })
 }
 
-// replace gives a name in the container's own folder to what create has made at a temporary one.
+// replace renames an object in the container's own folder from the temporary name at which create made it.
 func replace(folder int, name string, create func(temporary string) error) error {
 	const temporary = ".new"
-	// What another hook left there may be anything.
+	// Another hook may have left any kind of file there.
 	err := unix.Unlinkat(folder, temporary, 0)
 	if err == nil || errors.Is(err, unix.ENOENT) {
 		err = create(temporary)
@@ -175,8 +176,8 @@ func replace(folder int, name string, create func(temporary string) error) error
 	return nil
 }
 
-// noteOnce leaves a session in the results of the claim that says why the container's first process is not profiled for it. The hook runs
-// once more for each request with a profile that the container has; the first time it leaves a mark in the container's own folder.
+// noteOnce creates a session in the results of the claim with the reason why the container's first process is not profiled for it. The hook
+// runs once for each request of the container with a profile; the first run leaves a mark in the container's own folder.
 func noteOnce(own int, a about, reason string, cause error, openResults func() (int, error)) error {
 	mark := "noted-" + reason + "-" + a.claim
 	fd, err := unix.Openat(own, mark, unix.O_RDONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o444)
@@ -194,7 +195,7 @@ func noteOnce(own int, a about, reason string, cause error, openResults func() (
 	return note(folder, a, reason, cause)
 }
 
-// note leaves the session in a folder whose content may be anything.
+// note creates the session in a folder with untrusted content.
 func note(folder int, a about, reason string, cause error) error {
 	now := time.Now().UnixNano()
 	session := fmt.Sprintf("s%d-%016x", max(a.init, 1), now)

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestProfile_RootOutside_WorkingDirectory: CRI-O has the root outside of the bundle, and the runtime starts the hook in it.
+// TestProfile_RootOutside_WorkingDirectory: the root of CRI-O is outside of the bundle, and the runtime starts the hook in it.
 func TestProfile_RootOutside_WorkingDirectory(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -27,7 +27,7 @@ func TestProfile_RootOutside_WorkingDirectory(t *testing.T) {
 	assert.Equal(t, injected+"claim=uid\npod=pod-b\nnamespace=ns-b\ncontainer=other\n", output)
 }
 
-// TestProfile_UserNamespace_Profiled: root of a user namespace may search the bundle, and not list it, as containerd gives it.
+// TestProfile_UserNamespace_Profiled: root of a user namespace may search the bundle, but not list it, as with containerd.
 func TestProfile_UserNamespace_Profiled(t *testing.T) {
 	t.Parallel()
 	const mapped = 100000
@@ -49,7 +49,7 @@ func TestProfile_UserNamespace_Profiled(t *testing.T) {
 	assert.Equal(t, injected, b.prepare(t, "", "cat etc/ld.so.preload"))
 }
 
-// TestProfile_SharedMount_Refused: with a volume that the pod shares with the host, what is mounted there would be seen on the host.
+// TestProfile_SharedMount_Refused: mounts in a volume that the pod shares with the host would appear on the host.
 func TestProfile_SharedMount_Refused(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -60,7 +60,7 @@ func TestProfile_SharedMount_Refused(t *testing.T) {
 	assert.NotContains(t, output, injected)
 }
 
-// TestProfile_HostRoot_Refused: even where it is the working directory.
+// TestProfile_HostRoot_Refused: even if it is the working directory.
 func TestProfile_HostRoot_Refused(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -112,8 +112,9 @@ func TestProfile_Containers_SelectedOnly(t *testing.T) {
 	}
 }
 
-// TestProfile_Twice_SameContainer: each request has the hook. Of two claims the one whose plan is mounted profiles the container, whichever
-// hook comes first, and its sessions say that there is another. That one finds a note in its inbox, which the container does not have.
+// TestProfile_Twice_SameContainer: the hook runs for each request. Of two claims, the claim of the mounted plan profiles the container, in
+// any order of the hooks, and its sessions report that there is another. The other claim finds a note in its inbox, which is not mounted in
+// the container.
 func TestProfile_Twice_SameContainer(t *testing.T) {
 	t.Parallel()
 	inbox := t.TempDir()
@@ -133,7 +134,7 @@ hook --claim uid --node node-a --inbox /inbox; `+check)
 	assert.Equal(t, "0\n1\n"+injected+"claim=uid\nseveral=1\n"+noted, output)
 }
 
-// TestProfile_InboxIsLink_NotFollowed: nothing is written where a link leads, and the container that another claim has is profiled.
+// TestProfile_InboxIsLink_NotFollowed: nothing is written through the link, and the container is profiled for the other claim.
 func TestProfile_InboxIsLink_NotFollowed(t *testing.T) {
 	t.Parallel()
 	target := t.TempDir()
@@ -143,7 +144,7 @@ func TestProfile_InboxIsLink_NotFollowed(t *testing.T) {
 	assert.Equal(t, injected, output)
 }
 
-// TestProfile_PipeInOwnFolder_NotOpened: it would wait for a reader.
+// TestProfile_PipeInOwnFolder_NotOpened: opening it would wait for a reader.
 func TestProfile_PipeInOwnFolder_NotOpened(t *testing.T) {
 	t.Parallel()
 	output := newBundle(t).prepare(t, "mkfifo run/prism/container/.new", "cat etc/ld.so.preload; grep -c claim=uid run/prism/container/context")
@@ -159,7 +160,7 @@ func TestProfile_TwoRequests_OneNote(t *testing.T) {
 	assert.Equal(t, "reason=StaticOrMusl\n", b.prepare(t, setup, `hook "$@"; grep -h reason run/prism/results/s*/note`))
 }
 
-// TestProfile_TwoClaims_OneExcludes: a claim's exclusion holds whatever another claim wants, and the one that wants it finds a note.
+// TestProfile_TwoClaims_OneExcludes: a claim's exclusion applies regardless of other claims, and the other claim finds a note.
 func TestProfile_TwoClaims_OneExcludes(t *testing.T) {
 	t.Parallel()
 	const excludes, check = "hook --claim uid --node node-a --inbox /inbox --containers sidecar\n", "grep -c ld.so.preload /proc/self/mountinfo; ls run/prism/results\n"
@@ -187,7 +188,7 @@ func TestProfile_InvalidArguments_ContainerStarts(t *testing.T) {
 	}
 }
 
-// TestProfile_Static_Noted: programs into which the loader puts no library.
+// TestProfile_Static_Noted: for programs into which the loader loads no library.
 func TestProfile_Static_Noted(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -230,7 +231,7 @@ var static struct {
 	err  error
 }
 
-// staticProgram is a program that no loader loads.
+// staticProgram returns a program without a loader.
 func staticProgram(t *testing.T) string {
 	t.Helper()
 	static.once.Do(func() {

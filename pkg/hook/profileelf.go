@@ -16,7 +16,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/pattern"
 )
 
-// Bounds of what is read of an executable file.
+// Limits for reading an executable file.
 const (
 	maxScripts  = 4 // interpreters that are scripts themselves
 	maxLine     = 256
@@ -24,7 +24,7 @@ const (
 	maxLoader   = 4096
 )
 
-// Of the ELF format.
+// Constants of the ELF format.
 const (
 	headerSize     = 64
 	segmentSize    = 56
@@ -33,16 +33,16 @@ const (
 	interpreter    = 3 // PT_INTERP
 )
 
-// first is what the kernel executes as the container's first process.
+// first is the process that the kernel executes first in the container.
 type first struct {
 	argv []string
 	exe  string
-	// static: it is certain not to load libraries of the GNU C library.
+	// static: it certainly does not load libraries of the GNU C library.
 	static bool
 }
 
-// first finds the program of the container's first process, through interpreters of scripts. A file in a volume is not read: it may be
-// anything's.
+// first finds the program of the container's first process, through interpreters of scripts. It does not read files in volumes, which can
+// be of any kind.
 func (r root) first(c *config) first {
 	p := first{argv: c.Process.Args}
 	for range maxScripts {
@@ -59,13 +59,13 @@ func (r root) first(c *config) first {
 		if len(script) == 0 || err != nil {
 			return first{p.argv, exe, static && err == nil}
 		}
-		// The kernel names the script by the path that was executed.
+		// The kernel passes the executed path of the script.
 		p.argv = slices.Concat(script, []string{file.Name()}, p.argv[1:])
 	}
 	return first{argv: p.argv}
 }
 
-// name is the path of an open file in the container.
+// name returns the path of an open file in the container.
 func (r root) name(file *os.File) (string, error) {
 	at, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(r.fd))
 	if err != nil {
@@ -75,7 +75,7 @@ func (r root) name(file *os.File) (string, error) {
 	return strings.TrimPrefix(name, at), err
 }
 
-// selects reports whether the mounted plan is for a process. One that cannot be read selects all.
+// selects reports whether the mounted plan selects a process. An unreadable plan selects all.
 func (r root) selects(p first) bool {
 	fd, err := r.open(matchFile, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -89,7 +89,7 @@ func (r root) selects(p first) bool {
 	return err != nil || rules.Match(p.argv, p.exe)
 }
 
-// program opens a program as the runtime finds it.
+// program opens a program in the same way as the runtime.
 func (r root) program(c *config, name string) (*os.File, error) {
 	candidates := []string{name}
 	switch {
@@ -100,7 +100,7 @@ func (r root) program(c *config, name string) (*os.File, error) {
 		candidates = nil
 		for _, variable := range c.Process.Env {
 			if list, found := strings.CutPrefix(variable, "PATH="); found {
-				candidates = nil // the last one counts
+				candidates = nil // the last one applies
 				for _, dir := range strings.Split(list, ":") {
 					candidates = append(candidates, path.Join("/", dir, name))
 				}
@@ -125,8 +125,8 @@ func (r root) program(c *config, name string) (*os.File, error) {
 	return nil, unix.ENOENT
 }
 
-// inspect returns the interpreter of a script with its argument if it has one, else whether a program is static or of musl. A file that it does
-// not know is neither.
+// inspect returns the interpreter of a script with its argument, if any; otherwise it reports whether a program is static or uses musl.
+// Files of unknown formats are neither.
 func inspect(file io.ReaderAt) (script []string, static bool) {
 	begin := make([]byte, maxLine)
 	n, err := file.ReadAt(begin, 0)
@@ -151,7 +151,7 @@ func inspect(file io.ReaderAt) (script []string, static bool) {
 	return nil, found && (loader == "" || strings.Contains(path.Base(loader), "musl"))
 }
 
-// loaderOf returns the loader that a program names, if any; found is false where the file makes no sense.
+// loaderOf returns the loader that a program names, if any; found is false for an invalid file.
 func loaderOf(file io.ReaderAt, header []byte) (loader string, found bool) {
 	start := binary.LittleEndian.Uint64(header[segmentOffsets:])
 	count := int(binary.LittleEndian.Uint16(header[segmentCount:]))

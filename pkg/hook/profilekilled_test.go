@@ -14,15 +14,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestProfile_KilledAtEverySystemCall_NothingOnHost: what is left is in the container's root and its tmpfs, which end with the container,
-// and the container would have its own list or the whole of the new one.
+// TestProfile_KilledAtEverySystemCall_NothingOnHost: all leftovers are in the container's root and its tmpfs, which are deleted with the
+// container. The container's list is either its own or the complete new one.
 func TestProfile_KilledAtEverySystemCall_NothingOnHost(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("strace"); err != nil {
 		t.Skip("needs strace")
 	}
 	var total atomic.Int32
-	t.Run("calls", func(t *testing.T) { // ends when all have ended
+	t.Run("calls", func(t *testing.T) { // returns when all have ended
 		for _, call := range []string{
 			"openat2", "openat", "write", "fchmod", "renameat", "open_tree", "mount_setattr", "move_mount", "fsopen", "fsconfig", "fsmount",
 		} {
@@ -39,7 +39,7 @@ func TestProfile_KilledAtEverySystemCall_NothingOnHost(t *testing.T) {
 	assert.Greater(t, total.Load(), int32(20), "each of them is used")
 }
 
-// killedAt runs the hook and kills it at the nth system call of a name. It returns false when there are not so many.
+// killedAt runs the hook and kills it at the nth system call of a name. It returns false if there are fewer calls.
 func killedAt(t *testing.T, call string, n int) bool {
 	t.Helper()
 	b := newBundle(t)
@@ -58,7 +58,7 @@ func killedAt(t *testing.T, call string, n int) bool {
 	return strings.Contains(string(trace), "killed by SIGKILL")
 }
 
-// hostFiles are all in a bundle but its root, where only what the hook makes for the container may have been added.
+// hostFiles returns all files of a bundle except its root, in which only the hook's files for the container may appear.
 func hostFiles(t *testing.T, dir string) (files []string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// temporarySize bounds the tmpfs on /tmp, which counts as memory of the container.
+// temporarySize limits the tmpfs on /tmp, which counts as memory of the container.
 const temporarySize = "64m"
 
-// preload binds the image's list of libraries with Prism's at its end over /etc/ld.so.preload.
+// preload binds the image's list of libraries, with Prism's library at the end, over /etc/ld.so.preload.
 func (r root) preload(own int) error {
 	target, old, err := r.preloadTarget()
 	if err != nil {
@@ -37,7 +37,7 @@ func (r root) preload(own int) error {
 	return nil
 }
 
-// notShared refuses a file in a mount that is shared with other mount namespaces: what is mounted over it would be seen there, on the host too.
+// notShared refuses a file in a mount that is shared with other mount namespaces: a mount over it would appear there, on the host too.
 func notShared(target int) error {
 	var of unix.Statx_t
 	if err := unix.Statx(target, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &of); err != nil {
@@ -57,7 +57,7 @@ func notShared(target int) error {
 	return nil
 }
 
-// withLibrary adds the library to a list, unless it is there. It is the last, so that it runs before the other libraries do.
+// withLibrary adds the library to a list unless the list contains it. It is the last entry, so that it runs before the other libraries.
 func withLibrary(list string) (with []byte, changed bool) {
 	const listed = containerFolder + "/" + libraryLink
 	for line := range strings.Lines(list) {
@@ -74,7 +74,7 @@ func withLibrary(list string) (with []byte, changed bool) {
 	return []byte(list + listed + "\n"), true
 }
 
-// preloadTarget opens what the list is bound over, and returns what the image has there.
+// preloadTarget opens the file that the list is bound over, and returns the image's list.
 func (r root) preloadTarget() (target int, list string, err error) {
 	for range 2 {
 		fd, err := r.open(preloadFile, unix.O_RDONLY|unix.O_NONBLOCK, 0)
@@ -103,7 +103,7 @@ func (r root) preloadTarget() (target int, list string, err error) {
 	return -1, "", errors.New("it is a link to a file that does not exist")
 }
 
-// bindOver mounts a file in a folder over another one, read-only. The mount is complete before it can be seen.
+// bindOver mounts a file in a folder over another one, read-only. The mount is complete before it is visible.
 func bindOver(folder int, name string, target int) error {
 	tree, err := unix.OpenTree(folder, name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil {
@@ -122,7 +122,7 @@ func bindOver(folder int, name string, target int) error {
 	return nil
 }
 
-// temporary mounts a tmpfs on /tmp where the container could not write there, as the tool must.
+// temporary mounts a tmpfs on /tmp if the container cannot write there, because the tool has to.
 func (r root) temporary(c *config) error {
 	const folder = "/tmp"
 	if !c.Root.Readonly {

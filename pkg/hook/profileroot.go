@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxPreload bounds the list of libraries of an image, in bytes.
+// maxPreload limits the size of an image's list of libraries, in bytes.
 const maxPreload = 64 << 10
 
 // root is the root folder of the container, in the container's mount namespace.
@@ -19,8 +19,8 @@ type root struct{ fd int }
 
 func (r root) close() { _ = unix.Close(r.fd) }
 
-// openRoot opens the container's root, which must be a folder below the bundle, or the one that the runtime starts the hook in. It is never
-// the host's.
+// openRoot opens the container's root. It must be a folder below the bundle, or the folder in which the runtime starts the hook, and is
+// never the root of the host.
 func openRoot(bundle string, c *config) (r root, err error) {
 	dir := c.Root.Path
 	if dir == "" || dir == "." || strings.HasPrefix(dir, "../") || filepath.Clean(dir) != dir {
@@ -45,7 +45,7 @@ func openRoot(bundle string, c *config) (r root, err error) {
 	return checkRoot(fd, dir)
 }
 
-// openWorking opens a root outside the bundle, where CRI-O has it: only when the runtime has made it the working directory.
+// openWorking opens a root outside the bundle, as with CRI-O: only if it is the working directory.
 func openWorking(dir string) (r root, err error) {
 	fd, err := unix.Open(".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -73,21 +73,21 @@ func checkRoot(fd int, dir string) (r root, err error) {
 	return root{fd}, nil
 }
 
-// open opens a path in the container. Links are followed as in the container, none leads out.
+// open opens a path in the container. Links are followed as in the container; none leads out of it.
 func (r root) open(name string, flags, resolve uint64) (int, error) {
 	how := unix.OpenHow{
 		Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | resolve,
 	}
 	for {
 		fd, err := unix.Openat2(r.fd, name, &how)
-		// The kernel restarts what was renamed meanwhile so often only.
+		// The kernel limits its retries after renames.
 		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
 			return fd, err
 		}
 	}
 }
 
-// ownFolder opens the container's own folder, which must be a tmpfs: nothing is written to anything else that is there.
+// ownFolder opens the container's own folder, which must be a tmpfs: nothing is written to any other file system there.
 func (r root) ownFolder() (int, error) {
 	fd, err := r.open(containerFolder, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -128,7 +128,7 @@ func readRegular(fd int, name string, most int64) ([]byte, error) {
 	return readAll(file, most)
 }
 
-// make makes a missing folder or file of the container itself: not in a volume, and not through a link.
+// make creates a missing folder or file in the container's own file system: not in a volume, and not through a link.
 func (r root) make(name string, folder bool) error {
 	const own = unix.RESOLVE_NO_XDEV
 	parent, err := r.open(path.Dir(name), unix.O_PATH|unix.O_DIRECTORY, own)

@@ -11,8 +11,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/pattern"
 )
 
-// TestProfile_StaticProgram_NotedIfSelected: a shell that starts what is profiled is no lost report. Programs are compared as the library in
-// processes does: by what the kernel executes.
+// TestProfile_StaticProgram_NotedIfSelected: a shell that starts the profiled process is not a lost report. Programs are compared as the
+// library in processes does: by the executed file.
 func TestProfile_StaticProgram_NotedIfSelected(t *testing.T) {
 	t.Parallel()
 	const linked = `cp "$STATIC" usr/bin/busybox; ln -s busybox usr/bin/sh`

@@ -18,7 +18,8 @@ import (
 // shmFolder is the folder of shared memory in a container.
 const shmFolder = "/dev/shm"
 
-// keepShm leaves a container the volume that its pod has at /dev/shm, and fails it where the volume is smaller than that of MPS clients.
+// keepShm keeps the pod's volume at /dev/shm in a container, and fails the container if the volume is smaller than the /dev/shm of MPS
+// clients.
 func (p Program) keepShm(s state, c *config, of client) error {
 	if !c.hasShm(of.shm, p.hostIPC(s.Pid)) {
 		return nil
@@ -34,7 +35,7 @@ func (p Program) keepShm(s state, c *config, of client) error {
 	return nil
 }
 
-// hostIPC reports whether the process is in this process's namespace of shared memory: the host's.
+// hostIPC reports whether the process shares this process's namespace of shared memory, which is the host's.
 func (p Program) hostIPC(pid int) bool {
 	own, err := os.Stat(filepath.Join(p.Proc, "self", "ns", "ipc"))
 	if err != nil {
@@ -44,12 +45,12 @@ func (p Program) hostIPC(pid int) bool {
 	return err == nil && os.SameFile(own, its)
 }
 
-// hasShm reports whether the pod has a volume at /dev/shm. Every container has something there: of its own the sandbox's, which the runtime
-// names by the sandbox, or the host's where the pod has the host's IPC namespace.
+// hasShm reports whether the pod mounts a volume at /dev/shm. Otherwise each container mounts the sandbox's file system there, whose path
+// contains the name of the sandbox, or the host's if the pod uses the host's IPC namespace.
 func (c *config) hasShm(ours string, hostIPC bool) bool {
 	sandbox := c.annotation("io.kubernetes.cri.sandbox-id", "io.kubernetes.cri-o.SandboxID")
 	if sandbox == "" {
-		return false // a runtime that is not known
+		return false // an unknown runtime
 	}
 	return slices.ContainsFunc(c.Mounts, func(m mount) bool {
 		switch bind := m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind"); {
@@ -62,8 +63,8 @@ func (c *config) hasShm(ours string, hostIPC bool) bool {
 	})
 }
 
-// uncoverShm takes the MPS clients' file system off the volume that it covers, and returns the size of the volume in bytes. The mounts are
-// there, and nothing of the container runs yet.
+// uncoverShm unmounts the MPS clients' file system from the volume that it covers, and returns the size of the volume in bytes. The mounts
+// are complete, and no process of the container runs yet.
 func (p Program) uncoverShm(s state, c *config, shm string) (size uint64, err error) {
 	var ours unix.Stat_t
 	if err := unix.Stat(shm, &ours); err != nil {
@@ -80,7 +81,7 @@ func (p Program) uncoverShm(s state, c *config, shm string) (size uint64, err er
 	}
 	inside := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and the thread ends with it, as its namespace is another one
+		runtime.LockOSThread() // the thread exits with it, because it is in another namespace
 		inside <- func() error {
 			if err := errors.Join(unix.Unshare(unix.CLONE_FS), unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNS)); err != nil {
 				return fmt.Errorf("entering the mount namespace of the container: %w", err)
@@ -93,7 +94,7 @@ func (p Program) uncoverShm(s state, c *config, shm string) (size uint64, err er
 	return size, err
 }
 
-// uncover takes the file system of that device off /dev/shm below the root of the container.
+// uncover unmounts the file system of that device from /dev/shm below the root of the container.
 func uncover(dir string, device uint64) (size uint64, err error) {
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -130,7 +131,7 @@ func (r root) openShm() (int, error) {
 	return fd, nil
 }
 
-// shmSize is the size of the file system at /dev/shm in bytes; the largest there is for a tmpfs without one.
+// shmSize returns the size of the file system at /dev/shm in bytes; for a tmpfs without a size it is the maximum.
 func (r root) shmSize() (uint64, error) {
 	fd, err := r.openShm()
 	if err != nil {
@@ -147,7 +148,7 @@ func (r root) shmSize() (uint64, error) {
 	return fs.Blocks * uint64(max(fs.Bsize, 0)), nil
 }
 
-// quantity is a number of bytes as Kubernetes has it.
+// quantity formats a number of bytes as a Kubernetes quantity.
 func quantity(bytes uint64) string {
 	for _, unit := range []struct {
 		shift uint

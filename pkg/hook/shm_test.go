@@ -16,18 +16,18 @@ import (
 	"github.com/prism-gpu/prism/pkg/hook/protocol"
 )
 
-// client is a container with an MPS share. A shell is the node's runtime, in a mount namespace of its own.
+// client is a container with an MPS share. A shell acts as the node's runtime, in its own mount namespace.
 type client struct {
 	dir, shm, socket string
-	// mounts are those of the container's configuration.
+	// mounts are the mounts of the container's configuration.
 	mounts []map[string]any
-	// namespaces are further ones of the container, as options of unshare.
+	// namespaces are further namespaces of the container, as options of unshare.
 	namespaces []string
-	// uncovered: the runtime has mounted nothing over the volume.
+	// uncovered: the runtime mounted nothing over the volume.
 	uncovered bool
 }
 
-// sandboxID is the name that the runtime has given the pod.
+// sandboxID is the runtime's name for the sandbox of the pod.
 const sandboxID = "4f2a"
 
 func newClient(t *testing.T) *client {
@@ -50,15 +50,15 @@ func (c *client) mount(destination, kind, source string, options ...string) {
 	c.mounts = append(c.mounts, map[string]any{"destination": destination, "type": kind, "source": source, "options": options})
 }
 
-// volume has the container's configuration name a volume at /dev/shm, and after that what MPS clients have there.
+// volume adds a volume at /dev/shm to the container's configuration, followed by the file system of MPS clients.
 func (c *client) volume(destination, source string) *client {
 	c.mount(destination, "bind", source, "rbind", "rw")
 	c.mount("/dev/.//shm", "", c.shm, "rw", "rbind")
 	return c
 }
 
-// run makes the mounts of the container with a volume of these mount options, runs the hook and returns what it writes, and the sources of what
-// the container has at /dev/shm afterwards, the last above the others.
+// run mounts the file systems of the container, with these mount options for the volume, and runs the hook. It returns the output of the
+// hook, and the sources of the mounts at /dev/shm afterwards, the last on top.
 func (c *client) run(t *testing.T, volume string) string {
 	t.Helper()
 	config, err := json.Marshal(map[string]any{
@@ -106,7 +106,7 @@ const (
 		"set sizeLimit of the volume to 1Gi or more, or remove it from the container"
 )
 
-// TestExclusive_VolumeAtShm_KeptIfLargeEnough: also with the mounts of a user namespace, and of a path that a tenant spells in another way.
+// TestExclusive_VolumeAtShm_KeptIfLargeEnough: also with the mounts of a user namespace, and of a path that a tenant spells differently.
 func TestExclusive_VolumeAtShm_KeptIfLargeEnough(t *testing.T) {
 	t.Parallel()
 	refused := tooSmall + "\nexit 1\nvolume\n"
@@ -135,7 +135,7 @@ func TestExclusive_VolumeAtShm_KeptIfLargeEnough(t *testing.T) {
 	}
 }
 
-// TestExclusive_ShmOfRuntime_Covered: the clients share theirs, as most pods have no volume there.
+// TestExclusive_ShmOfRuntime_Covered: clients share their file system, because most pods mount no volume there.
 func TestExclusive_ShmOfRuntime_Covered(t *testing.T) {
 	t.Parallel()
 	for name, source := range map[string]string{
@@ -165,7 +165,7 @@ func TestExclusive_ShmOfRuntime_Covered(t *testing.T) {
 	})
 }
 
-// TestExclusive_NotMountedOver_Refused: a runtime with another order of mounts is not taken for one that has covered the volume.
+// TestExclusive_NotMountedOver_Refused: a runtime that orders mounts differently has not covered the volume.
 func TestExclusive_NotMountedOver_Refused(t *testing.T) {
 	t.Parallel()
 	c := newClient(t).volume("/dev/shm", emptyDir)

@@ -33,7 +33,7 @@ func opaque(t *testing.T, config string) resourceapi.DeviceConfiguration {
 	}
 }
 
-// facts are those of a pod whose container main runs a command with claim gpu; class and claim have these configurations.
+// facts returns facts of a pod whose container main runs a command with claim gpu; class and claim contain these configurations.
 func facts(t *testing.T, class, claim string, command ...string) *check.Facts {
 	t.Helper()
 	f := &check.Facts{
@@ -64,7 +64,7 @@ func facts(t *testing.T, class, claim string, command ...string) *check.Facts {
 	return f
 }
 
-// prepare allocates the claim and says what the driver does of its device.
+// prepare allocates the claim and adds the driver's status of its device.
 func prepare(t *testing.T, f *check.Facts, profile string, conditions ...metav1.Condition) {
 	t.Helper()
 	object := f.Claims["train-gpu"]
@@ -86,7 +86,7 @@ func condition(of string, status metav1.ConditionStatus, reason, message string)
 
 var ready = condition("Ready", metav1.ConditionTrue, "Prepared", "")
 
-// TestPod_Situations_OneSentence: whether, why and what to change.
+// TestPod_Situations_OneSentence: the answer, its reason and the remedy.
 func TestPod_Situations_OneSentence(t *testing.T) {
 	python := []string{"python3", "train.py"}
 	const regex = "match: {regex: '^python.*train'}"
@@ -229,7 +229,7 @@ func TestPod_ExtendedResource_ItsClaimCounts(t *testing.T) {
 	assert.False(t, check.UsesClaim(f.Pod, "sidecar", "train-gpu"))
 }
 
-// TestUsesClaim_Containers_ByTheirOwnClaims: a claim of the pod is not that of each container.
+// TestUsesClaim_Containers_ByTheirOwnClaims: not every container uses every claim of the pod.
 func TestUsesClaim_Containers_ByTheirOwnClaims(t *testing.T) {
 	pod := facts(t, "", "trace: [cuda]", "python3").Pod
 	pod.Spec.InitContainers = []corev1.Container{{Name: "setup", Resources: pod.Spec.Containers[0].Resources}}

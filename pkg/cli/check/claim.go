@@ -23,7 +23,7 @@ const (
 	conditionReport    = "ReportAvailable"
 )
 
-// claim decides by one claim of a container.
+// claim returns the verdict of one claim of a container.
 func (f *Facts) claim(u use, of *corev1.Container) Claim {
 	c := Claim{Name: u.claim, ResourceClaim: u.object, Request: u.request}
 	object := f.Claims[u.object]
@@ -67,7 +67,7 @@ func (f *Facts) claim(u use, of *corev1.Container) Claim {
 	return c
 }
 
-// configured decides for a container whose claim has, or will have, this configuration; nil: none that is known.
+// configured returns the verdict for a container whose claim is or will be configured like this; nil: no known configuration.
 func (f *Facts) configured(u use, of *corev1.Container, config *v1alpha1.ProfilerConfig, conditions []metav1.Condition) Verdict {
 	switch {
 	case config == nil && f.Rules == nil:
@@ -89,7 +89,7 @@ func (f *Facts) configured(u use, of *corev1.Container, config *v1alpha1.Profile
 	return matches(config.Match, of)
 }
 
-// selects reports whether globs have a name; none has every name.
+// selects reports whether globs match a name; without globs every name matches.
 func selects(globs []string, name string) bool {
 	return globs == nil || slices.ContainsFunc(globs, func(glob string) bool {
 		ok, err := path.Match(glob, name)
@@ -97,7 +97,7 @@ func selects(globs []string, name string) bool {
 	})
 }
 
-// unprofiled is why a claim was prepared without a profile.
+// unprofiled explains why a claim was prepared without a profile.
 func (f *Facts) unprofiled(object string, config *v1alpha1.ProfilerConfig) Verdict {
 	switch {
 	case config == nil:
@@ -112,7 +112,7 @@ func (f *Facts) unprofiled(object string, config *v1alpha1.ProfilerConfig) Verdi
 
 func allocated(object *resourceapi.ResourceClaim) bool { return object.Status.Allocation != nil }
 
-// hasDevice reports whether the claim, or that request of it, has a device of the driver.
+// hasDevice reports whether a device of the driver is allocated to the claim, or to that request of it.
 func (f *Facts) hasDevice(object *resourceapi.ResourceClaim, request string) bool {
 	return slices.ContainsFunc(object.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
 		return r.Driver == f.Driver && isRequest(r.Request, request)
@@ -124,21 +124,21 @@ func isRequest(of, request string) bool {
 	return request == "" || of == request || strings.HasPrefix(of, request+"/")
 }
 
-// deviceStatus is what the driver reports of a claim's devices.
+// deviceStatus is the driver's status of a claim's devices.
 type deviceStatus struct {
-	// prepared says that there is a status, failed why preparing failed.
+	// prepared is set if there is a status; failed is the reason of a failed preparation.
 	prepared   bool
 	failed     string
 	profile    *v1alpha1.ProfilerConfig
 	conditions []metav1.Condition
 }
 
-// ready reports whether the driver says that processes are profiled; the status leaves long configurations out.
+// ready reports whether the driver profiles processes; the status omits long configurations.
 func (s deviceStatus) ready() bool {
 	return meta.FindStatusCondition(s.conditions, conditionProfiler) != nil
 }
 
-// status reads that of the devices of a request.
+// status reads the status of the devices of a request.
 func (f *Facts) status(object *resourceapi.ResourceClaim, request string) (s deviceStatus) {
 	if object.Status.Allocation == nil {
 		return s
@@ -178,7 +178,7 @@ func (s *deviceStatus) collect(device *resourceapi.AllocatedDeviceStatus) {
 	}
 }
 
-// profileOf is the effective configuration in the data of a device; nil: none that can be read.
+// profileOf returns the effective configuration in the data of a device, or nil if it is missing or unreadable.
 func profileOf(device *resourceapi.AllocatedDeviceStatus) *v1alpha1.ProfilerConfig {
 	var data struct {
 		Profiler *v1alpha1.ProfilerConfig `json:"profiler"`

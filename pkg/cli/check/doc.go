@@ -1,3 +1,3 @@
-// Package check says of the containers of a pod whether their processes are profiled, why, and what to change. It is pure: what it says
-// follows from objects that the user can read.
+// Package check explains for each container of a pod whether its processes are profiled, why, and how to change it. It is pure: the result
+// only depends on objects that the user can read.
 package check

@@ -14,7 +14,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// changes say what to change for a reason.
+// changes maps reasons to remedies.
 var changes = map[string]string{
 	report.ReasonToolNotInstalled:      "set another toolVersion, or ask an administrator for profiler.tools",
 	report.ReasonNotAllowed:            "change the ProfilerConfig, or ask an administrator to change profiler.policy",
@@ -30,7 +30,7 @@ var changes = map[string]string{
 	report.ReasonStoreFull:             "remove reports with kubectl prism profile rm, or raise output.maxBytes",
 }
 
-// byConditions decides by what the node reports of a prepared claim; nil: it reports nothing that decides.
+// byConditions returns the verdict according to the node's conditions of a prepared claim, or nil if no condition decides it.
 func byConditions(conditions []metav1.Condition) *Verdict {
 	verdict := func(answer Answer, c *metav1.Condition) *Verdict {
 		v := &Verdict{answer, fmt.Sprintf("%s is %s with reason %s", c.Type, c.Status, c.Reason), ""}
@@ -58,7 +58,7 @@ func byConditions(conditions []metav1.Condition) *Verdict {
 	return nil
 }
 
-// matches decides by the command of a container. Processes that it starts are matched too, and are not known.
+// matches returns the verdict according to the command of a container. Processes that the command starts are matched too, but unknown here.
 func matches(m *v1alpha1.ProcessMatch, of *corev1.Container) Verdict {
 	rules, err := compile(m)
 	if err != nil {
@@ -92,7 +92,7 @@ func matches(m *v1alpha1.ProcessMatch, of *corev1.Container) Verdict {
 		"change match to profile the command itself"}
 }
 
-// compile makes the rules of the container.
+// compile compiles the rules of the container.
 func compile(m *v1alpha1.ProcessMatch) (pattern.Rules, error) {
 	dialect, rules := pattern.Perl, pattern.Rules{}
 	if *m.Dialect == v1alpha1.DialectRE2 {
@@ -125,7 +125,7 @@ func compile(m *v1alpha1.ProcessMatch) (pattern.Rules, error) {
 	return rules, nil
 }
 
-// script are the commands that a shell runs with -c, as far as they are plain words.
+// script returns the commands that a shell runs with -c, as far as they are plain words.
 func script(argv []string) [][]string {
 	if len(argv) < 3 || !slices.Contains([]string{"ash", "bash", "dash", "sh", "zsh"}, base(argv[0])) || !strings.HasSuffix(argv[1], "c") ||
 		!strings.HasPrefix(argv[1], "-") {

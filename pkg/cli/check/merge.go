@@ -20,8 +20,8 @@ type layer struct {
 	config *resourceapi.DeviceConfiguration
 }
 
-// merged is the configuration that the node would merge for a request now, from what is visible, and what it is made from; refusal is why
-// it could not.
+// merged merges the visible configurations for a request as the node would do now. from names the merged sources; refusal explains why the
+// node would refuse them.
 func (f *Facts) merged(object *resourceapi.ResourceClaim, request string) (config *v1alpha1.ProfilerConfig, from string, refusal *Verdict) {
 	layers, unknown := f.layers(object, request)
 	if unknown != "" {
@@ -58,14 +58,14 @@ func (f *Facts) merged(object *resourceapi.ResourceClaim, request string) (confi
 	}
 	from = "merged from " + strings.Join(names, ", ")
 	if disabled := config.Enabled != nil && !*config.Enabled; f.Rules != nil && !disabled {
-		if err := f.Rules.Policy.Limit(f.Pod.Namespace, config); err != nil { // the limits are of what is set, not of defaults
+		if err := f.Rules.Policy.Limit(f.Pod.Namespace, config); err != nil { // limits apply to set fields, not to defaults
 			refusal = &Verdict{No, err.Error(), "change the ProfilerConfig, or ask an administrator to change profiler.policy"}
 		}
 	}
 	return config, from, refusal
 }
 
-// valid returns what the admission webhook would, and what the merged configuration has that does not go together.
+// valid returns the errors of the admission webhook, and conflicts within the merged configuration.
 func (f *Facts) valid(object *resourceapi.ResourceClaim, config *v1alpha1.ProfilerConfig) error {
 	validator := claim.Validator{Driver: f.Driver, Class: func(name string) *resourceapi.DeviceClass { return f.Classes[name] }}
 	if err := validator.Claim("spec", &object.Spec); err != nil || config == nil {
@@ -94,7 +94,7 @@ func (f *Facts) lay(l layer, lay func(string, v1alpha1.Source, *v1alpha1.Profile
 	return nil
 }
 
-// defaults lays those of the cluster, where it is their turn and they are visible.
+// defaults adds the defaults of the cluster, if this source is due and they are visible.
 func (f *Facts) defaults(source v1alpha1.Source, lay func(string, v1alpha1.Source, *v1alpha1.ProfilerConfig) error) error {
 	if source != v1alpha1.FromDefaults || f.Rules == nil {
 		return nil
@@ -114,12 +114,12 @@ func (f *Facts) defaults(source v1alpha1.Source, lay func(string, v1alpha1.Sourc
 			return err
 		}
 	}
-	// A default that cannot be decided is left out on the node too.
+	// The node also ignores a default that cannot be decided.
 	_ = err
 	return nil
 }
 
-// layers are the configurations for a request: those of the allocation, or of claim and classes before there is one.
+// layers returns the configurations for a request: of the allocation, or of claim and classes if there is no allocation yet.
 func (f *Facts) layers(object *resourceapi.ResourceClaim, request string) (layers []layer, unknown string) {
 	written := "ResourceClaim " + object.Name
 	if object.Status.Allocation != nil {
@@ -153,12 +153,12 @@ func (f *Facts) layers(object *resourceapi.ResourceClaim, request string) (layer
 	return layers, ""
 }
 
-// concerns reports whether a configuration for some requests is for this one.
+// concerns reports whether a configuration for the listed requests applies to this request.
 func (f *Facts) concerns(listed []string, request string) bool {
 	return len(listed) == 0 || request == "" || slices.ContainsFunc(listed, func(of string) bool { return isRequest(of, request) })
 }
 
-// classes are those of a request, of all requests with "".
+// classes returns the classes of a request, or of all requests for "".
 func classes(object *resourceapi.ResourceClaim, request string) []string {
 	var names []string
 	for _, r := range object.Spec.Devices.Requests {
@@ -176,7 +176,7 @@ func classes(object *resourceapi.ResourceClaim, request string) []string {
 	return slices.Compact(names)
 }
 
-// Classes are the DeviceClasses whose configuration counts for a claim that is not allocated.
+// Classes returns the DeviceClasses whose configuration applies to an unallocated claim.
 func Classes(object *resourceapi.ResourceClaim) []string {
 	if allocated(object) {
 		return nil

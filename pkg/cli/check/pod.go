@@ -12,29 +12,29 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/rules"
 )
 
-// Facts are what the user can read. What could not be read has its reason as text.
+// Facts are the objects that the user can read. Objects that could not be read are replaced by the reason, as text.
 type Facts struct {
 	// Driver is the name of the DRA driver.
 	Driver string
 	Pod    *corev1.Pod
-	// Claims and Classes are found by name; Unreadable says why one is missing, by "claim/<name>" or "class/<name>".
+	// Claims and Classes are found by name. Unreadable maps "claim/<name>" or "class/<name>" to the reason why it is missing.
 	Claims     map[string]*resourceapi.ResourceClaim
 	Classes    map[string]*resourceapi.DeviceClass
 	Unreadable map[string]string
-	// Rules are the cluster's policy and defaults; nil: not visible. NoProfiler says that the cluster has none, because the profiler does
-	// not run there.
+	// Rules are the cluster's policy and defaults; nil: not visible. NoProfiler is set if the cluster does not run the profiler, and so has
+	// no rules.
 	Rules      *rules.Rules
 	NoProfiler bool
-	// NamespaceLabels asks for the labels of the pod's namespace.
+	// NamespaceLabels reads the labels of the pod's namespace.
 	NamespaceLabels func() (map[string]string, error)
-	// Reports are those of the pod; nil: not visible.
+	// Reports are the reports of the pod; nil: not visible.
 	Reports *profiles.ReportList
 }
 
 // use is a claim, or one request of it, in a container.
 type use struct{ claim, object, request string }
 
-// Pod says of every container of a pod whether it is profiled.
+// Pod explains for each container of a pod whether it is profiled.
 func Pod(f *Facts) *Result {
 	r := &Result{Namespace: f.Pod.Namespace, Pod: f.Pod.Name, Node: f.Pod.Spec.NodeName}
 	for _, containers := range [][]corev1.Container{f.Pod.Spec.InitContainers, f.Pod.Spec.Containers} {
@@ -50,7 +50,7 @@ func Pod(f *Facts) *Result {
 	return r
 }
 
-// container decides by all claims of a container: one that is profiled is enough.
+// container returns the verdict over all claims of a container: one profiled claim is sufficient.
 func (f *Facts) container(of *corev1.Container) Container {
 	c := Container{Name: of.Name, Reports: f.count(of.Name)}
 	uses := uses(f.Pod, of)
@@ -78,7 +78,6 @@ func (f *Facts) container(of *corev1.Container) Container {
 
 func rank(a Answer) int { return slices.Index([]Answer{No, Depends, Yes}, a) }
 
-// count counts the reports of a container.
 func (f *Facts) count(container string) map[string]int {
 	if f.Reports == nil {
 		return nil
@@ -99,7 +98,7 @@ func UsesClaim(pod *corev1.Pod, container, claim string) bool {
 	})
 }
 
-// uses are the claims of a container, also those that Kubernetes made for its extended resources.
+// uses returns the claims of a container, including the claims that Kubernetes created for its extended resources.
 func uses(pod *corev1.Pod, of *corev1.Container) []use {
 	var uses []use
 	for _, claim := range of.Resources.Claims {
@@ -115,7 +114,7 @@ func uses(pod *corev1.Pod, of *corev1.Container) []use {
 	return uses
 }
 
-// ObjectName is the name of the ResourceClaim behind a claim of a pod; empty: there is none yet.
+// ObjectName returns the name of the ResourceClaim of a claim of a pod, or an empty string if it does not exist yet.
 func ObjectName(pod *corev1.Pod, claim string) string {
 	i := slices.IndexFunc(pod.Spec.ResourceClaims, func(c corev1.PodResourceClaim) bool { return c.Name == claim })
 	if i < 0 {

@@ -11,44 +11,44 @@ import (
 	"github.com/prism-gpu/prism/api/v1alpha1"
 )
 
-// Answer is whether processes are profiled.
+// Answer specifies whether processes are profiled.
 type Answer string
 
 // The answers.
 const (
 	Yes Answer = "yes"
 	No  Answer = "no"
-	// Depends says that more would have to be known than the user can read.
+	// Depends is the answer if it requires more than the user can read.
 	Depends Answer = "depends"
 )
 
-// Result is what is known of a pod.
+// Result is the result for a pod.
 type Result struct {
 	Namespace  string      `json:"namespace"`
 	Pod        string      `json:"pod"`
 	Node       string      `json:"node,omitempty"`
 	Containers []Container `json:"containers"`
-	// Notes are about all containers.
+	// Notes apply to all containers.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Container is what is known of a container.
+// Container is the result for a container.
 type Container struct {
 	Name string `json:"name"`
 	Verdict
 	Claims []Claim `json:"claims,omitempty"`
-	// Reports are how many reports it has, by state.
+	// Reports are the numbers of its reports by state.
 	Reports map[string]int `json:"reports,omitempty"`
 }
 
-// Verdict is whether processes are profiled, why, and what to change; Change is empty where there is nothing to change.
+// Verdict specifies whether processes are profiled, why, and how to change it; Change is empty if there is nothing to change.
 type Verdict struct {
 	Profiled Answer `json:"profiled"`
 	Because  string `json:"because"`
 	Change   string `json:"change,omitempty"`
 }
 
-// String is the verdict in one sentence.
+// String returns the verdict in one sentence.
 func (v Verdict) String() string {
 	text := fmt.Sprintf("profiled: %s, because %s", v.Profiled, v.Because)
 	if v.Change != "" {
@@ -59,20 +59,20 @@ func (v Verdict) String() string {
 
 // Claim is a claim that a container uses.
 type Claim struct {
-	// Name is that in the pod, ResourceClaim the object's, Request the only request that the container uses; empty: all.
+	// Name is the name in the pod, ResourceClaim the name of the object, Request the only request that the container uses; empty: all.
 	Name          string `json:"name"`
 	ResourceClaim string `json:"resourceClaim,omitempty"`
 	Request       string `json:"request,omitempty"`
-	// Config is the ProfilerConfig, with every default; nil: none. From says where it is from.
+	// Config is the ProfilerConfig including all defaults; nil: none. From is its source.
 	Config *v1alpha1.ProfilerConfig `json:"config,omitempty"`
 	From   string                   `json:"from,omitempty"`
-	// Conditions are those about profiles, of the first device of the driver that has them.
+	// Conditions are the conditions about profiles of the first device of the driver with such conditions.
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
 	verdict Verdict
 }
 
-// Print writes the result for people. Nothing in it is escaped.
+// Print writes the result as text, without escaping.
 func (r *Result) Print(out io.Writer) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "Pod %s/%s", r.Namespace, r.Pod)

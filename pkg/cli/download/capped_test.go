@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCapped_SizeNotKnown_BoundedToo: reports that an earlier version recorded have no size.
+// TestCapped_SizeNotKnown_BoundedToo: earlier versions recorded reports without a size.
 func TestCapped_SizeNotKnown_BoundedToo(t *testing.T) {
 	t.Parallel()
 	c := &capped{to: io.Discard, left: atMost(0)}

@@ -1,3 +1,3 @@
-// Package download writes reports of profiled processes into a directory: it resumes what is partial, verifies what is complete, and writes
-// no file outside of the directory and over no file of others, whatever names the containers gave to their reports.
+// Package download writes reports of profiled processes into a directory. It resumes partial files and verifies complete files. It never
+// writes outside the directory or over a foreign file, whatever file names the containers chose.
 package download

@@ -18,58 +18,58 @@ import (
 	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
 )
 
-// Source is what reports are read from.
+// Source reads reports.
 type Source interface {
-	// Content opens at most length bytes of a report, from an offset on; it may have fewer.
+	// Content opens at most length bytes of a report, starting at an offset; it may return fewer.
 	Content(ctx context.Context, r *v1alpha1.Report, offset, length int64) (io.ReadCloser, error)
-	// Copy writes a report that is in the container of its process; that has to run. It ends soon after a write has failed.
+	// Copy writes a report from the container of its process, which must be running. It returns soon after a failed write.
 	Copy(ctx context.Context, r *v1alpha1.Report, to io.Writer) error
 }
 
-// Outcome is what Fetch did.
+// Outcome is the result of Fetch.
 type Outcome int
 
 // The outcomes.
 const (
-	// Downloaded says that the file was written.
+	// Downloaded: the file was written.
 	Downloaded Outcome = iota + 1
-	// Resumed says that the file was written, and a part of it by an earlier download.
+	// Resumed: the file was written, a part of it by an earlier download.
 	Resumed
-	// Present says that the same file was there.
+	// Present: the same file already existed.
 	Present
 )
 
 const (
-	// piece is how much is asked for at once; the server sends no more.
+	// piece is the number of bytes in one request; the server sends no more.
 	piece = 16 << 20
-	// tries is how often a piece is asked for that does not come.
+	// tries is the number of requests for a piece that fails.
 	tries = 5
-	// unknownSize is how many bytes are copied out of a container for a report whose size is not known: an earlier version recorded it.
+	// unknownSize is the number of bytes that are copied from a container for a report of unknown size, which an earlier version recorded.
 	unknownSize = 1 << 30
-	// mode: reports have command lines, and may have secrets.
+	// mode protects reports: they contain command lines, and may contain secrets.
 	mode = 0o600
 )
 
 // Downloads writes reports into a directory. It is not safe for concurrent use.
 type Downloads struct {
 	Source Source
-	// Dir is the directory; Root is what errors call it.
+	// Dir is the directory; Root is its name in errors.
 	Dir  *os.Root
 	Root string
 	// Force overwrites other files of the same name.
 	Force bool
-	// Again reports whether a failed read may succeed at the next try, Wait is the time before that.
+	// Again reports whether a failed read may succeed at the next try; Wait is the pause before it.
 	Again func(error) bool
 	Wait  time.Duration
-	// Progress is called when more of a report is there; nil is allowed. total is 0 where it is not known.
+	// Progress is called after each part of a report; nil is allowed. total is 0 if unknown.
 	Progress func(name string, done, total int64)
 }
 
 var sha = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// Fetch writes a report to the file of that name, which Names made. Verified reports whether its sha256 was compared with that of the node:
-// it is not known of reports in containers. What an interrupted or failed download has written stays beside it in a file with the extension
-// .part, and the next download resumes from there.
+// Fetch writes a report to the file of that name, which Names returned. verified reports whether its sha256 was compared with the sha256 of
+// the node, which is unknown for reports in containers. The data of an interrupted or failed download stays in the directory in a file with
+// the extension .part, and the next download resumes from it.
 func (d *Downloads) Fetch(ctx context.Context, r *v1alpha1.Report, name string) (outcome Outcome, verified bool, err error) {
 	known := sha.MatchString(r.Status.SHA256)
 	present, err := d.present(r, name)
@@ -87,7 +87,7 @@ func (d *Downloads) Fetch(ctx context.Context, r *v1alpha1.Report, name string) 
 	return outcome, err == nil, err
 }
 
-// present reports whether the file is there with the same content; another file of that name is an error, without Force.
+// present reports whether the file exists with the same content; a different file of that name is an error, without Force.
 func (d *Downloads) present(r *v1alpha1.Report, name string) (bool, error) {
 	there, err := d.Dir.Lstat(name)
 	switch {
@@ -120,7 +120,7 @@ func (d *Downloads) present(r *v1alpha1.Report, name string) (bool, error) {
 	return false, nil
 }
 
-// part is a partial file. It does not embed the file: io.Copy would write to that alone.
+// part is a partial file. It does not embed the file, because io.Copy would then bypass part.
 type part struct {
 	file *os.File
 	name string
@@ -128,7 +128,7 @@ type part struct {
 	size int64
 }
 
-// open opens a partial file and reads what it has; of one that is too long, nothing is kept.
+// open opens a partial file and reads its content; if it is too long, nothing is kept.
 func (d *Downloads) open(name string, limit int64) (*part, error) {
 	if there, err := d.Dir.Lstat(name); err == nil && !there.Mode().IsRegular() {
 		return nil, fmt.Errorf("writing %s: it is not a regular file; remove it", d.path(name))
@@ -152,7 +152,6 @@ func (d *Downloads) open(name string, limit int64) (*part, error) {
 	return p, nil
 }
 
-// Write appends.
 func (p *part) Write(b []byte) (int, error) {
 	n, err := p.file.Write(b)
 	p.sum.Write(b[:n])
@@ -163,14 +162,14 @@ func (p *part) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// writeError distinguishes errors of the file from those of the source.
+// writeError distinguishes errors of the file from errors of the source.
 type writeError struct{ error }
 
 func (e *writeError) Unwrap() error { return e.error }
 
-// fetch downloads what is missing, piece by piece.
+// fetch downloads the missing bytes, piece by piece.
 func (d *Downloads) fetch(ctx context.Context, r *v1alpha1.Report, name string) (Outcome, error) {
-	// The content is in the name: the partial file of another report is not continued.
+	// The name contains the checksum, so that the partial file of another report is not continued.
 	p, err := d.open(name+"."+r.Status.SHA256[:12]+".part", r.Status.Size)
 	if err != nil {
 		return 0, err
@@ -216,10 +215,11 @@ func (d *Downloads) piece(ctx context.Context, r *v1alpha1.Report, name string, 
 	return err
 }
 
-// errEmpty is an answer without a byte.
+// errEmpty is returned for an empty response.
 var errEmpty = errors.New("the server sent no data")
 
-// copy downloads a report out of its container, always from its begin. The container may have put anything in its place, which may have no end.
+// copy downloads a report from its container, always from the beginning. The container may have replaced the file, possibly with an endless
+// one.
 func (d *Downloads) copy(ctx context.Context, r *v1alpha1.Report, name string) error {
 	p, err := d.open(name+"."+letters(r.Name)+".part", -1)
 	if err != nil {
@@ -242,10 +242,10 @@ func (d *Downloads) copy(ctx context.Context, r *v1alpha1.Report, name string) e
 	return d.finish(p, name)
 }
 
-// errLarge is why a copy ends before its source does.
+// errLarge stops a copy before its source ends.
 var errLarge = errors.New("the file is larger than the report")
 
-// atMost is how many bytes are copied for a report of a size: a tenth more, so that the size of a file that was replaced is seen.
+// atMost returns the number of bytes to copy for a report of a size: a tenth more, which shows the size of a replaced file.
 func atMost(size int64) int64 {
 	if size <= 0 {
 		return unknownSize
@@ -260,7 +260,7 @@ func sizeOf(r *v1alpha1.Report) string {
 	return fmt.Sprint(r.Status.Size)
 }
 
-// capped is a writer that fails once it got more than it may.
+// capped is a writer that fails after a maximum of bytes.
 type capped struct {
 	to   io.Writer
 	left int64
@@ -274,7 +274,7 @@ func (b *capped) Write(data []byte) (int, error) {
 	return b.to.Write(data)
 }
 
-// finish gives a complete file its name. Without Force it fails if there is a file of that name now.
+// finish renames a complete file. Without Force it fails if a file of that name exists now.
 func (d *Downloads) finish(p *part, name string) error {
 	if err := errors.Join(p.file.Sync(), p.file.Close()); err != nil {
 		return d.failed("writing", p.name, err)
@@ -290,7 +290,7 @@ func (d *Downloads) finish(p *part, name string) error {
 		if _, there := d.Dir.Lstat(name); !errors.Is(there, fs.ErrNotExist) {
 			return d.failed("writing", name, err)
 		}
-		// The file system has no hard links.
+		// The file system does not support hard links.
 	}
 	if err := d.Dir.Rename(p.name, name); err != nil {
 		return d.failed("writing", name, err)
@@ -298,7 +298,7 @@ func (d *Downloads) finish(p *part, name string) error {
 	return nil
 }
 
-// path is a file of the directory as errors call it.
+// path returns the path of a file of the directory for errors.
 func (d *Downloads) path(name string) string { return filepath.Join(d.Root, name) }
 
 // wait waits unless the context ends.
@@ -313,7 +313,7 @@ func wait(ctx context.Context, delay time.Duration) bool {
 	}
 }
 
-// shown writes into a partial file and shows the progress.
+// shown returns a writer into a partial file that shows the progress.
 func (d *Downloads) shown(p *part, name string, total int64) io.Writer {
 	if d.Progress == nil {
 		return p

@@ -22,7 +22,7 @@ import (
 
 var errAgain = errors.New("again")
 
-// source has one report; the first answers are its failures.
+// source serves one report; its first responses fail.
 type source struct {
 	content  []byte
 	failures []error
@@ -80,7 +80,7 @@ func TestFetch_NoAnswerForAWhile_TriedAgainButNotForEver(t *testing.T) {
 	assert.Equal(t, 1, s.asked)
 }
 
-// TestFetch_NothingSent_Ends: a server that answers without a byte is asked a few times.
+// TestFetch_NothingSent_Ends: a server with empty responses is asked a few times.
 func TestFetch_NothingSent_Ends(t *testing.T) {
 	s := &source{}
 	_, _, err := downloads(t, s, t.TempDir()).Fetch(t.Context(), reportOf([]byte("content")), "x.nsys-rep")
@@ -122,7 +122,7 @@ func TestFetch_PartialFiles_ContinuedOrBegunAgain(t *testing.T) {
 	}
 }
 
-// TestFetch_Links_NothingWrittenThrough: a link that lies in the folder leads to no file of others.
+// TestFetch_Links_NothingWrittenThrough: a link in the folder does not lead to foreign files.
 func TestFetch_Links_NothingWrittenThrough(t *testing.T) {
 	content := []byte("content")
 	r := reportOf(content)
@@ -192,7 +192,7 @@ func TestFetch_InContainer_ComparedWithWhatIsKnown(t *testing.T) {
 	}
 }
 
-// TestFetch_OtherFileOfTheSize_NotTheReport: it is refused, and overwritten with force; nothing is compared by size alone.
+// TestFetch_OtherFileOfTheSize_NotTheReport: it is refused, and overwritten with Force; equal sizes are not sufficient.
 func TestFetch_OtherFileOfTheSize_NotTheReport(t *testing.T) {
 	content := []byte("content")
 	inContainer := reportOf(content)
@@ -219,7 +219,7 @@ func TestFetch_OtherFileOfTheSize_NotTheReport(t *testing.T) {
 	}
 }
 
-// large is a report in a container whose file has no end.
+// large is a report in a container with an endless file.
 type large struct {
 	source
 	sent int64

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// kept closes a partial file that a download failed to complete, and says why; an empty one is removed.
+// kept closes the partial file of a failed download, and adds its size to the error; an empty file is removed.
 func (d *Downloads) kept(p *part, err error) error {
 	if _, ours := errors.AsType[*writeError](err); ours {
 		err = d.failed("writing", p.name, err)
@@ -23,11 +23,11 @@ func (d *Downloads) kept(p *part, err error) error {
 	return fmt.Errorf("%w; %d bytes are kept in %s, and the next download resumes from there", err, p.size, d.path(p.name))
 }
 
-// failed is an error of a file with what to change.
+// failed returns an error of a file with a remedy.
 func (d *Downloads) failed(doing, name string, err error) error {
 	cause, fix := err, ""
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
-		cause = path.Err // it has the name alone
+		cause = path.Err // it contains the name only
 	} else if link, ok := errors.AsType[*os.LinkError](err); ok {
 		cause = link.Err
 	}

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inNamespace is set where the process has a mount namespace of its own.
+// inNamespace is set in a process with its own mount namespace.
 const inNamespace = "PRISM_TEST_MOUNTS"
 
 // TestFetch_FullOrReadOnlyFolder_SaysWhatToChange mounts a small file system, in a mount namespace of its own.
@@ -43,7 +43,7 @@ func TestFetch_FullOrReadOnlyFolder_SaysWhatToChange(t *testing.T) {
 	require.ErrorContains(t, err, "read-only file system; choose a writable directory with --output")
 }
 
-// again runs the test in a mount namespace, of a user namespace where that is needed.
+// again runs the test in a new mount namespace, and in a user namespace if required.
 func again(t *testing.T) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")

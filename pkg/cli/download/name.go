@@ -9,11 +9,11 @@ import (
 	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
 )
 
-// maxName is how long a file name gets, in bytes; the name of a partial file is longer, and file systems allow 255.
+// maxName is the maximum length of a file name in bytes; names of partial files are longer, and file systems allow 255.
 const maxName = 200
 
-// Names are the files that reports are downloaded as, one for each: the names that their containers chose, reduced to a plain file name.
-// Reports that have the same one, in upper or lower case, get their own names into it.
+// Names returns one file name for each report: the name that its container chose, reduced to a plain file name. If file names are equal,
+// ignoring case, the names of the reports are added to them.
 func Names(reports []v1alpha1.Report) []string {
 	names := make([]string, len(reports))
 	for i := range reports {
@@ -24,12 +24,12 @@ func Names(reports []v1alpha1.Report) []string {
 		id := "-" + letters(reports[i].Name)
 		return bounded(strings.TrimSuffix(names[i], extension), maxName-len(extension)-len(id)) + id + extension
 	})
-	// A container can choose the name that another report got.
+	// A container can choose the file name of another report.
 	separate(names, func(i int) string { return letters(reports[i].Name) + path.Ext(names[i]) })
 	return names
 }
 
-// separate renames all that share a name.
+// separate renames all files of the same name.
 func separate(names []string, rename func(i int) string) {
 	count := map[string]int{}
 	for _, name := range names {
@@ -42,7 +42,7 @@ func separate(names []string, rename func(i int) string) {
 	}
 }
 
-// plain is a file name of letters, digits and ._-+@ that ends as reports do, and is neither hidden nor a device of some system.
+// plain returns a file name of letters, digits and ._-+@ with the extension of reports, which is neither hidden nor a device of any system.
 func plain(r *v1alpha1.Report) string {
 	wanted := r.Status.File
 	if wanted == "" {
@@ -71,7 +71,7 @@ func letters(text string) string {
 	}, text)
 }
 
-// bounded are the first bytes of a text, up to the end of a character.
+// bounded returns the first bytes of a text, up to the end of a character.
 func bounded(text string, limit int) string {
 	if len(text) <= limit {
 		return text

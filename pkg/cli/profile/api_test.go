@@ -36,16 +36,16 @@ import (
 	"github.com/prism-gpu/prism/pkg/reports"
 )
 
-// errBusy is why a report that is not complete is not removed.
+// errBusy is returned when an incomplete report is removed.
 var errBusy = errors.New("the report is not complete")
 
-// oneOfEach is a cluster with a namespace of each name.
+// oneOfEach is a cluster in which every namespace exists.
 type oneOfEach struct{}
 
 func (oneOfEach) Known(context.Context, string) types.UID            { return "uid" }
 func (oneOfEach) Current(context.Context, string) (types.UID, error) { return "uid", nil }
 
-// kept has reports with content, by id.
+// kept stores reports with content by id.
 type kept struct {
 	mu      sync.Mutex
 	reports []report.Report
@@ -86,7 +86,7 @@ func (k *kept) Delete(uid, id string, _ report.Deletion) error {
 	return nil
 }
 
-// allowed lets a user do what it has a verb for.
+// allowed is the list of verbs that a user may use.
 type allowed []string
 
 func (a allowed) Allowed(_ context.Context, _ user.Info, what authorizationapi.ResourceAttributes) (bool, string, error) {
@@ -98,7 +98,7 @@ func (a allowed) Allowed(_ context.Context, _ user.Info, what authorizationapi.R
 	return false, "", nil
 }
 
-// certificates writes those of one authority for the node and for the controller.
+// certificates writes certificates of one authority for the node and for the controller.
 func certificates(t *testing.T) (ofNode, ofController string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -126,7 +126,7 @@ func certificates(t *testing.T) (ofNode, ofController string) {
 	return write("prism-node", x509.ExtKeyUsageServerAuth), write("prism-controller", x509.ExtKeyUsageClientAuth)
 }
 
-// serving starts the API of reports over the node API of one node; other nodes are silent. The API server in front of it is left out.
+// serving starts the API of reports over the node API of one node; other nodes are silent. There is no API server in front of it.
 func serving(t *testing.T, k *kept, access allowed, silent ...string) *server {
 	t.Helper()
 	ofNode, ofController := certificates(t)
@@ -156,7 +156,7 @@ func serving(t *testing.T, k *kept, access allowed, silent ...string) *server {
 	return &server{Server: front}
 }
 
-// TestCommands_RealAPI_Agree: the commands understand what the controller and the plugin answer.
+// TestCommands_RealAPI_Agree: the commands understand responses of the controller and the plugin.
 func TestCommands_RealAPI_Agree(t *testing.T) {
 	content := random(maxRange + 1000)
 	file, dir := filepath.Join(t.TempDir(), "stored"), t.TempDir()

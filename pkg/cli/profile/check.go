@@ -18,7 +18,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/rules"
 )
 
-// The ConfigMap of the chart that has policy and defaults.
+// The ConfigMap of the chart with policy and defaults.
 const (
 	rulesKey    = "profiler.yaml"
 	rulesLabels = "app.kubernetes.io/component=kubelet-plugin"
@@ -51,7 +51,7 @@ func checkCommand(c cluster) *cobra.Command {
 	return command
 }
 
-// result prints what was found.
+// result prints a result.
 func (c cluster) result(result *check.Result, format string) error {
 	switch format {
 	case "json":
@@ -68,7 +68,7 @@ func (c cluster) result(result *check.Result, format string) error {
 	return result.Print(escaped{c.Out})
 }
 
-// facts reads what the user can read.
+// facts reads all visible objects.
 func (c cluster) facts(ctx context.Context, name, driver string) (*check.Facts, error) {
 	asked, namespace, err := c.reports()
 	if err != nil {
@@ -111,7 +111,7 @@ func (c cluster) facts(ctx context.Context, name, driver string) (*check.Facts, 
 	return facts, nil
 }
 
-// claims reads the claims of the pod, and the classes of those that are not allocated.
+// claims reads the claims of the pod, and the classes of unallocated claims.
 func (c cluster) claims(ctx context.Context, client kubernetes.Interface, facts *check.Facts) {
 	var names []string
 	for _, claim := range facts.Pod.Spec.ResourceClaims {
@@ -141,8 +141,8 @@ func (c cluster) claims(ctx context.Context, client kubernetes.Interface, facts 
 	}
 }
 
-// clusterRules reads policy and defaults of the cluster. They are nil where the user may not read them, or where several charts have some;
-// none says that there are none.
+// clusterRules reads policy and defaults of the cluster. They are nil if the user may not read them, or if several charts define some; none
+// reports that the cluster defines none.
 func clusterRules(ctx context.Context, client kubernetes.Interface) (found *rules.Rules, none bool, err error) {
 	namespace, err := chartNamespace(ctx, client)
 	switch {
@@ -178,7 +178,8 @@ func clusterRules(ctx context.Context, client kubernetes.Interface) (found *rule
 	return nil, false, nil
 }
 
-// chartNamespace is that of the chart, which alone may make the APIService. In another namespace any user may have a ConfigMap with its labels.
+// chartNamespace returns the namespace of the chart, according to the APIService, which only the chart may create. In other namespaces any
+// user may create a ConfigMap with its labels.
 func chartNamespace(ctx context.Context, client kubernetes.Interface) (string, error) {
 	name := reports.GroupVersion.Version + "." + reports.GroupVersion.Group
 	raw, err := client.CoreV1().RESTClient().Get().AbsPath("/apis/apiregistration.k8s.io/v1/apiservices", name).Do(ctx).Raw()
@@ -201,7 +202,7 @@ func chartNamespace(ctx context.Context, client kubernetes.Interface) (string, e
 	return service.Spec.Service.Namespace, nil
 }
 
-// reason is what the server says, and what to change.
+// reason returns the error of the server with a remedy.
 func reason(err error) error {
 	switch {
 	case apierrors.IsForbidden(err):

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// put adds an object of the cluster in YAML, by its path.
+// put adds an object of the cluster from YAML, by its path.
 func (s *server) put(t *testing.T, path, object string) {
 	t.Helper()
 	var decoded map[string]any
@@ -50,7 +50,7 @@ spec:
       parameters: {apiVersion: gpu.prism.dev/v1alpha1, kind: ProfilerConfig, match: {regex: ^python}}
 `)
 	s.put(t, apiService, "{apiVersion: apiregistration.k8s.io/v1, kind: APIService, spec: {service: {namespace: prism, name: prism-controller}}}")
-	// Any user may have one with its labels in a namespace.
+	// Any user may create one with its labels in a namespace.
 	s.put(t, "/api/v1/configmaps", `
 apiVersion: v1
 kind: ConfigMapList
@@ -63,7 +63,7 @@ items: [{metadata: {name: p, namespace: prism}, data: {profiler.yaml: "policy: {
 `)
 }
 
-// apiService is the path of the one of the API of reports.
+// apiService is the path of the APIService of the API of reports.
 const apiService = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.profiles.gpu.prism.dev"
 
 func TestCheck_PodPending_ReadsWhatItNeeds(t *testing.T) {
@@ -89,7 +89,7 @@ func TestCheck_PodPending_ReadsWhatItNeeds(t *testing.T) {
 	assert.Contains(t, out, "profiled: \"yes\"\n")
 }
 
-// TestCheck_UserMayReadLittle_SaysWhatIsMissing: a user of a namespace reads neither classes nor the chart's ConfigMap.
+// TestCheck_UserMayReadLittle_SaysWhatIsMissing: a user of a namespace can read neither classes nor the chart's ConfigMap.
 func TestCheck_UserMayReadLittle_SaysWhatIsMissing(t *testing.T) {
 	s := newServer(t)
 	s.trainer(t)

@@ -25,7 +25,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/cli/reports"
 )
 
-// source reads reports of nodes from the API of reports, and those in containers from there.
+// source reads reports on nodes from the API of reports, and reports in containers from the containers.
 type source struct {
 	*reports.Client
 	containers
@@ -34,10 +34,10 @@ type source struct {
 // containers reads files in containers.
 type containers struct{ cluster }
 
-// maxStderr is how much of what a program says is read.
+// maxStderr limits the error output that is read from a program.
 const maxStderr = 4 << 10
 
-// Copy writes the file of a report that is in its container.
+// Copy writes the file of a report in its container.
 func (c containers) Copy(ctx context.Context, r *v1alpha1.Report, to io.Writer) error {
 	doing := fmt.Sprintf("downloading report %s from container %s of pod %s/%s", r.Name, r.Spec.Container, r.Namespace, r.Spec.Pod)
 	if !path.IsAbs(r.Status.Path) {
@@ -57,8 +57,8 @@ func (c containers) Copy(ctx context.Context, r *v1alpha1.Report, to io.Writer) 
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	out := &keeps{to: to, failed: stop}
-	err = unlessStalled(ctx, func(ctx context.Context, came func()) error {
-		return execute(ctx, config, client, r, touching{out, came})
+	err = unlessStalled(ctx, func(ctx context.Context, touch func()) error {
+		return execute(ctx, config, client, r, touching{out, touch})
 	})
 	if failed := out.end(); failed != nil {
 		return failed
@@ -69,7 +69,7 @@ func (c containers) Copy(ctx context.Context, r *v1alpha1.Report, to io.Writer) 
 	return nil
 }
 
-// runs returns why nothing can be executed in the container of a report.
+// runs returns an error if nothing can be executed in the container of a report.
 func runs(ctx context.Context, client kubernetes.Interface, r *v1alpha1.Report) error {
 	const gone = "the report was deleted with its container, unless output.path was in a volume; " +
 		"with output type Node reports outlive their pods"
@@ -133,19 +133,19 @@ func execute(ctx context.Context, config *rest.Config, client kubernetes.Interfa
 	}
 }
 
-// touching calls came for all that is written.
+// touching calls touch after each write.
 type touching struct {
-	to   io.Writer
-	came func()
+	to    io.Writer
+	touch func()
 }
 
 func (w touching) Write(b []byte) (int, error) {
-	w.came()
+	w.touch()
 	return w.to.Write(b)
 }
 
-// keeps keeps the error of a writer: streams of a container report their own, and read what the container goes on sending. failed ends that. A
-// stream may go on writing for a moment after it has returned.
+// keeps stores the error of a writer: streams of a container return their own error, and continue to read from the container. failed ends
+// that. A stream may continue to write for a moment after it has returned.
 type keeps struct {
 	to     io.Writer
 	failed func()
@@ -169,7 +169,7 @@ func (k *keeps) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// end has nothing be written any more, and returns the error of the writer.
+// end prevents further writes, and returns the error of the writer.
 func (k *keeps) end() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -177,7 +177,7 @@ func (k *keeps) end() error {
 	return k.err
 }
 
-// first keeps the first bytes. It has no other methods of a buffer, whose ReadFrom would keep all.
+// first keeps the first bytes. It does not embed a buffer, whose ReadFrom would keep all.
 type first struct {
 	limit int
 

@@ -16,11 +16,11 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
-// endless is the content of a file that has no end.
+// endless is the content of an endless file.
 const endless = "endless"
 
-// executes answers requests to execute a program in pod train, as the API server does: with the content of a file, or with what the program
-// says and its exit code.
+// executes answers requests to execute a program in pod train, as the API server does: with the content of a file, or with the output and
+// exit code of the program.
 func (s *server) executes(t *testing.T, content, said string, code int) {
 	t.Helper()
 	s.objects["/api/v1/namespaces/team/pods/train"] = map[string]any{
@@ -104,7 +104,7 @@ func TestDownload_InContainerFails_SaysWhy(t *testing.T) {
 	}
 }
 
-// TestDownload_LongErrorOfContainer_FirstBytes: a container writes as much as it likes.
+// TestDownload_LongErrorOfContainer_FirstBytes: a container may write any amount.
 func TestDownload_LongErrorOfContainer_FirstBytes(t *testing.T) {
 	s, dir := newServer(t), t.TempDir()
 	r := s.add("a-1", nil)
@@ -116,7 +116,7 @@ func TestDownload_LongErrorOfContainer_FirstBytes(t *testing.T) {
 	assert.Less(t, len(errOut), 16<<10)
 }
 
-// TestDownload_EndlessFileInContainer_Ended: no more is read than a tenth beyond the size of the report.
+// TestDownload_EndlessFileInContainer_Ended: at most a tenth more than the size of the report is read.
 func TestDownload_EndlessFileInContainer_Ended(t *testing.T) {
 	s, dir := newServer(t), t.TempDir()
 	r := s.add("a-1", nil)
@@ -129,7 +129,7 @@ func TestDownload_EndlessFileInContainer_Ended(t *testing.T) {
 	assert.Empty(t, files(t, dir))
 }
 
-// TestDownload_OtherContainer_NothingRead: pod and container are names that the recording container chose.
+// TestDownload_OtherContainer_NothingRead: the recording container chose the names of pod and container.
 func TestDownload_OtherContainer_NothingRead(t *testing.T) {
 	for container, claim := range map[string]string{"sidecar": "gpu", "main": "other"} {
 		s, dir := newServer(t), t.TempDir()

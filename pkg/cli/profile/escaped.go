@@ -7,7 +7,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/cli/reports"
 )
 
-// escaped makes what is written safe for a terminal, line by line.
+// escaped writes text that is safe for a terminal, line by line.
 type escaped struct{ out io.Writer }
 
 func (e escaped) Write(b []byte) (int, error) {

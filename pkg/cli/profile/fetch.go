@@ -53,7 +53,7 @@ func downloadCommand(c cluster) *cobra.Command {
 	return command
 }
 
-// run downloads reports one after the other; those that fail do not keep others from being downloaded.
+// run downloads reports one after the other; a failure does not stop the other downloads.
 func (f *fetching) run(ctx context.Context, c cluster, client *reports.Client, list *v1alpha1.ReportList) error {
 	wanted, failed := f.complete(c, list.Items)
 	if len(wanted) == 0 {
@@ -92,7 +92,7 @@ func (f *fetching) outcome(failed, of int) error {
 	return fmt.Errorf("%d of %d reports were not downloaded", failed, of)
 }
 
-// one downloads one report, and removes it if that is asked for.
+// one downloads one report, and removes it from its node if requested.
 func (f *fetching) one(
 	ctx context.Context, c cluster, client *reports.Client, downloads *download.Downloads, bar *progress, r *v1alpha1.Report, name string,
 ) error {
@@ -105,7 +105,7 @@ func (f *fetching) one(
 	check := "sha256 verified"
 	if !verified {
 		check = "not verified: the node does not store the sha256 of reports in containers"
-		if info, err := os.Stat(file); err == nil { // nor their size: it is what the container sent
+		if info, err := os.Stat(file); err == nil { // nor their size: the container sent it
 			check = fmt.Sprintf("%d bytes, %s", info.Size(), check)
 		}
 	}
@@ -131,7 +131,7 @@ func (f *fetching) one(
 	return nil
 }
 
-// complete are the reports that can be downloaded, and how many others were asked for by name.
+// complete returns the reports that can be downloaded, and the number of the other named reports.
 func (f *fetching) complete(c cluster, all []v1alpha1.Report) (wanted []v1alpha1.Report, refused int) {
 	for i := range all {
 		r := &all[i]

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// random is content that differs at every offset.
+// random returns content that differs at every offset.
 func random(size int) []byte {
 	content := make([]byte, size)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(content)
@@ -54,7 +54,7 @@ func TestDownload_SeveralPieces_Verified(t *testing.T) {
 	assert.Len(t, s.asked("GET "+apis+"/namespaces/team/reports/a-1/content"), 3, "nothing is downloaded again")
 }
 
-// TestDownload_Killed_Resumes: the first download is interrupted in its second piece; the next one asks only for the rest.
+// TestDownload_Killed_Resumes: the first download is interrupted in its second piece; the next download requests only the rest.
 func TestDownload_Killed_Resumes(t *testing.T) {
 	s, dir := newServer(t), t.TempDir()
 	content := random(2*maxRange + 5)
@@ -111,7 +111,7 @@ func TestDownload_ConnectionBreaks_TriesAgain(t *testing.T) {
 		w.Header().Set("Content-Length", "1048576")
 		w.WriteHeader(http.StatusPartialContent)
 		_, _ = w.Write(content[:1<<19])
-		return true // less than was promised: the connection breaks
+		return true // less than announced: the connection breaks
 	}
 	_, _, err := s.run(t.Context(), t, "download", "a-1", "-O", dir)
 	require.NoError(t, err)

@@ -70,7 +70,7 @@ func listCommand(c cluster) *cobra.Command {
 	return command
 }
 
-// printer is that of a format; nil for tables.
+// printer returns the printer of a format, or nil for tables.
 func printer(format string) (printers.ResourcePrinter, error) {
 	if format == "" || format == "table" || format == "wide" {
 		return nil, nil
@@ -105,7 +105,7 @@ func printAll(print printers.ResourcePrinter, list *v1alpha1.ReportList, c clust
 	return print.PrintObj(whole, c.Out)
 }
 
-// table has a row for each report.
+// table returns a row for each report.
 func table(list *v1alpha1.ReportList, allNamespaces bool, now time.Time) *metav1.Table {
 	columns := []metav1.TableColumnDefinition{
 		{Name: "Name"}, {Name: "Claim"}, {Name: "Pod"}, {Name: "Container"}, {Name: "Process"}, {Name: "State"}, {Name: "Reason"}, {Name: "Size"},
@@ -144,7 +144,7 @@ func table(list *v1alpha1.ReportList, allNamespaces bool, now time.Time) *metav1
 	return t
 }
 
-// location is where the file of a report is.
+// location returns the location of a report's file.
 func location(r *v1alpha1.Report) string {
 	if r.Status.Path != "" {
 		return fmt.Sprintf("%s/%s:%s", r.Spec.Pod, r.Spec.Container, r.Status.Path)
@@ -159,7 +159,7 @@ func age(since metav1.Time, now time.Time) string {
 	return duration.HumanDuration(now.Sub(since.Time))
 }
 
-// size is a number of bytes in the units of Kubernetes, with at most three digits before the unit.
+// size formats a number of bytes in the units of Kubernetes, with at most three digits before the unit.
 func size(bytes int64) string {
 	units := []string{"", "Ki", "Mi", "Gi", "Ti"}
 	value, unit := float64(bytes), 0

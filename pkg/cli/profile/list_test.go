@@ -124,7 +124,7 @@ func TestList_TextOfContainers_Escaped(t *testing.T) {
 	assert.NotContains(t, out, "\u202e")
 }
 
-// TestList_NoAnswer_OneSentence: each says what failed, why, and what to change.
+// TestList_NoAnswer_OneSentence: each error states the cause and the remedy.
 func TestList_NoAnswer_OneSentence(t *testing.T) {
 	for name, c := range map[string]struct {
 		code int

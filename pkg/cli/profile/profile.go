@@ -18,7 +18,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/cli/reports"
 )
 
-// Command is kubectl prism profile. The cluster, the user and the namespace are those of the flags.
+// Command returns the command kubectl prism profile. The flags select the cluster, the user and the namespace.
 func Command(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "profile",
@@ -33,13 +33,13 @@ func Command(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOSt
 	return command
 }
 
-// cluster is where commands ask, and where they write.
+// cluster contains the connection of commands and their output.
 type cluster struct {
 	flags *genericclioptions.ConfigFlags
 	genericiooptions.IOStreams
 }
 
-// reports is the API of reports, and the namespace of the flags or of the kubeconfig.
+// reports returns the client of the API of reports, and the namespace of the flags or of the kubeconfig.
 func (c cluster) reports() (*reports.Client, string, error) {
 	namespace, _, err := c.flags.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
@@ -53,7 +53,7 @@ func (c cluster) reports() (*reports.Client, string, error) {
 	return client, namespace, err
 }
 
-// say writes a line that is no result; what is in it may come from containers.
+// say writes a message to stderr, escaped because values may come from containers.
 func (c cluster) say(format string, values ...any) {
 	_, _ = fmt.Fprintln(c.ErrOut, reports.Escape(fmt.Sprintf(format, values...)))
 }
@@ -63,7 +63,7 @@ func (c cluster) print(format string, values ...any) {
 	_, _ = fmt.Fprintln(c.Out, reports.Escape(fmt.Sprintf(format, values...)))
 }
 
-// missing says which reports a list does not have.
+// missing warns about the reports that are missing from a list.
 func (c cluster) missing(client *reports.Client, list *v1alpha1.ReportList) {
 	taken := client.Warnings()
 	if len(list.SilentNodes)+len(list.TruncatedNodes) == 0 {
@@ -80,7 +80,7 @@ func (c cluster) missing(client *reports.Client, list *v1alpha1.ReportList) {
 	}
 }
 
-// nodes are names in a sentence; of many, the first.
+// nodes joins names for a sentence; of many names only the first.
 func nodes(names []string) string {
 	const shown = 10
 	word := "nodes "
@@ -93,13 +93,13 @@ func nodes(names []string) string {
 	return word + strings.Join(names, ", ")
 }
 
-// selection are the flags that select reports.
+// selection contains the flags that select reports.
 type selection struct {
 	reports.Selection
 	allNamespaces, all bool
 }
 
-// bind adds the flags; several commands need one of them or names.
+// bind adds the flags. Several commands require one of them or names.
 func (s *selection) bind(flags *pflag.FlagSet) {
 	flags.BoolVarP(&s.allNamespaces, "all-namespaces", "A", false, "Reports of all namespaces.")
 	flags.StringVarP(&s.Labels, "selector", "l", "", "Label selector, such as gpu.prism.dev/pod=train.")
@@ -112,7 +112,7 @@ func (s *selection) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&s.Node, "node", "", "Reports of this node.")
 }
 
-// choose returns the reports that are named or selected, and the nodes that did not answer. Either names or a selection are required.
+// choose returns the named or selected reports, and the nodes that did not answer. Either names or a selection are required.
 func (s *selection) choose(command *cobra.Command, c cluster, names []string) (*reports.Client, *v1alpha1.ReportList, error) {
 	selected := !s.Empty() || s.all
 	switch {
@@ -140,7 +140,7 @@ func (s *selection) choose(command *cobra.Command, c cluster, names []string) (*
 	return client, list, err
 }
 
-// named are the reports of these names, each once.
+// named returns the reports of these names, each once.
 func named(ctx context.Context, client *reports.Client, namespace string, names []string) (*v1alpha1.ReportList, error) {
 	list := &v1alpha1.ReportList{}
 	for _, name := range names {
@@ -160,7 +160,7 @@ func named(ctx context.Context, client *reports.Client, namespace string, names 
 	return list, nil
 }
 
-// plainName takes a name as -o name prints it.
+// plainName parses a name in the format of -o name.
 func plainName(name string) (string, error) {
 	kind, plain, found := strings.Cut(name, "/")
 	if !found {
@@ -174,7 +174,7 @@ func plainName(name string) (string, error) {
 	return plain, nil
 }
 
-// none says that there is no report.
+// none prints that there are no reports.
 func (c cluster) none(namespace string) {
 	if namespace == "" {
 		c.say("No reports found; to see why, run: kubectl get events -A --field-selector reason=ProfileIncomplete")

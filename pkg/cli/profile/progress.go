@@ -9,10 +9,10 @@ import (
 	"golang.org/x/term"
 )
 
-// progress shows how far a download is, on a terminal.
+// progress shows the progress of a download on a terminal.
 type progress struct {
 	out   io.Writer
-	file  *os.File // nil: no terminal
+	file  *os.File // nil: not a terminal
 	name  string
 	first int64
 	begin time.Time
@@ -20,7 +20,7 @@ type progress struct {
 	shown bool
 }
 
-// every is how often progress is shown.
+// every is the interval of updates.
 const every = 200 * time.Millisecond
 
 func newProgress(out io.Writer) *progress {
@@ -33,7 +33,7 @@ func newProgress(out io.Writer) *progress {
 
 func terminal(file *os.File) bool { return term.IsTerminal(int(file.Fd())) }
 
-// show replaces the line. The name is plain.
+// show replaces the line. The name must be plain text.
 func (p *progress) show(name string, done, total int64) {
 	if p.file == nil {
 		return
@@ -60,7 +60,7 @@ func (p *progress) show(name string, done, total int64) {
 	p.shown = true
 }
 
-// clear takes the line away.
+// clear removes the line.
 func (p *progress) clear() {
 	if p.shown {
 		_, _ = fmt.Fprint(p.out, "\r\x1b[K")

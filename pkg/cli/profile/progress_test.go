@@ -14,7 +14,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/cli"
 )
 
-// TestDownload_OnATerminal_ShowsProgress: the line is taken away at the end, and results do not go to the terminal's stream of errors.
+// TestDownload_OnATerminal_ShowsProgress: the line is removed at the end, and results are not written to stderr of the terminal.
 func TestDownload_OnATerminal_ShowsProgress(t *testing.T) {
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	require.NoError(t, err)
@@ -25,7 +25,7 @@ func TestDownload_OnATerminal_ShowsProgress(t *testing.T) {
 	require.NoError(t, err)
 	shown := make(chan []byte, 1)
 	go func() {
-		text, _ := io.ReadAll(master) // ends with an error when the terminal is closed
+		text, _ := io.ReadAll(master) // returns an error when the terminal is closed
 		shown <- text
 	}()
 

@@ -28,10 +28,10 @@ import (
 
 const apis = "/apis/profiles.gpu.prism.dev/v1alpha1"
 
-// maxRange is the longest range that the API answers.
+// maxRange is the largest range that the API returns.
 const maxRange = 16 << 20
 
-// server answers as the aggregated API does; other paths answer what objects has.
+// server answers like the aggregated API; for other paths it returns objects.
 type server struct {
 	*httptest.Server
 
@@ -41,7 +41,7 @@ type server struct {
 	silent, truncated []string
 	// objects are other objects of the cluster, by path.
 	objects map[string]any
-	// intercept answers in place of the API if it returns true.
+	// intercept replaces the API's answer if it returns true.
 	intercept func(w http.ResponseWriter, r *http.Request) bool
 	requests  []string
 }
@@ -54,7 +54,7 @@ func newServer(t *testing.T) *server {
 	return s
 }
 
-// add adds a report of pod train with that content, and returns it to be changed.
+// add adds a report of pod train with that content, and returns it for changes.
 func (s *server) add(name string, content []byte) *v1alpha1.Report {
 	sum := sha256.Sum256(content)
 	s.content[name] = content
@@ -71,7 +71,7 @@ func (s *server) add(name string, content []byte) *v1alpha1.Report {
 	return &s.reports[len(s.reports)-1]
 }
 
-// asked are the requests so far.
+// asked returns the requests so far.
 func (s *server) asked(prefix string) (asked []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +162,7 @@ func (s *server) one(w http.ResponseWriter, r *http.Request, i int, content bool
 	}
 }
 
-// serveContent cuts ranges as the API does.
+// serveContent serves ranges like the API.
 func (s *server) serveContent(w http.ResponseWriter, r *http.Request, report v1alpha1.Report) {
 	tag := `"` + report.Status.SHA256 + `"`
 	if match := r.Header.Get("If-Match"); match != "" && match != tag {

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// stall is how long a copy out of a container waits for the next byte.
+// stall is the timeout for the next byte of a copy from a container.
 const stall = time.Minute
 
-// unlessStalled calls run with a context that ends when came is not called for as long as stall.
-func unlessStalled(ctx context.Context, run func(ctx context.Context, came func()) error) error {
+// unlessStalled calls run with a context that is canceled if touch is not called for the duration stall.
+func unlessStalled(ctx context.Context, run func(ctx context.Context, touch func()) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	timer := time.AfterFunc(stall, func() { stop(fmt.Errorf("no data received for %s", stall)) })

@@ -11,15 +11,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCopy_NoByteComes_Ended: a program in a container may write nothing for ever, as cat of a pipe does.
+// TestCopy_NoByteComes_Ended: a program in a container may never write, for example cat of a pipe.
 func TestCopy_NoByteComes_Ended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		err := unlessStalled(t.Context(), func(ctx context.Context, came func()) error {
+		err := unlessStalled(t.Context(), func(ctx context.Context, touch func()) error {
 			for range 3 {
 				<-time.After(stall - time.Second)
 				require.NoError(t, ctx.Err())
-				came()
+				touch()
 			}
 			<-ctx.Done()
 			return ctx.Err()

@@ -17,7 +17,7 @@ import (
 	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
 )
 
-// GroupVersion is that of the aggregated API, Resource the name of its resource, and Kind that of one object.
+// GroupVersion is the version of the aggregated API, Resource its resource, and Kind the kind of an object.
 var GroupVersion = schema.GroupVersion{Group: "profiles.gpu.prism.dev", Version: "v1alpha1"}
 
 // The names of the API.
@@ -27,16 +27,16 @@ const (
 	content  = "content"
 )
 
-// Client asks for reports. It is safe for concurrent use.
+// Client requests reports. It is safe for concurrent use.
 type Client struct {
 	rest rest.Interface
 	http *http.Client
-	// host is what errors say does not answer.
+	// host is the name of the server in errors.
 	host string
 	warn *warnings
 }
 
-// New makes a client for a kubeconfig's cluster and user.
+// New returns a client for the cluster and user of a kubeconfig.
 func New(from *rest.Config) (*Client, error) {
 	config := rest.CopyConfig(from)
 	config.GroupVersion, config.APIPath = &GroupVersion, "/apis"
@@ -53,16 +53,15 @@ func New(from *rest.Config) (*Client, error) {
 		return nil, fmt.Errorf("loading the kubeconfig: %w", err)
 	}
 	downloads := *transport
-	downloads.Timeout = 0 // a download has a deadline for the time without a byte
+	downloads.Timeout = 0 // a download times out if no data is received
 	return &Client{rest: client, http: &downloads, host: config.Host, warn: warn}, nil
 }
 
-// pageSize is how many reports are asked for at once: a list without a limit ends where the server's memory does.
+// pageSize is the limit of one list request: a list without a limit ends at the memory limit of the server.
 const pageSize = 500
 
-// List returns the reports of a namespace, of all namespaces with "", in the order of the server. The list names the nodes that did not
-// answer, and
-// those that have more reports than it has of a node.
+// List returns the reports of a namespace, or of all namespaces for "", in the order of the server. The list names the nodes that did not
+// answer, and the nodes that store more reports than the list contains per node.
 func (c *Client) List(ctx context.Context, namespace string, s Selection) (*v1alpha1.ReportList, error) {
 	options, err := s.options()
 	if err != nil {
@@ -107,9 +106,9 @@ func (c *Client) Get(ctx context.Context, namespace, name string) (*v1alpha1.Rep
 	return report, nil
 }
 
-// decode reads an answer.
+// decode decodes a response.
 func decode(answer rest.Result, into any) error {
-	if err := answer.Error(); err != nil { // Raw has no errors in the words of the server
+	if err := answer.Error(); err != nil { // Raw does not return the error messages of the server
 		return err
 	}
 	raw, err := answer.Raw()
@@ -128,10 +127,10 @@ func (c *Client) Delete(ctx context.Context, namespace, name string) error {
 	return nil
 }
 
-// Warnings are those of the server that were not taken yet, each once.
+// Warnings returns the new warnings of the server, each once.
 func (c *Client) Warnings() []string { return c.warn.take() }
 
-// warnings collects the warning headers of answers.
+// warnings collects the warning headers of responses.
 type warnings struct {
 	mu    sync.Mutex
 	texts []string

@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// stall is how long a download waits for the next byte.
+	// stall is the timeout for the next byte of a download.
 	stall = time.Minute
-	// maxError is how much of an answer that is no content is read.
+	// maxError limits the bytes that are read from an error response.
 	maxError = 64 << 10
 )
 
-// Content opens at most length bytes of a report, from an offset on; the server may send fewer. ErrChanged says that the content has another
-// sha256 than the report, ErrRetry that another try may succeed; a read may fail with it too.
+// Content opens at most length bytes of a report, starting at an offset; the server may send fewer. It returns ErrChanged if the sha256 of
+// the content differs from the report, and ErrRetry if another try may succeed; reads may return ErrRetry too.
 func (c *Client) Content(ctx context.Context, r *v1alpha1.Report, offset, length int64) (io.ReadCloser, error) {
 	a := act{verb: "download", namespace: r.Namespace, name: r.Name}
 	ctx, stop := context.WithCancelCause(ctx)
@@ -71,7 +71,7 @@ func (c *Client) Content(ctx context.Context, r *v1alpha1.Report, offset, length
 	return nil, c.explain(err, a)
 }
 
-// cause is why a request was ended.
+// cause returns the reason of a canceled request.
 func cause(ctx context.Context, err error) error {
 	if why := context.Cause(ctx); why != nil && !errors.Is(why, context.Canceled) {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
@@ -81,7 +81,7 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// refused is the error in an answer.
+// refused returns the error in a response.
 func refused(response *http.Response, body io.Reader, r *v1alpha1.Report) error {
 	raw, err := io.ReadAll(io.LimitReader(body, maxError))
 	if err != nil {
@@ -98,7 +98,7 @@ func refused(response *http.Response, body io.Reader, r *v1alpha1.Report) error 
 	return apierrors.NewGenericServerResponse(response.StatusCode, http.MethodGet, of, r.Name, strings.TrimSpace(string(raw)), 0, true)
 }
 
-// stream is the body of an answer with a deadline for each read.
+// stream is the body of a response with a deadline for each read.
 type stream struct {
 	body  io.ReadCloser
 	timer *time.Timer
@@ -109,13 +109,13 @@ type stream struct {
 func (s *stream) Read(p []byte) (int, error) {
 	s.timer.Reset(stall)
 	n, err := s.body.Read(p)
-	if err != nil && err != io.EOF { //nolint:errorlint // a reader's end is io.EOF itself
+	if err != nil && err != io.EOF { //nolint:errorlint // readers return io.EOF itself
 		err = s.broken(err)
 	}
 	return n, err
 }
 
-// broken is an error of a connection that ended within an answer.
+// broken returns the error of a connection that was closed within a response.
 func (s *stream) broken(err error) error {
 	said := s.fail(err)
 	if errors.Is(said, ErrRetry) || errors.Is(err, context.Canceled) {

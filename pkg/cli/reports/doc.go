@@ -1,3 +1,3 @@
-// Package reports asks the aggregated API profiles.gpu.prism.dev for reports of profiled processes, as the user of a kubeconfig, and says in
-// sentences for that user why it did not answer.
+// Package reports requests reports of profiled processes from the aggregated API profiles.gpu.prism.dev, as the user of a kubeconfig, and
+// explains failures to that user.
 package reports

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Escape makes text of containers safe for a terminal: control characters, marks that change the direction of text, and bytes that are no
-// UTF-8 become escapes as in Go.
+// Escape makes text of containers safe for a terminal: control characters, marks that change the direction of text, and bytes that are not
+// UTF-8 are escaped as in Go.
 func Escape(text string) string {
 	if utf8.ValidString(text) && !strings.ContainsFunc(text, unsafe) {
 		return text

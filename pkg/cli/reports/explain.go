@@ -15,15 +15,15 @@ import (
 
 // Errors that callers act on.
 var (
-	// ErrNotComplete says that the process of a report runs, or that the report is being imported.
+	// ErrNotComplete: the process of the report is running, or the report is being imported.
 	ErrNotComplete = errors.New("the report is not complete")
-	// ErrChanged says that the content is not the one that was asked for.
+	// ErrChanged: the content differs from the requested content.
 	ErrChanged = errors.New("the report changed")
-	// ErrRetry says that the same request may succeed later.
+	// ErrRetry: the same request may succeed later.
 	ErrRetry = errors.New("no answer")
 )
 
-// act is what a request was about.
+// act is the subject of a request.
 type act struct{ verb, namespace, name string }
 
 func (a act) String() string {
@@ -37,13 +37,13 @@ func (a act) String() string {
 	return fmt.Sprintf("%s report %s %s", a.verb, a.name, where)
 }
 
-// doing is the act as an error begins.
+// doing returns the beginning of an error.
 func (a act) doing() string {
 	return map[string]string{"list": "listing", "get": "reading", "delete": "deleting", "download": "downloading"}[a.verb] +
 		strings.TrimPrefix(a.String(), a.verb)
 }
 
-// explained is an error in a sentence for the user that errors.Is finds its cause in.
+// explained is an error message for the user; errors.Is finds its causes.
 type explained struct {
 	sentence string
 	causes   []error
@@ -52,7 +52,7 @@ type explained struct {
 func (e *explained) Error() string   { return e.sentence }
 func (e *explained) Unwrap() []error { return e.causes }
 
-// explain says what failed, why, and what to change.
+// explain returns an error that states the failure, its cause and a remedy.
 func (c *Client) explain(err error, a act) error {
 	say := func(cause error, format string, values ...any) error {
 		return &explained{sentence: a.doing() + ": " + fmt.Sprintf(format, values...), causes: []error{cause, err}}
@@ -83,7 +83,7 @@ func (c *Client) explain(err error, a act) error {
 	return say(err, "%s", message(err))
 }
 
-// notServed reports whether the answer is not the API's own: its errors have no cause "unexpected server response".
+// notServed reports whether the response is not from the API itself: its errors do not contain the cause "unexpected server response".
 func notServed(err error) bool {
 	status, ok := statusOf(err)
 	return ok && status.Details != nil && slices.ContainsFunc(status.Details.Causes, func(c metav1.StatusCause) bool {
@@ -91,20 +91,20 @@ func notServed(err error) bool {
 	})
 }
 
-// again reports whether the server asks for another try.
+// again reports whether the server requests another try.
 func again(err error) bool {
 	return apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) ||
 		apierrors.IsTimeout(err) || apierrors.IsInternalError(err)
 }
 
-// unreachable reports whether there was no answer at all.
+// unreachable reports whether there was no response at all.
 func unreachable(err error) bool {
 	_, network := errors.AsType[net.Error](err)
 	_, request := errors.AsType[*url.Error](err)
 	return network || request
 }
 
-// message is what the server says.
+// message returns the message of the server.
 func message(err error) string {
 	if status, ok := statusOf(err); ok && status.Message != "" {
 		return Escape(status.Message)
@@ -112,7 +112,7 @@ func message(err error) string {
 	return Escape(err.Error())
 }
 
-// statusOf is the answer of the server that an error has.
+// statusOf returns the server's status in an error.
 func statusOf(err error) (metav1.Status, bool) {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {

@@ -16,10 +16,10 @@ type Selection struct {
 	Claim, Pod, Container, Process, Node string
 }
 
-// Empty reports whether nothing is selected by.
+// Empty reports whether the selection selects all.
 func (s Selection) Empty() bool { return s == Selection{} }
 
-// options are those of a list request. A selector that cannot be read is an error.
+// options returns the options of a list request, or an error for an invalid selector.
 func (s Selection) options() (metav1.ListOptions, error) {
 	if _, err := labels.Parse(s.Labels); err != nil {
 		return metav1.ListOptions{}, fmt.Errorf("--selector: %w", err)

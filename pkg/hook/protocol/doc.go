@@ -1,3 +1,3 @@
-// Package protocol is what the kubelet plugin and prism-hook have in common: the marks of devices in the environment of a container, and
-// what prism-hook requests of the plugin.
+// Package protocol is shared by the kubelet plugin and prism-hook: the marks of devices in the environment of a container, and the requests
+// of prism-hook to the plugin.
 package protocol

@@ -1,11 +1,11 @@
 package protocol
 
-// LimitRequest is the line that prism-hook sends: limit what the processes of a container can allocate on the GPU of a device.
+// LimitRequest is the line that prism-hook sends to limit the memory that the processes of a container can allocate on the GPU of a device.
 type LimitRequest struct {
 	LimitedDevice
 	// Cgroup is the path of the container's cgroup below the mount of cgroup v2: "/kubepods/pod...".
 	Cgroup string `json:"cgroup"`
-	// Others are the devices of other claims that the container's memory is limited for: a cgroup has one limit on a GPU.
+	// Others are the devices of other claims that limit the container's memory: a cgroup has only one limit per GPU.
 	Others []LimitedDevice `json:"others,omitempty"`
 }
 
@@ -16,20 +16,20 @@ type LimitedDevice struct {
 	Device string `json:"device"`
 }
 
-// Refusal is the line that prism-hook sends instead where it fails a container; nothing is answered.
+// Refusal is the line that prism-hook sends instead if it fails a container; there is no answer.
 type Refusal struct {
 	LimitedDevice
-	// Refused is why, for the status of the claim.
+	// Refused is the reason, for the status of the claim.
 	Refused string `json:"refused"`
 }
 
 // LimitAnswer is the line that the plugin answers.
 type LimitAnswer struct {
-	// Error is why there is no limit; empty: it is in force.
+	// Error is the reason why there is no limit; empty: the limit is set.
 	Error string `json:"error,omitempty"`
 	// Retry: the same request may succeed soon.
 	Retry bool `json:"retry,omitempty"`
 }
 
-// MaxLine bounds a line, in bytes.
+// MaxLine is the maximum length of a line, in bytes.
 const MaxLine = 16 << 10

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// The mark of a device is an environment variable of the containers that use it: "PRISM_DEVICE_" and eight hex digits. Of two devices that
-// set the same variable or mount at the same path a container has only the last; their marks it has both.
+// The mark of a device is an environment variable of the containers that use it: "PRISM_DEVICE_" and eight hex digits. If two devices set
+// the same variable or mount at the same path, a container gets only the last one; their marks show both.
 const (
 	markPrefix = "PRISM_DEVICE_"
 	markDigits = 8
 )
 
-// Mark is the name of the variable that marks the device of that name in a CDI spec.
+// Mark returns the name of the variable that marks the device of that name in a CDI spec.
 func Mark(device string) string {
 	sum := sha256.Sum256([]byte(device))
 	return markPrefix + hex.EncodeToString(sum[:])[:markDigits]
