@@ -5,18 +5,18 @@ import (
 	"unicode/utf8"
 )
 
-// alphabet are classes of characters: those of one class are in the same sets of the program.
+// alphabet divides characters into classes: characters of one class are in the same sets of the program.
 type alphabet struct {
-	// ascii has the class of each ASCII character; the others are in ranges: the i-th ends with hi[i] and has class of[i]. The last
-	// range ends with the last character there is.
+	// ascii contains the class of each ASCII character. The others are in ranges: the i-th range ends with hi[i], and its class is of[i].
+	// The last range ends with the last character of Unicode.
 	ascii [utf8.RuneSelf]uint16
 	hi    []rune
 	of    []uint16
-	// in has the sets of each class, as bits, until the automaton is made.
+	// in contains the sets of each class, as bits, until the automaton is complete.
 	in [][]uint64
 }
 
-// alphabetOf makes the classes of these sets, in the order of their first characters.
+// alphabetOf returns the classes of these sets, in the order of their first characters.
 func alphabetOf(sets []runeSet) *alphabet {
 	a := &alphabet{}
 	type edge struct {
@@ -59,7 +59,7 @@ func (a *alphabet) class(ids map[string]uint16, in []uint64) uint16 {
 	return id
 }
 
-// add appends the characters from lo to hi, which are all ASCII or none.
+// add appends the characters from lo to hi, which are all ASCII or all not.
 func (a *alphabet) add(lo, hi rune, class uint16) {
 	for r := lo; r <= hi && r < utf8.RuneSelf; r++ {
 		a.ascii[r] = class
@@ -76,7 +76,7 @@ func (a *alphabet) add(lo, hi rune, class uint16) {
 
 func (a *alphabet) has(class, set int) bool { return a.in[class][set/64]&(1<<(set%64)) != 0 }
 
-// rename gives classes new numbers; ranges of one class that touch become one.
+// rename renumbers classes; adjacent ranges of one class are merged.
 func (a *alphabet) rename(to []uint16) {
 	for i := range a.ascii {
 		a.ascii[i] = to[a.ascii[i]]

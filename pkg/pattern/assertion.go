@@ -1,6 +1,6 @@
 package pattern
 
-// assertion is what a pattern demands of a position without reading a character.
+// assertion is a condition of a pattern on a position without reading a character.
 type assertion uint8
 
 const (
@@ -14,7 +14,7 @@ const (
 	assertions
 )
 
-// side is what stands on one side of a position, as far as assertions ask for it.
+// side is the content on one side of a position, as far as assertions depend on it.
 type side uint8
 
 const (
@@ -57,7 +57,7 @@ func (p *program) uses(asserts ...assertion) bool {
 	return false
 }
 
-// right is s as far as the program can distinguish it on the right of a position: fewer sides make fewer states.
+// right reduces s to the differences that the program can observe on the right of a position: fewer sides create fewer states.
 func (p *program) right(s side) side {
 	switch {
 	case s == word && !p.uses(atWordBoundary, notAtWordBoundary):
@@ -73,7 +73,7 @@ func (p *program) right(s side) side {
 	return s
 }
 
-// left is the same for the left.
+// left does the same for the left.
 func (p *program) left(s side) side {
 	switch {
 	case s == word && !p.uses(atWordBoundary, notAtWordBoundary):

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// usual are rules as a user writes them, without those that are decided before the end of a command line.
+// usual returns typical rules of users, without rules that are decided before the end of a command line.
 func usual(b *testing.B) (Rules, []string) {
 	rules := Rules{
 		Include:  compiled(b, `^(?!.*nsys( |$)).*\bpython[\w.]* .*train`, Perl),
@@ -63,7 +63,7 @@ func benchmarkNative(b *testing.B, rules Rules, argv []string) {
 	}
 }
 
-// BenchmarkCompile_FirstUse has patterns of users, and the worst that were found.
+// BenchmarkCompile_FirstUse compiles patterns of users, and the slowest known patterns.
 func BenchmarkCompile_FirstUse(b *testing.B) {
 	for name, text := range map[string]string{
 		"lookaheads":   `^(?!/bin/)(?!/sbin/)(?!/usr/bin/)(?!/usr/sbin/)(?!.*nsys( | $))(?!.*cat( | $)).*$`,

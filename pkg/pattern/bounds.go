@@ -6,13 +6,13 @@ import (
 	"unicode/utf8"
 )
 
-// maxFolded is how many characters the ranges of a pattern may reach over, one after the other, when case does not count: the libraries
-// ask for the other cases of each of these characters, which takes seconds for a pattern of a few hundred bytes.
+// maxFolded is the maximum number of characters in the ranges of a pattern, added up, if case is ignored: the libraries look up the other
+// cases of each of these characters, which takes seconds for a pattern of a few hundred bytes.
 const maxFolded = 256 << 10
 
 const tooFolded = refusal("(?i) with ranges of so many characters is not supported; write (?-i:…) around ranges such as [Ā-\U0010ffff]")
 
-// foldBound refuses, before a library parses it, a pattern whose ranges are too large to ignore case in.
+// foldBound refuses a pattern whose ranges are too large to ignore case, before a library parses it.
 func foldBound(text string) error {
 	if !ignoresCase(text) {
 		return nil
@@ -29,7 +29,7 @@ func foldBound(text string) error {
 	return nil
 }
 
-// ignoresCase reports whether the pattern has an option group with the letter i.
+// ignoresCase reports whether the pattern contains an option group with the letter i.
 func ignoresCase(text string) bool {
 	for {
 		_, options, ok := strings.Cut(text, "(?")
@@ -44,7 +44,7 @@ func ignoresCase(text string) bool {
 	}
 }
 
-// rangeEnd is at least the character that the text begins with, as the end of a range.
+// rangeEnd returns an upper bound of the character at the beginning of the text, as the end of a range.
 func rangeEnd(text string) int {
 	escaped, ok := strings.CutPrefix(text, `\`)
 	if !ok {
@@ -53,7 +53,7 @@ func rangeEnd(text string) int {
 	}
 	digits := strings.TrimLeft(escaped, "xuUN{+")
 	if digits == escaped {
-		// Octal digits reach U+01FF; other escapes are of ASCII characters, or end no range.
+		// Octal digits reach U+01FF; other escapes are ASCII characters, or cannot end a range.
 		return 0x1ff
 	}
 	end := strings.IndexFunc(digits, func(r rune) bool { return !strings.ContainsRune("0123456789abcdefABCDEF", r) })

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Cache keeps the tables of the patterns that were used last, and what Compile refused of them. It can be used concurrently: a pattern that
-// is being compiled, which may take long, delays those that use it alone.
+// Cache stores the tables of the most recently used patterns, and the errors of Compile. It is safe for concurrent use: a pattern that
+// takes long to compile only delays callers that use it.
 type Cache struct {
 	compile func(text string, dialect Dialect) (*Table, error)
 
@@ -23,16 +23,16 @@ type cacheKey struct {
 
 type cacheEntry struct {
 	key cacheKey
-	// compiled compiles the pattern when it is called first.
+	// compiled compiles the pattern at the first call.
 	compiled func() (*Table, error)
 }
 
-// NewCache makes a cache of at most size patterns; a table takes at most MaxTable bytes.
+// NewCache returns a cache of at most size patterns; a table takes at most MaxTable bytes.
 func NewCache(size int) *Cache {
 	return &Cache{compile: Compile, size: size, order: list.New(), entries: map[cacheKey]*list.Element{}}
 }
 
-// Compile is Compile, unless the cache has the answer.
+// Compile returns the cached result of Compile, or calls it.
 func (c *Cache) Compile(text string, dialect Dialect) (*Table, error) {
 	if len(text) > MaxPattern {
 		return c.compile(text, dialect)
@@ -40,7 +40,7 @@ func (c *Cache) Compile(text string, dialect Dialect) (*Table, error) {
 	return c.entry(cacheKey{text, dialect}).compiled()
 }
 
-// entry is that of the pattern, which becomes the most recent one.
+// entry returns the entry of the pattern, which becomes the most recent one.
 func (c *Cache) entry(key cacheKey) cacheEntry {
 	c.mu.Lock()
 	defer c.mu.Unlock()

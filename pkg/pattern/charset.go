@@ -10,15 +10,15 @@ import (
 	"github.com/dlclark/regexp2/v2/syntax"
 )
 
-// charSet is a character class of the dialect Perl. The library answers whether the class has a character; where that can change is in the
-// class's serialized form, which the library writes for generated code.
+// charSet converts a character class of the dialect Perl. The library reports whether the class contains a character. The characters at
+// which that changes are in the class's serialized form, which the library writes for generated code.
 func charSet(s *syntax.CharSet) runeSet {
 	return where(s.Contains, classCuts(s.Hash()))
 }
 
-// classCuts are the characters at which a serialized class can change its answer: flags in one byte, the number of ranges and of
-// categories, the ranges as two characters each, the categories as their length, negative when negated, and their name; then the class
-// that is subtracted, if any. Surrogates, which no text has, are written as U+FFFD.
+// classCuts returns the characters at which membership in a serialized class can change. The form is: flags in one byte, the number of
+// ranges and of categories, the ranges as two characters each, the categories as their length, negative if negated, and their name; then
+// the subtracted class, if any. Surrogates, which never occur in texts, are written as U+FFFD.
 func classCuts(b []byte) []rune {
 	cuts := []rune{0, 0xD800, 0xE000, utf8.RuneError, utf8.RuneError + 1}
 	const head = 9
@@ -42,19 +42,19 @@ func classCuts(b []byte) []rune {
 	return cuts
 }
 
-// category is the class of one category of the library.
+// category returns the class of one category of the library.
 func category(name string) *syntax.CharSet {
 	head := []byte{0, 0, 0, 0, 0, 1, 0, 0, 0, byte(len(name))}
 	set := syntax.NewCharSetRuntime(string(head) + name)
 	return &set
 }
 
-// perlWord are the characters that \b of Perl calls words.
+// perlWord returns the word characters of \b in Perl.
 func perlWord() runeSet {
 	return where(syntax.IsWordChar, append(categoryCuts(syntax.WordCategoryText), 0))
 }
 
-// categoryCuts are the characters at which a category can change its answer.
+// categoryCuts returns the characters at which membership in a category can change.
 func categoryCuts(name string) []rune {
 	switch name {
 	case syntax.WordCategoryText:
@@ -71,10 +71,10 @@ func categoryCuts(name string) []rune {
 	return scannedCuts(name)
 }
 
-// scanned are the cuts of the few categories that only the library knows.
+// scanned caches the cuts of the few categories that only the library knows.
 var scanned sync.Map
 
-// scannedCuts asks about every character of the planes that have assigned ones, once. The caller owns what it returns.
+// scannedCuts checks every character of the planes with assigned characters, once. The caller owns the result.
 func scannedCuts(name string) []rune {
 	if known, ok := scanned.Load(name); ok {
 		return slices.Clone(known.([]rune))

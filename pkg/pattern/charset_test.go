@@ -12,13 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// libraryCategories are names that the unicode package has not, from every group of them.
+// libraryCategories are names that the unicode package does not define, from every group.
 var libraryCategories = []string{
 	"Emoji", "Extended_Pictographic", "Math", "Grapheme_Cluster_Break=Extend", "Grapheme_Cluster_Break=LVT", "Indic_Conjunct_Break=Linker",
 	"Sentence_Break=Lower", "Sentence_Break=Sp", "Word_Break=ALetter", "Word_Break=Numeric",
 }
 
-// everyCharacter is the set that a predicate describes.
+// everyCharacter returns the set that a predicate describes.
 func everyCharacter(t *testing.T, has func(rune) bool) runeSet {
 	t.Helper()
 	if testing.Short() {
@@ -38,7 +38,8 @@ func everyCharacter(t *testing.T, has func(rune) bool) runeSet {
 	return set
 }
 
-// The library says which characters a category has, and categoryCuts where that can change. With PATTERN_CASES, every category is compared.
+// TestCategoryCuts_Categories_ChangeNowhereElse: the library determines the characters of a category, and categoryCuts where that can
+// change. With PATTERN_CASES, every category is compared.
 func TestCategoryCuts_Categories_ChangeNowhereElse(t *testing.T) {
 	names := []string{syntax.WordCategoryText, syntax.SpaceCategoryText, "L", "Nd", "Lu", "Greek", "Noncharacter_Code_Point", "Co"}
 	names = append(names, libraryCategories...)

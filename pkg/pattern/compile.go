@@ -6,23 +6,24 @@ import (
 	"github.com/prism-gpu/prism/api/perl"
 )
 
-// Dialect is the language that a pattern is written in.
+// Dialect is the syntax of a pattern.
 type Dialect uint8
 
 const (
-	// Perl is the language of Perl and PCRE2 as far as a table can express it, with lookaheads; \w, \d and \s are of Unicode. regexp2 parses it, and
-	// perl.Check refuses what that reads otherwise.
+	// Perl is the syntax of Perl and PCRE2 as far as a table can express it, with lookaheads; \w, \d and \s are of Unicode. regexp2 parses
+	// it, and perl.Check refuses constructs that regexp2 interprets differently.
 	Perl Dialect = iota
-	// RE2 is the language of Go's package regexp.
+	// RE2 is the syntax of Go's package regexp.
 	RE2
 )
 
-// refusal is why a pattern that its dialect accepts is not supported: a sentence that names the construct and what to write instead.
+// refusal is the error of a pattern that is valid in its dialect but not supported: a sentence that names the construct and the
+// replacement.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
-// The refusals that have more than one place.
+// Refusals that are used in more than one place.
 const (
 	tooManyStates = refusal("the pattern needs more than 4,000 states, which is not supported; " +
 		"write fewer or smaller counted repetitions, such as .{20}")
@@ -31,9 +32,8 @@ const (
 	tooComplex = refusal("the pattern is too complex to compile; write fewer nested or counted repetitions")
 )
 
-// Compile makes the table that matches every text in which the pattern occurs. Errors say what the pattern's dialect does not accept, or
-// which construct is not supported and what to write instead; they do not quote the whole pattern. Time and memory are bounded whatever the
-// pattern is.
+// Compile returns the table that matches every text in which the pattern occurs. Errors name the syntax error of the dialect, or the
+// unsupported construct and its replacement; they do not quote the whole pattern. Time and memory are bounded for every pattern.
 func Compile(text string, dialect Dialect) (*Table, error) {
 	if len(text) > MaxPattern {
 		return nil, refusal(fmt.Sprintf("the pattern has %d bytes; it must be at most %d bytes", len(text), MaxPattern))

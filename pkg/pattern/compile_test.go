@@ -88,7 +88,7 @@ func TestCompile_WhatNoTableExpresses_RefusedWithWhatToWrite(t *testing.T) {
 	require.ErrorContains(t, err, "not a valid RE2 regular expression")
 }
 
-// manyClasses needs a class for each of 250 characters, in each of 750 states.
+// manyClasses returns a pattern that needs a class for each of 250 characters, in each of 750 states.
 func manyClasses() string {
 	var b strings.Builder
 	for i := range 250 {
@@ -97,7 +97,7 @@ func manyClasses() string {
 	return "(?:" + b.String() + `){3}\z`
 }
 
-// Each of these took minutes or gigabytes without a bound.
+// TestCompile_HostilePatterns_Bounded: each pattern took minutes or gigabytes without a bound.
 func TestCompile_HostilePatterns_Bounded(t *testing.T) {
 	many := func(before, body, after string) string {
 		return before + strings.Repeat(body, (MaxPattern-len(before)-len(after))/len(body)) + after
@@ -121,7 +121,7 @@ func TestCompile_HostilePatterns_Bounded(t *testing.T) {
 	}
 }
 
-// inTime is Compile with a deadline that only a pattern without bounds exceeds.
+// inTime calls Compile with a deadline that only a pattern without bounds exceeds.
 func inTime(t *testing.T, text string, dialect Dialect) (table *Table, err error) {
 	t.Helper()
 	done := make(chan struct{})
@@ -184,7 +184,7 @@ func TestCache_SizeExceeded_DropsTheLeastRecent(t *testing.T) {
 	require.Same(t, a, again)
 }
 
-// TestCache_DearPattern_DelaysNoOther: a tenant's pattern that takes long to compile does not keep the claims of others waiting.
+// TestCache_DearPattern_DelaysNoOther: a tenant's pattern that takes long to compile does not delay the claims of others.
 func TestCache_DearPattern_DelaysNoOther(t *testing.T) {
 	t.Parallel()
 	c := NewCache(2)

@@ -1,11 +1,11 @@
 package pattern
 
-// order is the sequence in which the nodes of a program are computed at a position: what a node refers to at the same position comes
-// before it. Nodes that refer to each other, through repetitions of what can be nothing, are one group, and are computed until none
-// changes: they hold only where something makes them hold. A negation is never in such a group, since a lookahead refers to nothing that
-// stands outside of it.
+// order is the sequence in which the nodes of a program are computed at a position: a node follows the nodes that it refers to at the same
+// position. Nodes that refer to each other, because of repetitions that can be empty, form one group. They are computed until none changes:
+// they hold only if another node makes them hold. A negation is never in such a group, because a lookahead does not refer to nodes outside
+// of it.
 type order struct {
-	// nodes in their order; groups has the end of each group.
+	// nodes are in their order; groups contains the end of each group.
 	nodes  []int32
 	groups []int32
 }

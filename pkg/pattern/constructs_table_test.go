@@ -1,25 +1,25 @@
 package pattern
 
-// construct is a construct of PCRE2's manual (pcre2pattern, pcre2syntax), and what becomes of it.
+// construct is a construct of PCRE2's manual (pcre2pattern, pcre2syntax), and its treatment.
 type construct struct {
 	pattern string
-	// perl is why it is refused in the dialect Perl, the beginning of the sentence; empty: it is read as PCRE2 reads it.
+	// perl is the beginning of the refusal in the dialect Perl; empty: the construct is interpreted as in PCRE2.
 	perl string
-	// re2 is what becomes of it in the dialect RE2.
+	// re2 is its treatment in the dialect RE2.
 	re2 inRE2
-	// matches and mismatches are what PCRE2 10.42 answers with PCRE2_UTF and PCRE2_UCP; without both, PCRE2 refuses it, too, or it is
-	// refused for what other languages read it as.
+	// matches and mismatches are the results of PCRE2 10.42 with PCRE2_UTF and PCRE2_UCP; without both, PCRE2 refuses it, too, or it is
+	// refused because other languages interpret it differently.
 	matches, mismatches []string
 }
 
 type inRE2 int
 
 const (
-	// same: RE2 reads it as PCRE2 does.
+	// same: RE2 interprets it as PCRE2 does.
 	same inRE2 = iota
 	// notInRE2: RE2 refuses it.
 	notInRE2
-	// otherwise: RE2 has another meaning for it.
+	// otherwise: RE2 interprets it differently.
 	otherwise
 )
 

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCompile_ConstructsOfPCRE_SameMeaningOrRefused: a construct means in the dialect Perl what Perl and PCRE mean by it, in the table and in the
-// library that parses it, or is refused by a sentence. What it means in RE2 is Go's.
+// TestCompile_ConstructsOfPCRE_SameMeaningOrRefused: in the dialect Perl, the table and the library that parses the pattern interpret a
+// construct as Perl and PCRE do, or it is refused with a sentence. In RE2 it is interpreted as in Go.
 func TestCompile_ConstructsOfPCRE_SameMeaningOrRefused(t *testing.T) {
 	t.Parallel()
 	require.Greater(t, len(constructs), 200)
@@ -32,7 +32,7 @@ func TestCompile_ConstructsOfPCRE_SameMeaningOrRefused(t *testing.T) {
 	}
 }
 
-// TestCompile_ConstructsOfPCRE_InRE2: dialect RE2 is Go's package regexp, which has other meanings for some.
+// TestCompile_ConstructsOfPCRE_InRE2: dialect RE2 is Go's package regexp, which interprets some constructs differently.
 func TestCompile_ConstructsOfPCRE_InRE2(t *testing.T) {
 	t.Parallel()
 	for _, c := range constructs {

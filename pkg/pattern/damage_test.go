@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// selectedProcesses are processes that the example rules select.
+// selectedProcesses returns processes that the example rules select.
 func selectedProcesses() []process {
 	var out []process
 	for _, p := range exampleProcesses {
@@ -18,7 +18,7 @@ func selectedProcesses() []process {
 	return out
 }
 
-// damagedFile changes up to four bytes or numbers of 4 bytes of a file, mostly where its structure is, or cuts it off.
+// damagedFile changes up to four bytes or numbers of 4 bytes of a file, mostly in its structure, or truncates it.
 func damagedFile(r *rand.Rand, b []byte) []byte {
 	b = append([]byte(nil), b...)
 	for range 1 + r.IntN(4) {
@@ -44,7 +44,8 @@ func damagedFile(r *rand.Rand, b []byte) []byte {
 	return b
 }
 
-// The harness has a sanitizer that ends it when it reads outside of the file or of a text.
+// TestNative_TruncatedOrDamagedFile_SelectsNothing: the harness is built with a sanitizer that stops it at reads outside of the file or of
+// a text.
 func TestNative_TruncatedOrDamagedFile_SelectsNothing(t *testing.T) {
 	good, err := exampleRules(t).Encode()
 	require.NoError(t, err)
@@ -79,12 +80,12 @@ func TestNative_TruncatedOrDamagedFile_SelectsNothing(t *testing.T) {
 	}
 }
 
-// extremes are numbers at and beyond every bound of a file.
+// extremes returns numbers at and beyond every bound of a file.
 func extremes(size int) []int {
 	return []int{0, 1, 2, 3, 34, 255, size - 4, size - 1, size, size + 1, 0xffff, 0x10000, 0x7fffffff, 0x80000000, 0xffffffff, 0xfffffffc}
 }
 
-// hostileFiles have the right checksum, and every number of the structure of a good file at every extreme.
+// hostileFiles returns files with the right checksum, in which each number of the structure of a good file takes each extreme.
 func hostileFiles(t *testing.T, good []byte) [][]byte {
 	t.Helper()
 	offsets := []int{16, 20, 24, 28, 32, 36, 40, 44, 48}
@@ -110,7 +111,8 @@ func hostileFiles(t *testing.T, good []byte) [][]byte {
 	return append(files, many.encode(), resealed(long))
 }
 
-// A file with the right checksum is what Encode made, or hostile: its answers do not count, but what is read does.
+// TestNative_HostileFile_ReadsNothingOutside: a file with the right checksum was written by Encode, or is hostile. The test ignores its
+// answers, and checks its reads.
 func TestNative_HostileFile_ReadsNothingOutside(t *testing.T) {
 	good, err := exampleRules(t).Encode()
 	require.NoError(t, err)

@@ -7,10 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// errDamaged is all that can be said of a file that Encode did not write.
+// errDamaged is the error of every file that Encode did not write.
 var errDamaged = errors.New("decoding rules: the file is truncated or damaged")
 
-// Decode reads the file that Encode makes. It accepts nothing else: a file that was decoded is encoded to the same bytes.
+// Decode reads a file from Encode. It accepts nothing else: encoding the decoded rules returns the same bytes.
 func Decode(b []byte) (r Rules, err error) {
 	if len(b) >= 8 && get(b, 0) == magic && get(b, 4) != version {
 		return Rules{}, fmt.Errorf("decoding rules: the file has version %d, and only version %d is supported", get(b, 4), version)
@@ -40,7 +40,7 @@ func Decode(b []byte) (r Rules, err error) {
 	return r, nil
 }
 
-// whole reports whether a file has the size and the checksum that its header says.
+// whole reports whether the size and the checksum of a file match its header.
 func whole(b []byte) bool {
 	return len(b) >= headerBytes && len(b) <= MaxRules && len(b)%8 == 0 && get(b, 0) == magic && get(b, 16) == len(b) &&
 		binary.LittleEndian.Uint64(b[checksumAt:]) == checksum(b[checkedFrom:])
@@ -63,14 +63,14 @@ func decodeNames(b []byte, at, count int) (names []string, err error) {
 	return names, nil
 }
 
-// decodeTable reads a table, or returns nil when it reaches beyond the file or refers to states or classes that it has not.
+// decodeTable reads a table. It returns nil if the table reaches beyond the file or refers to missing states or classes.
 func decodeTable(b []byte, at int) *Table {
 	if at > len(b)-tableHeaderBytes {
 		return nil
 	}
 	states, ranges := get(b, at), get(b, at+8)
 	t := &Table{alphabet: &alphabet{}, classes: get(b, at+4), start: uint16(get(b, at+12))}
-	// The limits keep the products below from overflowing.
+	// The limits prevent overflows of the products below.
 	if min(states, t.classes, ranges) < 1 || states > MaxStates || max(t.classes, ranges) > MaxTable || get(b, at+12) >= states {
 		return nil
 	}
@@ -89,12 +89,12 @@ func decodeTable(b []byte, at int) *Table {
 	if t.alphabet.hi == nil {
 		return nil
 	}
-	// Where the file says otherwise, it is not what Encode makes of the table.
+	// If the file differs, Encode did not write it.
 	t.findFinal()
 	return t
 }
 
-// ends are the last characters of ranges that have all characters but ASCII, or nil.
+// ends returns the last characters of ranges that cover all characters except ASCII, or nil.
 func ends(b []byte, ranges int) []rune {
 	hi, last := make([]rune, ranges), utf8.RuneSelf-1
 	for i := range hi {
@@ -110,7 +110,7 @@ func ends(b []byte, ranges int) []rune {
 	return hi
 }
 
-// words are count numbers of 2 bytes that are all below a bound, or nil.
+// words returns count numbers of 2 bytes that are all below a bound, or nil.
 func words(b []byte, at, count, below int) []uint16 {
 	if count > len(b)/2 || at > len(b)-2*count {
 		return nil

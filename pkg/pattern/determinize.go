@@ -2,28 +2,27 @@ package pattern
 
 import "slices"
 
-// Bounds of determinization: cells are states times classes of characters, steps are computed nodes and compared words.
+// Limits of determinization: cells are states times classes of characters, steps are computed nodes and compared words.
 const (
 	maxCells = 512 << 10
 	maxSteps = 8 << 20
 )
 
-// state is what the characters to the right of a position amount to: which opChar nodes hold at the position, and what stands to its
-// right.
+// state summarizes the characters to the right of a position: the opChar nodes that hold at the position, and the side to its right.
 type state struct {
 	live  []uint64
 	right side
-	// found says that the pattern occurs further to the right; then nothing else counts.
+	// found: the pattern occurs further to the right; then nothing else matters.
 	found bool
 }
 
-// determinizer makes the automaton of a program, state by state.
+// determinizer creates the automaton of a program, state by state.
 type determinizer struct {
 	p         *program
 	evaluator *evaluator
 	alphabet  *alphabet
-	// reads has the opChar nodes that read each class, as bits; newest what a character of the class is to the position on its left,
-	// left what it is to the one on its right.
+	// reads contains, as bits, the opChar nodes that read each class. newest is the side that a character of the class forms for the
+	// position on its left, left the side for the position on its right.
 	reads        [][]uint64
 	newest, left []side
 
@@ -32,7 +31,7 @@ type determinizer struct {
 	table  *Table
 	steps  int
 	err    error
-	// live and key are used again for every transition.
+	// live and key are reused for every transition.
 	live []uint64
 	key  []byte
 }
@@ -46,7 +45,7 @@ func (p *program) determinizer(start int32) *determinizer {
 	return d
 }
 
-// run makes the table.
+// run returns the table.
 func (d *determinizer) run() (*Table, error) {
 	d.intern(d.p.right(edge), false)
 	for i := 0; i < len(d.states) && d.err == nil; i++ {
@@ -55,7 +54,7 @@ func (d *determinizer) run() (*Table, error) {
 	return d.table, d.err
 }
 
-// classify makes the alphabet, and what the program reads of each class.
+// classify creates the alphabet, and the nodes that read each class.
 func (d *determinizer) classify() {
 	sets := append([]runeSet{{{'\n', '\n'}}, d.p.word}, d.p.sets...)
 	if !d.p.uses(atLastEnd, atLineBegin, atLineEnd) {
@@ -83,7 +82,7 @@ func (d *determinizer) classify() {
 	}
 }
 
-// intern has the number of the state with d.live, which is new or known.
+// intern returns the number of the state with d.live, and adds the state if it is new.
 func (d *determinizer) intern(right side, found bool) uint16 {
 	if found {
 		clear(d.live)
@@ -113,7 +112,7 @@ func (d *determinizer) step(n int) {
 	}
 }
 
-// expand adds the transitions of a state: where each class leads to, once the character to the left is known.
+// expand adds the transitions of a state: the target of each class, once the character to the left is known.
 func (d *determinizer) expand(id uint16) {
 	s, t := d.states[id], d.table
 	t.next = append(t.next, make([]uint16, t.classes)...)

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// textsPerPattern is how many texts every generated pattern is matched against.
+// textsPerPattern is the number of texts that every generated pattern is matched against.
 const textsPerPattern = 20
 
 // setting is a number in the environment, for hack/fuzz.sh.
@@ -30,7 +30,7 @@ func setting(t testing.TB, name string, otherwise uint64) uint64 {
 	return n
 }
 
-// cases is how many cases a test of random ones has: fewer where each takes longer, and as many as hack/fuzz.sh wants.
+// cases is the number of cases of a random test: fewer if each takes longer, or as many as hack/fuzz.sh requests.
 func cases(t testing.TB) int {
 	t.Helper()
 	if testing.Short() {
@@ -39,17 +39,17 @@ func cases(t testing.TB) int {
 	return int(setting(t, "PATTERN_CASES", 20000))
 }
 
-// specimen is a table with what its pattern's own library answers.
+// specimen is a table with the answers of its pattern's own library.
 type specimen struct {
 	pattern string
 	dialect Dialect
 	table   *Table
-	// occurs answers from the library; the second result is false when that took too long.
+	// occurs returns the answer of the library; the second result is false if that took too long.
 	occurs func(text string) (bool, bool)
 }
 
-// specimenOf makes a specimen, or says why there is none. The search of regexp2 misses matches, for example that of `\D+ab|\w_` in " 1_";
-// anchored at the beginning, it backtracks through every start.
+// specimenOf returns a specimen, or the reason why there is none. The search of regexp2 misses matches, for example of `\D+ab|\w_` in "
+// 1_"; anchored at the beginning, it backtracks through every start.
 func specimenOf(pattern string, dialect Dialect) (*specimen, error) {
 	s := &specimen{pattern: pattern, dialect: dialect}
 	if dialect == RE2 {
@@ -63,7 +63,7 @@ func specimenOf(pattern string, dialect Dialect) (*specimen, error) {
 		if err != nil {
 			return nil, err
 		}
-		reference.MatchTimeout = 20 * time.Second // a busy machine takes long for what takes milliseconds
+		reference.MatchTimeout = 20 * time.Second // a busy machine takes long for work of milliseconds
 		s.occurs = func(text string) (bool, bool) {
 			occurs, err := reference.MatchString(text)
 			return occurs, err == nil
@@ -74,7 +74,7 @@ func specimenOf(pattern string, dialect Dialect) (*specimen, error) {
 	return s, err
 }
 
-// sample is rules made of random patterns, and random processes with the answers of the patterns' own libraries.
+// sample is a set of rules of random patterns, and random processes with the answers of the patterns' own libraries.
 type sample struct {
 	rules     Rules
 	patterns  []string
@@ -98,10 +98,10 @@ func newSampler(seed uint64) *sampler {
 	return &sampler{generator: generator{Rand: rand.New(rand.NewPCG(seed, 1))}, refused: map[string]int{}}
 }
 
-// atomicSyntax is what makes an atomic group.
+// atomicSyntax matches the syntax of atomic groups.
 var atomicSyntax = regexp.MustCompile(`\(\?>|[*+?}]\+`)
 
-// specimen makes a random pattern that can be compiled.
+// specimen returns a random pattern that can be compiled.
 func (s *sampler) specimen(t *testing.T) *specimen {
 	t.Helper()
 	for {
@@ -124,7 +124,7 @@ func (s *sampler) specimen(t *testing.T) *specimen {
 	}
 }
 
-// sample makes rules of one to three patterns. It fails the test when a table answers otherwise than the pattern's library.
+// sample returns rules of one to three patterns. It fails the test if a table and the pattern's library answer differently.
 func (s *sampler) sample(t *testing.T) sample {
 	t.Helper()
 	out := sample{rules: Rules{Target: Target(s.IntN(int(targets)))}}
@@ -162,7 +162,7 @@ func (s *sampler) sample(t *testing.T) sample {
 	return out
 }
 
-// process has the text where rules with this target find it.
+// process returns a process with the text at the place that rules with this target read.
 func (s *sampler) process(target Target, text string, selected bool) process {
 	p := process{argv: strings.Split(text, " "), exe: "/usr/bin/python3", selected: selected}
 	switch {
@@ -177,7 +177,7 @@ func (s *sampler) process(target Target, text string, selected bool) process {
 }
 
 // TestCompile_RandomPatterns_MatchAsTheirLibraries compares tables with the patterns' libraries, and the C function with both.
-// PATTERN_CASES and PATTERN_SEED choose how many cases, and which.
+// PATTERN_CASES and PATTERN_SEED select the number of cases and the seed.
 func TestCompile_RandomPatterns_MatchAsTheirLibraries(t *testing.T) {
 	count, seed := cases(t), setting(t, "PATTERN_SEED", 1)
 	t.Logf("PATTERN_SEED=%d", seed)

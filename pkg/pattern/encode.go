@@ -35,7 +35,7 @@ const (
 	flagFinal  = 2
 )
 
-// Encode makes the file that the injection library reads. Equal rules have equal bytes.
+// Encode returns the file that the injection library reads. Equal rules return equal bytes.
 func (r Rules) Encode() ([]byte, error) {
 	if err := r.check(); err != nil {
 		return nil, fmt.Errorf("encoding rules: %w", err)
@@ -98,7 +98,7 @@ func (r Rules) check() error {
 	return nil
 }
 
-// size is how many bytes the table takes in the file.
+// size returns the number of bytes of the table in the file.
 func (t *Table) size() int {
 	return tableHeaderBytes + padded(2*len(t.next), 4) + padded(len(t.accept), 4) + 4*len(t.alphabet.hi) + padded(2*len(t.alphabet.of), 4)
 }
@@ -149,8 +149,8 @@ func padded(size, to int) int { return (size + to - 1) / to * to }
 
 func align(b []byte, to int) []byte { return append(b, make([]byte, padded(len(b), to)-len(b))...) }
 
-// checksum detects damage, not intent: four lanes take the words of 8 bytes one after the other, and every step of a lane is reversible, so
-// that damage of a single word never goes undetected.
+// checksum detects damage, not intent: four lanes process the words of 8 bytes in turn, and every step of a lane is reversible, so that
+// damage of a single word is always detected.
 func checksum(b []byte) uint64 {
 	const multiplier, seed = 0x9e3779b97f4a7c15, 0x2545f4914f6cdd1d
 	lanes := [4]uint64{seed, seed + 1, seed + 2, seed + 3}

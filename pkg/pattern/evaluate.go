@@ -1,21 +1,21 @@
 package pattern
 
-// evaluator computes the nodes of a program at a position. Nodes have the numbers of their order here.
+// evaluator computes the nodes of a program at a position. It numbers nodes by their order.
 type evaluator struct {
 	nodes []node
 	// cycles are the groups of nodes that refer to each other.
 	cycles []struct{ from, to int }
 	start  int32
-	// sets and rests have the set and the continuation of each opChar node, whose a is its number among them.
+	// sets and rests contain the set and the continuation of each opChar node, whose a is its number among them.
 	sets, rests []int32
 	values      []byte
 }
 
-// position is what the nodes amount to at a position.
+// position is the result of the nodes at a position.
 type position struct {
 	// continued are the opChar nodes whose continuation holds here: they hold to the left of a character that they read.
 	continued []uint64
-	// found says that the pattern occurs here.
+	// found: the pattern occurs here.
 	found bool
 }
 
@@ -52,10 +52,10 @@ func (p *program) evaluator(start int32) *evaluator {
 	return e
 }
 
-// words is how many words have a bit for each opChar node.
+// words returns the number of words with a bit for each opChar node.
 func (e *evaluator) words() int { return (len(e.sets) + 63) / 64 }
 
-// compute has the position with s on its right and left on its left, and how many nodes were computed.
+// compute returns the position with s on its right and left on its left, and the number of computed nodes.
 func (e *evaluator) compute(s state, left side) (position, int) {
 	var holds [assertions]byte
 	for a := range holds {

@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The header is a part of a library that is loaded into every process before its own libraries are: it must need none, and no relocation.
+// TestNative_SharedLibrary_NeedsNoSymbolAndNoRelocation: the header is part of a library that is loaded into every process before the
+// process's own libraries, so it must not need them, or relocations.
 func TestNative_SharedLibrary_NeedsNoSymbolAndNoRelocation(t *testing.T) {
 	folder := t.TempDir()
 	source := filepath.Join(folder, "library.c")

@@ -2,7 +2,7 @@ package pattern
 
 import "testing"
 
-// FuzzCompile compares patterns that no generator thinks of with their libraries.
+// FuzzCompile compares patterns that no generator creates with their libraries.
 func FuzzCompile(f *testing.F) {
 	for _, pattern := range []string{`^(?!.*nsys( |$)).*\btrain`, `(?i)[k-s]++|\D+ab|\w_`, `(?(?=a)ab|.c)*$`, `(?m)^x$|\p{Lu}{2,}?`, `(?!\d)\w`, `(?x: a # b
 )`} {
@@ -20,7 +20,7 @@ func FuzzCompile(f *testing.F) {
 		}
 		reference, err := specimenOf(pattern, dialect)
 		if err != nil {
-			// A comment in the pattern reached over what the reference adds to it.
+			// A comment in the pattern covered the text that the reference adds to it.
 			return
 		}
 		occurs, inTime := reference.occurs(text)

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// generator makes random patterns of a dialect, and texts of the characters that these patterns distinguish.
+// generator generates random patterns of a dialect, and texts of the characters that these patterns distinguish.
 type generator struct {
 	*rand.Rand
 	dialect Dialect
@@ -74,7 +74,7 @@ func (g generator) atom(depth int) string {
 
 func (g generator) quantified(atom string) string {
 	quantifier := g.pick(quantifiers, nil, nil)
-	// Of a group, a possessive repetition is seldom supported.
+	// A possessive repetition of a group is rarely supported.
 	if g.dialect == Perl && (atom[0] != '(' || g.IntN(8) == 0) {
 		quantifier = g.pick(quantifiers, perlQuantifiers, nil)
 	}

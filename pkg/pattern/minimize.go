@@ -1,6 +1,6 @@
 package pattern
 
-// minimize merges states that no text distinguishes (Hopcroft's algorithm), and then classes that lead to the same states everywhere.
+// minimize merges states that no text distinguishes (Hopcroft's algorithm), and then classes that lead to the same states from every state.
 func (t *Table) minimize() {
 	t.mergeClasses()
 	r := newRefinement(t)
@@ -33,11 +33,11 @@ func (t *Table) minimize() {
 type refinement struct {
 	states, at, block []int32
 	from, to          []int32
-	// marked is how many states of a block, its first ones, lead into the block that splits.
+	// marked is the number of states of a block, its first ones, that lead into the block that splits.
 	marked  []int32
 	pending []int32
 	waiting []bool
-	// sources[first[s*classes+c]:first[s*classes+c+1]] are the states that class c leads to state s from.
+	// sources[first[s*classes+c]:first[s*classes+c+1]] are the states from which class c leads to state s.
 	first, sources []int32
 	classes        int
 }
@@ -114,7 +114,7 @@ func (r *refinement) split(members []int32, class int) {
 		for _, s := range r.states[r.from[fresh]:r.to[fresh]] {
 			r.block[s] = fresh
 		}
-		// The new block is the smaller one, and suffices when the other was used already; when it waits, both have to.
+		// The new block is the smaller one, and suffices if the other was used already; if that one waits, both are needed.
 		r.push(fresh)
 	}
 }
@@ -133,7 +133,7 @@ func (r *refinement) mark(s, block int32) bool {
 	return r.marked[block] == 1
 }
 
-// mergeClasses makes classes one that lead to the same states everywhere.
+// mergeClasses merges classes that lead to the same states from every state.
 func (t *Table) mergeClasses() {
 	ids := map[string]uint16{}
 	rename := make([]uint16, t.classes)
@@ -162,7 +162,7 @@ func (t *Table) mergeClasses() {
 	t.next, t.classes = next, len(kept)
 }
 
-// findFinal finds the states that no character leads out of: there the rest of the text need not be read.
+// findFinal finds the states that no character leaves: there the rest of the text need not be read.
 func (t *Table) findFinal() {
 	t.final = make([]bool, len(t.accept))
 	for s := range t.final {

@@ -21,7 +21,7 @@ const (
 	harness = "../profiler/native/match/testdata/harness.c"
 )
 
-// programs are harnesses that were built, by their compiler and its switches; they are removed when all tests are done.
+// programs are the compiled harnesses by compiler and switches; they are removed after all tests.
 var programs = struct {
 	sync.Mutex
 	folder string
@@ -58,7 +58,7 @@ func build(t testing.TB, command ...string) string {
 
 func compile(t testing.TB, command ...string) {
 	t.Helper()
-	// What a test opens itself decides whether its result is still valid.
+	// Only files that a test opens itself decide whether its cached result is valid.
 	for _, source := range []string{harness, header} {
 		_, err := os.ReadFile(source)
 		require.NoError(t, err)
@@ -68,7 +68,7 @@ func compile(t testing.TB, command ...string) {
 	require.NoError(t, err, "%s %s\n%s", command[0], strings.Join(args, " "), out)
 }
 
-// native is a running harness: it is asked while it answers, and the answers are compared at the end.
+// native is a running harness: requests are sent while it answers, and the answers are compared at the end.
 type native struct {
 	t       testing.TB
 	command *exec.Cmd
@@ -80,7 +80,7 @@ type native struct {
 	about   []string
 }
 
-// startNatives starts the harness of this machine, and another machine's that the environment names: PATTERN_ARM64_CC compiles it, and
+// startNatives starts the harness of this machine, and of another machine that the environment names: PATTERN_ARM64_CC compiles it, and
 // PATTERN_ARM64_RUN runs it.
 func startNatives(t testing.TB) []*native {
 	t.Helper()
@@ -103,7 +103,7 @@ func start(t testing.TB, command ...string) *native {
 	return n
 }
 
-// expect asks for the answer to each process.
+// expect requests the answer for each process.
 func (n *native) expect(rules Rules, processes []process, about string) {
 	n.t.Helper()
 	file, err := rules.Encode()
@@ -116,7 +116,7 @@ func (n *native) expectFile(file []byte, processes []process, about string) {
 	for _, p := range processes {
 		n.wanted, n.about = append(n.wanted, answer(p.selected)), append(n.about, about)
 	}
-	// A harness that exited is reported by finish.
+	// finish reports a harness that exited.
 	_, _ = n.buffer.Write(b)
 }
 
@@ -127,7 +127,7 @@ func answer(selected bool) byte {
 	return '0'
 }
 
-// record is what the harness reads.
+// record encodes the input of the harness.
 func record(file []byte, processes []process) []byte {
 	var b []byte
 	add := func(text string) { b = append(binary.LittleEndian.AppendUint32(b, uint32(len(text))), text...) }

@@ -9,7 +9,7 @@ import (
 	"github.com/dlclark/regexp2/v2/syntax"
 )
 
-// refused are the constructs of the dialect Perl that no table can express, and what to write instead.
+// refused are the constructs of the dialect Perl that no table can express, with their replacements.
 var refused = map[syntax.NodeType]refusal{
 	syntax.NtRef:         "a back-reference is not supported; write out the alternatives",
 	syntax.NtBackRefCond: "a conditional on a group, (?(1)…|…), is not supported; write out both alternatives, as in (?:…|…)",
@@ -26,7 +26,7 @@ const (
 		"and of one character, as in [a-z]++; write (?:…) instead")
 )
 
-// lowerPerl adds the nodes of a pattern that is followed by nothing.
+// lowerPerl adds the nodes of a pattern that nothing follows.
 func (p *program) lowerPerl(text string) (int32, error) {
 	tree, err := syntax.Parse(text, syntax.ParseOptions{})
 	if err != nil {
@@ -36,7 +36,7 @@ func (p *program) lowerPerl(text string) (int32, error) {
 	return p.perl(tree.Root, nodeTrue), nil
 }
 
-// notPerl is why the library did not parse a pattern, without the pattern. The library has options that it does not accept in a pattern.
+// notPerl returns the library's error of a pattern, without the pattern. The library supports options that it does not accept in a pattern.
 func notPerl(err error) error {
 	var known *syntax.Error
 	if !errors.As(err, &known) {
@@ -55,7 +55,7 @@ func notPerl(err error) error {
 	return fmt.Errorf("not a valid Perl regular expression: %s", reason)
 }
 
-// perl has the node of n followed by rest.
+// perl returns the node of n followed by rest.
 func (p *program) perl(n *syntax.RegexNode, rest int32) int32 {
 	if !p.visit() {
 		return nodeFalse
@@ -96,7 +96,7 @@ func (p *program) perl(n *syntax.RegexNode, rest int32) int32 {
 	}
 }
 
-// unsupported is why a node cannot be lowered, or nil.
+// unsupported returns why a node cannot be lowered, or nil.
 func unsupported(n *syntax.RegexNode, rest int32) error {
 	if reason, ok := refused[n.T]; ok {
 		return reason
@@ -119,7 +119,7 @@ func unsupported(n *syntax.RegexNode, rest int32) error {
 	return nil
 }
 
-// perlAssertions are the nodes that read nothing. A search begins at the beginning of the text, and so does \G.
+// perlAssertions are the nodes that read nothing. A search starts at the beginning of the text, and so does \G.
 var perlAssertions = map[syntax.NodeType]assertion{
 	syntax.NtBeginning:   atBegin,
 	syntax.NtStart:       atBegin,
@@ -131,7 +131,7 @@ var perlAssertions = map[syntax.NodeType]assertion{
 	syntax.NtNonboundary: notAtWordBoundary,
 }
 
-// perlLeaf has the node of characters, of a loop over one, or of an assertion.
+// perlLeaf returns the node of characters, of a loop over one, or of an assertion.
 func (p *program) perlLeaf(n *syntax.RegexNode, rest int32) int32 {
 	if a, ok := perlAssertions[n.T]; ok {
 		return p.assert(a, rest)

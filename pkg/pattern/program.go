@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// op is what a node computes at a position of a text.
+// op is the operation of a node at a position of a text.
 type op uint8
 
 const (
@@ -26,27 +26,27 @@ type node struct {
 	a, b int32
 }
 
-// The nodes that every program has.
+// The nodes of every program.
 const (
 	nodeTrue int32 = iota
 	nodeFalse
 )
 
-// Bounds of a program. Visits count also what adds no node, such as repetitions of nothing.
+// Limits of a program. Visits also count steps that add no node, such as repetitions of nothing.
 const (
 	maxNodes  = 16 << 10
 	maxVisits = 64 << 10
 	unbounded = math.MaxInt32
 )
 
-// program is the boolean program of a pattern: node n holds at a position when the rest of the text matches what n stands for. Equal nodes
-// are one node. A program that exceeded its bounds has an error, and its nodes are worthless.
+// program is the boolean program of a pattern: node n holds at a position if the rest of the text matches the part of the pattern that n
+// stands for. Equal nodes are one node. If a program exceeded its limits, its error is set and its nodes are useless.
 type program struct {
 	nodes  []node
 	known  map[node]int32
 	sets   []runeSet
 	setIDs map[string]int32
-	// asserts has the bit of every assertion in use; word are the characters that \b calls words.
+	// asserts contains the bit of every assertion in use; word are the characters that \b calls words.
 	asserts uint16
 	word    runeSet
 	visits  int
@@ -61,7 +61,7 @@ func newProgram() *program {
 	}
 }
 
-// refuse keeps the first reason; lowering unwinds after it.
+// refuse stores the first reason; lowering unwinds after it.
 func (p *program) refuse(reason error) int32 {
 	if p.err == nil {
 		p.err = reason
@@ -69,7 +69,7 @@ func (p *program) refuse(reason error) int32 {
 	return nodeFalse
 }
 
-// visit counts one step of lowering, and reports whether to go on.
+// visit counts one step of lowering, and reports whether to continue.
 func (p *program) visit() bool {
 	if p.visits++; p.visits > maxVisits {
 		p.refuse(tooComplex)
@@ -97,7 +97,7 @@ func (p *program) add(n node) int32 {
 	return id
 }
 
-// set has the index of a set of characters, which members lists when key is new.
+// set returns the index of a set of characters, which members lists if key is new.
 func (p *program) set(key string, members func() runeSet) int32 {
 	id, ok := p.setIDs[key]
 	if !ok {
@@ -158,8 +158,7 @@ func (p *program) assert(a assertion, rest int32) int32 {
 	return p.and(p.add(node{op: opAssert, a: int32(a)}), rest)
 }
 
-// loop is least to most repetitions of what body lowers, followed by rest. A repetition may stop where stop holds, which is rest, or less
-// than it.
+// loop returns least to most repetitions of body, followed by rest. A repetition may stop if stop holds, which is rest or stricter.
 func (p *program) loop(least, most int, rest, stop int32, body func(rest int32) int32) int32 {
 	current := rest
 	if most == unbounded {
@@ -169,7 +168,7 @@ func (p *program) loop(least, most int, rest, stop int32, body func(rest int32) 
 		if p.err != nil {
 			return nodeFalse
 		}
-		// To repeat nothing changes nothing.
+		// Repeating nothing changes nothing.
 		if again != current {
 			p.nodes[current].b = again
 		}
@@ -184,7 +183,8 @@ func (p *program) loop(least, most int, rest, stop int32, body func(rest int32) 
 	return current
 }
 
-// charLoop is least to most characters of a set. An atomic loop takes all that it can: it stops early only before another character.
+// charLoop returns least to most characters of a set. An atomic loop takes as many as possible: it stops early only before another
+// character.
 func (p *program) charLoop(set int32, least, most int, atomic bool, rest int32) int32 {
 	stop := rest
 	if atomic {

@@ -7,10 +7,10 @@ import (
 	"unicode"
 )
 
-// asciiWord are the characters that \b of RE2 calls words.
+// asciiWord are the word characters of \b in RE2.
 var asciiWord = runeSet{{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}
 
-// lowerRE2 adds the nodes of a pattern that is followed by nothing.
+// lowerRE2 adds the nodes of a pattern that nothing follows.
 func (p *program) lowerRE2(text string) (int32, error) {
 	tree, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
@@ -29,7 +29,7 @@ var re2Assertions = map[syntax.Op]assertion{
 	syntax.OpNoWordBoundary: notAtWordBoundary,
 }
 
-// re2 has the node of n followed by rest.
+// re2 returns the node of n followed by rest.
 func (p *program) re2(n *syntax.Regexp, rest int32) int32 {
 	if !p.visit() {
 		return nodeFalse
@@ -85,7 +85,7 @@ func repetitions(n *syntax.Regexp) (least, most int) {
 	}
 }
 
-// literal is the set of one character, with all that it equals when case does not count.
+// literal returns the set of one character, including its other cases if case is ignored.
 func (p *program) literal(r rune, fold bool) int32 {
 	if !fold || unicode.SimpleFold(r) == r {
 		return p.one(r)

@@ -6,9 +6,9 @@ import "strings"
 type Target uint8
 
 const (
-	// CommandLine are the arguments, argv[0] included, joined with one blank.
+	// CommandLine is the arguments, including argv[0], joined with one space.
 	CommandLine Target = iota
-	// Executable is the path of the program that runs.
+	// Executable is the path of the running program.
 	Executable
 	// Argv0 is the first argument.
 	Argv0
@@ -20,14 +20,14 @@ type Rules struct {
 	Target Target
 	// Include matches the processes that are selected; nil: all.
 	Include *Table
-	// Excludes match processes that are not selected, whatever Include says.
+	// Excludes match processes that are not selected, regardless of Include.
 	Excludes []*Table
 	// Names are base names of executables that are not selected either, such as "bash".
 	Names []string
 }
 
-// Match reports whether a process is selected: argv are its arguments without NUL, exe the path of the program that runs. The function
-// prism_match of pkg/profiler/native/match answers the same.
+// Match reports whether a process is selected: argv are its arguments without NUL, exe is the path of the running program. The function
+// prism_match of pkg/profiler/native/match returns the same.
 func (r Rules) Match(argv []string, exe string) bool {
 	base := exe[strings.LastIndexByte(exe, '/')+1:]
 	for _, name := range r.Names {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// exampleRules have a part of every kind.
+// exampleRules contain a part of every kind.
 func exampleRules(t testing.TB) Rules {
 	t.Helper()
 	return Rules{
@@ -76,7 +76,7 @@ func TestRules_BeyondTheLimits_Refused(t *testing.T) {
 	require.ErrorContains(t, err, "write fewer or shorter patterns")
 }
 
-// resealed has the checksum of what it holds.
+// resealed updates the checksum.
 func resealed(b []byte) []byte {
 	binary.LittleEndian.PutUint64(b[checksumAt:], checksum(b[checkedFrom:]))
 	return b

@@ -13,7 +13,7 @@ type span struct{ lo, hi rune }
 // runeSet is a set of characters: spans in ascending order that neither overlap nor touch.
 type runeSet []span
 
-// sorted makes a set of spans in any order.
+// sorted returns the set of spans in any order.
 func (s runeSet) sorted() runeSet {
 	slices.SortFunc(s, func(a, b span) int { return int(a.lo - b.lo) })
 	set := runeSet{}
@@ -46,7 +46,7 @@ func (s runeSet) has(r rune) bool {
 	return i < len(s) && s[i].lo <= r
 }
 
-// where is the set of the characters that a predicate holds for, which changes its answer at none but these characters.
+// where returns the set of the characters for which a predicate holds; its result may only change at the cuts.
 func where(has func(rune) bool, cuts []rune) runeSet {
 	slices.Sort(cuts)
 	set := runeSet{}
@@ -66,7 +66,7 @@ func where(has func(rune) bool, cuts []rune) runeSet {
 	return set
 }
 
-// tableCuts are the characters at which a table of the unicode package changes its answer.
+// tableCuts appends the characters at which membership in a table of the unicode package changes.
 func tableCuts(cuts []rune, tables ...*unicode.RangeTable) []rune {
 	add := func(lo, hi, stride rune) {
 		if stride == 1 {

@@ -11,7 +11,7 @@ type Table struct {
 	classes  int
 	// next[s*classes+c] is the state that a character of class c leads to from state s.
 	next []uint16
-	// accept are the states in which the text that begins here matches; final those that no character leads out of.
+	// accept are the states in which the text that begins here matches; final are the states that no character leaves.
 	accept, final []bool
 	start         uint16
 }
@@ -32,10 +32,10 @@ func (t *Table) Match(text string) bool {
 	return t.accept[s]
 }
 
-// States is how many states the table has.
+// States returns the number of states of the table.
 func (t *Table) States() int { return len(t.accept) }
 
-// find has the class of a character that is not ASCII.
+// find returns the class of a character that is not ASCII.
 func (a *alphabet) find(r rune) uint16 {
 	return a.of[sort.Search(len(a.hi)-1, func(i int) bool { return a.hi[i] >= r })]
 }

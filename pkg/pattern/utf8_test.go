@@ -9,7 +9,7 @@ import (
 // edges are the bytes at which the rules of UTF-8 change.
 const edges = "a\x7f\x80\x8f\x90\x9f\xa0\xbf\xc0\xc1\xc2\xdf\xe0\xe1\xec\xed\xee\xef\xf0\xf1\xf3\xf4\xf5\xff"
 
-// TestNative_InvalidUTF8_DecodedAsGoDoes has every sequence of three such bytes, and of four where they begin a character.
+// TestNative_InvalidUTF8_DecodedAsGoDoes tests every sequence of three such bytes, and of four if they begin a character.
 func TestNative_InvalidUTF8_DecodedAsGoDoes(t *testing.T) {
 	var counts [5]Rules
 	for n := range counts {

@@ -29,19 +29,19 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
 )
 
-// patternsKept is how many compiled patterns are kept: those of the claims of a node are few.
+// patternsKept is the number of cached compiled patterns: the claims of a node use few.
 const patternsKept = 64
 
-// Options are what an Extension is opened with.
+// Options are the settings of an Extension.
 type Options struct {
 	Config *config.Plugin
 	Files  disk.Files
 	Now    func() time.Time
-	// Programs are what containers of profiled claims get.
+	// Programs are the profiler's programs for containers of profiled claims.
 	Programs *programs.Profiler
 }
 
-// Extension has the processes of claims profiled: it keeps the plans and the reports of the node's claims.
+// Extension profiles the processes of claims: it stores the plans and the reports of the node's claims.
 type Extension struct {
 	cfg     *config.Plugin
 	hook    *programs.Profiler
@@ -49,28 +49,28 @@ type Extension struct {
 	now     func() time.Time
 	store   *store.Store
 	decoded decoded
-	// unprofiled are the claims that this process prepared without their profile, as the version of the tool is not installed any more.
+	// unprofiled are the claims that this process prepared without their profile, because the version of the tool is no longer installed.
 	unprofiled sync.Map
 	followed   *followed
 	cluster    *cluster
 }
 
-// cluster is what is known of the cluster, once it is connected.
+// cluster contains the state of the cluster, once it is connected.
 type cluster struct {
 	rules   *profiling
 	reports store.Cluster
 	records func() ([]*checkpoint.Record, error)
 }
 
-// decoded is what each Prepare of a claim with a profile needs, and what seldom changes.
+// decoded caches data that each Prepare of a claim with a profile needs, and that rarely changes.
 type decoded struct {
 	patterns *pattern.Cache
 	configs  plan.Configs
-	// tools are the manifests of what is installed.
+	// tools are the manifests of the installed versions.
 	tools *manifest.Cache
 }
 
-// Open opens the reports of the node, of which it changes nothing. Of a node where the profiler does not run it returns an Off.
+// Open opens the reports of the node, without changes to them. It returns an Off on a node without the profiler.
 func Open(ctx context.Context, o Options) (extension.Extension, error) {
 	cfg := o.Config
 	if !cfg.Profiler.Enabled {
@@ -93,10 +93,10 @@ func Open(ctx context.Context, o Options) (extension.Extension, error) {
 // Kind is claim.KindProfile.
 func (*Extension) Kind() string { return claim.KindProfile }
 
-// Reports are those of the node's profiled processes.
+// Reports returns the reports of the node's profiled processes.
 func (p *Extension) Reports() *store.Store { return p.store }
 
-// Connect reads the rules of the cluster once, as far as that is quick.
+// Connect reads the rules of the cluster once, if that is quick.
 func (p *Extension) Connect(ctx context.Context, api extension.API) {
 	p.cluster = &cluster{
 		rules: p.newProfiling(ctx, api.Claims), reports: newReportsCluster(p.cfg, api.Background, klog.FromContext(ctx)), records: api.Records,
@@ -104,7 +104,7 @@ func (p *Extension) Connect(ctx context.Context, api extension.API) {
 	p.followed.events = api.ClaimEvents
 }
 
-// Claim returns what plans profiles within the time of one call.
+// Claim returns the extension that plans profiles within the time of one call.
 func (p *Extension) Claim(ctx context.Context) claim.Extension {
 	planned := claim.ProfileExtension{NodeName: p.cfg.NodeName}
 	if p.cluster != nil {
@@ -122,7 +122,7 @@ func (p *Extension) Run(ctx context.Context) error {
 	return parts.Wait()
 }
 
-// Withdraw has the controllers know that a former driver name of the node keeps no reports.
+// Withdraw announces to controllers that the node stores no reports under a former driver name.
 func (p *Extension) Withdraw(ctx context.Context, former *config.Plugin, client kubernetes.Interface) error {
 	return newReportsCluster(former, client, klog.FromContext(ctx)).Announce(ctx, false)
 }
@@ -146,7 +146,7 @@ func (p *Extension) openStore(o Options) (err error) {
 	return err
 }
 
-// of is how a claim is profiled, with the tool that is installed for it and what the node has for it.
+// of returns the ProfilerConfig of a claim, its installed tool, and its paths on the node.
 func (p *Extension) of(r *checkpoint.Record) (c *v1alpha1.ProfilerConfig, tool plan.Tool, host plan.Host, err error) {
 	if c, err = p.decoded.configs.Of(r); err != nil {
 		return nil, tool, host, err
@@ -173,7 +173,8 @@ func (p *Extension) of(r *checkpoint.Record) (c *v1alpha1.ProfilerConfig, tool p
 	return c, tool, host, err
 }
 
-// toolMissing is why a claim that was prepared before has no version of the tool any more: it may be installed again.
+// toolMissing is the error of a claim that was prepared before, and whose version of the tool is no longer installed: it may be installed
+// again.
 type toolMissing struct{ cause error }
 
 func (e *toolMissing) Error() string   { return e.cause.Error() }
@@ -186,13 +187,13 @@ func without(c *v1alpha1.ProfilerConfig, err error) bool {
 	return missing && *c.FailurePolicy != v1alpha1.FailClosed
 }
 
-// EditsOf are those of a record's devices.
+// EditsOf returns the edits of a record's devices.
 func (p *Extension) EditsOf(r *checkpoint.Record) ([]cdi.DeviceEdits, error) {
 	if !plan.Profiled(r) {
 		return nil, nil
 	}
 	c, tool, host, err := p.of(r)
-	// A spec that is there stays as it is.
+	// An existing spec stays unchanged.
 	if without(c, err) && p.hook.Version(r.Claim.UID) == "" {
 		return nil, nil
 	}
@@ -208,7 +209,7 @@ func (p *Extension) Makes(hostPath string) bool {
 	return filepath.Dir(filepath.Dir(hostPath)) == p.cfg.ProfilesDir()
 }
 
-// Ensure makes the plan of a claim; what is there and the same is left alone.
+// Ensure creates the plan of a claim; equal existing files stay unchanged.
 func (p *Extension) Ensure(r *checkpoint.Record) error {
 	if !plan.Profiled(r) {
 		return nil
@@ -233,10 +234,10 @@ func (p *Extension) Ensure(r *checkpoint.Record) error {
 // RemoveFiles removes nothing: the reports of a claim stay until their retention ends.
 func (*Extension) RemoveFiles(string) error { return nil }
 
-// Written records which programs the containers of the claim get.
+// Written records the programs that containers of the claim use.
 func (p *Extension) Written(r *checkpoint.Record) { p.hook.Wrote(r.Claim.UID) }
 
-// withoutTool reports whether a claim was prepared without its profile. The specs that an earlier process wrote have the answer.
+// withoutTool reports whether a claim was prepared without its profile. For claims of an earlier process the specs answer that.
 func (p *Extension) withoutTool(claimUID string) bool {
 	if _, unprofiled := p.unprofiled.Load(claimUID); unprofiled {
 		return true
@@ -248,7 +249,7 @@ func (p *Extension) withoutTool(claimUID string) bool {
 	return err == nil && !named
 }
 
-// Released says that a claim's containers are gone. A claim is unprepared whatever becomes of its reports.
+// Released is called when a claim's containers are gone. A claim is unprepared even if storing its reports fails.
 func (p *Extension) Released(claimUID string) {
 	p.reportIncomplete(claimUID)
 	p.hook.Removed(claimUID)

@@ -18,17 +18,17 @@ import (
 const (
 	// statusPause is the shortest time between two statuses of a claim about its profile.
 	statusPause = 5 * time.Second
-	// maxFollowed is how many claims are followed after they were unprepared: their last reports are being imported.
+	// maxFollowed is the maximum number of claims that are followed after they were unprepared, while their last reports are imported.
 	maxFollowed = 256
 )
 
-// followed reports claims that are prepared, and again when their profile has changed.
+// followed reports prepared claims, and again when their profile changes.
 type followed struct {
 	driver.Reports
 	// events are about claims; nil for none.
 	events events.ClaimRecorder
 
-	// reporting keeps what is remembered of a claim, and its last report, in the same order.
+	// reporting protects the known state of a claim and its last report, in the same order.
 	reporting sync.Mutex
 
 	mu         sync.Mutex
@@ -48,16 +48,16 @@ func newFollowed() *followed {
 	return &followed{claims: map[string]*followedClaim{}, wake: make(chan struct{}, 1)}
 }
 
-// Follow has the statuses of claims written again when their profiles change. It returns what reports claims.
+// Follow writes the statuses of claims again when their profiles change. It returns the Reports that report claims.
 func (p *Extension) Follow(reports driver.Reports) driver.Reports {
 	p.followed.Reports = reports
 	return p.followed
 }
 
-// Gone is called for a claim that is gone, or not prepared any more: what its profile does is reported no longer.
+// Gone is called for a claim that is deleted, or no longer prepared: its profile is no longer reported.
 func (p *Extension) Gone(claimUID string) { p.followed.drop(claimUID) }
 
-// Prepared reports a claim: at once, or with the next change of its profile where it was reported alike just before.
+// Prepared reports a claim: at once, or with the next change of its profile if the same was reported just before.
 func (f *followed) Prepared(r *checkpoint.Record) {
 	f.reporting.Lock()
 	defer f.reporting.Unlock()
@@ -71,7 +71,7 @@ func (f *followed) Prepared(r *checkpoint.Record) {
 	}
 }
 
-// Refused reports why a claim is not prepared. What an earlier profile of it still does must not say afterwards that it is.
+// Refused reports why a claim is not prepared. Later changes of an earlier profile must not report it as prepared.
 func (f *followed) Refused(rc *resourceapi.ResourceClaim, cause error) {
 	f.reporting.Lock()
 	defer f.reporting.Unlock()
@@ -79,7 +79,7 @@ func (f *followed) Refused(rc *resourceapi.ResourceClaim, cause error) {
 	f.Reports.Refused(rc, cause)
 }
 
-// again reports whether the claim was reported in the last statusPause, and with the same devices.
+// again reports whether the claim was reported within the last statusPause, with the same devices.
 func (f *followed) again(r *checkpoint.Record) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -103,7 +103,7 @@ func except(uids []string, one string) []string {
 	return slices.DeleteFunc(uids, func(uid string) bool { return uid == one })
 }
 
-// unfollow follows a claim that was unprepared until as many others were after it. One that is prepared is followed however many others are.
+// unfollow follows an unprepared claim until a maximum of other claims were unprepared after it. Prepared claims are always followed.
 func (f *followed) unfollow(claimUID string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -124,7 +124,7 @@ func (f *followed) drop(claimUID string) {
 	f.unprepared = except(f.unprepared, claimUID)
 }
 
-// change says that the reports of a claim have changed. It does not block.
+// change marks the reports of a claim as changed. It does not block.
 func (f *followed) change(claimUID string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -139,7 +139,7 @@ func (f *followed) change(claimUID string) {
 	}
 }
 
-// due returns the claims that have changed and may be reported, and when to check again; nil: at the next change.
+// due returns the changed claims that may be reported, and when to check again; nil: at the next change.
 func (f *followed) due(now time.Time) (all []*checkpoint.Record, again <-chan time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -161,8 +161,8 @@ func (f *followed) due(now time.Time) (all []*checkpoint.Record, again <-chan ti
 	return all, again
 }
 
-// run reports changes of profiles until the context ends, of each claim at most once in statusPause. A process that begins to lead reports
-// those of all prepared claims: what it read is what the claims' statuses should have.
+// run reports changes of profiles until the context ends, each claim at most once in statusPause. A process that begins to lead reports all
+// prepared claims: the claims' statuses should match the reports that it read.
 func (f *followed) run(ctx context.Context) error {
 	for {
 		again := f.report()
@@ -175,7 +175,7 @@ func (f *followed) run(ctx context.Context) error {
 	}
 }
 
-// report reports what is due.
+// report reports all due claims.
 func (f *followed) report() (again <-chan time.Time) {
 	f.reporting.Lock()
 	defer f.reporting.Unlock()
@@ -186,7 +186,7 @@ func (f *followed) report() (again <-chan time.Time) {
 	return again
 }
 
-// recall has the statuses of all profiled claims compared with what the store has.
+// recall compares the statuses of all profiled claims with the store.
 func (f *followed) recall(records []*checkpoint.Record) {
 	for _, r := range records {
 		if plan.Profiled(r) && r.State == checkpoint.Done {

@@ -29,14 +29,14 @@ import (
 	"github.com/prism-gpu/prism/test/fakes"
 )
 
-// preparedCount counts the claims that are reported.
+// preparedCount counts reported claims.
 type preparedCount struct{ prepared atomic.Int64 }
 
 func (c *preparedCount) Prepared(*checkpoint.Record) { c.prepared.Add(1) }
 
 func (c *preparedCount) Refused(*resourceapi.ResourceClaim, error) {}
 
-// profiledRecord is of a prepared claim.
+// profiledRecord returns the record of a prepared claim.
 func profiledRecord(uid string) *checkpoint.Record {
 	return &checkpoint.Record{
 		Claim: checkpoint.Claim{Namespace: "ns", Name: uid, UID: uid}, State: checkpoint.Done,
@@ -48,8 +48,8 @@ func profiledRecord(uid string) *checkpoint.Record {
 	}
 }
 
-// TestFollowed_ManyChanges_OneStatusInFiveSeconds: a container that begins sessions all the time costs the API server no more than that, and
-// neither do pods that share a claim.
+// TestFollowed_ManyChanges_OneStatusInFiveSeconds: the API server gets no more updates, even from a container that begins sessions all the
+// time, or from pods that share a claim.
 func TestFollowed_ManyChanges_OneStatusInFiveSeconds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestFollowed_ChangeOfOneClaim_OthersNotDelayed(t *testing.T) {
 	})
 }
 
-// TestFollowed_OtherDevices_ReportedAtOnce: a claim that was allocated again is prepared with what it has now.
+// TestFollowed_OtherDevices_ReportedAtOnce: a claim that was allocated again reports its new devices.
 func TestFollowed_OtherDevices_ReportedAtOnce(t *testing.T) {
 	t.Parallel()
 	p, counted := &Extension{followed: newFollowed()}, &preparedCount{}
@@ -101,7 +101,7 @@ func TestFollowed_OtherDevices_ReportedAtOnce(t *testing.T) {
 	assert.EqualValues(t, 2, counted.prepared.Load())
 }
 
-// TestFollowed_RefusedOrGone_NotReportedAgain: what an earlier profile of a claim still does says nothing about the claim any more.
+// TestFollowed_RefusedOrGone_NotReportedAgain: changes of an earlier profile of a claim no longer affect its status.
 func TestFollowed_RefusedOrGone_NotReportedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestFollowed_RefusedOrGone_NotReportedAgain(t *testing.T) {
 	})
 }
 
-// TestFollowed_ManyClaims_PreparedStay: claims of the past are not kept for ever, and those that are prepared are followed beside however many.
+// TestFollowed_ManyClaims_PreparedStay: past claims are eventually dropped, but prepared claims are always followed.
 func TestFollowed_ManyClaims_PreparedStay(t *testing.T) {
 	t.Parallel()
 	kept, err := store.Open(store.Options{Dir: t.TempDir(), Files: disk.OS{}})
@@ -188,7 +188,7 @@ func (w *written) start(t *testing.T) (p *Extension, reports driver.Reports, sto
 	return p, reports, func() { stopRun(); stopStatuses() }
 }
 
-// saying is an extension with condition Profiling.
+// saying is an extension that reports condition Profiling.
 type saying struct {
 	*Off
 	written *written
@@ -207,8 +207,8 @@ func (w *written) profiling(t *testing.T, name string) *metav1.Condition {
 	return meta.FindStatusCondition(got.Status.Devices[0].Conditions, "Profiling")
 }
 
-// TestFollowed_API_WrittenOnlyWhereDifferent: a claim's status is written at most once in five seconds, not for a change that says nothing
-// new, not after a restart that finds it right, and not for a claim that is gone.
+// TestFollowed_API_WrittenOnlyWhereDifferent: a claim's status is written at most once in five seconds, not for a change without new
+// content, not after a restart if it is correct, and not for a deleted claim.
 func TestFollowed_API_WrittenOnlyWhereDifferent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -14,11 +14,11 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// expectedReasons are those of False conditions that say nothing is wrong, or what kubectl prism profile list goes on to say.
+// expectedReasons are the reasons of False conditions that are no problem, or that kubectl prism profile list continues to show.
 var expectedReasons = []string{"Ended", "NoReport", string(report.Recording), string(report.Importing)}
 
-// reportIncomplete writes an Event of a claim that is unprepared and whose profile has gaps. Kubernetes deletes the claim of a template, with its
-// conditions, as soon as the pod has ended.
+// reportIncomplete writes an Event for a claim that is unprepared and whose profile has gaps. Kubernetes deletes the claim of a template,
+// with its conditions, as soon as the pod has ended.
 func (p *Extension) reportIncomplete(claimUID string) {
 	r := p.followed.recordOf(claimUID)
 	if r == nil || p.followed.events == nil {
@@ -35,7 +35,7 @@ func (p *Extension) reportIncomplete(claimUID string) {
 	}
 }
 
-// recordOf is the record of a claim whose pods have not ended; nil where that is not known.
+// recordOf returns the record of a claim whose pods have not ended, or nil if unknown.
 func (f *followed) recordOf(claimUID string) *checkpoint.Record {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -45,14 +45,14 @@ func (f *followed) recordOf(claimUID string) *checkpoint.Record {
 	return nil
 }
 
-// logRate is how many incomplete reports are logged in a second, logBurst how many at once: containers make as many as they like.
+// logRate is the maximum of logged incomplete reports per second, logBurst the maximum at once: containers can create any number.
 const logRate, logBurst = 1, 100
 
-// incompleteLog logs why reports cannot be read as others can.
+// incompleteLog logs why reports are incomplete.
 type incompleteLog struct {
 	logger klog.Logger
 	rate   flowcontrol.PassiveRateLimiter
-	// left is how many were not logged since the last one that was.
+	// left is the number of reports that were not logged since the last logged one.
 	left atomic.Int64
 }
 
@@ -72,7 +72,7 @@ func (l *incompleteLog) log(r report.Report) {
 		"message", r.Message, "pod", r.Pod, "container", r.Container, "process", r.Process, "notLogged", l.left.Swap(0))
 }
 
-// logEvicted logs which report made room for those of another namespace.
+// logEvicted logs the report that was deleted for reports of another namespace.
 func logEvicted(logger klog.Logger, r report.Report) {
 	logger.Info("Deleted a report because another namespace uses less than its share of the node", "claim", klog.KRef(r.Namespace, r.Claim),
 		"report", r.ID, "size", r.Size, "ended", r.Ended, "pod", r.Pod)

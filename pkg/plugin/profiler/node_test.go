@@ -26,7 +26,7 @@ import (
 
 const claimUID = "6f0c1d2e-0000-4000-8000-00000000000a"
 
-// profilingHost is a node where the profiler runs.
+// profilingHost is a node with the profiler.
 type profilingHost struct {
 	*Extension
 	cfg    *config.Plugin
@@ -41,12 +41,12 @@ func (programHost) FileID(string) (hostfs.FileID, bool) { return hostfs.FileID{}
 func (programHost) NoExec(string) (bool, error)         { return false, nil }
 func (programHost) CheckPrograms(string) error          { return nil }
 
-// rulesMap is the ConfigMap with the rules of the cluster.
+// rulesMap returns the ConfigMap with the rules of the cluster.
 func rulesMap(text string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "rules"}, Data: map[string]string{rules.Key: text}}
 }
 
-// profilingNode is a node that profiles by these rules, with Nsight Systems of these versions.
+// profilingNode returns a node that profiles by these rules, with Nsight Systems of these versions.
 func profilingNode(t *testing.T, rules string, versions ...string) *profilingHost {
 	t.Helper()
 	root, image := t.TempDir(), t.TempDir()
@@ -75,7 +75,7 @@ func profilingNode(t *testing.T, rules string, versions ...string) *profilingHos
 	return n
 }
 
-// install makes the manifest of a version.
+// install writes the manifest of a version.
 func install(t *testing.T, cfg *config.Plugin, version, proven string) {
 	t.Helper()
 	dir := filepath.Join(cfg.ToolsDir(), version+"-0123")
@@ -85,7 +85,7 @@ func install(t *testing.T, cfg *config.Plugin, version, proven string) {
 		[]byte(`{"schema":1,"version":"`+version+`","nsys":"target-linux-x64/nsys","importer":"importer/host-linux-x64","switches":`+switches+`,"proven":`+proven+`}`), 0o644))
 }
 
-// planned is a record whose profile is that configuration, with the version that the node chooses.
+// planned returns a record with that configuration as its profile, and with the version that the node chooses.
 func (n *profilingHost) planned(t *testing.T, config *v1alpha1.ProfilerConfig) *checkpoint.Record {
 	t.Helper()
 	config.Default()

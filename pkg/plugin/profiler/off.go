@@ -14,8 +14,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/store"
 )
 
-// Off is the extension of a node where the profiler does not run: claims with a ProfilerConfig are refused, those of before are undone, and
-// their reports end with their retention or with their namespace.
+// Off is the extension of a node without the profiler: it refuses claims with a ProfilerConfig and undoes earlier ones. Their reports are
+// deleted after their retention or with their namespace.
 type Off struct {
 	options Options
 	reports store.Cluster
@@ -30,7 +30,7 @@ func (o *Off) Claim(context.Context) claim.Extension {
 	return claim.ProfileExtension{NodeName: o.options.Config.NodeName}
 }
 
-// Connect has reports end with their namespace.
+// Connect makes reports end with their namespace.
 func (o *Off) Connect(ctx context.Context, api extension.API) {
 	o.reports, o.records = newReportsCluster(o.options.Config, api.Background, klog.FromContext(ctx)), api.Records
 }
@@ -47,7 +47,7 @@ func (o *Off) Lead(ctx context.Context) {
 	}
 }
 
-// openLeft opens the reports that are left; nil if there are none.
+// openLeft opens the remaining reports; nil if there are none.
 func openLeft(ctx context.Context, o Options) (*Extension, error) {
 	switch left, err := o.Files.List(o.Config.ProfilesDir()); {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && len(left) == 0:

@@ -11,19 +11,19 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/store"
 )
 
-// profileSweep is how often reports are deleted whose retention has passed.
+// profileSweep is the interval at which reports are deleted after their retention.
 const profileSweep = time.Minute
 
-// sweepJitter is the largest part of the period by which the next sweep is late.
+// sweepJitter is the maximum delay of the next sweep, as a part of the interval.
 const sweepJitter = 0.2
 
-// storeRetry is when reports are stored that could not be: the node has no inotify instance left, or its disk fails.
+// storeRetry is the pause after reports could not be stored: the node has no inotify instance left, or its disk fails.
 const storeRetry = 30 * time.Second
 
-// serveRetry is when serving reports is tried again that failed: their port is in use.
+// serveRetry is the pause after serving reports failed, for example because their port is in use.
 const serveRetry = 10 * time.Second
 
-// Lead stores reports, and deletes them after their retention, until the context ends. Only one process of the node does.
+// Lead stores reports, and deletes them after their retention, until the context ends. Only one process of the node runs it.
 func (p *Extension) Lead(ctx context.Context) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		if err := p.lead(ctx); err != nil {
@@ -32,7 +32,7 @@ func (p *Extension) Lead(ctx context.Context) {
 	}, storeRetry)
 }
 
-// lead is Lead until something fails. It returns when nothing of it runs any more.
+// lead runs Lead until an error. It returns when all of its goroutines have ended.
 func (p *Extension) lead(ctx context.Context) error {
 	if err := p.store.Lead(); err != nil {
 		return err
@@ -47,7 +47,7 @@ func (p *Extension) lead(ctx context.Context) error {
 	beside.StartWithContext(besides, func(ctx context.Context) {
 		wait.JitterUntilWithContext(ctx, func(context.Context) { p.sweep() }, profileSweep, sweepJitter, true)
 	})
-	if p.store.Imports { // else no claim is profiled any more
+	if p.store.Imports { // otherwise no claim is profiled anymore
 		beside.StartWithContext(besides, p.store.KeepSpares)
 	}
 	if p.cluster.reports != nil {
@@ -70,7 +70,7 @@ func (p *Extension) sweep() {
 	}
 }
 
-// serve serves reports to controllers until the context ends; nothing where no endpoint is set.
+// serve serves reports to controllers until the context ends; it does nothing without an endpoint.
 func (p *Extension) serve(ctx context.Context) error {
 	if p.cfg.Profiler.Endpoint == "" {
 		return nil
@@ -83,7 +83,7 @@ func (p *Extension) serve(ctx context.Context) error {
 	return nil
 }
 
-// serveAgain calls run until the context ends: claims are prepared whether or not reports can be read.
+// serveAgain calls run until the context ends: claims are prepared even if reports cannot be served.
 func (p *Extension) serveAgain(ctx context.Context, run func(context.Context) error) {
 	logged := ""
 	wait.UntilWithContext(ctx, func(ctx context.Context) {

@@ -28,7 +28,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/store"
 )
 
-// TestServe_ReportsPortInUse_ClaimsPrepared: reports that cannot be read keep no claim from being prepared.
+// TestServe_ReportsPortInUse_ClaimsPrepared: claims are prepared even if reports cannot be served.
 func TestServe_ReportsPortInUse_ClaimsPrepared(t *testing.T) {
 	t.Parallel()
 	other, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -48,7 +48,7 @@ func TestServe_ReportsPortInUse_ClaimsPrepared(t *testing.T) {
 	assert.Contains(t, logged, "address already in use")
 }
 
-// TestServeReports_Fails_ServedLater: the port may be that of a version of the plugin that is about to exit.
+// TestServeReports_Fails_ServedLater: a terminating version of the plugin may still use the port.
 func TestServeReports_Fails_ServedLater(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestServeReports_Fails_ServedLater(t *testing.T) {
 	})
 }
 
-// TestReportsCluster_Namespaces_AsTheAPIServerHasThem: none is an answer, and what is no answer is logged once.
+// TestReportsCluster_Namespaces_AsTheAPIServerHasThem: a missing namespace is an answer, and errors are logged once.
 func TestReportsCluster_Namespaces_AsTheAPIServerHasThem(t *testing.T) {
 	t.Parallel()
 	created := time.Unix(1, 0)
@@ -87,7 +87,7 @@ func TestReportsCluster_Namespaces_AsTheAPIServerHasThem(t *testing.T) {
 	assert.Equal(t, 1, logged)
 }
 
-// failingDisk is one whose directories cannot be listed a number of times.
+// failingDisk fails to list directories a number of times.
 type failingDisk struct {
 	disk.Files
 	failures int
@@ -100,7 +100,7 @@ func (d *failingDisk) List(dir string) ([]string, error) {
 	return d.Files.List(dir)
 }
 
-// TestRun_DiskFailed_StoredLater: a disk that fails for a while keeps reports from being stored for that while.
+// TestRun_DiskFailed_StoredLater: reports are stored after the disk works again.
 func TestRun_DiskFailed_StoredLater(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -121,7 +121,7 @@ func TestRun_DiskFailed_StoredLater(t *testing.T) {
 	})
 }
 
-// TestIncompleteLog_Flood_Bounded: sessions that a container makes and leaves fill no log, and those that were left out are counted.
+// TestIncompleteLog_Flood_Bounded: sessions that a container creates and abandons cannot flood the log, and the omitted ones are counted.
 func TestIncompleteLog_Flood_Bounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

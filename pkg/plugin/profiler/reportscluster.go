@@ -15,10 +15,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/store"
 )
 
-// clusterTimeout bounds a request about reports to the API server.
+// clusterTimeout is the timeout of a request about reports to the API server.
 const clusterTimeout = 10 * time.Second
 
-// reportsCluster is the cluster as the store of reports asks it. Each error is logged once, until another one comes.
+// reportsCluster implements store.Cluster. Equal consecutive errors are logged once.
 type reportsCluster struct {
 	namespaces   kube.Namespaces
 	announcement kube.ReportsAnnouncement
@@ -26,7 +26,7 @@ type reportsCluster struct {
 	logged       string
 }
 
-// newReportsCluster asks with this client. The Lease of the node is in the namespace of the ConfigMap with the policy.
+// newReportsCluster returns the cluster of this client. The Lease of the node is in the namespace of the ConfigMap with the policy.
 func newReportsCluster(cfg *config.Plugin, client kubernetes.Interface, logger klog.Logger) *reportsCluster {
 	namespace, _, _ := strings.Cut(cfg.Profiler.Map, "/")
 	return &reportsCluster{
@@ -46,7 +46,7 @@ func (c *reportsCluster) Namespace(ctx context.Context, name string) (store.Name
 	return store.Namespace{UID: string(uid), Created: created}, err
 }
 
-// Announce implements store.Cluster. A plugin without a policy, as one that was started by hand, has no namespace for its Lease.
+// Announce implements store.Cluster. A plugin without a policy, for example one that was started by hand, uses no namespace for its Lease.
 func (c *reportsCluster) Announce(ctx context.Context, keeps bool) error {
 	if c.announcement.Namespace == "" {
 		return nil

@@ -25,7 +25,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/rules"
 )
 
-// profiling says how processes are profiled on the node: by the rules of the cluster, which are followed, and by the installed versions of
+// profiling decides how processes are profiled on the node: by the rules of the cluster, which it follows, and by the installed versions of
 // the tool.
 type profiling struct {
 	*pattern.Cache
@@ -33,17 +33,17 @@ type profiling struct {
 	client kubernetes.Interface
 	node   *Extension
 	labels *labelCache
-	// paranoid is the file of kernel.perf_event_paranoid.
+	// paranoid is the path of the file kernel.perf_event_paranoid.
 	paranoid string
 	logger   klog.Logger
 
-	rules atomic.Pointer[rules.Rules] // nil as long as they were not read
+	rules atomic.Pointer[rules.Rules] // nil until they are read
 }
 
-// firstRead is how long the start waits for the rules.
+// firstRead is the time that the start waits for the rules.
 const firstRead = time.Second
 
-// newProfiling reads the rules once, as far as that is quick.
+// newProfiling reads the rules once, if that is quick.
 func (p *Extension) newProfiling(ctx context.Context, client kubernetes.Interface) *profiling {
 	r := &profiling{
 		Cache: p.decoded.patterns, from: p.cfg.Profiler.Map, client: client, node: p, logger: klog.FromContext(ctx),
@@ -63,7 +63,7 @@ func (p *Extension) newProfiling(ctx context.Context, client kubernetes.Interfac
 // profilingCall implements claim.Profiler for one call.
 type profilingCall struct {
 	*profiling
-	ctx context.Context //nolint:containedctx // of the call; package claim, which is pure, passes none on
+	ctx context.Context //nolint:containedctx // of the call; package claim is pure and passes no context
 }
 
 // watch reads the rules again whenever the ConfigMap changes, until the context ends.
@@ -85,10 +85,10 @@ func (p *profiling) watch(ctx context.Context) error {
 	})
 }
 
-// rulesRetry is how long a failed read of the rules waits for the next.
+// rulesRetry is the pause after a failed read of the rules.
 const rulesRetry = 10 * time.Second
 
-// follow reads the rules at every change, and until that succeeds.
+// follow reads the rules at every change, with retries until that succeeds.
 func (p *profiling) follow(ctx context.Context, changed <-chan struct{}) {
 	var retry <-chan time.Time
 	for {
@@ -105,7 +105,7 @@ func (p *profiling) follow(ctx context.Context, changed <-chan struct{}) {
 	}
 }
 
-// reload reads the rules. Those that are invalid do not replace the last good ones; what cannot be read is to be read again.
+// reload reads the rules. Invalid rules do not replace the last valid ones; it returns false if the rules must be read again.
 func (p *profiling) reload(ctx context.Context) (read bool) {
 	namespace, name, _ := strings.Cut(p.from, "/")
 	data, err := kube.Configs{Client: p.client}.Get(ctx, namespace, name)
@@ -122,10 +122,10 @@ func (p *profiling) reload(ctx context.Context) (read bool) {
 	return true
 }
 
-// labelsTimeout bounds what a claim waits for labels.
+// labelsTimeout is the maximum time that a claim waits for labels.
 const labelsTimeout = 2 * time.Second
 
-// known are the rules. A claim that is prepared before they were read, as right after the plugin's start, has them read.
+// known returns the rules. A claim that is prepared before they were read, for example right after the plugin's start, reads them.
 func (p *profiling) known(ctx context.Context) *rules.Rules {
 	if p.rules.Load() == nil {
 		p.reload(ctx)
@@ -133,7 +133,7 @@ func (p *profiling) known(ctx context.Context) *rules.Rules {
 	return p.rules.Load()
 }
 
-// Defaults are those of the cluster whose conditions are true of the claim.
+// Defaults returns the defaults of the cluster whose conditions apply to the claim.
 func (p profilingCall) Defaults(rc *resourceapi.ResourceClaim) ([]*v1alpha1.ProfilerConfig, error) {
 	ctx, stop := context.WithTimeout(p.ctx, labelsTimeout)
 	defer stop()
@@ -166,7 +166,7 @@ func (p profilingCall) Limit(namespace string, config *v1alpha1.ProfilerConfig) 
 	return known.Policy.Limit(namespace, config)
 }
 
-// Choose sets the version of the tool, and returns why none can profile so.
+// Choose sets the version of the tool, and returns why no version supports the configuration.
 func (p *profiling) Choose(config *v1alpha1.ProfilerConfig, software bool) error {
 	installed, err := installedTools(p.node.decoded.tools)
 	if err != nil {
@@ -186,7 +186,7 @@ func (p *profiling) Choose(config *v1alpha1.ProfilerConfig, software bool) error
 	if _, err := nsight.Arguments(config, tool.Tool, software); err != nil {
 		return err
 	}
-	// What containers get has to be in place.
+	// The programs for containers must be installed.
 	if err := p.node.hook.Err(); err != nil {
 		return &claim.Refusal{Cause: fmt.Sprintf("the profiler's programs are not installed on the node: %v", err), Mendable: true, Extension: claim.KindProfile, Condition: report.ReasonToolNotInstalled}
 	}
@@ -196,10 +196,10 @@ func (p *profiling) Choose(config *v1alpha1.ProfilerConfig, software bool) error
 	return nil
 }
 
-// mostParanoid is the value of kernel.perf_event_paranoid up to which a process may be sampled.
+// mostParanoid is the maximum of kernel.perf_event_paranoid with which a process can be sampled.
 const mostParanoid = 2
 
-// perfEvents refuses CPU samples where the node's kernel allows them to administrators alone. What is not known is left to the profiler.
+// perfEvents refuses CPU samples if the node's kernel allows them only to administrators. If that is unknown, the profiler decides.
 func (p *profiling) perfEvents() error {
 	raw, err := os.ReadFile(p.paranoid)
 	if err != nil {
@@ -215,13 +215,13 @@ func (p *profiling) perfEvents() error {
 	}
 }
 
-// Unprofiled reports in the log why the cluster's defaults have no effect on a claim.
+// Unprofiled logs why the cluster's defaults have no effect on a claim.
 func (p *profiling) Unprofiled(rc *resourceapi.ResourceClaim, cause error) {
 	p.logger.Info("Preparing a claim without the profile of profiler.defaults",
 		"claim", klog.KObj(rc), "claimUID", rc.UID, "reason", cause.Error())
 }
 
-// labelCache keeps labels for as long as one call of the kubelet lasts: retries, and pods that start together, ask the API server once.
+// labelCache caches labels for the duration of one call of the kubelet: retries, and pods that start together, ask the API server once.
 type labelCache struct {
 	read kube.Labels
 	now  func() time.Time
@@ -235,13 +235,13 @@ type cachedLabels struct {
 	read   time.Time
 }
 
-// labelsKept is the longest time of one call of the kubelet.
+// labelsKept is the maximum duration of one call of the kubelet.
 const labelsKept = 40 * time.Second
 
 // maxCachedLabels bounds the cache.
 const maxCachedLabels = 1024
 
-// errNoPod is why a claim has no labels of a pod.
+// errNoPod is returned if a claim is not reserved for a pod, so that there are no labels.
 var errNoPod = errors.New("the claim is not reserved for a pod")
 
 func (c *labelCache) namespace(ctx context.Context, name string) (map[string]string, error) {
@@ -260,7 +260,7 @@ func (c *labelCache) pod(ctx context.Context, rc *resourceapi.ResourceClaim) (ma
 	return nil, errNoPod
 }
 
-// get asks only for what is not known. Errors are not kept.
+// get calls ask only for unknown labels. Errors are not cached.
 func (c *labelCache) get(key string, ask func() (map[string]string, error)) (map[string]string, error) {
 	now := c.now()
 	c.mu.Lock()

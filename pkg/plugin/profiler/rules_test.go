@@ -18,8 +18,8 @@ import (
 	"github.com/prism-gpu/prism/test/fakes"
 )
 
-// TestEnsure_SecondClaim_NoManifestNoPatternAgain: a manifest has the hashes of hundreds of files, and a claim asks three times for what is
-// installed. A version that is replaced while the plugin runs is seen all the same.
+// TestEnsure_SecondClaim_NoManifestNoPatternAgain: a manifest contains the hashes of hundreds of files, and a claim reads the installed
+// version three times. A version that is replaced while the plugin runs is detected anyway.
 func TestEnsure_SecondClaim_NoManifestNoPatternAgain(t *testing.T) {
 	t.Parallel()
 	n := profilingNode(t, "", "2023.4.4")
@@ -49,7 +49,7 @@ func TestEnsure_SecondClaim_NoManifestNoPatternAgain(t *testing.T) {
 	assert.Equal(t, 2, reads)
 }
 
-// TestProfiling_RulesChange_InForceWithoutRestart, and invalid ones do not replace those in force.
+// TestProfiling_RulesChange_InForceWithoutRestart: invalid rules do not replace valid ones.
 func TestProfiling_RulesChange_InForceWithoutRestart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestInstalledTools_BrokenManifests_LeftOut(t *testing.T) {
 	assert.Equal(t, "1", tools[0].Version)
 }
 
-// TestKind_Plans_OfTheExtension: plans are made from records, and know no claims.
+// TestKind_Plans_OfTheExtension: plans are created from records, without claims.
 func TestKind_Plans_OfTheExtension(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, claim.KindProfile, plan.Kind)

@@ -14,20 +14,20 @@ import (
 
 var _ driver.Refusing = (*Extension)(nil)
 
-// conditionReady is whether the processes of a claim can be profiled.
+// conditionReady reports whether the processes of a claim can be profiled.
 const conditionReady = "ProfilerReady"
 
 // conditionTypes are the types of conditions about profiles.
 var conditionTypes = []string{conditionReady, "Profiling", "ReportAvailable"}
 
-// maxProfileData bounds the profile in the data of a device: the API server stores 10 KiB, with what else there is.
+// maxProfileData limits the profile in the data of a device: the API server stores 10 KiB, including other data.
 const maxProfileData = 8 << 10
 
-// Keys in the data of a device beside those of its identity, of which "profile" is that of a MIG device.
+// Keys in the data of a device besides its identity, in which "profile" is the profile of a MIG device.
 const profilerKey, libraryKey = "profiler", "profilerLibrary"
 
-// StatusData is how processes are profiled: the effective ProfilerConfig, left out if it is too long, and the digest of the library that is
-// loaded into them.
+// StatusData returns how processes are profiled: the effective ProfilerConfig, omitted if it is too long, and the digest of the library
+// that is loaded into them.
 func (p *Extension) StatusData(_ *gpu.Node, r *checkpoint.Record, _ *checkpoint.Result) map[string]any {
 	data := effective(r)
 	if digest := p.hook.Library(r.Claim.UID); data != nil && digest != "" {
@@ -36,7 +36,7 @@ func (p *Extension) StatusData(_ *gpu.Node, r *checkpoint.Record, _ *checkpoint.
 	return data
 }
 
-// effective is the ProfilerConfig of a record in the data of a device; nil if it is too long.
+// effective returns the ProfilerConfig of a record for the data of a device; nil if it is too long.
 func effective(r *checkpoint.Record) map[string]any {
 	profile := r.Extensions[claim.KindProfile]
 	if len(profile) > maxProfileData {
@@ -45,32 +45,32 @@ func effective(r *checkpoint.Record) map[string]any {
 	return map[string]any{profilerKey: profile}
 }
 
-// StatusConditions are those of a record's profile.
+// StatusConditions returns the conditions of a record's profile.
 func (p *Extension) StatusConditions(r *checkpoint.Record) []kube.Condition {
 	return p.conditions(r)
 }
 
-// ConditionTypes are those about profiles.
+// ConditionTypes returns the types of conditions about profiles.
 func (*Extension) ConditionTypes() []string { return conditionTypes }
 
-// ConditionTypes are those about profiles, which an earlier process has set.
+// ConditionTypes returns the types of conditions about profiles, which an earlier process may have set.
 func (*Off) ConditionTypes() []string { return conditionTypes }
 
-// RefusedCondition is ProfilerReady.
+// RefusedCondition returns ProfilerReady.
 func (*Extension) RefusedCondition() string { return conditionReady }
 
-// RefusedCondition is ProfilerReady.
+// RefusedCondition returns ProfilerReady.
 func (*Off) RefusedCondition() string { return conditionReady }
 
-// StatusData is how processes were to be profiled.
+// StatusData returns how processes would have been profiled.
 func (*Off) StatusData(_ *gpu.Node, r *checkpoint.Record, _ *checkpoint.Result) map[string]any {
 	return effective(r)
 }
 
-// StatusConditions are none.
+// StatusConditions returns none.
 func (*Off) StatusConditions(*checkpoint.Record) []kube.Condition { return nil }
 
-// conditions are those of a record's profiled devices.
+// conditions returns the conditions of a record's profiled devices.
 func (p *Extension) conditions(r *checkpoint.Record) (all []kube.Condition) {
 	if !plan.Profiled(r) {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
 )
 
-// installedTools lists the versions of Nsight Systems that are installed on the node and were proven there. A version whose manifest cannot
-// be read is none.
+// installedTools lists the versions of Nsight Systems that are installed and tested on the node. Versions with an unreadable manifest are
+// ignored.
 func installedTools(manifests *manifest.Cache) (tools []plan.Tool, err error) {
 	installed, err := manifests.List()
 	if err != nil {
@@ -24,7 +24,7 @@ func installedTools(manifests *manifest.Cache) (tools []plan.Tool, err error) {
 	return tools, nil
 }
 
-// chooseTool returns the version that is wanted, or the highest; of several builds of it the one that was proven last.
+// chooseTool returns the wanted version, or the highest; of several builds of a version it returns the build that was tested last.
 func chooseTool(installed []plan.Tool, wanted string) (plan.Tool, error) {
 	versions := make([]nsight.Tool, len(installed))
 	for i, t := range installed {

@@ -21,49 +21,49 @@ import (
 	"github.com/prism-gpu/prism/pkg/podresources"
 )
 
-// ConditionInjected is the condition of devices that is False while the container runtime does not apply the CDI specs of claims: containers
-// start without their devices.
+// ConditionInjected is the condition of devices that is False while the container runtime does not apply the CDI specs of claims:
+// containers then start without their devices.
 const ConditionInjected = "Injected"
 
-// Runtime is the container runtime of the node; cri.Client is the real one.
+// Runtime is the container runtime of the node, usually a cri.Client.
 type Runtime interface {
-	// Start identifies its present start; empty: none serves.
+	// Start identifies the current start of the runtime; empty: it is not running.
 	Start() string
-	// CDIProblem asks it why it does not apply the CDI specs in a directory; empty: it says nothing of that.
+	// CDIProblem returns the runtime's reason for not applying the CDI specs in a directory; empty: it reports none.
 	CDIProblem(ctx context.Context, dir string) (string, error)
 	// Started reports whether a container of that name that was created after that time has started.
 	Started(ctx context.Context, namespace, pod, container string, after time.Time) (bool, error)
 }
 
 const (
-	// injectionPause is between two checks of whether containers get their devices.
+	// injectionPause is the time between two checks whether containers receive their devices.
 	injectionPause = 10 * time.Second
-	// maxChecked bounds the containers that one check asks the runtime for.
+	// maxChecked limits the containers about which one check asks the runtime.
 	maxChecked = 16
 )
 
-// Injection finds out whether the container runtime applies the CDI specs of claims, once for each start of the runtime: the specs that are
-// written until then have a hook, and that makes a file. A runtime without CDI starts containers without their devices, silently.
+// Injection detects whether the container runtime applies the CDI specs of claims, once for each start of the runtime: until then, written
+// specs contain a hook that creates a file. A runtime without CDI silently starts containers without their devices.
 type Injection struct {
-	runtime  Runtime // nil: nothing is found out
+	runtime  Runtime // nil: nothing is checked
 	programs *Set
-	// dir has the files of the hook, cdiRoot the specs.
+	// dir contains the files of the hook, cdiRoot the specs.
 	dir, cdiRoot string
 
 	mu sync.Mutex
-	// found is what was found about the present start of the runtime.
+	// found is the result for the current start of the runtime.
 	found finding
 }
 
-// finding is what was found about a start of the runtime.
+// finding is the result for a start of the runtime.
 type finding struct {
 	start string
-	// applied: the hook has run. problem: why containers do not get their devices; empty: not known.
+	// applied: the hook has run. problem: why containers do not receive their devices; empty: unknown.
 	applied bool
 	problem string
 }
 
-// file is what the hook makes in the present start of the runtime; empty: no runtime is found.
+// file returns the file that the hook creates in the current start of the runtime; empty: the runtime was not found.
 func (i *Injection) file() (file, start string) {
 	if i.runtime == nil {
 		return "", ""
@@ -80,8 +80,8 @@ func (i *Injection) applied(file string) bool {
 	return err == nil
 }
 
-// edits adds the hook to the edits of all containers, until it has run since the runtime's start, and none where specs are to have no hooks. The
-// edits that are passed are not changed.
+// edits adds the hook to the edits of all containers until it has run since the runtime's start, unless specs must not contain hooks. It
+// does not change the passed edits.
 func (i *Injection) edits(common *specs.ContainerEdits) *specs.ContainerEdits {
 	file, _ := i.file()
 	if i.programs.nvidia.setting == config.NoCDIHook {
@@ -95,7 +95,7 @@ func (i *Injection) edits(common *specs.ContainerEdits) *specs.ContainerEdits {
 	return &with
 }
 
-// Condition is that of a claim whose containers do not get their devices; nil for another.
+// Condition returns the condition of a claim whose containers do not receive their devices; otherwise nil.
 func (i *Injection) Condition(r *checkpoint.Record) *kube.Condition {
 	i.mu.Lock()
 	found := i.found
@@ -106,23 +106,23 @@ func (i *Injection) Condition(r *checkpoint.Record) *kube.Condition {
 	return &kube.Condition{Type: ConditionInjected, Reason: "CDINotApplied", Message: found.problem}
 }
 
-// awaited reports whether the claim's spec has the hook of that start.
+// awaited reports whether the claim's spec contains the hook of that start.
 func (i *Injection) awaited(claimUID, start string) bool {
 	named, err := i.programs.specs.Names(claimUID, filepath.Join(i.dir, start))
 	return err == nil && named
 }
 
-// InjectionReports are what a check reads, and how it reports.
+// InjectionReports are the inputs and outputs of a check.
 type InjectionReports struct {
 	Events events.Recorder
-	// Records are the prepared claims, Uses the containers that have them.
+	// Records returns the prepared claims, Uses the containers that use them.
 	Records func() ([]*checkpoint.Record, error)
 	Uses    func(ctx context.Context) (podresources.Containers, error)
 	// Changed reports the status of a claim again.
 	Changed func(r *checkpoint.Record)
 }
 
-// Run checks until the context ends. One process of a node does at a time.
+// Run checks until the context ends. Only one process of a node runs it at a time.
 func (i *Injection) Run(ctx context.Context, reports InjectionReports) {
 	if i.runtime == nil {
 		return
@@ -141,7 +141,7 @@ func (i *Injection) Run(ctx context.Context, reports InjectionReports) {
 	}
 }
 
-// Check finds out once what is not known yet about the present start of the runtime.
+// Check tries once to find the missing result for the current start of the runtime.
 func (i *Injection) Check(ctx context.Context, reports InjectionReports) error {
 	file, start := i.file()
 	i.mu.Lock()
@@ -182,7 +182,7 @@ func (i *Injection) prune(start string) {
 	}
 }
 
-// report keeps what was found, and reports it where it has changed.
+// report stores the result, and reports it if it changed.
 func (i *Injection) report(was, now finding, reports InjectionReports) error {
 	i.mu.Lock()
 	i.found = now
@@ -205,7 +205,7 @@ func (i *Injection) report(was, now finding, reports InjectionReports) error {
 	return err
 }
 
-// startedWithout reports whether a container has started with a spec that has the hook of that start.
+// startedWithout reports whether a container has started with a spec that contains the hook of that start.
 func (i *Injection) startedWithout(ctx context.Context, start string, reports InjectionReports) (bool, error) {
 	records, err := reports.Records()
 	if err != nil {
@@ -235,7 +235,7 @@ func (i *Injection) startedWithout(ctx context.Context, start string, reports In
 		return false, err
 	}
 	checked := 0
-	// The order changes, so that the containers of one namespace that do not start are not all that is asked for.
+	// The random order ensures that a check is not limited to one namespace's containers that do not start.
 	for _, n := range rand.Perm(len(containers.Uses)) { //nolint:gosec // an order, no secret
 		use := containers.Uses[n]
 		at := slices.IndexFunc(use.CDIDevices, func(device string) bool { return !written[device].IsZero() })

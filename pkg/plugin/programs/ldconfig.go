@@ -8,14 +8,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// usualLdconfig is where the hook program expects ldconfig, ldconfigs are its directories on other hosts.
+// usualLdconfig is the path at which the hook program expects ldconfig, ldconfigs are its paths on other hosts.
 const usualLdconfig = "/sbin/ldconfig"
 
 var ldconfigs = []string{"/usr/sbin", "/usr/local/glibc/sbin", "/usr/local/glibc/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/run/current-system/sw/bin"}
 
-// WithLdconfig returns the hook program and the host's ldconfig if that is not the usual one; search are more directories to search. The hook
-// that updates the linker's cache fails a container without it, so that there is no hook on a host without it, and libraries are mounted with
-// the names that they are loaded by.
+// WithLdconfig returns the hook program, and the host's ldconfig if its path is not the usual one; search lists more directories to search.
+// The hook that updates the linker's cache fails a container without ldconfig. So without ldconfig on the host there is no hook, and
+// libraries are mounted with the names by which they are loaded.
 func WithLdconfig(ctx context.Context, host Host, search []string, hook string) (program, ldconfig string) {
 	candidates := []string{usualLdconfig}
 	for _, dir := range slices.Concat(search, ldconfigs) {

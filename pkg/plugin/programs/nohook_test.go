@@ -15,7 +15,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs/pcie"
 )
 
-// TestLoadPlugin_CDIHookNone_Accepted, as the chart's value nvidiaCDIHook sets it; any other text is a path.
+// TestLoadPlugin_CDIHookNone_Accepted: the chart's value nvidiaCDIHook sets it; any other text is a path.
 func TestLoadPlugin_CDIHookNone_Accepted(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"NODE_NAME": "n0", "POD_UID": "uid", "PRISM_CDI_HOOK": "none"}
@@ -32,7 +32,7 @@ func TestLoadPlugin_CDIHookNone_Accepted(t *testing.T) {
 	require.EqualError(t, err, `--cdi-hook: must be an absolute path of the host, or one of host, own, none, got "nothing"`)
 }
 
-// TestInstall_None_NoHook, also where the host has one.
+// TestInstall_None_NoHook: even if the host has one.
 func TestInstall_None_NoHook(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

@@ -19,14 +19,14 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
-// nvidiaHook chooses the program of each of NVIDIA's hooks: the host's program where that has the hook, else that of our image.
+// nvidiaHook chooses the program of each of NVIDIA's hooks: the host's program if it supports the hook, else the program of our image.
 type nvidiaHook struct {
-	// setting is that of --cdi-hook.
+	// setting is the value of --cdi-hook.
 	setting string
 	host    Host
 	// ask returns the hooks of the host's program at a path.
 	ask func(ctx context.Context, path string) ([]string, error)
-	// install puts the program of our image in place.
+	// install installs the program of our image.
 	install func() (cdi.Installed, error)
 	logger  klog.Logger
 
@@ -39,24 +39,24 @@ type nvidiaHook struct {
 type hostHook struct {
 	path string
 	id   hostfs.FileID
-	// hooks are those that it has, err why they are not known.
+	// hooks are its supported hooks, err is the reason if they are unknown.
 	hooks []string
 	err   error
 	// missing are the hooks that were logged as missing.
 	missing []string
-	// unread: the hooks are those of the file before, as its own are being read.
+	// unread: the hooks belong to the previous file, because the help of the new file is being read.
 	unread bool
-	// asking: another file is being asked.
+	// asking: the help of another file is being read.
 	asking bool
 }
 
 // is reports whether both are the same file.
 func (h *hostHook) is(other hostHook) bool { return h.path == other.path && h.id == other.id }
 
-// oldestHooks are those of every version, also of nvidia-ctk 1.15: what a program is assumed to have that does not print its help.
+// oldestHooks are supported by every version, including nvidia-ctk 1.15. They are assumed for a program that does not print its help.
 var oldestHooks = []string{"create-symlinks", "update-ldcache"}
 
-// begin finds the program at the start, and fails where the setting asks for one that is not there, or that could not be executed.
+// begin finds the program at the start. It fails if the setting requires a program that is missing or cannot be executed.
 func (n *nvidiaHook) begin(ctx context.Context) error {
 	host, found := n.find()
 	switch {
@@ -83,7 +83,7 @@ func (n *nvidiaHook) begin(ctx context.Context) error {
 	return err
 }
 
-// candidates are the host's paths at which the setting allows a program.
+// candidates returns the host's paths at which the setting allows a program.
 func (n *nvidiaHook) candidates() []string {
 	switch n.setting {
 	case config.NoCDIHook, config.OwnCDIHook:
@@ -91,7 +91,7 @@ func (n *nvidiaHook) candidates() []string {
 	case "":
 		return cdi.HostHooks
 	case config.HostCDIHook:
-		// Toolkits before 1.16 have their hooks in nvidia-ctk alone.
+		// Toolkits before 1.16 provide their hooks only in nvidia-ctk.
 		paths := slices.Clone(cdi.HostHooks)
 		for _, path := range cdi.HostHooks {
 			paths = append(paths, filepath.Join(filepath.Dir(path), cdihook.CTKName))
@@ -111,8 +111,8 @@ func (n *nvidiaHook) find() (hostHook, bool) {
 	return hostHook{path: path, id: id}, found
 }
 
-// current is the host's program with the hooks that are known. Those of another file than before are read in the background: claims do not wait for a
-// program that hangs, and get the program of our image meanwhile, or the hooks of the file before. Hold the lock.
+// current returns the host's program with its known hooks. The help of a new file is read in the background: claims do not wait for a
+// program that hangs, and use the program of our image in the meantime, or the hooks of the previous file. Hold the lock.
 func (n *nvidiaHook) current(found hostHook) *hostHook {
 	if n.last.is(found) {
 		return &n.last
@@ -133,7 +133,7 @@ func (n *nvidiaHook) current(found hostHook) *hostHook {
 	return &found
 }
 
-// read reads the hooks of a file, unless it is another one when the answer is there: that is read when the next claim asks for it.
+// read reads the hooks of a file. If the file was replaced in the meantime, the result is dropped, and the next claim reads the new file.
 func (n *nvidiaHook) read(found hostHook) {
 	found.hooks, found.err = n.ask(context.Background(), found.path)
 	now, is := n.find()
@@ -145,7 +145,7 @@ func (n *nvidiaHook) read(found hostHook) {
 	}
 }
 
-// learn keeps what the host's program has answered. Hold the lock.
+// learn stores the answer of the host's program. Hold the lock.
 func (n *nvidiaHook) learn(found hostHook) {
 	n.last = found
 	if n.last.err == nil {
@@ -163,7 +163,7 @@ func (n *nvidiaHook) learn(found hostHook) {
 		"reason", n.last.err.Error())
 }
 
-// ensureOwn returns the path of the program of our image, which it installs where that was not done yet. Hold the lock.
+// ensureOwn returns the path of the program of our image, and installs it if necessary. Hold the lock.
 func (n *nvidiaHook) ensureOwn() (path string, err error) {
 	if n.own.Path == "" {
 		n.own, err = n.install()
@@ -171,15 +171,15 @@ func (n *nvidiaHook) ensureOwn() (path string, err error) {
 	return n.own.Path, err
 }
 
-// used reports whether hooks are in CDI specs: the paths of their programs are set by edits.
+// used reports whether CDI specs contain hooks: edits sets the paths of their programs.
 func (n *nvidiaHook) used() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.last.path != "" || n.own.Path != ""
 }
 
-// edits returns the edits with the program of each hook as the host has it now; hooks without a program are left out. The edits that are
-// passed are not changed. Their hooks are named by their second argument.
+// edits returns the edits with the host's current program for each hook; it omits hooks without a program. It does not change the passed
+// edits. Their hooks are named by their second argument.
 func (n *nvidiaHook) edits(common *specs.ContainerEdits) *specs.ContainerEdits {
 	if common == nil || len(common.Hooks) == 0 {
 		return common
@@ -208,7 +208,7 @@ func (n *nvidiaHook) edits(common *specs.ContainerEdits) *specs.ContainerEdits {
 	return &with
 }
 
-// program is the one of a hook, empty where there is none. Hold the lock.
+// program returns the program of a hook, or an empty string. Hold the lock.
 func (n *nvidiaHook) program(host *hostHook, hook string) string {
 	if slices.Contains(host.hooks, hook) {
 		return host.path
@@ -221,7 +221,7 @@ func (n *nvidiaHook) program(host *hostHook, hook string) string {
 			reason = err.Error()
 		}
 	}
-	// Of a file that is being read, what it lacks is logged when that is known.
+	// The missing hooks of a file that is being read are logged once they are known.
 	if host.unread || slices.Contains(host.missing, hook) || program != "" && (host.path == "" || host.err != nil) {
 		return program
 	}
@@ -236,7 +236,7 @@ func (n *nvidiaHook) program(host *hostHook, hook string) string {
 	return program
 }
 
-// installImage returns what puts the program of our image in place.
+// installImage returns a function that installs the program of our image.
 func installImage(ctx context.Context, o Options, hooks cdi.Hooks) func() (cdi.Installed, error) {
 	return func() (cdi.Installed, error) {
 		installed, err := hooks.Install(o.Version, cdi.Program{Name: cdi.HookName, Image: o.Images.NVIDIA})

@@ -18,7 +18,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 )
 
-// helpOf is what NVIDIA's program of that version lists.
+// helpOf returns the hooks in the help of NVIDIA's program of that version.
 func helpOf(t *testing.T, program string) []string {
 	t.Helper()
 	help, err := os.ReadFile(filepath.Join("../../cdihook/testdata", program+".txt"))
@@ -26,7 +26,7 @@ func helpOf(t *testing.T, program string) []string {
 	return cdihook.Parse(string(help))
 }
 
-// hosts puts a program on the host, which lists those hooks; nil: it prints no help.
+// hosts creates a program on the host that lists those hooks; nil: it prints no help.
 func (n *hookNode) hosts(t *testing.T, path string, hooks []string) {
 	t.Helper()
 	seen := n.onHost(path)
@@ -41,7 +41,7 @@ func (n *hookNode) hosts(t *testing.T, path string, hooks []string) {
 // needed are the hooks of the driver.
 var needed = []string{"create-symlinks", "disable-device-node-modification", "update-ldcache"}
 
-// programs are the program and the first arguments of each hook of a spec.
+// programs returns the program and the first arguments of each hook of a spec.
 func programs(hook *Set) map[string][]string {
 	common := &specs.ContainerEdits{}
 	for _, name := range needed {
@@ -55,7 +55,7 @@ func programs(hook *Set) map[string][]string {
 	return got
 }
 
-// TestNVIDIAHook_EachVersionAndSetting_ProgramHasTheHook: a program that is started for a hook that it does not have fails the container.
+// TestNVIDIAHook_EachVersionAndSetting_ProgramHasTheHook: a program that does not support its hook fails the container.
 func TestNVIDIAHook_EachVersionAndSetting_ProgramHasTheHook(t *testing.T) {
 	t.Parallel()
 	const host, ctk, named = "/usr/bin/nvidia-cdi-hook", "/usr/bin/nvidia-ctk", "/opt/toolkit/nvidia-cdi-hook"
@@ -64,7 +64,7 @@ func TestNVIDIAHook_EachVersionAndSetting_ProgramHasTheHook(t *testing.T) {
 	ofCTK := func(program string) []string { return append(of(program), "hook") }
 	for name, c := range map[string]struct {
 		setting, program, version string
-		// want are the programs of the hooks of needed; nil: it is left out.
+		// want are the programs of the hooks of needed; nil: the hook is omitted.
 		want [3][]string
 	}{
 		"1.16":            {"", host, "nvidia-cdi-hook-1.16.2", [3][]string{of(host), of(own), of(host)}},
@@ -158,8 +158,8 @@ func TestNVIDIAHook_HostsFileReplaced_HelpReadAgain(t *testing.T) {
 	assert.Equal(t, 3, n.askedTimes())
 }
 
-// TestNVIDIAHook_ReplacedProgramHangs_ClaimsDoNotWait: they get the image's program, or what the one before had; the program is asked once, however many
-// claims there are.
+// TestNVIDIAHook_ReplacedProgramHangs_ClaimsDoNotWait: they use the image's program, or the hooks of the previous one; the program is asked
+// once for any number of claims.
 func TestNVIDIAHook_ReplacedProgramHangs_ClaimsDoNotWait(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ setting, image, want string }{
@@ -193,7 +193,7 @@ func TestNVIDIAHook_ReplacedProgramHangs_ClaimsDoNotWait(t *testing.T) {
 			close(n.hang)
 			eventually(t, func() bool {
 				now := programs(hook)
-				without := now["disable-device-node-modification"] // 1.17 does not have it
+				without := now["disable-device-node-modification"] // 1.17 does not support it
 				return now["update-ldcache"][0] == cdi.HostHooks[0] && (len(without) == 0) == (c.want != "own")
 			}, "the answer is used")
 			assert.Equal(t, 2, n.askedTimes())
@@ -201,7 +201,7 @@ func TestNVIDIAHook_ReplacedProgramHangs_ClaimsDoNotWait(t *testing.T) {
 	}
 }
 
-// TestNVIDIAHook_HookLeftOut_LoggedOnceOfEachFile: also where claims are prepared while the file is asked.
+// TestNVIDIAHook_HookLeftOut_LoggedOnceOfEachFile: also if claims are prepared while the file is read.
 func TestNVIDIAHook_HookLeftOut_LoggedOnceOfEachFile(t *testing.T) {
 	t.Parallel()
 	n := newHookNode(t)
@@ -226,7 +226,7 @@ func TestNVIDIAHook_HookLeftOut_LoggedOnceOfEachFile(t *testing.T) {
 	assert.Equal(t, 2, logged())
 }
 
-// TestNVIDIAHook_ReplacedWhileAsked_AskedAgain: the answer is of a file that is gone.
+// TestNVIDIAHook_ReplacedWhileAsked_AskedAgain: the answer belongs to a deleted file.
 func TestNVIDIAHook_ReplacedWhileAsked_AskedAgain(t *testing.T) {
 	t.Parallel()
 	n := newHookNode(t)
@@ -254,7 +254,7 @@ func TestNVIDIAHook_ReplacedWhileAsked_AskedAgain(t *testing.T) {
 	assert.Equal(t, 3, n.askedTimes())
 }
 
-// TestNVIDIAHook_OwnCannotBeInstalled_HostsHooksUsed: without prism's copy the hooks that the host's program lacks are left out.
+// TestNVIDIAHook_OwnCannotBeInstalled_HostsHooksUsed: without prism's copy, hooks that the host's program does not support are omitted.
 func TestNVIDIAHook_OwnCannotBeInstalled_HostsHooksUsed(t *testing.T) {
 	t.Parallel()
 	for name, hooks := range map[string][]string{"old": helpOf(t, "nvidia-cdi-hook-1.17.8"), "no help": nil} {
@@ -274,7 +274,7 @@ func TestNVIDIAHook_OwnCannotBeInstalled_HostsHooksUsed(t *testing.T) {
 	}
 }
 
-// TestInstall_SettingCannotBeMet_RefusedByName at the start: containers of all claims would fail.
+// TestInstall_SettingCannotBeMet_RefusedByName: at the start, because containers of all claims would fail.
 func TestInstall_SettingCannotBeMet_RefusedByName(t *testing.T) {
 	t.Parallel()
 	for setting, want := range map[string]string{
@@ -291,7 +291,7 @@ func TestInstall_SettingCannotBeMet_RefusedByName(t *testing.T) {
 	}
 }
 
-// abilities are those of the programs of the host, which it is asked for.
+// abilities returns the hooks of a program of the host.
 func (n *hookNode) abilities(_ context.Context, path string) ([]string, error) {
 	n.mu.Lock()
 	n.asked = append(n.asked, path)
@@ -306,14 +306,14 @@ func (n *hookNode) abilities(_ context.Context, path string) ([]string, error) {
 	return hooks, nil
 }
 
-// askedTimes is how often programs were asked.
+// askedTimes returns the number of calls of abilities.
 func (n *hookNode) askedTimes() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return len(n.asked)
 }
 
-// eventually waits until something is so.
+// eventually waits until a condition holds.
 func eventually(t *testing.T, so func() bool, what string) {
 	t.Helper()
 	require.Eventually(t, so, time.Minute, 5*time.Millisecond, what)

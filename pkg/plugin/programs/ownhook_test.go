@@ -31,7 +31,7 @@ func TestInstall_OwnProgram_InstalledBesideTheOther(t *testing.T) {
 	hook.Release()
 }
 
-// TestInstall_NoNVIDIAHook_OwnInstalled: prism-hook does not depend on what the setting says about NVIDIA's.
+// TestInstall_NoNVIDIAHook_OwnInstalled: prism-hook does not depend on the setting for NVIDIA's hook program.
 func TestInstall_NoNVIDIAHook_OwnInstalled(t *testing.T) {
 	t.Parallel()
 	n := newHookNode(t)
@@ -108,7 +108,7 @@ type noexecHost struct{ Host }
 
 func (noexecHost) NoExec(string) (bool, error) { return true, nil }
 
-// TestInstall_OwnProgramMissing_OnlyItsEditsRefused: the plugin serves, and a spec that names prism-hook is not made.
+// TestInstall_OwnProgramMissing_OnlyItsEditsRefused: the plugin serves, but writes no spec that names prism-hook.
 func TestInstall_OwnProgramMissing_OnlyItsEditsRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

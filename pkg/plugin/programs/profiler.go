@@ -17,19 +17,19 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Profiler are the programs that containers of profiled claims get, and which versions of them specs name.
+// Profiler contains the programs for containers of profiled claims, and the versions of them that specs name.
 type Profiler struct {
 	folders
 	own *ownHook
-	// installed are the programs beside prism-hook, err why they are not in place.
+	// installed are the programs besides prism-hook, err is why they are not installed.
 	installed []cdi.Installed
 	err       error
-	// digests of libraries are known by version of the plugin. written are the claims whose spec names this version: the specs of others are
-	// read.
+	// digests maps versions of the plugin to digests of libraries. written are the claims whose spec names this version: the specs of
+	// others are read.
 	digests, written sync.Map
 }
 
-// install installs the programs. If that fails only profiles are refused.
+// install installs the programs. If that fails, only profiles are refused.
 func (p *Profiler) install(ctx context.Context, images string) {
 	p.err = p.own.err
 	for _, name := range []string{cdi.ProfilerLibrary, cdi.ProfilerRun} {
@@ -51,13 +51,13 @@ func (p *Profiler) install(ctx context.Context, images string) {
 	}
 }
 
-// Err says why the programs are not in place; nil if they are.
+// Err returns why the programs are not installed; nil if they are.
 func (p *Profiler) Err() error { return p.err }
 
-// Folder is the host's directory with the programs of this version.
+// Folder returns the host's directory of the programs of this version.
 func (p *Profiler) Folder() string { return filepath.Dir(p.own.Path) }
 
-// CreateContainer is the CDI edit that has the runtime start prism-hook in the container's mount namespace.
+// CreateContainer returns the CDI edit with which the runtime starts prism-hook in the container's mount namespace.
 func (p *Profiler) CreateContainer(args ...string) *specs.Hook {
 	return cdi.CreateContainerHook(p.own.Path, args...)
 }
@@ -80,8 +80,9 @@ func (p *Profiler) Current(claimUID string) bool {
 	return written
 }
 
-// Library is the SHA-256 of the library that containers of a profiled claim load, "sha256:" and 64 hexadecimal digits, in the version that
-// the claim's spec names, which an upgrade of the plugin leaves alone until the claim is prepared again. It is empty if it is not known.
+// Library returns the SHA-256 of the library that containers of a profiled claim load, "sha256:" and 64 hexadecimal digits. It is the
+// version that the claim's spec names, which an upgrade of the plugin does not change until the claim is prepared again. It is empty if
+// unknown.
 func (p *Profiler) Library(claimUID string) string {
 	version := p.version
 	if !p.Current(claimUID) {

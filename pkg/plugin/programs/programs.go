@@ -17,70 +17,71 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
-// Host finds and checks programs on the host; *hostfs.FS is the real one.
+// Host finds and checks programs on the host, usually a *hostfs.FS.
 type Host interface {
 	// Program returns the first of the paths that is an executable file.
 	Program(paths ...string) (path string, found bool)
 	FileID(path string) (id hostfs.FileID, found bool)
 	// NoExec reports whether the host's mount at a path has the option noexec.
 	NoExec(path string) (bool, error)
-	// CheckPrograms returns what is wrong with a directory of programs that containers' users execute.
+	// CheckPrograms returns problems of a directory of programs that users of containers execute.
 	CheckPrograms(dir string) error
 }
 
-// Images are the paths of the programs in the image of the kubelet plugin. A missing file is no error: what needs it is refused.
+// Images are the paths of the programs in the image of the kubelet plugin. A missing file is not an error, but requests that need it are
+// refused.
 type Images struct {
 	// NVIDIA is NVIDIA's hook program, Own prism-hook.
 	NVIDIA, Own string
-	// Profiler is the directory with the programs that containers of profiled claims get.
+	// Profiler is the directory of the programs for containers of profiled claims.
 	Profiler string
 }
 
 // Options are the settings and the ports of Install.
 type Options struct {
 	Config *config.Plugin
-	// Version is that of this process: its programs are in a folder of that name.
+	// Version is the version of this process, and the name of the folder of its programs.
 	Version string
 	Disk    disk.Files
 	Host    Host
 	Images  Images
-	// Abilities returns the hooks of the host's program at a path. It is called once for each file, and not while it runs.
+	// Abilities returns the hooks of the host's program at a path. It is called once for each file, and not concurrently.
 	Abilities func(ctx context.Context, path string) ([]string, error)
 	// Specs are the CDI specs of the node's claims.
 	Specs *cdi.Dir
-	// Runtime is the node's container runtime; nil: whether it applies CDI specs is not found out.
+	// Runtime is the node's container runtime; nil: whether it applies CDI specs is not checked.
 	Runtime Runtime
 }
 
-// Set are the programs that this process uses. They stay until Release, and after that while a spec names them.
+// Set contains the programs of this process. They are kept until Release, and after that while a spec names them.
 type Set struct {
-	// Injection finds out whether containers get what their specs say.
+	// Injection detects whether containers receive the devices of their specs.
 	Injection *Injection
-	// Profiler is what containers of profiled claims get beside prism-hook.
+	// Profiler contains the programs for containers of profiled claims besides prism-hook.
 	Profiler *Profiler
 	nvidia   *nvidiaHook
 	own      *ownHook
 	folders
-	// failed is what kept the last sweep from its end; "" when nothing did.
+	// failed is the error of the last sweep; empty: none.
 	failed string
 }
 
-// ownHook is prism-hook, or err why it is not in place.
+// ownHook is prism-hook; err is why it is not installed.
 type ownHook struct {
 	cdi.Installed
 	err error
 }
 
-// folders are where programs are installed.
+// folders are the directories of installed programs.
 type folders struct {
-	// current holds the programs of all versions since hooks run in user namespaces, former those of earlier ones.
+	// current contains the programs of all versions since hooks run in user namespaces, former the programs of earlier versions.
 	current, former cdi.Hooks
 	specs           *cdi.Dir
 	version         string
 }
 
-// Install installs the programs and chooses NVIDIA's: the one that was named, the host's, or that of our image; none if the image has none.
-// It fails if the image's program is needed and could not be executed on the host.
+// Install installs the programs and chooses NVIDIA's: the program of the setting, of the host, or of our image; none if the image contains
+// none. It fails if the image's program is needed and could not be executed on the host.
 func Install(ctx context.Context, o Options) (*Set, error) {
 	s := &Set{own: &ownHook{}, folders: folders{
 		current: cdi.Hooks{Disk: o.Disk, Dir: o.Config.ProgramsDir(), NoExec: o.Host.NoExec},
@@ -105,7 +106,7 @@ func Install(ctx context.Context, o Options) (*Set, error) {
 	return s, nil
 }
 
-// DriverHook is the program that the driver's hooks name until a spec is made; empty: it has none.
+// DriverHook returns the program that the driver's hooks name until a spec is written; empty: it supports no hooks.
 func (s *Set) DriverHook() string {
 	if s.nvidia.used() {
 		return cdi.HostHooks[0]
@@ -113,7 +114,7 @@ func (s *Set) DriverHook() string {
 	return ""
 }
 
-// checkPlace logs that a program is installed, and what is wrong with the directories that it is in.
+// checkPlace logs that a program is installed, and problems of its directories.
 func checkPlace(ctx context.Context, host Host, path string) {
 	logger := klog.FromContext(ctx)
 	logger.V(2).Info("Installed the hook program", "path", path)
@@ -123,7 +124,7 @@ func checkPlace(ctx context.Context, host Host, path string) {
 	}
 }
 
-// installOwn installs prism-hook. If that fails only what needs the program is refused.
+// installOwn installs prism-hook. If that fails, only edits that need the program are refused.
 func (s *Set) installOwn(ctx context.Context, o Options) {
 	own := s.own
 	own.Installed, own.err = s.current.Install(s.version, cdi.Program{Name: cdi.OwnHookName, Image: o.Images.Own})
@@ -140,7 +141,7 @@ func (s *Set) installOwn(ctx context.Context, o Options) {
 	klog.FromContext(ctx).Error(own.err, "MPS shares and memory limits are not supported without "+cdi.OwnHookName)
 }
 
-// Own returns the path of prism-hook on the host; the error says why it is not in place.
+// Own returns the path of prism-hook on the host; the error is why it is not installed.
 func (s *Set) Own() (string, error) {
 	if s.own.err != nil {
 		return "", s.own.err
@@ -148,13 +149,13 @@ func (s *Set) Own() (string, error) {
 	return s.own.Path, nil
 }
 
-// CreateRuntime is the CDI edit that has the runtime start prism-hook. If the program is not in place the path names no file, so
-// that the edit is refused when a spec is made.
+// CreateRuntime returns the CDI edit with which the runtime starts prism-hook. If the program is not installed, the path names no file, so
+// that the edit is refused when a spec is written.
 func (s *Set) CreateRuntime(args ...string) *specs.Hook {
 	return cdi.CreateRuntimeHook(s.own.Path, args...)
 }
 
-// Exists is what reports whether something of the host that steps add exists, and says of prism-hook why it does not.
+// Exists returns a function that reports whether a path of the host in edits of steps exists; for prism-hook the error explains why not.
 func (s *Set) Exists(of func(path string) error) func(path string) error {
 	return func(path string) error {
 		if s.own.err != nil && path == s.own.Path {
@@ -164,13 +165,13 @@ func (s *Set) Exists(of func(path string) error) func(path string) error {
 	}
 }
 
-// Edits returns the edits of all containers with a program for each of the driver's hooks, as the host has them now, and with the hook that
-// shows that the runtime applies CDI specs, until that is known. The edits that are passed are not changed.
+// Edits returns the edits of all containers with the host's current program for each of the driver's hooks. It adds the hook that shows
+// that the runtime applies CDI specs, until that is known. It does not change the passed edits.
 func (s *Set) Edits(common *specs.ContainerEdits) *specs.ContainerEdits {
 	return s.Injection.edits(s.nvidia.edits(common))
 }
 
-// Sweep removes programs that no process and no spec needs any more; what fails is logged once and tried again.
+// Sweep removes programs that no process and no spec uses any more; errors are logged once and retried.
 func (s *Set) Sweep(ctx context.Context) {
 	removed, err := s.current.Sweep(s.version, s.specs)
 	retired, gone, formerErr := s.former.Retire(s.specs)
@@ -186,7 +187,7 @@ func (s *Set) Sweep(ctx context.Context) {
 	}
 }
 
-// Release lets other processes remove the programs that this one has used.
+// Release lets other processes remove the programs of this process.
 func (s *Set) Release() {
 	for _, used := range append([]cdi.Installed{s.own.Installed, s.nvidia.own}, s.Profiler.installed...) {
 		if used.Release != nil {

@@ -31,7 +31,7 @@ type hookNode struct {
 	image string
 	own   string
 	mu    sync.Mutex
-	// hooks are those that the host's programs list, asked the programs that were asked, which wait for hang unless it is nil.
+	// hooks are the hooks that the host's programs list, asked the programs that were asked, which wait for hang unless it is nil.
 	hooks, asked []string
 	hang         chan struct{}
 	logs         func() string
@@ -60,7 +60,7 @@ func newHookNode(t *testing.T) *hookNode {
 	return n
 }
 
-// onHost is where the plugin sees a path of the host.
+// onHost returns the plugin's path of a path of the host.
 func (n *hookNode) onHost(path string) string {
 	return filepath.Join(filepath.Dir(n.own), "host", path)
 }
@@ -74,7 +74,7 @@ func (n *hookNode) options() Options {
 
 func (n *hookNode) install() (*Set, error) { return Install(n.ctx, n.options()) }
 
-// before installs what the version before left, and writes the spec of a claim that names it.
+// before installs the programs of the version before, and writes the spec of a claim that names them.
 func (n *hookNode) before(t *testing.T, claim string) cdi.Installed {
 	t.Helper()
 	installed, err := cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.FormerProgramsDir()}.Install("before", cdi.Program{Name: cdi.HookName, Image: n.image})
@@ -123,7 +123,7 @@ func TestInstall_OlderVersion_RemovedOnceUnused(t *testing.T) {
 
 func noexec(string) (bool, error) { return true, nil }
 
-// choose finds NVIDIA's program where the state directory is mounted with noexec.
+// choose finds NVIDIA's program if the state directory is mounted with noexec.
 func (n *hookNode) choose() (*nvidiaHook, error) {
 	hook := &nvidiaHook{
 		setting: n.cfg.Driver.CDIHook, host: n.host, ask: n.abilities, logger: klog.FromContext(n.ctx),
@@ -142,7 +142,7 @@ func TestChooseHook_StateDirMountedNoExec_RefusedByName(t *testing.T) {
 	}
 }
 
-// TestChooseHook_HostsHook_StateDirNotUsed: nothing of ours is executed then.
+// TestChooseHook_HostsHook_StateDirNotUsed: none of our programs is executed then.
 func TestChooseHook_HostsHook_StateDirNotUsed(t *testing.T) {
 	t.Parallel()
 	for name, named := range map[string]string{"named": "/opt/hook", "found": "", "host": config.HostCDIHook} {
@@ -163,8 +163,8 @@ func TestChooseHook_HostsHook_StateDirNotUsed(t *testing.T) {
 	}
 }
 
-// TestInstall_StateDirUnseenOnTheHost_Refused: whether programs are executed there is read from the host's mounts, because those of
-// the plugin's own container have other options.
+// TestInstall_StateDirUnseenOnTheHost_Refused: the host's mounts decide whether programs can be executed there, because the mounts of the
+// plugin's own container use other options.
 func TestInstall_StateDirUnseenOnTheHost_Refused(t *testing.T) {
 	t.Parallel()
 	n := newHookNode(t)
@@ -183,7 +183,7 @@ func TestInstall_ImageHasNone_Served(t *testing.T) {
 	hook.Release()
 }
 
-// TestInstall_UnreachableDirectory_Logged: the hook works in all pods but those in a user namespace.
+// TestInstall_UnreachableDirectory_Logged: the hook works in all pods except pods in a user namespace.
 func TestInstall_UnreachableDirectory_Logged(t *testing.T) {
 	t.Parallel()
 	n := newHookNode(t)
