@@ -13,22 +13,22 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Where the API server says how the servers that it asks authenticate it.
+// The ConfigMap with the settings by which servers authenticate the API server.
 const (
 	authenticationNamespace = "kube-system"
 	authenticationMap       = "extension-apiserver-authentication"
 	clientAuthority         = "requestheader-client-ca-file"
 )
 
-// FrontProxy authenticates users by the headers of the API server, whose certificate must be of the authority in the cluster's ConfigMap
-// extension-apiserver-authentication. Use NewFrontProxy, and Run it.
+// FrontProxy authenticates users by the headers of the API server, whose certificate must be signed by the authority in the cluster's
+// ConfigMap extension-apiserver-authentication. Use NewFrontProxy, and Run it.
 type FrontProxy struct {
 	authenticator.Request
 	names     *headerrequest.RequestHeaderAuthRequestController
 	authority *dynamiccertificates.ConfigMapCAController
 }
 
-// NewFrontProxy makes one that asks this API server.
+// NewFrontProxy returns a FrontProxy for this API server.
 func NewFrontProxy(client kubernetes.Interface) (*FrontProxy, error) {
 	authority, err := dynamiccertificates.NewDynamicCAFromConfigMapController("requestheader-client-ca",
 		authenticationNamespace, authenticationMap, clientAuthority, client)
@@ -52,7 +52,7 @@ func (f *FrontProxy) Run(ctx context.Context) {
 	f.authority.Run(ctx, 1)
 }
 
-// Access reviews what users may do.
+// Access reviews the access of users.
 type Access struct{ Client kubernetes.Interface }
 
 // Allowed asks the API server; the reason may be empty.
@@ -72,7 +72,7 @@ func (a Access) Allowed(ctx context.Context, by user.Info, what authorizationapi
 	return review.Status.Allowed, review.Status.Reason, nil
 }
 
-// attributes are what a request is about.
+// attributes returns the attributes of a request.
 func attributes(verb, subresource, namespace, name string) authorizationapi.ResourceAttributes {
 	return authorizationapi.ResourceAttributes{
 		Namespace: namespace, Verb: verb, Group: GroupVersion.Group, Version: GroupVersion.Version, Resource: resource,

@@ -22,7 +22,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// reviewed allows all and keeps the user that was asked about.
+// reviewed allows everything and stores the reviewed user.
 type reviewed struct{ by user.Info }
 
 func (r *reviewed) Allowed(_ context.Context, by user.Info, _ authorizationapi.ResourceAttributes) (bool, string, error) {
@@ -30,8 +30,8 @@ func (r *reviewed) Allowed(_ context.Context, by user.Info, _ authorizationapi.R
 	return true, "", nil
 }
 
-// frontProxy serves the API as controllers do: behind TLS that requests a certificate of clients, for API servers with one of this authority
-// and the name front-proxy-client.
+// frontProxy serves the API as controllers do: behind TLS that requests a certificate of clients, for API servers with a certificate of
+// this authority and the name front-proxy-client.
 func frontProxy(t *testing.T, of authority, access Reviewer) *httptest.Server {
 	t.Helper()
 	client := fake.NewClientset(&corev1.ConfigMap{
@@ -60,14 +60,14 @@ func frontProxy(t *testing.T, of authority, access Reviewer) *httptest.Server {
 	return server
 }
 
-// asUser sends a request with the headers of the API server, and with the certificate in a directory; "" is none.
+// asUser sends a request with the headers of the API server, and with the certificate in a directory; "" sends none.
 func asUser(t *testing.T, server *httptest.Server, certificate string) (int, string) {
 	t.Helper()
 	transport := server.Client().Transport.(*http.Transport).Clone()
 	if certificate != "" {
 		pair, err := tls.LoadX509KeyPair(filepath.Join(certificate, "tls.crt"), filepath.Join(certificate, "tls.key"))
 		require.NoError(t, err)
-		// A server names the authorities that it knows, and a client that is honest sends no other certificate.
+		// A server lists its authorities, and an honest client sends no other certificate.
 		transport.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 	}
 	defer transport.CloseIdleConnections()
@@ -84,7 +84,7 @@ func asUser(t *testing.T, server *httptest.Server, certificate string) (int, str
 	return response.StatusCode, string(body)
 }
 
-// TestFrontProxy_Headers_AcceptedOfTheAPIServerAlone: a client that reaches the port could name any user.
+// TestFrontProxy_Headers_AcceptedOfTheAPIServerAlone: a client that can reach the port could otherwise name any user.
 func TestFrontProxy_Headers_AcceptedOfTheAPIServerAlone(t *testing.T) {
 	t.Parallel()
 	own, access := newAuthority(t), &reviewed{}
@@ -108,7 +108,7 @@ func TestFrontProxy_Headers_AcceptedOfTheAPIServerAlone(t *testing.T) {
 	assert.Equal(t, map[string][]string{"scopes": {"x", "y"}}, access.by.GetExtra())
 }
 
-// TestAccess_User_ReviewedInFull: rights may follow from each thing that is known of a user.
+// TestAccess_User_ReviewedInFull: rights may depend on each attribute of a user.
 func TestAccess_User_ReviewedInFull(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset()

@@ -6,25 +6,26 @@ import (
 	"sync/atomic"
 )
 
-// ahead asks the nodes of a list for their first reports, several at once, before it is their turn. What waits takes a bounded amount of memory.
+// ahead requests the first reports of the nodes of a list, several at once, before they are needed. Waiting answers take a bounded amount
+// of memory.
 type ahead struct {
 	nodes *Nodes
 	query *Query
-	// endpoints are in the order of their nodes, and answers have one of each.
+	// endpoints are in the order of their nodes; answers contains one channel for each.
 	endpoints []Endpoint
 	answers   []chan answered
 	room      room
-	// found is how many reports came: nodes are asked until the list is full.
+	// found is the number of received reports: nodes are asked until the list is full.
 	found atomic.Int64
 }
 
-// answered is what came of asking a node.
+// answered is the result of asking a node.
 type answered struct {
 	nodeList
 	err error
 }
 
-// askAhead begins to ask. It ends with the context.
+// askAhead starts to ask, until the context ends.
 func (n *Nodes) askAhead(ctx context.Context, endpoints []Endpoint, q *Query) *ahead {
 	a := &ahead{nodes: n, query: q, endpoints: endpoints, answers: make([]chan answered, len(endpoints)), room: newRoom(aheadCost)}
 	for i := range a.answers {
@@ -68,7 +69,7 @@ func (a *ahead) take(ctx context.Context, i int) (answered, bool) {
 	}
 }
 
-// room is an amount of memory. One goroutine takes of it, and any give back.
+// room is an amount of memory. One goroutine takes from it, and any goroutine gives back.
 type room struct {
 	mu    sync.Mutex
 	left  int
@@ -77,7 +78,7 @@ type room struct {
 
 func newRoom(size int) room { return room{left: size, freed: make(chan struct{}, 1)} }
 
-// take waits until there is as much; false: the context ended first.
+// take waits until the amount is available; false: the context ended first.
 func (r *room) take(ctx context.Context, size int) bool {
 	for {
 		r.mu.Lock()

@@ -11,8 +11,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// BenchmarkList_1000Nodes asks the servers of 1,000 nodes, each with ten reports, which share this machine's CPUs with the one that asks:
-// by connections that are made for the list, and again.
+// BenchmarkList_1000Nodes asks the servers of 1,000 nodes with ten reports each, which share this machine's CPUs with the client: with new
+// connections for the list, and with reused ones.
 func BenchmarkList_1000Nodes(b *testing.B) {
 	const nodes, reports = 1000, 10
 	a := newAuthority(b)

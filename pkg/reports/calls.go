@@ -9,19 +9,19 @@ import (
 )
 
 const (
-	// runningCalls are the requests about one namespace that are answered at once; the others wait in the order in which they came.
+	// runningCalls is the number of concurrent requests about one namespace; others wait in the order of their arrival.
 	runningCalls = 16
-	// namespaceCalls bounds the requests about a namespace that are answered or wait, and userCalls those of one user among them. Namespaces are
-	// counted first: each can have any number of ServiceAccounts.
+	// namespaceCalls limits running and waiting requests about a namespace, and userCalls the requests of one user among them. Namespaces
+	// are counted first, because each can contain any number of ServiceAccounts.
 	namespaceCalls, userCalls = 128, 64
-	// maxCalls bounds all of them together, systemCalls those of the cluster's controllers besides.
+	// maxCalls limits all of them together, systemCalls additionally the requests of the cluster's controllers.
 	maxCalls, systemCalls = 1024, 64
 )
 
 // errCrowded refuses a request because the queue is full.
 var errCrowded = errors.New("too many concurrent requests for reports")
 
-// calls are the requests that are answered or wait: requests about one namespace wait for each other, and not for those about others.
+// calls are the running and waiting requests: requests about one namespace only wait for each other.
 type calls struct {
 	taken seats.Taken
 	lines lines
@@ -30,7 +30,8 @@ type calls struct {
 // callSeats are the places of all requests.
 var callSeats = seats.Bounds{All: maxCalls, Namespace: namespaceCalls, User: userCalls, Kept: systemCalls}
 
-// enter waits until a request may run, and returns how it leaves; errCrowded if it may not wait, the context's error if that ends first.
+// enter waits until a request may run, and returns a function to leave. It returns errCrowded if the request may not wait, or the context's
+// error if that ends first.
 func (c *calls) enter(ctx context.Context, by seats.Party) (leave func(), err error) {
 	if !c.taken.Enter(callSeats, by) {
 		return nil, errCrowded

@@ -18,7 +18,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/seats"
 )
 
-// reviews counts what is reviewed; names that are allowed alone are those of a role with resourceNames.
+// reviews counts reviews; names are allowed alone, as by a role with resourceNames.
 type reviews struct {
 	asked int
 	deny  bool
@@ -31,7 +31,7 @@ func (r *reviews) Allowed(_ context.Context, _ user.Info, what authorizationapi.
 	return !r.deny || r.name != "" && what.Name == r.name, "a role", r.err
 }
 
-// TestDecisions_SameUser_ReviewedOnce until the decision ends, and a denial ends earlier.
+// TestDecisions_SameUser_ReviewedOnce: until the decision ends; a denial ends earlier.
 func TestDecisions_SameUser_ReviewedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestDecisions_SameUser_ReviewedOnce(t *testing.T) {
 	})
 }
 
-// TestDecisions_AnythingElse_ReviewedAgain: rights may follow from each thing that is known of a user.
+// TestDecisions_AnythingElse_ReviewedAgain: rights may depend on each attribute of a user.
 func TestDecisions_AnythingElse_ReviewedAgain(t *testing.T) {
 	t.Parallel()
 	r := &reviews{}
@@ -85,7 +85,7 @@ func TestDecisions_AnythingElse_ReviewedAgain(t *testing.T) {
 	assert.Equal(t, before, r.asked, "a thousand reports of one namespace cost nothing more")
 }
 
-// renewed is a cluster whose namespaces are made again.
+// renewed is a cluster whose namespaces are created again.
 type renewed struct {
 	always
 	now types.UID
@@ -93,7 +93,7 @@ type renewed struct {
 
 func (r *renewed) Known(context.Context, string) types.UID { return r.now }
 
-// TestDecisions_NamespaceMadeAgain_ReviewedAgain: rights to a namespace are none to a later one of its name.
+// TestDecisions_NamespaceMadeAgain_ReviewedAgain: rights to a namespace do not apply to a later one of its name.
 func TestDecisions_NamespaceMadeAgain_ReviewedAgain(t *testing.T) {
 	t.Parallel()
 	r, namespaces := &reviews{}, &renewed{now: "first"}
@@ -129,7 +129,7 @@ func TestDecisions_Failure_NotRemembered(t *testing.T) {
 	assert.True(t, allowed)
 }
 
-// slow reviews wait until they are let go.
+// slow reviews wait until they are released.
 type slow struct{ end chan struct{} }
 
 func (s slow) Allowed(context.Context, user.Info, authorizationapi.ResourceAttributes) (bool, string, error) {
@@ -137,7 +137,8 @@ func (s slow) Allowed(context.Context, user.Info, authorizationapi.ResourceAttri
 	return false, "", nil
 }
 
-// TestRequests_ManyOfANamespace_OthersRun: what waits about one namespace is bounded, by user and for all its users, and others do not wait.
+// TestRequests_ManyOfANamespace_OthersRun: waiting requests about one namespace are limited, by user and for all users, and other requests
+// do not wait.
 func TestRequests_ManyOfANamespace_OthersRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -177,7 +178,7 @@ func TestRequests_ManyOfANamespace_OthersRun(t *testing.T) {
 	})
 }
 
-// TestCalls_ClientGoes_PlaceGivenBack: a request that waits ends with its client.
+// TestCalls_ClientGoes_PlaceGivenBack: a waiting request ends with its client.
 func TestCalls_ClientGoes_PlaceGivenBack(t *testing.T) {
 	t.Parallel()
 	var c calls

@@ -12,8 +12,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// TestList_ManyAtOnce_ConnectionsKept: a plugin refuses connections whose handshakes are too many at once. Requests about a namespace, as many as
-// run at once, make connections once and not each time, however long the answers are.
+// TestList_ManyAtOnce_ConnectionsKept: a plugin refuses connections during too many concurrent handshakes. The concurrent requests about a
+// namespace connect once and not each time, for answers of any length.
 func TestList_ManyAtOnce_ConnectionsKept(t *testing.T) {
 	t.Parallel()
 	for _, length := range []int{1, 50} {

@@ -17,29 +17,29 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/seats"
 )
 
-// maxRange is how much of a report one answer has, in bytes.
+// maxRange is the maximum number of bytes in one response.
 const maxRange = 16 << 20
 
-// rangeTimeout is how long an answer with a range may take.
+// rangeTimeout is the timeout of a response with a range.
 const rangeTimeout = 10 * time.Minute
 
-// stallTime is how long a download may be without progress, because of its client or of the node, until it ends.
+// stallTime is the timeout of a download without progress, because of its client or of the node.
 const stallTime = 30 * time.Second
 
-// These are a controller's; each node bounds what all of its controllers download.
+// These limits apply to one controller; each node limits the downloads of all its controllers.
 const maxDownloads, namespaceDownloads, userDownloads, systemDownloads = 22, 8, 4, 2
 
-// downloadSeats are those of downloads.
+// downloadSeats are the limits of downloads.
 var downloadSeats = seats.Bounds{All: maxDownloads, Namespace: namespaceDownloads, User: userDownloads, Kept: systemDownloads}
 
 // steady ends a download without progress.
 type steady struct {
 	http.ResponseWriter
-	// stalled ends the request to the node.
+	// stalled cancels the request to the node.
 	stalled *time.Timer
 }
 
-// Write gives the client stallTime for what one read of the node's answer had.
+// Write gives the client stallTime for the data of one read from the node.
 func (s steady) Write(b []byte) (int, error) {
 	s.stalled.Reset(stallTime)
 	_ = http.NewResponseController(s.ResponseWriter).SetWriteDeadline(time.Now().Add(stallTime))
@@ -48,8 +48,8 @@ func (s steady) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// content answers with a report's file, or with the range of it that is asked for, cut to maxRange. A file that is larger is sent in ranges only:
-// a part of it in an answer to a request for all of it would be taken for the report.
+// content answers with a report's file, or with the requested range of it, limited to maxRange. Larger files are sent in ranges only: a
+// client that requests the whole file would take a part for the report.
 func (s *Server) content(w http.ResponseWriter, c call) error {
 	name := c.PathValue("name")
 	if err := s.allow(c, attributes("get", content, c.PathValue("namespace"), name)); err != nil {
@@ -75,11 +75,11 @@ func (s *Server) content(w http.ResponseWriter, c call) error {
 			downloadSeats.All, downloadSeats.Namespace, downloadSeats.User), 1)
 	}
 	defer s.downloads.Leave(by)
-	c.leave() // a download may take long, and keeps no other request waiting
+	c.leave() // a download may take long, and does not delay other requests
 	return s.download(w, c, found, by, wanted, whole)
 }
 
-// download sends a range of a report that its node answers with, or all of it.
+// download sends a range of a report from its node, or all of it.
 func (s *Server) download(w http.ResponseWriter, c call, found report.Report, by seats.Party, wanted string, whole bool) error {
 	header := http.Header{"Range": {wanted}}
 	ctx, stop := context.WithTimeout(c.Context(), rangeTimeout)
@@ -90,7 +90,7 @@ func (s *Server) download(w http.ResponseWriter, c call, found report.Report, by
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusPartialContent {
-		err := said(response)
+		err := readError(response)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return apierrors.NewNotFound(groupResource, found.ID)
@@ -112,7 +112,7 @@ func (s *Server) download(w http.ResponseWriter, c call, found report.Report, by
 	w.WriteHeader(code)
 	stalled := time.AfterFunc(stallTime, stop)
 	defer stalled.Stop()
-	_, _ = io.Copy(steady{w, stalled}, response.Body) // a client that went, or a node, is seen by the length
+	_, _ = io.Copy(steady{w, stalled}, response.Body) // a disconnected client or node is detected by the length
 	return nil
 }
 
@@ -129,7 +129,8 @@ func available(r report.Report) error {
 	return nil
 }
 
-// byteRange is the range that the node is asked for: that of the request, cut to maxRange, or the whole report where the request has none.
+// byteRange returns the range to request from the node: the range of the request, limited to maxRange, or the whole report if the request
+// contains none.
 func byteRange(r *http.Request, of report.Report) (wanted string, whole bool, err error) {
 	text := r.Header.Get("Range")
 	if text == "" || !ifRange(r, of) {
@@ -143,7 +144,7 @@ func byteRange(r *http.Request, of report.Report) (wanted string, whole bool, er
 	return wanted, false, err
 }
 
-// partOf reads the header Range.
+// partOf parses the header Range.
 func partOf(text string, of report.Report) (string, error) {
 	unsatisfiable := failed(http.StatusRequestedRangeNotSatisfiable, fmt.Sprintf("the report has %d bytes", of.Size))
 	first, last := int64(0), of.Size-1
@@ -174,13 +175,13 @@ func partOf(text string, of report.Report) (string, error) {
 	return fmt.Sprintf("bytes=%d-%d", first, last), nil
 }
 
-// ifRange reports whether a range is wanted of what the report is now.
+// ifRange reports whether the condition of the range matches the current report.
 func ifRange(r *http.Request, of report.Report) bool {
 	condition := r.Header.Get("If-Range")
 	return condition == "" || condition == strconv.Quote(of.SHA256)
 }
 
-// failed is a Status with that code.
+// failed returns a Status with that code.
 func failed(code int, message string) error {
 	status := apierrors.NewGenericServerResponse(code, "get", groupResource, "", message, 0, false)
 	status.ErrStatus.Message = message

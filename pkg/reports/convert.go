@@ -19,25 +19,25 @@ const (
 	content  = "content"
 )
 
-// GroupVersion is that of the API.
+// GroupVersion is the version of the API.
 var GroupVersion = schema.GroupVersion{Group: "profiles.gpu.prism.dev", Version: "v1alpha1"}
 
 var groupResource = schema.GroupResource{Group: GroupVersion.Group, Resource: resource}
 
-// labelPrefix begins the keys of labels.
+// labelPrefix is the prefix of the keys of labels.
 const labelPrefix = "gpu.prism.dev/"
 
 // validID reports whether a report can be named in the API.
 func validID(id string) bool { return len(validation.IsDNS1123Label(id)) == 0 }
 
-// object is a report as the API shows it. Its labels are what it is about, as far as that is valid in a label.
+// object converts a report to its form in the API. Its labels are the properties that are valid in a label.
 func object(r report.Report) v1alpha1.Report {
 	o := selectable(r)
 	o.UID, o.ResourceVersion = types.UID(r.ObjectUID()), r.Version()
 	return o
 }
 
-// selectable is an object without what nothing is selected by, and what costs more than the rest.
+// selectable returns an object without fields that selectors cannot use and that are expensive.
 func selectable(r report.Report) v1alpha1.Report {
 	o := v1alpha1.Report{
 		TypeMeta: metav1.TypeMeta{APIVersion: GroupVersion.String(), Kind: kind},
@@ -62,7 +62,7 @@ func selectable(r report.Report) v1alpha1.Report {
 	return o
 }
 
-// fieldsOf are what field selectors select by.
+// fieldsOf returns the fields for field selectors.
 func fieldsOf(o *v1alpha1.Report) fields.Set {
 	return fields.Set{
 		"metadata.name": o.Name, "metadata.namespace": o.Namespace, "spec.claim": o.Spec.Claim, "spec.claimUID": o.Spec.ClaimUID,
@@ -71,7 +71,7 @@ func fieldsOf(o *v1alpha1.Report) fields.Set {
 	}
 }
 
-// formatBytes writes a size as quantities are written, without more digits than a person reads: "12Mi".
+// formatBytes formats a size as a quantity with few digits: "12Mi".
 func formatBytes(bytes int64) string {
 	const step = 1024
 	unit := int64(1)

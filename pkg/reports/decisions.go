@@ -14,33 +14,34 @@ import (
 )
 
 const (
-	// allowedTime and deniedTime are how long a decision holds: a right that is taken away ends after allowedTime, and one that is granted begins
-	// after deniedTime.
+	// allowedTime and deniedTime are the validity of a decision: a revoked right ends after allowedTime, and a granted right begins after
+	// deniedTime.
 	allowedTime, deniedTime = 10 * time.Second, 5 * time.Second
-	// maxDecisions bounds what is remembered, and maxDecisionKey the key of each: users with longer ones are reviewed every time.
+	// maxDecisions limits the number of stored decisions, and maxDecisionKey the key of each: users with longer keys are reviewed every
+	// time.
 	maxDecisions, maxDecisionKey = 4096, 2 << 10
 )
 
-// Decisions remembers what a Reviewer decided, so that many requests of a user cost the API server one review. Use NewDecisions.
+// Decisions caches decisions of a Reviewer, so that many requests of a user cost the API server one review. Use NewDecisions.
 type Decisions struct {
 	reviewer   Reviewer
 	namespaces Namespaces
 	cache      *utilcache.LRUExpireCache
 }
 
-// NewDecisions remembers the decisions of a reviewer. Those about a namespace are none of a later one of its name.
+// NewDecisions caches the decisions of a reviewer. Decisions about a namespace do not apply to a later namespace of that name.
 func NewDecisions(of Reviewer, namespaces Namespaces) *Decisions {
 	return &Decisions{reviewer: of, namespaces: namespaces, cache: utilcache.NewLRUExpireCache(maxDecisions)}
 }
 
-// decision is what a reviewer said.
+// decision is the result of a reviewer.
 type decision struct {
 	allowed bool
 	reason  string
 }
 
-// Allowed implements Reviewer. What a user may do to all reports of a namespace is asked once, and only without that right, for roles with
-// resourceNames, about each report. The API server has reviewed the request with the name before it came here. Errors are not remembered.
+// Allowed implements Reviewer. It asks once for the user's right to all reports of a namespace. Only without that right it asks for each
+// report, because of roles with resourceNames. The API server has already reviewed the request with the name. Errors are not cached.
 func (d *Decisions) Allowed(ctx context.Context, by user.Info, what authorizationapi.ResourceAttributes) (bool, string, error) {
 	name := what.Name
 	what.Name = ""
@@ -74,7 +75,7 @@ func (d *Decisions) decide(ctx context.Context, by user.Info, what authorization
 	return allowed, reason, nil
 }
 
-// decisionKey is all that a decision depends on, in a form in which no two are alike.
+// decisionKey encodes everything that a decision depends on, without collisions.
 func decisionKey(by user.Info, what authorizationapi.ResourceAttributes, namespace types.UID) (string, error) {
 	groups := slices.Sorted(slices.Values(by.GetGroups()))
 	raw, err := json.Marshal([]any{by.GetName(), by.GetUID(), groups, by.GetExtra(), what.Verb, what.Subresource, what.Namespace, namespace, what.Name})

@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// delete removes a report from its node, or says what that would answer.
+// delete removes a report from its node, or answers a dry run.
 func (s *Server) delete(w http.ResponseWriter, c call) error {
 	name := c.PathValue("name")
 	if err := s.allow(c, attributes("delete", "", c.PathValue("namespace"), name)); err != nil {
@@ -27,7 +27,7 @@ func (s *Server) delete(w http.ResponseWriter, c call) error {
 	if err != nil {
 		return err
 	}
-	// Plugins of earlier versions do not know preconditions; the others check them again when nothing else changes the report.
+	// Plugins of earlier versions do not know preconditions; others check them again while nothing else changes the report.
 	if err := wanted.Check(found); err != nil {
 		return apierrors.NewConflict(groupResource, name, err)
 	}
@@ -44,7 +44,7 @@ func (s *Server) delete(w http.ResponseWriter, c call) error {
 	return nil
 }
 
-// deleteOnNode asks the node of a report to delete it, or for a dry run whether it could.
+// deleteOnNode asks the node of a report to delete it, or in a dry run whether it could be deleted.
 func (s *Server) deleteOnNode(ctx context.Context, found report.Report, wanted report.Deletion) error {
 	ctx, stop := context.WithTimeout(ctx, nodeTimeout)
 	defer stop()
@@ -63,7 +63,7 @@ func (s *Server) deleteOnNode(ctx context.Context, found report.Report, wanted r
 		}
 		return nil
 	}
-	switch err := said(response); {
+	switch err := readError(response); {
 	case errors.Is(err, fs.ErrNotExist):
 		return apierrors.NewNotFound(groupResource, found.ID)
 	case response.StatusCode == http.StatusConflict:

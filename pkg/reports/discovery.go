@@ -15,7 +15,7 @@ var oneGroup = metav1.APIGroup{
 
 var groups = metav1.APIGroupList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIGroupList"}, Groups: []metav1.APIGroup{oneGroup}}
 
-// resources has no watch: controllers that need one, such as the garbage collector, leave the resource alone.
+// resources lists no verb watch: controllers that require it, such as the garbage collector, ignore the resource.
 var resources = metav1.APIResourceList{
 	TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"}, GroupVersion: GroupVersion.String(),
 	APIResources: []metav1.APIResource{
@@ -24,7 +24,7 @@ var resources = metav1.APIResourceList{
 	},
 }
 
-// discovery answers what the API has; that is no secret.
+// discovery answers with the contents of the API, which are public.
 func discovery(what any) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, what) }
 }

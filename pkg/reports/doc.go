@@ -1,3 +1,3 @@
-// Package reports serves the aggregated API profiles.gpu.prism.dev/v1alpha1: the reports of all nodes' profiled processes. It stores nothing:
-// it asks the plugins of the nodes, whose answers it does not trust beyond their own node.
+// Package reports serves the aggregated API profiles.gpu.prism.dev/v1alpha1: the reports of profiled processes on all nodes. It stores
+// nothing, but asks the plugins of the nodes. It does not trust their answers about other nodes.
 package reports

@@ -17,7 +17,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/seats"
 )
 
-// downloads is a server whose clients are connections of this process, and the node behind it has one report.
+// downloads returns a server whose clients connect within this process; the node behind it stores one report.
 func downloads(t *testing.T, send http.HandlerFunc) (*Server, func(by string) net.Conn) {
 	t.Helper()
 	text := strings.Repeat("x", 1<<20)
@@ -49,12 +49,13 @@ func downloads(t *testing.T, send http.HandlerFunc) (*Server, func(by string) ne
 	}
 }
 
-// sent answers with all of a report.
+// sent answers with a whole report.
 func sent(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(strings.Repeat("x", 1<<20)))
 }
 
-// TestContent_NotRead_PlaceGivenBack: downloads that nothing reads take their user's places for stallTime, and no others.
+// TestContent_NotRead_PlaceGivenBack: downloads that the client does not read occupy their user's places for stallTime, and no other
+// places.
 func TestContent_NotRead_PlaceGivenBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -77,14 +78,14 @@ func TestContent_NotRead_PlaceGivenBack(t *testing.T) {
 	})
 }
 
-// TestContent_SlowReader_All: a client that reads a little within stallTime gets all, however long that takes.
+// TestContent_SlowReader_All: a client that reads a little within each stallTime gets everything, however long that takes.
 func TestContent_SlowReader_All(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		_, download := downloads(t, sent)
 		connection, began := download("alice"), time.Now()
 		part := make([]byte, 64<<10)
-		for range 1 << 20 / len(part) { // the headers are part of it
+		for range 1 << 20 / len(part) { // the headers are included
 			time.Sleep(stallTime / 3)
 			_, err := io.ReadFull(connection, part)
 			require.NoError(t, err)
@@ -93,7 +94,7 @@ func TestContent_SlowReader_All(t *testing.T) {
 	})
 }
 
-// TestContent_NodeStalls_PlaceGivenBack: what a node does not send holds no place for longer than a client does.
+// TestContent_NodeStalls_PlaceGivenBack: a stalled node does not occupy a place for longer than a stalled client.
 func TestContent_NodeStalls_PlaceGivenBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -116,7 +117,7 @@ func TestContent_NodeStalls_PlaceGivenBack(t *testing.T) {
 	})
 }
 
-// TestContent_NodeCrowded_TryAgain: a node counts what a user downloads from it through all controllers.
+// TestContent_NodeCrowded_TryAgain: a node counts the downloads of a user through all controllers.
 func TestContent_NodeCrowded_TryAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

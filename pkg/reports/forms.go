@@ -18,17 +18,17 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// writeBuffer is how much of a list is written at once.
+// writeBuffer is the number of bytes of a list that are written at once.
 const writeBuffer = 32 << 10
 
-// The forms of objects that clients ask for.
+// The forms of objects that clients request.
 const (
 	asTable        = "Table"
 	asMetadata     = "PartialObjectMetadata"
 	asMetadataList = "PartialObjectMetadataList"
 )
 
-// show answers with an object in the form that the client asks for.
+// show answers with an object in the form that the client requests.
 func show(w http.ResponseWriter, r *http.Request, o *v1alpha1.Report) error {
 	switch form(r) {
 	case asTable:
@@ -58,13 +58,13 @@ func showList(w http.ResponseWriter, r *http.Request, list *v1alpha1.ReportList,
 	}
 }
 
-// stream answers with a list whose field has no item yet, and writes an item of each report into it.
+// stream answers with a list whose field is still empty, and writes an item for each report into it.
 func stream(w http.ResponseWriter, list any, field string, reports []report.Report, item func(*v1alpha1.Report) any) error {
 	raw, err := json.Marshal(list)
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	begin, end, found := bytes.Cut(raw, []byte(`"`+field+`":[]`)) // before it are only texts of this package, and a token
+	begin, end, found := bytes.Cut(raw, []byte(`"`+field+`":[]`)) // only texts of this package, and a token, precede it
 	if !found {
 		return apierrors.NewInternalError(fmt.Errorf("writing a list: no empty field %s", field))
 	}
@@ -80,7 +80,7 @@ func stream(w http.ResponseWriter, list any, field string, reports []report.Repo
 			err = errors.Join(err, out.WriteByte(','))
 		}
 		if _, wrong := out.Write(one); err != nil || wrong != nil {
-			return nil //nolint:nilerr // the client went, and the answer began
+			return nil //nolint:nilerr // the client disconnected, and the response has started
 		}
 	}
 	_, _ = fmt.Fprintf(out, "]%s\n", end)
@@ -93,7 +93,7 @@ func metadata(o *v1alpha1.Report) *metav1.PartialObjectMetadata {
 	}
 }
 
-// columns are those of kubectl get.
+// columns are the columns of kubectl get.
 var columns = []metav1.TableColumnDefinition{
 	{Name: "Name", Type: "string", Format: "name", Description: "Name of the report."},
 	{Name: "Claim", Type: "string", Description: "ResourceClaim of the process."},

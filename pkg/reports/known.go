@@ -11,14 +11,14 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/seats"
 )
 
-// maxKnown bounds what is remembered: about 5 MB, and as many reports as a list has.
+// maxKnown limits the cache: about 5 MB, and as many reports as in a list.
 const maxKnown = maxItems
 
-// known remembers the nodes of reports that were listed or found: a download is many requests, deletions follow a list, and only
-// one node has each. Use newKnown.
+// known caches the nodes of reports that were listed or found: a download consists of many requests, deletions follow a list, and only one
+// node stores each report. Use newKnown.
 type known struct{ nodes *lru.Cache }
 
-// knownKey is a report.
+// knownKey identifies a report.
 type knownKey struct{ namespace, id string }
 
 func newKnown() known { return known{lru.New(maxKnown)} }
@@ -31,11 +31,11 @@ func (k known) node(namespace, id string) string {
 
 func (k known) put(r report.Report) { k.nodes.Add(knownKey{r.Namespace, r.ID}, r.Node) }
 
-// remove drops a report that was deleted.
+// remove drops a deleted report.
 func (k known) remove(r report.Report) { k.nodes.Remove(knownKey{r.Namespace, r.ID}) }
 
-// Find returns the report of that name in a namespace; silent are the nodes that did not answer, where it may be. Where a list had the report,
-// its node alone is asked.
+// Find returns the report of that name in a namespace; silent are the nodes that did not answer, and may store it. If a list contained the
+// report, only its node is asked.
 func (n *Nodes) Find(ctx context.Context, namespace, id string, by seats.Party) (r report.Report, found bool, silent []string, err error) {
 	q := Query{Namespace: namespace, ID: id, Limit: 1, line: lineOf(by)}
 	if q.Node = n.known.node(namespace, id); q.Node != "" {
@@ -58,13 +58,13 @@ func (n *Nodes) Find(ctx context.Context, namespace, id string, by seats.Party) 
 	return r, false, append(all.Silent, all.Rest...), nil
 }
 
-// maxQuiet bounds how many nodes are remembered as silent.
+// maxQuiet is the maximum number of silent nodes in the cache.
 const maxQuiet = 4096
 
-// quiet remembers the nodes that did not answer, so that not every request waits for them.
+// quiet caches the nodes that did not answer, so that not every request waits for them.
 type quiet struct {
 	mu    sync.Mutex
-	since map[Endpoint]time.Time // a plugin that started again has another address
+	since map[Endpoint]time.Time // a restarted plugin uses another address
 }
 
 func (q *quiet) has(e Endpoint, now time.Time) bool {

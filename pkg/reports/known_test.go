@@ -19,7 +19,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/seats"
 )
 
-// TestFind_NodeWasSilent_NamedAndAskedAgainLater: a report is not missing because its node was silent before.
+// TestFind_NodeWasSilent_NamedAndAskedAgainLater: a report is not reported as missing while its node is silent.
 func TestFind_NodeWasSilent_NamedAndAskedAgainLater(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -42,7 +42,7 @@ func TestFind_NodeWasSilent_NamedAndAskedAgainLater(t *testing.T) {
 	assert.Empty(t, silent)
 }
 
-// TestDelete_Listed_OneNodeAsked: what a list had is deleted with two requests to its node, and none to the others.
+// TestDelete_Listed_OneNodeAsked: deleting a listed report takes two requests to its node, and none to others.
 func TestDelete_Listed_OneNodeAsked(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -88,7 +88,7 @@ func TestDelete_Listed_OneNodeAsked(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, response.StatusCode)
 }
 
-// TestRequests_HungNode_AskedOnce in its quiet time, whatever the request: one for each verb waits, and those after it do not.
+// TestRequests_HungNode_AskedOnce: within its quiet time, for any request: one request waits for each verb, later ones do not.
 func TestRequests_HungNode_AskedOnce(t *testing.T) {
 	t.Parallel()
 	for name, first := range map[string]struct {

@@ -11,14 +11,14 @@ import (
 	reasons "github.com/prism-gpu/prism/pkg/events"
 )
 
-// left reports where a namespace that is being deleted may leave reports. Its deletion does not wait for them: a node that has failed would keep
-// every namespace of the cluster.
+// left reports the nodes on which a namespace that is being deleted may leave reports. Its deletion does not wait for them: otherwise a
+// failed node would block the deletion of every namespace of the cluster.
 type left struct {
 	plugins Plugins
 	events  events.EventRecorder
 }
 
-// report writes an Event about the announcement of each node that keeps reports; a node without one keeps none.
+// report writes an Event about the announcement of each node that stores reports; a node without an announcement stores none.
 func (l left) report(ctx context.Context, namespace string, silent []string) {
 	announced, err := l.plugins.Announced(ctx)
 	if err != nil {

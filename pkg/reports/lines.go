@@ -7,7 +7,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/seats"
 )
 
-// line is what a request waits in: that of its namespace, or of the cluster's controllers.
+// line is the queue of a request: of its namespace, or of the cluster's controllers.
 type line struct {
 	namespace string
 	system    bool
@@ -20,20 +20,20 @@ func lineOf(by seats.Party) line {
 	return line{namespace: by.Namespace}
 }
 
-// lines are the queues of namespaces: what is about one waits for what is about the same one, and not for others.
+// lines are the queues of namespaces: requests only wait for others about the same namespace.
 type lines struct {
 	mu     sync.Mutex
 	queues map[line]*queue
 }
 
-// queue is a line with as many running places as it may have.
+// queue is a line with a maximum of running places.
 type queue struct {
 	running chan struct{}
-	// members are those that run or wait.
+	// members is the number of running and waiting requests.
 	members int
 }
 
-// enter waits for one of the places of a line, and returns how it is left; the context's error if that ends first.
+// enter waits for a place of a line, and returns a function to leave it, or the context's error if that ends first.
 func (l *lines) enter(ctx context.Context, at line, places int) (leave func(), err error) {
 	of := l.join(at, places)
 	select {
@@ -75,7 +75,7 @@ func (l *lines) part(at line, of *queue) {
 // slots are taken while a node is asked. Use newSlots.
 type slots struct {
 	lines lines
-	// all are those of all namespaces, kept those of the cluster's controllers.
+	// all are the slots of all namespaces, kept the slots of the cluster's controllers.
 	all, kept chan struct{}
 }
 
@@ -83,8 +83,8 @@ func newSlots() *slots {
 	return &slots{all: make(chan struct{}, asked), kept: make(chan struct{}, systemAsked)}
 }
 
-// take waits for a slot: one of the namespace first, so that no namespace waits for all that another one asks. It returns how to leave the slot;
-// the context's error if that ends first.
+// take waits for a slot: first for a slot of the namespace, so that no namespace waits for all nodes that another one asks. It returns a
+// function to leave the slot, or the context's error if that ends first.
 func (s *slots) take(ctx context.Context, at line) (give func(), err error) {
 	leave, err := s.lines.enter(ctx, at, namespaceAsked)
 	if err != nil {

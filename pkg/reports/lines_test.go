@@ -15,8 +15,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// TestList_AnotherNamespaceAsksHungNodes_NotWaitedFor: the lists of a namespace take a part of the nodes that are asked at once, and those of
-// the cluster's controllers have their own.
+// TestList_AnotherNamespaceAsksHungNodes_NotWaitedFor: the lists of a namespace use only a part of the slots, and the cluster's controllers
+// use their own.
 func TestList_AnotherNamespaceAsksHungNodes_NotWaitedFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -53,10 +53,10 @@ func TestList_AnotherNamespaceAsksHungNodes_NotWaitedFor(t *testing.T) {
 	})
 }
 
-// TestSlots_AllTaken_ControllersHaveTheirs, and what waits ends with its request.
+// TestSlots_AllTaken_ControllersHaveTheirs: waiting ends with its request.
 func TestSlots_AllTaken_ControllersHaveTheirs(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) { // what waits for ever ends the test
+	synctest.Test(t, func(t *testing.T) { // an endless wait ends the test
 		s := newSlots()
 		var given []func()
 		take := func(at line, places int) {

@@ -13,10 +13,10 @@ import (
 	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
 )
 
-// writeTimeout is how long the answer with a list may take: a client that reads slowly keeps no others from their lists for longer.
+// writeTimeout is the timeout of a response with a list: a slow client does not block the lists of others for longer.
 const writeTimeout = 30 * time.Second
 
-// list answers with a page of a list. Reports are converted while they are written: a list is in memory once.
+// list answers with a page of a list. Reports are converted while they are written, so that the list is in memory only once.
 func (s *Server) list(w http.ResponseWriter, c call) error {
 	namespace := c.PathValue("namespace")
 	if err := s.allow(c, attributes("list", "", namespace, "")); err != nil {
@@ -48,7 +48,7 @@ func (s *Server) list(w http.ResponseWriter, c call) error {
 		if list.Continue, err = found.Next.encode(namespace); err != nil {
 			return apierrors.NewInternalError(err)
 		}
-		if query.Limit == 0 { // a client that asks for pages asks for the next one
+		if query.Limit == 0 { // a client that requests pages requests the next one
 			list.TruncatedNodes = slices.Compact(slices.Sorted(slices.Values(slices.Concat(found.Truncated, found.Rest))))
 			w.Header().Add("Warning", `299 - "the list is incomplete: these nodes store more reports; set limit, and pass continue to list them: `+names(found.Rest)+`"`)
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// heap is the highest that was measured, in bytes.
+// heap is the highest measured heap size, in bytes.
 type heap struct{ highest atomic.Uint64 }
 
 func (h *heap) measure() {
@@ -29,7 +29,7 @@ func (h *heap) measure() {
 	}
 }
 
-// measured is an answer of which nothing is kept but its size.
+// measured is a response of which only the size is kept.
 type measured struct {
 	header http.Header
 	heap   *heap
@@ -46,7 +46,7 @@ func (m *measured) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// crowded serves a node with as many reports as it may have, as long as they may be. It makes them while it answers.
+// crowded serves a node with the maximum number of reports of the maximum size. It creates them while it answers.
 func crowded(t *testing.T, a authority, name string, h *heap) string {
 	t.Helper()
 	long := strings.Repeat("a", 253)
@@ -78,8 +78,8 @@ func crowded(t *testing.T, a authority, name string, h *heap) string {
 	})
 }
 
-// TestList_ManyReports_MemoryBounded: a list without a limit over nodes with 20,000 reports each, 1.3 GB in all, takes a part of the
-// controller's memory and says that it is not complete. No other test runs meanwhile.
+// TestList_ManyReports_MemoryBounded: a list without a limit over nodes with 20,000 reports each, 1.3 GB in total, takes a part of the
+// controller's memory and is marked as incomplete. No other test runs at the same time.
 func TestList_ManyReports_MemoryBounded(t *testing.T) {
 	const nodes, most = 40, 64 << 20
 	a, h := newAuthority(t), &heap{}

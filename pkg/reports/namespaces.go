@@ -14,18 +14,18 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// Namespaces says which namespace has a name now: reports belong to one with a UID, and none of a later one of its name.
+// Namespaces returns the current namespace of a name: reports belong to a namespace with a UID, and not to a later one of its name.
 type Namespaces interface {
-	// Known returns the UID of a namespace that is in memory, "" of others.
+	// Known returns the UID of a cached namespace, otherwise "".
 	Known(ctx context.Context, name string) types.UID
-	// Current is Known, and asks the API server for others; "" if there is none.
+	// Current returns the same, and asks the API server for uncached namespaces; "" if there is none.
 	Current(ctx context.Context, name string) (types.UID, error)
 }
 
-// ClusterNamespaces are those of the cluster: Cached follows them, and Direct asks the API server.
+// ClusterNamespaces are the namespaces of the cluster: Cached follows them, and Direct asks the API server.
 type ClusterNamespaces struct{ Cached, Direct client.Reader }
 
-// NamespaceCache restricts a cache to what is read of namespaces.
+// NamespaceCache restricts a cache to the required fields of namespaces.
 func NamespaceCache() cache.ByObject {
 	return cache.ByObject{Transform: func(object any) (any, error) {
 		namespace, ok := object.(*corev1.Namespace)
@@ -59,7 +59,7 @@ func (c ClusterNamespaces) Current(ctx context.Context, name string) (types.UID,
 	return found.UID, nil
 }
 
-// current reports whether a report is one of the namespace that has the name now. Plugins of earlier versions answer without a UID.
+// current reports whether a report belongs to the current namespace of that name. Plugins of earlier versions answer without a UID.
 func (n *Nodes) current(ctx context.Context, q *Query, r report.Report) bool {
 	if r.NamespaceUID == "" {
 		return true

@@ -18,8 +18,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// TestReports_NamespaceMadeAgain_FormerOnesNotSeen, whatever a node answers with; those of plugins of earlier versions, which do not say the
-// namespace's UID, are.
+// TestReports_NamespaceMadeAgain_FormerOnesNotSeen: for any answer of a node. Reports of earlier plugins, which do not send the namespace's
+// UID, are listed.
 func TestReports_NamespaceMadeAgain_FormerOnesNotSeen(t *testing.T) {
 	t.Parallel()
 	f := &fakeNode{content: map[string]string{"former": "secret", "now": "content", "older": "content"}}
@@ -48,7 +48,7 @@ func TestReports_NamespaceMadeAgain_FormerOnesNotSeen(t *testing.T) {
 	assert.Len(t, f.List("", ""), 1, "the former one's is left to the node")
 }
 
-// TestList_NamespaceUID_SentToNodes: a node that has another one finds out which is right.
+// TestList_NamespaceUID_SentToNodes: a node with a different UID checks which is right.
 func TestList_NamespaceUID_SentToNodes(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -67,7 +67,7 @@ func TestList_NamespaceUID_SentToNodes(t *testing.T) {
 	assert.Equal(t, []string{"uid", ""}, []string{<-sent, <-sent})
 }
 
-// TestList_NoNamespace_Empty, and no node is asked: a node of an earlier version may have reports of a former one.
+// TestList_NoNamespace_Empty: no node is asked, because a node of an earlier version may store reports of a former namespace.
 func TestList_NoNamespace_Empty(t *testing.T) {
 	t.Parallel()
 	nodes := NewNodes(t.TempDir(), func(context.Context) ([]Endpoint, error) {
@@ -79,7 +79,7 @@ func TestList_NoNamespace_Empty(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, request(handler, http.MethodGet, "alice", inTeam+"/a").Code)
 }
 
-// reading is a client with a namespace of this name; each get of another one is counted.
+// reading returns a client with a namespace of this name; it counts each get of another one.
 func reading(name string, uid types.UID, missed *int, failure error) client.Reader {
 	return fake.NewClientBuilder().WithObjects(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid}}).
 		WithInterceptorFuncs(interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, into client.Object, o ...client.GetOption) error {
@@ -93,8 +93,8 @@ func reading(name string, uid types.UID, missed *int, failure error) client.Read
 		}}).Build()
 }
 
-// TestClusterNamespaces_NotInMemory_AskedOfTheAPIServer: the namespace controller deletes the reports of a namespace that this process has not
-// seen yet.
+// TestClusterNamespaces_NotInMemory_AskedOfTheAPIServer: the namespace controller deletes the reports of a namespace that is not cached
+// yet.
 func TestClusterNamespaces_NotInMemory_AskedOfTheAPIServer(t *testing.T) {
 	t.Parallel()
 	cached, direct := 0, 0
@@ -120,7 +120,7 @@ func TestClusterNamespaces_NotInMemory_AskedOfTheAPIServer(t *testing.T) {
 	assert.Equal(t, http.StatusInternalServerError, response.Code, "an empty list would be taken for all")
 }
 
-// TestNamespaceCache_Transform_KeepsTheUIDAlone: a cluster has thousands of namespaces.
+// TestNamespaceCache_Transform_KeepsTheUIDAlone: a cluster contains thousands of namespaces.
 func TestNamespaceCache_Transform_KeepsTheUIDAlone(t *testing.T) {
 	t.Parallel()
 	kept, err := NamespaceCache().Transform(&corev1.Namespace{

@@ -8,27 +8,27 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// nodeList is what a node answered, in the order of its reports' keys.
+// nodeList is the answer of a node, in the order of its reports' keys.
 type nodeList struct {
 	reports []report.Report
-	// cost is how much memory they take; read is how many came, those that were left out too.
+	// cost is the memory of the reports; read is the number of received reports, including omitted ones.
 	cost, read int
-	// last is the key of the last one that came, "" of none. The node has more behind it.
+	// last is the key of the last received report, or "". The node stores more reports after it.
 	last string
 	more bool
 }
 
-// bounds are how much of a node's answer is read.
+// bounds limit the part of a node's answer that is read.
 type bounds struct {
-	// bytes are those of the answer, cost is that of the reports that are kept.
+	// bytes limits the answer, cost the memory of the kept reports.
 	bytes int64
 	cost  int
-	// items are the reports that are read, kept those that are kept of them.
+	// items limits the read reports, kept the kept ones.
 	items, kept int
 }
 
-// readList reads a node's list behind a key, as far as the bounds allow: one tenant's many reports do not make a node silent for the others.
-// Reports that keep refuses, and those that are not in the order of their keys, are left out.
+// readList reads a node's list after a key, as far as the bounds allow: many reports of one tenant do not make a node silent for others.
+// Reports that keep refuses, or that are not in the order of their keys, are omitted.
 func readList(body io.Reader, after string, b bounds, keep func(report.Report) bool) (list nodeList, err error) {
 	limited := &io.LimitedReader{R: body, N: b.bytes}
 	decoder := json.NewDecoder(limited)
@@ -61,13 +61,13 @@ func readList(body io.Reader, after string, b bounds, keep func(report.Report) b
 			list.cost += cost(r)
 		}
 	}
-	_, err = decoder.Token() // More is false as well where the answer breaks off
-	// A plugin that knows the limit sends no more than it.
+	_, err = decoder.Token() // More is also false if the answer breaks off
+	// A plugin that knows the limit does not send more.
 	list.more = err == nil && list.read >= b.items
 	return list, err
 }
 
-// openList reads up to the first of the reports; other versions may have something else before.
+// openList reads up to the first report; other versions may send other fields before it.
 func openList(decoder *json.Decoder) error {
 	if err := expect(decoder, json.Delim('{')); err != nil {
 		return err

@@ -21,50 +21,50 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// ServerName is what the certificates of plugins are for.
+// ServerName is the name in the certificates of plugins.
 const ServerName = "prism-node"
 
 const (
-	// nodeTimeout is how long a node may take to answer. A node that takes longer is silent: one that hangs delays a list by no more.
+	// nodeTimeout is the timeout of a node. After that the node counts as silent: a hanging node delays a list by no more.
 	nodeTimeout = 2 * time.Second
-	// headerTimeout is how long a node may take until a connection is made, and until its answer begins, of which the content may take longer.
+	// headerTimeout is the timeout of a node to connect, and to start its answer; the content may take longer.
 	headerTimeout = 5 * time.Second
-	// listTime is how long a list may take: it ends with what it has, and another one has the rest.
+	// listTime is the maximum duration of a list: it then ends with the reports so far, and another list returns the rest.
 	listTime = 10 * time.Second
-	// quietTime is how long a node that was silent is not asked again, whatever the request.
+	// quietTime is the time during which a silent node is not asked again, by any request.
 	quietTime = 15 * time.Second
-	// asked is how many nodes are asked at once, by all requests together; namespaceAsked of them by those about one namespace, and
-	// systemAsked more by the controllers of the cluster alone.
+	// asked is the maximum number of nodes that all requests together ask at once; namespaceAsked limits the requests about one namespace,
+	// and systemAsked is reserved in addition for the controllers of the cluster.
 	asked, namespaceAsked, systemAsked = 256, 128, 32
-	// maxAnswer is how many bytes of a node's answer are read; maxReports how many reports of a node are listed, on all pages together.
+	// maxAnswer limits the bytes that are read of a node's answer, maxReports the listed reports of a node, on all pages together.
 	maxAnswer  = 8 << 20
 	maxReports = 20000
-	// firstItems, firstBytes and firstCost bound what is asked of a node before it is its turn; aheadCost is that of all nodes together.
+	// firstItems, firstBytes and firstCost limit the early request to a node; aheadCost limits all nodes together.
 	firstItems = 64
 	firstBytes = 32 << 10
 	firstCost  = 64 << 10
 	aheadCost  = namespaceAsked * firstCost
-	// maxItems and maxCost bound a list, as cost counts.
+	// maxItems and maxCost limit a list; function cost defines the cost of a report.
 	maxItems = 20000
 	maxCost  = 12 << 20
-	// maxRest is how many bytes are read behind a list, for the end of the answer: a connection is not used again before that.
+	// maxRest is the number of bytes that are read after a list until the end of the answer: only then the connection is reused.
 	maxRest = 512
-	// maxError is how many bytes of an error are read.
+	// maxError is the number of bytes that are read of an error.
 	maxError = 4 << 10
-	// idleTimeout is how long a connection to a node is kept for the next question.
+	// idleTimeout is the time that an idle connection to a node is kept.
 	idleTimeout = time.Minute
 )
 
-// Endpoint is where a node's plugin answers.
+// Endpoint is the address of a node's plugin.
 type Endpoint struct {
 	Node string
-	// Address is "host:port"; empty: the plugin does not run.
+	// Address is "host:port"; empty: the plugin is not running.
 	Address string
 }
 
 // Nodes asks the plugins of all nodes. Use NewNodes.
 type Nodes struct {
-	// endpoints are those of all nodes that should answer.
+	// endpoints returns all nodes that should answer.
 	endpoints  func(ctx context.Context) ([]Endpoint, error)
 	namespaces Namespaces
 	client     *http.Client
@@ -75,14 +75,14 @@ type Nodes struct {
 	now        func() time.Time
 }
 
-// limits are maxAnswer, nodeTimeout, listTime and headerTimeout, but in tests.
+// limits are maxAnswer, nodeTimeout, listTime and headerTimeout, except in tests.
 type limits struct {
 	answer              int64
 	node, list, connect time.Duration
 }
 
-// NewNodes makes one with the certificate of controllers: a directory with tls.crt, tls.key and ca.crt, the authority of plugins, which is
-// read for every connection.
+// NewNodes returns Nodes with the certificate of controllers: a directory with tls.crt, tls.key and ca.crt, the authority of plugins, which
+// is read for every connection.
 func NewNodes(certificate string, endpoints func(ctx context.Context) ([]Endpoint, error), namespaces Namespaces) *Nodes {
 	n := &Nodes{endpoints: endpoints, namespaces: namespaces, known: newKnown(), slots: newSlots(), limits: limits{maxAnswer, nodeTimeout, listTime, headerTimeout}, now: time.Now}
 	n.client = &http.Client{Transport: &http.Transport{
@@ -93,7 +93,7 @@ func NewNodes(certificate string, endpoints func(ctx context.Context) ([]Endpoin
 			}
 			return (&tls.Dialer{NetDialer: &net.Dialer{Timeout: n.limits.connect}, Config: config}).DialContext(ctx, network, address)
 		},
-		// As many as the requests about one namespace that run at once: a plugin refuses handshakes that are too many.
+		// As many as the concurrent requests about one namespace: a plugin refuses too many handshakes.
 		ResponseHeaderTimeout: headerTimeout, MaxIdleConnsPerHost: runningCalls, MaxIdleConns: 4 * namespaceAsked, IdleConnTimeout: idleTimeout, DisableCompression: true,
 	}}
 	return n
@@ -115,8 +115,8 @@ func clientTLS(dir string) (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, RootCAs: pool, ServerName: ServerName}, nil
 }
 
-// of asks one node for reports behind a key. A node that did not answer in time is not asked again for quietTime. It is named as silent until
-// then: a report that may be there is not reported as missing.
+// of asks one node for reports after a key. A node that did not answer in time is not asked again for quietTime. Until then it is named as
+// silent: a report that it may store is not reported as missing.
 func (n *Nodes) of(ctx context.Context, e Endpoint, q *Query, after string, b bounds) (nodeList, error) {
 	if e.Address == "" {
 		return nodeList{}, errors.New("the plugin does not run")
@@ -127,10 +127,10 @@ func (n *Nodes) of(ctx context.Context, e Endpoint, q *Query, after string, b bo
 	limited, stop := context.WithTimeout(ctx, n.limits.node)
 	defer stop()
 	list, err := n.read(limited, e, q, after, b)
-	if err == nil || ctx.Err() != nil || limited.Err() == nil { // one that refuses delays nothing
+	if err == nil || ctx.Err() != nil || limited.Err() == nil { // a node that refuses delays nothing
 		return list, err
 	}
-	if list.read > 0 { // it is slow, and has more
+	if list.read > 0 { // the node is slow, and stores more
 		list.more = true
 		return list, nil
 	}
@@ -138,7 +138,7 @@ func (n *Nodes) of(ctx context.Context, e Endpoint, q *Query, after string, b bo
 	return list, err
 }
 
-// read reads what one node answers.
+// read reads the answer of one node.
 func (n *Nodes) read(ctx context.Context, e Endpoint, q *Query, after string, b bounds) (list nodeList, err error) {
 	query := url.Values{"namespace": {q.Namespace}, "limit": {strconv.Itoa(b.items)}}
 	if q.namespaceUID != "" {
@@ -156,13 +156,13 @@ func (n *Nodes) read(ctx context.Context, e Endpoint, q *Query, after string, b 
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return list, said(response)
+		return list, readError(response)
 	}
-	// What came before an error is kept.
+	// Reports that were received before an error are kept.
 	if list, err = readList(response.Body, after, b, func(r report.Report) bool { return q.has(r, e.Node) && n.current(ctx, q, r) }); err != nil {
 		return list, fmt.Errorf("reading the response of node %s: %w", e.Node, err)
 	}
-	_, _ = io.CopyN(io.Discard, response.Body, maxRest) // a list that was cut has more behind it
+	_, _ = io.CopyN(io.Discard, response.Body, maxRest) // a shortened list continues
 	return list, nil
 }
 
@@ -182,7 +182,7 @@ func (n *Nodes) ask(ctx context.Context, method string, r report.Report, query u
 	path := append([]string{"v1", "reports", r.ClaimUID, r.ID}, more...)
 	response, err := n.do(ctx, method, endpoints[at], query, header, path...)
 	if err != nil {
-		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() { // also of the context
+		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() { // including timeouts of the context
 			n.quiet.put(endpoints[at], n.now())
 		}
 		return nil, fmt.Errorf("the plugin of node %s does not answer: %w", r.Node, errors.Join(errSilent, err))
@@ -190,7 +190,7 @@ func (n *Nodes) ask(ctx context.Context, method string, r report.Report, query u
 	return response, nil
 }
 
-// errSilent is why a node is not asked further.
+// errSilent is the error of a node that is not asked again.
 var errSilent = errors.New("no answer")
 
 func (n *Nodes) do(ctx context.Context, method string, e Endpoint, query url.Values, header http.Header, path ...string) (*http.Response, error) {
@@ -205,7 +205,7 @@ func (n *Nodes) do(ctx context.Context, method string, e Endpoint, query url.Val
 	return n.client.Do(request)
 }
 
-// escaped keeps a part of a path from being several.
+// escaped escapes the parts of a path, so that none becomes several parts.
 func escaped(parts []string) []string {
 	all := make([]string, len(parts))
 	for i, part := range parts {
@@ -214,8 +214,8 @@ func escaped(parts []string) []string {
 	return all
 }
 
-// said is the error in a node's answer.
-func said(response *http.Response) error {
+// readError returns the error in a node's answer.
+func readError(response *http.Response) error {
 	var answer struct {
 		Error string `json:"error"`
 	}

@@ -36,7 +36,7 @@ import (
 
 var errBusy = errors.New("the report is being recorded")
 
-// fakeNode keeps reports in memory behind the node API that plugins have.
+// fakeNode stores reports in memory behind the node API of plugins.
 type fakeNode struct {
 	dir     string
 	content map[string]string
@@ -46,13 +46,13 @@ type fakeNode struct {
 	reports []report.Report
 }
 
-// always is the UID of the namespace of any name.
+// always is the UID of every namespace.
 type always types.UID
 
 func (a always) Known(context.Context, string) types.UID            { return types.UID(a) }
 func (a always) Current(context.Context, string) (types.UID, error) { return types.UID(a), nil }
 
-// List says more than it was asked for: callers must not rely on it.
+// List returns more than requested: callers must not rely on its filter.
 func (f *fakeNode) List(string, string) []report.Report {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -98,7 +98,7 @@ func (f *fakeNode) Delete(uid, id string, d report.Deletion) error {
 	return nil
 }
 
-// newNode is a node with ready reports of namespace team, by name.
+// newNode returns a node with ready reports of namespace team, by name.
 func newNode(t *testing.T, name string, content map[string]string) (func(context.Context) ([]Endpoint, error), string) {
 	t.Helper()
 	f := &fakeNode{content: content}
@@ -108,7 +108,7 @@ func newNode(t *testing.T, name string, content map[string]string) (func(context
 	return f.serve(t, name)
 }
 
-// serve runs the plugin's own server, and returns where it is with the certificate of controllers.
+// serve runs the plugin's own server, and returns its endpoints with the certificate of controllers.
 func (f *fakeNode) serve(t *testing.T, name string) (func(context.Context) ([]Endpoint, error), string) {
 	t.Helper()
 	a := newAuthority(t)
@@ -156,7 +156,7 @@ func newAuthority(t testing.TB) authority {
 	return authority{certificate, key}
 }
 
-// issue writes a certificate for a name, and the authority's, into a directory.
+// issue writes a certificate for a name, and the certificate of the authority, into a directory.
 func (a authority) issue(t testing.TB, name string) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -179,7 +179,7 @@ func (a authority) issue(t testing.TB, name string) string {
 	return dir
 }
 
-// TestNodes_AnswerAboutOthers_LeftOut: a node that was taken over speaks for itself alone.
+// TestNodes_AnswerAboutOthers_LeftOut: a compromised node only affects its own reports.
 func TestNodes_AnswerAboutOthers_LeftOut(t *testing.T) {
 	t.Parallel()
 	f := &fakeNode{reports: []report.Report{
@@ -194,8 +194,8 @@ func TestNodes_AnswerAboutOthers_LeftOut(t *testing.T) {
 	assert.Empty(t, found.Silent)
 }
 
-// TestNodes_Silent_Named: a node with another authority, one without a plugin and one that refuses connections are named, and the others'
-// reports are there.
+// TestNodes_Silent_Named: nodes with another authority, without a plugin, or that refuse connections are named, and the others' reports are
+// listed.
 func TestNodes_Silent_Named(t *testing.T) {
 	t.Parallel()
 	endpoints, certificate := newNode(t, "n0", map[string]string{"a": "content"})
@@ -227,7 +227,7 @@ func TestNodes_Silent_Named(t *testing.T) {
 	assert.Contains(t, body, "n1, n2, n3")
 }
 
-// TestDial_HandshakeHangs_Ends with its context and at the limit: the other end of the connection is there and says nothing.
+// TestDial_HandshakeHangs_Ends: with its context and at the limit: the other end of the connection is silent.
 func TestDial_HandshakeHangs_Ends(t *testing.T) {
 	t.Parallel()
 	hanging, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -248,14 +248,14 @@ func TestDial_HandshakeHangs_Ends(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, <-done, context.Canceled)
 
-	nodes.limits.connect = time.Millisecond // a request that gave up does not end it
+	nodes.limits.connect = time.Millisecond // a canceled request does not end it
 	_, err = nodes.client.Transport.(*http.Transport).DialTLSContext(t.Context(), "tcp", hanging.Addr().String())
 	timeout, ok := errors.AsType[net.Error](err) // of the connection or of the handshake
 	require.True(t, ok, "%v", err)
 	assert.True(t, timeout.Timeout())
 }
 
-// TestReadList_Answers_ReadAsFarAsTheyGo: only an answer that is larger than what is read is shortened, and others that break off are errors.
+// TestReadList_Answers_ReadAsFarAsTheyGo: only an answer above the limit is shortened, and other incomplete answers are errors.
 func TestReadList_Answers_ReadAsFarAsTheyGo(t *testing.T) {
 	t.Parallel()
 	const limit, items = 1 << 10, 5
@@ -294,7 +294,7 @@ func TestReadList_Answers_ReadAsFarAsTheyGo(t *testing.T) {
 	}
 }
 
-// TestFind_Again_OneNodeAsked: a download is many requests, and asks one node.
+// TestFind_Again_OneNodeAsked: a download consists of many requests to one node.
 func TestFind_Again_OneNodeAsked(t *testing.T) {
 	t.Parallel()
 	var asked sync.Map

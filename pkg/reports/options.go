@@ -28,13 +28,13 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// Options are carried out, or refused with their name; only those that mean nothing for reports are left alone: kubectl and the namespace
-// controller send some of them. TestOptions has a row for each.
+// Options are applied, or refused by name. Only options without meaning for reports are ignored, because kubectl and the namespace
+// controller send some of them. TestOptions contains a row for each.
 
-// maxBody bounds the options in the body of a request.
+// maxBody limits the options in the body of a request.
 const maxBody = 16 << 10
 
-// decodeQuery reads the options in a query as API servers do. Parameters that are no options are left alone there, too.
+// decodeQuery decodes the options in a query like API servers, which also ignore parameters that are not options.
 func decodeQuery(query url.Values, into runtime.Object, integers ...string) error {
 	for _, name := range integers {
 		if text := query.Get(name); text != "" {
@@ -49,7 +49,7 @@ func decodeQuery(query url.Values, into runtime.Object, integers ...string) erro
 	return nil
 }
 
-// checkVersion refuses the version of a former state: nodes keep none, and the versions of reports have no order.
+// checkVersion refuses versions of former states: nodes do not store them, and the versions of reports are unordered.
 func checkVersion(version string) error {
 	if version == "" || version == "0" {
 		return nil
@@ -57,7 +57,7 @@ func checkVersion(version string) error {
 	return apierrors.NewBadRequest(fmt.Sprintf(`resourceVersion: supported values: "", "0"; got %q: former versions of reports are not stored`, version))
 }
 
-// checkGet refuses options of a get that cannot be carried out.
+// checkGet refuses unsupported options of a get.
 func checkGet(query url.Values) error {
 	var o metav1.GetOptions
 	if err := decodeQuery(query, &o); err != nil {
@@ -66,7 +66,7 @@ func checkGet(query url.Values) error {
 	return checkVersion(o.ResourceVersion)
 }
 
-// queryOf reads what a list is of.
+// queryOf returns the query of a list request.
 func queryOf(query url.Values, namespace string) (*Query, error) {
 	o, err := listOptions(query)
 	if err != nil {
@@ -104,8 +104,8 @@ func queryOf(query url.Values, namespace string) (*Query, error) {
 	return q, nil
 }
 
-// listOptions reads the options of a list, and refuses those that cannot be carried out. The timeout may be longer than the list takes, and
-// bookmarks are of watches.
+// listOptions reads the options of a list, and refuses unsupported ones. The timeout may be longer than the list takes, and bookmarks only
+// apply to watches.
 func listOptions(query url.Values) (*metav1.ListOptions, error) {
 	o := &metav1.ListOptions{}
 	if err := decodeQuery(query, o, "limit", "timeoutSeconds"); err != nil {
@@ -129,7 +129,8 @@ func listOptions(query url.Values) (*metav1.ListOptions, error) {
 	return o, checkVersion(o.ResourceVersion)
 }
 
-// deletionOf reads the options of a deletion. Where both the query and the body have some, all of them hold: API servers read one of them.
+// deletionOf reads the options of a deletion. If both the query and the body contain options, all of them apply: API servers read one of
+// them.
 func deletionOf(w http.ResponseWriter, r *http.Request) (d report.Deletion, err error) {
 	var inQuery metav1.DeleteOptions
 	query := r.URL.Query()
@@ -166,7 +167,7 @@ func deletionOf(w http.ResponseWriter, r *http.Request) (d report.Deletion, err 
 	return d, nil
 }
 
-// deleteBody reads the options in the body of a deletion; what is no option of this version could change the result, and is refused.
+// deleteBody reads the options in the body of a deletion. It refuses unknown options, because they could change the result.
 func deleteBody(w http.ResponseWriter, r *http.Request) (*metav1.DeleteOptions, error) {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
@@ -199,7 +200,7 @@ func deleteBody(w http.ResponseWriter, r *http.Request) (*metav1.DeleteOptions, 
 	return o, nil
 }
 
-// invalidOptions is the answer to options that validation refused.
+// invalidOptions returns the error of options that validation refused.
 func invalidOptions(kind string, because field.ErrorList) error {
 	return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind(kind).GroupKind(), "", because)
 }

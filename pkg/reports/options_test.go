@@ -19,13 +19,13 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// option is a request with an option, and its answer.
+// option is a request with an option, and its response.
 type option struct {
 	query, body string
 	code        int
-	// says is in the answer.
+	// says is a part of the response.
 	says string
-	// kept says that the report is there afterwards, of deletions.
+	// kept: after a deletion, the report still exists.
 	kept bool
 }
 
@@ -41,7 +41,7 @@ const (
 	otherOfReport = "precondition failed"
 )
 
-// deleteOptions are those of deletions. OWN-UID and OWN-VERSION stand for those of the report.
+// deleteOptions are options of deletions. OWN-UID and OWN-VERSION stand for the values of the report.
 var deleteOptions = map[string][]option{
 	"gracePeriodSeconds": {
 		{body: `{"gracePeriodSeconds":0}`, code: ok}, {query: "gracePeriodSeconds=30", code: ok},
@@ -119,7 +119,7 @@ var got = map[string][]option{
 	},
 }
 
-// optionsOf are the names of the fields of an API object, and of those within them.
+// optionsOf returns the names of the fields of an API object, including nested fields.
 func optionsOf(of reflect.Type, prefix string) (names []string) {
 	for _, field := range reflect.VisibleFields(of) {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
@@ -138,7 +138,7 @@ func optionsOf(of reflect.Type, prefix string) (names []string) {
 	return names
 }
 
-// TestOptions_EachField_CarriedOutOrRefused: what a new version of Kubernetes adds has to get a row, or this fails.
+// TestOptions_EachField_CarriedOutOrRefused: fails if a new version of Kubernetes adds an option without a row here.
 func TestOptions_EachField_CarriedOutOrRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -180,7 +180,7 @@ func (o option) check(t *testing.T, server *httptest.Server, method, path, name 
 	assert.Equal(t, o.kept, response.StatusCode == http.StatusOK, "%s: %+v: the report is there afterwards", name, o)
 }
 
-// TestDelete_OtherForms_Refused: an option that is not read is not carried out.
+// TestDelete_OtherForms_Refused: unread options would be ignored.
 func TestDelete_OtherForms_Refused(t *testing.T) {
 	t.Parallel()
 	nodes, certificate := newNode(t, "n0", map[string]string{"a": "content"})
@@ -195,7 +195,7 @@ func TestDelete_OtherForms_Refused(t *testing.T) {
 	assert.Equal(t, ok, response.StatusCode)
 }
 
-// TestDelete_DryRun_NothingDeleted: a plugin of an earlier version would delete, so it is not asked to.
+// TestDelete_DryRun_NothingDeleted: a plugin of an earlier version would delete the report, so it is not asked.
 func TestDelete_DryRun_NothingDeleted(t *testing.T) {
 	t.Parallel()
 	var deletions atomic.Int64

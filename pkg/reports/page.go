@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// page is a list while it is made.
+// page is a list under construction.
 type page struct {
 	*Query
 	Found
@@ -16,10 +16,11 @@ type page struct {
 	cost  int
 }
 
-// full reports whether the list may have no more reports.
+// full reports whether the list has reached a limit.
 func (p *page) full() bool { return len(p.Reports) >= p.items() || p.cost >= maxCost }
 
-// add takes over what a node has, and asks it for more where there is. It returns where the list ends, if that is within what the node has.
+// add adds the reports of a node's answer, and asks for more if there are any. It returns the end of the list if that is within the node's
+// reports.
 func (p *page) add(ctx context.Context, e Endpoint, a answered) *Position {
 	at := Position{Node: e.Node}
 	if e.Node == p.After.Node {
@@ -36,7 +37,7 @@ func (p *page) add(ctx context.Context, e Endpoint, a answered) *Position {
 		if end := p.take(&at, a.nodeList); end != nil {
 			return end
 		}
-		// Of its first answer, a plugin of an earlier version may have sent nothing that is behind the position.
+		// The first answer of a plugin of an earlier version may contain nothing after the position.
 		progress := a.last != "" && a.last != at.After
 		at.After, at.Read = a.last, at.Read+a.read
 		switch {
@@ -48,11 +49,11 @@ func (p *page) add(ctx context.Context, e Endpoint, a answered) *Position {
 		case p.full():
 			return &at
 		}
-		a = p.nodes.further(ctx, e, p, at)
+		a = p.nodes.askMore(ctx, e, p, at)
 	}
 }
 
-// take takes over reports as long as the list has room. It returns where it ends, if that is before the last of them.
+// take adds reports as long as there is room in the list. It returns the end of the list if that is before the last of them.
 func (p *page) take(at *Position, list nodeList) *Position {
 	for i, r := range list.reports {
 		if p.full() {
@@ -60,7 +61,7 @@ func (p *page) take(at *Position, list nodeList) *Position {
 			if i > 0 {
 				end.After = list.reports[i-1].Key()
 			}
-			end.Read += i // those that were left out between them are read again, and counted then
+			end.Read += i // reports that were omitted between them are read again, and counted then
 			return &end
 		}
 		p.Reports = append(p.Reports, r)
@@ -70,8 +71,8 @@ func (p *page) take(at *Position, list nodeList) *Position {
 	return nil
 }
 
-// further asks a node for what is behind a position: as much as the list has room for.
-func (n *Nodes) further(ctx context.Context, e Endpoint, p *page, at Position) answered {
+// askMore asks a node for reports after a position: as many as there is room for in the list.
+func (n *Nodes) askMore(ctx context.Context, e Endpoint, p *page, at Position) answered {
 	give, err := n.slots.take(ctx, p.line)
 	if err != nil {
 		return answered{err: err}
@@ -85,10 +86,11 @@ func (n *Nodes) further(ctx context.Context, e Endpoint, p *page, at Position) a
 	return answered{list, err}
 }
 
-// errSlow is why a list has nothing: no node was asked in the time that it may take.
+// errSlow is the error of a list without reports because no node was asked within its time.
 var errSlow = errors.New("no node was queried in time because earlier queries have not finished")
 
-// List asks nodes, up to namespaceAsked of them at once, until the list is full or its time is over. A namespace that is not there has no reports.
+// List asks nodes, up to namespaceAsked of them at once, until the list is full or its time is over. There are no reports in a namespace
+// that does not exist.
 func (n *Nodes) List(ctx context.Context, q Query) (Found, error) {
 	if q.Namespace != "" {
 		uid, err := n.namespaces.Current(ctx, q.Namespace)
@@ -134,7 +136,7 @@ func (n *Nodes) List(ctx context.Context, q Query) (Found, error) {
 	return p.Found, nil
 }
 
-// open are the endpoints of the nodes whose reports the list may have, in order.
+// open returns the endpoints of the nodes whose reports may be in the list, in order.
 func (n *Nodes) open(ctx context.Context, q *Query) ([]Endpoint, error) {
 	all, err := n.endpoints(ctx)
 	if err != nil {

@@ -26,7 +26,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// standIn serves a node that is no plugin of this version.
+// standIn serves a node with a plugin of another version.
 func (a authority) standIn(t *testing.T, handler http.HandlerFunc) string {
 	t.Helper()
 	own := a.issue(t, ServerName)
@@ -39,7 +39,7 @@ func (a authority) standIn(t *testing.T, handler http.HandlerFunc) string {
 	return server.Listener.Addr().String()
 }
 
-// fleet are nodes with that many reports each, of which one is a plugin of an earlier version, which has no pages.
+// fleet returns nodes with these numbers of reports. One of them is a plugin of an earlier version, without pages.
 func fleet(t *testing.T, counts ...int) (nodes *Nodes, names []string) {
 	t.Helper()
 	a := newAuthority(t)
@@ -95,7 +95,7 @@ func pages(t *testing.T, server *httptest.Server, query url.Values, accept strin
 	return nil
 }
 
-// TestList_Pages_EachReportOnceInOrder: whatever the limit, the form and what is selected.
+// TestList_Pages_EachReportOnceInOrder: for any limit, form and selection.
 func TestList_Pages_EachReportOnceInOrder(t *testing.T) {
 	t.Parallel()
 	nodes, names := fleet(t, 3, 150, 0, 200, 64, 1, 0)
@@ -159,7 +159,7 @@ func TestList_Continue_CheckedStrictly(t *testing.T) {
 	}
 }
 
-// TestList_EarlierPlugin_TooLargeNamed: without pages, a plugin answers with more than is read.
+// TestList_EarlierPlugin_TooLargeNamed: without pages, the answer of a plugin can be larger than the limit.
 func TestList_EarlierPlugin_TooLargeNamed(t *testing.T) {
 	t.Parallel()
 	nodes, _ := fleet(t, 1, 150)
@@ -175,7 +175,7 @@ func TestList_EarlierPlugin_TooLargeNamed(t *testing.T) {
 	assert.Contains(t, body, `"truncatedNodes":["n01"]`)
 }
 
-// TestList_NodeWithoutEnd_Truncated: a node that was taken over has no more than maxReports, on all pages together.
+// TestList_NodeWithoutEnd_Truncated: a compromised node lists at most maxReports, on all pages together.
 func TestList_NodeWithoutEnd_Truncated(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -215,8 +215,8 @@ func TestList_NodeWithoutEnd_Truncated(t *testing.T) {
 	assert.LessOrEqual(t, asked.Load(), int64(100))
 }
 
-// TestList_HungNodes_TimeBounded: a list of nodes that all hang ends in its time with what it asked, the next page has the others, and a list
-// after that waits for none.
+// TestList_HungNodes_TimeBounded: if all nodes hang, a list ends in time, the next page asks the other nodes, and later lists wait for
+// none.
 func TestList_HungNodes_TimeBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -255,7 +255,7 @@ func TestList_HungNodes_TimeBounded(t *testing.T) {
 	})
 }
 
-// TestList_NoTimeForANode_Refused: a list that could ask no node in its time is not an empty one.
+// TestList_NoTimeForANode_Refused: a list that asked no node in time is not empty, but an error.
 func TestList_NoTimeForANode_Refused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -268,7 +268,7 @@ func TestList_NoTimeForANode_Refused(t *testing.T) {
 	})
 }
 
-// TestList_OneNodeHangs_OthersDelayedByItsTimeout: the others' reports are in the list.
+// TestList_OneNodeHangs_OthersDelayedByItsTimeout: the list contains the others' reports.
 func TestList_OneNodeHangs_OthersDelayedByItsTimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -288,7 +288,7 @@ func TestList_OneNodeHangs_OthersDelayedByItsTimeout(t *testing.T) {
 	})
 }
 
-// TestList_SlowNode_PartByPart: what came in time is kept, and the node is asked for the rest.
+// TestList_SlowNode_PartByPart: reports that were received in time are kept, and the node is asked for the rest.
 func TestList_SlowNode_PartByPart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -317,7 +317,8 @@ func TestList_SlowNode_PartByPart(t *testing.T) {
 	})
 }
 
-// TestContent_HungPlugin_Unavailable: a plugin that finds a report and hangs when it is read keeps no request for longer than headerTimeout.
+// TestContent_HungPlugin_Unavailable: a plugin that finds a report but hangs while reading it does not block a request for longer than
+// headerTimeout.
 func TestContent_HungPlugin_Unavailable(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 )
 
 // pipes is a network without the kernel, for tests in a bubble: a goroutine that waits for a socket would stop the bubble's clock. A
-// connection to an address that nothing serves waits for an answer that never comes.
+// connection to an address without a server waits forever.
 type pipes struct {
 	t     *testing.T
 	a     authority
@@ -68,7 +68,7 @@ func (p *pipes) standIn(address string, handler http.HandlerFunc) {
 	})
 }
 
-// asking asks these endpoints through the pipes, within the limits of the product.
+// asking returns Nodes that ask these endpoints through the pipes, with the limits of the product.
 func (p *pipes) asking(endpoints ...Endpoint) *Nodes {
 	p.t.Helper()
 	certificate := p.a.issue(p.t, "prism-controller")
@@ -83,7 +83,7 @@ func (p *pipes) asking(endpoints ...Endpoint) *Nodes {
 			node.connections <- other
 		}
 		connection := tls.Client(own, config)
-		// A request that gives up leaves its connection to be made; the product's dialer has this limit, too.
+		// A canceled request leaves its connection attempt behind; the product's dialer uses the same limit.
 		ctx, stop := context.WithTimeout(ctx, nodes.limits.connect)
 		defer stop()
 		if err := connection.HandshakeContext(ctx); err != nil {
@@ -94,7 +94,7 @@ func (p *pipes) asking(endpoints ...Endpoint) *Nodes {
 	}
 	p.t.Cleanup(func() {
 		nodes.client.CloseIdleConnections()
-		time.Sleep(nodes.limits.connect) // connections that are still being made
+		time.Sleep(nodes.limits.connect) // pending connections
 	})
 	return nodes
 }

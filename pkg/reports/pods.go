@@ -18,16 +18,16 @@ import (
 	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
 )
 
-// Plugins are the pods of the kubelet plugin: one of each node, for a moment two. A node that announces reports may have none.
+// Plugins are the pods of the kubelet plugin: one per node, briefly two. A node that announces reports may run none.
 type Plugins struct {
 	Reader client.Reader
-	// Namespace and Selector are those of the pods; DriverName is in the label of the announcements.
+	// Namespace and Selector select the pods; DriverName is in the label of the announcements.
 	Namespace, DriverName string
 	Selector              labels.Selector
 	Port                  int
 }
 
-// PodCache restricts a cache to these pods, and to what is read of them.
+// PodCache restricts a cache to these pods and their required fields.
 func PodCache(namespace string, selector labels.Selector) cache.ByObject {
 	return cache.ByObject{
 		Namespaces: map[string]cache.Config{namespace: {LabelSelector: selector}},
@@ -57,7 +57,7 @@ func announced(driverName string) labels.Selector {
 	return labels.SelectorFromSet(labels.Set{v1alpha1.AnnouncementLabel: driverName})
 }
 
-// Announced returns the announcements of nodes, by node: of each that keeps reports, whether or not its plugin runs.
+// Announced returns the announcements by node: of each node that stores reports, whether or not its plugin runs.
 func (p Plugins) Announced(ctx context.Context) (map[string]*coordinationv1.Lease, error) {
 	var leases coordinationv1.LeaseList
 	if err := p.Reader.List(ctx, &leases, client.InNamespace(p.Namespace), client.MatchingLabelsSelector{Selector: announced(p.DriverName)}); err != nil {
@@ -65,7 +65,7 @@ func (p Plugins) Announced(ctx context.Context) (map[string]*coordinationv1.Leas
 	}
 	all := map[string]*coordinationv1.Lease{}
 	for i := range leases.Items {
-		// A plugin makes the Lease of its own node only; the name is what admission compares.
+		// A plugin may only create the Lease of its own node; admission compares its name.
 		lease := &leases.Items[i]
 		if node, ok := strings.CutPrefix(lease.Name, p.DriverName+"."); ok {
 			all[node] = lease
@@ -74,7 +74,8 @@ func (p Plugins) Announced(ctx context.Context) (map[string]*coordinationv1.Leas
 	return all, nil
 }
 
-// Endpoints returns one of each node that has such a pod, or keeps reports. Of two pods it is the one that is ready, and of those the later one.
+// Endpoints returns one endpoint of each node that runs such a pod, or stores reports. Of two pods it chooses the ready one, or the later
+// one.
 func (p Plugins) Endpoints(ctx context.Context) ([]Endpoint, error) {
 	var pods corev1.PodList
 	if err := p.Reader.List(ctx, &pods, client.InNamespace(p.Namespace), client.MatchingLabelsSelector{Selector: p.Selector}); err != nil {

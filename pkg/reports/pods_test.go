@@ -18,7 +18,7 @@ import (
 	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
 )
 
-// pluginPod is a pod of the plugin that runs on a node.
+// pluginPod returns a running pod of the plugin on a node.
 func pluginPod(node, address string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "prism", Name: "plugin-" + node, Labels: map[string]string{"a": "plugin"}}, Spec: corev1.PodSpec{NodeName: node},
@@ -26,7 +26,7 @@ func pluginPod(node, address string) *corev1.Pod {
 	}
 }
 
-// announcement is that of a node of a driver.
+// announcement returns the announcement of a driver's node.
 func announcement(driver, node string) *coordinationv1.Lease {
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "prism", Name: driver + "." + node, Labels: map[string]string{v1alpha1.AnnouncementLabel: driver},
@@ -40,8 +40,8 @@ func pluginsOf(objects ...client.Object) Plugins {
 	}
 }
 
-// TestPlugins_NodeWithoutPod_Silent: a node that keeps reports is known whether or not its plugin runs; one that keeps none, and has no pod, is no
-// node of the driver any more.
+// TestPlugins_NodeWithoutPod_Silent: a node that stores reports is known whether or not its plugin runs; a node without reports and pod is
+// no longer a node of the driver.
 func TestPlugins_NodeWithoutPod_Silent(t *testing.T) {
 	t.Parallel()
 	elsewhere := announcement("gpu.example.com", "n5")
@@ -63,8 +63,8 @@ func TestPlugins_NodeWithoutPod_Silent(t *testing.T) {
 	assert.Contains(t, response.Body.String(), "these nodes did not answer: n2")
 }
 
-// TestList_NamespaceDeleted_LeftReportsReported: the namespace controller reads no warning, and a namespace does not wait for a node that may
-// never answer.
+// TestList_NamespaceDeleted_LeftReportsReported: the namespace controller ignores warnings, and a namespace does not wait for a node that
+// may never answer.
 func TestList_NamespaceDeleted_LeftReportsReported(t *testing.T) {
 	t.Parallel()
 	plugins, recorder := pluginsOf(announcement("gpu.example.com", "n2"), pluginPod("n3", "")), events.NewFakeRecorder(10)
@@ -86,7 +86,7 @@ func TestList_NamespaceDeleted_LeftReportsReported(t *testing.T) {
 	require.ErrorIs(t, err, assert.AnError)
 }
 
-// failingReader is a cache that cannot be read.
+// failingReader is a cache that fails.
 type failingReader struct{}
 
 func (failingReader) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {

@@ -14,50 +14,50 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// Query is what a list is of.
+// Query selects the reports of a list.
 type Query struct {
 	// Namespace, Node and ID are "" for all.
 	Namespace, Node, ID string
-	// line is what the request waits in until nodes are asked.
+	// line is the queue of the request until nodes are asked.
 	line line
-	// namespaceUID is that of the namespace with that name now.
+	// namespaceUID is the UID of the current namespace of that name.
 	namespaceUID types.UID
-	// After is where the list begins: reports are in the order of their nodes' names and then of their keys.
+	// After is the beginning of the list: reports are ordered by node name and then by key.
 	After Position
-	// Limit is how many reports it has at most; 0 is maxItems. It may have fewer, and others after them.
+	// Limit is the maximum number of reports; 0 is maxItems. There may be fewer, followed by others.
 	Limit int
-	// Match leaves out the reports of which it says no; nil leaves out none.
+	// Match returns false for reports to omit; nil omits none.
 	Match func(report.Report) bool
 }
 
-// has says whether a node may answer with the report. What it says of others is left out.
+// has reports whether a node may answer with the report. Reports of other nodes or queries are omitted.
 func (q *Query) has(r report.Report, node string) bool {
 	return r.Node == node && r.Namespace != "" && (q.Namespace == "" || r.Namespace == q.Namespace) && (q.ID == "" || r.ID == q.ID) &&
 		(q.Match == nil || q.Match(r))
 }
 
-// Position is between two reports: behind those of nodes before Node, and behind those of Node up to the one with the key After.
+// Position is between two reports: after the reports of nodes before Node, and after the reports of Node up to the key After.
 type Position struct {
 	Node  string `json:"node"`
 	After string `json:"after,omitempty"`
-	// Read is how many reports of Node are before it: no more than maxReports of a node are listed.
+	// Read is the number of reports of Node before it: at most maxReports of a node are listed.
 	Read int `json:"read,omitempty"`
 }
 
 // Found is a list, or a part of one.
 type Found struct {
 	Reports []report.Report
-	// Silent are the nodes that did not answer, Truncated those that have more reports than are listed of a node; both in order.
+	// Silent are the nodes that did not answer, Truncated the nodes that store more reports than are listed per node; both in order.
 	Silent, Truncated []string
-	// Next is where the rest begins; nil: there is none. Rest are the nodes that have it, as far as they have one.
+	// Next is the beginning of the rest, or nil. Rest are the nodes with further reports, if known.
 	Next *Position
 	Rest []string
 }
 
-// token is a Position as clients have it. They may only send it back, but may send anything.
+// token is the form of a Position for clients. They may only send it back, but could send anything.
 type token struct {
 	Version int `json:"v"`
-	// Namespace is that of the list.
+	// Namespace is the namespace of the list.
 	Namespace string `json:"namespace"`
 	Position
 }
@@ -67,22 +67,22 @@ const (
 	maxToken     = 1 << 10
 )
 
-// keyPattern is what keys of reports consist of.
+// keyPattern matches keys of reports.
 var keyPattern = regexp.MustCompile(`^[0-9a-z-]{0,126}$`)
 
 var (
 	errToken = errors.New("not a token of this list")
-	// errExpired is why a list has to begin again.
+	// errExpired requires that a list starts again.
 	errExpired = errors.New("a token of another version of the controller")
 )
 
-// encode makes the token of a position in the list of a namespace.
+// encode returns the token of a position in the list of a namespace.
 func (p Position) encode(namespace string) (string, error) {
 	raw, err := json.Marshal(token{tokenVersion, namespace, p})
 	return base64.RawURLEncoding.EncodeToString(raw), err
 }
 
-// decodePosition reads a token: errExpired if it is of another version, errToken if it is none of this namespace's list.
+// decodePosition decodes a token. It returns errExpired for another version, and errToken if it does not belong to this namespace's list.
 func decodePosition(text, namespace string) (Position, error) {
 	if text == "" {
 		return Position{}, nil
@@ -113,7 +113,7 @@ func decodePosition(text, namespace string) (Position, error) {
 	return t.Position, nil
 }
 
-// key orders the reports of a node; "" of one that no node can have.
+// key returns the key for the order of a node's reports; "" if no node can store the report.
 func key(r report.Report) string {
 	if !validID(r.ID) || !validID(r.ClaimUID) {
 		return ""
@@ -121,12 +121,12 @@ func key(r report.Report) string {
 	return r.Key()
 }
 
-// cost is about how much memory a report takes.
+// cost returns the approximate memory of a report.
 func cost(r report.Report) int {
 	const fields = 512
 	return fields + len(r.ID) + len(r.UID) + len(r.Namespace) + len(r.NamespaceUID) + len(r.Claim) + len(r.ClaimUID) + len(r.Pod) + len(r.Container) + len(r.Node) + len(r.Process) +
 		len(r.Tool) + len(r.Reason) + len(r.Message) + len(r.File) + len(r.Path) + len(r.SHA256)
 }
 
-// items is how many reports the list has at most.
+// items returns the maximum number of reports of the list.
 func (q *Query) items() int { return min(cmp.Or(q.Limit, maxItems), maxItems) }

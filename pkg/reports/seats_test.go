@@ -13,7 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// all may be done.
+// all allows everything.
 type all struct{}
 
 func (all) Allowed(context.Context, user.Info, authorizationapi.ResourceAttributes) (bool, string, error) {
@@ -36,8 +36,8 @@ const (
 	robot               = "system:serviceaccount:team:robot"
 )
 
-// TestList_SeveralAtOnce_Refused: what lists take together is bounded, and neither a user nor a namespace takes all of it, nor what is kept for
-// the controllers of the cluster.
+// TestList_SeveralAtOnce_Refused: the resources of lists are limited, and neither a user nor a namespace can take all of them, or the
+// reserved ones of the cluster's controllers.
 func TestList_SeveralAtOnce_Refused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

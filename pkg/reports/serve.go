@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// Options are where the plugins are.
+// Options configure the connections to plugins.
 type Options struct {
-	// Namespace and Selector are those of the plugins' pods, Port where they answer, DriverName that of their driver.
+	// Namespace and Selector select the plugins' pods, Port is their port, DriverName the name of their driver.
 	Namespace, DriverName string
 	Selector              labels.Selector
 	Port                  int

@@ -19,7 +19,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/seats"
 )
 
-// Reviewer says whether a user may do something; Access is the real one.
+// Reviewer decides whether a user may do something, usually an Access.
 type Reviewer interface {
 	Allowed(ctx context.Context, by user.Info, what authorizationapi.ResourceAttributes) (allowed bool, reason string, err error)
 }
@@ -29,18 +29,18 @@ type Server struct {
 	Nodes  *Nodes
 	Users  authenticator.Request
 	Access Reviewer
-	// Left is called with the nodes that did not answer while a controller of the cluster listed the reports of a namespace, as the one that deletes
-	// namespaces does; nil is allowed.
+	// Left is called with the nodes that did not answer while a controller of the cluster, such as the namespace controller, listed the
+	// reports of a namespace; nil is allowed.
 	Left func(ctx context.Context, namespace string, nodes []string)
-	// lists are those that are answered.
+	// lists are the running lists.
 	lists seats.Taken
-	// downloads are those that are answered.
+	// downloads are the running downloads.
 	downloads seats.Taken
 	// calls are all requests of users.
 	calls calls
 }
 
-// Path begins the paths of the API, and those of what clients discover it with.
+// Path is the prefix of the paths of the API, including its discovery.
 const Path = "/apis"
 
 // Handler answers requests below Path.
@@ -81,7 +81,7 @@ func (s *Server) user(handle func(w http.ResponseWriter, c call) error) http.Han
 		}
 		c := call{Request: r, by: answer.User}
 		c.leave, err = s.calls.enter(r.Context(), partyOf(c.by, r.PathValue("namespace")))
-		if err != nil { // or the client went
+		if err != nil { // or the client disconnected
 			refuse(w, apierrors.NewTooManyRequests(fmt.Sprintf("%v: at most %d per namespace and %d per user, waiting requests included; try again later",
 				errCrowded, namespaceCalls, userCalls), 1))
 			return
@@ -93,7 +93,7 @@ func (s *Server) user(handle func(w http.ResponseWriter, c call) error) http.Han
 	}
 }
 
-// allow refuses what the user may not do.
+// allow refuses requests that the user may not send.
 func (s *Server) allow(c call, what authorizationapi.ResourceAttributes) error {
 	allowed, reason, err := s.Access.Allowed(c.Context(), c.by, what)
 	if err != nil {
@@ -117,7 +117,7 @@ func (s *Server) allow(c call, what authorizationapi.ResourceAttributes) error {
 	return apierrors.NewForbidden(groupResource, what.Name, cause)
 }
 
-// find returns the report of that name. Where nodes are silent it may be theirs.
+// find returns the report of that name. If it is not found, silent nodes may store it.
 func (s *Server) find(c call) (report.Report, error) {
 	namespace, name := c.PathValue("namespace"), c.PathValue("name")
 	r, found, silent, err := s.Nodes.Find(c.Context(), namespace, name, partyOf(c.by, namespace))
@@ -132,10 +132,10 @@ func (s *Server) find(c call) (report.Report, error) {
 	return r, apierrors.NewNotFound(groupResource, name)
 }
 
-// maxNames is how many silent nodes a sentence names.
+// maxNames is the maximum number of silent nodes in a sentence.
 const maxNames = 20
 
-// names lists nodes in a sentence.
+// names joins nodes for a sentence.
 func names(nodes []string) string {
 	if len(nodes) <= maxNames {
 		return strings.Join(nodes, ", ")
@@ -172,7 +172,7 @@ func refuse(w http.ResponseWriter, err error) {
 	answer(w, int(body.Code), &body)
 }
 
-// answer writes JSON. A client that went is not reported.
+// answer writes JSON. It does not report a disconnected client.
 func answer(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)

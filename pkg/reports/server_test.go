@@ -24,7 +24,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// headers authenticates by X-Remote-User alone: the front proxy has its own test.
+// headers authenticates only by X-Remote-User: the front proxy is tested separately.
 type headers struct{}
 
 func (headers) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
@@ -43,20 +43,20 @@ func (a rights) Allowed(_ context.Context, by user.Info, what authorizationapi.R
 	return a[strings.Join([]string{by.GetName(), what.Verb, named, what.Namespace}, " ")], "", nil
 }
 
-// withLongLimits sets limits that nodes stay within on a busy machine.
+// withLongLimits sets limits that nodes meet on a busy machine.
 func withLongLimits(n *Nodes) *Nodes {
 	n.limits.node, n.limits.list, n.limits.connect = time.Minute, time.Minute, time.Minute
 	n.client.Transport.(*http.Transport).ResponseHeaderTimeout = time.Minute
 	return n
 }
 
-// api is the API over these nodes; alice may do all in namespace team, bob may list there.
+// api returns the API over these nodes; alice may do everything in namespace team, bob may list there.
 func api(t *testing.T, endpoints func(context.Context) ([]Endpoint, error), certificate string) *httptest.Server {
 	t.Helper()
 	return serveAPI(t, withLongLimits(NewNodes(certificate, endpoints, always("uid"))))
 }
 
-// apiOf answers with the reports of nodes.
+// apiOf returns a handler for the reports of nodes.
 func apiOf(nodes *Nodes) http.Handler {
 	s := &Server{Nodes: nodes, Users: headers{}, Access: rights{
 		"alice list reports team": true, "alice get reports team": true, "alice get reports/content team": true, "alice delete reports team": true,
@@ -73,7 +73,7 @@ func serveAPI(t *testing.T, nodes *Nodes) *httptest.Server {
 	return server
 }
 
-// do sends a request as a user and returns the answer.
+// do sends a request as a user and returns the response.
 func do(t *testing.T, server *httptest.Server, method, by, path string, header ...string) (*http.Response, string) {
 	t.Helper()
 	return send(t, server, method, by, path, "", header...)
@@ -103,7 +103,7 @@ const (
 	inTeam   = version1 + "/namespaces/team/reports"
 )
 
-// stored is a report of node n with that content.
+// stored returns a report of node n with that content.
 func stored(node, namespace, id, content string) report.Report {
 	sum := sha256.Sum256([]byte(content))
 	return report.Report{
@@ -172,7 +172,7 @@ func TestList_Forms_AsClientsAsk(t *testing.T) {
 	assert.Equal(t, http.StatusMethodNotAllowed, response.StatusCode)
 }
 
-// TestContent_NoRange_AllOrNone: a client that asks for all never gets a part.
+// TestContent_NoRange_AllOrNone: a client that requests everything never gets a part.
 func TestContent_NoRange_AllOrNone(t *testing.T) {
 	t.Parallel()
 	most := strings.Repeat("0123456789abcdef", maxRange/16)
@@ -190,7 +190,7 @@ func TestContent_NoRange_AllOrNone(t *testing.T) {
 	}
 }
 
-// TestContent_Ranges_CutAndCompared: an answer has at most maxRange bytes, and never those of another content.
+// TestContent_Ranges_CutAndCompared: a response contains at most maxRange bytes, and never bytes of different content.
 func TestContent_Ranges_CutAndCompared(t *testing.T) {
 	t.Parallel()
 	large := strings.Repeat("0123456789abcdef", (maxRange+1<<20)/16)
