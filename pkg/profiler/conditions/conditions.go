@@ -1,4 +1,4 @@
-// Package conditions says in the conditions of a claim's devices how far the profile of the claim is. It is pure.
+// Package conditions reports the progress of a claim's profile in the conditions of its devices. It is pure.
 package conditions
 
 import (
@@ -19,14 +19,14 @@ const (
 	ReportAvailable = "ReportAvailable"
 )
 
-// Reasons of conditions that are no reasons of reports.
+// Reasons of conditions that reports do not use.
 const (
 	reasonRecording = string(report.Recording)
 	reasonEnded     = "Ended"
 	reasonNoReport  = "NoReport"
 )
 
-// Condition is one of a device.
+// Condition is a condition of a device.
 type Condition struct {
 	Type   string
 	True   bool
@@ -35,23 +35,23 @@ type Condition struct {
 	Message string
 }
 
-// State is what is known of a claim that is profiled.
+// State describes a profiled claim.
 type State struct {
 	// Claim is the name of the ResourceClaim.
 	Claim  string
 	Config *v1alpha1.ProfilerConfig
-	// Reports are those of the claim.
+	// Reports are the reports of the claim.
 	Reports []report.Report
 	// Stopped: the store is full, and recording was stopped.
 	Stopped bool
-	// ToolMissing: the version is not installed any more, and containers that start have no profile.
+	// ToolMissing: the version is no longer installed, and containers start unprofiled.
 	ToolMissing bool
 }
 
-// maxMessage bounds a message, in bytes.
+// maxMessage limits a message, in bytes.
 const maxMessage = 1024
 
-// Of returns the conditions of the claim's profiled devices. Messages have at most 1 KiB and no characters that cannot be printed.
+// Of returns the conditions of the claim's profiled devices. Messages are at most 1 KiB long and printable.
 func Of(s State) []Condition {
 	all := []Condition{s.ready(), s.profiling(), s.available()}
 	for i := range all {
@@ -80,7 +80,7 @@ func version(c *v1alpha1.ProfilerConfig) string {
 	return *c.ToolVersion
 }
 
-// selected says which processes are recorded.
+// selected describes the recorded processes.
 func (s State) selected() string {
 	m := s.Config.Match
 	if m == nil || m.Regex == nil || *m.Regex == "" {
@@ -89,16 +89,16 @@ func (s State) selected() string {
 	return "processes that match " + cut(printable(*m.Regex), maxPattern)
 }
 
-// maxText bounds what a message has of a container, in bytes, maxPattern what it has of a configuration.
+// maxText limits the texts of a container in a message, in bytes, maxPattern the texts of a configuration.
 const (
 	maxText    = 80
 	maxPattern = 200
 )
 
-// short is a text of a container: printable, and bounded.
+// short returns a text of a container, printable and bounded.
 func short(text string) string { return cut(printable(text), maxText) }
 
-// printable replaces what is not.
+// printable replaces unprintable characters.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
@@ -108,7 +108,7 @@ func printable(text string) string {
 	}, text)
 }
 
-// mark ends a text that was cut.
+// mark ends a truncated text.
 const mark = "…"
 
 func cut(text string, limit int) string {
@@ -118,10 +118,10 @@ func cut(text string, limit int) string {
 	return strings.ToValidUTF8(text[:limit-len(mark)], "") + mark
 }
 
-// reasonStopped is what a session says that began after the store was full.
+// reasonStopped is the reason of a session that began after the store was full.
 const reasonStopped = "Stopped"
 
-// unrecorded says of a process that ran without the profiler for that reason what happened and what to change; empty for other reasons.
+// unrecorded explains why a process ran unprofiled, with a remedy; it is empty for other reasons.
 func (s State) unrecorded(reason string) string {
 	switch reason {
 	case report.ReasonFellBackUnprofiled:
@@ -144,7 +144,7 @@ func (s State) unrecorded(reason string) string {
 	return ""
 }
 
-// sessions is how many processes of a container are recorded at once.
+// sessions returns the maximum number of recorded processes of a container.
 func (s State) sessions() string {
 	if s.Config.Match == nil || s.Config.Match.MaxSessions == nil {
 		return ""
@@ -194,12 +194,12 @@ func (s State) profiling() Condition {
 	return c
 }
 
-// live says that a process is recorded, or waits for its range.
+// live reports whether a process is being recorded, or waits for its range.
 func (s State) live(r report.Report) bool {
 	return r.State == report.Recording && s.unrecorded(r.Reason) == ""
 }
 
-// full says how the claim is recorded again.
+// full explains how recording continues.
 func (s State) full() string {
 	limit := "the limit"
 	if s.Config.Output != nil && s.Config.Output.MaxBytes != nil {
@@ -209,17 +209,17 @@ func (s State) full() string {
 		"(profiler.reports.maxBytes of the chart); %s.", limit, s.remedy())
 }
 
-// remedy is what helps where reports take all the bytes they may.
+// remedy returns the remedy if reports reached their size limit.
 func (s State) remedy() string {
 	return fmt.Sprintf("delete reports with kubectl prism profile rm --claim %s, or raise the limit", s.Claim)
 }
 
-// missed says that a process exits before its range.
+// missed reports that a process exited before its range.
 func (s State) missed(r report.Report) string {
 	return fmt.Sprintf("%s exited before it reached %s; change the program, or set start: Immediate.", process(r), s.start())
 }
 
-// start is what begins the recording.
+// start describes the start of the recording.
 func (s State) start() string {
 	if s.Config.Start != nil && *s.Config.Start == v1alpha1.StartNVTX && s.Config.NVTXRange != nil {
 		return "the NVTX range " + cut(printable(*s.Config.NVTXRange), maxPattern)
@@ -253,7 +253,7 @@ func (s State) available() Condition {
 	return c
 }
 
-// lost says why a recording left no report.
+// lost explains why a recording left no report.
 func (s State) lost(r report.Report) (reason, message string) {
 	switch r.Reason {
 	case report.ReasonRangeNotReached:
@@ -276,7 +276,7 @@ func (s State) with(is func(report.Report) bool) (all []report.Report) {
 	return all
 }
 
-// latest is the one whose process began last.
+// latest returns the report whose process began last.
 func (s State) latest(is func(report.Report) bool) (report.Report, bool) {
 	all := s.with(is)
 	if len(all) == 0 {
@@ -305,7 +305,7 @@ func about(r report.Report) string {
 	return fmt.Sprintf("%s of container %s of pod %s", name, short(r.Container), short(r.Pod))
 }
 
-// maxNamed is how many processes a message names.
+// maxNamed is the maximum number of processes in a message.
 const maxNamed = 3
 
 func named(reports []report.Report) string {

@@ -14,7 +14,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// said are the conditions as text, without their types' common order.
+// said returns the conditions as text, without their types' common order.
 func said(s State) (all []string) {
 	for _, c := range Of(s) {
 		all = append(all, fmt.Sprintf("%s=%t %s: %s", c.Type, c.True, c.Reason, c.Message))
@@ -53,7 +53,7 @@ func nvtx(c *v1alpha1.ProfilerConfig) {
 	c.Start, c.NVTXRange = new(v1alpha1.StartNVTX), new("step@train")
 }
 
-// states is the table of what a claim can say. A process that ran without the profiler says the same while it runs and after that.
+// states is the table of all conditions of a claim. The conditions of an unprofiled process are the same while it runs and afterwards.
 var states = map[string]struct {
 	change               func(c *v1alpha1.ProfilerConfig)
 	reports              []report.Report
@@ -150,7 +150,7 @@ var states = map[string]struct {
 	},
 }
 
-// TestOf_States_EachReason: a claim says of each state what happened, to which process, and what to change.
+// TestOf_States_EachReason: for each state a claim reports the event, the process and the remedy.
 func TestOf_States_EachReason(t *testing.T) {
 	t.Parallel()
 	for name, c := range states {
@@ -164,14 +164,14 @@ func TestOf_States_EachReason(t *testing.T) {
 	}
 }
 
-// TestOf_ProcessWithoutNames_OneSentence: of a process that says nothing of itself the claim says so.
+// TestOf_ProcessWithoutNames_OneSentence: the claim reports that the process has no name.
 func TestOf_ProcessWithoutNames_OneSentence(t *testing.T) {
 	t.Parallel()
 	c := Of(State{Claim: "c", Config: config(nil), Reports: []report.Report{{State: report.Lost, Reason: "ToolNotInstalled"}}})[1]
 	assert.True(t, strings.HasPrefix(c.Message, "A process ran unprofiled because "), c.Message)
 }
 
-// TestOf_SeveralSessions_RecordingWins: what is recorded now says more than what was not.
+// TestOf_SeveralSessions_RecordingWins: a running recording is more important than an unrecorded process.
 func TestOf_SeveralSessions_RecordingWins(t *testing.T) {
 	t.Parallel()
 	var all []report.Report
@@ -185,8 +185,8 @@ func TestOf_SeveralSessions_RecordingWins(t *testing.T) {
 	assert.True(t, strings.HasSuffix(c.Message, ", 2 others."), c.Message)
 }
 
-// TestOf_HostileTexts_EscapedAndBounded: a condition's message is one printable line of at most 1 KiB, whatever a container or a pattern is
-// called.
+// TestOf_HostileTexts_EscapedAndBounded: a condition's message is one printable line of at most 1 KiB, for any name of a container or any
+// pattern.
 func TestOf_HostileTexts_EscapedAndBounded(t *testing.T) {
 	t.Parallel()
 	for _, piece := range []string{"ü", "\n", "\x1b[31m", "\xff", "\u202e", "a"} {

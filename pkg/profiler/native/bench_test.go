@@ -14,16 +14,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// asTimer has this program measure, in a container, how long executing a program takes with and without the library.
+// asTimer makes this program measure, in a container, how long executing a program takes with and without the library.
 const asTimer = "NATIVE_TEST_TIMER"
 
-// emptyLibrary is the least that a loader can load: a function that returns.
+// emptyLibrary is the smallest library that a loader can load: a function that returns.
 const emptyLibrary = `static void returns(void) {}
 __attribute__((section(".init_array"), used)) static void (*const constructor)(void) = returns;
 `
 
-// BenchmarkExec_NoMatch_OverNone compares executions in the same container, without the library, with it, and with one that does nothing. It
-// reports the median differences: what the loader takes for one library more, and that with reading and matching the plan.
+// BenchmarkExec_NoMatch_OverNone compares executions in the same container, without the library, with it, and with an empty library. It
+// reports the median differences: the loader's time for one more library, and that time with reading and matching the plan.
 func BenchmarkExec_NoMatch_OverNone(b *testing.B) {
 	c := newContainer(b, nil)
 	b.ReportMetric(0, "ns/op")
@@ -49,8 +49,8 @@ func BenchmarkExec_NoMatch_OverNone(b *testing.B) {
 	}
 }
 
-// BenchmarkStart_OverReady reports what a profiled process waits for beside the profiler: from its own execution until the program runs, less
-// what the profiler takes to be ready. The profiler is one that takes next to nothing.
+// BenchmarkStart_OverReady reports the delay of a profiled process in addition to the profiler's start: from its own execution until the
+// program runs, less the time until the profiler is ready. The profiler is a dummy that takes almost no time.
 func BenchmarkStart_OverReady(b *testing.B) {
 	const starts = 40
 	c := newContainer(b, nil)
@@ -80,7 +80,7 @@ done`, starts))...)
 	b.ReportMetric(over[starts/2], "ms/over-ready")
 }
 
-// numbers are the lines of a file.
+// numbers parses the lines of a file.
 func numbers(b *testing.B, path string) (all []int64) {
 	b.Helper()
 	raw, err := os.ReadFile(path)
@@ -93,7 +93,7 @@ func numbers(b *testing.B, path string) (all []int64) {
 	return all
 }
 
-// timePairs prints the median time of an execution without a library, and the median differences of one with an empty library and of one
+// timePairs prints the median time of an execution without a library, and the median differences of an execution with an empty library and
 // with ours, in microseconds.
 func timePairs(pairs string) error {
 	count, err := strconv.Atoi(pairs)
@@ -110,7 +110,7 @@ func timePairs(pairs string) error {
 	for i := range count + 50 {
 		var took [3]float64
 		for j := range lists {
-			k := (i + j) % len(lists) // each is the first as often
+			k := (i + j) % len(lists) // each runs first equally often
 			if err := os.WriteFile(list, lists[k], 0o644); err != nil {
 				return err
 			}

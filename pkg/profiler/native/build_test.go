@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBuild_OtherFolderAndTime_SameFiles: the same sources make the same files, so that they can be compared with what is loaded into processes.
+// TestBuild_OtherFolderAndTime_SameFiles: the same sources build the same files, so that they can be compared with the files that are
+// loaded into processes.
 func TestBuild_OtherFolderAndTime_SameFiles(t *testing.T) {
 	t.Parallel()
 	want := digests(t, programs(t))
@@ -34,7 +35,7 @@ func TestBuild_Arm64_Compiles(t *testing.T) {
 	if compiler == "" {
 		t.Skip("needs PATTERN_ARM64_CC, see hack/arm64.sh")
 	}
-	// The headers and libraries of the compiler's package are where it was unpacked.
+	// The headers and libraries of the compiler's package are in the directory where it was unpacked.
 	root := filepath.Dir(filepath.Dir(filepath.Dir(compiler[strings.LastIndex(compiler, " ")+1:])))
 	out := t.TempDir()
 	wrapped := filepath.Join(out, "cc")
@@ -52,7 +53,7 @@ func TestBuild_Arm64_Compiles(t *testing.T) {
 	}
 }
 
-// digests are those of the files that are built into a folder.
+// digests returns the digests of the files that are built into a folder.
 func digests(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	sums := map[string]string{}

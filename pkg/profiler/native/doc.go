@@ -1,2 +1,3 @@
-// Package native is what the profiler runs inside containers: a library and a program, both in C. It has no code in Go but their tests.
+// Package native contains the code of the profiler that runs inside containers: a library and a program, both in C. Its only code in Go are
+// tests.
 package native

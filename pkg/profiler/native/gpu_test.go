@@ -14,12 +14,12 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/runplan"
 )
 
-// installations are where Nsight Systems may be: NVIDIA's packages, those in a CUDA toolkit, and Debian's.
+// installations are possible directories of Nsight Systems: from NVIDIA's packages, in a CUDA toolkit, and from Debian's packages.
 var installations = []string{
 	"/opt/nvidia/nsight-systems*/*", "/usr/local/cuda*/nsight-systems-*", "/usr/local/cuda*/NsightSystems*", "/usr/lib/nsight-systems",
 }
 
-// installed is the directory of the latest installation of Nsight Systems on this machine.
+// installed returns the directory of the latest installation of Nsight Systems on this machine.
 func installed(t *testing.T) string {
 	t.Helper()
 	for _, pattern := range installations {
@@ -33,7 +33,7 @@ func installed(t *testing.T) string {
 	return ""
 }
 
-// TestNsys_GPU_KernelsInReport is one of `make test-gpu`: a report has the kernels of a process. It changes no setting of the GPU.
+// TestNsys_GPU_KernelsInReport is a test of `make test-gpu`: a report contains the kernels of a process. It changes no setting of the GPU.
 func TestNsys_GPU_KernelsInReport(t *testing.T) {
 	if _, err := os.Stat("/proc/driver/nvidia/version"); err != nil {
 		t.Skip("this machine has no NVIDIA kernel driver")
@@ -64,7 +64,7 @@ func TestNsys_GPU_KernelsInReport(t *testing.T) {
 	assert.Equal(t, "prism_kernel|3\n", kernels)
 }
 
-// sqlite is the program of Nsight Systems that reads databases.
+// sqlite returns the program of Nsight Systems that reads databases.
 func sqlite(t *testing.T, tool string) string {
 	t.Helper()
 	for _, part := range []string{"host-linux-x64", "target-linux-x64"} {
@@ -77,7 +77,7 @@ func sqlite(t *testing.T, tool string) string {
 	return ""
 }
 
-// does runs a program, and returns what it wrote.
+// does runs a program, and returns its output.
 func does(t *testing.T, args ...string) string {
 	t.Helper()
 	output, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput()

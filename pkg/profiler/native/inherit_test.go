@@ -16,7 +16,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/runplan"
 )
 
-// TestRun_Inherited_AsWithout: what a process inherits is the same with the profiler.
+// TestRun_Inherited_AsWithout: a process inherits the same with and without the profiler.
 func TestRun_Inherited_AsWithout(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]string{
@@ -53,7 +53,7 @@ until [ -s /run/work/end ]; do sleep 0.01; done; cat /run/work/end`,
 	}
 }
 
-// withoutSession leaves out what differs from run to run.
+// withoutSession removes text that differs from run to run.
 func withoutSession(text string) string { return strings.ReplaceAll(text, "\r", "") }
 
 // TestRun_LargeEnvironment_AsWithout: at the limits of the kernel the process runs, profiled or not.
@@ -119,7 +119,7 @@ func TestRun_FileName_ReducedPlaceholders(t *testing.T) {
 	assert.Equal(t, finished, n["state"])
 }
 
-// TestRun_ReportThere_AnotherName: nsys leaves an earlier process's report as it is, which is not the later one's.
+// TestRun_ReportThere_AnotherName: nsys does not overwrite the report of an earlier process, and it is not taken for the later one's.
 func TestRun_ReportThere_AnotherName(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, func(p *runplan.Plan) { p.Dir, p.File = "/run/work/out", "report" })
@@ -140,7 +140,7 @@ func TestRun_ReportThere_AnotherName(t *testing.T) {
 	assert.NotEqual(t, want[0], want[1])
 }
 
-// TestRun_ImportedReportEmpty_RawNoted: nsys could not import the raw file, which is the report then.
+// TestRun_ImportedReportEmpty_RawNoted: if nsys could not import the raw file, that file is the report.
 func TestRun_ImportedReportEmpty_RawNoted(t *testing.T) {
 	t.Parallel()
 	for name, dir := range map[string]string{"in its container": "/run/work/out", "in the results": ""} {
@@ -161,7 +161,7 @@ func TestRun_ImportedReportEmpty_RawNoted(t *testing.T) {
 	}
 }
 
-// TestRun_OtherContainer_SendsNoVariables: what the containers of a claim share has no way into the process's environment.
+// TestRun_OtherContainer_SendsNoVariables: files that the containers of a claim share cannot change the process's environment.
 func TestRun_OtherContainer_SendsNoVariables(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, func(p *runplan.Plan) { p.Env, p.Ready = []string{"FAKE=silent"}, time.Second })
@@ -172,7 +172,7 @@ sh -c 'echo "a$EVIL"; exit 4' profiled; code=$?; ls /run/prism/container/pipes; 
 	assert.Equal(t, "a\n", output)
 }
 
-// TestRun_LargestPlan_Read: what the plugin encodes, prism-run reads.
+// TestRun_LargestPlan_Read: prism-run can read every plan that the plugin encodes.
 func TestRun_LargestPlan_Read(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, nil)
@@ -187,7 +187,7 @@ func TestRun_LargestPlan_Read(t *testing.T) {
 	assert.Equal(t, finished, c.one(t)["state"])
 }
 
-// TestRun_InvalidPlan_ProcessRuns: whatever the plugin's file is.
+// TestRun_InvalidPlan_ProcessRuns: for any content of the plugin's file.
 func TestRun_InvalidPlan_ProcessRuns(t *testing.T) {
 	t.Parallel()
 	for name, plan := range map[string]string{
@@ -207,7 +207,7 @@ func TestRun_InvalidPlan_ProcessRuns(t *testing.T) {
 	}
 }
 
-// TestRun_ResultsNotWritable_ProcessRuns: without a note, as there is no place for it.
+// TestRun_ResultsNotWritable_ProcessRuns: without a note, because no place is writable.
 func TestRun_ResultsNotWritable_ProcessRuns(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, nil)
@@ -216,7 +216,7 @@ func TestRun_ResultsNotWritable_ProcessRuns(t *testing.T) {
 	assert.Equal(t, "ran\n", output)
 }
 
-// TestRun_StaticProgram_Untouched: the loader loads nothing into it.
+// TestRun_StaticProgram_Untouched: the loader loads no library into it.
 func TestRun_StaticProgram_Untouched(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, nil)
@@ -226,7 +226,7 @@ func TestRun_StaticProgram_Untouched(t *testing.T) {
 	assert.Empty(t, c.notes(t))
 }
 
-// TestInject_MoreRightsThanParent_Untouched: a program that runs as its file's user or group is not executed in another way.
+// TestInject_MoreRightsThanParent_Untouched: a program that runs as the user or group of its file is executed unchanged.
 func TestInject_MoreRightsThanParent_Untouched(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("setpriv"); err != nil {
@@ -245,7 +245,7 @@ setpriv --reuid=1234 --regid=1234 --clear-groups /tmp/program GIVEN profiled; tr
 	}
 }
 
-// TestInject_Loader_Untouched: where the loader itself is executed, its file and its arguments do not belong together.
+// TestInject_Loader_Untouched: if the loader itself is executed, its file and its arguments do not belong together.
 func TestInject_Loader_Untouched(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, nil)

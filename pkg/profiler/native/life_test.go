@@ -8,7 +8,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/runplan"
 )
 
-// reparented says which program becomes the parent of a process whose parent exits, while the process goes on.
+// reparented prints which program becomes the parent of a process whose parent exits, while the process continues.
 const reparented = `import os
 r, w = os.pipe()
 def adopted():
@@ -20,19 +20,19 @@ def adopted():
 if not os.fork(): adopted()
 print(os.read(r, 99).decode().strip())`
 
-// signalled says which signal the process gets at its parent's death.
+// signalled prints the signal that the process receives at its parent's death.
 const signalled = `import ctypes
 number = ctypes.c_int()
 ctypes.CDLL(None).prctl(2, ctypes.byref(number))
 print(number.value)`
 
-// waits has the process become a user, and wait.
+// waits makes the process become a user, and wait.
 const waits = `import os, sys, time
 if sys.argv[1] != "0": os.setgid(int(sys.argv[1])); os.setuid(int(sys.argv[1]))
 print(os.getpid(), flush=True)
 while True: time.sleep(1)`
 
-// kills kills the process that the container started, and says whether what it was is gone.
+// kills kills the process that the container started, and prints whether the original program is gone.
 const kills = `import os, subprocess, sys
 p = subprocess.Popen(["/usr/bin/python3", "/run/work/profiled.py", *sys.argv[1:]], stdout=subprocess.PIPE)
 pid = int(p.stdout.readline())
@@ -43,8 +43,8 @@ alive = os.path.exists(f"/proc/{pid}")
 print("lives on" if alive else "gone")
 if alive: os.kill(pid, 9)`
 
-// TestRun_Life_DiffersAsDocumented: docs/profiling-details.md lists what differs for a process, and these are its lines about parents, and
-// what ends with what.
+// TestRun_Life_DiffersAsDocumented: docs/profiling-details.md lists the differences for a profiled process; these are its lines about
+// parents and about the order of exits.
 func TestRun_Life_DiffersAsDocumented(t *testing.T) {
 	t.Parallel()
 	ends := func(p *runplan.Plan) { p.Env = []string{"FAKE=exit"} }

@@ -2,5 +2,5 @@
 
 package native
 
-// raceDetector says whether this program was built with it.
+// raceDetector reports whether this program was built with the race detector.
 const raceDetector = false

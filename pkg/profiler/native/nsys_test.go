@@ -21,7 +21,7 @@ import (
 // nsys are the versions of Nsight Systems by Debian's releases.
 var nsys = map[string]string{"bookworm": "2022.4.2", "trixie": "2023.4.4"}
 
-// withNsys is a container with NVIDIA's own tool.
+// withNsys returns a container with NVIDIA's own tool.
 func withNsys(t *testing.T, release string, change func(*runplan.Plan)) *container {
 	t.Helper()
 	dir, err := debian.NsightSystems(release).Unpacked(t.Context(), !testing.Short())
@@ -39,19 +39,19 @@ func withNsys(t *testing.T, release string, change func(*runplan.Plan)) *contain
 	return c
 }
 
-// python is a Python program with "profiled" in its name.
+// python returns the command of a Python program with "profiled" in its name.
 func (c *container) python(t *testing.T, text string) []string {
 	return c.pythonIn(t, "profiled.py", text)
 }
 
-// outerPython is a Python program that does not match.
+// outerPython returns the command of a Python program that does not match.
 func (c *container) outerPython(t *testing.T, text string) []string {
 	return c.pythonIn(t, "outer.py", text)
 }
 
 func (c *container) pythonIn(t *testing.T, name, text string) []string {
 	t.Helper()
-	// Not one of a user's own, which other users cannot read.
+	// Not a user's own interpreter, which other users cannot read.
 	const python = "/usr/bin/python3"
 	if _, err := os.Stat(python); err != nil {
 		t.Skip("needs python3")
@@ -60,7 +60,7 @@ func (c *container) pythonIn(t *testing.T, name, text string) []string {
 	return []string{python, "/run/work/" + name}
 }
 
-// log is what nsys wrote.
+// log returns the output of nsys.
 func (c *container) log(t *testing.T) string {
 	t.Helper()
 	logs, err := filepath.Glob(filepath.Join(c.Results, "s*", "nsys.log"))
@@ -71,7 +71,7 @@ func (c *container) log(t *testing.T) string {
 	return string(raw)
 }
 
-// recorded checks that nsys wrote the report of the only session, and prints how long it took to start.
+// recorded checks that nsys wrote the report of the only session, and prints its start time.
 func recorded(t *testing.T, c *container) {
 	t.Helper()
 	n := c.one(t)
@@ -99,7 +99,8 @@ func TestNsys_Releases_PythonProfiled(t *testing.T) {
 	}
 }
 
-// TestNsys_Programs_AsWithout: what a program gets and how it exits, for kinds of programs that nsys's own way to start them changes.
+// TestNsys_Programs_AsWithout: the inputs and exits of programs are unchanged, for kinds of programs that nsys's own way to start them
+// changes.
 func TestNsys_Programs_AsWithout(t *testing.T) {
 	t.Parallel()
 	for name, program := range map[string]func(t *testing.T, c *container) []string{
@@ -133,8 +134,8 @@ os.execvp("sh", ["sh", "-c", "umask; exit 9"])`)
 	}
 }
 
-// server exits with 5 after SIGTERM. Its handler raises nothing: Python drops an exception of a handler that runs while an object is finalized,
-// such as a file that nothing closed, and the server would go on.
+// server exits with 5 after SIGTERM. Its handler raises nothing: Python drops an exception of a handler that runs while an object is
+// finalized, such as an unclosed file, and the server would continue.
 const server = `import http.server, signal, sys, threading
 server = http.server.ThreadingHTTPServer(("0.0.0.0", 0), http.server.SimpleHTTPRequestHandler)
 signal.signal(signal.SIGTERM, lambda *a: threading.Thread(target=server.shutdown).start())
@@ -187,13 +188,13 @@ func TestNsys_Duration_ProcessGoesOn(t *testing.T) {
 	c := withNsys(t, "bookworm", func(p *runplan.Plan) { p.Switches = append(p.Switches, "--duration", "1") })
 	code, output := c.run(t, c.script(t, "while ! grep -qE 'Finished|Failed' /run/prism/results/s*/note; do sleep 0.01; done; echo on; exit 6")...)
 	assert.Equal(t, 6, code)
-	// The tool's library in a program that begins while nsys exits may say that it is gone.
+	// The tool's library in a program that begins while nsys exits may print that nsys is gone.
 	assert.True(t, strings.HasSuffix(output, "on\n"), output)
 	assert.Equal(t, "Starting Recording Finished", c.one(t)["state"], c.log(t))
 }
 
-// TestNsys_Together_AllProfiled: several processes of a launcher begin at once, and others begin while they exit. What nsys has in /dev/shm is
-// for all processes of a pod, and two of its agents that make it at the same time wait for each other for good.
+// TestNsys_Together_AllProfiled: several processes of a launcher begin at once, and others begin while they exit. The files of nsys in
+// /dev/shm are shared by all processes of a pod, and two of its agents that create them at the same time deadlock.
 func TestNsys_Together_AllProfiled(t *testing.T) {
 	t.Parallel()
 	const together, rounds = 4, 3
@@ -208,8 +209,8 @@ func TestNsys_Together_AllProfiled(t *testing.T) {
 	}
 }
 
-// TestNsys_ContainersOfPod_AllProfiled: they share /dev/shm and number their processes alike, and their processes begin while others' exit.
-// 2022.4.2 takes the sessions of other containers for those of processes that are gone, removes their state, and loses 1 of 20 reports.
+// TestNsys_ContainersOfPod_AllProfiled: containers share /dev/shm and use the same process ids, and their processes begin while others
+// exit. 2022.4.2 takes the sessions of other containers for sessions of exited processes, removes their state, and loses 1 of 20 reports.
 func TestNsys_ContainersOfPod_AllProfiled(t *testing.T) {
 	t.Parallel()
 	const containers, rounds = 3, 3
@@ -232,7 +233,7 @@ func TestNsys_ContainersOfPod_AllProfiled(t *testing.T) {
 	all.Wait()
 }
 
-// TestNsys_NoTemporaryFolder_ProcessRuns: nsys needs one.
+// TestNsys_NoTemporaryFolder_ProcessRuns: nsys requires one.
 func TestNsys_NoTemporaryFolder_ProcessRuns(t *testing.T) {
 	t.Parallel()
 	c := withNsys(t, "bookworm", nil)

@@ -2,6 +2,6 @@
 
 package native
 
-// raceDetector says whether this program was built with it. It does not see programs in C and nsys, and there is no Go in this package but
-// their tests: "make check" would start them all again for nothing. "make unit" runs them.
+// raceDetector reports whether this program was built with the race detector. The detector does not see programs in C and nsys, and this
+// package contains no Go besides their tests: "make check" would run them again without benefit. "make unit" runs them.
 const raceDetector = true

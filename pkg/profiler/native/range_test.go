@@ -21,10 +21,10 @@ import (
 	"github.com/prism-gpu/prism/test/debian"
 )
 
-// nvtxLibrary is the library of NVTX in a container of nvtxContainer.
+// nvtxLibrary is the NVTX library in a container of nvtxContainer.
 const nvtxLibrary = "libnvToolsExt.so.1"
 
-// nvtxContainer is a container with nsys of a release, which records as end says from where these ranges begin.
+// nvtxContainer returns a container with nsys of a release, which records these ranges according to end.
 func nvtxContainer(t *testing.T, release, wanted, end string) *container {
 	t.Helper()
 	dir, err := debian.Package{Name: "debian-nvtx-bookworm", Package: "libnvtoolsext1", Release: "bookworm", Free: true}.Unpacked(t.Context(), !testing.Short())
@@ -44,7 +44,8 @@ func nvtxContainer(t *testing.T, release, wanted, end string) *container {
 	return c
 }
 
-// ranged is a container, and a Python program in it that reaches an NVTX range once the file "begin" is there, and exits with 6 once "end" is.
+// ranged returns a container, and a Python program in it that enters an NVTX range once the file "begin" exists, and exits with 6 once
+// "end" exists.
 func ranged(t *testing.T, wanted string) (*container, []string) {
 	t.Helper()
 	c := nvtxContainer(t, "bookworm", wanted, "stop")
@@ -58,13 +59,13 @@ while not os.path.exists("/run/work/end"): time.sleep(0.01)
 sys.exit(6)`)
 }
 
-// touch makes a file that the program waits for.
+// touch creates a file that the program waits for.
 func (c *container) touch(t *testing.T, name string) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(filepath.Join(c.Work, name), nil, 0o644))
 }
 
-// state is the last reason and the last state of the only session; empty as long as there is none.
+// state returns the last reason and the last state of the only session; empty while there is none.
 func (c *container) state(t *testing.T) (reason, state string) {
 	t.Helper()
 	for _, n := range c.notes(t) {
@@ -73,11 +74,12 @@ func (c *container) state(t *testing.T) (reason, state string) {
 	return "", ""
 }
 
-// rangeAttempts is how often a process is started until nsys has noticed its range: 2022.4.2 did not in 1 of 120 runs on a loaded machine. The
-// process is unharmed then, and its session says RangeNotReached.
+// rangeAttempts is the number of attempts until nsys notices the range of a process: 2022.4.2 did not in 1 of 120 runs on a loaded machine.
+// The process is not affected then, and its session reports RangeNotReached.
 const rangeAttempts = 3
 
-// TestNsys_Range_ReasonUntilReached: the session waits for the range and says so, and the report is there while the process goes on.
+// TestNsys_Range_ReasonUntilReached: the session waits for the range and reports it, and the report is complete while the process
+// continues.
 func TestNsys_Range_ReasonUntilReached(t *testing.T) {
 	t.Parallel()
 	for attempt := range rangeAttempts {
@@ -87,7 +89,8 @@ func TestNsys_Range_ReasonUntilReached(t *testing.T) {
 	}
 }
 
-// reachesRange runs a process through its range. It returns false if nsys has not noticed that, which fails the test at the last attempt.
+// reachesRange runs a process through its range. It returns false if nsys did not notice the range, which fails the test at the last
+// attempt.
 func reachesRange(t *testing.T, last bool) bool {
 	t.Helper()
 	c, program := ranged(t, "step@*")
@@ -123,7 +126,7 @@ func waitsForRange(t *testing.T, c *container, program []string, output *bytes.B
 	}
 	command := start()
 	until(t, "the session must wait", func() bool {
-		if c.again(t) { // Without a session the process would wait for ever.
+		if c.again(t) { // Without a session the process would wait forever.
 			require.NoError(t, command.Process.Kill())
 			require.ErrorContains(t, command.Wait(), "killed")
 			output.Reset()
@@ -135,7 +138,7 @@ func waitsForRange(t *testing.T, c *container, program []string, output *bytes.B
 	return command
 }
 
-// TestNsys_Range_NeverReached: the process runs as without, and the session says why there is no report.
+// TestNsys_Range_NeverReached: the process runs as without the profiler, and the session reports why there is no report.
 func TestNsys_Range_NeverReached(t *testing.T) {
 	t.Parallel()
 	c, program := ranged(t, "other@*")
@@ -149,8 +152,8 @@ func TestNsys_Range_NeverReached(t *testing.T) {
 	assert.Contains(t, state, "Failed")
 }
 
-// TestRun_Ranges_ReportsNoted: nsys numbers the reports of ranges. Those that stay in the container are noted, and none is taken for another
-// process's.
+// TestRun_Ranges_ReportsNoted: nsys numbers the reports of ranges. Reports that stay in the container are noted, and none is taken for
+// another process's report.
 func TestRun_Ranges_ReportsNoted(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, func(p *runplan.Plan) { p.Env = []string{"FAKE=ranges"} })
@@ -175,8 +178,8 @@ func TestRun_Ranges_ReportsNoted(t *testing.T) {
 	}
 }
 
-// rangesProgram reaches the range "step" as often as its argument says and marks what is in each and after it, then does the next argument, and
-// exits with 6 once the file "end" is there.
+// rangesProgram enters the range "step" as often as its argument says, with marks in each and after it, then runs the next argument, and
+// exits with 6 once the file "end" exists.
 const rangesProgram = `import ctypes, os, signal, sys, time
 nvtx = ctypes.CDLL("/run/work/` + nvtxLibrary + `")
 def begin(mark):
@@ -192,18 +195,18 @@ if sys.argv[2] == "terminated": os.kill(os.getpid(), signal.SIGTERM)
 while not os.path.exists("/run/work/end"): time.sleep(0.01)
 sys.exit(6)`
 
-// repeated is how a program with several ranges is recorded, by nsys of these releases.
+// repeated describes how a program with several ranges is recorded, by nsys of these releases.
 type repeated struct {
 	releases          []string
 	end, ranges, then string
-	// goesOn has the program wait for the reports.
+	// goesOn makes the program wait for the reports.
 	goesOn bool
 	code   int
 	want   []string
 }
 
-// TestNsys_RangesRepeat_ReportEach: nsys writes a report of each range, with what is in it and nothing else, once the last one that it is to
-// record has passed, or the process exits: after its ranges, within one, or by a signal.
+// TestNsys_RangesRepeat_ReportEach: nsys writes a report of each range, with exactly its content, after the last range to record, or when
+// the process exits: after its ranges, within a range, or by a signal.
 func TestNsys_RangesRepeat_ReportEach(t *testing.T) {
 	t.Parallel()
 	both, older, later := []string{"bookworm", "trixie"}, []string{"bookworm"}, []string{"trixie"}
@@ -227,7 +230,7 @@ func TestNsys_RangesRepeat_ReportEach(t *testing.T) {
 	}
 }
 
-// recorded runs the program. It returns false if nsys has not noticed all ranges, which fails the test at the last attempt.
+// recorded runs the program. It returns false if nsys did not notice all ranges, which fails the test at the last attempt.
 func (r repeated) recorded(t *testing.T, release string, last bool) bool {
 	t.Helper()
 	c := nvtxContainer(t, release, "step@*", r.end)
@@ -262,7 +265,7 @@ func (r repeated) recorded(t *testing.T, release string, last bool) bool {
 	return true
 }
 
-// marks are those in each report of the only session, by file.
+// marks returns the marks in each report of the only session, by file.
 func (c *container) marks(t *testing.T) map[string][]string {
 	t.Helper()
 	marks := map[string][]string{}

@@ -41,8 +41,8 @@ func TestRun_Script_ReportAndExitCode(t *testing.T) {
 	assert.Equal(t, []string{"note", "nsys.log", "report.qdstrm", "tmp"}, names)
 }
 
-// TestRun_Tool_OwnFilesOnly: nsys has nothing open of the process, which is there by its name: nsys 2022.4.2 lists the processes that it sees
-// when it starts, and a report has no name for others.
+// TestRun_Tool_OwnFilesOnly: nsys inherits no open files of the process, but sees the process under its name: nsys 2022.4.2 lists the
+// processes at its start, and a report contains no names of other processes.
 func TestRun_Tool_OwnFilesOnly(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, nil)
@@ -69,13 +69,13 @@ func TestRun_NoMatch_Untouched(t *testing.T) {
 	assert.Empty(t, c.notes(t))
 }
 
-// saidByTool are the messages of notes with the end of what nsys wrote: its log is discarded with the session.
+// saidByTool are the messages of notes with the end of nsys's output: its log is deleted with the session.
 var saidByTool = map[string]string{
 	"tool exits":          "nsys exited before it started its program; its output ends with: umask 0077, files 0 1 2 3 programs 1 no luck",
 	"tool without report": "nsys exited without a report; its output ends with: umask 0077, files 0 1 2 3 programs 1 An error occurred. No report.",
 }
 
-// TestRun_NoProfiler_ProcessRunsOnce: whatever is wrong with the tool, the process runs, once.
+// TestRun_NoProfiler_ProcessRunsOnce: for any failure of the tool, the process runs once.
 func TestRun_NoProfiler_ProcessRunsOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -120,7 +120,7 @@ func TestRun_NoProfiler_ProcessRunsOnce(t *testing.T) {
 	}
 }
 
-// TestRun_VariablesCutShort_OfTheNextStart: what a start that failed has sent is not what the next one sends.
+// TestRun_VariablesCutShort_OfTheNextStart: variables from a failed start are not used for the next start.
 func TestRun_VariablesCutShort_OfTheNextStart(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, func(p *runplan.Plan) { p.Env = []string{"FAKE=half"} })
@@ -130,8 +130,8 @@ func TestRun_VariablesCutShort_OfTheNextStart(t *testing.T) {
 	assert.Equal(t, finished, c.one(t)["state"])
 }
 
-// TestRun_WaitingFails_ProcessGoesOn: poll refuses to wait for more files than a process may have open, which any process of the same user
-// can lower for another.
+// TestRun_WaitingFails_ProcessGoesOn: poll refuses more files than a process may open, and any process of the same user can lower that
+// limit.
 func TestRun_WaitingFails_ProcessGoesOn(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, nil)
@@ -140,7 +140,7 @@ func TestRun_WaitingFails_ProcessGoesOn(t *testing.T) {
 	assert.Equal(t, "ran\n", output)
 }
 
-// TestRun_Range_Noted: a recording that waits for a range says so, until nsys does.
+// TestRun_Range_Noted: a recording that waits for a range reports so, until nsys reports the range.
 func TestRun_Range_Noted(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ script, state, reason string }{
@@ -170,7 +170,7 @@ func TestRun_FailClosed_ProcessFails(t *testing.T) {
 	assert.Equal(t, "prism-run: /run/prism/tool/none: No such file or directory\n", output)
 }
 
-// TestRun_Killed_SameSignal: the parent learns the signal, which is not sent to a container's first process.
+// TestRun_Killed_SameSignal: the parent sees the signal, which is not sent to a container's first process.
 func TestRun_Killed_SameSignal(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ script, first, below string }{
@@ -189,7 +189,7 @@ func TestRun_Killed_SameSignal(t *testing.T) {
 	}
 }
 
-// terminated runs a server that handles SIGTERM, as the container's first process, and sends it one.
+// terminated runs a server that handles SIGTERM, as the container's first process, and sends it SIGTERM.
 func (c *container) terminated(t *testing.T) note {
 	t.Helper()
 	var output bytes.Buffer
@@ -209,7 +209,7 @@ func TestRun_Term_Forwarded(t *testing.T) {
 	assert.Equal(t, finished, newContainer(t, nil).terminated(t)["state"])
 }
 
-// TestRun_TermToolDoesNotEnd_ProcessExits: after SIGTERM nsys has less time, however long it may take for a report otherwise.
+// TestRun_TermToolDoesNotEnd_ProcessExits: after SIGTERM the time for nsys is shorter than the usual time for a report.
 func TestRun_TermToolDoesNotEnd_ProcessExits(t *testing.T) {
 	t.Parallel()
 	n := newContainer(t, func(p *runplan.Plan) { p.Env, p.Term = []string{"FAKE=stuck"}, time.Second }).terminated(t)
@@ -218,7 +218,7 @@ func TestRun_TermToolDoesNotEnd_ProcessExits(t *testing.T) {
 	assert.Contains(t, n["message"], "nsys did not write the report in time")
 }
 
-// TestRun_TermNotHandled_FirstProcessGoesOn: as without the profiler; the report is written all the same.
+// TestRun_TermNotHandled_FirstProcessGoesOn: as without the profiler; the report is still written.
 func TestRun_TermNotHandled_FirstProcessGoesOn(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, func(p *runplan.Plan) { p.Stop = time.Second })
@@ -272,7 +272,7 @@ touch /run/work/down; wait`)...)
 	assert.Equal(t, map[string]int{finished: 2, "Starting FailedSlotsTaken": 2}, states)
 }
 
-// TestRun_Nested_OneSession: what a profiled process starts is nsys's business, also where it clears the environment.
+// TestRun_Nested_OneSession: nsys handles children of a profiled process, even if the process clears the environment.
 func TestRun_Nested_OneSession(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, func(p *runplan.Plan) { p.MaxSessions = 4 })
@@ -282,13 +282,13 @@ func TestRun_Nested_OneSession(t *testing.T) {
 	assert.Len(t, c.notes(t), 1)
 }
 
-// TestRun_ExecSession_Untouched: a process that "kubectl exec" or a probe starts.
+// TestRun_ExecSession_Untouched: for a process that "kubectl exec" or a probe starts.
 func TestRun_ExecSession_Untouched(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("nsenter"); err != nil {
 		t.Skip("needs nsenter")
 	}
-	// The kernel writes a process's name into what its parent is read from, as it is.
+	// The kernel writes the process's name unescaped into the file from which its parent is read.
 	const renamed = `printf 'a) S 1 (b' >/proc/$$/comm; `
 	for name, is := range map[string]struct {
 		sessions     bool
@@ -317,7 +317,7 @@ func TestRun_ExecSession_Untouched(t *testing.T) {
 	}
 }
 
-// TestRun_FirstProcessGone_Untouched: in a pod with the host's namespace of processes, a probe may be executed as the container ends.
+// TestRun_FirstProcessGone_Untouched: in a pod with the host's pid namespace, a probe may be executed while the container ends.
 func TestRun_FirstProcessGone_Untouched(t *testing.T) {
 	t.Parallel()
 	for name, is := range map[string]struct {
@@ -335,7 +335,7 @@ func TestRun_FirstProcessGone_Untouched(t *testing.T) {
 	}
 }
 
-// TestRun_SupervisorKilled_ProcessKilled: as if the process itself had been killed; nsys finishes the recording.
+// TestRun_SupervisorKilled_ProcessKilled: as if the process itself had been killed; nsys completes the recording.
 func TestRun_SupervisorKilled_ProcessKilled(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, nil)

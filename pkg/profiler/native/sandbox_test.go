@@ -21,7 +21,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/runplan"
 )
 
-// asInit has this program lay out a container and execute its first process.
+// asInit makes this program lay out a container and execute its first process.
 const asInit = "NATIVE_TEST_INIT"
 
 func TestMain(m *testing.M) {
@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	// bound ends a test whose container hangs. It decides nothing else, however busy the machine is.
+	// bound ends a test whose container hangs. It decides nothing else, even on a busy machine.
 	bound = 10 * time.Minute
 	// unlimited is a limit of a plan that no test reaches: bound comes first.
 	unlimited = time.Hour
@@ -63,7 +63,7 @@ var built struct {
 	err  error
 }
 
-// programs are the library and prism-run.
+// programs returns the folder of the library and prism-run.
 func programs(t testing.TB) string {
 	t.Helper()
 	if raceDetector {
@@ -88,26 +88,26 @@ func programs(t testing.TB) string {
 	return built.dir
 }
 
-// container is what a runtime would start of a claim with a profile.
+// container is a container of a claim with a profile, as a runtime would start it.
 type container struct {
 	Programs, Plan, Results, Work, Tool string
-	// Shared is /dev/shm of the pod, if it has other containers.
+	// Shared is the pod's /dev/shm, if the pod contains other containers.
 	Shared string
-	// ReadOnly has no file system to write but the results and the container's own folder, and Preload is the image's own list.
+	// ReadOnly makes all file systems read-only except the results and the container's own folder. Preload is the image's own list.
 	ReadOnly bool
 	Preload  string
-	// NoMark leaves out the library.
+	// NoLibrary omits the library.
 	NoLibrary bool
-	// First is the pid of the first process in the context file; 0 leaves the own one.
+	// First is the pid of the first process in the context file; 0 stands for the real one.
 	First int
-	// Child has the test's init stay, with the process below it.
+	// Child keeps the test's init running, with the process as its child.
 	Child bool
 
-	attempts int // with a tool that failed by itself
+	attempts int // in which the tool itself failed
 }
 
-// newContainer has a plan that selects command lines with "profiled" in it. prism-run and nsys may take as long as a busy machine takes; a test
-// of a limit sets that one.
+// newContainer returns a container with a plan that selects command lines with "profiled" in them. prism-run and nsys may take as long as a
+// busy machine needs; tests of a limit set it.
 func newContainer(t testing.TB, change func(*runplan.Plan)) *container {
 	t.Helper()
 	dir := t.TempDir()
@@ -138,7 +138,7 @@ func newContainer(t testing.TB, change func(*runplan.Plan)) *container {
 	return c
 }
 
-// enter is this program as the first process of new namespaces: it lays out the container and executes the arguments.
+// enter runs in this program as the first process of new namespaces: it lays out the container and executes the arguments.
 func enter(layout string, args []string) error {
 	var c container
 	if err := json.Unmarshal([]byte(layout), &c); err != nil {
@@ -225,7 +225,7 @@ func (c *container) command(t testing.TB, args ...string) *exec.Cmd {
 	return command
 }
 
-// run runs the arguments and returns the exit code and what was written.
+// run runs the arguments and returns the exit code and the output.
 func (c *container) run(t testing.TB, args ...string) (code int, output string) {
 	t.Helper()
 	for {
@@ -241,8 +241,9 @@ func (c *container) run(t testing.TB, args ...string) (code int, output string) 
 	}
 }
 
-// again reports whether a session is to be tried again, and removes what is left of it. On a busy machine nsys 2022.4.2 at times opens a
-// semaphore that the other of its processes has not made yet, and exits: the process runs unprofiled, as it should, which proves nothing here.
+// again reports whether a session must be tried again, and removes its leftovers. On a busy machine nsys 2022.4.2 sometimes opens a
+// semaphore that its other process has not created yet, and exits: the process then runs unprofiled, as intended, but the test proves
+// nothing.
 func (c *container) again(t testing.TB) bool {
 	t.Helper()
 	logs, err := filepath.Glob(filepath.Join(c.Results, "s*", "nsys.log"))
@@ -260,24 +261,24 @@ func (c *container) again(t testing.TB) bool {
 	return false
 }
 
-// script is a shell script with "profiled" in its name.
+// script returns the command of a shell script with "profiled" in its name.
 func (c *container) script(t testing.TB, text string) []string {
 	t.Helper()
 	require.NoError(t, os.WriteFile(filepath.Join(c.Work, "profiled.sh"), []byte(text), 0o755))
 	return []string{"sh", "/run/work/profiled.sh"}
 }
 
-// outer is a shell script that does not match.
+// outer returns the command of a shell script that does not match.
 func (c *container) outer(t testing.TB, text string) []string {
 	t.Helper()
 	require.NoError(t, os.WriteFile(filepath.Join(c.Work, "outer.sh"), []byte(text), 0o755))
 	return []string{"sh", "/run/work/outer.sh"}
 }
 
-// note is the note of a session; a key that repeats has its values joined with a blank.
+// note is the note of a session; values of a repeated key are joined with a space.
 type note map[string]string
 
-// notes are those of all sessions.
+// notes returns the notes of all sessions.
 func (c *container) notes(t testing.TB) (notes []note) {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(c.Results, "s*", "note"))
@@ -296,7 +297,7 @@ func (c *container) notes(t testing.TB) (notes []note) {
 	return notes
 }
 
-// one is the note of the only session.
+// one returns the note of the only session.
 func (c *container) one(t testing.TB) note {
 	t.Helper()
 	notes := c.notes(t)
@@ -304,7 +305,7 @@ func (c *container) one(t testing.TB) note {
 	return notes[0]
 }
 
-// until waits for something.
+// until waits for a condition.
 func until(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)

@@ -18,18 +18,19 @@ import (
 	"github.com/prism-gpu/prism/test/debian"
 )
 
-// others have other runtimes and libraries that care about what is loaded before them, and musl.
+// others contains other runtimes and libraries that depend on the libraries loaded before them, and musl.
 var others = debian.Package{
 	Name: "debian-beside-preload", Package: "libclang-rt-14-dev", With: []string{"musl", "musl-dev", "libjemalloc2", "libfaketime"}, Free: true,
 }
 
-// otherProgram is one that is run with the library and without.
+// otherProgram is a program that is run with and without the library.
 type otherProgram struct {
-	// compile are gcc's arguments for testdata/allocates.c; ROOT and RT stand for the folder of the packages, and that of clang's runtimes.
+	// compile contains gcc's arguments for testdata/allocates.c; ROOT and RT stand for the folder of the packages, and the folder of
+	// clang's runtimes.
 	compile string
-	// environment of the program, and what runs it.
+	// environment of the program, and the command that runs it.
 	environment, with string
-	// sanitized: where it matches, it runs unprofiled.
+	// sanitized: if it matches, it runs unprofiled.
 	sanitized bool
 }
 
@@ -67,7 +68,7 @@ var otherPrograms = map[string]otherProgram{
 const musl = "-nostdinc -isystem ROOT/usr/include/x86_64-linux-musl -nostdlib -no-pie -LROOT/usr/lib/x86_64-linux-musl" +
 	" ROOT/usr/lib/x86_64-linux-musl/crt1.o -lc -Wl,--dynamic-linker=ROOT/usr/lib/x86_64-linux-musl/libc.so"
 
-// expand puts the folders into the text.
+// expand replaces the folders in the text.
 func expand(t *testing.T, root, text string) []string {
 	t.Helper()
 	sanitizer, err := exec.Command("gcc", "-print-file-name=libasan.so").Output()
@@ -85,7 +86,8 @@ func (c *container) gcc(t *testing.T, source, name string, arguments ...string) 
 	require.NoError(t, err, string(output))
 }
 
-// TestLibrary_OtherPrograms_AsWithout: whatever a program has at its start, it runs as without the library, whether it matches or not.
+// TestLibrary_OtherPrograms_AsWithout: a program runs as without the library, regardless of its environment at the start, and whether it
+// matches or not.
 func TestLibrary_OtherPrograms_AsWithout(t *testing.T) {
 	t.Parallel()
 	programs(t)
@@ -126,10 +128,10 @@ func TestLibrary_OtherPrograms_AsWithout(t *testing.T) {
 	}
 }
 
-// addresses are addresses and process ids.
+// addresses matches addresses and process ids.
 var addresses = regexp.MustCompile(`(0x)?[0-9a-f]{4,}`)
 
-// TestLibrary_NameAnywhereInTable_Found: the table is read in pieces, and no more of tables that overlap than the file is long.
+// TestLibrary_NameAnywhereInTable_Found: the table is read in pieces, and of overlapping tables no more than the length of the file.
 func TestLibrary_NameAnywhereInTable_Found(t *testing.T) {
 	t.Parallel()
 	programs(t)
@@ -137,7 +139,7 @@ func TestLibrary_NameAnywhereInTable_Found(t *testing.T) {
 	table := func(at int) []byte { return append(bytes.Repeat([]byte("x"), at), name...) }
 	for about, is := range map[string]struct {
 		tables [][]byte
-		again  int // how often the file's whole content is a table before these
+		again  int // how often the file's whole content is used as a table before these
 		found  bool
 	}{
 		"first name":       {tables: [][]byte{table(0)[1:]}, found: true},
@@ -166,7 +168,8 @@ func TestLibrary_NameAnywhereInTable_Found(t *testing.T) {
 	}
 }
 
-// withTables replaces the sections of a program, which are not read when it runs, by tables of names, after those that are the program itself.
+// withTables replaces the sections of a program, which are not used at run time, by tables of names. The tables follow a number of tables
+// that consist of the program itself.
 func withTables(t *testing.T, path string, again int, tables [][]byte) {
 	t.Helper()
 	program, err := os.ReadFile(path)

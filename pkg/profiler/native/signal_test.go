@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// counts is a process that answers each signal of a number with a dot, and at one of another number says how many there were. prism-run has
-// passed on all that came before when it passes the higher number on.
+// counts is a process that answers each signal of a number with a dot, and prints their count at a signal of another number. prism-run has
+// passed on all earlier signals when it passes on the higher number.
 const counts = `import signal, sys
 number, last = int(sys.argv[1]), int(sys.argv[2])
 signal.pthread_sigmask(signal.SIG_BLOCK, {number, last})
@@ -23,7 +23,7 @@ while signal.sigwait({number, last}) == number:
 while signal.sigtimedwait({number}, 0): count += 1
 print(count)`
 
-// sends has a process in a session of its own, and sends it signals, each once the one before was received.
+// sends starts a process in its own session, and sends it signals, each after the previous one was received.
 const sends = `import os, signal, subprocess, sys
 number, last = int(sys.argv[1]), int(sys.argv[2])
 p = subprocess.Popen(["/usr/bin/python3", "/run/work/profiled.py", *sys.argv[1:]], start_new_session=True, stdout=subprocess.PIPE)
@@ -34,11 +34,13 @@ for i in range(1000):
 os.kill(p.pid, last)
 print(p.stdout.read().decode().strip(".\n"), p.wait())`
 
-// TestRun_SignalToGroupOrProcess_ReceivedOnce: a signal to the group reaches the process by itself, and one to its id through prism-run.
+// TestRun_SignalToGroupOrProcess_ReceivedOnce: the kernel delivers a signal to the group to the process itself, and prism-run passes on a
+// signal to the process id.
 func TestRun_SignalToGroupOrProcess_ReceivedOnce(t *testing.T) {
 	t.Parallel()
 	const group, process = "os.killpg(p.pid, number)", "os.kill(p.pid, number)"
-	// The second is queued. The first is there once where prism-run has not received the one to the group yet when the one to the id comes.
+	// The second signal is queued. The first arrives once if prism-run has not yet received the signal to the group when the signal to the
+	// id arrives.
 	plain, queued := []string{"10", "12"}, []string{"40", "50"}
 	for name, c := range map[string]struct {
 		send    string
@@ -59,7 +61,7 @@ func TestRun_SignalToGroupOrProcess_ReceivedOnce(t *testing.T) {
 	}
 }
 
-// TestRun_TerminalHangsUp_ProcessNotified: the kernel signals the leader of the session alone, which prism-run is.
+// TestRun_TerminalHangsUp_ProcessNotified: the kernel only signals the leader of the session, which is prism-run.
 func TestRun_TerminalHangsUp_ProcessNotified(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, nil)

@@ -14,7 +14,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/runplan"
 )
 
-// TestRun_KilledBeforeExecuted_ToolEnded: nothing waits for a profiler that has nothing to profile.
+// TestRun_KilledBeforeExecuted_ToolEnded: nothing waits for a profiler without a process to profile.
 func TestRun_KilledBeforeExecuted_ToolEnded(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, func(p *runplan.Plan) { p.Env = []string{"FAKE=killer"} })
@@ -30,7 +30,7 @@ func TestRun_KilledBeforeExecuted_ToolEnded(t *testing.T) {
 	assert.Equal(t, "status 0x9\n", output, "also where it must not run without the profiler")
 }
 
-// TestRun_TermWhileToolStarts_ProcessTerminated: the time that a process has to end is not spent on waiting for nsys.
+// TestRun_TermWhileToolStarts_ProcessTerminated: the termination grace period of a process is not spent on waiting for nsys.
 func TestRun_TermWhileToolStarts_ProcessTerminated(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("flock"); err != nil {
@@ -51,7 +51,7 @@ while ! grep -qs Starting /run/prism/results/s*/note; do sleep 0.01; done; kill 
 	}
 }
 
-// withLimit runs a test with longer and longer limits, until one is long enough for this machine: run returns false if it is not.
+// withLimit runs a test with increasing limits, until a limit is long enough for this machine: run returns false if it is not.
 func withLimit(t *testing.T, run func(limit time.Duration) bool) {
 	t.Helper()
 	for limit := 4 * time.Second; limit <= 2*time.Minute; limit *= 2 {
@@ -63,7 +63,7 @@ func withLimit(t *testing.T, run func(limit time.Duration) bool) {
 	require.Fail(t, "no limit is long enough")
 }
 
-// holdsLock has a process hold the lock that starts of nsys take.
+// holdsLock makes a process hold the lock for starts of nsys.
 const holdsLock = `flock /dev/shm sh -c 'echo >/run/work/locked; exec sleep 1000' & until [ -e /run/work/locked ]; do sleep 0.01; done; `
 
 const (
@@ -71,8 +71,8 @@ const (
 	tooLate  = "nsys did not start its program in time"
 )
 
-// TestRun_TimeSpentOnLock_NoneForTool: the lock and nsys have the time to start together, not each. prism-run is stopped while it waits for the
-// lock until that time is over; nsys would start at once.
+// TestRun_TimeSpentOnLock_NoneForTool: the start timeout covers both the lock and nsys. prism-run is stopped while it waits for the lock
+// until that time is over; nsys would start at once.
 func TestRun_TimeSpentOnLock_NoneForTool(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("flock"); err != nil {
@@ -95,7 +95,7 @@ kill -STOP $run; [ -e /run/work/switches ] && echo started; sleep %d; kill -CONT
 	})
 }
 
-// TestRun_OtherStarts_Waits: while another process of the pod starts its profiler. One that never ends does not keep nsys from starting.
+// TestRun_OtherStarts_Waits: while another process of the pod starts its profiler. A start that never ends does not block nsys.
 func TestRun_OtherStarts_Waits(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("flock"); err != nil {
@@ -129,7 +129,7 @@ func TestRun_OtherStarts_Waits(t *testing.T) {
 	})
 }
 
-// TestRun_ToolCollides_StartedAgain: nsys exits where another container has what it names by its process id.
+// TestRun_ToolCollides_StartedAgain: nsys exits if another container uses the same names, which contain its process id.
 func TestRun_ToolCollides_StartedAgain(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, func(p *runplan.Plan) { p.Env = []string{"FAKE=collide"} })

@@ -17,7 +17,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/plan"
 )
 
-// TestRun_EnvironmentNotCaptured_ToolLeavesItOut: from the help of a tool that can, through the plan, to the switch with which it is started.
+// TestRun_EnvironmentNotCaptured_ToolLeavesItOut: from the help of a tool with the switch, through the plan, to the switch of its start.
 func TestRun_EnvironmentNotCaptured_ToolLeavesItOut(t *testing.T) {
 	t.Parallel()
 	help, err := exec.CommandContext(t.Context(), "testdata/nsys", "profile", "--help").CombinedOutput()

@@ -2,7 +2,7 @@
 
 package native
 
-// asTracer and traceLibrary are those of amd64: system calls have other numbers elsewhere.
+// asTracer and traceLibrary exist for amd64: system calls have other numbers elsewhere.
 const asTracer = "NATIVE_TEST_TRACER"
 
 func traceLibrary() error { return nil }

@@ -16,13 +16,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// asTracer has this program print, in a container, the system calls that the library makes in a program that it executes.
+// asTracer makes this program print, in a container, the system calls of the library in a program that it executes.
 const asTracer = "NATIVE_TEST_TRACER"
 
 // The system calls of the library, by their number on amd64.
 var callNames = map[uint64]string{0: "read", 3: "close", 9: "mmap", 11: "munmap", 39: "getpid", 59: "execve", 257: "openat", 262: "newfstatat", 267: "readlinkat"}
 
-// TestInject_NoMatch_SystemCalls: each process of a container makes these, whether it is profiled or not.
+// TestInject_NoMatch_SystemCalls: each process of a container makes these system calls, whether it is profiled or not.
 func TestInject_NoMatch_SystemCalls(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

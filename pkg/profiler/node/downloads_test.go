@@ -21,7 +21,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/seats"
 )
 
-// spacious is a store in which each namespace has a large report, whose claim has the name of the namespace.
+// spacious is a store in which each namespace contains a large report, whose claim is named like the namespace.
 type spacious struct{ one }
 
 func (s spacious) Content(claim, id string) (*os.File, report.Report, error) {
@@ -56,16 +56,16 @@ func newReplicas(t *testing.T) *replicas {
 	t.Cleanup(func() {
 		stop()
 		require.NoError(t, <-ended)
-		time.Sleep(time.Minute) // both sides of a connection may be writing that they close it
+		time.Sleep(time.Minute) // both sides of a connection may still write their close messages
 	})
 	return r
 }
 
-// ask sends a request over a connection of its own, and reads no more than the headers of its answer.
+// ask sends a request over its own connection, and only reads the headers of the response.
 func (r *replicas) ask(path string, by seats.Party) *http.Response {
 	r.t.Helper()
 	r.asked++
-	from, authorities := net.IPv4(127, 0, 0, r.asked), x509.NewCertPool() // one address has few handshakes at once
+	from, authorities := net.IPv4(127, 0, 0, r.asked), x509.NewCertPool() // one address is limited to few concurrent handshakes
 	authorities.AddCert(r.of.cert)
 	transport := &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: authorities, ServerName: ServerName, Certificates: []tls.Certificate{r.pair}}, DisableKeepAlives: true,
@@ -79,14 +79,14 @@ func (r *replicas) ask(path string, by seats.Party) *http.Response {
 	return answer
 }
 
-// download begins one that nothing reads.
+// download starts a download that nothing reads.
 func (r *replicas) download(namespace, user string, system bool) int {
 	r.t.Helper()
 	return r.ask("/v1/reports/"+namespace+"/id/content", seats.Party{User: user, System: system}).StatusCode
 }
 
-// TestContent_SeveralControllers_TenantBounded: however many replicas of the controller a tenant asks, other tenants have their downloads, all
-// have lists and gets, and the cluster's controllers what is kept for them.
+// TestContent_SeveralControllers_TenantBounded: regardless of the number of replicas of the controller that a tenant uses, other tenants
+// can download, all can list and get, and the reserved seats are left for the cluster's controllers.
 func TestContent_SeveralControllers_TenantBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReplicas(t)
@@ -112,7 +112,7 @@ func TestContent_SeveralControllers_TenantBounded(t *testing.T) {
 		}
 		assert.Zero(t, time.Since(began), "nothing waited")
 
-		time.Sleep(stallTime + 10*time.Second) // the server says that it closes a connection, for which TLS has a limit of 5 s
+		time.Sleep(stallTime + 10*time.Second) // the server sends a close message, with TLS's timeout of 5 s
 		synctest.Wait()
 		assert.Equal(t, http.StatusOK, r.download("a", "robot0", false), "downloads without progress have ended")
 		assert.Equal(t, http.StatusOK, r.download("c", "bob", false))

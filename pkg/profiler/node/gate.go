@@ -12,18 +12,18 @@ import (
 )
 
 const (
-	// handshakeTimeout is how long a client may take to send its certificate.
+	// handshakeTimeout is the timeout for a client to send its certificate.
 	handshakeTimeout = 3 * time.Second
-	// acceptPause keeps a process without a free file descriptor from accepting in a loop.
+	// acceptPause prevents a busy loop of a process without free file descriptors.
 	acceptPause = 50 * time.Millisecond
 )
 
-// gate is a listener of connections whose clients are verified. Use newGate.
+// gate is a listener that returns connections of verified clients only. Use newGate.
 type gate struct {
 	net.Listener
 	config   *tls.Config
 	verified chan net.Conn
-	// places has one of each verified connection.
+	// places contains one element for each verified connection.
 	places chan struct{}
 	// ctx ends with the listener.
 	ctx  context.Context //nolint:containedctx // Accept has none
@@ -59,7 +59,7 @@ func (g *gate) run() {
 	}
 }
 
-// verify passes a connection on whose client is verified, and closes others.
+// verify passes on a connection with a verified client, and closes others.
 func (g *gate) verify(connection *listen.Conn) {
 	ctx, stop := context.WithTimeout(g.ctx, handshakeTimeout)
 	defer stop()
@@ -84,7 +84,7 @@ func (g *gate) verify(connection *listen.Conn) {
 	}
 }
 
-// Accept returns the next connection whose client is verified.
+// Accept returns the next connection with a verified client.
 func (g *gate) Accept() (net.Conn, error) {
 	select {
 	case connection := <-g.verified:
@@ -100,7 +100,7 @@ func (g *gate) Close() error {
 	return g.Listener.Close()
 }
 
-// place is a connection that gives its place back when it is closed.
+// place is a connection that frees its place when it is closed.
 type place struct {
 	net.Conn
 	leave func()

@@ -19,7 +19,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/listen"
 )
 
-// pipes is a listener whose connections stay in this process, so that their time is that of a synctest bubble.
+// pipes is a listener whose connections stay in this process, so that they use the clock of a synctest bubble.
 type pipes struct {
 	accepted chan net.Conn
 	closed   chan struct{}
@@ -63,14 +63,14 @@ type sourced struct {
 
 func (c sourced) RemoteAddr() net.Addr { return c.address }
 
-// closed waits until the other side closed a connection.
+// closed waits until the other side closes a connection.
 func closed(t *testing.T, connection net.Conn) {
 	t.Helper()
 	_, err := connection.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
 }
 
-// TestServer_SilentConnections_ControllersAnswered: any pod that reaches the port may open connections and send nothing.
+// TestServer_SilentConnections_ControllersAnswered: any pod that can reach the port may open connections and send nothing.
 func TestServer_SilentConnections_ControllersAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, listener := newAuthority(t), newPipes()
@@ -81,7 +81,7 @@ func TestServer_SilentConnections_ControllersAnswered(t *testing.T) {
 		t.Cleanup(func() {
 			stop()
 			require.NoError(t, <-ended)
-			time.Sleep(time.Minute) // both sides of a connection may be writing that they close it, for which TLS has a limit of 5 s
+			time.Sleep(time.Minute) // both sides of a connection may still write their close messages, with TLS's timeout of 5 s
 		})
 		ask := asks(t, a, "node", func(context.Context, string, string) (net.Conn, error) {
 			return listener.dial(net.IPv4(127, 0, 0, 1)), nil
@@ -95,7 +95,7 @@ func TestServer_SilentConnections_ControllersAnswered(t *testing.T) {
 			}
 		}
 		require.Greater(t, len(silent), listen.Verified)
-		closed(t, listener.dial(net.IPv4(127, 0, 1, 1))) // one more than an address may have
+		closed(t, listener.dial(net.IPv4(127, 0, 1, 1))) // one more than allowed for an address
 		for range 3 {
 			answer, err := ask(a, controllers, http.MethodGet, "/v1/reports", nil)
 			require.NoError(t, err)
@@ -109,7 +109,7 @@ func TestServer_SilentConnections_ControllersAnswered(t *testing.T) {
 	})
 }
 
-// TestGate_Places_GivenBack: a connection has one as long as it is open, also one whose client went.
+// TestGate_Places_GivenBack: a connection occupies a place while it is open, even if its client is gone.
 func TestGate_Places_GivenBack(t *testing.T) {
 	a := newAuthority(t)
 	ask := serve(t, a)

@@ -21,50 +21,50 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/seats"
 )
 
-// Store is what the reports are asked from. Reports are found by their ids, which are no paths.
+// Store provides the reports. Reports are found by their ids, which are not paths.
 type Store interface {
-	// List returns the reports of a namespace, of all with "", in any order. With the namespace's UID, those of others of its name are left out.
+	// List returns the reports of a namespace, or of all for "", in any order. With the namespace's UID, reports of other namespaces of
+	// that name are omitted.
 	List(namespace, namespaceUID string) []report.Report
 	// Get returns one report; fs.ErrNotExist if there is none.
 	Get(claimUID, id string) (report.Report, error)
-	// Content opens the file of a report; fs.ErrNotExist if it has none.
+	// Content opens the file of a report; fs.ErrNotExist if there is none.
 	Content(claimUID, id string) (*os.File, report.Report, error)
-	// Delete removes a report; fs.ErrNotExist if there is none, report.ErrPrecondition if it is another one or has changed.
+	// Delete removes a report; fs.ErrNotExist if there is none, report.ErrPrecondition if it is a different one or has changed.
 	Delete(claimUID, id string, d report.Deletion) error
 }
 
 const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
-	// contentTimeout is how long the download of a report, or of a range of it, may take.
+	// contentTimeout is the timeout for a download of a report, or of a range of it.
 	contentTimeout = time.Hour
 	answerTimeout  = time.Minute
 	maxHeader      = 16 << 10
-	// stallTime is how long a download may be without progress. That of a controller that goes ends earlier.
+	// stallTime is the timeout of a download without progress. Downloads of a disconnected controller end earlier.
 	stallTime = time.Minute
 )
 
-// contentSeats are the downloads that are answered at once, whichever controllers they come from: the other connections are left for lists, gets
-// and deletions.
+// contentSeats limits concurrent downloads from all controllers: the other connections are reserved for lists, gets and deletions.
 var contentSeats = seats.Bounds{All: 40, Namespace: 8, User: 4, Kept: 4}
 
-// ServerName is what the certificates of plugins are for, and ClientName those of controllers by default.
+// ServerName is the name in certificates of plugins, and ClientName the default name in certificates of controllers.
 const (
 	ServerName = "prism-node"
 	ClientName = "prism-controller"
 )
 
-// Options are how a server works.
+// Options are the settings of a server.
 type Options struct {
-	// Address is where it listens, "host:port".
+	// Address is the address to listen at, "host:port".
 	Address string
-	// Certificate is a directory with tls.crt, tls.key, and ca.crt, the authority of clients. It is read for every connection: Secrets
-	// change in place.
+	// Certificate is a directory with tls.crt, tls.key, and ca.crt, the authority of clients. It is read for every connection, because
+	// Secrets change in place.
 	Certificate string
-	// Client is the DNS name that certificates of controllers are for.
+	// Client is the DNS name in certificates of controllers.
 	Client string
 	Store  Store
-	// Busy reports whether an error of Delete says that the report is not complete.
+	// Busy reports whether an error of Delete means that the report is not complete.
 	Busy func(error) bool
 	// Listening is called with the address; nil is allowed.
 	Listening func(net.Addr)
@@ -73,11 +73,11 @@ type Options struct {
 // Server serves the reports of a node.
 type Server struct {
 	options Options
-	// downloads are those that are answered.
+	// downloads are the running downloads.
 	downloads seats.Taken
 }
 
-// New makes a server. Certificates that cannot be used yet are no error: connections are refused until they can.
+// New returns a server. Invalid certificates are not an error: connections are refused until the certificates are valid.
 func New(o Options) *Server {
 	if o.Busy == nil {
 		o.Busy = func(error) bool { return false }
@@ -85,7 +85,7 @@ func New(o Options) *Server {
 	return &Server{options: o}
 }
 
-// Run serves until the context ends. A port that is in use is an error.
+// Run serves until the context ends. It returns an error if the port is in use.
 func (s *Server) Run(ctx context.Context) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.options.Address)
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.serve(ctx, listener)
 }
 
-// serve is Run with a listener, which it closes.
+// serve runs with a listener, which it closes.
 func (s *Server) serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler: s.handler(), ReadHeaderTimeout: headerTimeout, ReadTimeout: answerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
@@ -111,7 +111,7 @@ func (s *Server) serve(ctx context.Context, listener net.Listener) error {
 	return nil
 }
 
-// certificates reads those of the server, and the authority of clients.
+// certificates reads the certificate of the server, and the authority of clients.
 func (s *Server) certificates() (*tls.Config, error) {
 	dir := s.options.Certificate
 	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
@@ -129,13 +129,13 @@ func (s *Server) certificates() (*tls.Config, error) {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
 		VerifyConnection: s.controller,
-		// A resumed session would outlive an authority that was replaced.
+		// A resumed session would outlive a replaced authority.
 		SessionTicketsDisabled: true,
 	}, nil
 }
 
-// controller refuses certificates of the authority that are not for controllers. One authority may sign those of plugins too, for servers and
-// clients alike: with the certificate of its plugin, a node could read what another one has.
+// controller refuses certificates of the authority that were not issued for controllers. One authority may sign certificates of plugins
+// too, for servers and clients alike: with the certificate of its plugin, a node could otherwise read the reports of other nodes.
 func (s *Server) controller(of tls.ConnectionState) error {
 	leaf := of.PeerCertificates[0]
 	if err := leaf.VerifyHostname(s.options.Client); err != nil {
@@ -156,7 +156,7 @@ func (s *Server) handler() http.Handler {
 	return mux
 }
 
-// list answers with the reports of a namespace, or with one of them, in the order of their keys: those behind a key, and no more than a limit.
+// list answers with the reports of a namespace, or with one of them, in the order of their keys: reports after a key, up to a limit.
 func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	found := s.options.Store.List(query.Get("namespace"), query.Get("namespaceUID"))
@@ -169,7 +169,8 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]any{"reports": found})
 }
 
-// get answers with a report, and with an error where its deletion is tried. That is no DELETE: plugins of earlier versions would delete it.
+// get answers with a report, or with an error if a dry run of its deletion fails. A dry run is not a DELETE request, because plugins of
+// earlier versions would delete the report.
 func (s *Server) get(w http.ResponseWriter, r *http.Request) {
 	if d := report.ParseDeletion(r.URL.Query()); d.DryRun {
 		if err := s.options.Store.Delete(r.PathValue("claim"), r.PathValue("id"), d); err != nil {
@@ -206,13 +207,13 @@ func (s *Server) content(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(steady{w, time.Now().Add(contentTimeout)}, r, "", time.Time{}, file)
 }
 
-// steady ends a download without progress, and one that takes too long.
+// steady ends a download without progress, or that takes too long.
 type steady struct {
 	http.ResponseWriter
 	until time.Time
 }
 
-// Write gives the controller stallTime for what one read of the file had.
+// Write gives the controller stallTime for the data of one read of the file.
 func (s steady) Write(b []byte) (int, error) {
 	deadline := time.Now().Add(stallTime)
 	if deadline.After(s.until) {
@@ -242,12 +243,12 @@ func (s *Server) refuse(w http.ResponseWriter, err error) {
 	answer(w, code, map[string]string{"error": err.Error()})
 }
 
-// answer writes JSON. A client that went is not reported.
+// answer writes JSON. It does not report a disconnected client.
 func answer(w http.ResponseWriter, code int, body any) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTimeout))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false) // an answer is read as JSON alone, and is bounded in bytes
+	encoder.SetEscapeHTML(false) // only parsed as JSON, and limited in bytes
 	_ = encoder.Encode(body)
 }

@@ -45,7 +45,7 @@ func newAuthority(t *testing.T) *authority {
 	return &authority{cert, key}
 }
 
-// write makes a directory with a certificate for these names. As those of the chart, it is one for servers and clients.
+// write creates a directory with a certificate for these names. Like the chart's certificates, it is valid for servers and clients.
 func (a *authority) write(t *testing.T, dir string, names ...string) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -69,7 +69,7 @@ var controllers = []string{ClientName}
 
 var errBusy = errors.New("busy")
 
-// one is a store with a report.
+// one is a store with one report.
 type one struct{ path string }
 
 func (one) List(namespace, uid string) []report.Report {
@@ -103,10 +103,10 @@ func (o one) Delete(claim, id string, d report.Deletion) error {
 	return errBusy
 }
 
-// asking sends a request with a certificate of an authority, for these names; without one if it is nil.
+// asking sends a request with a certificate of an authority, for these names; without a certificate if it is nil.
 type asking func(client *authority, names []string, method, path string, header http.Header) (*http.Response, error)
 
-// options are those of a server with certificates of an authority.
+// options returns the options of a server with certificates of an authority.
 func options(t *testing.T, of *authority) Options {
 	t.Helper()
 	dir, content := t.TempDir(), filepath.Join(t.TempDir(), "content")
@@ -117,7 +117,7 @@ func options(t *testing.T, of *authority) Options {
 	}
 }
 
-// serve starts a server and returns a way to ask it.
+// serve starts a server and returns a function to ask it.
 func serve(t *testing.T, of *authority) asking {
 	t.Helper()
 	addresses := make(chan net.Addr, 1)
@@ -133,7 +133,7 @@ func serve(t *testing.T, of *authority) asking {
 	return asks(t, of, (<-addresses).String(), nil)
 }
 
-// asks is a way to ask the server at an address; dial nil connects over TCP.
+// asks returns a function to ask the server at an address; if dial is nil, it connects over TCP.
 func asks(t *testing.T, of *authority, address string, dial func(ctx context.Context, network, address string) (net.Conn, error)) asking {
 	t.Helper()
 	return func(client *authority, names []string, method, path string, header http.Header) (*http.Response, error) {
@@ -168,7 +168,7 @@ func TestServer_Requests_AnsweredOrRefused(t *testing.T) {
 		{"GET", "/v1/reports?namespace=n&after=id", "", 200, `"id":"ie"`},
 		{"GET", "/v1/reports?namespace=n&after=ie&limit=1", "", 200, `"reports":[]`},
 		{"GET", "/v1/reports?namespace=n&id=other", "", 200, `"reports":[]`},
-		{"GET", "/v1/reports?namespace=%3Cn%3E", "", 200, `"namespace":"<n>"`}, // 6 bytes for each of these would be lost for reports
+		{"GET", "/v1/reports?namespace=%3Cn%3E", "", 200, `"namespace":"<n>"`}, // with 6 bytes for each of these, less space would be left for reports
 		{"GET", "/v1/reports/uid/id", "", 200, `"id":"id"`},
 		{"GET", "/v1/reports/uid/other", "", 404, `"error":`},
 		{"GET", "/v1/reports/uid/id/content", "", 200, "0123456789"},
@@ -198,8 +198,8 @@ func TestServer_Requests_AnsweredOrRefused(t *testing.T) {
 	}
 }
 
-// TestServer_OtherCertificates_Refused: neither another authority's are accepted, nor those that the same authority signed for others: root on
-// one node has the certificate of its plugin.
+// TestServer_OtherCertificates_Refused: certificates of other authorities are refused, and certificates that the same authority signed for
+// other names: root on one node can read the certificate of its plugin.
 func TestServer_OtherCertificates_Refused(t *testing.T) {
 	a := newAuthority(t)
 	ask := serve(t, a)

@@ -11,15 +11,15 @@ import (
 	"github.com/prism-gpu/prism/api/v1alpha1"
 )
 
-// Lacking is why a version cannot profile as a configuration says.
+// Lacking is the error of a version that does not support a configuration.
 type Lacking struct {
-	// Version is the tool's, Switch what it lacks: "--name", or "--trace=value".
+	// Version is the version of the tool, Switch the unsupported switch: "--name", or "--trace=value".
 	Version, Switch string
-	// Field is the field of ProfilerConfig that needs it, Fix what to write there; both may be empty.
+	// Field is the field of ProfilerConfig that requires it, Fix the remedy; both may be empty.
 	Field, Fix string
 }
 
-// Error is one sentence.
+// Error returns one sentence.
 func (l *Lacking) Error() string {
 	text := fmt.Sprintf("Nsight Systems %s does not support switch %s", l.Version, l.Switch)
 	if l.Field != "" {
@@ -38,12 +38,12 @@ type arguments struct {
 	err  error
 }
 
-// Arguments returns the switches of `nsys profile` for a configuration that has its defaults filled in: all that stands between "profile"
-// and the program, without --output. software: CUDA can be traced in software only, as on a MIG device or with MPS. Nothing else is to be
-// set in the tool's environment. The error is a *Lacking.
+// Arguments returns the switches of `nsys profile` for a configuration with all defaults: everything between "profile" and the program,
+// without --output. software: CUDA can be traced in software only, as on a MIG device or with MPS. The tool's environment needs no other
+// settings. The error is a *Lacking.
 //
-// The program is not the profiled process but one that stands in for it, so the tool never ends a process, waits for no other, and leaves
-// the output of processes alone (--show-output stays as it is: without it the output is in the report only).
+// The program is not the profiled process but a stand-in for it, so the tool never ends a process, waits for no other process, and does not
+// touch the output of processes (--show-output keeps its default: without it the output is only in the report).
 func Arguments(c *v1alpha1.ProfilerConfig, tool Tool, software bool) ([]string, error) {
 	a := &arguments{tool: tool}
 	a.add("--kill", "none", "")
@@ -67,7 +67,7 @@ func Arguments(c *v1alpha1.ProfilerConfig, tool Tool, software bool) ([]string, 
 	return a.all, a.err
 }
 
-// add appends a switch that a field needs; empty: every run.
+// add appends a switch that a field requires; if the field is empty, every run requires it.
 func (a *arguments) add(name, value, field string) { a.require(name, value, &Lacking{Field: field}) }
 
 func (a *arguments) require(name, value string, otherwise *Lacking) {
@@ -78,7 +78,7 @@ func (a *arguments) require(name, value string, otherwise *Lacking) {
 	a.all = append(a.all, name+"="+value)
 }
 
-// fail keeps the first thing that the version lacks.
+// fail keeps the first unsupported switch.
 func (a *arguments) fail(l *Lacking) {
 	if a.err == nil {
 		l.Version = a.tool.Version
@@ -86,7 +86,7 @@ func (a *arguments) fail(l *Lacking) {
 	}
 }
 
-// trace adds what is traced. A range that starts the recording needs its API traced.
+// trace adds the traced APIs. A range that starts the recording requires that its API is traced.
 func (a *arguments) trace(c *v1alpha1.ProfilerConfig, software bool) {
 	var values []string
 	add := func(api v1alpha1.Trace) {
@@ -122,7 +122,7 @@ func (a *arguments) trace(c *v1alpha1.ProfilerConfig, software bool) {
 	}
 }
 
-// cuda is how CUDA is traced: in software where the hardware cannot, which versions without cuda-sw always do.
+// cuda returns how CUDA is traced: in software if the hardware does not support tracing, which versions without cuda-sw always do.
 func (a *arguments) cuda(api v1alpha1.Trace, software bool) v1alpha1.Trace {
 	knows := a.tool.has(traceSwitch + "=" + string(v1alpha1.TraceSoftwareCUDA))
 	switch {
@@ -134,19 +134,19 @@ func (a *arguments) cuda(api v1alpha1.Trace, software bool) v1alpha1.Trace {
 	return api
 }
 
-// takes reports whether a switch takes a value, as far as the help lists those.
+// takes reports whether a switch accepts a value, if the help lists its values.
 func (a *arguments) takes(name, value string) bool {
 	listed := slices.ContainsFunc(a.tool.Switches, func(s string) bool { return strings.HasPrefix(s, name+"=") })
 	return !listed || a.tool.has(name+"="+value)
 }
 
-// start adds when the recording begins and ends. The tool counts whole seconds: a part of one is a whole one.
+// start adds the begin and the end of the recording. The tool counts whole seconds: a part of a second is rounded up.
 func (a *arguments) start(c *v1alpha1.ProfilerConfig) {
 	switch *c.Start {
 	case v1alpha1.StartNVTX:
 		a.add("--capture-range", "nvtx", "start")
 		a.add("--nvtx-capture", *c.NVTXRange, "nvtxRange")
-		// Else only ranges of registered strings start it, and those of most frameworks are not.
+		// Otherwise only ranges with registered strings start it, which most frameworks do not use.
 		a.add("--env-var", "NSYS_NVTX_PROFILER_REGISTER_ONLY=0", "nvtxRange")
 	case v1alpha1.StartCUDAProfilerAPI:
 		a.add("--capture-range", "cudaProfilerApi", "start")
@@ -163,8 +163,8 @@ func (a *arguments) start(c *v1alpha1.ProfilerConfig) {
 	}
 }
 
-// rangeEnd adds what follows the first range: the tool stays until it has answered the call that ends the range. With the default, stop-shutdown,
-// it exits with the range. With repeat it makes the files of all ranges after the last one, or when it is to exit.
+// rangeEnd adds the behavior after the first range: the tool stays until it has answered the call that ends the range. With the default,
+// stop-shutdown, it exits with the range. With repeat it writes the files of all ranges after the last one, or when it must exit.
 func (a *arguments) rangeEnd(c *v1alpha1.ProfilerConfig) {
 	if *c.CaptureRange != v1alpha1.CaptureRangeRepeat {
 		a.add(rangeEndSwitch, "stop", "start")
@@ -181,12 +181,12 @@ func seconds(d time.Duration) string {
 	return strconv.FormatInt(int64(math.Ceil(d.Seconds())), 10)
 }
 
-// backtraces are the tool's names.
+// backtraces maps to the tool's names.
 var backtraces = map[v1alpha1.Backtrace]string{
 	v1alpha1.BacktraceNone: "none", v1alpha1.BacktraceLBR: "lbr", v1alpha1.BacktraceFramePointer: "fp", v1alpha1.BacktraceDWARF: "dwarf",
 }
 
-// sampling adds what is sampled on the CPU. Nothing is unless asked for: it needs rights that containers do not have.
+// sampling adds the samples of the CPU. By default there are none, because they require rights that containers do not have.
 func (a *arguments) sampling(c *v1alpha1.ProfilerConfig) {
 	scope := "none"
 	if *c.CPUSampling == v1alpha1.CPUSamplingProcessTree {
@@ -205,7 +205,7 @@ func (a *arguments) sampling(c *v1alpha1.ProfilerConfig) {
 	}
 }
 
-// frequency adds the CPU samples per second. Most versions know only the period: nanoseconds of the CPU clock.
+// frequency adds the number of CPU samples per second. Most versions only know the period: nanoseconds of the CPU clock.
 func (a *arguments) frequency(hz int64) {
 	const name = "--sampling-frequency"
 	if a.tool.has(name) {

@@ -1,3 +1,3 @@
-// Package nsight says how Nsight Systems is run for a ProfilerConfig: which of the installed versions, and with which switches of
-// `nsys profile`, as far as that version has them. It is pure: same configuration and same tool, same switches.
+// Package nsight decides how to run Nsight Systems for a ProfilerConfig: it chooses the installed version, and the switches of `nsys
+// profile` that the version supports. It is pure: same configuration and same tool, same switches.
 package nsight

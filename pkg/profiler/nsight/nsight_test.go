@@ -12,13 +12,13 @@ import (
 	"github.com/prism-gpu/prism/api/v1alpha1"
 )
 
-// versions are the tools whose switches are in testdata, as their `nsys profile --help` has them.
+// versions are the tools whose switches are in testdata, copied from their `nsys profile --help`.
 var versions = []string{"2022.4.2", "2023.4.4"}
 
 //go:embed testdata
 var testdata embed.FS
 
-// installed is a tool of testdata, with further switches.
+// installed returns a tool of testdata, with further switches.
 func installed(t *testing.T, version string, more ...string) Tool {
 	t.Helper()
 	raw, err := testdata.ReadFile("testdata/" + version + ".txt")
@@ -26,7 +26,7 @@ func installed(t *testing.T, version string, more ...string) Tool {
 	return Tool{Version: version, Switches: append(strings.Fields(string(raw)), more...)}
 }
 
-// effective is a ProfilerConfig with these fields and every default.
+// effective returns a ProfilerConfig with these fields and every default.
 func effective(t *testing.T, fields string) *v1alpha1.ProfilerConfig {
 	t.Helper()
 	config, err := v1alpha1.Decode([]byte("apiVersion: gpu.prism.dev/v1alpha1\nkind: ProfilerConfig\n" + fields))
@@ -36,7 +36,7 @@ func effective(t *testing.T, fields string) *v1alpha1.ProfilerConfig {
 	return config.(*v1alpha1.ProfilerConfig)
 }
 
-// TestArguments_RealVersions_Switches: what both versions run with; want stands between --kill=none --wait=primary and the rest.
+// TestArguments_RealVersions_Switches: the arguments for both versions; want is between --kill=none --wait=primary and the rest.
 func TestArguments_RealVersions_Switches(t *testing.T) {
 	t.Parallel()
 	const none = "--sample=none --cpuctxsw=none"
@@ -71,11 +71,11 @@ func TestArguments_RealVersions_Switches(t *testing.T) {
 	}
 }
 
-// TestArguments_LaterVersion_Switches: what only later versions have.
+// TestArguments_LaterVersion_Switches: switches that only later versions support.
 func TestArguments_LaterVersion_Switches(t *testing.T) {
 	t.Parallel()
 	later := installed(t, "2023.4.4", "--discard-environment", "--trace=cuda-sw", "--sampling-frequency")
-	for fields, want := range map[string][2]string{ // on a GPU, and where CUDA is traced in software
+	for fields, want := range map[string][2]string{ // on a GPU, and if CUDA is traced in software
 		"": {"--trace=cuda,nvtx --sample=none --cpuctxsw=none --discard-environment=true",
 			"--trace=cuda-sw,nvtx --sample=none --cpuctxsw=none --discard-environment=true"},
 		"captureEnvironment: true\ntrace: [cuda-sw]": {"--trace=cuda-sw --sample=none --cpuctxsw=none", "--trace=cuda-sw --sample=none --cpuctxsw=none"},
@@ -125,8 +125,8 @@ func TestArguments_SwitchNotThere_Refused(t *testing.T) {
 	require.EqualError(t, err, "Nsight Systems 0.1 does not support switch --kill", "a tool without help")
 }
 
-// TestArguments_RangesRepeat_AsFarAsListed: a version whose help lists what follows a range, and not that it is repeated, is refused; one that an
-// earlier version of this program has installed lists no values.
+// TestArguments_RangesRepeat_AsFarAsListed: a version whose help lists the values for the end of a range, but not repeat, is refused; a
+// version that an earlier version of this program installed lists no values.
 func TestArguments_RangesRepeat_AsFarAsListed(t *testing.T) {
 	t.Parallel()
 	config := effective(t, "captureEnvironment: true\nstart: CUDAProfilerAPI\ncaptureRange: Repeat\nmaxRanges: 2")
@@ -145,7 +145,8 @@ func TestArguments_RangesRepeat_AsFarAsListed(t *testing.T) {
 	assert.Contains(t, got, "--capture-range-end=repeat:2")
 }
 
-// TestArguments_EveryConfiguration_OutputUntouched: the log of a container has what its processes write, and no process is ended.
+// TestArguments_EveryConfiguration_OutputUntouched: the log of a container contains the output of its processes, and no process is
+// terminated.
 func TestArguments_EveryConfiguration_OutputUntouched(t *testing.T) {
 	t.Parallel()
 	for _, fields := range []string{"", "start: NVTX\nnvtxRange: a", "start: CUDAProfilerAPI\ncaptureRange: Repeat", "cpuSampling: ProcessTree\npythonSampling: true", "duration: 1s\nargs: [--cuda-memory-usage=true]"} {

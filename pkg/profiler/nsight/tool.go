@@ -11,17 +11,17 @@ import (
 
 // Tool is an installed version.
 type Tool struct {
-	// Version is numbers with dots, such as 2023.4.4.
+	// Version consists of numbers with dots, such as 2023.4.4.
 	Version string
-	// Switches are what Switches found in its help.
+	// Switches are the result of Switches for its help.
 	Switches []string
 }
 
-// has reports whether its `nsys profile` has that switch, written with its dashes.
+// has reports whether its `nsys profile` supports that switch, written with its dashes.
 func (t Tool) has(name string) bool { return slices.Contains(t.Switches, name) }
 
-// Choose returns the highest of the installed versions that are the wanted one, or begin with it: 2025.5 is also 2025.5.1. Empty: the
-// highest of all.
+// Choose returns the highest of the installed versions that equal the wanted version or begin with it: 2025.5 also selects 2025.5.1. If it
+// is empty, it returns the highest of all.
 func Choose(installed []Tool, wanted string) (Tool, error) {
 	var found *Tool
 	for i := range installed {
@@ -61,24 +61,24 @@ func compare(a, b string) int {
 	return cmp.Or(slices.Compare(numbers(a), numbers(b)), strings.Compare(a, b))
 }
 
-// The forms of a help text: a switch at the beginning of its entry, of which some stand for several, and a value in quotes, with what may
-// follow it in brackets or after a colon.
+// The syntax of a help text: a switch at the beginning of its entry, some of which stand for several, and a value in quotes, possibly
+// followed by text in brackets or after a colon.
 var (
 	switchEntry = regexp.MustCompile(`^\s*(?:-[A-Za-z], )?(--[a-z][a-z0-9-]*)(?:\[([a-z|]+)\])?`)
 	quotedValue = regexp.MustCompile(`'([a-z0-9-]+)(?:\[?:[^']*)?'`)
 )
 
-// maxSwitches bounds what is taken of a help text: the switches of a version and the values of two of them.
+// maxSwitches limits the result for a help text: the switches of a version and the values of two of them.
 const maxSwitches = 1024
 
-// The switches whose values are listed with them.
+// The switches with a list of their values.
 const (
 	traceSwitch    = "--trace"
 	rangeEndSwitch = "--capture-range-end"
 )
 
-// Switches lists what the help of `nsys profile` says the tool has: its switches as "--name", and as "--name=value" what can be traced and what
-// can follow a range. They are sorted.
+// Switches returns the features in the help of `nsys profile`: its switches as "--name", and the traceable APIs and the actions at the end
+// of a range as "--name=value". They are sorted.
 func Switches(help string) []string {
 	var all []string
 	entry, listed := "", false

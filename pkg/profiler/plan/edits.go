@@ -16,30 +16,31 @@ import (
 // Source names the profile in errors about CDI edits.
 const Source = "the profile"
 
-// Host is what containers get of the node; paths are the host's.
+// Host contains the paths of the node for containers; they are paths of the host.
 type Host struct {
-	// Node is its name.
+	// Node is the name of the node.
 	Node string
-	// Programs has libprism-inject.so and prism-run.
+	// Programs is the directory of libprism-inject.so and prism-run.
 	Programs string
-	// Plan and Inbox are the claim's: what its containers read, and where they write reports.
+	// Plan and Inbox are directories of the claim: its containers read the plan, and write reports to the inbox.
 	Plan, Inbox string
-	// Hook is the CDI edit that has the runtime start prism-hook with these arguments once the mounts are there.
+	// Hook returns the CDI edit with which the runtime starts prism-hook with these arguments once the mounts are complete.
 	Hook func(args ...string) *specs.Hook
-	// StartTimeout is how long a process waits until the profiler has started beside it; 0 is the default.
+	// StartTimeout is the maximum time that a process waits for the start of the profiler; 0 is the default.
 	StartTimeout time.Duration
-	// ReportTimeout is how long the profiler may take to write a report after recording has ended; 0 is the default.
+	// ReportTimeout is the maximum time for the profiler to write a report after recording has ended; 0 is the default.
 	ReportTimeout time.Duration
 }
 
 // temporary is the source of the container's own file system.
 const temporary = "tmpfs"
 
-// hookSeconds bounds the hook, which gives up by itself before that: a runtime waits for a hook without end otherwise.
+// hookSeconds limits the hook, which gives up by itself before: otherwise a runtime waits for a hook without limit.
 const hookSeconds = 30
 
-// Edits are those of the first profiled device of each request: a container has all devices of a request or none, and a runtime would start
-// the hook for each of them. A container with several requests has them several times, of which the runtime keeps one mount and each hook.
+// Edits returns the edits of the first profiled device of each request: a container uses all devices of a request or none, and a runtime
+// would start the hook for each of them. A container with several requests gets them several times; the runtime keeps one mount and each
+// hook.
 func Edits(r *checkpoint.Record, c *v1alpha1.ProfilerConfig, tool Tool, host Host) (all []cdi.DeviceEdits) {
 	read := []string{"ro", "nosuid", "nodev", "rbind", "rprivate"}
 	data := append([]string{"noexec"}, read...)
@@ -77,7 +78,7 @@ func Edits(r *checkpoint.Record, c *v1alpha1.ProfilerConfig, tool Tool, host Hos
 	return all
 }
 
-// toolMounts are the part of the tool that records and, where containers keep their reports, the part that imports.
+// toolMounts mounts the part of the tool that records and, if reports stay in containers, the part that imports.
 func toolMounts(c *v1alpha1.ProfilerConfig, tool Tool, options []string) []*specs.Mount {
 	mount := func(part, at string) *specs.Mount {
 		return &specs.Mount{HostPath: filepath.Join(tool.Dir, part), ContainerPath: path.Join(containerTool, at), Options: options}
@@ -85,7 +86,7 @@ func toolMounts(c *v1alpha1.ProfilerConfig, tool Tool, options []string) []*spec
 	part := filepath.Dir(tool.Nsys)
 	all := []*specs.Mount{mount(part, part)}
 	if *c.Output.Type == v1alpha1.OutputContainerPath && tool.Importer != "" {
-		// Beside the other part, as in an installation.
+		// Next to the other part, as in an installation.
 		all = append(all, mount(tool.Importer, path.Join(path.Dir(part), filepath.Base(tool.Importer))))
 	}
 	return all

@@ -1,5 +1,5 @@
-// Package plan says what the containers of a profiled claim get: the files that programs in them read, and the mounts and the hook of their
-// devices. All of it is made from the claim's record: equal records have equal plans.
+// Package plan plans the contents of the containers of a profiled claim: the files that programs in them read, and the mounts and the hook
+// of their devices. Everything is derived from the claim's record: equal records result in equal plans.
 package plan
 
 import (
@@ -21,19 +21,20 @@ import (
 // Tool is an installed version of the profiler.
 type Tool struct {
 	nsight.Tool
-	// Dir is the host's directory of the version, Nsys the path of its nsys in there, and Importer that of the importer's directory; empty: there
-	// is none.
+	// Dir is the host's directory of the version, Nsys the path of its nsys in there, and Importer the path of the importer's directory;
+	// empty: there is none.
 	Dir, Nsys, Importer string
-	// Proven is when it recorded and imported on this node.
+	// Proven is the time of its test on this node, which recorded and imported a process.
 	Proven time.Time
 }
 
-// Patterns compiles patterns; *pattern.Cache is the real one.
+// Patterns compiles patterns, usually a *pattern.Cache.
 type Patterns interface {
 	Compile(text string, dialect pattern.Dialect) (*pattern.Table, error)
 }
 
-// Kind is that of the extension whose data in a record is the profile; mpsKind is that of the extension of devices that are used with MPS.
+// Kind is the kind of the extension whose data in a record is the profile; mpsKind is the kind of the extension of devices that are used
+// with MPS.
 const Kind, mpsKind = "profile", "mps"
 
 // The files of a plan.
@@ -42,7 +43,7 @@ const (
 	runFile   = "run"
 )
 
-// containerTool is where containers have the tool.
+// containerTool is the directory of the tool in containers.
 const containerTool = "/run/prism/tool"
 
 // Profiled reports whether processes of the claim are profiled.
@@ -50,28 +51,28 @@ func Profiled(r *checkpoint.Record) bool {
 	return r.Extensions.Has(Kind) && slices.ContainsFunc(r.Results, func(result checkpoint.Result) bool { return profiled(&result) })
 }
 
-// profiled reports whether processes of containers that have the result are profiled.
+// profiled reports whether processes of containers with the result are profiled.
 func profiled(r *checkpoint.Result) bool { return r.Extensions.Has(Kind) }
 
-// Config is how the processes of a claim are profiled: a configuration with every default.
+// Config returns the profile of a claim: a configuration with every default.
 func Config(r *checkpoint.Record) (*v1alpha1.ProfilerConfig, error) {
 	var config v1alpha1.ProfilerConfig
 	if err := json.Unmarshal(r.Extensions[Kind], &config); err != nil {
 		return nil, fmt.Errorf("reading the profile in the record of claim %s/%s: %w", r.Claim.Namespace, r.Claim.Name, err)
 	}
-	config.Default() // a field that this version has and the writer did not
+	config.Default() // for fields that the writer's version did not know
 	return &config, nil
 }
 
-// Configs decodes a configuration once while the same one is asked for: a Prepare needs it three times, and claims from one template have the
-// same. The zero value is ready. It can be used concurrently.
+// Configs caches the decoded configuration while the same one is requested: a Prepare needs it three times, and claims from one template
+// use the same configuration. The zero value is ready for use. It is safe for concurrent use.
 type Configs struct {
 	mu     sync.Mutex
 	raw    []byte
 	config *v1alpha1.ProfilerConfig
 }
 
-// Of is Config. No caller may change the result.
+// Of returns the same as Config. Callers must not change the result.
 func (c *Configs) Of(r *checkpoint.Record) (*v1alpha1.ProfilerConfig, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,7 +87,7 @@ func (c *Configs) Of(r *checkpoint.Record) (*v1alpha1.ProfilerConfig, error) {
 	return config, err
 }
 
-// Files are the plan of a claim on a host, by name.
+// Files returns the files of a claim's plan on a host, by name.
 func Files(r *checkpoint.Record, config *v1alpha1.ProfilerConfig, tool Tool, host Host, patterns Patterns) (map[string][]byte, error) {
 	fail := func(err error) (map[string][]byte, error) {
 		return nil, fmt.Errorf("creating the profile of claim %s/%s: %w", r.Claim.Namespace, r.Claim.Name, err)
@@ -110,7 +111,7 @@ func Files(r *checkpoint.Record, config *v1alpha1.ProfilerConfig, tool Tool, hos
 	return map[string][]byte{matchFile: match, runFile: run}, nil
 }
 
-// rules select the processes.
+// rules returns the rules that select the processes.
 func rules(m *v1alpha1.ProcessMatch, patterns Patterns) (rules pattern.Rules, err error) {
 	dialect := pattern.Perl
 	if *m.Dialect == v1alpha1.DialectRE2 {
@@ -142,7 +143,7 @@ func rules(m *v1alpha1.ProcessMatch, patterns Patterns) (rules pattern.Rules, er
 	return rules, nil
 }
 
-// runPlan is what prism-run does with a process.
+// runPlan returns the instructions for prism-run.
 func runPlan(r *checkpoint.Record, c *v1alpha1.ProfilerConfig, tool Tool, host Host) (p runplan.Plan, err error) {
 	p = runplan.Plan{
 		Claim: r.Claim.UID, Namespace: r.Claim.Namespace, ClaimName: r.Claim.Name, Node: host.Node,
@@ -167,7 +168,7 @@ func runPlan(r *checkpoint.Record, c *v1alpha1.ProfilerConfig, tool Tool, host H
 	return p, err
 }
 
-// uuid is that of the device.
+// uuid returns the UUID of the device.
 func uuid(r *checkpoint.Result) string {
 	if r.MIG != nil {
 		return string(r.MIG.Identity.UUID)
@@ -175,7 +176,7 @@ func uuid(r *checkpoint.Result) string {
 	return string(r.GPUUUID)
 }
 
-// Claim is how the claim's reports are kept.
+// Claim returns how the claim's reports are stored.
 func Claim(r *checkpoint.Record, c *v1alpha1.ProfilerConfig, tool Tool, node string) store.Claim {
 	dir := runplan.Results
 	if *c.Output.Type == v1alpha1.OutputContainerPath {

@@ -24,13 +24,13 @@ var tool = Tool{
 	Dir:  "/tools/2023.4.4-0123", Nsys: "target-linux-x64/nsys",
 }
 
-// isProfiled are the extensions of a profiled result, unreadable those of a record.
+// isProfiled are the extensions of a profiled result, unreadable the extensions of a record.
 var (
 	isProfiled = checkpoint.Extensions{Kind: json.RawMessage("{}")}
 	unreadable = checkpoint.Extensions{Kind: json.RawMessage("{")}
 )
 
-// record is that of a claim with a MIG device that is profiled and a GPU that is not.
+// record returns the record of a claim with a MIG device that is profiled and a GPU that is not.
 func record(t *testing.T, config *v1alpha1.ProfilerConfig) *checkpoint.Record {
 	t.Helper()
 	raw, err := json.Marshal(config)
@@ -57,7 +57,7 @@ func configOf(t *testing.T, change func(c *v1alpha1.ProfilerConfig)) (*checkpoin
 	return r, read
 }
 
-// strs are the strings of a run file.
+// strs returns the strings of a run file.
 func strs(t *testing.T, files map[string][]byte) string {
 	t.Helper()
 	return strings.ReplaceAll(string(files[runFile]), "\x00", "\n")
@@ -93,7 +93,7 @@ func TestFiles_Run_FromConfig(t *testing.T) {
 	}
 }
 
-// TestRules_Config_SelectsProcesses: what is excluded by default is left alone, unless the configuration says otherwise.
+// TestRules_Config_SelectsProcesses: default excludes apply unless the configuration disables them.
 func TestRules_Config_SelectsProcesses(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -126,7 +126,7 @@ func TestRules_Config_SelectsProcesses(t *testing.T) {
 	}
 }
 
-// TestEdits_TwoDevices_ProfiledOneOnly: nothing of a container that it could write, besides the inbox, and no programs there.
+// TestEdits_TwoDevices_ProfiledOneOnly: a container can write only to the inbox, which contains no programs.
 func TestEdits_TwoDevices_ProfiledOneOnly(t *testing.T) {
 	t.Parallel()
 	r, c := configOf(t, nil)
@@ -151,7 +151,7 @@ func TestEdits_TwoDevices_ProfiledOneOnly(t *testing.T) {
 	}
 }
 
-// TestEdits_DevicesOfRequest_HookOnce: a container has all devices of a request or none, and may have one request of several.
+// TestEdits_DevicesOfRequest_HookOnce: a container uses all devices of a request or none, and may use one request of several.
 func TestEdits_DevicesOfRequest_HookOnce(t *testing.T) {
 	t.Parallel()
 	r, c := configOf(t, nil)
@@ -173,7 +173,7 @@ func TestEdits_DevicesOfRequest_HookOnce(t *testing.T) {
 	assert.Equal(t, []string{"1", "2"}, devices)
 }
 
-// TestClaim_OutputPath_FolderOfReports: reports that stay in their container are in that folder, no others stay.
+// TestClaim_OutputPath_FolderOfReports: reports that stay in their container are in that folder; no others stay there.
 func TestClaim_OutputPath_FolderOfReports(t *testing.T) {
 	t.Parallel()
 	r, c := configOf(t, func(c *v1alpha1.ProfilerConfig) {
@@ -190,7 +190,7 @@ func TestConfig_Damaged_NamesClaim(t *testing.T) {
 	require.ErrorContains(t, err, "reading the profile in the record of claim ns/claim: ")
 }
 
-// TestConfigs_SameAndOther_AsConfig: what was decoded is kept for the same configuration only.
+// TestConfigs_SameAndOther_AsConfig: the decoded configuration is cached for the same configuration only.
 func TestConfigs_SameAndOther_AsConfig(t *testing.T) {
 	t.Parallel()
 	a, _ := configOf(t, nil)

@@ -9,12 +9,12 @@ import (
 	"net/url"
 )
 
-// ErrPrecondition is why a report is not deleted: it is not the one, or not in the version, that the caller wants to delete.
+// ErrPrecondition is returned instead of a deletion if the report is not the one, or not the version, that the caller wants to delete.
 var ErrPrecondition = errors.New("precondition failed")
 
-// Deletion says which report is deleted, and whether it is.
+// Deletion selects the report to delete, and whether to delete it.
 type Deletion struct {
-	// UID and Version are those that the report must have, as ObjectUID and Version return them; "" is any.
+	// UID and Version are the required values, as ObjectUID and Version return them; "" is any.
 	UID, Version string
 	// DryRun checks whether the report could be deleted, and keeps it.
 	DryRun bool
@@ -41,12 +41,12 @@ func (d Deletion) Query() url.Values {
 	return query
 }
 
-// ParseDeletion reads what Query wrote.
+// ParseDeletion parses the result of Query.
 func ParseDeletion(query url.Values) Deletion {
 	return Deletion{UID: query.Get(uidParameter), Version: query.Get(versionParameter), DryRun: query.Has(dryRunParameter)}
 }
 
-// Check compares a report with the preconditions; ErrPrecondition if it has another UID or version.
+// Check compares a report with the preconditions; ErrPrecondition if its UID or version differs.
 func (d Deletion) Check(r Report) error {
 	if uid := r.ObjectUID(); d.UID != "" && d.UID != uid {
 		return fmt.Errorf("%w: report %s has UID %s, the precondition wants %s; get the report again", ErrPrecondition, r.ID, uid, d.UID)
@@ -57,8 +57,8 @@ func (d Deletion) Check(r Report) error {
 	return nil
 }
 
-// ObjectUID is the UID of the report in the API, in the form of a UUID. No other report has it, on any node: a report that is recorded later
-// under the same name has another one.
+// ObjectUID returns the UID of the report in the API, in the form of a UUID. It is unique on all nodes: a report that is recorded later
+// under the same name gets another UID.
 func (r Report) ObjectUID() string {
 	sum := digest([]string{r.Node, r.ClaimUID, r.ID, r.UID})
 	const version, variant = 0x80, 0x80 // a UUID whose bits are application-defined
@@ -67,9 +67,9 @@ func (r Report) ObjectUID() string {
 	return text[:8] + "-" + text[8:12] + "-" + text[12:16] + "-" + text[16:20] + "-" + text[20:]
 }
 
-// Version changes with every change of the report, and is unique among all reports. Versions have no order, so they are not numbers: clients
-// that compare resource versions as numbers get an error, not a wrong answer. The UID of the namespace is no part of it: plugins and controllers
-// of earlier versions do not have it.
+// Version changes with every change of the report, and is unique among all reports. Versions are not ordered, so they are not numbers:
+// clients that compare resource versions as numbers get an error, not a wrong result. The UID of the namespace is not included, because
+// plugins and controllers of earlier versions do not know it.
 func (r Report) Version() string {
 	r.NamespaceUID = ""
 	sum := digest(r)
@@ -79,7 +79,7 @@ func (r Report) Version() string {
 // digest hashes a value in the form that controllers and plugins exchange.
 func digest(of any) [sha256.Size]byte {
 	raw, err := json.Marshal(of)
-	if err != nil { // a year of five digits: reports are still distinguished by all of their fields
+	if err != nil { // a year of five digits: all fields still distinguish reports
 		raw = fmt.Append(nil, of)
 	}
 	return sha256.Sum256(raw)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestVersion_AnyFieldChanges_AnotherOne, and what names a report gives it another UID.
+// TestVersion_AnyFieldChanges_AnotherOne: fields that identify a report also change its UID.
 func TestVersion_AnyFieldChanges_AnotherOne(t *testing.T) {
 	t.Parallel()
 	named := map[string]bool{"ID": true, "UID": true, "ClaimUID": true, "Node": true}

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestCompare_AnyIDs_OrderOfKeys: the order is that of lists' tokens, also where one id begins as another does.
+// TestCompare_AnyIDs_OrderOfKeys: the order matches the tokens of lists, even if one id is a prefix of another.
 func TestCompare_AnyIDs_OrderOfKeys(t *testing.T) {
 	t.Parallel()
 	reports := []Report{{}}

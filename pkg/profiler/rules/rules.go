@@ -1,5 +1,5 @@
-// Package rules holds what a cluster's administrator says about profiles beside classes: the chart's values profiler.policy, which limits
-// what claims may ask for, and profiler.defaults, which profile claims of chosen namespaces and pods. It is pure.
+// Package rules contains the rules of a cluster's administrator for profiles, in addition to classes: the chart's values profiler.policy,
+// which limits the requests of claims, and profiler.defaults, which profiles claims of chosen namespaces and pods. It is pure.
 package rules
 
 import (
@@ -17,19 +17,19 @@ import (
 	"github.com/prism-gpu/prism/api/v1alpha1"
 )
 
-// Rules are a document of both. The zero value allows every namespace, no raw switches, and has no defaults.
+// Rules is a document of both. The zero value allows every namespace, denies args, and contains no defaults.
 type Rules struct {
 	Policy   Policy    `json:"policy,omitempty"`
 	Defaults []Default `json:"defaults,omitempty"`
 }
 
-// Policy limits what claims may ask for.
+// Policy limits the requests of claims.
 type Policy struct {
-	// Args is whether ProfilerConfig may have args: ArgsDeny or ArgsAllow; empty is ArgsDeny.
+	// Args specifies whether ProfilerConfig may set args: ArgsDeny or ArgsAllow; empty is ArgsDeny.
 	Args string `json:"args,omitempty"`
-	// Namespaces are those whose claims may be profiled; empty: all.
+	// Namespaces are the namespaces whose claims may be profiled; empty: all.
 	Namespaces []string `json:"namespaces,omitempty"`
-	// MaxBytes and MaxRetention are the highest values of output.maxBytes and output.retention; nil: no limit.
+	// MaxBytes and MaxRetention are the maximum values of output.maxBytes and output.retention; nil: unlimited.
 	MaxBytes     *resource.Quantity `json:"maxBytes,omitempty"`
 	MaxRetention *metav1.Duration   `json:"maxRetention,omitempty"`
 }
@@ -40,29 +40,29 @@ const (
 	ArgsAllow = "Allow"
 )
 
-// Default profiles the claims that all of its conditions are true of; one without conditions, every claim.
+// Default profiles the claims that meet all of its conditions; without conditions, every claim.
 type Default struct {
-	// Namespaces has the namespace of the claim.
+	// Namespaces contains the namespace of the claim.
 	Namespaces []string `json:"namespaces,omitempty"`
 	// NamespaceSelector selects the claim's namespace by its labels, PodSelector the first pod that the claim is reserved for.
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 	PodSelector       *metav1.LabelSelector `json:"podSelector,omitempty"`
-	// Config is laid over the class's. Its header may be left out.
+	// Config is merged over the configuration of the class. Its header is optional.
 	Config v1alpha1.ProfilerConfig `json:"config"`
 
 	namespace, pod labels.Selector
 }
 
-// Key is the key of the ConfigMap that has the document.
+// Key is the key of the document in the ConfigMap.
 const Key = "profiler.yaml"
 
-// kind is what errors call the document.
+// kind is the name of the document in errors.
 const kind = "profiler"
 
-// maxDefaults bounds what every claim is compared with.
+// maxDefaults limits the defaults that every claim is compared with.
 const maxDefaults = 64
 
-// Parse reads a document in YAML or JSON, as strictly as a ProfilerConfig is read. An empty one has no rules.
+// Parse reads a document in YAML or JSON, as strictly as a ProfilerConfig. An empty document contains no rules.
 func Parse(raw []byte) (*Rules, error) {
 	r := &Rules{}
 	if len(bytes.TrimSpace(raw)) == 0 {
@@ -99,7 +99,7 @@ func (p *Policy) validate() error {
 	return nil
 }
 
-// compile checks a default and reads its selectors.
+// compile checks a default and parses its selectors.
 func (d *Default) compile() error {
 	c := &d.Config
 	version, of := cmp.Or(c.APIVersion, v1alpha1.APIVersion), cmp.Or(c.TypeMeta.Kind, v1alpha1.KindProfilerConfig)
@@ -131,16 +131,16 @@ func selector(of *metav1.LabelSelector) (labels.Selector, error) {
 	return metav1.LabelSelectorAsSelector(of)
 }
 
-// Claim is what defaults are chosen by.
+// Claim contains the properties that defaults select claims by.
 type Claim struct {
 	Namespace string
-	// NamespaceLabels and PodLabels ask for labels. They are called only for a default with such a selector whose other conditions are
-	// true, each at most once.
+	// NamespaceLabels and PodLabels read labels. They are called only for a default with such a selector whose other conditions are met,
+	// each at most once.
 	NamespaceLabels, PodLabels func() (map[string]string, error)
 }
 
-// Match returns the configurations of the defaults for a claim, in their order. Policy.Namespaces must allow its namespace. A default whose
-// labels cannot be read is left out; the error says why, and is a *Required if one of these has failurePolicy FailClosed.
+// Match returns the configurations of the defaults for a claim, in their order. Policy.Namespaces must allow its namespace. Defaults whose
+// labels cannot be read are omitted; the error is the reason, and a *Required if one of them sets failurePolicy FailClosed.
 func (r *Rules) Match(c Claim) (configs []*v1alpha1.ProfilerConfig, err error) {
 	if !r.Policy.allows(c.Namespace) {
 		return nil, nil
@@ -170,13 +170,13 @@ func (r *Rules) Match(c Claim) (configs []*v1alpha1.ProfilerConfig, err error) {
 	return configs, err
 }
 
-// closed reports whether a claim that the default is for must be profiled.
+// closed reports whether the claims that the default selects must be profiled.
 func (d *Default) closed() bool {
 	off := d.Config.Enabled != nil && !*d.Config.Enabled
 	return !off && d.Config.FailurePolicy != nil && *d.Config.FailurePolicy == v1alpha1.FailClosed
 }
 
-// Required is why a default that must not be left out cannot be decided now.
+// Required is the error of a default that must be applied, but cannot be decided now.
 type Required struct{ Err error }
 
 func (r *Required) Error() string { return r.Err.Error() }
@@ -192,7 +192,7 @@ func matches(selector labels.Selector, ask func() (map[string]string, error)) (b
 	return err == nil && selector.Matches(labels.Set(set)), err
 }
 
-// once asks at most once.
+// once calls ask at most once.
 func once(ask func() (map[string]string, error)) func() (map[string]string, error) {
 	var asked bool
 	var set map[string]string
@@ -211,8 +211,8 @@ func (p *Policy) allows(namespace string) bool {
 	return len(p.Namespaces) == 0 || slices.Contains(p.Namespaces, namespace)
 }
 
-// Limit returns why a merged configuration of a claim in that namespace is not allowed, and else sets the policy's limits where the
-// configuration leaves them open and its default is higher.
+// Limit returns why a merged configuration of a claim in that namespace is not allowed. Otherwise it applies the policy's limits to unset
+// fields whose default is higher.
 func (p *Policy) Limit(namespace string, c *v1alpha1.ProfilerConfig) error {
 	switch {
 	case !p.allows(namespace):

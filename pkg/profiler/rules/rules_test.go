@@ -18,7 +18,7 @@ func parsed(t *testing.T, raw string) *Rules {
 	return r
 }
 
-// labelled is a claim whose namespace and pod have these labels; the counts are how often they were asked for.
+// labelled returns a claim whose namespace and pod have these labels, and counts how often the labels are read.
 func labelled(namespace string, ofNamespace, ofPod map[string]string) (c Claim, namespaces, pods *int) {
 	namespaces, pods = new(int), new(int)
 	return Claim{
@@ -80,7 +80,7 @@ func TestMatch_LabelsUnknown_DefaultLeftOut(t *testing.T) {
 	assert.Equal(t, "2s", configs[0].Duration.Duration.String())
 }
 
-// TestMatch_LabelsUnknown_FailClosedSaid: whether a claim may be prepared without what is left out.
+// TestMatch_LabelsUnknown_FailClosedSaid: the error shows whether a claim may be prepared without the omitted default.
 func TestMatch_LabelsUnknown_FailClosedSaid(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]bool{
@@ -171,7 +171,7 @@ func TestParse_Invalid_Refused(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that no document panics, and that what is accepted can be matched and limits every configuration.
+// FuzzParse checks that no document panics, and that a valid document can be matched and limits every configuration.
 func FuzzParse(f *testing.F) {
 	for _, raw := range []string{"", "{}", "policy: {args: Allow, maxBytes: 1}", "defaults: [{namespaceSelector: {matchLabels: {a: b}}, config: {}}]", "["} {
 		f.Add([]byte(raw))

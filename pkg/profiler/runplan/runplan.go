@@ -1,4 +1,4 @@
-// Package runplan is what prism-run reads of a claim: how its processes are profiled. It is pure.
+// Package runplan encodes the file of a claim for prism-run, which configures how its processes are profiled. It is pure.
 package runplan
 
 import (
@@ -11,38 +11,39 @@ import (
 	"time"
 )
 
-// MaxBytes is how much prism-run reads.
+// MaxBytes is the maximum size that prism-run reads.
 const MaxBytes = 1 << 20
 
-// Results is where the containers of a claim have its inbox.
+// Results is the mount point of a claim's inbox in its containers.
 const Results = "/run/prism/results"
 
-// MaxSessions is the most processes of a container that are profiled at once: the container has as many slots.
+// MaxSessions is the maximum number of processes of a container that are profiled at once, and its number of slots.
 const MaxSessions = 16
 
-// Plan is how the processes of a claim are profiled.
+// Plan configures how the processes of a claim are profiled.
 type Plan struct {
 	// Claim is the UID of the claim; Namespace, ClaimName and Node are names.
 	Claim, Namespace, ClaimName, Node string
-	// GPU is what {GPU_UUID} stands for.
+	// GPU is the value of {GPU_UUID}.
 	GPU string
-	// Tool is the path of nsys in the container, Switches what follows "profile", without -o and the program.
+	// Tool is the path of nsys in the container, Switches are the arguments after "profile", without -o and the program.
 	Tool     string
 	Switches []string
-	// Env is the environment of nsys itself besides what every session has: "NAME=value".
+	// Env is the environment of nsys itself in addition to the variables of every session: "NAME=value".
 	Env []string
-	// File is the template of a report's name, Dir that of the folder in the container; empty: Results, and prism-run names the file.
+	// File is the template of a report's name, Dir the template of the folder in the container; empty: Results, and prism-run names the
+	// file.
 	File, Dir string
-	// MaxSessions is how many processes of a container are profiled at once; 0 is 1.
+	// MaxSessions is the number of processes of a container that are profiled at once; 0 is 1.
 	MaxSessions int
-	// ExecSessions are profiled too; FailClosed fails a process whose profiler does not start.
+	// ExecSessions also profiles processes of kubectl exec; FailClosed fails a process whose profiler does not start.
 	ExecSessions, FailClosed bool
-	// Ready is how long nsys may take to start, Report to write its report, Term to do that after SIGTERM, and Stop how long recording
-	// goes on after SIGTERM. They are whole seconds; zero is the default.
+	// Ready is the timeout for nsys to start, Report to write its report, Term to write it after SIGTERM, and Stop the time that recording
+	// continues after SIGTERM. They are whole seconds; zero is the default.
 	Ready, Report, Term, Stop time.Duration
 }
 
-// defaults fills what is zero.
+// defaults sets zero fields.
 func (p Plan) defaults() Plan {
 	for _, field := range []struct {
 		value *time.Duration
@@ -59,7 +60,7 @@ func (p Plan) defaults() Plan {
 	return p
 }
 
-// Encode is the file that prism-run reads: "key=value" strings with a null after each; a key that repeats is a list.
+// Encode returns the file for prism-run: "key=value" strings, each followed by a null; a repeated key is a list.
 func (p Plan) Encode() ([]byte, error) {
 	p = p.defaults()
 	if err := p.validate(); err != nil {
@@ -117,7 +118,7 @@ func (p Plan) validate() (err error) {
 	return err
 }
 
-// encoder writes the strings, and remembers the first key with a null.
+// encoder writes the strings, and stores the first key with a null.
 type encoder struct {
 	text bytes.Buffer
 	null string

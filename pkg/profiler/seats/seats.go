@@ -1,4 +1,4 @@
-// Package seats divides what controllers and plugins answer at once among namespaces and users.
+// Package seats divides the concurrent requests of controllers and plugins among namespaces and users.
 package seats
 
 import (
@@ -8,23 +8,24 @@ import (
 	"sync"
 )
 
-// Bounds are how many requests of a kind are answered at once: of all users together, of one namespace, and of one user. Kept ones are for the
-// controllers of the cluster alone, without which no namespace is deleted. Namespaces count as well as users: each can have any number of
-// ServiceAccounts.
+// Bounds are the maximum numbers of concurrent requests of a kind: of all users together, of one namespace, and of one user. Kept seats are
+// reserved for the controllers of the cluster, without which no namespace can be deleted. Namespaces are limited as well as users, because
+// each can contain any number of ServiceAccounts.
 type Bounds struct{ All, Namespace, User, Kept int }
 
-// Party is what takes a seat: a user, about the reports of a namespace.
+// Party occupies a seat: a user, for the reports of a namespace.
 type Party struct {
-	// Namespace is "" of all, User "" where it is not known.
+	// Namespace is "" for all, User "" if unknown.
 	Namespace, User string
-	// System says that it is one of the cluster's controllers.
+	// System is set for the cluster's controllers.
 	System bool
 }
 
 // The parameters of a Party in requests to plugins.
 const userParameter, systemParameter = "user", "system"
 
-// Query writes a Party into a request to a plugin, without the name of the user, which may have any length. The plugin knows the namespace.
+// Query writes a Party into a request to a plugin, with a digest of the user's name, which may have any length. The plugin knows the
+// namespace.
 func (p Party) Query() url.Values {
 	name := sha256.Sum256([]byte(p.User))
 	query := url.Values{userParameter: {hex.EncodeToString(name[:])}}
@@ -34,19 +35,19 @@ func (p Party) Query() url.Values {
 	return query
 }
 
-// ParseParty reads what Query wrote. Controllers of earlier versions write nothing.
+// ParseParty parses the result of Query. Controllers of earlier versions write nothing.
 func ParseParty(query url.Values, namespace string) Party {
 	return Party{Namespace: namespace, User: query.Get(userParameter), System: query.Has(systemParameter)}
 }
 
-// Taken counts seats that are taken. The zero value is ready, and can be used concurrently.
+// Taken counts occupied seats. The zero value is ready for use, and safe for concurrent use.
 type Taken struct {
 	mu               sync.Mutex
 	all, kept        int
 	namespaces, user map[string]int
 }
 
-// Enter takes a seat; false: there are as many taken as there may be.
+// Enter takes a seat; false: no seat is free.
 func (t *Taken) Enter(of Bounds, by Party) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -69,7 +70,7 @@ func (t *Taken) Enter(of Bounds, by Party) bool {
 	return true
 }
 
-// Leave gives a seat back.
+// Leave frees a seat.
 func (t *Taken) Leave(by Party) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -82,7 +83,7 @@ func (t *Taken) Leave(by Party) {
 	decrement(t.user, by.User)
 }
 
-// decrement counts one less, and keeps no zero.
+// decrement decrements a count, and deletes it at zero.
 func decrement(counts map[string]int, of string) {
 	if counts[of]--; counts[of] == 0 {
 		delete(counts, of)

@@ -8,20 +8,22 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// A report takes memory and a place in an index whether or not it has a file, and containers make as many as they like.
+// Every report takes memory and a place in an index, even without a file, and containers can create any number.
 const (
-	// claimReports is how many reports a claim has, nodeReports all claims together; those of a namespace are at most its part of them.
+	// claimReports is the maximum number of reports of a claim, nodeReports of all claims together; a namespace is limited to its part of
+	// them.
 	claimReports, nodeReports = 1024, 8192
-	// claimLost is how many reports a claim keeps that are Lost. So many more are taken over in a scan, at most.
+	// claimLost is the maximum number of Lost reports of a claim, and the maximum that one scan adds.
 	claimLost = 64
-	// namespaceFileless and nodeFileless are how many reports are kept that have no file on the node: they are Lost, or stay in their container.
+	// namespaceFileless and nodeFileless are the maximum numbers of reports without a file on the node: they are Lost, or stay in their
+	// container.
 	namespaceFileless, nodeFileless = 1000, 4000
 )
 
-// fileless says that a report is complete and takes no byte of the node.
+// fileless reports whether a report is complete and takes no byte of the node.
 func fileless(r *report.Report) bool { return r.State.Final() && r.SHA256 == "" }
 
-// age is what reports are compared by: when they ended.
+// age returns the end of a report, by which reports are compared.
 func age(r *report.Report) time.Time {
 	if r.Ended == nil {
 		return r.Started
@@ -31,12 +33,12 @@ func age(r *report.Report) time.Time {
 
 func byAge(a, b *report.Report) int { return age(a).Compare(age(b)) }
 
-// expired says that the retention of a report has passed.
+// expired reports whether the retention of a report has passed.
 func (c *index) expired(r *report.Report, now time.Time) bool {
 	return c.Claim.Retention > 0 && r.State.Final() && (r.Ended == nil || r.Ended.Before(now.Add(-c.Claim.Retention))) && !c.partial(r)
 }
 
-// drop takes reports without a file out of an index, which need not be written for that: the process that reads it drops them again.
+// drop removes reports without a file from an index. The index need not be written: a process that reads it drops them again.
 func (c *index) drop(reports []*report.Report) {
 	if len(reports) == 0 {
 		return
@@ -48,7 +50,7 @@ func (c *index) drop(reports []*report.Report) {
 	c.Reports = slices.DeleteFunc(c.Reports, func(r *report.Report) bool { return gone[r] })
 }
 
-// dropLost drops the oldest reports of a claim that are Lost, if they are too many.
+// dropLost drops the oldest Lost reports of a claim above the limit.
 func (c *index) dropLost() []*report.Report {
 	var lost []*report.Report
 	for _, r := range c.Reports {
@@ -66,7 +68,7 @@ func (c *index) dropLost() []*report.Report {
 	return lost
 }
 
-// compact drops what a claim that is being read no longer keeps and has no file. Files are removed by the next sweep.
+// compact drops reports without a file that a claim no longer keeps, while its index is read. The next sweep removes files.
 func (c *index) compact(now time.Time) {
 	var gone []*report.Report
 	for _, r := range c.Reports {
@@ -78,14 +80,14 @@ func (c *index) compact(now time.Time) {
 	c.dropLost()
 }
 
-// filelessOf is a report without a file, and the index that has it.
+// filelessOf is a report without a file, and its index.
 type filelessOf struct {
 	*report.Report
 	index *index
 }
 
-// dropFileless drops the oldest reports without a file of namespaces that have too many, those that are Lost first. Of all namespaces the
-// ones with the most reports make room on the node.
+// dropFileless drops the oldest reports without a file of namespaces above their limit, Lost ones first. If the node is above its limit,
+// the namespaces with the most reports make room.
 func dropFileless(claims map[string]*index) {
 	by, uses := map[string][]filelessOf{}, []int{}
 	for _, c := range claims {
@@ -115,7 +117,7 @@ func dropFileless(claims map[string]*index) {
 	}
 }
 
-// worth is less of reports that say only why there is nothing.
+// worth is lower for reports that only explain why there is no report.
 func worth(r *report.Report) int {
 	if r.State == report.Lost {
 		return 0
@@ -123,7 +125,7 @@ func worth(r *report.Report) int {
 	return 1
 }
 
-// level is the most that each of some uses may be so that all together are within a limit: those below it are not touched.
+// level returns the maximum for each of some uses such that their sum is within a limit: uses below it are not reduced.
 func level(uses []int, limit int) int {
 	left := limit
 	for i, use := range slices.Sorted(slices.Values(uses)) {
@@ -136,13 +138,13 @@ func level(uses []int, limit int) int {
 	return limit
 }
 
-// counts are how many reports there are.
+// counts are numbers of reports.
 type counts struct {
 	node int
-	by   map[string]int // by namespace, also of those that have none yet
+	by   map[string]int // by namespace, including namespaces without reports
 }
 
-// counted counts the reports of all claims. The lock is held.
+// counted counts the reports of all claims. Hold the lock.
 func (s *Store) counted() counts {
 	n := counts{by: map[string]int{}}
 	for _, c := range s.claims {
@@ -152,15 +154,15 @@ func (s *Store) counted() counts {
 	return n
 }
 
-// left is how many reports a claim may have more. A namespace below its share has room however many reports the others have.
+// left returns the number of reports that a claim may add. A namespace below its share has room regardless of the others' reports.
 func (n counts) left(c *index) int {
 	has := n.by[c.Claim.Namespace]
 	fair := nodeReports/max(len(n.by), namespaces) - has
 	return min(claimReports-len(c.Reports), max(min(nodeReports/namespaces-has, nodeReports-n.node), fair))
 }
 
-// roomFor reports whether a scan of a claim takes over one more session. Reports are counted when there is a new one: most scans find none. The
-// lock is held.
+// roomFor reports whether a scan of a claim may add one more session. It counts reports only for a new session, which most scans do not
+// find. Hold the lock.
 func (s *Store) roomFor(copying *copies, c *index) bool {
 	if !copying.counted {
 		copying.reports, copying.counted = s.counted().left(c), true

@@ -19,7 +19,7 @@ import (
 
 var failed = strings.Replace(finished, "Finished", "Failed", 1)
 
-// many makes sessions of a claim with a note each, and the file of a report where content is set.
+// many creates sessions of a claim with a note each, and with the file of a report if content is set.
 func (w *world) many(of string, from, to int, note, content string) {
 	for i := from; i < to; i++ {
 		dir := filepath.Join(w.dir, of, inboxDir, fmt.Sprintf("s%d-%016x", i, i))
@@ -40,7 +40,7 @@ func (w *world) states(namespace string) map[report.State]int {
 	return all
 }
 
-// prepares prepares so many claims of a namespace.
+// prepares prepares a number of claims of a namespace.
 func (w *world) prepares(namespace string, count int) (uids []string) {
 	for i := range count {
 		c := claimed
@@ -51,7 +51,8 @@ func (w *world) prepares(namespace string, count int) (uids []string) {
 	return uids
 }
 
-// TestScan_FailedSessions_NewestKept: sessions that leave no file cost an index a fixed number of reports, one write in a scan, and are counted.
+// TestScan_FailedSessions_NewestKept: sessions without files add a limited number of reports to an index, cost one write in a scan, and are
+// counted.
 func TestScan_FailedSessions_NewestKept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -76,7 +77,7 @@ func TestScan_FailedSessions_NewestKept(t *testing.T) {
 	assert.Empty(t, w.stopped(uid))
 }
 
-// TestScan_ManyFailedSessions_NotRead: notes of sessions that wait for the next scan cost this one nothing.
+// TestScan_ManyFailedSessions_NotRead: this scan does not read notes of sessions that wait for the next scan.
 func TestScan_ManyFailedSessions_NotRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -93,7 +94,7 @@ func TestScan_ManyFailedSessions_NotRead(t *testing.T) {
 	assert.Empty(t, w.List("", ""), "the note was not read")
 }
 
-// TestLimit_DroppedReports_NoWrites: what a full namespace drops of claims at rest costs no durable write each.
+// TestLimit_DroppedReports_NoWrites: dropping reports of idle claims in a full namespace does not cost a durable write each.
 func TestLimit_DroppedReports_NoWrites(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -109,7 +110,7 @@ func TestLimit_DroppedReports_NoWrites(t *testing.T) {
 	assert.Zero(t, files.indexes)
 }
 
-// names are the entries of a folder of the claim.
+// names returns the entries of a folder of the claim.
 func (w *world) names(dir string) (all []string) {
 	entries, err := os.ReadDir(filepath.Join(w.dir, uid, dir))
 	require.NoError(w.t, err)
@@ -119,7 +120,7 @@ func (w *world) names(dir string) (all []string) {
 	return all
 }
 
-// TestScan_FailedSessions_ReadyKept: the reports of a claim that can be downloaded are not those that go.
+// TestScan_FailedSessions_ReadyKept: downloadable reports of a claim are not dropped.
 func TestScan_FailedSessions_ReadyKept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -130,7 +131,7 @@ func TestScan_FailedSessions_ReadyKept(t *testing.T) {
 	assert.Equal(t, map[report.State]int{report.Ready: 3, report.Lost: claimLost}, w.states(""))
 }
 
-// TestScan_FolderRemoved_Bounded: sessions that a container begins and removes are as many as those that fail.
+// TestScan_FolderRemoved_Bounded: sessions that a container begins and removes are limited like failed sessions.
 func TestScan_FolderRemoved_Bounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -143,7 +144,8 @@ func TestScan_FolderRemoved_Bounded(t *testing.T) {
 	assert.Equal(t, map[report.State]int{report.Lost: claimLost}, w.states(""))
 }
 
-// TestLimit_ReportsWithoutFile_BoundedOfNamespaceAndNode: whatever namespaces flood, the node's reports are bounded, and those of others stay.
+// TestLimit_ReportsWithoutFile_BoundedOfNamespaceAndNode: even if namespaces flood the node, its reports are limited, and the reports of
+// others stay.
 func TestLimit_ReportsWithoutFile_BoundedOfNamespaceAndNode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -162,7 +164,7 @@ func TestLimit_ReportsWithoutFile_BoundedOfNamespaceAndNode(t *testing.T) {
 	assert.LessOrEqual(t, w.states("evil-0")[report.Lost], namespaceFileless)
 }
 
-// adds gives a claim reports that are in memory alone.
+// adds adds reports to a claim, in memory only.
 func (w *world) adds(of string, count int, state report.State) {
 	c := w.claims[of]
 	for range count {
@@ -171,7 +173,7 @@ func (w *world) adds(of string, count int, state report.State) {
 	}
 }
 
-// TestLimit_ReportsElsewhere_LostGoFirst: reports that stay in their container are bounded too, and say more than those that are Lost.
+// TestLimit_ReportsElsewhere_LostGoFirst: reports that stay in their container are limited too, but are dropped after Lost ones.
 func TestLimit_ReportsElsewhere_LostGoFirst(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -185,7 +187,7 @@ func TestLimit_ReportsElsewhere_LostGoFirst(t *testing.T) {
 	assert.Equal(t, map[report.State]int{report.Ready: 800, report.Lost: namespaceFileless - 800}, w.states("other"))
 }
 
-// TestScan_NamespaceHasManyReports_OthersStored: small files are bounded by their number, and a namespace below its share has room.
+// TestScan_NamespaceHasManyReports_OthersStored: the number of small files is limited, and a namespace below its share has room.
 func TestScan_NamespaceHasManyReports_OthersStored(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -205,7 +207,7 @@ func TestScan_NamespaceHasManyReports_OthersStored(t *testing.T) {
 	assert.Equal(t, map[report.State]int{report.Ready: 10}, w.states(claimed.Namespace))
 }
 
-// TestScan_ClaimHasManyReports_Stopped: what it records further has no room.
+// TestScan_ClaimHasManyReports_Stopped: there is no room for further recordings.
 func TestScan_ClaimHasManyReports_Stopped(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -220,7 +222,8 @@ func TestScan_ClaimHasManyReports_Stopped(t *testing.T) {
 	assert.Equal(t, claimReports, w.states("")[report.Ready], "the one that waited")
 }
 
-// TestOpen_ManyReportsWithoutFile_HeapBounded: what a node has of an earlier version, or of claims whose retention has passed, is not kept.
+// TestOpen_ManyReportsWithoutFile_HeapBounded: excess reports from an earlier version, or of claims whose retention has passed, are
+// dropped.
 func TestOpen_ManyReportsWithoutFile_HeapBounded(t *testing.T) {
 	dir, now := t.TempDir(), time.Now()
 	const claims = 40
@@ -259,7 +262,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// TestLevel_Uses_LargestCut: those below the level are not touched.
+// TestLevel_Uses_LargestCut: uses below the level are not reduced.
 func TestLevel_Uses_LargestCut(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -270,7 +273,7 @@ func TestLevel_Uses_LargestCut(t *testing.T) {
 	}
 }
 
-// TestScan_ReleasedClaims_LeftOut: claims whose reports are kept cost a scan nothing, until they are prepared or unprepared again.
+// TestScan_ReleasedClaims_LeftOut: claims with completed reports cost a scan nothing, until they are prepared or unprepared again.
 func TestScan_ReleasedClaims_LeftOut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, true)

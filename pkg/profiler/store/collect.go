@@ -13,10 +13,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// importLimit is how long a raw file waits for an importer from which nothing came: for as long as it works on others, files wait their turn.
+// importLimit is the maximum time that a raw file waits for an idle importer: while it works on other files, the file waits its turn.
 const importLimit = 30 * time.Minute
 
-// collect takes over what the importer made of raw files: a report, or the reason why there is none.
+// collect collects the importer's results for raw files: a report, or the reason why there is none.
 func (s *Store) collect(copying *copies, uid string) error {
 	names, err := s.Files.List(s.path(uid, spoolDir))
 	if err != nil {
@@ -32,7 +32,7 @@ func (s *Store) collect(copying *copies, uid string) error {
 		}
 	}
 	if flushErr := s.flush(uid); flushErr != nil {
-		return errors.Join(err, flushErr) // the spool stays until the index has what became of it
+		return errors.Join(err, flushErr) // the spool stays until the index contains the result
 	}
 	for _, r := range s.reports(uid) {
 		if r.State.Final() && (there[r.ID+readySuffix] || there[r.ID+failedSuffix] || there[r.ID+rawSuffix]) {
@@ -42,14 +42,14 @@ func (s *Store) collect(copying *copies, uid string) error {
 	return errors.Join(err, s.unspoolDeleted(uid, names))
 }
 
-// deletable reports whether a report may be removed. One that is being imported may, once its claim is released: a namespace that is deleted
-// waits for all of its reports, and an importer may take long.
+// deletable reports whether a report may be removed. A report that is being imported may be removed once its claim is released: the
+// deletion of a namespace waits for all of its reports, and an importer may take long.
 func deletable(c *index, r *report.Report) bool {
 	return (r.State.Final() || c.Released && r.State == report.Importing) && !c.partial(r)
 }
 
-// unspoolDeleted removes what the importer made of raw files whose reports were deleted meanwhile. A session that a kill left without a report
-// is still in the inbox, and the next scan takes it over again.
+// unspoolDeleted removes the importer's results for raw files whose reports were deleted in the meantime. A session that a kill left
+// without a report is still in the inbox, and the next scan adds it again.
 func (s *Store) unspoolDeleted(uid string, names []string) (err error) {
 	known := map[string]bool{}
 	for _, r := range s.reports(uid) {
@@ -66,8 +66,8 @@ func (s *Store) unspoolDeleted(uid string, names []string) (err error) {
 	return err
 }
 
-// became changes a report that was imported, unless it was deleted meanwhile: then its file goes too.
-func (s *Store) became(r report.Report) error {
+// storeImported stores the result for an imported report, unless the report was deleted in the meantime: then its file is removed too.
+func (s *Store) storeImported(r report.Report) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c, known, err := s.find(r.ClaimUID, r.ID)
@@ -79,14 +79,14 @@ func (s *Store) became(r report.Report) error {
 	return nil
 }
 
-// importing takes over what became of a raw file; there are the files of the spool.
+// importing collects the result for a raw file; there are the files of the spool.
 func (s *Store) importing(copying *copies, r report.Report, there map[string]bool) error {
 	switch {
 	case there[r.ID+readySuffix]:
-		s.came()
+		s.markProgress()
 		return s.imported(copying, r)
 	case there[r.ID+failedSuffix]:
-		s.came()
+		s.markProgress()
 		r.Message = s.refusal(r)
 		return s.keepRaw(r, reasonImport)
 	case !s.Imports || s.waited(r) > importLimit:
@@ -97,7 +97,7 @@ func (s *Store) importing(copying *copies, r report.Report, there map[string]boo
 	return nil
 }
 
-// waited is how long a raw file has been in the spool while nothing came from the importer.
+// waited returns the time that a raw file has been in the spool while the importer was idle.
 func (s *Store) waited(r report.Report) time.Duration {
 	info, err := os.Lstat(s.path(r.ClaimUID, spoolDir, r.ID+rawSuffix))
 	if err != nil {
@@ -115,14 +115,14 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// came remembers that the importer works.
-func (s *Store) came() {
+// markProgress records that the importer is working.
+func (s *Store) markProgress() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.imports = s.Now()
 }
 
-// refusal is what the importer said of a raw file that it did not import.
+// refusal returns the importer's reason for not importing a raw file.
 func (s *Store) refusal(r report.Report) string {
 	raw, err := s.Files.Read(s.path(r.ClaimUID, spoolDir, r.ID+failedSuffix))
 	if err != nil {
@@ -131,7 +131,7 @@ func (s *Store) refusal(r report.Report) string {
 	return escape(strings.TrimSpace(string(raw)), maxField)
 }
 
-// reports are those of a claim.
+// reports returns the reports of a claim.
 func (s *Store) reports(uid string) (all []report.Report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +143,7 @@ func (s *Store) reports(uid string) (all []report.Report) {
 	return all
 }
 
-// imported takes a report from the spool. The file is copied: its size and hash are those of what is kept.
+// imported takes a report from the spool. The file is copied, so that its size and hash match the stored copy.
 func (s *Store) imported(copying *copies, r report.Report) error {
 	raw := r
 	dir, err := openDir(s.path(r.ClaimUID, spoolDir))
@@ -161,10 +161,10 @@ func (s *Store) imported(copying *copies, r report.Report) error {
 		return fmt.Errorf("storing imported report %s: %w", r.ID, err)
 	}
 	r.State, r.File = report.Ready, fileName(r.File, r.ID)+readySuffix
-	return s.became(r)
+	return s.storeImported(r)
 }
 
-// keepRaw keeps the raw file as what can be downloaded.
+// keepRaw keeps the raw file for downloads.
 func (s *Store) keepRaw(r report.Report, reason string) error {
 	err := s.Files.Rename(s.path(r.ClaimUID, spoolDir, r.ID+rawSuffix), s.path(r.ClaimUID, reportsDir, r.ID+rawSuffix))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -181,10 +181,10 @@ func (s *Store) keepRaw(r report.Report, reason string) error {
 
 func (s *Store) raw(r report.Report, reason string) error {
 	r.State, r.Reason, r.File = report.Raw, reason, fileName(r.File, r.ID)+rawSuffix
-	return s.became(r)
+	return s.storeImported(r)
 }
 
-// moved is about a raw file that left the spool, before a kill: it is stored, or it is lost.
+// moved handles a raw file that left the spool before a kill: it is stored, or it is lost.
 func (s *Store) moved(r report.Report) error {
 	dir, err := openDir(s.path(r.ClaimUID, reportsDir))
 	if err != nil {
@@ -197,10 +197,10 @@ func (s *Store) moved(r report.Report) error {
 		return s.raw(r, reasonImport)
 	}
 	r.State, r.Reason, r.Size, r.SHA256 = report.Lost, reasonNoReport, 0, ""
-	return s.became(r)
+	return s.storeImported(r)
 }
 
-// unspool removes what the spool has of a report.
+// unspool removes the files of a report from the spool.
 func (s *Store) unspool(r report.Report) (err error) {
 	for _, suffix := range []string{rawSuffix, readySuffix, failedSuffix} {
 		err = errors.Join(err, s.Files.Remove(s.path(r.ClaimUID, spoolDir, r.ID+suffix)))

@@ -13,34 +13,36 @@ import (
 )
 
 const (
-	// scanBytes is how much of a claim's files is copied in a scan before those of others; the file that exceeds it is copied whole.
+	// scanBytes is the number of bytes of a claim's files that one scan copies before the files of others; the file that exceeds it is
+	// copied completely.
 	scanBytes = 256 << 20
-	// copyPart is how much is copied until it is seen whether the file has changed, in bytes.
+	// copyPart is the number of bytes that are copied between two checks whether the file has changed.
 	copyPart = 8 << 20
-	// syncPart is how much is copied until it is synced: a sync of gigabytes would keep limits from being counted.
+	// syncPart is the number of bytes between two syncs: a sync of gigabytes would delay the check of limits.
 	syncPart = 64 << 20
-	// sparseness is by how much a file may be larger than what it takes, which a file system that compresses makes too.
+	// sparseness is the maximum ratio of a file's size to its space on the disk, which is also above 1 on a compressing file system.
 	sparseness = 64
 )
 
-// copies are those of one claim in one scan, and what bounds them.
+// copies are the copies of one claim in one scan, and their limits.
 type copies struct {
-	ctx   context.Context //nolint:containedctx // it is that of a scan, and lives as long
+	ctx   context.Context //nolint:containedctx // of a scan, with the same lifetime
 	files disk.Files
-	// left is how many bytes may be copied, reports how many reports may be new, lost how many may be without a file.
+	// left is the number of bytes that may be copied, reports the number of reports that may be added, lost the number of reports without a
+	// file that may be added.
 	left          int64
 	reports, lost int
-	// notes are those of the sessions, and how much of them may be read.
+	// notes are the notes of the sessions, and the limit for reading them.
 	notes notes
-	// counted says that reports is known.
+	// counted: reports is set.
 	counted bool
-	// taken is what was copied out of sessions that the inbox still has.
+	// taken is the number of bytes that were copied from sessions that are still in the inbox.
 	taken int64
 	// part is called after each part of a file; nil is allowed.
 	part func(taken int64)
 }
 
-// duplicate copies a file durably, errChanged if it is not what it was before.
+// duplicate copies a file durably. It returns errChanged if the file differs from before.
 func (c *copies) duplicate(source *os.File, before *unix.Stat_t, path string) (size int64, sum string, err error) {
 	target, err := c.files.Create(path, 0o600)
 	if err != nil {
@@ -75,8 +77,8 @@ func (c *copies) duplicate(source *os.File, before *unix.Stat_t, path string) (s
 	return size, hex.EncodeToString(hash.Sum(nil)), err
 }
 
-// isSparse reports whether a file is mostly holes: it took the container no space, and would take the node as much as its size says. What
-// takes none before it is written to the disk is written first.
+// isSparse reports whether a file consists mostly of holes: it takes no space in the container, but would take its whole size on the node.
+// Files that occupy no space because they are not yet written to the disk are synced first.
 func isSparse(f *os.File, st *unix.Stat_t) bool {
 	few := func(st *unix.Stat_t) bool { return st.Size > copyPart && st.Blocks*512 < st.Size/sparseness }
 	if !few(st) {
@@ -86,7 +88,7 @@ func isSparse(f *os.File, st *unix.Stat_t) bool {
 	return f.Sync() == nil && unix.Fstat(int(f.Fd()), &after) == nil && few(&after)
 }
 
-// unchanged reports whether a file is still what it was.
+// unchanged reports whether a file is unchanged.
 func unchanged(f *os.File, before *unix.Stat_t) bool {
 	var after unix.Stat_t
 	return unix.Fstat(int(f.Fd()), &after) == nil && after.Size == before.Size && after.Mtim == before.Mtim && after.Ctim == before.Ctim

@@ -15,7 +15,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// slow is a disk on which each write of a file of a report takes as long as wrote says.
+// slow is a disk on which each write of a report's file takes the time of wrote.
 type slow struct {
 	disk.OS
 	wrote   func()
@@ -38,14 +38,14 @@ func (f slowFile) Write(data []byte) (int, error) {
 	return f.File.Write(data)
 }
 
-// roomy gives the world's claim another limit.
+// roomy sets another limit for the world's claim.
 func (w *world) roomy(limit int64) {
 	c := claimed
 	c.MaxBytes = limit
 	require.NoError(w.t, w.Prepare(c, nil))
 }
 
-// TestScan_LongCopy_OthersLimited: while the file of a claim is copied, others are stopped and their inboxes emptied as at other times.
+// TestScan_LongCopy_OthersLimited: while the file of a claim is copied, others are stopped and their inboxes emptied as usual.
 func TestScan_LongCopy_OthersLimited(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -74,7 +74,7 @@ func TestScan_LongCopy_OthersLimited(t *testing.T) {
 	assert.Equal(t, report.Ready, w.get().State)
 }
 
-// TestScan_LimitCountedWhileCopied_NotTwice: what is stored and still in the inbox takes its space once.
+// TestScan_LimitCountedWhileCopied_NotTwice: a file that is stored and still in the inbox counts once.
 func TestScan_LimitCountedWhileCopied_NotTwice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -89,7 +89,7 @@ func TestScan_LimitCountedWhileCopied_NotTwice(t *testing.T) {
 	assert.Len(t, w.seen, 2, "and recording was never stopped")
 }
 
-// TestScan_SparseFile_NotCopied: holes cost a container nothing, and would cost the node their size and the time to copy them.
+// TestScan_SparseFile_NotCopied: holes cost a container nothing, but would cost the node their size and the time to copy them.
 func TestScan_SparseFile_NotCopied(t *testing.T) {
 	t.Parallel()
 	for name, size := range map[string]int64{"report.nsys-rep": 1 << 30, "report.qdstrm": 1 << 30} {

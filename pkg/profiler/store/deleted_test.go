@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// importing is a store with a report for which an importer works.
+// importing returns a store with a report that an importer is importing.
 func importing(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, true)
@@ -26,8 +26,8 @@ func importing(t *testing.T) *world {
 
 func (w *world) spool(suffix string) string { return filepath.Join(w.dir, uid, spoolDir, id+suffix) }
 
-// TestDelete_ImportingOfReleasedClaim_Gone: the namespace of the claim may be terminating, and waits for its reports; what the importer makes
-// later is removed.
+// TestDelete_ImportingOfReleasedClaim_Gone: the namespace of the claim may be terminating, and waits for its reports; later results of the
+// importer are removed.
 func TestDelete_ImportingOfReleasedClaim_Gone(t *testing.T) {
 	for _, suffix := range []string{readySuffix, failedSuffix} {
 		w := importing(t)
@@ -45,7 +45,7 @@ func TestDelete_ImportingOfReleasedClaim_Gone(t *testing.T) {
 	}
 }
 
-// TestScan_ImporterWorksForDeletedReport_NotLeftOut: what it makes later is removed, also where other reports of the claim are final.
+// TestScan_ImporterWorksForDeletedReport_NotLeftOut: its later result is removed, even if other reports of the claim are final.
 func TestScan_ImporterWorksForDeletedReport_NotLeftOut(t *testing.T) {
 	w := importing(t)
 	work := filepath.Join(filepath.Dir(w.spool(rawSuffix)), ".import-1")
@@ -58,7 +58,7 @@ func TestScan_ImporterWorksForDeletedReport_NotLeftOut(t *testing.T) {
 	require.NoFileExists(t, w.spool(readySuffix))
 }
 
-// deleting deletes the report while the store takes over what the importer made.
+// deleting deletes the report while the store collects the importer's result.
 type deleting struct {
 	disk.Files
 	delete func()
@@ -72,7 +72,7 @@ func (d *deleting) SyncDir(path string) error {
 	return d.Files.SyncDir(path)
 }
 
-// TestDelete_WhileImportedFileIsStored_NotThereAgain: neither the report nor its file comes back.
+// TestDelete_WhileImportedFileIsStored_NotThereAgain: neither the report nor its file reappears.
 func TestDelete_WhileImportedFileIsStored_NotThereAgain(t *testing.T) {
 	for _, suffix := range []string{readySuffix, failedSuffix} {
 		w := importing(t)
@@ -93,7 +93,7 @@ func TestDelete_WhileImportedFileIsStored_NotThereAgain(t *testing.T) {
 	}
 }
 
-// TestDelete_Preconditions_CheckedBeforeAnything: a report that is another one by now stays, and so does any report in a dry run.
+// TestDelete_Preconditions_CheckedBeforeAnything: a report that was replaced in the meantime stays, and so does any report in a dry run.
 func TestDelete_Preconditions_CheckedBeforeAnything(t *testing.T) {
 	w := importing(t)
 	old := w.get()

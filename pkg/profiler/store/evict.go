@@ -7,10 +7,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// tally is what the namespaces have of what a node has a limit of: bytes, or reports. A limit of 0 is none.
+// tally contains the namespaces' use of a limited resource of a node: bytes, or reports. A limit of 0 is unlimited.
 type tally struct {
 	limit, all int64
-	by         map[string]int64 // by namespace, also of those that have a claim and nothing yet
+	by         map[string]int64 // by namespace, including namespaces with a claim and no use
 }
 
 func (t *tally) add(namespace string, n int64) {
@@ -18,10 +18,10 @@ func (t *tally) add(namespace string, n int64) {
 	t.by[namespace] += n
 }
 
-// fair is what each namespace may have however much the others want.
+// fair returns the share of each namespace, regardless of the demand of others.
 func (t *tally) fair() int64 { return t.limit / max(int64(len(t.by)), namespaces) }
 
-// missing is how much must go until there is room for recordings to begin again.
+// missing returns the amount to free until recordings may start again.
 func (t *tally) missing() int64 {
 	if t.limit <= 0 {
 		return 0
@@ -29,14 +29,14 @@ func (t *tally) missing() int64 {
 	return t.all - (t.limit - t.limit/10)
 }
 
-// evictions are what has to go of a tally, and how much of it a report is.
+// evictions contains a tally that requires evictions, and the amount of a report.
 type evictions struct {
 	tally
 	missing int64
 	of      func(*report.Report) int64
 }
 
-// size is how many bytes of the node a report takes: none if it stays in its container.
+// size returns the number of bytes of a report on the node: none if it stays in its container.
 func size(r *report.Report) int64 {
 	if r.SHA256 == "" {
 		return 0
@@ -46,7 +46,7 @@ func size(r *report.Report) int64 {
 
 func one(*report.Report) int64 { return 1 }
 
-// relieved measures all claims, again after reports were evicted.
+// relieved measures all claims, and again after evictions.
 func (s *Store) relieved(of pending) []use {
 	uses := s.uses(of)
 	if s.relieve(uses) {
@@ -55,7 +55,7 @@ func (s *Store) relieved(of pending) []use {
 	return uses
 }
 
-// relieve evicts reports where a namespace below its fair share wants room and the node has none. It reports whether it did.
+// relieve evicts reports if a namespace below its fair share needs room and the node is full. It reports whether it did.
 func (s *Store) relieve(uses []use) (evicted bool) {
 	bytes := evictions{tally: tally{limit: s.NodeBytes, by: map[string]int64{}}, of: size}
 	count := evictions{tally: tally{limit: nodeReports, by: map[string]int64{}}, of: one}
@@ -78,7 +78,7 @@ func (s *Store) relieve(uses []use) (evicted bool) {
 	return evicted
 }
 
-// makeRoom evicts reports for a file, if its namespace stays within its fair share with it and its claim within its limit.
+// makeRoom evicts reports for a file, if its namespace then stays within its fair share and its claim within its limit.
 func (s *Store) makeRoom(r *report.Report, file int64) {
 	e := evictions{tally: tally{limit: s.NodeBytes, by: map[string]int64{}}, of: size}
 	s.mu.Lock()
@@ -96,8 +96,7 @@ func (s *Store) makeRoom(r *report.Report, file int64) {
 	s.evict(&e)
 }
 
-// evict removes the oldest reports of the namespace with the most, and so on, as long as something is missing and a namespace has more than
-// its fair share.
+// evict repeatedly removes the oldest reports of the namespace with the most, while room is missing and a namespace exceeds its fair share.
 func (s *Store) evict(e *evictions) (evicted bool) {
 	for uid, victims := range s.victims(e) {
 		gone, err := s.cutVictims(uid, victims)

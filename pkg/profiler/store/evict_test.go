@@ -16,7 +16,7 @@ import (
 
 const piece = 64 << 10
 
-// fills gives a namespace a claim with reports of a piece each, a minute apart. It is prepared no more.
+// fills adds a claim to a namespace with reports of a piece each, a minute apart. The claim is no longer prepared.
 func (w *world) fills(namespace string, count int) (of string) {
 	of = w.prepares(namespace, 1)[0]
 	w.stores(count, of, report.Ready)
@@ -29,7 +29,7 @@ func (w *world) fills(namespace string, count int) (of string) {
 	return of
 }
 
-// full is a node of 16 pieces that two namespaces have filled.
+// full returns a node of 16 pieces that two namespaces have filled.
 func full(t *testing.T) (w *world, evicted *[]string) {
 	w = newWorld(t, true)
 	evicted = &[]string{}
@@ -42,7 +42,7 @@ func full(t *testing.T) (w *world, evicted *[]string) {
 	return w, evicted
 }
 
-// TestEvict_NodeFull_OldestOfOthersGo: a namespace records and stores reports on a node that others have filled, up to its fair share.
+// TestEvict_NodeFull_OldestOfOthersGo: a namespace can record and store reports on a node that others have filled, up to its fair share.
 func TestEvict_NodeFull_OldestOfOthersGo(t *testing.T) {
 	t.Parallel()
 	w, evicted := full(t)
@@ -71,7 +71,7 @@ func TestEvict_NodeFull_OldestOfOthersGo(t *testing.T) {
 	}
 }
 
-// TestEvict_RecordingWhileFull_NotStopped: a namespace that records has room before its report is complete.
+// TestEvict_RecordingWhileFull_NotStopped: a namespace that records gets room before its report is complete.
 func TestEvict_RecordingWhileFull_NotStopped(t *testing.T) {
 	t.Parallel()
 	w, evicted := full(t)
@@ -83,7 +83,7 @@ func TestEvict_RecordingWhileFull_NotStopped(t *testing.T) {
 	assert.LessOrEqual(t, len(*evicted), 4)
 }
 
-// TestEvict_AboveFairShare_KeepsOthers: what a namespace wants beyond its share costs others nothing.
+// TestEvict_AboveFairShare_KeepsOthers: a namespace's demand beyond its share does not affect others.
 func TestEvict_AboveFairShare_KeepsOthers(t *testing.T) {
 	t.Parallel()
 	w, evicted := full(t)
@@ -98,7 +98,7 @@ func TestEvict_AboveFairShare_KeepsOthers(t *testing.T) {
 	assert.Equal(t, []string{"a-0"}, w.stopped("a-0"))
 }
 
-// TestEvict_MuchMissing_FairShareStays: however much is wanted.
+// TestEvict_MuchMissing_FairShareStays: for any demand.
 func TestEvict_MuchMissing_FairShareStays(t *testing.T) {
 	t.Parallel()
 	w, evicted := full(t)
@@ -109,7 +109,7 @@ func TestEvict_MuchMissing_FairShareStays(t *testing.T) {
 	assert.Len(t, w.List("b", ""), 5)
 }
 
-// TestEvict_ClaimFull_KeepsOthers: room on the node does not help a claim that has used its own.
+// TestEvict_ClaimFull_KeepsOthers: room on the node does not help a claim that has reached its own limit.
 func TestEvict_ClaimFull_KeepsOthers(t *testing.T) {
 	t.Parallel()
 	w, evicted := full(t)
@@ -120,7 +120,7 @@ func TestEvict_ClaimFull_KeepsOthers(t *testing.T) {
 	assert.Empty(t, *evicted)
 }
 
-// TestEvict_ManyReports_OldestGo: small files are evicted for their number.
+// TestEvict_ManyReports_OldestGo: small files are evicted because of their number.
 func TestEvict_ManyReports_OldestGo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -146,7 +146,7 @@ func TestEvict_ManyReports_OldestGo(t *testing.T) {
 	assert.Equal(t, 11*700-(nodeReports-nodeReports/10), evicted)
 }
 
-// TestImported_RawAboveHalf_Ready: the raw file goes with the import, and does not count beside what was made of it.
+// TestImported_RawAboveHalf_Ready: the raw file is deleted with the import, and does not count in addition to its report.
 func TestImported_RawAboveHalf_Ready(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, true)

@@ -26,17 +26,17 @@ const (
 	reasonImportOut = "ImportedFileInvalid"
 )
 
-// errChanged is why a file is not taken over: a container wrote to it meanwhile.
+// errChanged: a container wrote to the file while it was read, so it is not stored.
 var errChanged = errors.New("the file changed while it was read")
 
-// errSparse is why a file is not taken over: it has holes instead of content.
+// errSparse: the file contains holes instead of data, so it is not stored.
 var errSparse = errors.New("the file is sparse")
 
-// errFull is why a file is not taken over: it is larger than what is left of the claim's limit.
+// errFull: the file exceeds the rest of the claim's limit, so it is not stored.
 var errFull = errors.New("the file exceeds the remaining space for reports")
 
-// finish takes the file with that number of a session that is over, and returns what became of the report. The session is discarded after the
-// index is written: killed in between, the next scan does the rest.
+// finish takes the file with that number of a finished session, and returns the resulting report. The session is discarded after the index
+// is written: after a kill in between, the next scan does the rest.
 func (s *Store) finish(copying *copies, dir *os.File, r report.Report, said note, number int) (report.Report, error) {
 	if r.Path != "" {
 		return stays(r, said), nil
@@ -69,7 +69,7 @@ func (s *Store) finish(copying *copies, dir *os.File, r report.Report, said note
 	return r, nil
 }
 
-// stays is about a report that the tool wrote elsewhere in the container: what the note says of it is all that is known.
+// stays returns a report that the tool wrote elsewhere in the container: only the note describes it.
 func stays(r report.Report, said note) report.Report {
 	if bytes, err := strconv.ParseInt(said["size"], 10, 64); err == nil && bytes > 0 && bytes <= maxSize {
 		r.Size = bytes
@@ -88,14 +88,14 @@ func stays(r report.Report, said note) report.Report {
 	return r
 }
 
-// lost is why what a container left is no report; empty where the store itself failed.
+// lost returns the reason why a container's file is not a report; empty if the store itself failed.
 func lost(err error) string {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ELOOP), errors.Is(err, unix.EXDEV):
 		return reasonNoReport
 	case errors.Is(err, errKind):
 		return reasonNotAFile
-	case errors.Is(err, errChanged), errors.Is(err, unix.EWOULDBLOCK): // a lease: some process has it open
+	case errors.Is(err, errChanged), errors.Is(err, unix.EWOULDBLOCK): // a lease: a process has the file open
 		return reasonChanged
 	case errors.Is(err, errSparse):
 		return reasonSparse
@@ -105,15 +105,15 @@ func lost(err error) string {
 	return ""
 }
 
-// take copies a file of a session into a folder of the store, with its size and hash. It is a copy because no rename, mode or lease takes a
-// file away from a container that has it open: one that is root opens it for writing again through /proc.
+// take copies a file of a session into a folder of the store, with its size and hash. It is copied because no rename, mode or lease revokes
+// a file from a container that has it open: root in the container can open it for writing again through /proc.
 func (s *Store) take(copying *copies, dir *os.File, from, folder, to string, r *report.Report) error {
 	source, before, err := fileWithin(dir, from, unix.O_RDONLY)
 	if err != nil {
 		return err
 	}
 	defer source.Close()
-	if before.Size > s.left(r.ClaimUID)+r.Size { // the raw file of an imported one goes
+	if before.Size > s.left(r.ClaimUID)+r.Size { // the raw file of an imported report is deleted
 		s.makeRoom(r, before.Size)
 	}
 	if before.Size > s.left(r.ClaimUID)+r.Size {
@@ -140,7 +140,7 @@ func (s *Store) take(copying *copies, dir *os.File, from, folder, to string, r *
 	return nil
 }
 
-// left is how much of its limits a claim has not used yet.
+// left returns the unused part of a claim's limits.
 func (s *Store) left(uid string) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

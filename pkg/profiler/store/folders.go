@@ -2,13 +2,13 @@ package store
 
 import "github.com/prism-gpu/prism/pkg/profiler/report"
 
-// Folders are the host's directories of a claim that its containers have.
+// Folders are the host's directories of a claim that are mounted in its containers.
 type Folders struct {
-	// Plan is read by containers, Inbox written.
+	// Containers read Plan and write to Inbox.
 	Plan, Inbox string
 }
 
-// Folders of a claim; Prepare makes them.
+// Folders returns the folders of a claim; Prepare creates them.
 func (s *Store) Folders(claimUID string) Folders {
 	return Folders{Plan: s.path(claimUID, planDir), Inbox: s.path(claimUID, inboxDir)}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// listing is a disk whose removals need the store's lock, and which counts what is listed without bound.
+// listing is a disk whose removals require that the store's lock is free, and which counts unlimited listings.
 type listing struct {
 	disk.OS
 	removing func()
@@ -34,7 +34,7 @@ func (l *listing) RemoveDir(dir string) error {
 	return l.OS.RemoveDir(dir)
 }
 
-// TestSweep_FullInbox_NothingWaits: what a container left in its inbox is neither listed whole nor removed under the lock of the store.
+// TestSweep_FullInbox_NothingWaits: the contents of an inbox are neither listed completely nor removed while the store is locked.
 func TestSweep_FullInbox_NothingWaits(t *testing.T) {
 	w := newWorld(t, false)
 	for i := range 50 {
@@ -50,7 +50,7 @@ func TestSweep_FullInbox_NothingWaits(t *testing.T) {
 	assert.Empty(t, left)
 }
 
-// TestSweep_KilledWhileRemoving_RemovedNext: a folder that is being removed has another name, and goes with the next sweep.
+// TestSweep_KilledWhileRemoving_RemovedNext: a folder is renamed before it is removed, and the next sweep removes it.
 func TestSweep_KilledWhileRemoving_RemovedNext(t *testing.T) {
 	w := newWorld(t, false)
 	require.NoError(t, os.MkdirAll(filepath.Join(w.dir, droppedPrefix+uid+"-1", inboxDir), 0o700))
@@ -61,7 +61,7 @@ func TestSweep_KilledWhileRemoving_RemovedNext(t *testing.T) {
 	assert.Equal(t, uid, left[0].Name())
 }
 
-// TestSweep_PreparedElsewhere_NotReleased: the claim was prepared by a process that does not store reports, after this one had released it.
+// TestSweep_PreparedElsewhere_NotReleased: a process that does not store reports prepared the claim, after this one had released it.
 func TestSweep_PreparedElsewhere_NotReleased(t *testing.T) {
 	w := newWorld(t, false)
 	require.NoError(t, w.Release(uid))
@@ -71,7 +71,7 @@ func TestSweep_PreparedElsewhere_NotReleased(t *testing.T) {
 	assert.NotContains(t, w.claims, uid)
 }
 
-// TestSweep_ReleasedMeanwhile_StaysReleased: a claim is unprepared after the sweep has read which are prepared.
+// TestSweep_ReleasedMeanwhile_StaysReleased: the claim is unprepared after the sweep read the prepared claims.
 func TestSweep_ReleasedMeanwhile_StaysReleased(t *testing.T) {
 	w := newWorld(t, false)
 	require.NoError(t, w.Sweep(func() (map[string]bool, error) {
@@ -80,7 +80,7 @@ func TestSweep_ReleasedMeanwhile_StaysReleased(t *testing.T) {
 	assert.True(t, w.claims[uid].Released)
 }
 
-// TestPrepare_FolderOfClaim_RootOnly: other users of the node reach neither the inbox, where each may write, nor the reports.
+// TestPrepare_FolderOfClaim_RootOnly: other users of the node can reach neither the inbox, which is writable for everyone, nor the reports.
 func TestPrepare_FolderOfClaim_RootOnly(t *testing.T) {
 	w := newWorld(t, false)
 	info, err := os.Stat(filepath.Join(w.dir, uid))
@@ -88,7 +88,7 @@ func TestPrepare_FolderOfClaim_RootOnly(t *testing.T) {
 	assert.Equal(t, fs.FileMode(0o700), info.Mode().Perm())
 }
 
-// TestPrepare_DamagedIndex_KeptAside: the claim's container starts, and nothing is written over or removed.
+// TestPrepare_DamagedIndex_KeptAside: the claim's container starts, and nothing is overwritten or removed.
 func TestPrepare_DamagedIndex_KeptAside(t *testing.T) {
 	w := newWorld(t, false)
 	require.NoError(t, w.sync(uid))
@@ -103,7 +103,7 @@ func TestPrepare_DamagedIndex_KeptAside(t *testing.T) {
 	assert.FileExists(t, filepath.Join(w.dir, uid, damagedFile))
 }
 
-// TestSweep_IndexHalfWritten_FolderRemoved: a power cut may leave any content of an index without reports, which was not synced.
+// TestSweep_IndexHalfWritten_FolderRemoved: an index without reports is not synced, so a power cut may leave any content.
 func TestSweep_IndexHalfWritten_FolderRemoved(t *testing.T) {
 	for _, content := range []string{"", "{damaged"} {
 		w := newWorld(t, false)
@@ -118,7 +118,7 @@ func TestSweep_IndexHalfWritten_FolderRemoved(t *testing.T) {
 	}
 }
 
-// unreadable is a disk that refuses to read indexes.
+// unreadable is a disk that fails to read indexes.
 type unreadable struct{ disk.OS }
 
 func (unreadable) Read(path string) ([]byte, error) {
@@ -128,7 +128,7 @@ func (unreadable) Read(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// TestPrepare_UnreadableIndex_NotReplaced: reports may be in it, and the next call may read it.
+// TestPrepare_UnreadableIndex_NotReplaced: it may contain reports, and the next call may be able to read it.
 func TestPrepare_UnreadableIndex_NotReplaced(t *testing.T) {
 	w := newWorld(t, false)
 	before, err := os.ReadFile(filepath.Join(w.dir, uid, indexFile))
@@ -140,7 +140,7 @@ func TestPrepare_UnreadableIndex_NotReplaced(t *testing.T) {
 	assert.Equal(t, string(before), string(after))
 }
 
-// TestScan_StopFile_FollowsIndex: a full disk may have kept it from being written, a kill from being removed.
+// TestScan_StopFile_FollowsIndex: a full disk may have prevented its creation, a kill its removal.
 func TestScan_StopFile_FollowsIndex(t *testing.T) {
 	w := newWorld(t, false)
 	stop := filepath.Join(w.dir, uid, planDir, stopFile)
@@ -155,12 +155,12 @@ func TestScan_StopFile_FollowsIndex(t *testing.T) {
 	assert.FileExists(t, stop)
 }
 
-// fill writes a file into the inbox that nothing takes over.
+// fill writes a file into the inbox that is not part of a session.
 func (w *world) fill(bytes int) {
 	require.NoError(w.t, os.WriteFile(filepath.Join(w.dir, uid, inboxDir, "other"), make([]byte, bytes), 0o600))
 }
 
-// TestScan_InboxTooDeep_Emptied: a file that is deeper than an inbox is read takes space too.
+// TestScan_InboxTooDeep_Emptied: a file below the maximum depth takes space too.
 func TestScan_InboxTooDeep_Emptied(t *testing.T) {
 	w := newWorld(t, false)
 	deep := filepath.Join(w.dir, uid, inboxDir, "a/b/c/d/e/f/g/h/i/j/k/l")
@@ -180,7 +180,7 @@ func TestScan_InboxTooDeep_Emptied(t *testing.T) {
 	assert.Zero(t, info.Size(), "the file that is still open")
 }
 
-// TestActive_StoppedInboxGrows_ScannedSoon: containers that go on writing are not left alone for as long as idle ones.
+// TestActive_StoppedInboxGrows_ScannedSoon: containers that continue to write are scanned more often than idle ones.
 func TestActive_StoppedInboxGrows_ScannedSoon(t *testing.T) {
 	w := newWorld(t, false)
 	w.fill(2 << 20)
@@ -194,7 +194,7 @@ func TestActive_StoppedInboxGrows_ScannedSoon(t *testing.T) {
 	assert.True(t, w.active())
 }
 
-// TestTruncate_OtherKinds_NotOpened: opening a device may do anything.
+// TestTruncate_OtherKinds_NotOpened: opening a device can have any effect.
 func TestTruncate_OtherKinds_NotOpened(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -213,7 +213,7 @@ func TestTruncate_OtherKinds_NotOpened(t *testing.T) {
 	assert.Zero(t, events[0].Revents&unix.POLLHUP, "the pipe was opened for writing")
 }
 
-// TestTruncate_Lease_Broken: a process that holds a lease on its file keeps it no longer than the kernel lets it.
+// TestTruncate_Lease_Broken: a process that holds a lease on its file can keep it only until the kernel breaks it.
 func TestTruncate_Lease_Broken(t *testing.T) {
 	w := newWorld(t, false)
 	w.fill(1 << 20)
@@ -239,7 +239,7 @@ func TestTruncate_Lease_Broken(t *testing.T) {
 	}, 10*time.Minute, time.Millisecond)
 }
 
-// TestDuplicate_FileChanges_NotReadToItsEnd: a container that changes its file all the time gets no more than a part of it read.
+// TestDuplicate_FileChanges_NotReadToItsEnd: if a container changes its file all the time, only a part of it is read.
 func TestDuplicate_FileChanges_NotReadToItsEnd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "source")
 	f, err := os.Create(path)
@@ -256,7 +256,7 @@ func TestDuplicate_FileChanges_NotReadToItsEnd(t *testing.T) {
 	assert.EqualValues(t, scanBytes-copyPart, c.left)
 }
 
-// TestScan_BudgetUsed_NextScanGoesOn: one claim's files do not keep others waiting.
+// TestScan_BudgetUsed_NextScanGoesOn: one claim's files do not delay others.
 func TestScan_BudgetUsed_NextScanGoesOn(t *testing.T) {
 	w := newWorld(t, false)
 	w.session("report.nsys-rep", []byte("content"), finished)
@@ -270,7 +270,7 @@ func TestScan_BudgetUsed_NextScanGoesOn(t *testing.T) {
 	assert.Equal(t, report.Ready, w.get().State)
 }
 
-// TestScan_Ends_SessionStays: a plugin that exits while it copies leaves the session to the next one.
+// TestScan_Ends_SessionStays: a plugin that exits while it copies leaves the session to the next plugin.
 func TestScan_Ends_SessionStays(t *testing.T) {
 	w := newWorld(t, false)
 	dir := w.session("report.nsys-rep", []byte("content"), finished)
@@ -292,7 +292,7 @@ func TestScan_ImporterBusy_QueueWaits(t *testing.T) {
 	w.session("report.qdstrm", []byte("raw"), finished)
 	w.Scan()
 	w.now = w.now.Add(2 * importLimit)
-	w.came()
+	w.markProgress()
 	w.Scan()
 	assert.Equal(t, report.Importing, w.get().State)
 	w.now = w.now.Add(importLimit + time.Minute)
@@ -300,7 +300,7 @@ func TestScan_ImporterBusy_QueueWaits(t *testing.T) {
 	assert.Equal(t, report.Raw, w.get().State)
 }
 
-// preparedIs is what a sweep is called with.
+// preparedIs returns the argument of a sweep.
 func preparedIs(claims map[string]bool) func() (map[string]bool, error) {
 	return func() (map[string]bool, error) { return claims, nil }
 }

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxEntries is how many entries of an inbox, and of a session's folders, are read in a scan.
+// maxEntries is the maximum number of entries of an inbox, and of a session's folders, that a scan reads.
 const maxEntries = 10000
 
-// sessionPattern is what names the folder of a session.
+// sessionPattern matches the name of a session's folder.
 var sessionPattern = regexp.MustCompile(`^s[0-9]{1,10}-[0-9a-f]{16}$`)
 
-// errKind is why a file of an inbox is not read.
+// errKind: the file of an inbox has another type, or several links, and is not read.
 var errKind = errors.New("not a regular file with exactly one link")
 
 // openDir opens a folder of the store itself.
@@ -29,7 +29,7 @@ func openDir(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// within opens what an entry of a folder is, without opening a device or waiting for a pipe: for its inode alone.
+// within opens the inode of an entry of a folder, without opening a device or waiting for a pipe.
 func within(dir *os.File, name string) (*os.File, *unix.Stat_t, error) {
 	fd, err := unix.Openat2(int(dir.Fd()), name, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
@@ -74,7 +74,7 @@ func fileWithin(dir *os.File, name string, flags int) (*os.File, *unix.Stat_t, e
 	return opened, st, err
 }
 
-// reopen opens the inode that a path-only file stands for.
+// reopen opens the inode of a file that was opened with O_PATH.
 func reopen(f *os.File, flags int) (*os.File, error) {
 	fd, err := unix.Open(inode(f), flags|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -83,10 +83,10 @@ func reopen(f *os.File, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-// inode is a path to the inode of a file that is open, whatever its name is by now.
+// inode returns a path to the inode of an open file, even if the file was renamed.
 func inode(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
 
-// entries lists a folder, up to a limit; more says that there are others.
+// entries lists a folder, up to a limit; more reports whether there are others.
 func entries(dir *os.File, limit int) (names []string, more bool, err error) {
 	names, err = dir.Readdirnames(limit + 1)
 	if errors.Is(err, io.EOF) {
@@ -98,16 +98,16 @@ func entries(dir *os.File, limit int) (names []string, more bool, err error) {
 	return names, false, err
 }
 
-// usage is what an inbox takes, in bytes. An inbox with more entries than are read is full whatever their size.
+// usage returns the number of bytes in an inbox. An inbox with more entries than the limit is full regardless of their sizes.
 func usage(inbox *os.File) (bytes int64, crowded bool) {
 	left := maxEntries
 	return walk(inbox, 0, &left, func(*os.File, string, *unix.Stat_t) {}), left < 0
 }
 
-// maxDepth bounds how deep an inbox is read: a session has a folder with a folder for temporary files.
+// maxDepth is the maximum depth of an inbox: a session contains a folder with a folder for temporary files.
 const maxDepth = 8
 
-// walk calls visit for all that is below a folder, and returns the space it takes.
+// walk calls visit for everything below a folder, and returns the space that it occupies.
 func walk(dir *os.File, depth int, left *int, visit func(*os.File, string, *unix.Stat_t)) (bytes int64) {
 	again, err := folderWithin(dir, ".")
 	if err != nil {

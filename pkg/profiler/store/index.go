@@ -13,10 +13,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// schema is that of index files.
+// schema is the schema version of index files.
 const schema = 1
 
-// Claim is whose processes are profiled.
+// Claim is a claim whose processes are profiled.
 type Claim struct {
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace"`
@@ -24,53 +24,53 @@ type Claim struct {
 	Node      string `json:"node"`
 	// Tool is the version of the profiler.
 	Tool string `json:"tool,omitempty"`
-	// MaxBytes is how much its reports and its inbox may take; 0 is no limit.
+	// MaxBytes is the maximum size of its reports and its inbox; 0 is unlimited.
 	MaxBytes int64 `json:"maxBytes,omitempty"`
-	// Retention is how long reports are kept after their process exited; 0 is for ever.
+	// Retention is the time that reports are kept after their process exited; 0 is unlimited.
 	Retention time.Duration `json:"retention,omitempty"`
-	// Dir is the folder in the container where reports stay, with placeholders, or that of the inbox; empty: an earlier version prepared the
-	// claim, and it is not known.
+	// Dir is the folder for reports in the container, with placeholders, or the folder of the inbox; empty: unknown, because an earlier
+	// version prepared the claim.
 	Dir string `json:"dir,omitempty"`
 }
 
-// index is what is kept of a claim.
+// index is the stored state of a claim.
 type index struct {
 	Schema int   `json:"schema"`
 	Claim  Claim `json:"claim"`
-	// NamespaceUID is that of the claim's namespace; "" until it is known. Earlier versions have none.
+	// NamespaceUID is the UID of the claim's namespace; "" until it is known. Earlier versions stored none.
 	NamespaceUID string `json:"namespaceUID,omitempty"`
-	// Released says that the claim is no longer prepared: its containers are gone.
+	// Released: the claim is no longer prepared, and its containers are gone.
 	Released bool `json:"released,omitempty"`
-	// Stopped is when recording was stopped because the store was full; Truncated says that the inbox was emptied after that.
+	// Stopped is the time at which recording was stopped because the store was full; Truncated: the inbox was emptied after that.
 	Stopped   *time.Time       `json:"stopped,omitempty"`
 	Truncated bool             `json:"truncated,omitempty"`
 	Reports   []*report.Report `json:"reports"`
-	// Dropped is how many reports without a file the index has no more, as they were too many.
+	// Dropped is the number of reports without a file that were removed from the index because there were too many.
 	Dropped int `json:"dropped,omitempty"`
 
 	inMemory
 }
 
-// inMemory is what is known of a claim besides its index.
+// inMemory is the state of a claim besides its index.
 type inMemory struct {
-	// changed says that the file has less than this, durable that it is synced, idle that the claim was found at rest after it was released.
+	// changed: the file is outdated. durable: it is synced. idle: the claim was found idle after it was released.
 	changed, durable, idle bool
 	// prepares counts the calls of Prepare and Release.
 	prepares int
-	// inbox is what its inbox had when it was measured last, in bytes.
+	// inbox is the number of bytes of its inbox at the last measurement.
 	inbox int64
-	// notes are those of sessions that go on, as they were read, by report.
+	// notes are the last read notes of running sessions, by report.
 	notes map[string]stamp
-	// ended is since when the API server answers that its namespace was deleted; zero: it does not. confirmed says that it has answered so again: the
-	// reports are removed. A process that begins to lead finds that out again.
+	// ended is the time since which the API server has answered that the claim's namespace was deleted; zero: it has not. confirmed: it has
+	// repeated that, and the reports are removed. A process that begins to lead checks that again.
 	ended     time.Time
 	confirmed bool
 }
 
-// errDamaged is why an index is not used: it is not what the store wrote.
+// errDamaged: the index was not written by the store, and is not used.
 var errDamaged = errors.New("damaged, or written by another version")
 
-// rests says that nothing more comes of a claim: it is released, its reports are final, and its inbox is empty.
+// rests reports whether a claim will not change any more: it is released, its reports are final, and its inbox is empty.
 func (c *index) rests() bool { return c.Released && c.idle && !c.changed }
 
 func (c *index) report(id string) *report.Report {
@@ -82,7 +82,7 @@ func (c *index) report(id string) *report.Report {
 	return nil
 }
 
-// bytes are those of the files that were stored.
+// bytes returns the size of the stored files.
 func (c *index) bytes() (all int64) {
 	for _, r := range c.Reports {
 		all += size(r)
@@ -90,11 +90,11 @@ func (c *index) bytes() (all int64) {
 	return all
 }
 
-// load reads the index of a claim; nil if there is none. A kill may have left parts of files, or files of no report, which are removed.
+// load reads the index of a claim; nil if there is none. It removes parts of files, and files without a report, which a kill may have left.
 func (s *Store) load(uid string) (*index, error) {
 	c, err := s.decode(uid)
 	if errors.Is(err, errDamaged) && !s.hasFiles(uid) {
-		return nil, nil // a power cut did that: an index is not synced before it has reports
+		return nil, nil // after a power cut: an index is not synced before it contains reports
 	}
 	if err != nil || c == nil {
 		return c, err
@@ -113,7 +113,7 @@ func (s *Store) load(uid string) (*index, error) {
 	return c, nil
 }
 
-// hasFiles reports whether the folder of a claim has files of reports.
+// hasFiles reports whether the folder of a claim contains files of reports.
 func (s *Store) hasFiles(uid string) bool {
 	for _, dir := range []string{reportsDir, spoolDir} {
 		if names, err := s.Files.List(s.path(uid, dir)); err != nil || len(names) > 0 {
@@ -143,10 +143,10 @@ func (s *Store) decode(uid string) (*index, error) {
 	return &c, nil
 }
 
-// messageGone is of a report whose file was removed or damaged.
+// messageGone is the message of a report whose file was removed or damaged.
 const messageGone = "the file of the report is no longer on the node"
 
-// check finds reports whose file is not there as it was stored: it was removed, or the disk is damaged.
+// check finds reports whose file is missing or differs from the stored one: it was removed, or the disk is damaged.
 func (s *Store) check(c *index) {
 	for _, r := range c.Reports {
 		if r.SHA256 == "" || r.State != report.Ready && r.State != report.Raw {
@@ -161,8 +161,8 @@ func (s *Store) check(c *index) {
 	}
 }
 
-// clear removes files that were not complete, and those of reports that the index does not have: a kill came before that. What belongs to a
-// damaged index stays.
+// clear removes incomplete files, and files of reports that are not in the index, because of an earlier kill. Files of a damaged index
+// stay.
 func (s *Store) clear(c *index, dir string) error {
 	names, err := s.Files.List(s.path(c.Claim.UID, dir))
 	if len(names) == 0 {
@@ -182,7 +182,7 @@ func (s *Store) clear(c *index, dir string) error {
 	return err
 }
 
-// reportOf is the id of the report whose file has that name; false for what is no file of a report.
+// reportOf returns the id of the report whose file has that name; false if it is not a file of a report.
 func reportOf(name string) (id string, ok bool) {
 	for _, suffix := range []string{readySuffix, rawSuffix, failedSuffix} {
 		if id, ok = strings.CutSuffix(name, suffix); ok {
@@ -192,10 +192,10 @@ func reportOf(name string) (id string, ok bool) {
 	return "", false
 }
 
-// save writes the index of a claim: durably once it has reports, which nothing makes again after a power cut.
+// save writes the index of a claim: durably once it contains reports, which cannot be restored after a power cut.
 func (s *Store) save(c *index) error { return s.write(c, c.durable || len(c.Reports) > 0) }
 
-// sync has the index of a claim durable before the first file of a report is: a file that no index has would never be removed.
+// sync makes the index of a claim durable before the first file of a report: a file without an index would never be removed.
 func (s *Store) sync(uid string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,7 +207,7 @@ func (s *Store) sync(uid string) error {
 
 func (s *Store) write(c *index, durable bool) error {
 	raw, err := json.Marshal(c)
-	for _, dir := range []string{reportsDir, spoolDir} { // most claims never need them
+	for _, dir := range []string{reportsDir, spoolDir} { // most claims never use them
 		if err == nil && durable && !c.durable {
 			err = s.Files.MakeDir(s.path(c.Claim.UID, dir), 0o700)
 		}
@@ -216,7 +216,7 @@ func (s *Store) write(c *index, durable bool) error {
 		err = disk.Replace(s.Files, s.path(c.Claim.UID, indexFile), raw, indexPerm, durable)
 	}
 	if err == nil && durable && !c.durable {
-		err = s.Files.SyncDir(s.Dir) // Prepare made the folder
+		err = s.Files.SyncDir(s.Dir) // Prepare created the folder
 	}
 	if err != nil {
 		return fmt.Errorf("writing the reports of claim %s: %w", c.Claim.UID, err)
@@ -225,7 +225,7 @@ func (s *Store) write(c *index, durable bool) error {
 	return nil
 }
 
-// flush writes the index of a claim if it has changed: once in a scan, however many sessions a container makes.
+// flush writes the index of a claim if it has changed: once in a scan, for any number of sessions.
 func (s *Store) flush(uid string) error {
 	s.mu.Lock()
 	var dropped []*report.Report

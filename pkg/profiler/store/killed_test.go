@@ -14,7 +14,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// dying fails every call from one on, as a process that was killed makes none.
+// dying fails all calls from a certain one on, like a killed process.
 type dying struct {
 	disk.OS
 	left *int
@@ -51,7 +51,7 @@ func (d dying) Create(p string, perm fs.FileMode) (disk.File, error) {
 	return dyingFile{f, d}, err
 }
 
-// dyingFile is one that such a process writes.
+// dyingFile is a file that such a process writes.
 type dyingFile struct {
 	disk.File
 	d dying
@@ -132,7 +132,7 @@ func TestScan_KilledAnywhere_NothingLostOrTwice(t *testing.T) {
 }
 
 // TestStore_KilledAnywhere_NothingLeaks: from the first Prepare of a claim until its retention has passed, a process that is killed at any
-// point is followed by one that does the same again, as kubelet and plugin do.
+// point is followed by a process that does the same again, as kubelet and plugin do.
 func TestStore_KilledAnywhere_NothingLeaks(t *testing.T) {
 	t.Parallel()
 	plan := map[string][]byte{"run": []byte("a"), "match": []byte("b")}
@@ -176,7 +176,7 @@ func TestStore_KilledAnywhere_NothingLeaks(t *testing.T) {
 	t.Logf("%d fault points", points)
 }
 
-// TestSweep_FolderWithoutIndex_Removed: a kill came between the folder and its index, and the claim is gone.
+// TestSweep_FolderWithoutIndex_Removed: a kill happened between the creation of the folder and its index, and the claim is gone.
 func TestSweep_FolderWithoutIndex_Removed(t *testing.T) {
 	t.Parallel()
 	for name, keeps := range map[string]bool{"prepared": true, "gone": false} {
@@ -192,7 +192,7 @@ func TestSweep_FolderWithoutIndex_Removed(t *testing.T) {
 	}
 }
 
-// TestOpen_FileGone_Lost: after a disk lost the file of a report, which nothing can download, or all of an index without reports.
+// TestOpen_FileGone_Lost: after a disk lost the file of a report, which then cannot be downloaded, or the whole index without reports.
 func TestOpen_FileGone_Lost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)

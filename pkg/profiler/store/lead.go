@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// ErrFollowing is why a report cannot be changed here: another process of the node stores reports.
+// ErrFollowing: a report cannot be changed here, because another process of the node stores reports.
 var ErrFollowing = errors.New("another process on the node stores reports; try again")
 
-// Lead reads all indexes again, and has the store write them from now on: no other process does any more.
+// Lead reads all indexes again, and lets the store write them from now on: no other process writes them any more.
 func (s *Store) Lead() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -19,10 +19,10 @@ func (s *Store) Lead() error {
 	return err
 }
 
-// compactEvery is how many claims are read until the reports are dropped that are too many: the node may have those of thousands.
+// compactEvery is the number of claims that are read until excess reports are dropped: the node may store reports of thousands of claims.
 const compactEvery = 64
 
-// read reads all indexes, and keeps no more reports than the store does.
+// read reads all indexes, and drops reports above the limits.
 func (s *Store) read() error {
 	names, err := s.Files.List(s.Dir)
 	if err != nil {

@@ -11,51 +11,51 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// grace is how long processes have to end their recording once the store is full.
+// grace is the time for processes to end their recording once the store is full.
 const grace = 10 * time.Second
 
-// emptyEntries is how many entries of an inbox or of a session are removed in a scan.
+// emptyEntries is the number of entries of an inbox or of a session that a scan removes.
 const emptyEntries = 10 * maxEntries
 
-// use is what a claim takes.
+// use is the space that a claim occupies.
 type use struct {
 	uid, namespace string
-	// own are the bytes of its reports and of its inbox, inbox those that its containers have written and nothing has taken over.
+	// own are the bytes of its reports and of its inbox, inbox the bytes that its containers wrote and that were not taken over.
 	own   space
 	inbox int64
-	// reports is how many it has.
+	// reports is the number of its reports.
 	reports int
-	// crowded says that it has too many files or sessions, whatever their size; littered that its inbox is not read to its end for them.
+	// crowded: there are too many files or sessions, regardless of their size; littered: because of them its inbox is not read to its end.
 	crowded, littered bool
 	recording
 }
 
-// recording is whether a claim is recorded.
+// recording is the state of a claim's recording.
 type recording struct {
 	stopped *time.Time
 	emptied bool
-	// rests says that only its reports take space, and nothing is recorded.
+	// rests: only its reports take space, and nothing is recorded.
 	rests bool
 }
 
-// namespaces is into how many parts the limit of the node is divided: a namespace has at most one of them.
+// namespaces is the number of parts of the node's limit: a namespace may use at most one of them.
 const namespaces = 2
 
-// limit stops the recording of claims that are over their limit, and of one of a namespace, or of the node, that is over its own. What they
-// still write is truncated after the grace. Where there is room again they are recorded again.
+// limit stops the recording of claims above their limit. If a namespace or the node is above its limit, it stops one of its claims. Files
+// that stopped claims still write are truncated after the grace. Recording resumes once there is room.
 func (s *Store) limit(of pending) {
 	uses := s.relieved(of)
 	all, by := s.spaces(uses)
-	largest := map[string]use{} // by namespace, and "" of the node
+	largest := map[string]use{} // by namespace, and "" for the node
 	for _, u := range uses {
 		if u.rests {
 			continue
 		}
 		share := by[u.namespace]
-		s.failed(u.uid, s.sign(u))
+		s.failed(u.uid, s.syncStopFile(u))
 		switch roomy := !u.crowded && u.own.room() && share.room() && all.room(); {
 		case u.stopped != nil && roomy:
-			// What the inbox has stays: it may be a report that could not be stored yet.
+			// The contents of the inbox stay: they may be a report that could not be stored yet.
 			if s.since(u.stopped) >= 2*grace {
 				s.failed(u.uid, s.resume(u.uid))
 			}
@@ -72,7 +72,7 @@ func (s *Store) limit(of pending) {
 	}
 }
 
-// spaces are what the node and its namespaces take.
+// spaces returns the space that the node and its namespaces occupy.
 func (s *Store) spaces(uses []use) (all space, by map[string]space) {
 	all, by = space{limit: s.NodeBytes}, map[string]space{}
 	for _, u := range uses {
@@ -82,7 +82,7 @@ func (s *Store) spaces(uses []use) (all space, by map[string]space) {
 	return all, by
 }
 
-// larger is the claim with the larger inbox, the first one where both are alike.
+// larger returns the claim with the larger inbox, or the first if both are equal.
 func larger(one, other use) use {
 	if other.uid == "" || one.inbox >= other.inbox {
 		return one
@@ -90,12 +90,12 @@ func larger(one, other use) use {
 	return other
 }
 
-// space is how many bytes are taken of a limit; 0 is none.
+// space is the number of occupied bytes of a limit; 0 is unlimited.
 type space struct{ taken, limit int64 }
 
 func (s space) over() bool { return s.limit > 0 && s.taken > s.limit }
 
-// room says that so much is free that recording may begin again: a tenth, or a claim would stop and start with each scan.
+// room reports whether enough space is free to resume recording: a tenth, otherwise a claim would stop and start with each scan.
 func (s space) room() bool { return s.limit <= 0 || s.taken <= s.limit-s.limit/10 }
 
 func (s *Store) failed(uid string, err error) {
@@ -104,7 +104,7 @@ func (s *Store) failed(uid string, err error) {
 	}
 }
 
-// pending is what was taken out of the inbox of a claim and is still in it: it takes space once, as a report.
+// pending is the data that was taken from the inbox of a claim and is still in it: it counts once, as a report.
 type pending struct {
 	uid   string
 	bytes int64
@@ -140,7 +140,7 @@ func (s *Store) uses(of pending) (uses []use) {
 	return uses
 }
 
-// stop ends the recording of a claim; again after the grace, it empties the inbox.
+// stop ends the recording of a claim; when it is called again after the grace, it empties the inbox.
 func (s *Store) stop(u use) error {
 	if u.stopped == nil {
 		now := s.Now().UTC()
@@ -158,7 +158,7 @@ func (s *Store) stop(u use) error {
 	}
 	defer inbox.Close()
 	if u.littered {
-		// What is beyond the entries that are read cannot be emptied one by one.
+		// Entries beyond the limit cannot be emptied one by one.
 		if err := disk.Empty(inbox, emptyEntries, s.truncate); err != nil && !errors.Is(err, disk.ErrManyEntries) {
 			return err
 		}
@@ -167,7 +167,7 @@ func (s *Store) stop(u use) error {
 		walk(inbox, 0, &left, func(dir *os.File, name string, _ *unix.Stat_t) { s.truncate(dir, name) })
 	}
 	if u.emptied {
-		return nil // the index says so
+		return nil // according to the index
 	}
 	return s.update(u.uid, func(c *index) {
 		for _, r := range c.Reports {
@@ -179,10 +179,10 @@ func (s *Store) stop(u use) error {
 	})
 }
 
-// since is how long ago a claim was stopped. A time in the future is as long ago: the clock was set back since.
+// since returns the time since a claim was stopped. A time in the future counts as equally long ago, because the clock was set back.
 func (s *Store) since(stopped *time.Time) time.Duration { return s.Now().Sub(*stopped).Abs() }
 
-// resume has processes of a claim recorded again that start from now on.
+// resume lets processes of a claim that start from now on be recorded again.
 func (s *Store) resume(uid string) error {
 	if err := s.Files.Remove(s.path(uid, planDir, stopFile)); err != nil {
 		return err
@@ -192,8 +192,9 @@ func (s *Store) resume(uid string) error {
 	return err
 }
 
-// sign has the file that stops processes where recording is stopped, and nowhere else: a kill or a full disk may have come between them.
-func (s *Store) sign(u use) error {
+// syncStopFile creates the file that stops processes if recording is stopped, and otherwise removes it, because a kill or a full disk may have
+// prevented that.
+func (s *Store) syncStopFile(u use) error {
 	_, err := os.Lstat(s.path(u.uid, planDir, stopFile))
 	switch there := err == nil; {
 	case there && u.stopped == nil:
@@ -208,7 +209,7 @@ func (s *Store) writeStop(uid string) error {
 	return disk.Replace(s.Files, s.path(uid, planDir, stopFile), []byte(reasonFull+"\n"), 0o644, false)
 }
 
-// measured remembers what an inbox takes.
+// measured stores the measured size of an inbox.
 func (s *Store) measured(uid string, bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,13 +218,13 @@ func (s *Store) measured(uid string, bytes int64) {
 	}
 }
 
-// truncate empties a file, also one that a process has open. Notes stay, and other kinds of files take no space.
+// truncate empties a file, even if a process has it open. It skips notes, and other types of files, which take no space.
 func (s *Store) truncate(dir *os.File, name string) {
 	f, st, err := within(dir, name)
 	if err != nil {
 		return
 	}
-	// A container may put something else in its place at any time: what is opened is what was asked for its kind.
+	// A container may replace the file at any time: the opened file is the one whose type was checked.
 	if st.Mode&unix.S_IFMT != unix.S_IFREG || name == "note" && st.Size <= maxNote {
 		_ = f.Close()
 		return
@@ -237,8 +238,8 @@ func (s *Store) truncate(dir *os.File, name string) {
 		_ = f.Close()
 		return
 	}
-	// A process has a lease on the file, and could take another one before each try that does not wait: this one waits, the kernel ends
-	// leases after /proc/sys/fs/lease-break-time.
+	// A process holds a lease on the file, and could take another lease before each non-blocking try. This call waits until the kernel
+	// breaks the lease after /proc/sys/fs/lease-break-time.
 	go func() {
 		defer s.breaking.Unlock()
 		defer f.Close()

@@ -16,7 +16,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// stopped says which of the claims record no longer, by the files that their containers read.
+// stopped returns the claims whose recording is stopped, according to the files that their containers read.
 func (w *world) stopped(uids ...string) (all []string) {
 	for _, uid := range uids {
 		if _, err := os.Stat(filepath.Join(w.dir, uid, planDir, stopFile)); err == nil {
@@ -26,7 +26,7 @@ func (w *world) stopped(uids ...string) (all []string) {
 	return all
 }
 
-// scans scans, and again after as long as it takes to stop or to resume a claim.
+// scans scans, and again after the time to stop or to resume a claim.
 func (w *world) scans() {
 	w.Scan()
 	for range 3 {
@@ -59,8 +59,8 @@ func TestLimit_ReportDeleted_RecordedAgain(t *testing.T) {
 	assert.False(t, stopped)
 }
 
-// TestLimit_StoppedWithRoom_NotTruncated: a container that has removed what was too much keeps the rest, which may be a report that could not
-// be stored yet.
+// TestLimit_StoppedWithRoom_NotTruncated: a container that removed enough data keeps the rest, which may be a report that could not be
+// stored yet.
 func TestLimit_StoppedWithRoom_NotTruncated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -76,7 +76,7 @@ func TestLimit_StoppedWithRoom_NotTruncated(t *testing.T) {
 	assert.EqualValues(t, 1<<10, info.Size())
 }
 
-// TestLimit_NamespaceTakesHalf_OthersRecorded: however many claims a namespace has.
+// TestLimit_NamespaceTakesHalf_OthersRecorded: for any number of claims in a namespace.
 func TestLimit_NamespaceTakesHalf_OthersRecorded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -96,7 +96,7 @@ func TestLimit_NamespaceTakesHalf_OthersRecorded(t *testing.T) {
 	assert.Equal(t, report.Ready, w.get().State)
 }
 
-// TestLimit_NodeFull_LargestStopped: the one whose containers write most.
+// TestLimit_NodeFull_LargestStopped: the claim whose containers write most.
 func TestLimit_NodeFull_LargestStopped(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -112,7 +112,7 @@ func TestLimit_NodeFull_LargestStopped(t *testing.T) {
 	assert.Empty(t, w.stopped("uid-a", "uid-b", "uid-c"), "what it wrote was truncated")
 }
 
-// TestScan_FileStillOpen_TakesNoSpace: what a process of the container holds open is emptied before its name is removed.
+// TestScan_FileStillOpen_TakesNoSpace: a file that a process of the container holds open is emptied before it is removed.
 func TestScan_FileStillOpen_TakesNoSpace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -129,7 +129,7 @@ func TestScan_FileStillOpen_TakesNoSpace(t *testing.T) {
 	assert.Equal(t, report.Ready, w.get().State)
 }
 
-// TestCollect_NoImporter_RawAfterLimit: a raw file does not wait for ever for an importer that is gone.
+// TestCollect_NoImporter_RawAfterLimit: a raw file does not wait forever for a missing importer.
 func TestCollect_NoImporter_RawAfterLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, true)
@@ -143,7 +143,7 @@ func TestCollect_NoImporter_RawAfterLimit(t *testing.T) {
 	require.Equal(t, []any{report.Raw, reasonNoImport}, []any{w.get().State, w.get().Reason})
 }
 
-// TestScan_Message_KeptEscaped: why there is no report, as the supervisor or the importer says it.
+// TestScan_Message_KeptEscaped: the reason why there is no report, in the words of the supervisor or the importer.
 func TestScan_Message_KeptEscaped(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, true)

@@ -12,8 +12,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// TestList_ThousandsOfReports_CopiedOnce: all others wait for the lock of the store meanwhile, and a controller asks for a list for each report
-// that it does not know.
+// TestList_ThousandsOfReports_CopiedOnce: a list blocks all others through the lock of the store, and a controller requests a list for each
+// report that it does not know.
 func TestList_ThousandsOfReports_CopiedOnce(t *testing.T) {
 	w := newWorld(t, false)
 	const claims, each, lists = 4, claimReports, 4

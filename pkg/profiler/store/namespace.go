@@ -11,29 +11,30 @@ import (
 )
 
 const (
-	// namespaceCheck is how long it is not asked again whether a namespace is still the same, half as long again at most: 1,000 nodes with reports
-	// of 20 namespaces each ask once a second together.
+	// namespaceCheck is the interval at which a namespace is checked, plus up to half of it: 1,000 nodes with reports of 20 namespaces each
+	// send one request per second together.
 	namespaceCheck = 6 * time.Hour
-	// namespacePause is the shortest time between two rounds of questions, namespaceRetry when those are asked again that had no answer.
+	// namespacePause is the minimum time between two rounds of requests, namespaceRetry the pause after failed requests.
 	namespacePause = time.Second
 	namespaceRetry = time.Minute
-	// namespaceConfirm is the shortest time between two answers that a namespace was deleted, before its reports are removed: one answer may be wrong.
+	// namespaceConfirm is the minimum time between two answers that a namespace was deleted, before its reports are removed: one answer may
+	// be wrong.
 	namespaceConfirm = time.Minute
-	// namespaceSkew is how much the clocks of the node and of an API server may differ.
+	// namespaceSkew is the maximum difference between the clocks of the node and of an API server.
 	namespaceSkew = time.Minute
 )
 
-// Namespace distinguishes a namespace from others of its name, before and after it. The zero value is none.
+// Namespace distinguishes a namespace from earlier and later ones of its name. The zero value stands for no namespace.
 type Namespace struct {
 	UID     string
 	Created time.Time
 }
 
-// identities are what is known of the namespaces that claims are in. The store's lock is held.
+// identities contains the state of the claims' namespaces. The store's lock is held.
 type identities struct {
-	// next is when it is asked about one again, by name.
+	// next is the time of the next check, by name.
 	next map[string]time.Time
-	// wanted has an entry where there may be something to ask at once.
+	// wanted contains an entry if there may be something to check at once.
 	wanted chan struct{}
 }
 
@@ -48,23 +49,22 @@ func (n identities) wake() {
 	}
 }
 
-// doubt has it asked soon whether a namespace is still the same: a controller knows another one of the name.
+// doubt schedules an early check of a namespace, because a controller knows a different one of that name.
 func (n identities) doubt(name string) {
 	delete(n.next, name)
 	n.wake()
 }
 
-// Cluster is what the API server says of namespaces, and how the node announces its reports. It reports its own errors, and is asked again.
+// Cluster reads namespaces from the API server, and announces the node's reports. It logs its own errors, and is called again.
 type Cluster interface {
-	// Namespace returns the namespace that has a name now, as the API server's store has it.
+	// Namespace returns the current namespace of a name, from the API server's store.
 	Namespace(ctx context.Context, name string) (Namespace, error)
-	// Announce says whether the node keeps reports, or will.
+	// Announce announces whether the node stores reports, or will.
 	Announce(ctx context.Context, keeps bool) error
 }
 
-// FollowCluster announces whether the node keeps reports, finds out which namespace of its name each claim is in, and removes the reports of
-// namespaces that were deleted, until the context ends. It asks soon after a claim was prepared, at the start, and when a controller names
-// another UID.
+// FollowCluster announces whether the node stores reports, finds the namespace of each claim, and removes the reports of deleted
+// namespaces, until the context ends. It checks soon after a claim was prepared, at the start, and when a controller names a different UID.
 func (s *Store) FollowCluster(ctx context.Context, of Cluster) {
 	var announced *bool
 	for {
@@ -74,7 +74,7 @@ func (s *Store) FollowCluster(ctx context.Context, of Cluster) {
 		for name, claims := range s.unknown() {
 			found, err := of.Namespace(ctx, name)
 			if err != nil {
-				break // the next one would have the same
+				break // the next one would fail as well
 			}
 			s.compare(name, claims, found)
 		}
@@ -92,14 +92,15 @@ func (s *Store) FollowCluster(ctx context.Context, of Cluster) {
 	}
 }
 
-// keeps reports whether the node has a claim with reports, or one whose processes may make some.
+// keeps reports whether the node stores reports of a claim, or of a claim whose processes may be recorded.
 func (s *Store) keeps() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.claims) > 0
 }
 
-// unknown are the claims in namespaces to ask about, by namespace. Claims that are prepared later may be in another one of the name.
+// unknown returns the claims in namespaces to check, by namespace. Claims that are prepared later may be in a different namespace of that
+// name.
 func (s *Store) unknown() map[string][]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +116,7 @@ func (s *Store) unknown() map[string][]string {
 	return claims
 }
 
-// compare takes over which namespace has a name, for claims that were there before it was read.
+// compare applies the namespace that was read for a name to claims that existed before it was read.
 func (s *Store) compare(name string, claims []string, found Namespace) {
 	failed, unconfirmed := false, false
 	for _, uid := range claims {
@@ -135,12 +136,12 @@ func (s *Store) compare(name string, claims []string, found Namespace) {
 		s.identities.next[name] = s.Now().Add(namespaceConfirm)
 		return
 	}
-	s.identities.next[name] = s.Now().Add(namespaceCheck + rand.N(namespaceCheck/2)) //nolint:gosec // spreads the questions of nodes
+	s.identities.next[name] = s.Now().Add(namespaceCheck + rand.N(namespaceCheck/2)) //nolint:gosec // spreads the requests of nodes
 }
 
-// belong has a claim be in a namespace, or in one that was deleted. A claim of which no UID is known, as of an earlier version's index, is in the
-// namespace of its name, unless that was created after the claim was prepared. Unconfirmed is a first answer that the namespace was deleted, which
-// hides reports until the next one.
+// belong assigns a claim to a namespace, or to a deleted one. A claim without a known UID, for example from an earlier version's index, is
+// in the namespace of its name, unless that was created after the claim was prepared. unconfirmed: it is the first answer that the
+// namespace was deleted, which hides reports until the next answer.
 func (s *Store) belong(claimUID string, found Namespace) (unconfirmed bool, err error) {
 	afterwards := found.Created.After(s.planned(claimUID).Add(namespaceSkew))
 	s.mu.Lock()
@@ -166,10 +167,10 @@ func (s *Store) belong(claimUID string, found Namespace) (unconfirmed bool, err 
 	if !confirmed {
 		return true, nil
 	}
-	return false, s.expire(claimUID) // a sweep removes those that are not complete yet
+	return false, s.expire(claimUID) // a sweep removes incomplete ones
 }
 
-// planned is when the plan of a claim was written, which no container can change; now where it is not there.
+// planned returns the time at which the plan of a claim was written, which containers cannot change; the current time if it is missing.
 func (s *Store) planned(claimUID string) (at time.Time) {
 	names, _ := s.Files.List(s.path(claimUID, planDir))
 	for _, name := range names {
@@ -183,7 +184,7 @@ func (s *Store) planned(claimUID string) (at time.Time) {
 	return at
 }
 
-// shown is a report as it is answered.
+// shown returns a report for an answer.
 func (c *index) shown(r *report.Report) report.Report {
 	shown := *r
 	shown.NamespaceUID = c.NamespaceUID

@@ -17,7 +17,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// cluster has one namespace team, or none, and counts how often it was asked for it.
+// cluster contains one namespace team, or none, and counts requests for it.
 type cluster struct {
 	team      Namespace
 	err       error
@@ -35,12 +35,12 @@ func (c *cluster) Announce(_ context.Context, keeps bool) error {
 	return c.err
 }
 
-// round asks once about what there is to ask.
+// round runs one round of checks.
 func (w *world) round(c *cluster) {
 	w.FollowCluster(stopped(w.t), c)
 }
 
-// recorded is a world whose claim has a complete report.
+// recorded returns a world whose claim has a complete report.
 func recorded(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, false)
@@ -50,8 +50,8 @@ func recorded(t *testing.T) *world {
 	return w
 }
 
-// TestNamespace_MadeAgain_ReportsNotListedAndRemoved: the later namespace sees nothing of the former one, from before the node knows that it is
-// another one.
+// TestNamespace_MadeAgain_ReportsNotListedAndRemoved: the later namespace never lists reports of the former one, even before the node knows
+// that they differ.
 func TestNamespace_MadeAgain_ReportsNotListedAndRemoved(t *testing.T) {
 	w := recorded(t)
 	c := &cluster{team: Namespace{UID: "first", Created: w.now.Add(-time.Hour)}}
@@ -77,7 +77,8 @@ func TestNamespace_MadeAgain_ReportsNotListedAndRemoved(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(w.dir, uid))
 }
 
-// TestNamespace_Deleted_ReportsRemovedAsTheyEnd: those that are being recorded go when they are complete, and no controller sees them meanwhile.
+// TestNamespace_Deleted_ReportsRemovedAsTheyEnd: reports that are being recorded are removed when they are complete, and hidden from
+// controllers until then.
 func TestNamespace_Deleted_ReportsRemovedAsTheyEnd(t *testing.T) {
 	w := importing(t)
 	require.NoError(t, w.Prepare(claimed, nil))
@@ -101,7 +102,8 @@ func TestNamespace_Deleted_ReportsRemovedAsTheyEnd(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(w.dir, uid))
 }
 
-// TestNamespace_IndexWithoutUID_OfTheOneThatIsThere: nothing of an earlier version is lost, unless its namespace is known to be a former one.
+// TestNamespace_IndexWithoutUID_OfTheOneThatIsThere: reports of an earlier version are kept, unless their namespace is known to be a former
+// one.
 func TestNamespace_IndexWithoutUID_OfTheOneThatIsThere(t *testing.T) {
 	for name, c := range map[string]struct {
 		created time.Duration // after the claim was prepared
@@ -122,7 +124,7 @@ func TestNamespace_IndexWithoutUID_OfTheOneThatIsThere(t *testing.T) {
 	}
 }
 
-// TestNamespace_OneOddAnswer_NothingRemoved: reports are removed after a second answer, and not for as long as the first one is the last.
+// TestNamespace_OneOddAnswer_NothingRemoved: reports are removed after a second answer, and not before.
 func TestNamespace_OneOddAnswer_NothingRemoved(t *testing.T) {
 	for name, odd := range map[string]Namespace{"none": {}, "another": {UID: "other", Created: time.Now().Add(time.Hour)}} {
 		t.Run(name, func(t *testing.T) {
@@ -150,14 +152,14 @@ func TestNamespace_OneOddAnswer_NothingRemoved(t *testing.T) {
 	}
 }
 
-// TestNamespace_NoAnswer_NothingRemoved: only the API server's answer ends a namespace.
+// TestNamespace_NoAnswer_NothingRemoved: only an answer of the API server ends a namespace.
 func TestNamespace_NoAnswer_NothingRemoved(t *testing.T) {
 	w := recorded(t)
 	w.round(&cluster{err: errors.New("no answer")})
 	require.Len(t, w.List("team", "any"), 1)
 }
 
-// TestNamespace_ReadBeforeAClaimWasPrepared_NotOfThatClaim: the namespace may have been made again since it was read.
+// TestNamespace_ReadBeforeAClaimWasPrepared_NotOfThatClaim: the namespace may have been recreated since it was read.
 func TestNamespace_ReadBeforeAClaimWasPrepared_NotOfThatClaim(t *testing.T) {
 	w := newWorld(t, false)
 	other := claimed
@@ -167,7 +169,7 @@ func TestNamespace_ReadBeforeAClaimWasPrepared_NotOfThatClaim(t *testing.T) {
 	assert.Empty(t, w.claims[other.UID].NamespaceUID)
 }
 
-// meanwhile does something while the API server is asked.
+// meanwhile runs a function while the API server is asked.
 type meanwhile struct {
 	*cluster
 	do func()
@@ -184,7 +186,7 @@ func stopped(t *testing.T) context.Context {
 	return ctx
 }
 
-// failing is a cluster without an answer at first.
+// failing is a cluster that fails at first.
 type failing struct {
 	*cluster
 	answers atomic.Bool
@@ -198,8 +200,8 @@ func (f *failing) Namespace(ctx context.Context, name string) (Namespace, error)
 	return found, err
 }
 
-// TestNamespace_KnownUID_AskedSeldom: a node asks once for each namespace after a claim was prepared, and then every few hours, however often
-// it is asked itself.
+// TestNamespace_KnownUID_AskedSeldom: a node asks once for each namespace after a claim was prepared, and then every few hours, regardless
+// of requests to the node.
 func TestNamespace_KnownUID_AskedSeldom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -246,7 +248,8 @@ func TestNamespace_UIDKnown_KeptByPrepareAndByLead(t *testing.T) {
 	assert.Equal(t, "2025.1", w.claims[uid].Claim.Tool)
 }
 
-// TestAnnounce_FirstClaimToLast_Once: an announcement is written when the set of reports begins or ends, and again only where that failed.
+// TestAnnounce_FirstClaimToLast_Once: an announcement is written when the first report is added or the last removed, and retried only after
+// a failure.
 func TestAnnounce_FirstClaimToLast_Once(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -285,7 +288,7 @@ func TestAnnounce_FirstClaimToLast_Once(t *testing.T) {
 	})
 }
 
-// announces is a cluster that cannot be written at first.
+// announces is a cluster that fails to write at first.
 type announces struct {
 	*cluster
 	to       chan bool

@@ -12,29 +12,29 @@ import (
 )
 
 const (
-	// maxNote is how much of a note is read.
+	// maxNote is the number of bytes that are read of a note.
 	maxNote = 64 << 10
-	// maxField bounds a value of a note in the index, in bytes.
+	// maxField limits a value of a note in the index, in bytes.
 	maxField = 253
-	// maxSize bounds the size of a report that stays in its container, in bytes.
+	// maxSize limits the size of a report that stays in its container, in bytes.
 	maxSize = 1 << 50
-	// maxFile bounds the name that a report is downloaded under, maxPath where it is in its container.
+	// maxFile limits the file name of a report for downloads, maxPath its path in its container.
 	maxFile, maxPath = 200, 1024
 )
 
-// note is what a supervisor says of its session. Of repeated keys the last counts.
+// note contains a supervisor's messages about its session. Of repeated keys the last applies.
 type note map[string]string
 
-// noteKeys are those that are read.
+// noteKeys are the supported keys.
 var noteKeys = map[string]bool{
 	"pod": true, "namespace": true, "container": true, "process": true, "pid": true, "started": true, "file": true, "state": true,
 	"reason": true, "exited": true, "path": true, "size": true, "message": true,
 }
 
-// isNoteKey reports whether a key is read.
+// isNoteKey reports whether a key is supported.
 func isNoteKey(key string) bool { return noteKeys[key] || strings.HasPrefix(key, sizeKey(0)+".") }
 
-// parseNote reads complete lines; others, and unknown keys, are left out.
+// parseNote parses complete lines; it ignores incomplete lines and unknown keys.
 func parseNote(raw []byte) note {
 	n := note{}
 	text := string(raw[:min(len(raw), maxNote)])
@@ -50,14 +50,14 @@ func parseNote(raw []byte) note {
 	}
 }
 
-// message is why there is no report, as the supervisor says it.
+// message returns the supervisor's reason why there is no report.
 func (n note) message() string { return escape(n["message"], maxField) }
 
-// over says that the supervisor wrote its last state.
+// over reports whether the supervisor wrote its last state.
 func (n note) over() bool { return n["state"] == "Finished" || n["state"] == "Failed" }
 
-// fill takes over what the note says, escaped and bounded. The claim's own fields are not the container's to say, and a report stays nowhere
-// else than where the claim wants it.
+// fill copies values of the note into a report, escaped and bounded. The container cannot set the claim's own fields, and a report stays
+// only in the folder that the claim requests.
 func (n note) fill(r *report.Report, of *Claim, now time.Time) {
 	r.Pod, r.Container = escape(n["pod"], maxField), escape(n["container"], maxField)
 	r.Process = escape(path.Base("/"+n["process"]), maxField)
@@ -82,14 +82,14 @@ func (n note) fill(r *report.Report, of *Claim, now time.Time) {
 	}
 }
 
-// instant reads nanoseconds since 1970, no later than now.
+// instant parses nanoseconds since 1970, no later than now.
 func instant(value string, now time.Time) (time.Time, bool) {
 	ns, err := strconv.ParseInt(value, 10, 64)
 	at := time.Unix(0, ns).UTC()
 	return at, err == nil && ns > 0 && !at.After(now.Add(time.Minute))
 }
 
-// isReason reports whether a text is a CamelCase word, as conditions have them.
+// isReason reports whether a text is a CamelCase word, like reasons of conditions.
 func isReason(text string) bool {
 	if text == "" || len(text) > 64 || text[0] < 'A' || text[0] > 'Z' {
 		return false
@@ -102,7 +102,7 @@ func isReason(text string) bool {
 	return true
 }
 
-// escape replaces what is not printable, and cuts. No more is read of the text than the result may have.
+// escape replaces unprintable characters, and truncates. It reads no more of the text than fits into the result.
 func escape(text string, limit int) string {
 	text = text[:min(len(text), limit*utf8.UTFMax)]
 	text = strings.Map(func(r rune) rune {
@@ -120,7 +120,7 @@ func escape(text string, limit int) string {
 	return text[:limit]
 }
 
-// fileName makes a plain name of what a container wants its report to be called.
+// fileName returns a plain name, based on the container's name of its report.
 func fileName(wanted, id string) string {
 	name := strings.Map(func(r rune) rune {
 		switch {

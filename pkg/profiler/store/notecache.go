@@ -10,10 +10,11 @@ import (
 )
 
 const (
-	// noteRest is how long a note that is not locked must be unchanged until its session is over: a supervisor makes it before it locks it.
+	// noteRest is the time that an unlocked note must be unchanged before its session counts as finished: a supervisor creates it before it
+	// locks it.
 	noteRest = 5 * time.Second
-	// scanNotes is how many bytes of a claim's notes are read in a scan: a container may change all of them all the time. A supervisor writes
-	// about 2 KiB.
+	// scanNotes is the number of bytes of a claim's notes that a scan reads: a container may change all of them all the time. A supervisor
+	// writes about 2 KiB.
 	scanNotes = 1 << 20
 )
 
@@ -24,19 +25,19 @@ type stamp struct {
 	mtime, ctime unix.Timespec
 }
 
-// notes are those of a claim in a scan.
+// notes are the notes of a claim in a scan.
 type notes struct {
-	// left is how many bytes may be read.
+	// left is the number of bytes that may be read.
 	left int64
-	// before are the notes that need not be read again, as the last scan left them, after those of this one, by report.
+	// before are the notes of the last scan that need not be read again, after the notes of this scan, by report.
 	before, after map[string]stamp
 }
 
-// progress is how far a session is, by its note.
+// progress is the progress of a session according to its note.
 type progress int
 
 const (
-	// unread says that the session goes on as is known, or that its note is left to the next scan.
+	// unread: the session continues unchanged, or its note is left to the next scan.
 	unread progress = iota
 	live
 	over
@@ -68,7 +69,8 @@ func (s *Store) note(copying *copies, dir *os.File, id string, released bool) (n
 		return note{}, s.begins(dir, released)
 	}
 	defer f.Close()
-	// The lock is not tried while the supervisor may be about to take it, and a note that changes may change again in the same tick of the clock.
+	// The lock is not tried while the supervisor may be about to take it, and a note that changes may change again within the same clock
+	// tick.
 	rests, locked := !s.fresh(st), false
 	if rests || released {
 		locked = errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
@@ -84,7 +86,7 @@ func (s *Store) note(copying *copies, dir *os.File, id string, released bool) (n
 	raw, _ := io.ReadAll(io.LimitReader(f, maxNote))
 	copying.notes.left -= int64(len(raw))
 	n := parseNote(raw)
-	if n.over() || !locked && (rests || released) { // after its last state, the process may go on without the tool
+	if n.over() || !locked && (rests || released) { // after its last state, the process may continue without the tool
 		return n, over
 	}
 	if rests {
@@ -93,7 +95,7 @@ func (s *Store) note(copying *copies, dir *os.File, id string, released bool) (n
 	return n, live
 }
 
-// begins is the progress of a session without a note.
+// begins returns the progress of a session without a note.
 func (s *Store) begins(dir *os.File, released bool) progress {
 	var st unix.Stat_t
 	if unix.Fstat(int(dir.Fd()), &st) == nil && s.fresh(&st) && !released {
@@ -102,5 +104,5 @@ func (s *Store) begins(dir *os.File, released bool) progress {
 	return over
 }
 
-// fresh reports whether a file has changed lately.
+// fresh reports whether a file has changed recently.
 func (s *Store) fresh(st *unix.Stat_t) bool { return s.Now().Sub(time.Unix(st.Ctim.Unix())) < noteRest }

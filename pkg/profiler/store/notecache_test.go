@@ -18,7 +18,7 @@ import (
 
 var recordingNote = strings.Replace(finished, "Finished\nexited=2000", "Recording", 1)
 
-// supervised locks the note of a session, as its supervisor does.
+// supervised locks the note of a session, like its supervisor.
 func (w *world) supervised(session string) *os.File {
 	f, err := os.OpenFile(filepath.Join(w.dir, uid, inboxDir, session, "note"), os.O_WRONLY|os.O_APPEND, 0)
 	require.NoError(w.t, err)
@@ -34,7 +34,7 @@ func (w *world) reads() int64 {
 	return scanNotes - copying.notes.left
 }
 
-// TestScan_NoteUnchanged_ReadOnce: a session that goes on costs no more than the size and time of its note.
+// TestScan_NoteUnchanged_ReadOnce: for a running session, only the size and time of its note are read.
 func TestScan_NoteUnchanged_ReadOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -63,7 +63,7 @@ func TestScan_NoteUnchanged_ReadOnce(t *testing.T) {
 	assert.Equal(t, report.Lost, w.get().State)
 }
 
-// TestScan_LargeNotes_BoundedPerScan: notes that change all the time have a bound, and are read in later scans.
+// TestScan_LargeNotes_BoundedPerScan: the read bytes of notes that change all the time are limited, and the rest is read in later scans.
 func TestScan_LargeNotes_BoundedPerScan(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -81,7 +81,7 @@ func TestScan_LargeNotes_BoundedPerScan(t *testing.T) {
 	assert.Zero(t, w.reads())
 }
 
-// TestLimit_ClockSetBack_Truncated: what a container writes beyond its limit does not stay until the clock has caught up.
+// TestLimit_ClockSetBack_Truncated: data beyond a container's limit is removed before the clock has caught up.
 func TestLimit_ClockSetBack_Truncated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -97,7 +97,7 @@ func TestLimit_ClockSetBack_Truncated(t *testing.T) {
 	assert.Empty(t, w.stopped(uid))
 }
 
-// TestLimit_LargeNote_Truncated: a container stores nothing in notes that no limit reaches.
+// TestLimit_LargeNote_Truncated: a container cannot bypass its limit by storing data in notes.
 func TestLimit_LargeNote_Truncated(t *testing.T) {
 	t.Parallel()
 	for size, want := range map[int]int64{maxNote: maxNote, maxNote + 1: 0} {

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// placeholder is what stands for the name of something in a folder's template.
+// placeholder matches placeholders in a folder's template.
 var placeholder = regexp.MustCompile(`%?\{[^{}]*\}`)
 
-// placeholderValue matches what the profiler writes for one: no slash.
+// placeholderValue matches the profiler's values of placeholders: they contain no slash.
 const placeholderValue = `[A-Za-z0-9._-]*`
 
-// stays reports whether a path in the container is one of a file in the claim's folder for reports.
+// stays reports whether a path in the container belongs to a file in the claim's folder for reports.
 func (c *Claim) stays(file string) bool {
 	if !path.IsAbs(file) || slices.Contains(strings.Split(file, "/"), "..") {
 		return false

@@ -9,7 +9,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// TestStays_PathOfANote_InTheClaimsFolder: a note is written by the container, and its path is what a download of the report reads.
+// TestStays_PathOfANote_InTheClaimsFolder: the container writes the note, and a download of the report reads its path.
 func TestStays_PathOfANote_InTheClaimsFolder(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -38,7 +38,7 @@ func TestStays_PathOfANote_InTheClaimsFolder(t *testing.T) {
 	}
 }
 
-// TestScan_PathElsewhere_Lost: and what is said of the size of a report in a container takes no space of the node.
+// TestScan_PathElsewhere_Lost: the noted size of a report in a container takes no space of the node.
 func TestScan_PathElsewhere_Lost(t *testing.T) {
 	t.Parallel()
 	for path, state := range map[string]report.State{"/work/r.nsys-rep": report.Ready, "/dev/zero.nsys-rep": report.Lost} {

@@ -13,8 +13,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 )
 
-// Prepare makes the folder of a claim with the files of its plan, by name, and writes those of both again that are missing or differ. It
-// syncs nothing: after a power cut the next Prepare makes them again.
+// Prepare creates the folder of a claim with the files of its plan, by name, and repairs missing or changed ones. It syncs nothing: after a
+// power cut the next Prepare creates them again.
 func (s *Store) Prepare(claim Claim, plan map[string][]byte) error {
 	if !uidPattern.MatchString(claim.UID) {
 		return fmt.Errorf("creating the profile of claim %q: the UID is not a valid directory name", claim.UID)
@@ -52,8 +52,8 @@ func (s *Store) Prepare(claim Claim, plan map[string][]byte) error {
 	return nil
 }
 
-// begin writes the files of a claim that has a spare's folder. No other name comes first: nothing reads them yet, and the next Prepare writes
-// those again that a kill or a power cut has left.
+// begin writes the files of a claim into the folder of a spare. They need no temporary names: nothing reads them yet, and the next Prepare
+// repairs files that a kill or a power cut left incomplete.
 func (s *Store) begin(claim Claim, plan map[string][]byte) error {
 	c := &index{Schema: schema, Claim: claim, inMemory: inMemory{prepares: 1}}
 	raw, err := json.Marshal(c)
@@ -75,13 +75,14 @@ func (s *Store) begin(claim Claim, plan map[string][]byte) error {
 	return nil
 }
 
-// known is the index of a claim that is being prepared, a new one where there is none. A damaged one is kept under another name: it keeps
-// neither the claim's container from starting, nor is it written over.
+// known returns the index of a claim that is being prepared, or a new one. A damaged index is renamed: it does not prevent the claim's
+// container from starting, and is not overwritten.
 func (s *Store) known(uid string) (*index, error) {
 	if c := s.claims[uid]; c != nil && !s.following {
 		return c, nil
 	}
-	// The process that stores reports may know more of the claim by now; and what could not be read at the start may be readable.
+	// The process that stores reports may have written more in the meantime, and an index that was unreadable at the start may be readable
+	// now.
 	c, err := s.load(uid)
 	if errors.Is(err, errDamaged) {
 		s.failed(uid, err)
@@ -93,7 +94,7 @@ func (s *Store) known(uid string) (*index, error) {
 	return c, err
 }
 
-// Release marks a claim whose containers are gone: what is left of its sessions is over. Its reports stay.
+// Release marks a claim whose containers are gone: its remaining sessions have ended. Its reports stay.
 func (s *Store) Release(claimUID string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +103,7 @@ func (s *Store) Release(claimUID string) error {
 
 func (s *Store) release(c *index) error {
 	if c == nil || c.Released || s.following {
-		return nil // the process that stores reports finds out by Sweep
+		return nil // Sweep informs the process that stores reports
 	}
 	c.Released, c.idle = true, false
 	c.prepares++
@@ -110,8 +111,8 @@ func (s *Store) release(c *index) error {
 	return s.save(c)
 }
 
-// claimFolders are those of a claim. Containers have two of them by mounts; nothing else of the node, an importer for example, reaches the
-// inbox, where every user may write.
+// claimFolders are the folders of a claim. Two of them are mounted in containers. No other user of the node, for example an importer, can
+// reach the inbox, which is writable for every user.
 var claimFolders = []struct {
 	name string
 	perm fs.FileMode
@@ -122,7 +123,7 @@ var claimFolders = []struct {
 // Permissions of the files of a plan and of an index.
 const planPerm, indexPerm fs.FileMode = 0o644, 0o600
 
-// folders makes those of a claim where they are missing or have other permissions.
+// folders creates missing folders of a claim, and corrects their permissions.
 func (s *Store) folders(uid string) error {
 	for _, dir := range claimFolders {
 		path := s.path(uid, dir.name)
@@ -140,8 +141,8 @@ func (s *Store) folders(uid string) error {
 	return nil
 }
 
-// renew writes a file that is missing or differs. No container reads one before Prepare has returned, and the next Prepare writes one again
-// that was not written to its end: a new one needs no other name first.
+// renew writes a file that is missing or differs. No container reads it before Prepare has returned, and the next Prepare repairs an
+// incomplete one, so it needs no temporary name.
 func (s *Store) renew(path string, content []byte) error {
 	there, err := s.Files.Read(path)
 	switch {

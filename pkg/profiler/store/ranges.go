@@ -12,10 +12,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// MaxRanges is how many ranges of a process have reports; files with higher numbers are none.
+// MaxRanges is the maximum number of ranges of a process with reports; files with higher numbers are ignored.
 const MaxRanges = 16
 
-// rangeName is what the tool puts before the extension of the file of a range; "" for 0, which is a process with one report.
+// rangeName returns the tool's suffix for the file of a range before its extension; "" for 0, which is a process with one report.
 func rangeName(number int) string {
 	if number == 0 {
 		return ""
@@ -23,12 +23,12 @@ func rangeName(number int) string {
 	return "." + strconv.Itoa(number)
 }
 
-// sizeKey is what a note has of the report of a further range that stays in its container.
+// sizeKey returns the key of a note for the size of a further range's report that stays in its container.
 func sizeKey(number int) string { return "size" + rangeName(number) }
 
-// takeOver takes the files of a session that is over: one, or one for each range that was recorded. The report of the session, which is
-// Recording so far, becomes that of the first range when all others are taken over. Until then it may not be discarded: the next scan, also
-// after a kill or an error, goes on with those that are missing.
+// takeOver takes the files of a finished session: one, or one for each recorded range. The report of the session, which is Recording so
+// far, becomes the report of the first range when all others are taken over. Until then it must not be discarded: the next scan, even after
+// a kill or an error, continues with the missing ones.
 func (s *Store) takeOver(copying *copies, dir *os.File, r report.Report, said note, first bool) (done bool, err error) {
 	numbers := said.ranges(&r, dir)
 	if first && len(numbers) > 1 {
@@ -66,7 +66,7 @@ func (s *Store) takeOver(copying *copies, dir *os.File, r report.Report, said no
 	return true, nil
 }
 
-// ranges are the numbers of the files that a process has left, ascending: only 0 if it was not recorded in ranges, or there is none.
+// ranges returns the numbers of a process's files, ascending: only 0 if it was not recorded in ranges, or there is none.
 func (n note) ranges(r *report.Report, dir *os.File) (numbers []int) {
 	if r.Path != "" {
 		return n.pathRanges(r.Path)
@@ -97,7 +97,7 @@ func (n note) ranges(r *report.Report, dir *os.File) (numbers []int) {
 	return numbers
 }
 
-// pathRanges are those of reports that stay in their container.
+// pathRanges returns the ranges of reports that stay in their container.
 func (n note) pathRanges(at string) []int {
 	first := rangeOf(at)
 	numbers := []int{first}
@@ -107,12 +107,12 @@ func (n note) pathRanges(at string) []int {
 		}
 	}
 	if len(numbers) == 1 {
-		return []int{0} // a name may end with a number, too
+		return []int{0} // a name may end with a number as well
 	}
 	return numbers
 }
 
-// rangeOf is the number in the path of the report of a range; 0 if there is none.
+// rangeOf returns the number in the path of the report of a range; 0 if there is none.
 func rangeOf(at string) int {
 	name := strings.TrimSuffix(at, path.Ext(at))
 	number, err := strconv.Atoi(strings.TrimPrefix(path.Ext(name), "."))
@@ -122,7 +122,7 @@ func rangeOf(at string) int {
 	return number
 }
 
-// ofRange names the report of a range.
+// ofRange returns the report of a range.
 func (n note) ofRange(r report.Report, number int) report.Report {
 	if number == 0 {
 		return r
@@ -134,18 +134,19 @@ func (n note) ofRange(r report.Report, number int) report.Report {
 	return r
 }
 
-// sized is the note of a process with this range alone.
+// sized returns the note of a process with only this range.
 func (n note) sized(number int) note {
 	only := maps.Clone(n)
 	only["size"] = n[sizeKey(number)]
 	return only
 }
 
-// partial reports whether other ranges of the report's process are still to be taken over, and it with them again if it were removed.
+// partial reports whether other ranges of the report's process must still be taken over. If the report were removed, it would be taken over
+// again with them.
 func (c *index) partial(r *report.Report) bool {
 	at := max(strings.LastIndexByte(r.ID, '-'), 0)
 	if len(r.ID)-at > len(rangeName(MaxRanges)) {
-		return false // it is the session's own
+		return false // the session's own report
 	}
 	session := c.report(r.ID[:at])
 	return session != nil && session.State == report.Recording

@@ -22,7 +22,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// ranged makes a session with a file for each of these ranges, whose content is its number.
+// ranged creates a session with a file for each of these ranges, whose content is its number.
 func (w *world) ranged(suffix string, numbers ...int) {
 	dir := w.session("", nil, finished)
 	for _, number := range numbers {
@@ -30,7 +30,7 @@ func (w *world) ranged(suffix string, numbers ...int) {
 	}
 }
 
-// listed are the reports by id, with state and file name.
+// listed returns the reports by id, with state and file name.
 func (w *world) listed() map[string]string {
 	all := map[string]string{}
 	for _, r := range w.List("", "") {
@@ -39,7 +39,7 @@ func (w *world) listed() map[string]string {
 	return all
 }
 
-// content is what is downloaded of a report.
+// content returns the content of a report for downloads.
 func (w *world) content(id string) string {
 	f, _, err := w.Content(uid, id)
 	require.NoError(w.t, err)
@@ -56,7 +56,7 @@ func (w *world) inboxIsEmpty() {
 	require.Empty(w.t, there)
 }
 
-// TestScan_Ranges_ReportEach: a report for each range, which is downloaded and deleted by itself.
+// TestScan_Ranges_ReportEach: there is a report for each range, which can be downloaded and deleted separately.
 func TestScan_Ranges_ReportEach(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, v1alpha1.MaxRanges, MaxRanges)
@@ -80,7 +80,7 @@ func TestScan_Ranges_ReportEach(t *testing.T) {
 	assert.Len(t, left, 1)
 }
 
-// TestScan_RangesImported_ReportEach: the importer has the raw file of each.
+// TestScan_RangesImported_ReportEach: the importer gets the raw file of each.
 func TestScan_RangesImported_ReportEach(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, true)
@@ -136,7 +136,7 @@ func TestScan_RangesKilledAnywhere_NothingLostOrTwice(t *testing.T) {
 	t.Logf("%d fault points", points)
 }
 
-// broken is a disk on which one file cannot be made.
+// broken is a disk on which one file cannot be created.
 type broken struct {
 	disk.OS
 	name string
@@ -149,7 +149,8 @@ func (b broken) Create(path string, perm os.FileMode) (disk.File, error) {
 	return b.OS.Create(path, perm)
 }
 
-// TestScan_RangeFails_OthersStay: what is taken over is there once, and is not deleted before the rest is taken over: it would come again.
+// TestScan_RangeFails_OthersStay: reports that were taken over exist once, and cannot be deleted before the rest is taken over: they would
+// reappear.
 func TestScan_RangeFails_OthersStay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, true)
@@ -174,7 +175,7 @@ func TestScan_RangeFails_OthersStay(t *testing.T) {
 	require.Len(t, w.List("", ""), 3)
 }
 
-// TestScan_RangeFails_OthersNotCut: neither retention, which the container has pass as it likes, nor a full node or a full index takes away what
+// TestScan_RangeFails_OthersNotCut: neither retention, whose times the container controls, nor a full node or index removes reports that
 // the next scan would take over again.
 func TestScan_RangeFails_OthersNotCut(t *testing.T) {
 	t.Parallel()
@@ -219,7 +220,7 @@ func TestScan_RangeFails_OthersNotCut(t *testing.T) {
 	}
 }
 
-// TestTakeOver_BytesOfAScan_OneFile: each file waits for those of other claims, as files of several sessions do.
+// TestTakeOver_BytesOfAScan_OneFile: each file waits for files of other claims, like files of several sessions.
 func TestTakeOver_BytesOfAScan_OneFile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -237,7 +238,7 @@ func TestTakeOver_BytesOfAScan_OneFile(t *testing.T) {
 	}
 }
 
-// TestScan_RangesBeyondLimits_Bounded: the limits of a claim hold for the sum of all ranges.
+// TestScan_RangesBeyondLimits_Bounded: the limits of a claim apply to the sum of all ranges.
 func TestScan_RangesBeyondLimits_Bounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -256,7 +257,7 @@ func TestScan_RangesBeyondLimits_Bounded(t *testing.T) {
 	assert.LessOrEqual(t, bytes, claimed.MaxBytes)
 	w.inboxIsEmpty()
 
-	// As many reports as a claim may have: the rest waits until one is deleted.
+	// The maximum number of reports of a claim: the rest waits until one is deleted.
 	w = newWorld(t, false)
 	filled := w.claims[uid]
 	for i := range claimReports - 2 {
@@ -272,7 +273,7 @@ func TestScan_RangesBeyondLimits_Bounded(t *testing.T) {
 	require.Equal(t, report.Ready, w.get().State)
 }
 
-// TestScan_HostileRanges_Lost: the container makes the files, and names and numbers them as it likes.
+// TestScan_HostileRanges_Lost: the container can create files with any names and numbers.
 func TestScan_HostileRanges_Lost(t *testing.T) {
 	t.Parallel()
 	secret := filepath.Join(t.TempDir(), "secret")
@@ -311,7 +312,7 @@ func TestScan_HostileRanges_Lost(t *testing.T) {
 	}
 }
 
-// TestScan_RangesElsewhere_PathEach: reports that stay in their container have the path of the first one, with another number.
+// TestScan_RangesElsewhere_PathEach: the paths of reports that stay in their container differ from the first path only in the number.
 func TestScan_RangesElsewhere_PathEach(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -331,7 +332,7 @@ func TestScan_RangesElsewhere_PathEach(t *testing.T) {
 	}, got)
 }
 
-// FuzzNote_Ranges: whatever a note says, each report has a path of its own beside that of the first one, and a name within bounds.
+// FuzzNote_Ranges: for any note, each report gets a separate path next to the first one, and a name within limits.
 func FuzzNote_Ranges(f *testing.F) {
 	for _, at := range []string{"/work/r.1.qdstrm", "/work/r.qdstrm", "/work/..1.nsys-rep", "/work.2/r", "/work/.16.", "/.1.1.1", "/work/r.1/..", "/work/r.01.nsys-rep", "/work/r.17.nsys-rep"} {
 		f.Add(at, strings.Repeat("name", 100), uint16(0xffff))

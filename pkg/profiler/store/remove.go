@@ -10,11 +10,11 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// removeBatch is how many files are removed until others may have the lock of the store.
+// removeBatch is the number of files that are removed before the lock of the store is released to others.
 const removeBatch = 50
 
-// cut takes reports out of the index of a claim with one write, and returns them. Their files are removed after that: killed in between, each
-// report that is listed has its file, and the next process that stores reports removes the others. The lock is held.
+// cut removes reports from the index of a claim with one write, and returns them. Their files are removed after that: after a kill in
+// between, each listed report still has a file, and the next process that stores reports removes the other files. Hold the lock.
 func (s *Store) cut(c *index, gone func(*report.Report) bool) ([]*report.Report, error) {
 	var kept, out []*report.Report
 	for _, r := range c.Reports {
@@ -31,7 +31,7 @@ func (s *Store) cut(c *index, gone func(*report.Report) bool) ([]*report.Report,
 	c.Reports = kept
 	err := s.save(c)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		// Nothing could be deleted on a disk that is full: here the files make the room for the index.
+		// A full disk prevents any other deletion: the removed files make the room for the index.
 		err = errors.Join(s.removeFiles(c.Claim.UID, out), s.save(c))
 	}
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *Store) cut(c *index, gone func(*report.Report) bool) ([]*report.Report,
 	return out, nil
 }
 
-// free removes the files of reports that cut has returned. Others get the lock in between: a claim may have a thousand.
+// free removes the files of reports that cut returned. It releases the lock in between: a claim may contain a thousand reports.
 func (s *Store) free(uid string, gone []*report.Report) (err error) {
 	for batch := range slices.Chunk(gone, removeBatch) {
 		err = errors.Join(err, s.freeBatch(uid, batch))
@@ -54,9 +54,9 @@ func (s *Store) freeBatch(uid string, gone []*report.Report) error {
 	defer s.mu.Unlock()
 	c := s.claims[uid]
 	if c == nil {
-		return nil // its folder is removed as a whole
+		return nil // its whole folder is removed
 	}
-	// A container may have made a session of the same name by now.
+	// A container may have created a session of the same name in the meantime.
 	gone = slices.DeleteFunc(slices.Clone(gone), func(r *report.Report) bool { return c.report(r.ID) != nil })
 	return s.removeFiles(uid, gone)
 }
@@ -72,7 +72,7 @@ func (s *Store) removeFiles(uid string, gone []*report.Report) (err error) {
 	return err
 }
 
-// filesOf are the names that a report may have a file under in the folder reports. One that is Lost has one where that was damaged.
+// filesOf returns the possible file names of a report in the folder reports. A Lost report may have a damaged file.
 func filesOf(r *report.Report) []string {
 	switch {
 	case r.State == report.Lost && r.Message == messageGone:

@@ -19,7 +19,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// stores gives the claim reports with a file of one byte each, that ended at the world's time.
+// stores adds reports with a file of one byte each to the claim, which ended at the world's time.
 func (w *world) stores(count int, of string, state report.State) {
 	c := w.claims[of]
 	require.NoError(w.t, w.sync(of))
@@ -37,7 +37,7 @@ func (w *world) stores(count int, of string, state report.State) {
 	require.NoError(w.t, w.save(c))
 }
 
-// writing is a disk that counts the indexes that are written, and calls removing before it removes a file.
+// writing is a disk that counts written indexes, and calls removing before it removes a file.
 type writing struct {
 	disk.OS
 	indexes  int
@@ -63,14 +63,14 @@ func (w *writing) Remove(path string) error {
 	return w.OS.Remove(path)
 }
 
-// listBeside lists the reports, and closes got after that.
+// listBeside lists the reports concurrently, and then closes got.
 func (w *world) listBeside(got chan struct{}) {
 	w.List("", "")
 	close(got)
 }
 
-// waitsOrHas returns once listBeside waits for the lock of the store, or has had it. A goroutine that has waited for a millisecond, and was woken
-// once while another one had the lock again, is the next to have it.
+// waitsOrHas returns once listBeside waits for the lock of the store, or got it. A goroutine that has waited for a millisecond, and was
+// woken once while another one held the lock again, gets it next.
 func waitsOrHas(got chan struct{}) {
 	for buffer := make([]byte, 1<<20); ; time.Sleep(2 * time.Millisecond) {
 		select {
@@ -121,8 +121,8 @@ func TestSweep_ManyReportsExpire_OneWrite(t *testing.T) {
 	assert.Empty(t, left)
 }
 
-// TestSweep_KilledWhileExpiring_ListedHaveFiles: whatever a process that is killed has removed, each report that the next one lists has its
-// file, and no file stays that no index has.
+// TestSweep_KilledWhileExpiring_ListedHaveFiles: at any point of a kill, the next process lists only reports with files, and no file
+// without an index remains.
 func TestSweep_KilledWhileExpiring_ListedHaveFiles(t *testing.T) {
 	t.Parallel()
 	for point, died := 0, true; died; point++ {
@@ -158,7 +158,7 @@ func TestDelete_DiskFull_FileMakesRoom(t *testing.T) {
 	assert.Empty(t, w.List("", ""))
 }
 
-// TestOpen_DamagedIndexKept_FilesStay: files that belong to an index that cannot be read are not those of no report.
+// TestOpen_DamagedIndexKept_FilesStay: files of an unreadable index are not removed as files without a report.
 func TestOpen_DamagedIndexKept_FilesStay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -172,7 +172,7 @@ func TestOpen_DamagedIndexKept_FilesStay(t *testing.T) {
 	assert.Len(t, left, 1)
 }
 
-// TestFree_SessionOfSameName_FileKept: a container may name a session as one whose report was deleted.
+// TestFree_SessionOfSameName_FileKept: a container may create a session with the name of a deleted report.
 func TestFree_SessionOfSameName_FileKept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)

@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// scanEvery is how often inboxes are scanned while a process is recorded, idleEvery how often otherwise.
+	// scanEvery is the interval of scans while a process is recorded, idleEvery the interval otherwise.
 	scanEvery = 2 * time.Second
 	idleEvery = 30 * time.Second
-	// quiet is how many bytes an inbox that was emptied may have: folders take some.
+	// quiet is the maximum number of bytes of an emptied inbox: folders take some.
 	quiet = 1 << 20
 )
 
-// wake lets Run find claims that are not watched yet.
+// wake tells Run to look for new claims.
 func (s *Store) wake() {
 	select {
 	case s.changed <- struct{}{}:
@@ -24,8 +24,8 @@ func (s *Store) wake() {
 	}
 }
 
-// Run scans until the context ends: soon after an inbox got a session, and regularly. However much a container writes, there is at most one
-// scan in scanEvery. Where inboxes cannot be watched it scans them once.
+// Run scans until the context ends: soon after a session was added to an inbox, and regularly, but at most once in scanEvery, regardless of
+// the amount that a container writes. If inboxes cannot be watched, it scans them once.
 func (s *Store) Run(ctx context.Context) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -47,7 +47,7 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 }
 
-// await returns when there is something to scan.
+// await returns when a scan is due.
 func (s *Store) await(ctx context.Context, watcher *fsnotify.Watcher) {
 	if drained(watcher) || s.active() {
 		return
@@ -55,13 +55,13 @@ func (s *Store) await(ctx context.Context, watcher *fsnotify.Watcher) {
 	select {
 	case <-ctx.Done():
 	case <-watcher.Events:
-	case <-watcher.Errors: //nolint:errcheck // some events are lost: a scan finds what they were about
+	case <-watcher.Errors: //nolint:errcheck // events may be lost, but a scan finds their changes
 	case <-s.changed:
 	case <-time.After(idleEvery):
 	}
 }
 
-// drained takes the events that are there, and reports whether there were any: they may be about what the last scan did not see.
+// drained consumes pending events, and reports whether there were any: they may be about changes that the last scan did not see.
 func drained(watcher *fsnotify.Watcher) (found bool) {
 	for {
 		select {
@@ -74,7 +74,7 @@ func drained(watcher *fsnotify.Watcher) (found bool) {
 	}
 }
 
-// active says that a report is on its way, or that containers go on writing after their recording was stopped.
+// active reports whether a report is in progress, or containers continue to write after their recording was stopped.
 func (s *Store) active() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +94,7 @@ func (s *Store) active() bool {
 	return false
 }
 
-// watch watches the inboxes of claims that are prepared.
+// watch watches the inboxes of prepared claims.
 func (s *Store) watch(watcher *fsnotify.Watcher, watched map[string]bool) {
 	s.mu.Lock()
 	prepared := map[string]bool{}
@@ -111,7 +111,7 @@ func (s *Store) watch(watcher *fsnotify.Watcher, watched map[string]bool) {
 		}
 	}
 	for uid := range prepared {
-		// Where the system has no more watches, the regular scan finds sessions.
+		// If the system has no more watches, the regular scan finds sessions.
 		if !watched[uid] && watcher.Add(s.path(uid, inboxDir)) == nil {
 			watched[uid] = true
 		}

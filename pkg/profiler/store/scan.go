@@ -13,13 +13,13 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// Scan takes over what is new in the inboxes and in the spool, once. Claims do not wait for each other's errors, which go to Failed. Limits are
-// counted at the end, and meanwhile as often as without files to copy.
+// Scan processes new files in the inboxes and in the spool, once. Claims do not wait for each other's errors, which are passed to Failed.
+// Limits are checked at the end, and while files are copied as often as without copies.
 func (s *Store) Scan(ctx context.Context) {
 	s.mu.Lock()
 	uids := make([]string, 0, len(s.claims))
 	for uid, c := range s.claims {
-		if !c.rests() { // a node keeps the reports of thousands of claims
+		if !c.rests() { // a node stores the reports of thousands of claims
 			uids = append(uids, uid)
 		}
 	}
@@ -43,7 +43,7 @@ func (s *Store) Scan(ctx context.Context) {
 	s.limit(pending{})
 }
 
-// scan takes over what is new of one claim.
+// scan processes the new files of one claim.
 func (s *Store) scan(copying *copies, uid string) error {
 	inbox, err := openDir(s.path(uid, inboxDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -69,7 +69,7 @@ func (s *Store) scan(copying *copies, uid string) error {
 	s.remember(uid, copying.notes)
 	s.absent(uid, names)
 	if flushErr := s.flush(uid); flushErr != nil {
-		return errors.Join(err, flushErr) // sessions stay until the index has them
+		return errors.Join(err, flushErr) // sessions stay until they are in the index
 	}
 	for _, name := range over {
 		err = errors.Join(err, s.discard(uid, inbox, name))
@@ -82,8 +82,8 @@ func (s *Store) scan(copying *copies, uid string) error {
 	return err
 }
 
-// rest has a claim whose inbox is empty left out of scans if it is released, its reports are final, and its spool is empty: an importer may
-// still work for a report that was deleted.
+// rest excludes a claim with an empty inbox from scans if it is released, its reports are final, and its spool is empty: an importer may
+// still be working for a deleted report.
 func (s *Store) rest(uid string) {
 	if names, err := s.Files.List(s.path(uid, spoolDir)); err != nil || len(names) > 0 {
 		return
@@ -95,7 +95,7 @@ func (s *Store) rest(uid string) {
 	}
 }
 
-// session takes over one session, and returns whether it may be discarded once the index is written.
+// session processes one session, and returns whether it may be discarded once the index is written.
 func (s *Store) session(copying *copies, uid string, inbox *os.File, name string) (done bool, err error) {
 	s.mu.Lock()
 	c := s.claims[uid]
@@ -112,14 +112,14 @@ func (s *Store) session(copying *copies, uid string, inbox *os.File, name string
 	}
 	s.mu.Unlock()
 	if known != nil && before.State != report.Recording {
-		return true, nil // a kill came between the index and the discard
+		return true, nil // a kill between the index and the discard
 	}
 	if !room {
-		return false, nil // the next scan goes on, or limit stops the claim
+		return false, nil // the next scan continues, or limit stops the claim
 	}
 	dir, err := folderWithin(inbox, name)
 	if err != nil {
-		return false, nil // gone, or not a folder: a container may put anything there
+		return false, nil // removed, or not a folder: a container may put anything there
 	}
 	defer dir.Close()
 	r := s.begun(claim, id, before.Started)
@@ -137,7 +137,7 @@ func (s *Store) session(copying *copies, uid string, inbox *os.File, name string
 		r.Ended = &ended
 	}
 	if copying.left <= 0 || copying.lost <= 0 {
-		return false, nil // the next scan goes on
+		return false, nil // the next scan continues
 	}
 	if err := s.sync(uid); err != nil {
 		return false, err
@@ -145,7 +145,7 @@ func (s *Store) session(copying *copies, uid string, inbox *os.File, name string
 	return s.takeOver(copying, dir, r, said, known == nil)
 }
 
-// begun is a report of a claim before its note is read; started is zero if the report is new.
+// begun returns a report of a claim before its note is read; started is zero if the report is new.
 func (s *Store) begun(claim Claim, id string, started time.Time) report.Report {
 	if started.IsZero() {
 		started = s.Now().UTC()
@@ -163,7 +163,7 @@ func (s *Store) absent(uid string, names []string) {
 		there[reportID(uid, name)] = true
 	}
 	if len(names) == maxEntries {
-		return // others were not read
+		return // the others were not read
 	}
 	for _, r := range s.reports(uid) {
 		if r.State == report.Recording && !there[r.ID] {
@@ -177,10 +177,10 @@ func (s *Store) absent(uid string, names []string) {
 	}
 }
 
-// reportID is unique on all nodes, and a DNS label.
+// reportID returns an id that is unique on all nodes, and a DNS label.
 func reportID(uid, session string) string { return uid[:min(len(uid), 8)] + "-" + session }
 
-// put takes over what is known of a report, and counts it.
+// put adds or updates a report, and counts it.
 func (c *copies) put(s *Store, r report.Report, first bool) {
 	if first {
 		c.reports--
@@ -192,7 +192,7 @@ func (c *copies) put(s *Store, r report.Report, first bool) {
 	s.put(r)
 }
 
-// put takes over what is known of a report, if that is new; flush writes it.
+// put adds or updates a report, if it has changed; flush writes it.
 func (s *Store) put(r report.Report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,14 +229,14 @@ func same(a, b report.Report) bool {
 	return a == b
 }
 
-// discard removes the folder of a session that was taken over. Its files are emptied first: those that a process still has open take no
-// space that nothing counts.
+// discard removes the folder of a processed session. It empties the files first: otherwise files that a process still has open would take
+// uncounted space.
 func (s *Store) discard(uid string, inbox *os.File, session string) error {
 	if dir, err := folderWithin(inbox, session); err == nil {
 		err = disk.Empty(dir, emptyEntries, s.truncate)
 		_ = dir.Close()
 		if errors.Is(err, disk.ErrManyEntries) {
-			return nil // the next scan goes on
+			return nil // the next scan continues
 		}
 	}
 	return s.removeDir(s.path(uid, inboxDir, session))

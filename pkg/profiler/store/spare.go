@@ -16,28 +16,29 @@ import (
 )
 
 const (
-	// spareFolders is how many folders are made ahead; a burst of more claims makes the rest itself.
+	// spareFolders is the number of folders that are created in advance; for a burst of more claims, Prepare creates the rest.
 	spareFolders = 16
-	// sparePrefix begins their names.
+	// sparePrefix is the prefix of their names.
 	sparePrefix = ".spare-"
-	// fillAfter is longer than a pod with several claims takes to be prepared: making folders would slow the next one down.
+	// fillAfter is longer than the preparation of a pod with several claims, which creating folders would slow down.
 	fillAfter = 100 * time.Millisecond
 )
 
-// spares are folders with empty files that Prepare renames: an ext4 file system takes longer to make directories than all else in it.
+// spares are folders with empty files that Prepare renames: an ext4 file system takes longer to create directories than for everything else
+// in Prepare.
 type spares struct {
-	// making is held while folders are made and removed.
+	// making is held while folders are created and removed.
 	making *sync.Mutex
-	// used has an entry after Prepare has had use for a spare.
+	// used contains an entry after Prepare needed a spare.
 	used chan struct{}
 
-	// The store's lock is held for the rest: the names of the spares, and those of the files of the last plan.
+	// The store's lock protects the rest: the names of the spares, and of the files of the last plan.
 	ready, plan []string
 }
 
 func newSpares() spares { return spares{making: &sync.Mutex{}, used: make(chan struct{}, 1)} }
 
-// use gives a claim that has no folder a spare, and reports whether it did. The process that stores reports alone has some.
+// use renames a spare for a claim without a folder, and reports whether it did. Only the process that stores reports creates spares.
 func (p *spares) use(s *Store, uid string, plan map[string][]byte) bool {
 	if s.following || s.claims[uid] != nil {
 		return false
@@ -58,8 +59,8 @@ func (p *spares) use(s *Store, uid string, plan map[string][]byte) bool {
 	return s.Files.Rename(filepath.Join(s.Dir, spare), s.path(uid)) == nil
 }
 
-// KeepSpares makes folders ahead once claims are prepared, until the context ends, and removes those that are left. Where it cannot, Prepare
-// makes them and says why that fails, and a sweep removes them.
+// KeepSpares creates folders in advance once claims are prepared, until the context ends, and then removes the unused ones. If that fails,
+// Prepare creates them and reports the error, and a sweep removes the leftovers.
 func (s *Store) KeepSpares(ctx context.Context) {
 	defer s.discardSpares()
 	for {
@@ -89,8 +90,8 @@ func (s *Store) discardSpares() {
 	}
 }
 
-// FillSpares makes folders ahead if half of them are used: several together cost a file system less than each alone. It makes none before
-// the first claim was prepared.
+// FillSpares creates folders in advance if half of them are used: creating several together costs a file system less. It creates none
+// before the first claim was prepared.
 func (s *Store) FillSpares() error {
 	s.spares.making.Lock()
 	defer s.spares.making.Unlock()
@@ -112,14 +113,14 @@ func (s *Store) FillSpares() error {
 	return nil
 }
 
-// IsSpare reports whether a folder is one that this process has made ahead.
+// IsSpare reports whether this process created the folder in advance.
 func (s *Store) IsSpare(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Contains(s.spares.ready, name)
 }
 
-// makeSpare makes one. The next sweep removes what is left of one that could not be made.
+// makeSpare creates a spare. After an error, the next sweep removes the leftovers.
 func (s *Store) makeSpare(plan []string) (name string, err error) {
 	name = sparePrefix + strings.ToLower(rand.Text())
 	for _, dir := range claimFolders {
@@ -135,8 +136,8 @@ func (s *Store) makeSpare(plan []string) (name string, err error) {
 	return name, s.Files.Write(filepath.Join(s.Dir, name, indexFile), nil, indexPerm, false)
 }
 
-// removeSpares removes those of other processes among the folders. Its process may rename one for a claim meanwhile: the first
-// rename decides.
+// removeSpares removes spares of other processes among the folders. Such a process may rename a spare for a claim at the same time: the
+// first rename decides.
 func (s *Store) removeSpares(folders []string) (err error) {
 	s.spares.making.Lock()
 	defer s.spares.making.Unlock()

@@ -18,14 +18,14 @@ import (
 
 var plan = map[string][]byte{"run": []byte("a"), "match": []byte("b")}
 
-// another is a claim beside that of a world.
+// another returns a claim other than the world's.
 func another(i int) Claim {
 	c := claimed
 	c.UID = fmt.Sprintf("0b1c2d3e-1111-2222-3333-%012d", i)
 	return c
 }
 
-// tree is what a folder has: modes and contents by path, with the UID of its claim left out.
+// tree returns the contents of a folder: modes and contents by path, without the UID of its claim.
 func tree(t *testing.T, dir, uid string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -45,14 +45,14 @@ func tree(t *testing.T, dir, uid string) map[string]string {
 	return all
 }
 
-// spares are the folders that were made ahead.
+// spares returns the folders that were created in advance.
 func (w *world) spares() []string {
 	found, err := filepath.Glob(filepath.Join(w.dir, sparePrefix+"*"))
 	require.NoError(w.t, err)
 	return found
 }
 
-// calls counts those of Files.
+// calls counts calls of Files.
 type calls struct {
 	disk.OS
 	made, written, renamed *int
@@ -73,7 +73,7 @@ func (c calls) Rename(from, to string) error {
 	return c.OS.Rename(from, to)
 }
 
-// TestPrepare_Spare_SameAsWithout: the folder is the same, and no directory is made.
+// TestPrepare_Spare_SameAsWithout: the folder is the same, and no directory is created.
 func TestPrepare_Spare_SameAsWithout(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -90,7 +90,7 @@ func TestPrepare_Spare_SameAsWithout(t *testing.T) {
 	assert.Equal(t, tree(t, w.dir, first.UID), tree(t, w.dir, second.UID))
 	assert.Len(t, w.spares(), spareFolders-1)
 
-	// Nothing is changed by the next one, and what containers see of it is the claim's own.
+	// The next Prepare changes nothing, and containers see only the claim's own files.
 	require.NoError(t, w.Prepare(second, plan))
 	assert.Equal(t, []int{0, 3, 1}, []int{*counted.made, *counted.written, *counted.renamed})
 	w.reopen(false, disk.OS{})
@@ -98,7 +98,7 @@ func TestPrepare_Spare_SameAsWithout(t *testing.T) {
 	assert.Len(t, w.claims, 3)
 }
 
-// TestPrepare_MoreThanSpares_MadeItself: also where one that was made ahead is gone.
+// TestPrepare_MoreThanSpares_MadeItself: also if a spare is missing.
 func TestPrepare_MoreThanSpares_MadeItself(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -114,7 +114,7 @@ func TestPrepare_MoreThanSpares_MadeItself(t *testing.T) {
 	assert.Len(t, w.spares(), spareFolders)
 }
 
-// TestPrepare_FolderThere_SpareStays: what a claim has already is its own.
+// TestPrepare_FolderThere_SpareStays: an existing folder of a claim is used.
 func TestPrepare_FolderThere_SpareStays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -149,7 +149,7 @@ func TestPrepare_SpareKilledAnywhere_NextOneMakesPlan(t *testing.T) {
 	}
 }
 
-// TestSweep_SparesOfOtherProcess_Removed: those of a process that was killed, and not its own.
+// TestSweep_SparesOfOtherProcess_Removed: spares of a killed process, but not its own.
 func TestSweep_SparesOfOtherProcess_Removed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -174,7 +174,7 @@ func TestSweep_SparesOfOtherProcess_Removed(t *testing.T) {
 	assert.Len(t, left, spareFolders+2, "nothing that is being removed is left")
 }
 
-// TestSpares_FewUsedOrFollowing_NoneMade: nor before the first claim.
+// TestSpares_FewUsedOrFollowing_NoneMade: also before the first claim.
 func TestSpares_FewUsedOrFollowing_NoneMade(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -198,7 +198,7 @@ func TestSpares_FewUsedOrFollowing_NoneMade(t *testing.T) {
 	assert.Len(t, w.spares(), spareFolders-6+1, "another process may lead")
 }
 
-// TestKeepSpares_ClaimPrepared_MadeUntilTheEnd: in the background; nothing is left of a process that exits by itself.
+// TestKeepSpares_ClaimPrepared_MadeUntilTheEnd: in the background; a process that exits by itself leaves none.
 func TestKeepSpares_ClaimPrepared_MadeUntilTheEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)

@@ -22,7 +22,7 @@ const (
 	spoolDir   = "spool"
 	indexFile  = "index.json"
 	stopFile   = "stop"
-	// damagedFile is what an index is renamed to that cannot be read when its claim is prepared.
+	// damagedFile is the new name of an index that was unreadable when its claim was prepared.
 	damagedFile = "index.damaged"
 )
 
@@ -34,53 +34,55 @@ const (
 	newPrefix    = ".new-"
 )
 
-// Options are how a store works.
+// Options are the settings of a store.
 type Options struct {
 	// Dir is the folder with a folder per claim.
 	Dir   string
 	Files disk.Files
 	Now   func() time.Time
-	// NodeBytes is how much all claims may take together, those of a namespace half of it; 0 is no limit.
+	// NodeBytes is the limit of all claims together, a namespace is limited to half of it; 0 is unlimited.
 	NodeBytes int64
-	// Imports says that an importer runs on the node: raw files wait for it. Without one they stay raw.
+	// Imports: an importer runs on the node, and raw files wait for it. Otherwise they stay raw.
 	Imports bool
-	// Follow: another process of the node may write indexes until Lead. Two have the same folder while one takes over from the other.
+	// Follow: another process of the node may write indexes until Lead. Two processes use the same folder while one replaces the other.
 	Follow bool
-	// Changed is called after a report got another state or reason, and with the claim alone after recording was stopped. It may not block or call the store; nil is allowed.
+	// Changed is called after the state or reason of a report changed, and with only the claim after recording was stopped. It must not
+	// block or call the store; nil is allowed.
 	Changed func(report.Report)
-	// Evicted is called after a report was deleted because another namespace needed the room. It may not block or call the store; nil is allowed.
+	// Evicted is called after a report was deleted because another namespace needed the room. It must not block or call the store; nil is
+	// allowed.
 	Evicted func(report.Report)
-	// Failed is called with what kept a claim's reports from being stored; nil is allowed.
+	// Failed is called with the error if a claim's reports could not be stored; nil is allowed.
 	Failed func(claimUID string, err error)
 }
 
-// Store keeps the reports of a node. Its methods may be called at the same time.
+// Store stores the reports of a node. It is safe for concurrent use.
 type Store struct {
 	Options
 
 	mu     sync.Mutex
 	claims map[string]*index // by claim UID
-	// imports is when something came from the importer last.
+	// imports is the time of the importer's last result.
 	imports time.Time
 	// following: another process may write indexes.
 	following bool
-	// breaking is held while a file is truncated on which a container's process has a lease.
+	// breaking is held while a file is truncated on which a container's process holds a lease.
 	breaking sync.Mutex
-	// changed are claims whose inbox may have something new.
+	// changed are claims whose inbox may contain new files.
 	changed chan struct{}
-	// spares are folders of claims to come.
+	// spares are folders for future claims.
 	spares spares
-	// identities are what is known of the namespaces that claims are in.
+	// identities contains the state of the claims' namespaces.
 	identities identities
 }
 
-// ErrBusy is why a report cannot be deleted: it is not complete yet.
+// ErrBusy: a report cannot be deleted because it is not complete yet.
 var ErrBusy = errors.New("the report is still being recorded or imported")
 
-// uidPattern is what names the folder of a claim.
+// uidPattern matches the name of a claim's folder.
 var uidPattern = regexp.MustCompile(`^[0-9a-zA-Z][0-9a-zA-Z-]{0,62}$`)
 
-// Open reads the indexes of all claims. A folder whose index is damaged keeps its files, and is reported to Failed.
+// Open reads the indexes of all claims. If an index is damaged, the files of its folder are kept, and the error is passed to Failed.
 func Open(o Options) (*Store, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -98,8 +100,8 @@ func Open(o Options) (*Store, error) {
 	return s, s.read()
 }
 
-// List returns the reports of a namespace, of all with "", in no order: nothing is sorted while all others wait for the lock. With the UID of the
-// namespace, reports of others of its name are left out; those of claims whose namespace's UID is not known yet are not.
+// List returns the reports of a namespace, or of all for "", unsorted: sorting would block all others that wait for the lock. With the UID
+// of the namespace, it omits reports of other namespaces of that name, but not of claims whose namespace's UID is still unknown.
 func (s *Store) List(namespace, namespaceUID string) []report.Report {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +110,7 @@ func (s *Store) List(namespace, namespaceUID string) []report.Report {
 	if namespace != "" {
 		most = n.by[namespace]
 	}
-	all := make([]report.Report, 0, most) // growing it would copy thousands of reports again and again
+	all := make([]report.Report, 0, most) // growing it would copy thousands of reports repeatedly
 	for _, c := range s.claims {
 		if !c.ended.IsZero() || namespace != "" && c.Claim.Namespace != namespace {
 			continue
@@ -135,7 +137,7 @@ func (s *Store) Get(claimUID, id string) (report.Report, error) {
 	return c.shown(r), nil
 }
 
-// Content opens the file of a report that is Ready or Raw; fs.ErrNotExist if it has none.
+// Content opens the file of a report that is Ready or Raw; fs.ErrNotExist if there is none.
 func (s *Store) Content(claimUID, id string) (*os.File, report.Report, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,17 +152,17 @@ func (s *Store) Content(claimUID, id string) (*os.File, report.Report, error) {
 	return f, *r, err
 }
 
-// Delete removes a report and its file; fs.ErrNotExist if there is none, ErrBusy while it is being recorded, or imported for a claim that is
-// prepared, report.ErrPrecondition if it is not the one that is to be deleted.
+// Delete removes a report and its file. It returns fs.ErrNotExist if there is none, ErrBusy while it is being recorded, or imported for a
+// prepared claim, and report.ErrPrecondition if it is not the requested one.
 func (s *Store) Delete(claimUID, id string, d report.Deletion) error {
-	gone, err := s.cutOne(claimUID, id, d)
+	gone, err := s.removeFromIndex(claimUID, id, d)
 	if err != nil {
 		return fmt.Errorf("deleting report %s: %w", id, err)
 	}
 	return s.free(claimUID, gone)
 }
 
-func (s *Store) cutOne(claimUID, id string, d report.Deletion) ([]*report.Report, error) {
+func (s *Store) removeFromIndex(claimUID, id string, d report.Deletion) ([]*report.Report, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c, r, err := s.find(claimUID, id)
@@ -193,12 +195,12 @@ func (s *Store) find(claimUID, id string) (*index, *report.Report, error) {
 	return nil, nil, fmt.Errorf("report %q of claim %q: %w", id, claimUID, fs.ErrNotExist)
 }
 
-// path is a path below the folder of a claim.
+// path returns a path below the folder of a claim.
 func (s *Store) path(claimUID string, names ...string) string {
 	return filepath.Join(append([]string{s.Dir, claimUID}, names...)...)
 }
 
-// stored is the name of a report's file in the folder reports.
+// stored returns the name of a report's file in the folder reports.
 func stored(r *report.Report) string {
 	if r.State == report.Raw {
 		return r.ID + rawSuffix

@@ -54,7 +54,7 @@ func (w *world) reopen(imports bool, files disk.Files) {
 
 func (w *world) Scan() { w.Store.Scan(w.t.Context()) }
 
-// session makes one as prism-run does; the note says that it is over unless live is set.
+// session creates a session like prism-run; according to its note it has ended unless live is set.
 func (w *world) session(name string, content []byte, note string) string {
 	dir := filepath.Join(w.dir, uid, inboxDir, session)
 	require.NoError(w.t, os.MkdirAll(dir, 0o700))
@@ -91,8 +91,8 @@ func TestScan_FinishedSession_Ready(t *testing.T) {
 	require.Empty(t, w.List("team", ""))
 }
 
-// TestScan_LockedNote_Recording: the supervisor has the lock as long as its process runs, which goes on after a recording of a range or of a
-// duration.
+// TestScan_LockedNote_Recording: the supervisor holds the lock as long as its process runs, which continues after a recording of a range or
+// of a duration.
 func TestScan_LockedNote_Recording(t *testing.T) {
 	w := newWorld(t, false)
 	dir := w.session("report.nsys-rep", []byte("part"), strings.Replace(finished, "Finished\nexited=2000", "Recording", 1))
@@ -112,7 +112,7 @@ func TestScan_LockedNote_Recording(t *testing.T) {
 	require.Equal(t, []report.State{report.Recording, report.Ready}, w.seen)
 }
 
-// TestScan_ReportElsewhere_Path: reports that stay in their container are those that the note names.
+// TestScan_ReportElsewhere_Path: reports that stay in their container are named in the note.
 func TestScan_ReportElsewhere_Path(t *testing.T) {
 	for name, c := range map[string]struct {
 		note string
@@ -204,7 +204,7 @@ func TestScan_InboxOverLimit_StoppedThenTruncated(t *testing.T) {
 	require.Equal(t, reasonFull, w.get().Reason)
 }
 
-// holding are the claims that are prepared.
+// holding returns a function that returns the prepared claims.
 func holding(uids ...string) func() (map[string]bool, error) {
 	return func() (map[string]bool, error) {
 		all := map[string]bool{}

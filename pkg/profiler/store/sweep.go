@@ -13,9 +13,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// Sweep deletes reports whose retention has passed, or whose namespace was deleted, and the folders of claims that are not prepared and have none. Claims that prepared
-// does not have are released: their containers are gone. It is called after the claims of the store were listed: a claim that is prepared
-// has a record before it has a folder.
+// Sweep deletes reports whose retention has passed, or whose namespace was deleted, and the folders of unprepared claims without reports.
+// Claims that prepared does not return are released: their containers are gone. It is called after the claims of the store were listed: the
+// record of a claim is created before its folder.
 func (s *Store) Sweep(prepared func() (map[string]bool, error)) error {
 	s.mu.Lock()
 	seen := map[string]int{} // how often each was prepared
@@ -49,10 +49,10 @@ func (s *Store) Sweep(prepared func() (map[string]bool, error)) error {
 	return errors.Join(err, s.removeSpares(folders))
 }
 
-// droppedPrefix begins the names of folders of claims that are being removed.
+// droppedPrefix is the prefix of folders of claims that are being removed.
 const droppedPrefix = ".dropped-"
 
-// removeDir removes a folder in which containers may have put anything. Where that takes several calls, the next sweep goes on.
+// removeDir removes a folder with any contents from containers. If that takes several calls, the next sweep continues.
 func (s *Store) removeDir(path string) error {
 	if err := s.Files.RemoveDir(path); err != nil && !errors.Is(err, disk.ErrManyEntries) {
 		return err
@@ -60,7 +60,7 @@ func (s *Store) removeDir(path string) error {
 	return nil
 }
 
-// reclaim keeps a claim that is prepared from being released by mistake: the process that prepared it was not the one that stores reports.
+// reclaim prevents that a prepared claim is released by mistake, because the process that prepared it is not the one that stores reports.
 func (s *Store) reclaim(uid string, prepares int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +73,7 @@ func (s *Store) reclaim(uid string, prepares int) error {
 	return s.save(c)
 }
 
-// collectGarbage removes a folder without an index: a kill came between them. One whose index is damaged stays and is named in the log.
+// collectGarbage removes a folder without an index, because of a kill in between. A folder with a damaged index stays and is logged.
 func (s *Store) collectGarbage(uid string) error {
 	s.mu.Lock()
 	if s.claims[uid] != nil {
@@ -89,8 +89,8 @@ func (s *Store) collectGarbage(uid string) error {
 	return s.removeDropped(dropped, err)
 }
 
-// setAside renames the folder of a claim: nothing waits for its removal, which may take long, and a claim that is prepared meanwhile gets
-// another.
+// setAside renames the folder of a claim: nothing waits for its removal, which may take long, and a claim that is prepared in the meantime
+// gets a new one.
 func (s *Store) setAside(uid string) (dropped string, err error) {
 	dropped = s.droppedName(uid)
 	if err := s.Files.Rename(s.path(uid), dropped); err != nil {
@@ -100,12 +100,12 @@ func (s *Store) setAside(uid string) (dropped string, err error) {
 	return dropped, nil
 }
 
-// droppedName is another name for a folder, which nothing has.
+// droppedName returns an unused name for a folder.
 func (s *Store) droppedName(of string) string {
 	return filepath.Join(s.Dir, droppedPrefix+of+"-"+strconv.FormatInt(s.Now().UnixNano(), 36))
 }
 
-// removeDropped removes what setAside has renamed, if it has.
+// removeDropped removes the folder if setAside renamed it.
 func (s *Store) removeDropped(dropped string, err error) error {
 	if dropped == "" || err != nil {
 		return err
@@ -130,7 +130,7 @@ func (s *Store) cutExpired(uid string) ([]*report.Report, error) {
 	return s.cut(c, func(r *report.Report) bool { return c.expired(r, now) || c.confirmed && deletable(c, r) })
 }
 
-// drop releases a claim, and removes its folder if it has neither reports nor sessions, unless it was prepared again meanwhile.
+// drop releases a claim, and removes its folder if it contains neither reports nor sessions, unless it was prepared again in the meantime.
 func (s *Store) drop(uid string, prepares int) error {
 	s.mu.Lock()
 	c, dropped := s.claims[uid], ""
@@ -146,8 +146,8 @@ func (s *Store) drop(uid string, prepares int) error {
 	return s.removeDropped(dropped, err)
 }
 
-// holds says that the folder of a claim without reports has something to keep: a session, which the next scan takes over, or what was its
-// index before that was damaged.
+// holds reports whether the folder of a claim without reports must be kept: because of a session, which the next scan processes, or of its
+// former damaged index.
 func (s *Store) holds(uid string) bool {
 	if _, err := os.Lstat(s.path(uid, damagedFile)); err == nil {
 		return true
@@ -157,6 +157,6 @@ func (s *Store) holds(uid string) bool {
 		return false
 	}
 	defer inbox.Close()
-	names, _, _ := entries(inbox, maxEntries) // a scan reads as many
+	names, _, _ := entries(inbox, maxEntries) // the limit of a scan
 	return slices.ContainsFunc(names, sessionPattern.MatchString)
 }

@@ -17,46 +17,46 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unprivileged is the user of the importer, which owns nothing.
+// unprivileged is the user of the importer, who owns nothing.
 const unprivileged = 65534
 
-// Importer runs the version's importer over files that containers wrote.
+// Importer runs the version's importer for files that containers wrote.
 type Importer struct {
 	Source
-	// Self is this program, which can be started as Confine.
+	// Self is the path of this program, which can be started as Confine.
 	Self string
-	// Work is a directory of this process alone.
+	// Work is a directory of this process only.
 	Work string
-	// Memory is how many bytes of its own the importer may take; Deadline how long it may take.
+	// Memory is the maximum number of bytes of memory of the importer; Deadline is its timeout.
 	Memory   int64
 	Deadline time.Duration
-	// Space is how many bytes of Work an import may take; 0 is no limit.
+	// Space is the maximum number of bytes in Work of one import; 0 is unlimited.
 	Space int64
 }
 
-// ConfineCommand is the argument after which this program is called as Confine.
+// ConfineCommand is the argument with which this program runs Confine.
 const ConfineCommand = "confined"
 
-// The sizes of what an importer makes of a raw file: it is smaller than that, but for a small file.
+// An importer may write growth times the size of the raw file, plus spare. A report is usually smaller, except for a small file.
 const (
 	growth = 8
 	spare  = 64 << 20
 )
 
-// madeFile is what the importer makes.
+// madeFile is the output file of the importer.
 const madeFile = "report.nsys-rep"
 
-// maxOutput is how much is kept of what an importer writes.
+// maxOutput is the number of bytes that are kept of an importer's output.
 const maxOutput = 4 << 10
 
-// workPrefix begins the names of what an import has in Own.
+// workPrefix is the prefix of the names of imports in Own.
 const workPrefix = "import-"
 
 // ownFolder is the directory of this program in Work.
 const ownFolder = "own"
 
-// Own makes and returns a directory in Work in which only this program makes entries; the importer passes through it. Work may be a volume
-// in which every user can rename what is there: a link in place of a directory would lead this program, as root, out of it.
+// Own creates and returns a directory in Work in which only this program creates entries; the importer can only pass through it. Work may
+// be a volume in which every user can rename entries: a link instead of a directory would lead this program, as root, out of it.
 func (i Importer) Own() (string, error) {
 	dir := filepath.Join(i.Work, ownFolder)
 	if err := os.Chmod(i.Work, 0o755); err != nil {
@@ -75,7 +75,7 @@ func (i Importer) Own() (string, error) {
 	return dir, os.Chmod(dir, 0o711)
 }
 
-// Clean removes what imports left that ended with this program.
+// Clean removes leftovers of imports that were interrupted.
 func (i Importer) Clean() error {
 	own, err := i.Own()
 	if err != nil {
@@ -88,8 +88,8 @@ func (i Importer) Clean() error {
 	return err
 }
 
-// Import makes a report of a raw file. The error says what the importer said. The importer appends to the file that it imports, so it gets a
-// copy: what was recorded stays as it is for another try.
+// Import converts a raw file to a report. The error contains the importer's output. The importer appends to the file that it imports, so it
+// gets a copy, and the recording stays unchanged for another try.
 func (i Importer) Import(ctx context.Context, raw, report string) error {
 	program, err := i.find(hosts...)
 	if err != nil {
@@ -104,7 +104,7 @@ func (i Importer) Import(ctx context.Context, raw, report string) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	// Held before the importer runs: what it makes is found where it was made, whatever it has done to the names since.
+	// Opened before the importer runs: the results are read from this directory even if the importer renames it.
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
@@ -125,8 +125,8 @@ func (i Importer) Import(ctx context.Context, raw, report string) error {
 	return handOver(root, report, limit)
 }
 
-// run runs a program of the image as that user, without network, within limits. It is the first process of a PID namespace: whatever it has
-// started ends with it, in a session of its own as well.
+// run runs a program of the image as that user, without network, with limits. It is the first process of a PID namespace: processes that it
+// starts exit with it, even in their own sessions.
 func (i Importer) run(ctx context.Context, root *os.Root, fileSize int64, program string, args ...string) error {
 	ctx, stop := context.WithTimeout(ctx, i.Deadline)
 	defer stop()
@@ -157,11 +157,11 @@ func (i Importer) run(ctx context.Context, root *os.Root, fileSize int64, progra
 	return nil
 }
 
-// threadStack is the size of the stack of each thread of an importer: it has one for each processor of the machine, whatever its container
-// may use, and with the usual 8 MiB their stacks alone would be most of the memory on large machines.
+// threadStack is the stack size of each thread of an importer. It starts one thread for each processor of the machine, regardless of the
+// container's limit, and with the usual 8 MiB the stacks would need most of the memory on large machines.
 const threadStack = 2 << 20
 
-// Confine is this program as the process that becomes the importer: it takes limits and executes the arguments. It returns an error only.
+// Confine runs in the process that becomes the importer: it sets limits and executes the arguments. It only returns errors.
 func Confine(args []string) error {
 	if len(args) < 3 {
 		return fmt.Errorf("usage: %s MEMORY FILESIZE PROGRAM [ARGUMENT...]", ConfineCommand)
@@ -187,7 +187,7 @@ func Confine(args []string) error {
 	return unix.Exec(args[2], args[2:], os.Environ())
 }
 
-// takeOver copies a regular file with one name. It is this service's own, of a directory that containers do not reach.
+// takeOver copies a regular file with one link. The source belongs to this service, in a directory that containers cannot reach.
 func (i Importer) takeOver(from, to string) (int64, error) {
 	source, err := os.OpenFile(from, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -212,7 +212,7 @@ func (i Importer) takeOver(from, to string) (int64, error) {
 	return info.Size(), errors.Join(err, target.Close())
 }
 
-// handOver copies what the importer made, which is no more trusted than what it read, and puts it in its place by rename.
+// handOver copies the output of the importer, which is as untrusted as its input, and renames it to its final name.
 func handOver(from *os.Root, to string, limit int64) error {
 	source, err := from.OpenFile(madeFile, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -241,7 +241,7 @@ func handOver(from *os.Root, to string, limit int64) error {
 	return nil
 }
 
-// last keeps the end of what is written.
+// last keeps the end of the written bytes.
 type last struct{ bytes []byte }
 
 // Write never fails.
@@ -253,7 +253,7 @@ func (l *last) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// tail is the end of a program's output as one printable line. A progress bar is its last state.
+// tail returns the end of a program's output as one printable line. A progress bar is reduced to its last state.
 func tail(output []byte) string {
 	text := strings.TrimSpace(string(output[max(0, len(output)-maxOutput):]))
 	var lines []string

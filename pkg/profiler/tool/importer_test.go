@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// volume is an importer whose work directory is as the kubelet makes volumes: every user may rename what is there.
+// volume returns an importer whose work directory is like the kubelet's volumes: every user may rename its entries.
 func volume(t *testing.T, script string) (i Importer, raw, report string) {
 	t.Helper()
 	i = importerOf(t, image(t, "1", script))
@@ -24,7 +24,7 @@ func volume(t *testing.T, script string) (i Importer, raw, report string) {
 	return i, raw, report
 }
 
-// TestImport_Directories_ImporterMakesNoEntries outside of the directory of its import: this program, as root, would follow its links.
+// TestImport_Directories_ImporterMakesNoEntries: outside of the directory of its import: this program, as root, would follow its links.
 func TestImport_Directories_ImporterMakesNoEntries(t *testing.T) {
 	t.Parallel()
 	i, raw, report := volume(t, `cat "$2" > "$4"
@@ -55,7 +55,7 @@ func TestOwn_NotOfThisProgram_Refused(t *testing.T) {
 	}
 }
 
-// TestHandOver_DirectoryReplaced_ReportOfTheImport: the directory is held since before the importer ran.
+// TestHandOver_DirectoryReplaced_ReportOfTheImport: the directory was opened before the importer ran.
 func TestHandOver_DirectoryReplaced_ReportOfTheImport(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -75,13 +75,13 @@ func TestHandOver_DirectoryReplaced_ReportOfTheImport(t *testing.T) {
 	assert.Equal(t, "report", string(content))
 }
 
-// TestImport_StartedProcesses_EndWithTheImporter, in sessions of their own as well: they would read the next import.
+// TestImport_StartedProcesses_EndWithTheImporter: even in their own sessions: they could read the next import.
 func TestImport_StartedProcesses_EndWithTheImporter(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ end, want string }{
 		"exits": {`cat "$2" > "$4"`, ""}, "fails": {"exit 2", "exit status 2"}, "too long": {"sleep 1000", "took longer than"},
 	} {
-		mark := strconv.Itoa(1000+len(name)) + "." + strconv.Itoa(os.Getpid()) // of this run alone
+		mark := strconv.Itoa(1000+len(name)) + "." + strconv.Itoa(os.Getpid()) // unique for this run
 		i, raw, report := volume(t, "setsid sleep "+mark+" >/dev/null 2>&1 &\nuntil grep -qsaz ^"+mark+"$ /proc/[0-9]*/cmdline; do :; done\n"+c.end)
 		if name == "too long" {
 			i.Deadline = 2 * time.Second
@@ -96,7 +96,7 @@ func TestImport_StartedProcesses_EndWithTheImporter(t *testing.T) {
 	}
 }
 
-// runs says whether a process has this in its command line.
+// runs reports whether a process with this text in its command line exists.
 func runs(t *testing.T, mark string) bool {
 	t.Helper()
 	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -110,7 +110,7 @@ func runs(t *testing.T, mark string) bool {
 	return false
 }
 
-// TestImport_Space_Bounded: a volume that is larger than its limit has the whole pod evicted.
+// TestImport_Space_Bounded: a volume above its limit would evict the whole pod.
 func TestImport_Space_Bounded(t *testing.T) {
 	t.Parallel()
 	many := `for i in $(seq 1 60); do head -c 1000000 /dev/zero > "$i"; done; sleep 1000`
@@ -138,7 +138,7 @@ func TestImport_Space_Bounded(t *testing.T) {
 	}
 }
 
-// TestTaken_ManyFiles_TooMuch: files without bytes take time.
+// TestTaken_ManyFiles_TooMuch: empty files take time.
 func TestTaken_ManyFiles_TooMuch(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

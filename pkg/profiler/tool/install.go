@@ -25,7 +25,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
 )
 
-// targets are the directories with the programs that record, by processor, in their order of preference.
+// targets are the directories of the programs that record, by processor, in their order of preference.
 var targets = map[string][]string{
 	"amd64": {"target-linux-x64"},
 	"arm64": {"target-linux-sbsa-armv8", "target-linux-armv8"},
@@ -33,9 +33,9 @@ var targets = map[string][]string{
 
 // Source is a version in the image.
 type Source struct {
-	// Version is the one that the chart names.
+	// Version is the version in the chart.
 	Version string
-	// Path is the directory of the installation: it has target-linux-* and host-linux-*.
+	// Path is the directory of the installation: it contains target-linux-* and host-linux-*.
 	Path string
 }
 
@@ -51,10 +51,10 @@ func (s Source) find(names ...string) (string, error) {
 		strings.Join(names, ", "), s.Path, fs.ErrNotExist)
 }
 
-// queryTimeout bounds a program of the image that says what it is.
+// queryTimeout is the timeout of a program of the image that prints its version or help.
 const queryTimeout = time.Minute
 
-// query runs nsys for its help.
+// query runs nsys and returns its output.
 func query(ctx context.Context, nsys string, args ...string) (string, error) {
 	ctx, stop := context.WithTimeout(ctx, queryTimeout)
 	defer stop()
@@ -67,7 +67,7 @@ func query(ctx context.Context, nsys string, args ...string) (string, error) {
 	return string(output), nil
 }
 
-// describe asks the version what it is. Another version than the chart names is refused: claims are planned by that name.
+// describe asks nsys for its version and switches. It refuses a version other than the chart's, because claims are planned by that version.
 func (s Source) describe(ctx context.Context, nsys string) (m manifest.Manifest, err error) {
 	m = manifest.New(s.Version)
 	is, err := query(ctx, nsys, "--version")
@@ -87,15 +87,15 @@ func (s Source) describe(ctx context.Context, nsys string) (m manifest.Manifest,
 	return m, nil
 }
 
-// versionIn is the version in a text such as "NVIDIA Nsight Systems version 2022.4.2.1-df9881f".
+// versionIn returns the version in a text such as "NVIDIA Nsight Systems version 2022.4.2.1-df9881f".
 func versionIn(text string) string {
 	_, after, _ := strings.Cut(text, "version ")
 	version, _, _ := strings.Cut(strings.TrimSpace(after), "-")
 	return strings.TrimSpace(version)
 }
 
-// Install copies the programs that record into a directory of their own below dir, which containers mount, and returns it. What is there
-// already stays as it is.
+// Install copies the programs that record into a separate directory below dir, which containers mount, and returns it. Existing
+// installations stay unchanged.
 func (s Source) Install(ctx context.Context, dir string) (manifest.Installed, error) {
 	fail := func(err error) (manifest.Installed, error) {
 		return manifest.Installed{}, fmt.Errorf("installing Nsight Systems %s: %w", s.Version, err)
@@ -138,17 +138,19 @@ func (s Source) Install(ctx context.Context, dir string) (manifest.Installed, er
 	return manifest.Installed{Manifest: m, Dir: final}, nil
 }
 
-// hosts are the directories with the importer, in their order of preference.
+// hosts are the directories of the importer, in their order of preference.
 var hosts = []string{"host-linux-x64", "host-linux-armv8"}
 
-// importerProgram is what makes a report of a raw file.
+// importerProgram converts a raw file to a report.
 const importerProgram = "QdstrmImporter"
 
-// importers has the directory of the importer. It is not beside what records, which else imports by itself in every container.
+// importers is the directory of the importer. It is not next to the programs that record, because they would then import by themselves in
+// every container.
 const importers = "importer"
 
-// copyImporter copies the importer with the libraries beside it that it names, and returns its directory: containers whose reports stay with
-// them import themselves. The rest of what the image has there is a graphical interface. From an image without it they have raw files.
+// copyImporter copies the importer with the libraries next to it that it requires, and returns its directory: containers that keep their
+// reports import them themselves. The image's other files in that directory belong to a graphical interface. With an image without an
+// importer, such containers keep raw files.
 func (s Source) copyImporter(to string, files map[string]string) (string, error) {
 	from, err := s.find(hosts...)
 	if err != nil {
@@ -168,7 +170,7 @@ func (s Source) copyImporter(to string, files map[string]string) (string, error)
 		taken[file] = true
 		sum, err := copyFile(filepath.Join(from, file), filepath.Join(to, name, file))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // of the system
+			continue // a system library
 		}
 		if err != nil {
 			return "", err
@@ -179,7 +181,7 @@ func (s Source) copyImporter(to string, files map[string]string) (string, error)
 	return name, nil
 }
 
-// needed are the libraries that a program or a library names; none of what is neither.
+// needed returns the libraries that a program or a library requires; none for other files.
 func needed(path string) []string {
 	file, err := elf.Open(path)
 	if err != nil {
@@ -193,11 +195,11 @@ func needed(path string) []string {
 	return libraries
 }
 
-// common begin the names of libraries that containers with dynamic programs have: those of the C library and of the compiler.
+// common are prefixes of libraries that containers with dynamic programs provide: of the C library and of the compiler.
 var common = []string{"ld-linux", "libc.", "libm.", "libdl.", "libpthread.", "librt.", "libutil.", "libgcc_s.", "libstdc++."}
 
-// foreign are the other libraries that a program names and that are not beside it. NVIDIA's own packages have all; a distribution's may use
-// those of its other packages.
+// foreign returns the other libraries that a program requires and that are not next to it. NVIDIA's own packages contain all; packages of a
+// distribution may use its other packages.
 func foreign(program string) []string {
 	return slices.DeleteFunc(needed(program), func(library string) bool {
 		_, err := os.Stat(filepath.Join(filepath.Dir(program), library))
@@ -205,7 +207,7 @@ func foreign(program string) []string {
 	})
 }
 
-// executable fails where containers could not execute what is in the directory, which it makes.
+// executable creates the directory, and fails if containers could not execute files in it.
 func executable(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -220,7 +222,7 @@ func executable(dir string) error {
 	return nil
 }
 
-// durable has everything written that was written to the file system of the directory: a name with a digest is never of half a version.
+// durable syncs the file system of the directory: a directory named by a digest must never contain half a version.
 func durable(dir string) error {
 	file, err := os.Open(dir)
 	if err != nil {
@@ -230,7 +232,7 @@ func durable(dir string) error {
 	return unix.Syncfs(int(file.Fd()))
 }
 
-// digest is over the names and the hashes of all files.
+// digest returns a digest over the names and the hashes of all files.
 func digest(files map[string]string) string {
 	sum := sha256.New()
 	for _, path := range slices.Sorted(maps.Keys(files)) {
@@ -239,8 +241,7 @@ func digest(files map[string]string) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// copyTree copies regular files, directories, and links that stay inside, which all users can read. at is the path in the
-// manifest.
+// copyTree copies regular files, directories, and links that stay inside, readable for all users. at is the path in the manifest.
 func copyTree(ctx context.Context, from, to, at string, files map[string]string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err
@@ -271,7 +272,7 @@ func copyTree(ctx context.Context, from, to, at string, files map[string]string)
 	return nil
 }
 
-// copyLink returns what the link is, in place of a hash.
+// copyLink copies a link, and returns its target instead of a hash.
 func copyLink(source, target, name, at string) (string, error) {
 	to, err := os.Readlink(source)
 	if err != nil {

@@ -16,14 +16,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// importAll is the argument after which the test's program imports what waits, as the service does that is killed.
+// importAll is the argument with which the test's program imports waiting files, as the service that is killed.
 const importAll = "import-all"
 
-// attempts is how often the service is started to be killed at a change: on a loaded machine it may exit before that.
+// attempts is the number of starts until the service is killed at a change: on a loaded machine it may exit before that.
 const attempts = 10
 
-// TestSpool_KilledAnywhere_NothingLost: the service is killed at each change of the spool, of the tries and of its own directory; the importer
-// ends with it. The next one makes the report, and nothing else is left.
+// TestSpool_KilledAnywhere_NothingLost: the service is killed at each change of the spool, of the tries and of its own directory; the
+// importer exits with it. The next service writes the report, and nothing else remains.
 func TestSpool_KilledAnywhere_NothingLost(t *testing.T) {
 	t.Parallel()
 	changes, killed := 0, 0
@@ -44,7 +44,7 @@ func TestSpool_KilledAnywhere_NothingLost(t *testing.T) {
 	t.Logf("killed at %d of %d changes", killed, changes)
 }
 
-// imported runs the service for one report, and then the next service. It returns what run has returned.
+// imported runs the service for one report, and then the next service. It returns the result of run.
 func imported(t *testing.T, run func(service *exec.Cmd, dirs []string) bool) bool {
 	t.Helper()
 	s, folder, _ := spool(t, map[string]string{"a": "recorded"}, nil)
@@ -64,7 +64,6 @@ func imported(t *testing.T, run func(service *exec.Cmd, dirs []string) bool) boo
 	return killed
 }
 
-// watching watches directories.
 func watching(t *testing.T, dirs []string) *fsnotify.Watcher {
 	t.Helper()
 	watcher, err := fsnotify.NewWatcher()
@@ -103,7 +102,7 @@ func changesOf(t *testing.T, command *exec.Cmd, dirs []string) (changes int) {
 	}
 }
 
-// killedAt runs a program and kills it after so many changes in the directories. It returns false if the program exited before.
+// killedAt runs a program and kills it after a number of changes in the directories. It returns false if the program exited before.
 func killedAt(t *testing.T, changes int, dirs []string, command *exec.Cmd) bool {
 	t.Helper()
 	watcher := watching(t, dirs)
@@ -138,7 +137,7 @@ func ignoreEnded(err error) error {
 	return err
 }
 
-// names are the entries of a directory, without those of the rotation.
+// names returns the entries of a directory, without the file of the rotation.
 func names(t *testing.T, dir string) (all []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -151,7 +150,7 @@ func names(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// importWaiting is the service in a process of its own: PROFILES TRIES IMAGE WORK.
+// importWaiting runs the service in a separate process: PROFILES TRIES IMAGE WORK.
 func importWaiting(ctx context.Context, args []string) error {
 	i := Importer{Source: Source{Version: "1", Path: args[2]}, Self: os.Args[0], Work: args[3], Memory: 4 << 30, Deadline: 10 * time.Minute}
 	s := Spool{Profiles: args[0], Tries: args[1], Version: "1", Import: i.Import}

@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 )
 
-// placed are the programs that the administrator's image gets of ours.
+// placed are our programs that are copied into the administrator's image.
 var placed = []string{"prism-tool", runProgram, proofProgram}
 
-// Place copies this program, and those that a proof runs, out of the image in which they are beside it.
+// Place copies this program, and the programs for Prove, from the image in which they are next to this program.
 func Place(from, to string) error {
 	for _, name := range placed {
 		if err := place(filepath.Join(from, name), filepath.Join(to, name)); err != nil {
@@ -20,7 +20,7 @@ func Place(from, to string) error {
 	return nil
 }
 
-// place goes by rename: a container that was restarted may execute the file.
+// place replaces the file by rename, because a restarted container may be executing it.
 func place(from, to string) error {
 	source, err := os.Open(from)
 	if err != nil {

@@ -16,25 +16,25 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
 )
 
-// The programs beside this one that a proof runs.
+// The programs next to this program that Prove runs.
 const (
 	runProgram   = "prism-run"
 	proofProgram = "prism-proof"
 )
 
-// proofTimeout bounds one recording of the proof, with all deadlines of prism-run.
+// proofTimeout is the timeout of one test recording, including all deadlines of prism-run.
 const proofTimeout = 3 * time.Minute
 
-// Prover proves that a version records and imports on this node.
+// Prover tests that a version records and imports on this node.
 type Prover struct {
 	Importer
-	// Programs has prism-run and the process that is recorded.
+	// Programs is the directory of prism-run and of the process that is recorded.
 	Programs string
-	// Container is where prism-run finds what a container has: /run/prism.
+	// Container is the directory in which prism-run finds the files of a container: /run/prism.
 	Container string
 }
 
-// Prove records a process with the installed version and imports the report, which must have the process.
+// Prove records a process with the installed version and imports the report, which must contain the process.
 func (p Prover) Prove(ctx context.Context, installed manifest.Installed) error {
 	err := p.prove(ctx, installed)
 	if err != nil {
@@ -60,7 +60,7 @@ func (p Prover) prove(ctx context.Context, installed manifest.Installed) error {
 	return p.has(ctx, installed, report)
 }
 
-// has checks that the report has the process. Versions that compress their reports export them.
+// has checks that the report contains the process. Versions that compress their reports export them.
 func (p Prover) has(ctx context.Context, installed manifest.Installed, report string) error {
 	content, err := os.ReadFile(report)
 	if err != nil {
@@ -73,7 +73,7 @@ func (p Prover) has(ctx context.Context, installed manifest.Installed, report st
 	defer func() { _ = os.Remove(exported) }()
 	nsys := filepath.Join(installed.Dir, installed.Nsys)
 	if from, err := p.find(filepath.Dir(installed.Nsys)); err == nil {
-		nsys = filepath.Join(from, "nsys") // beside what exports
+		nsys = filepath.Join(from, "nsys") // next to the program that exports
 	}
 	if _, err := query(ctx, nsys, "export", "--type=sqlite", "--force-overwrite=true", "--output="+exported, report); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (p Prover) has(ctx context.Context, installed manifest.Installed, report st
 	return nil
 }
 
-// record has prism-run record a process, and returns the raw file.
+// record records a process with prism-run, and returns the raw file.
 func (p Prover) record(ctx context.Context, installed manifest.Installed) (string, error) {
 	results := filepath.Join(p.Container, "results")
 	if err := p.layOut(results, installed); err != nil {
@@ -107,13 +107,13 @@ func (p Prover) record(ctx context.Context, installed manifest.Installed) (strin
 		return "", err
 	}
 	if len(found) != 1 {
-		return "", fmt.Errorf("recording a process wrote %d reports instead of one: %s", len(found), said(results))
+		return "", fmt.Errorf("recording a process wrote %d reports instead of one: %s", len(found), outputOf(results))
 	}
 	return found[0], nil
 }
 
-// said is what prism-run and nsys wrote of the recording.
-func said(results string) string {
+// outputOf returns the output of prism-run and nsys about the recording.
+func outputOf(results string) string {
 	var all []byte
 	for _, name := range []string{"note", "nsys.log"} {
 		paths, _ := filepath.Glob(filepath.Join(results, "s*", name))
@@ -127,7 +127,7 @@ func said(results string) string {
 	return tail(all)
 }
 
-// layOut makes what a hook and a plugin make for a container.
+// layOut creates the files of a hook and a plugin for a container.
 func (p Prover) layOut(results string, installed manifest.Installed) error {
 	plan, own := filepath.Join(p.Container, "plan"), filepath.Join(p.Container, "container")
 	err := errors.Join(os.RemoveAll(results), os.MkdirAll(results, 0o777), os.MkdirAll(plan, 0o755), os.MkdirAll(filepath.Join(own, "pipes"), 0o755))

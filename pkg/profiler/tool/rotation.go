@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// rotationFile has when claims had a file imported last, in the directory of tries: a file that ends the container does not make its claim
-// the first one again.
+// rotationFile stores the order of the claims' last imports, in the directory of tries: after a file that terminated the container, its
+// claim is not the first one again.
 const rotationFile = ".rotation"
 
-// rotation has the numbers of the last imports of claims and namespaces, by key.
+// rotation contains the numbers of the last imports of claims and namespaces, by key.
 type rotation map[string]int64
 
 func (w waiting) claimKey() string { return "claim/" + filepath.Base(filepath.Dir(w.dir)) }
 
 func (w waiting) namespaceKey() string { return "namespace/" + w.namespace }
 
-// first is the file to import now. It is of the namespace whose last import is longest ago, and of such a claim in there: a tenant with many
-// files, or with files that take long, delays the others by one file at a time. Of a claim, what was tried less often goes first, then
-// smaller files.
+// first returns the file to import now. It belongs to the namespace whose last import is the longest ago, and to such a claim in the
+// namespace: a tenant with many files, or with files that take long, delays the others by one file at a time. Within a claim, files with
+// fewer tries go first, then smaller files.
 func (t rotation) first(all []waiting) waiting {
 	return slices.MinFunc(all, func(a, b waiting) int {
 		return cmp.Or(
@@ -33,8 +33,8 @@ func (t rotation) first(all []waiting) waiting {
 	})
 }
 
-// take notes that a file is imported now. What is known of claims that have none waiting stays, up to maxRotation: a claim that has one file
-// at a time would else be the first one each time.
+// take records that a file is imported now. Entries of claims without waiting files are kept, up to maxRotation: otherwise a claim with one
+// file at a time would be first each time.
 func (t rotation) take(w waiting) {
 	last := int64(0)
 	for _, number := range t {
@@ -49,10 +49,10 @@ func (t rotation) take(w waiting) {
 	}
 }
 
-// maxRotation bounds what is kept: more than a node has claims.
+// maxRotation limits the entries: it exceeds the number of claims of a node.
 const maxRotation = 4096
 
-// rotation reads what is known; a file that is damaged is as none.
+// rotation reads the file; a damaged file counts as empty.
 func (s Spool) rotation() rotation {
 	known := rotation{}
 	raw, err := os.ReadFile(filepath.Join(s.Tries, rotationFile))
@@ -62,7 +62,7 @@ func (s Spool) rotation() rotation {
 	return known
 }
 
-// advance notes that a file is imported now.
+// advance stores that a file is imported now.
 func (s Spool) advance(w waiting) error {
 	known := s.rotation()
 	known.take(w)
@@ -77,19 +77,19 @@ func (s Spool) advance(w waiting) error {
 	return os.Rename(path+".new", path)
 }
 
-// progressEvery is how often the files that wait are marked while one is imported.
+// progressEvery is the interval at which waiting files are marked during an import.
 const progressEvery = time.Minute
 
-// progress marks the files that wait, now and until done is closed: the plugin gives a raw file up that no importer made progress for, by the
-// time of the file. An import may take as long as the chart allows, and one that fails leaves nothing that the plugin sees.
+// progress marks the waiting files, now and until done is closed: the plugin gives up a raw file if, by the time of the file, no importer
+// makes progress. An import may take as long as the chart allows, and a failed import leaves nothing that the plugin sees.
 func (s Spool) progress(done <-chan struct{}) {
 	ticker := time.NewTicker(progressEvery)
 	defer ticker.Stop()
 	for {
-		waiting, _ := s.waiting() // Run reports what cannot be read
+		waiting, _ := s.waiting() // Run reports the error
 		now := time.Now()
 		for _, w := range waiting {
-			_ = os.Chtimes(filepath.Join(w.dir, w.id+rawSuffix), time.Time{}, now) // it may be gone
+			_ = os.Chtimes(filepath.Join(w.dir, w.id+rawSuffix), time.Time{}, now) // it may have been removed
 		}
 		select {
 		case <-done:

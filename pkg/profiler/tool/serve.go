@@ -13,10 +13,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
 )
 
-// Service installs and proves a version.
+// Service installs and tests a version.
 type Service struct {
 	Prover
-	// Tools is the host's directory of installed versions, Versions are those that the chart names.
+	// Tools is the host's directory of installed versions, Versions are the versions in the chart.
 	Tools    string
 	Versions []string
 	// Specs are the directories of CDI specs.
@@ -24,15 +24,15 @@ type Service struct {
 }
 
 const (
-	// provenFile is in Container once the version of this image is proven.
+	// provenFile is created in Container once the version of this image is tested.
 	provenFile = "proven"
-	// The pause after a failed try doubles up to the longest one.
+	// The pause after a failed try doubles up to the longest pause.
 	firstPause, longestPause = 2 * time.Second, 2 * time.Minute
-	// sweepEvery is how often earlier builds are removed that no container needs any more.
+	// sweepEvery is the interval at which earlier builds are removed that no container uses any more.
 	sweepEvery = 10 * time.Minute
 )
 
-// Run installs and proves, again until that succeeds, and then removes what is not needed any more, until the context ends.
+// Run installs and tests the version, with retries until that succeeds, and then removes unused versions, until the context ends.
 func (s Service) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx).WithValues("version", s.Version)
 	if err := os.Remove(filepath.Join(s.Container, provenFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -67,7 +67,7 @@ func (s Service) Run(ctx context.Context) error {
 	}
 }
 
-// once installs and proves.
+// once installs and tests the version.
 func (s Service) once(ctx context.Context) (manifest.Installed, error) {
 	installed, err := s.Install(ctx, s.Tools)
 	if err != nil {
@@ -87,8 +87,8 @@ func (s Service) once(ctx context.Context) (manifest.Installed, error) {
 	return installed, os.WriteFile(filepath.Join(s.Container, provenFile), nil, 0o600)
 }
 
-// repair proves a version again whose proof failed, once, where what is installed is not what was copied. Otherwise no claim is planned with it
-// until a proof succeeds, whatever an earlier one did.
+// repair handles a failed test of a version. If the installed files differ from the copied ones, it copies and tests them once again.
+// Otherwise no claim is planned with the version until a test succeeds, regardless of earlier tests.
 func (s Service) repair(ctx context.Context, installed manifest.Installed, failed error) (manifest.Installed, error) {
 	damaged := installed.Verify()
 	if damaged == nil {
@@ -105,7 +105,7 @@ func (s Service) repair(ctx context.Context, installed manifest.Installed, faile
 	return installed, s.Prove(ctx, installed)
 }
 
-// unproven takes an earlier proof back.
+// unproven revokes an earlier test.
 func unproven(installed manifest.Installed) error {
 	if installed.Proven.IsZero() {
 		return nil
@@ -114,13 +114,13 @@ func unproven(installed manifest.Installed) error {
 	return installed.Write(installed.Dir)
 }
 
-// Proven returns why the version of this image is not proven yet.
+// Proven returns why the version of this image is not tested yet.
 func (s Service) Proven() error {
 	_, err := os.Stat(filepath.Join(s.Container, provenFile))
 	return err
 }
 
-// AwaitProof waits until some build of the version is proven on the node; false when the context ends first.
+// AwaitProof waits until a build of the version is tested on the node; false if the context ends first.
 func (s Service) AwaitProof(ctx context.Context) bool {
 	for {
 		installed, err := manifest.List(s.Tools)
@@ -138,7 +138,7 @@ func (s Service) AwaitProof(ctx context.Context) bool {
 	}
 }
 
-// sleep returns false when the context ends first.
+// sleep returns false if the context ends first.
 func sleep(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()

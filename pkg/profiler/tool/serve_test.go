@@ -13,14 +13,14 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
 )
 
-// serviceOf is the service of an image. Its proof succeeds where the installed library is as in the image, and provable.
+// serviceOf returns the service of an image. Its test succeeds if the installed library equals the image's, and provable is set.
 func serviceOf(t *testing.T, provable bool) Service {
 	t.Helper()
 	s := Service{Tools: t.TempDir(), Versions: []string{"1"}}
 	s.Importer = importerOf(t, image(t, "1", copies))
 	s.Programs, s.Container = t.TempDir(), t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(s.Path, "target-linux-x64/lib/libtool.so"), []byte("library"), 0o644))
-	// Stands for prism-run: its report has the process.
+	// It replaces prism-run: its report contains the process.
 	run := "exit 1"
 	if provable {
 		run = `[ "$(cat ` + s.Tools + `/1-*/target-linux-x64/lib/libtool.so)" = library ] || exit 1
@@ -30,7 +30,7 @@ mkdir ` + s.Container + `/results/s1; echo prism-proof >` + s.Container + `/resu
 	return s
 }
 
-// only is the one version that is installed.
+// only returns the only installed version.
 func only(t *testing.T, s Service) manifest.Installed {
 	t.Helper()
 	all, err := manifest.List(s.Tools)
@@ -39,7 +39,7 @@ func only(t *testing.T, s Service) manifest.Installed {
 	return all[0]
 }
 
-// TestService_DirectoryDamaged_CopiedAgain: what is installed is not copied again otherwise, and its proof would fail for ever.
+// TestService_DirectoryDamaged_CopiedAgain: installed files are otherwise not copied again, and the test would always fail.
 func TestService_DirectoryDamaged_CopiedAgain(t *testing.T) {
 	t.Parallel()
 	s := serviceOf(t, true)
@@ -57,7 +57,7 @@ func TestService_DirectoryDamaged_CopiedAgain(t *testing.T) {
 	}
 }
 
-// TestService_ProofFails_EarlierOneTakenBack: claims are planned with versions that are proven.
+// TestService_ProofFails_EarlierOneTakenBack: claims are only planned with tested versions.
 func TestService_ProofFails_EarlierOneTakenBack(t *testing.T) {
 	t.Parallel()
 	s := serviceOf(t, false)
@@ -70,7 +70,7 @@ func TestService_ProofFails_EarlierOneTakenBack(t *testing.T) {
 	assert.Zero(t, only(t, s).Proven)
 }
 
-// TestInstall_NoExec_Refused: containers could not execute what is there.
+// TestInstall_NoExec_Refused: containers could not execute the programs.
 func TestInstall_NoExec_Refused(t *testing.T) {
 	t.Parallel()
 	source, dir := image(t, "1", copies), t.TempDir()

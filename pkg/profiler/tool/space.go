@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// importSizes is how many times its size an import takes of a raw file: the copy, the report and what the importer writes meanwhile.
+	// importSizes is the space for an import as a multiple of the raw file: the copy, the report and temporary files of the importer.
 	importSizes = 3
-	// measureEvery is how often the files of an import are measured: more often than the kubelet does.
+	// measureEvery is the interval at which the files of an import are measured: more often than the kubelet does.
 	measureEvery = time.Second
-	// maxMade is how many files an importer may make. It makes a few.
+	// maxMade is the maximum number of files of an importer, which creates only a few.
 	maxMade = 10_000
 )
 
-// errSpace is why an import is ended. The kubelet would evict the whole pod, with what is known of tries.
+// errSpace cancels an import. Otherwise the kubelet would evict the whole pod, including the record of tries.
 var errSpace = errors.New("the importer wrote more than profiler.importSpace allows")
 
-// fits fails where importing a raw file could take more than there is.
+// fits returns an error if importing a raw file could exceed the space.
 func (i Importer) fits(size int64) error {
 	if i.Space > 0 && size > (i.Space-spare)/importSizes {
 		return fmt.Errorf("importing %d bytes may require %d times as many; profiler.importSpace allows %d bytes", size, importSizes, i.Space)
@@ -30,7 +30,7 @@ func (i Importer) fits(size int64) error {
 	return nil
 }
 
-// watch ends an import that takes more than there is, until the context ends.
+// watch cancels an import that exceeds the space, until the context ends.
 func (i Importer) watch(ctx context.Context, dir *os.Root, end context.CancelCauseFunc) {
 	if i.Space <= 0 {
 		return
@@ -50,7 +50,8 @@ func (i Importer) watch(ctx context.Context, dir *os.Root, end context.CancelCau
 	}
 }
 
-// taken is how many bytes the files in a directory take on the disk. Many files are as too many bytes: measuring them takes long as well.
+// taken returns the number of bytes that the files in a directory occupy on the disk. Too many files count as too many bytes, because
+// measuring them takes long as well.
 func taken(dir *os.Root, most int) (bytes int64) {
 	const tooMany = 1 << 62
 	_ = fs.WalkDir(dir.FS(), ".", func(_ string, entry fs.DirEntry, err error) error {

@@ -15,32 +15,33 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// The names in the spool of a claim: pkg/profiler/store puts raw files there and takes what is made of them.
+// The names in the spool of a claim: pkg/profiler/store writes raw files there and collects the results.
 const (
 	rawSuffix    = ".qdstrm"
 	reportSuffix = ".nsys-rep"
 	failedSuffix = ".failed"
 	spoolFolder  = "spool"
 	indexFile    = "index.json"
-	// unfinishedPrefix begins the names of files that are being written there. It is not the store's, which removes its own when it starts.
+	// unfinishedPrefix is the prefix of files that are being written there. It differs from the prefix of the store, which removes its own
+	// files when it starts.
 	unfinishedPrefix = ".import-"
 )
 
-// scanEvery is how often spools are read.
+// scanEvery is the interval at which spools are read.
 const scanEvery = 2 * time.Second
 
-// maxTries is how often a file is imported: on a busy machine the importer may fail where it does not the next time.
+// maxTries is the maximum number of imports of a file: on a busy machine the importer may fail the first time only.
 const maxTries = 2
 
 // Spool imports the raw files of a node that its version recorded.
 type Spool struct {
-	// Profiles has a directory for each claim.
+	// Profiles contains a directory for each claim.
 	Profiles string
-	// Version is the one whose files are imported.
+	// Version is the version whose files are imported.
 	Version string
-	// Tries is a directory in which tries are counted: they survive a restart that a file has caused.
+	// Tries is a directory in which tries are counted. They survive a restart that a file has caused.
 	Tries string
-	// Import makes a report of a raw file.
+	// Import converts a raw file to a report.
 	Import func(ctx context.Context, raw, report string) error
 }
 
@@ -75,7 +76,7 @@ func (s Spool) Run(ctx context.Context) error {
 	}
 }
 
-// clean removes what this service had not finished when it ended. Files of other versions may be being written.
+// clean removes unfinished files of an earlier run of this service. Files of other versions may still be in progress.
 func (s Spool) clean() error {
 	left, err := filepath.Glob(filepath.Join(s.Profiles, "*", spoolFolder, unfinishedPrefix+"*"))
 	for _, path := range left {
@@ -86,7 +87,7 @@ func (s Spool) clean() error {
 	return err
 }
 
-// next is the raw file to import now.
+// next returns the raw file to import now.
 func (s Spool) next(ctx context.Context) (waiting, bool) {
 	all, err := s.waiting()
 	if err != nil {
@@ -98,7 +99,7 @@ func (s Spool) next(ctx context.Context) (waiting, bool) {
 	return s.rotation().first(all), true
 }
 
-// waiting are the raw files of all claims that wait.
+// waiting returns the waiting raw files of all claims.
 func (s Spool) waiting() (all []waiting, err error) {
 	claims, err := os.ReadDir(s.Profiles)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -110,7 +111,7 @@ func (s Spool) waiting() (all []waiting, err error) {
 	return all, err
 }
 
-// of are the raw files of a claim that wait.
+// of returns the waiting raw files of a claim.
 func (s Spool) of(claim string) (all []waiting) {
 	dir := filepath.Join(claim, spoolFolder)
 	entries, err := os.ReadDir(dir)
@@ -144,14 +145,14 @@ func (s Spool) of(claim string) (all []waiting) {
 	return all
 }
 
-// recorded is what the index of a claim says.
+// recorded contains fields of a claim's index.
 type recorded struct {
 	// Tool is the version that the claim's processes were recorded with.
 	Tool      string `json:"tool"`
 	Namespace string `json:"namespace"`
 }
 
-// readRecorded reads the index of a claim; without one nothing is known.
+// readRecorded reads the index of a claim; without an index the result is empty.
 func readRecorded(claim string) recorded {
 	raw, err := os.ReadFile(filepath.Join(claim, indexFile))
 	var index struct {
@@ -163,7 +164,7 @@ func readRecorded(claim string) recorded {
 	return index.Claim
 }
 
-// one imports a file; stored is false where neither a report nor the reason for which it stays raw could be stored: then it waits again at once.
+// one imports a file. stored is false if neither a report nor the reason of the failure could be stored: then the file waits again at once.
 func (s Spool) one(ctx context.Context, w waiting) (stored bool) {
 	logger := klog.FromContext(ctx).WithValues("report", w.id, "bytes", w.size, "try", w.tries+1)
 	if w.tries >= maxTries {
@@ -173,11 +174,11 @@ func (s Spool) one(ctx context.Context, w waiting) (stored bool) {
 		logger.Error(err, "Raw report is not imported yet")
 		return s.keepRaw(ctx, w, err)
 	}
-	started := time.Now() // it is counted before it is made: a file that ends this process is not tried for ever
+	started := time.Now() // counted before the import: a file that terminates this process is not retried forever
 	err := s.importing(ctx, w)
 	switch {
 	case ctx.Err() != nil:
-		s.discard(w.id) // it was not the file
+		s.discard(w.id) // not because of the file
 		return true
 	case err == nil:
 		logger.Info("Imported report", "took", time.Since(started).Round(time.Millisecond).String())
@@ -191,7 +192,7 @@ func (s Spool) one(ctx context.Context, w waiting) (stored bool) {
 	return true
 }
 
-// importing imports a file, and marks those that wait meanwhile.
+// importing imports a file, and marks the waiting files in the meantime.
 func (s Spool) importing(ctx context.Context, w waiting) error {
 	done := make(chan struct{})
 	var marking sync.WaitGroup
@@ -201,7 +202,7 @@ func (s Spool) importing(ctx context.Context, w waiting) error {
 	return s.Import(ctx, filepath.Join(w.dir, w.id+rawSuffix), filepath.Join(w.dir, w.id+reportSuffix))
 }
 
-// keepRaw leaves the reason for which a file stays raw; false where that cannot be stored.
+// keepRaw stores the reason why a file stays raw; false if that fails.
 func (s Spool) keepRaw(ctx context.Context, w waiting, cause error) (stored bool) {
 	logger := klog.FromContext(ctx).WithValues("report", w.id, "bytes", w.size)
 	logger.Error(cause, "Raw report could not be imported and stays raw")
@@ -220,7 +221,7 @@ func (s Spool) keepRaw(ctx context.Context, w waiting, cause error) (stored bool
 
 func (s Spool) mark(id string) string { return filepath.Join(s.Tries, id) }
 
-// tries is how often the file was tried.
+// tries returns the number of tries of the file.
 func (s Spool) tries(id string) int {
 	info, err := os.Stat(s.mark(id))
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSpool_UnfinishedFiles_RemovedAtStart: those of this version's claims, by a name that the store does not remove while they are written.
+// TestSpool_UnfinishedFiles_RemovedAtStart: files of this version's claims, with a name that the store does not remove while they are
+// written.
 func TestSpool_UnfinishedFiles_RemovedAtStart(t *testing.T) {
 	t.Parallel()
 	s, folder, _ := spool(t, nil, func(string) error { return nil })
@@ -29,7 +30,7 @@ func TestSpool_UnfinishedFiles_RemovedAtStart(t *testing.T) {
 	assert.NoFileExists(t, left)
 }
 
-// put writes the index of a claim and its raw files, each of so many bytes.
+// put writes the index of a claim and its raw files of these sizes in bytes.
 func put(t *testing.T, s Spool, namespace, claim string, files map[string]int) {
 	t.Helper()
 	folder := filepath.Join(s.Profiles, claim, spoolFolder)
@@ -41,7 +42,7 @@ func put(t *testing.T, s Spool, namespace, claim string, files map[string]int) {
 	}
 }
 
-// TestSpool_Tenants_RoundRobin: neither many files, many claims nor small files of one tenant delay another's by more than one file.
+// TestSpool_Tenants_RoundRobin: neither many files, many claims nor small files of one tenant delay another tenant by more than one file.
 func TestSpool_Tenants_RoundRobin(t *testing.T) {
 	t.Parallel()
 	s, _, order := spool(t, nil, func(string) error { return nil })
@@ -52,7 +53,7 @@ func TestSpool_Tenants_RoundRobin(t *testing.T) {
 	assert.Equal(t, []string{"m1-a", "f1-a", "m2-a", "f1-b", "m1-b", "m2-b", "m1-c"}, *order)
 }
 
-// TestSpool_OneFileAtATime_NotFirstEachTime: a claim that has nothing waiting keeps its place.
+// TestSpool_OneFileAtATime_NotFirstEachTime: a claim without waiting files keeps its position.
 func TestSpool_OneFileAtATime_NotFirstEachTime(t *testing.T) {
 	t.Parallel()
 	s, _, order := spool(t, nil, func(string) error { return nil })
@@ -70,7 +71,7 @@ func TestSpool_OneFileAtATime_NotFirstEachTime(t *testing.T) {
 	assert.Equal(t, []string{"o1-0", "f1-a", "f2-a", "o1-2", "f1-b"}, *order)
 }
 
-// TestSpool_FilesEndTheService_OthersNext: the container is started again later each time, and the rotation outlives it.
+// TestSpool_FilesEndTheService_OthersNext: the container restarts with a longer pause each time, and the rotation survives.
 func TestSpool_FilesEndTheService_OthersNext(t *testing.T) {
 	t.Parallel()
 	s, _, order := spool(t, nil, func(id string) error {
@@ -91,7 +92,7 @@ func TestSpool_FilesEndTheService_OthersNext(t *testing.T) {
 	assert.Equal(t, []string{"bad-1", "good"}, *order)
 }
 
-// TestRotation_ManyClaims_Bounded: those whose import is longest ago are forgotten, which are the next ones anyway.
+// TestRotation_ManyClaims_Bounded: the claims whose import is the longest ago are dropped, which are the next ones anyway.
 func TestRotation_ManyClaims_Bounded(t *testing.T) {
 	t.Parallel()
 	known := rotation{}
@@ -103,7 +104,7 @@ func TestRotation_ManyClaims_Bounded(t *testing.T) {
 	assert.Contains(t, known, fmt.Sprintf("claim/%d", maxRotation+9))
 }
 
-// TestSpool_LongImports_OthersMarked: the plugin gives up files that no importer made progress for in half an hour.
+// TestSpool_LongImports_OthersMarked: the plugin gives up files if no importer made progress for half an hour.
 func TestSpool_LongImports_OthersMarked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -141,7 +142,7 @@ func TestSpool_NothingStored_Paused(t *testing.T) {
 	})
 }
 
-// spool is one with raw files of claim u1, recorded with version 1, and an importer that fails for names in bad.
+// spool returns a spool with raw files of claim u1, recorded with version 1, and an importer that fails for names in bad.
 func spool(t *testing.T, raw map[string]string, fail func(id string) error) (Spool, string, *[]string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -165,7 +166,7 @@ func spool(t *testing.T, raw map[string]string, fail func(id string) error) (Spo
 	return s, folder, &order
 }
 
-// drain imports until nothing waits.
+// drain imports until no file waits.
 func drain(t *testing.T, s Spool) {
 	t.Helper()
 	for range 100 {
@@ -178,7 +179,7 @@ func drain(t *testing.T, s Spool) {
 	t.Fatal("something is imported for ever")
 }
 
-// TestSpool_OneFails_OthersFirst: smaller files go first, a file that failed goes last, and after the second try it stays raw, with the reason.
+// TestSpool_OneFails_OthersFirst: smaller files go first, a failed file goes last, and after the second try it stays raw, with the reason.
 func TestSpool_OneFails_OthersFirst(t *testing.T) {
 	t.Parallel()
 	s, folder, order := spool(t, map[string]string{"bad": "1", "large": "12345", "small": "12"}, func(id string) error {
@@ -198,7 +199,7 @@ func TestSpool_OneFails_OthersFirst(t *testing.T) {
 	assert.Empty(t, left, "but for the rotation")
 }
 
-// TestSpool_FileEndsTheService_NotForEver: each try ends the container, and the next one begins with what it left.
+// TestSpool_FileEndsTheService_NotForEver: each try terminates the container, and the next one starts with its leftovers.
 func TestSpool_FileEndsTheService_NotForEver(t *testing.T) {
 	t.Parallel()
 	s, folder, order := spool(t, map[string]string{"bad": "1"}, func(string) error { panic("out of memory") })
@@ -216,7 +217,7 @@ func TestSpool_FileEndsTheService_NotForEver(t *testing.T) {
 	assert.FileExists(t, filepath.Join(folder, "bad.failed"))
 }
 
-// TestSpool_OtherVersions_LeftAlone: the version that recorded imports.
+// TestSpool_OtherVersions_LeftAlone: only the version that recorded a file imports it.
 func TestSpool_OtherVersions_LeftAlone(t *testing.T) {
 	t.Parallel()
 	s, folder, order := spool(t, map[string]string{"a": "1"}, func(string) error { return nil })

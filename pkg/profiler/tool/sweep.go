@@ -12,9 +12,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
 )
 
-// Sweep removes what is installed below dir and is not wanted any more: earlier builds of the version that is kept, and versions that the
-// chart does not name. What a CDI spec mounts stays: a container that is started again needs it. The plugin may have chosen a build whose spec
-// it has not written yet, so the first call makes a build one that is not chosen any more, and a later one removes it.
+// Sweep removes installations below dir that are no longer needed: earlier builds of the version that is kept, and versions that are not in
+// the chart. Directories that a CDI spec mounts stay, because a restarted container needs them. The plugin may have chosen a build without
+// having written its spec yet, so the first call only makes the build unavailable to new claims, and a later call removes it.
 func Sweep(dir string, keep manifest.Installed, versions, specs []string) error {
 	installed, err := manifest.List(dir)
 	if err != nil {
@@ -42,7 +42,7 @@ func Sweep(dir string, keep manifest.Installed, versions, specs []string) error 
 	return err
 }
 
-// named reports whether a CDI spec has a path in the directory.
+// named reports whether a CDI spec contains a path in the directory.
 func named(specs []string, dir string) (bool, error) {
 	for _, folder := range specs {
 		paths, err := filepath.Glob(filepath.Join(folder, "*.json"))

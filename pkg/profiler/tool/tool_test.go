@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// image is an installation of a stand-in for Nsight Systems, whose nsys and importer are scripts.
+// image returns a fake installation of Nsight Systems, whose nsys and importer are scripts.
 func image(t *testing.T, version, importer string) Source {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -55,7 +55,7 @@ esac`)
 	return Source{Version: version, Path: dir}
 }
 
-// copies is an importer that makes a report of what it reads, and appends to that, as the real one does.
+// copies is an importer that copies its input to the report, and appends to the input, as the real one does.
 const copies = `cat "$2" > "$4"; echo appended >> "$2"`
 
 func TestInstall_Image_ManifestAndFiles(t *testing.T) {
@@ -84,7 +84,7 @@ func TestInstall_Image_ManifestAndFiles(t *testing.T) {
 	assert.Len(t, names, 1, "nothing unfinished is left")
 }
 
-// TestForeign_LibraryOfTheSystem_NamedUnlessBeside: containers may lack what the image has of its distribution.
+// TestForeign_LibraryOfTheSystem_NamedUnlessBeside: containers may lack libraries of the image's distribution.
 func TestForeign_LibraryOfTheSystem_NamedUnlessBeside(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "nsys")
@@ -103,7 +103,7 @@ func TestForeign_LibraryOfTheSystem_NamedUnlessBeside(t *testing.T) {
 	assert.Empty(t, foreign("/etc/passwd"), "no program")
 }
 
-// TestInstall_Killed_NextOneFinishes: an installation that did not end is no version, and the next one replaces it.
+// TestInstall_Killed_NextOneFinishes: an interrupted installation is ignored, and the next one replaces it.
 func TestInstall_Killed_NextOneFinishes(t *testing.T) {
 	t.Parallel()
 	s, dir := image(t, "2025.5", copies), filepath.Join(t.TempDir(), "tools")
@@ -152,12 +152,12 @@ func TestInstall_BadImages_RefusedBySentence(t *testing.T) {
 	}
 }
 
-// importerOf is an importer of that image.
+// importerOf returns the importer of that image.
 func importerOf(t *testing.T, s Source) Importer {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	// The importer's user executes it, and owns what is in the work directory.
+	// The importer's user executes it, and owns the contents of the work directory.
 	work, err := os.MkdirTemp("", "work-")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(work) })
@@ -175,14 +175,14 @@ func copyProgram(from, to string) error {
 	return writeProgram(to, content)
 }
 
-// writeProgram writes a file that is executed. A process that another test starts meanwhile would have it open for writing.
+// writeProgram writes an executable file. A process that another test starts in the meantime could inherit it open for writing.
 func writeProgram(path string, content []byte) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	return os.WriteFile(path, content, 0o755)
 }
 
-// TestImport_RawFile_StaysAsItIs: the importer appends to what it reads, and another try needs what was recorded.
+// TestImport_RawFile_StaysAsItIs: the importer appends to its input, and another try needs the original recording.
 func TestImport_RawFile_StaysAsItIs(t *testing.T) {
 	t.Parallel()
 	i, dir := importerOf(t, image(t, "1", copies)), t.TempDir()
@@ -196,7 +196,7 @@ func TestImport_RawFile_StaysAsItIs(t *testing.T) {
 	}
 }
 
-// TestImport_Importer_HasNoRights: no user of the node, no capability, no network, limits, and nothing of this program's environment.
+// TestImport_Importer_HasNoRights: no user of the node, no capability, no network, with limits, and without this program's environment.
 func TestImport_Importer_HasNoRights(t *testing.T) {
 	t.Setenv("SECRET", "s")
 	i, dir := importerOf(t, image(t, "1", `{ id -u; grep -E 'CapEff|NoNewPrivs' /proc/self/status; cat /proc/net/route | wc -l; env | grep -c SECRET; ulimit -d; ulimit -s; ulimit -c; } > "$4"`)), t.TempDir()
@@ -208,7 +208,7 @@ func TestImport_Importer_HasNoRights(t *testing.T) {
 	assert.Equal(t, "65534\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\n0\n0\n4194304\n2048\n0\n", string(content))
 }
 
-// TestImport_Importer_HasOwnNamespaces: it reaches no process and no memory of others.
+// TestImport_Importer_HasOwnNamespaces: it cannot reach processes or memory of others.
 func TestImport_Importer_HasOwnNamespaces(t *testing.T) {
 	t.Parallel()
 	namespaces := []string{"/proc/self/ns/ipc", "/proc/self/ns/net", "/proc/self/ns/pid"}
@@ -226,7 +226,7 @@ func TestImport_Importer_HasOwnNamespaces(t *testing.T) {
 	}
 }
 
-// TestClean_EndedImports_Removed: they have copies of what was recorded, and the directory outlives the container.
+// TestClean_EndedImports_Removed: they contain copies of recordings, and the directory survives the container.
 func TestClean_EndedImports_Removed(t *testing.T) {
 	t.Parallel()
 	i := Importer{Work: t.TempDir()}
@@ -272,7 +272,7 @@ func TestImport_BadImporters_ErrorAndNoReport(t *testing.T) {
 	}
 }
 
-// TestSweep_OldBuilds_RemovedUnlessMounted by a CDI spec: a container that is started again needs what its spec mounts.
+// TestSweep_OldBuilds_RemovedUnlessMounted: by a CDI spec: a restarted container needs the mounts of its spec.
 func TestSweep_OldBuilds_RemovedUnlessMounted(t *testing.T) {
 	t.Parallel()
 	dir, specs := t.TempDir(), t.TempDir()

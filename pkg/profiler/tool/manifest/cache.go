@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Cache lists the versions below a directory as List does, without the hashes of their files, and decodes a manifest only when it has
-// changed: one has hundreds of hashes, and every claim with a profile asks. Use NewCache. It can be used concurrently.
+// Cache lists the versions below a directory as List does, without the hashes of their files. It decodes a manifest only if the file has
+// changed: a manifest contains hundreds of hashes, and every claim with a profile reads it. Use NewCache. It is safe for concurrent use.
 type Cache struct {
 	// Read reads the manifest in a directory.
 	Read func(dir string) (Manifest, error)
@@ -24,14 +24,14 @@ type Cache struct {
 	known map[string]known // by the directory of the version
 }
 
-// known is what a manifest was when it was read.
+// known is the cached state of a manifest.
 type known struct {
 	stamp stamp
 	Manifest
 	err error
 }
 
-// stamp changes with a file: Write renames a new one into its place.
+// stamp changes with a file: Write replaces the file by rename.
 type stamp struct {
 	device, inode uint64
 	size          int64
@@ -39,10 +39,10 @@ type stamp struct {
 	changed       unix.Timespec
 }
 
-// NewCache makes one for a directory, which may be absent.
+// NewCache returns a cache for a directory, which may be absent.
 func NewCache(dir string) *Cache { return &Cache{Read: Read, dir: dir, known: map[string]known{}} }
 
-// List returns the versions. One whose manifest cannot be read is none.
+// List returns the versions. Versions with an unreadable manifest are ignored.
 func (c *Cache) List() (all []Installed, err error) {
 	dirs, err := versions(c.dir)
 	if err != nil {
@@ -61,7 +61,8 @@ func (c *Cache) List() (all []Installed, err error) {
 	return all, nil
 }
 
-// of is the manifest in a directory. The file is stamped before it is read: one that is replaced in between is read again by the next call.
+// of returns the manifest in a directory. The stamp is taken before the file is read: if the file is replaced in between, the next call
+// reads it again.
 func (c *Cache) of(dir string) (Manifest, error) {
 	now, err := stampOf(filepath.Join(dir, File))
 	if err != nil {
@@ -89,7 +90,7 @@ func stampOf(path string) (stamp, error) {
 	return stamp{uint64(of.Dev), of.Ino, of.Size, of.Mtim, of.Ctim}, nil //nolint:unconvert // the device is signed on other systems
 }
 
-// versions are the directories of what is installed below a directory, without those of installations that did not end.
+// versions returns the directories of installed versions below a directory, without unfinished installations.
 func versions(dir string) (all []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

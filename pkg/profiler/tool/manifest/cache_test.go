@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// counted is a cache of a directory with version 1, and how often a manifest was read.
+// counted returns a cache of a directory with version 1, and the number of reads of a manifest.
 func counted(t *testing.T) (c *Cache, dir string, reads *int) {
 	t.Helper()
 	dir = t.TempDir()
@@ -35,7 +35,7 @@ func install(t *testing.T, dir, version string, proven time.Time) {
 	require.NoError(t, m.Write(filepath.Join(dir, version)))
 }
 
-// listed are the versions that the cache lists, and whether each is proven.
+// listed returns the versions that the cache lists, and whether each is proven.
 func listed(t *testing.T, c *Cache) map[string]bool {
 	t.Helper()
 	all, err := c.List()
@@ -61,7 +61,7 @@ func TestCache_Unchanged_ReadOnce(t *testing.T) {
 	assert.Equal(t, 2, *reads, "also one that cannot be decoded")
 }
 
-// TestCache_Changes_SeenByTheNextList: versions are proven, replaced and removed while the plugin runs.
+// TestCache_Changes_SeenByTheNextList: versions are tested, replaced and removed while the plugin runs.
 func TestCache_Changes_SeenByTheNextList(t *testing.T) {
 	t.Parallel()
 	c, dir, _ := counted(t)
@@ -83,7 +83,7 @@ func TestCache_Changes_SeenByTheNextList(t *testing.T) {
 	assert.Empty(t, c.known, "nothing is kept of what is not there")
 }
 
-// TestCache_ReadFails_TriedAgain: what a disk cannot read now, it may read later.
+// TestCache_ReadFails_TriedAgain: a failed read may succeed later.
 func TestCache_ReadFails_TriedAgain(t *testing.T) {
 	t.Parallel()
 	c, _, reads := counted(t)

@@ -1,4 +1,4 @@
-// Package manifest says which versions of the profiler are installed on a node: each has a directory with a file that describes it.
+// Package manifest lists the versions of the profiler that are installed on a node: each is a directory with a file that describes it.
 package manifest
 
 import (
@@ -16,33 +16,33 @@ import (
 	"time"
 )
 
-// File is the name in the directory of a version.
+// File is the name of the manifest in the directory of a version.
 const File = "manifest.json"
 
-// Unfinished begins the name of a directory that is being installed.
+// Unfinished is the prefix of the name of a directory that is being installed.
 const Unfinished = "."
 
-// schema is that of the files.
+// schema is the schema version of the files.
 const schema = 1
 
-// maxBytes bounds a file: it has a hash for each file of a version.
+// maxBytes limits the size of a file: it contains a hash for each file of a version.
 const maxBytes = 4 << 20
 
 // Manifest describes an installed version.
 type Manifest struct {
 	Schema int `json:"schema"`
-	// Version is the one that the chart names, Digest the SHA-256 over all files, in hex.
+	// Version is the version in the chart, Digest the SHA-256 over all files, in hex.
 	Version string `json:"version"`
 	Digest  string `json:"digest"`
 	// Nsys is the path of nsys in the directory.
 	Nsys string `json:"nsys"`
 	// Importer is the path of the importer's directory in the directory; empty: there is none.
 	Importer string `json:"importer,omitempty"`
-	// Switches are those of `nsys profile`, as nsight.Switches lists them.
+	// Switches are the switches of `nsys profile`, as nsight.Switches returns them.
 	Switches []string `json:"switches"`
-	// Files are the SHA-256 of each file, in hex, by its path.
+	// Files maps the path of each file to its SHA-256, in hex.
 	Files map[string]string `json:"files"`
-	// Proven is when the version recorded and imported on this node; the zero time: not yet.
+	// Proven is the time at which the version recorded and imported a test process on this node; the zero time: not yet.
 	Proven time.Time `json:"proven,omitzero"`
 }
 
@@ -52,12 +52,13 @@ type Installed struct {
 	Dir string
 }
 
-// New begins a manifest.
+// New returns a manifest without contents.
 func New(version string) Manifest {
 	return Manifest{Schema: schema, Version: version, Files: map[string]string{}}
 }
 
-// List returns the versions below a directory. One whose manifest cannot be read is none: an installation did not end, or is a later one's.
+// List returns the versions below a directory. It ignores versions with an unreadable manifest: the installation was interrupted, or a
+// later version wrote it.
 func List(dir string) (all []Installed, err error) {
 	dirs, err := versions(dir)
 	for _, path := range dirs {
@@ -92,7 +93,7 @@ func Read(dir string) (m Manifest, err error) {
 	return m, nil
 }
 
-// Verify returns why a file of the version is not what was copied.
+// Verify returns an error if a file of the version differs from the installed file.
 func (i Installed) Verify() error {
 	for _, name := range slices.Sorted(maps.Keys(i.Files)) {
 		path := filepath.Join(i.Dir, name)
@@ -107,7 +108,7 @@ func (i Installed) Verify() error {
 	return nil
 }
 
-// sumOf is what Files has of a file or a link.
+// sumOf returns the value of Files for a file or a link.
 func sumOf(path string) (string, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -146,7 +147,7 @@ func (m Manifest) Write(dir string) error {
 	return os.Rename(tmp, path)
 }
 
-// synced puts a file on stable storage: after a power cut its new name has all of it.
+// synced writes a file to stable storage: after a power cut its new name refers to the whole content.
 func synced(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
