@@ -1,7 +1,7 @@
-// Package v1alpha1 is what users and administrators write for Prism: opaque
-// device configuration in ResourceClaims and DeviceClasses, and the
-// configuration of a node. The API group is gpu.prism.dev whatever the name of
-// the driver is.
+// Package v1alpha1 contains the configuration of Prism: opaque device
+// configuration in ResourceClaims and DeviceClasses, and the configuration
+// of a node. The API group is gpu.prism.dev, regardless of the name of the
+// driver.
 //
 // How the processes of one claim share a GPU:
 //
@@ -34,7 +34,7 @@
 //	interval: 1s
 //	labels: {team: vision}
 //
-// What the GPUs of a node are advertised as (not in claims: a ConfigMap):
+// How the GPUs of a node are advertised (not in claims: a ConfigMap):
 //
 //	apiVersion: gpu.prism.dev/v1alpha1
 //	kind: NodeConfig
@@ -49,6 +49,6 @@
 //
 //	Decode each → Merge in order → Default → Validate
 //
-// Decode refuses what is invalid by itself. The second Validate is for the
-// merged options, where every field with a default is set.
+// Decode refuses a configuration that is invalid by itself. The second Validate
+// checks the merged options, in which every field with a default is set.
 package v1alpha1

@@ -10,19 +10,19 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// maxDecodeBytes is how much memory the work on one input may allocate. What
-// takes long allocates much, and a busy machine does not change how much.
+// maxDecodeBytes limits the memory that is allocated for one input. Slow work allocates much, and a busy machine does not change the
+// amount.
 const maxDecodeBytes = 512 << 20
 
-// allocated is how much memory the process has ever allocated.
+// allocated returns the number of bytes that the process has ever allocated.
 func allocated() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample)
 	return sample[0].Value.Uint64()
 }
 
-// FuzzDecode checks that no input panics or takes much work, and that what is
-// accepted stays accepted when written again and when defaults are filled in.
+// FuzzDecode checks that no input panics or takes much work, and that a valid input stays valid when it is written again and when defaults
+// are filled in.
 func FuzzDecode(f *testing.F) {
 	examples, err := filepath.Glob("testdata/*.yaml")
 	require.NoError(f, err)

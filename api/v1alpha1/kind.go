@@ -17,8 +17,7 @@ const (
 	KindNodeConfig       = "NodeConfig"
 )
 
-// Config is opaque device configuration: *GPUConfig, *ProfilerConfig,
-// *GPUMetricsConfig or one of a Decoder's further kinds.
+// Config is opaque device configuration: a *GPUConfig, *ProfilerConfig, *GPUMetricsConfig or one of a Decoder's further kinds.
 type Config interface {
 	// Kind is one of the Kind constants, even if the object sets none.
 	Kind() string

@@ -12,13 +12,11 @@ const (
 	FromClaim    Source = "ResourceClaim"
 )
 
-// Merge lays the fields that override sets over those of base and returns a new
-// object that shares nothing with either; nil stands for an empty object. from
-// is the source of override.
+// Merge lays the fields that override sets over the fields of base. It returns a new object that shares nothing with either; nil stands for
+// an empty object. from is the source of override.
 //
-// When override has another sharing strategy than base, the settings of the
-// strategy of base are dropped. It is an error when override sets claimOverride
-// and is no class, or sets anything although base forbids claims to.
+// If override uses another sharing strategy than base, the settings of the strategy of base are dropped. It is an error if override sets
+// claimOverride and is no class, or sets anything although base forbids overrides.
 func Merge(base, override *GPUConfig, from Source) (*GPUConfig, error) {
 	if err := mayOverride(base, override, from); err != nil {
 		return nil, err

@@ -11,9 +11,8 @@ import (
 type NodeConfig struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// Flags are settings of the process and of resource names. The flags
-	// --fail-on-init-error and --driver-root of the plugin and their environment
-	// variables take precedence; the other settings have no flag.
+	// Flags are settings of the process and of resource names. The flags --fail-on-init-error and --driver-root of the plugin and their
+	// environment variables take precedence; there are no flags for the other settings.
 	Flags *NodeFlags `json:"flags,omitempty"`
 	// GPUs configure how GPUs are advertised. For each GPU the entry whose select matches is used, else the entry without select. A GPU
 	// without an entry is advertised whole.

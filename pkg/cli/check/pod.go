@@ -21,8 +21,8 @@ type Facts struct {
 	Claims     map[string]*resourceapi.ResourceClaim
 	Classes    map[string]*resourceapi.DeviceClass
 	Unreadable map[string]string
-	// Rules are the cluster's policy and defaults; nil: not visible. NoProfiler is set if the cluster does not run the profiler, and so has
-	// no rules.
+	// Rules are the cluster's policy and defaults; nil: not visible. NoProfiler is set if there are no rules because the cluster does not
+	// run the profiler.
 	Rules      *rules.Rules
 	NoProfiler bool
 	// NamespaceLabels reads the labels of the pod's namespace.

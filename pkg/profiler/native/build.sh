@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds what the profiler runs inside containers: build.sh OUTPUT_FOLDER
-# CC is the compiler. The library has no C library, the program its own.
+# Builds the library and the programs of the profiler that run inside containers: build.sh OUTPUT_FOLDER
+# CC is the compiler. The library uses no C library, the program is linked statically.
 set -eu
 
 out=${1:?usage: build.sh OUTPUT_FOLDER}

@@ -1,6 +1,6 @@
-// The library that the loader puts into each process of a container, by /etc/ld.so.preload. Where the command line of the process matches
-// the plan of the container's claim, it executes prism-run in its place. It has no C library, no symbols and needs none, so it is loaded
-// beside any other library. Whatever it cannot do, the process goes on as if it were not there.
+// The library that the loader loads into each process of a container, through /etc/ld.so.preload. If the command line of the process
+// matches the plan of the container's claim, it executes prism-run in place of the process. It uses no C library, and neither provides nor
+// needs symbols, so it can be loaded next to any other library. If anything fails, the process continues without it.
 #include "sys.h"
 #include "../match/match.h"
 
@@ -28,7 +28,7 @@ static long status_of(long directory, const char *path, long flags, struct file_
 	return prism_syscall(SYS_newfstatat, directory, (long)path, (long)status, flags, 0, 0);
 }
 
-// map returns null where it fails.
+// map returns null on failure.
 static void *map(unsigned long size, long protection, long flags, long file)
 {
 	long address = prism_syscall(SYS_mmap, 0, (long)size, protection, flags, file, 0);
@@ -40,7 +40,7 @@ static void unmap(void *address, unsigned long size)
 	prism_syscall(SYS_munmap, (long)address, (long)size, 0, 0, 0, 0);
 }
 
-// suffix returns what follows the prefix in the text, else null.
+// suffix returns the text after the prefix, or null.
 static const char *suffix(const char *text, const char *prefix)
 {
 	while (*prefix)
@@ -49,7 +49,7 @@ static const char *suffix(const char *text, const char *prefix)
 	return text;
 }
 
-// is_own_pid says whether the text is the decimal id of this process.
+// is_own_pid returns whether the text is the decimal id of this process.
 static int is_own_pid(const char *text)
 {
 	unsigned long pid = 0;
@@ -61,7 +61,7 @@ static int is_own_pid(const char *text)
 	return pid == (unsigned long)prism_syscall(SYS_getpid, 0, 0, 0, 0, 0, 0);
 }
 
-// is_marked says whether prism-run has seen this process already: "1" is for the process and all below, "pid:" for one process alone.
+// is_marked returns whether prism-run has already seen this process: "1" marks the process and its descendants, "pid:" one process only.
 static int is_marked(char **environment)
 {
 	for (; *environment; environment++) {
@@ -75,14 +75,14 @@ static int is_marked(char **environment)
 	return 0;
 }
 
-// is_plain says whether the process has no more rights than its parent, and was not started by executing the loader: then its file and
-// its arguments do not belong together.
+// is_plain returns whether the process has the same rights as its parent, and was not started by executing the loader: otherwise its file
+// and its arguments do not belong together.
 static int is_plain(char **environment)
 {
 	int secure = 1, loaded = 0;
 	while (*environment)
 		environment++;
-	// Variables that the loader removed leave further nulls.
+	// Variables that the loader removed leave more nulls.
 	while (!*environment)
 		environment++;
 	const unsigned long *auxiliary = (const unsigned long *)environment;
@@ -105,7 +105,8 @@ static int executable(char *path)
 	return 1;
 }
 
-// is_current says whether executing the path would execute the process's file: it may have been renamed, replaced or never had a path.
+// is_current returns whether executing the path would execute the process's file: the file may have been renamed or replaced, or may never
+// have had a path.
 static int is_current(const char *path)
 {
 	struct file_status own, named;
@@ -113,8 +114,8 @@ static int is_current(const char *path)
 	       own.device == named.device && own.inode == named.inode;
 }
 
-// selects says whether the plan selects the process, and writes the path of its file. Reading that takes longer than matching, so a process
-// whose arguments do not match is not asked for it.
+// selects returns whether the plan selects the process, and writes the path of its file. Reading the path takes longer than matching, so it
+// is not read if the arguments do not match.
 static int selects(const void *plan, unsigned long size, int argc, char **argv, char *path)
 {
 	if (size < PRISM_HEADER)
@@ -124,7 +125,7 @@ static int selects(const void *plan, unsigned long size, int argc, char **argv, 
 	return executable(path) && prism_match(plan, size, argc, argv, path);
 }
 
-// selects_large is selects with a plan that is not small.
+// selects_large does the same as selects for a large plan.
 static int selects_large(long file, int argc, char **argv, char *path)
 {
 	struct file_status status;
@@ -138,8 +139,8 @@ static int selects_large(long file, int argc, char **argv, char *path)
 	return found;
 }
 
-// matches says whether the process is to run under the profiler, and writes the path of its file. A small plan is read, which takes less
-// time than to map it.
+// matches returns whether the process must run with the profiler, and writes the path of its file. A small plan is read, because that is
+// faster than mapping it.
 static int matches(int argc, char **argv, char *path)
 {
 	prism_u8 plan[small_plan];
@@ -156,7 +157,7 @@ static int matches(int argc, char **argv, char *path)
 	return found;
 }
 
-// start executes prism-run with the path of the process's file and its arguments. It returns where that fails.
+// start executes prism-run with the path of the process's file and its arguments. It returns only on failure.
 static void start(int argc, char **argv, char **environment, char *path)
 {
 	unsigned long size = ((unsigned long)argc + 3) * sizeof(char *);

@@ -67,7 +67,7 @@ enum {
 	S_IFREG_ = 0100000,
 };
 
-// file_status is the kernel's struct stat, as far as it is read.
+// file_status is the beginning of the kernel's struct stat.
 struct file_status {
 	unsigned long device;
 	unsigned long inode;

@@ -1,6 +1,6 @@
-// Matches a process against the rules of a plan: the file that pkg/pattern encodes (encode.go describes it). Freestanding: no libc, no
-// global data, no memory but the stack's. Whatever the file and the texts are, nothing outside of them is read, and a file that is
-// truncated or damaged selects no process.
+// Matches a process against the rules of a plan: the file that pkg/pattern encodes (described in encode.go). Freestanding: it uses no libc,
+// no global data, and only memory on the stack. For any file and texts, it reads nothing outside of them, and a truncated or damaged file
+// selects no process.
 #ifndef PRISM_MATCH_H
 #define PRISM_MATCH_H
 
@@ -21,10 +21,10 @@ enum {
 	PRISM_COMMAND_LINE = 0,
 	PRISM_EXECUTABLE = 1,
 	PRISM_ARGV0 = 2,
-	PRISM_INVALID = 0xFFFD, // what a byte is that is no part of a character
+	PRISM_INVALID = 0xFFFD, // replaces a byte that is not part of a character
 };
 
-// One table while it reads. State is always below states.
+// The state of one table while it reads. State is always below states.
 struct prism_table {
 	const prism_u8 *ascii, *next, *flags, *ends, *classes_of;
 	prism_u32 states, classes, ranges, state, include;
@@ -61,7 +61,7 @@ static prism_u64 prism_checksum(const prism_u8 *p, prism_u64 size) {
 	return prism_mixed(prism_mixed(prism_mixed(prism_mixed(size, a), b), c), d);
 }
 
-// The part of the file at an offset, or 0 when it does not fit in. Length is below 2^43.
+// The part of the file at an offset, or 0 if it is beyond the end of the file. Length is below 2^43.
 static const prism_u8 *prism_part(const prism_u8 *file, prism_u64 size, prism_u64 at, prism_u64 length) {
 	return length <= size && at <= size - length ? file + at : 0;
 }
@@ -82,7 +82,7 @@ static int prism_table_at(struct prism_table *t, const prism_u8 *file, prism_u64
 	return t->next && t->flags && t->ends && t->classes_of;
 }
 
-// Reads the header and the tables' headers; 0 when the file is damaged.
+// Reads the header and the tables' headers; 0 if the file is damaged.
 static int prism_open(struct prism_tables *all, const prism_u8 *file, prism_u64 size) {
 	if (size < PRISM_HEADER || size > PRISM_MAX_FILE || size % 8 || prism_u32_at(file) != PRISM_MAGIC || prism_u32_at(file + 4) != PRISM_VERSION ||
 	    prism_u32_at(file + 16) != size || prism_u64_at(file + 8) != prism_checksum(file + 16, size - 16))
@@ -99,7 +99,7 @@ static int prism_open(struct prism_tables *all, const prism_u8 *file, prism_u64 
 	return 1;
 }
 
-// The class of a character that is not ASCII. A table without ranges has a class that no state has.
+// The class of a character that is not ASCII. A table without ranges returns a class that is invalid in every state.
 static prism_u32 prism_class(const struct prism_table *t, prism_u32 character) {
 	if (!t->ranges) return t->classes;
 	prism_u32 low = 0, high = t->ranges - 1;
@@ -113,7 +113,7 @@ static prism_u32 prism_class(const struct prism_table *t, prism_u32 character) {
 	return prism_u16_at(t->classes_of + 2 * low);
 }
 
-// Drops the tables whose answer is known, and returns 0 when the process is not selected, or the file is damaged. At the end of the text
+// Drops the tables whose answer is known, and returns 0 if the process is not selected, or the file is damaged. At the end of the text
 // every answer is known.
 static int prism_answers(struct prism_tables *all, int end) {
 	for (prism_u32 i = 0; i < all->count;) {
@@ -130,7 +130,7 @@ static int prism_answers(struct prism_tables *all, int end) {
 	return 1;
 }
 
-// Every table reads a character; returns as prism_answers does.
+// Every table reads a character; returns the same as prism_answers.
 static int prism_read(struct prism_tables *all, prism_u32 character) {
 	prism_u32 final = 0;
 	for (prism_u32 i = 0; i < all->count; i++) {
@@ -146,7 +146,7 @@ static int prism_read(struct prism_tables *all, prism_u32 character) {
 
 static inline int prism_continues(prism_u8 byte) { return (byte & 0xC0) == 0x80; }
 
-// The character that ends before *end, as Go decodes it; *end moves to its first byte.
+// The character that ends before *end, decoded as in Go; *end moves to its first byte.
 static prism_u32 prism_last(const prism_u8 *begin, const prism_u8 **end) {
 	const prism_u8 *p = *end - 1;
 	prism_u32 bits = 0, length = 1;
@@ -164,7 +164,7 @@ static prism_u32 prism_last(const prism_u8 *begin, const prism_u8 **end) {
 	return bits;
 }
 
-// Reads a text from its end; returns 1 to go on, 0 as prism_answers does.
+// Reads a text from its end; returns 1 to continue, 0 like prism_answers.
 static int prism_feed(struct prism_tables *all, const prism_u8 *text, prism_u64 length) {
 	const prism_u8 *end = text + length;
 	while (end > text && all->count)
@@ -178,7 +178,7 @@ static prism_u64 prism_length(const char *text, prism_u64 most) {
 	return n;
 }
 
-// Reads the arguments joined with one blank, from the end of the first PRISM_MAX_TEXT bytes.
+// Reads the arguments, joined with one space, from the end of the first PRISM_MAX_TEXT bytes.
 static int prism_feed_arguments(struct prism_tables *all, int argc, char **argv) {
 	prism_u64 left = PRISM_MAX_TEXT;
 	int last = 0;
@@ -198,7 +198,7 @@ static int prism_feed_arguments(struct prism_tables *all, int argc, char **argv)
 	return 1;
 }
 
-// Reports whether the base name of exe is one of the file's names, or those are damaged.
+// Returns whether the base name of exe is one of the file's names, or the names are damaged.
 static int prism_named(const prism_u8 *file, prism_u64 size, const char *exe) {
 	const char *base = exe;
 	for (const char *p = exe; *p; p++)
@@ -215,8 +215,8 @@ static int prism_named(const prism_u8 *file, prism_u64 size, const char *exe) {
 	return 0;
 }
 
-// 1 when the process with these arguments and the executable exe is to be profiled, 0 when not. The file has size bytes; argv ends after
-// argc arguments, or before with a null pointer; exe is a path or null.
+// 1 if the process with these arguments and the executable exe must be profiled, otherwise 0. The file is size bytes long; argv ends after
+// argc arguments, or earlier with a null pointer; exe is a path or null.
 __attribute__((unused)) static int prism_match(const void *file, unsigned long size, int argc, char **argv, const char *exe) {
 	struct prism_tables all;
 	if (!exe) exe = "";

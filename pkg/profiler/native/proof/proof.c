@@ -1,5 +1,5 @@
-// The process that a version of the profiler records to prove itself. It loads the C library as other programs do, of whatever version the
-// image has: it needs nothing that old ones lack, so it begins without what a compiler adds.
+// The process that a version of the profiler records in its test. It loads the C library of the image, like other programs. The library may
+// be old, so the program uses only functions of old versions, and starts without the compiler's startup code.
 #include <unistd.h>
 
 #ifdef __x86_64__

@@ -20,7 +20,7 @@ struct process {
 	pid_t parent;
 };
 
-// process_read reads a process's name and parent; other users' may be hidden.
+// process_read reads a process's name and parent; processes of other users may be hidden.
 static int process_read(pid_t pid, struct process *process)
 {
 	char path[64];
@@ -32,7 +32,7 @@ static int process_read(pid_t pid, struct process *process)
 	char *stat = read_file(AT_FDCWD, path, max_stat, &size);
 	if (!stat)
 		return -1;
-	// "7 (name) S 1 ...", and a name can have anything in it.
+	// "7 (name) S 1 ..."; a name can contain any character.
 	char *open = strchr(stat, '('), *close = strrchr(stat, ')');
 	int failed = -1;
 	if (open && close && open < close && close[1] == ' ' && close[2] && close[3] == ' ') {
@@ -60,7 +60,8 @@ bool below_supervisor(void)
 	return false;
 }
 
-// walk_up says whether an ancestor has init's parent and is not init; -1 where one exited meanwhile, whose children have another parent now.
+// walk_up returns whether an ancestor is a child of init's parent and is not init; -1 if an ancestor exited in the meantime, because its
+// children then get another parent.
 static int walk_up(pid_t init, pid_t parent)
 {
 	struct process process;
@@ -80,7 +81,7 @@ static int walk_up(pid_t init, pid_t parent)
 bool in_exec_session(pid_t init)
 {
 	struct process first = {.parent = 0};
-	// In the host's namespace of processes, what is executed as the container ends may start after its first process has gone.
+	// In the host's pid namespace, a process that is executed while the container ends may start after the first process has exited.
 	if (init > 0 && kill(init, 0) < 0 && errno == ESRCH)
 		return true;
 	if (process_read(init, &first) < 0)

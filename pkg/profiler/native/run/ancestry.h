@@ -4,10 +4,10 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-// below_supervisor says whether another prism-run runs above this process.
+// below_supervisor returns whether another prism-run is an ancestor of this process.
 bool below_supervisor(void);
 
-// in_exec_session says whether this process was started in the container by "kubectl exec" or a probe, not by its first process.
+// in_exec_session returns whether "kubectl exec" or a probe started this process in the container, not its first process.
 bool in_exec_session(pid_t init);
 
 #endif

@@ -87,7 +87,7 @@ char *read_file(int directory, const char *path, size_t most, size_t *size)
 	char *bytes = malloc(most + 1);
 	size_t length = 0;
 	ssize_t got = -1;
-	// One byte more than allowed, as a file of just that size ends there.
+	// One byte more than allowed, because a file of exactly that size ends there.
 	while (bytes && length <= most) {
 		got = read(file, bytes + length, most + 1 - length);
 		if (got < 0 && errno == EINTR)

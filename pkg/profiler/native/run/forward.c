@@ -15,13 +15,13 @@ enum {
 	max_status = 16 << 10,
 };
 
-// from_terminal says whether the kernel sent the signal to the whole process group, to which the process belongs.
+// from_terminal returns whether the kernel sent the signal to the whole process group of the process.
 static bool from_terminal(const struct signalfd_siginfo *received)
 {
 	static const int signals[] = {SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SIGWINCH, SIGHUP};
 	if (received->ssi_code != SI_KERNEL)
 		return false;
-	// A terminal that hangs up signals the leader of its session alone.
+	// A terminal that hangs up signals only the leader of its session.
 	if (received->ssi_signo == SIGHUP && getsid(0) == getpid())
 		return false;
 	for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
@@ -55,8 +55,8 @@ static int state(pid_t pid, uint64_t *handled, uint64_t *blocked)
 	return 0;
 }
 
-// takes says whether the process handles a signal, or waits for it blocked. A shell blocks signals while it starts a program, which does not
-// count. Where it cannot be found out, the process does.
+// takes returns whether the process handles a signal, or blocks it to wait for it. A shell blocks signals while it starts a program, which
+// does not count. If that is unknown, it returns true.
 static bool takes(pid_t pid, uint32_t number)
 {
 	const struct timespec pause = {0, 5000000};
@@ -77,14 +77,15 @@ void forward(struct run *run, const struct signalfd_siginfo *received)
 	int number = (int)received->ssi_signo, sent;
 	if (!run->process || from_terminal(received) || witnessed(run, received))
 		return;
-	// A container's first process is not ended by a signal that it does not handle; the process was to be that one.
+	// The kernel does not terminate a container's first process by a signal that it does not handle; without prism-run the process would be
+	// that one.
 	if (getpid() == init && number != SIGCONT && !takes(run->process, received->ssi_signo))
 		return;
 	if (received->ssi_code == SI_QUEUE)
 		sent = sigqueue(run->process, number, (union sigval){.sival_ptr = (void *)(uintptr_t)received->ssi_ptr});
 	else
 		sent = kill(run->process, number);
-	// It may have become another user; or all its queue is full, where the plain signal still counts.
+	// It may run as another user; or its whole queue is full, in which case the plain signal is still delivered.
 	if (sent < 0 && errno == EAGAIN)
 		(void)kill(run->process, number);
 }

@@ -5,10 +5,10 @@
 
 #include <sys/signalfd.h>
 
-// forward passes a signal that this process received on to the process, where the process has not received it too.
+// forward passes a signal that this process received on to the process, if the process has not received it too.
 void forward(struct run *run, const struct signalfd_siginfo *received);
 
-// stop_alike stops this process where a terminal stopped the process, so that a shell sees its job stopped.
+// stop_alike stops this process if a terminal stopped the process, so that a shell sees that its job stopped.
 void stop_alike(int status);
 
 #endif

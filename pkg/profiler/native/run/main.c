@@ -1,5 +1,5 @@
-// prism-run EXECUTABLE ARGUMENT0...: runs a process with Nsight Systems beside it, under the process's own id. The library executes it in
-// place of a process that matches. Whatever fails, the process runs once, unless its claim wants it to fail then.
+// prism-run EXECUTABLE ARGUMENT0...: runs a process together with Nsight Systems, under the process's own id. The library executes it in
+// place of a matching process. If anything fails, the process runs once, unless its claim requires that it fails.
 #include "ancestry.h"
 #include "process.h"
 #include "sanitizer.h"
@@ -36,14 +36,14 @@ static _Noreturn void execute_or_complain(struct run *run)
 	_exit(126);
 }
 
-// unwanted runs the process without the profiler where the claim's limits say so, which is no failure.
+// unwanted runs the process without the profiler because of the claim's limits, which is not a failure.
 static _Noreturn void unwanted(struct run *run, const char *reason, const char *message)
 {
 	note_failure(run, reason, message, 0);
 	execute_or_complain(run);
 }
 
-// without runs the process without the profiler, or fails where the claim wants that.
+// without runs the process without the profiler, or fails if the claim requires that.
 static _Noreturn void without(struct run *run, const char *reason, const char *message, int error)
 {
 	note_failure(run, reason, message, error);
@@ -54,7 +54,7 @@ static _Noreturn void without(struct run *run, const char *reason, const char *m
 	execute_or_complain(run);
 }
 
-// slot_take locks a place among those that may be profiled at once: 1 when there is one, 0 when all are taken.
+// slot_take locks a slot for a profiled process: 1 if one was free, 0 if all are taken.
 static int slot_take(struct run *run)
 {
 	for (long i = 0; i < run->plan.max_sessions; i++) {
@@ -76,7 +76,8 @@ static int slot_take(struct run *run)
 	return 0;
 }
 
-// children_elsewhere says whether the process has left it to its children to begin another pid namespace. They would be the profiler's.
+// children_elsewhere returns whether the process has requested a new pid namespace for its children. The profiler's processes would be the
+// first in it.
 static bool children_elsewhere(void)
 {
 	struct stat own, theirs;

@@ -17,7 +17,7 @@ static bool plain(char byte)
 	       byte == '_' || byte == '-';
 }
 
-// add_value adds a value, reduced to what a file name can have anywhere. A value of dots alone would be another folder.
+// add_value adds a value, reduced to characters that are safe in every file name. A value of dots only would be another folder.
 static void add_value(struct text *to, const char *value)
 {
 	bool dots = value[strspn(value, ".")] == 0;
@@ -55,7 +55,7 @@ static const char *either(const char *first, const char *second_choice)
 	return *first ? first : second_choice;
 }
 
-// add_braced adds what "{NAME}" stands for.
+// add_braced adds the value of "{NAME}".
 static bool add_braced(const struct names *n, const char *name, struct text *to)
 {
 	const struct {
@@ -75,7 +75,7 @@ static bool add_braced(const struct names *n, const char *name, struct text *to)
 	return false;
 }
 
-// add_variable adds what "%{NAME}" stands for: the container's, else a variable of the process.
+// add_variable adds the value of "%{NAME}": a property of the container, otherwise a variable of the process.
 static void add_variable(const struct names *n, const char *name, struct text *to)
 {
 	static const struct {
@@ -92,7 +92,7 @@ static void add_variable(const struct names *n, const char *name, struct text *t
 	add_value(to, value ? value : "");
 }
 
-// placeholder reads "{NAME}" at the beginning of the text; it returns what follows, or null.
+// placeholder parses "{NAME}" at the beginning of the text; it returns the text after it, or null.
 static const char *placeholder(const char *text, char *name)
 {
 	const char *end = *text == '{' ? strchr(text, '}') : NULL;

@@ -12,7 +12,8 @@ struct names {
 	int64_t started; // nanoseconds since 1970
 };
 
-// expand_file writes the file name of a template: letters, digits, '.', '_' and '-' only in what replaces a placeholder, and no slash.
+// expand_file writes the file name of a template: values of placeholders contain only letters, digits, '.', '_' and '-', and the name
+// contains no slash.
 void expand_file(const struct names *names, const char *template, struct text *to);
 
 // expand_folder writes the path of a template.

@@ -13,7 +13,7 @@ enum {
 	most_sessions = 16,
 };
 
-// set_number sets the field whose key begins the line.
+// set_number sets the field if its key begins the line.
 static int set_number(const char *line, const char *key, long least, long most, long *field)
 {
 	const char *value = after(line, key);
@@ -43,7 +43,7 @@ static int set_item(const char *line, const char *key, struct strings *list)
 	return value ? strings_add(list, value) : 0;
 }
 
-// plan_line takes one "key=value". Unknown keys are for newer programs.
+// plan_line parses one "key=value". Unknown keys are for newer programs.
 static int plan_line(struct plan *plan, const char *line)
 {
 	set_string(line, "claim=", &plan->claim);
@@ -95,7 +95,7 @@ static void context_line(struct context *context, const char *line)
 	set_string(line, "namespace=", &context->namespace);
 	set_string(line, "container=", &context->container);
 	set_string(line, "node=", &context->node);
-	// Where these are no numbers, the defaults are as good as any.
+	// If these are not numbers, the defaults are sufficient.
 	(void)set_flag(line, "several=", &context->several);
 	(void)set_number(line, "localInit=", 1, INT32_MAX, &context->init);
 }

@@ -1,4 +1,4 @@
-// What the plugin and the hook wrote for this container.
+// The files of the plugin and the hook for this container.
 #ifndef PRISM_RUN_PLAN_H
 #define PRISM_RUN_PLAN_H
 
@@ -12,7 +12,7 @@
 #define RESULTS "/run/prism/results"
 #define PRISM_RUN "/run/prism/programs/prism-run"
 
-// plan is how processes of a claim are profiled; see pkg/profiler/runplan.
+// plan configures how processes of a claim are profiled; see pkg/profiler/runplan.
 struct plan {
 	const char *claim, *namespace, *claim_name, *node, *gpu;
 	const char *tool; // path of nsys
@@ -23,20 +23,20 @@ struct plan {
 	long ready, report, term, stop; // seconds
 };
 
-// context is what the hook found out about the container.
+// context is the hook's description of the container.
 struct context {
 	const char *pod, *namespace, *container, *node;
-	bool several; // claims have a profile for the container; this one's plan is mounted
-	long init; // the container's first process, as the container numbers it
+	bool several; // several claims request a profile for the container; this one's plan is mounted
+	long init; // pid of the container's first process, in the container
 };
 
-// plan_read fails where the file cannot be read or has no tool.
+// plan_read fails if the file cannot be read or names no tool.
 int plan_read(struct plan *plan);
 
-// context_read leaves out what it cannot read.
+// context_read ignores errors.
 void context_read(struct context *context);
 
-// stop_wanted says whether recording must end.
+// stop_wanted returns whether recording must end.
 bool stop_wanted(void);
 
 #endif

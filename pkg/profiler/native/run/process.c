@@ -25,7 +25,7 @@ int take_over(struct run *run)
 	run->taken_over = true;
 	if (sigfillset(&all) < 0 || sigprocmask(SIG_SETMASK, &all, NULL) < 0)
 		return -1;
-	// A process that ignores its children never learns how they ended.
+	// A process that ignores SIGCHLD never learns the exit status of its children.
 	if (run->children_ignored && signal(SIGCHLD, SIG_DFL) == SIG_ERR)
 		return -1;
 	return prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
@@ -54,7 +54,7 @@ static const char *value_of(const char *variable, const char *name)
 	return rest && *rest == '=' ? rest + 1 : NULL;
 }
 
-// same_name says whether two variables have the same name.
+// same_name returns whether two variables have the same name.
 static bool same_name(const char *one, const char *other)
 {
 	size_t size = strcspn(one, "=");
@@ -69,7 +69,7 @@ static bool replaced(const struct strings *by, const char *variable)
 	return false;
 }
 
-// joined returns the libraries to load of nsys followed by the process's own.
+// joined returns nsys's list of libraries to load, followed by the process's own.
 static const char *joined(const char *variable, char **own)
 {
 	if (!value_of(variable, "LD_PRELOAD"))
@@ -91,8 +91,8 @@ static const char *joined(const char *variable, char **own)
 	return variable;
 }
 
-// variables returns the process's environment with the mark, and with more variables before its own of the same names. Without memory it
-// is null.
+// variables returns the process's environment with the mark, and with more variables before its own of the same names. It returns null
+// without memory.
 static char **variables(const struct strings *more, const char *mark)
 {
 	struct strings all = {0};
@@ -107,7 +107,7 @@ static char **variables(const struct strings *more, const char *mark)
 	return strings_add(&all, mark) < 0 ? NULL : all.items;
 }
 
-// execute tries the environments from the best to the process's own, which fits whatever limits there are.
+// execute tries the environments from the best one to the process's own, which fits within any limits.
 static void execute(const struct run *run, const struct strings *more, const char *mark)
 {
 	const struct strings none = {0};
@@ -136,7 +136,7 @@ void run_original(struct run *run, bool children_too)
 	execute(run, &none, buffer);
 }
 
-// receive reads the variables that nsys gave the stand-in, each with its null and an empty one at the end, until the pipe is closed.
+// receive reads the variables that nsys passed to the stand-in, each with its null and an empty one at the end, until the pipe is closed.
 static int receive(int from, struct strings *variables)
 {
 	static char buffer[MAX_VARIABLES];
@@ -146,7 +146,7 @@ static int receive(int from, struct strings *variables)
 			return -1;
 		length += got < 0 ? 0 : (size_t)got;
 	}
-	// Without the end there is nobody whose process this is.
+	// Without the empty variable at the end, the supervisor has exited.
 	if (!length || buffer[length - 1] || (length > 1 && buffer[length - 2]))
 		return -1;
 	for (const char *variable = buffer; *variable; variable += strlen(variable) + 1)
@@ -155,11 +155,11 @@ static int receive(int from, struct strings *variables)
 	return 0;
 }
 
-// become is the child that executes the process once it has the variables of nsys. What is sent to it until then stays pending.
+// become runs in the child, which executes the process once it has received the variables of nsys. Signals to it stay pending until then.
 static _Noreturn void become(const struct run *run, pid_t parent, int from)
 {
 	struct strings more = {0};
-	// The process ends with this one, as it would if it ran in its place.
+	// The process is killed with this one, as if it ran in its place.
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != parent)
 		_exit(127);
 	// nsys reads the names of processes before it starts its program.
@@ -230,14 +230,14 @@ _Noreturn void exit_as(int status)
 	if (!WIFSIGNALED(status))
 		_exit(WEXITSTATUS(status));
 	int number = WTERMSIG(status);
-	// The process has left its core already.
+	// The process has already written its core dump.
 	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || setrlimit(RLIMIT_CORE, &none) < 0)
 		_exit(128 + number);
-	// SIGKILL has no handler to reset.
+	// The handler of SIGKILL cannot be changed.
 	if (number != SIGKILL && signal(number, SIG_DFL) == SIG_ERR)
 		_exit(128 + number);
 	if (sigemptyset(&one) < 0 || sigaddset(&one, number) < 0 || kill(getpid(), number) < 0 || sigprocmask(SIG_UNBLOCK, &one, NULL) < 0)
 		_exit(128 + number);
-	// The first process of a container is not ended by its own signals.
+	// The kernel does not terminate the first process of a container by its own signals.
 	_exit(128 + number);
 }

@@ -15,7 +15,7 @@ bool range_wanted(const struct run *run)
 {
 	for (size_t i = 0; i < run->plan.switches.count; i++) {
 		const char *item = run->plan.switches.items[i];
-		// Not --capture-range-end, which says what follows.
+		// Not --capture-range-end, which configures the end of the range.
 		if (!strncmp(item, option, sizeof option - 1) && (item[sizeof option - 1] == '=' || !item[sizeof option - 1]))
 			return true;
 	}
@@ -30,7 +30,7 @@ void range_await(struct run *run)
 	note_add(run, "reason", "RangeNotReached");
 }
 
-// words says whether a character ends these words.
+// words returns whether a character completes the text.
 static bool words(struct run *run, const char *text, char next)
 {
 	run->range_matched = next == text[run->range_matched] ? run->range_matched + 1 : next == text[0];
@@ -63,7 +63,7 @@ int range_output(int ends[2])
 	ends[0] = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
 	if (ends[0] < 0)
 		return -1;
-	// By descriptor: the path of the other end may be another container's.
+	// By descriptor: the path of the other end may belong to another container.
 	ends[1] = ioctl(ends[0], TIOCSPTLCK, &unlocked) < 0 ? -1 : ioctl(ends[0], TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
 	bool raw = ends[1] >= 0 && tcgetattr(ends[1], &mode) == 0;
 	if (raw) {

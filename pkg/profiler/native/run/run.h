@@ -1,4 +1,4 @@
-// A matched process and all that is known of its recording.
+// The state of a matched process and its recording.
 #ifndef PRISM_RUN_RUN_H
 #define PRISM_RUN_RUN_H
 
@@ -7,10 +7,10 @@
 #include <signal.h>
 #include <sys/types.h>
 
-// closed is a descriptor that is not open.
+// closed stands for a descriptor that is not open.
 enum { closed = -1 };
 
-// MAX_VARIABLES bounds the environment of the stand-in, in bytes.
+// MAX_VARIABLES limits the environment of the stand-in, in bytes.
 #define MAX_VARIABLES (256 << 10)
 
 struct run {
@@ -18,7 +18,7 @@ struct run {
 	struct plan plan;
 	struct context context;
 
-	// What the process inherits, and prism-run changes for itself.
+	// The inherited state of the process that prism-run changes for itself.
 	bool taken_over;
 	sigset_t mask;
 	bool children_ignored;
@@ -31,7 +31,7 @@ struct run {
 	char file[256]; // the report's name, without extension
 	char output[4096]; // the report's path, without extension
 	size_t note_size, log_size;
-	char said[192]; // the end of what nsys wrote, without its lines' ends
+	char said[192]; // the end of the output of nsys, without line breaks
 	size_t said_size;
 
 	// Descriptors, closed or close-on-exec.
@@ -42,20 +42,20 @@ struct run {
 	int go; // to the child that waits to execute the process
 	int asks; // to the witness
 
-	pid_t witness; // 0: none, or ended
-	uint32_t asked; // questions so far
-	uint64_t repeated; // signals that the witness may have taken twice at once, as bits
-	uint32_t repeated_by; // the sender of the last one
+	pid_t witness; // 0: none, or exited
+	uint32_t asked; // number of questions so far
+	uint64_t repeated; // signals that the witness may have merged, as bits
+	uint32_t repeated_by; // the sender of the last of them
 
-	// The recording begins with a range: whether that is noted, was reached, whether its report is there, and how much of the words that say so
-	// was read.
+	// For a recording that starts with a range: whether that is noted, whether the range was entered, whether its report is written, and
+	// the length of the message of nsys that was read.
 	bool range_awaited, range_reached, range_reported;
 	int range_matched;
 
-	struct strings variables; // that nsys gave the stand-in
-	pid_t process, tool; // 0: none, or ended
+	struct strings variables; // that nsys passed to the stand-in
+	pid_t process, tool; // 0: none, or exited
 	bool ready, process_ended;
-	int process_status, tool_status; // once they ended
+	int process_status, tool_status; // once they exited
 };
 
 #endif

@@ -19,11 +19,11 @@ static const char *const runtimes[] = {
 
 enum {
 	piece = 64 << 10,
-	// carried is how much of a piece is looked at with the next one: the longest name with the null before it.
+	// carried is the number of bytes of a piece that are searched again with the next one: the longest name with the null before it.
 	carried = 32,
 };
 
-// names says whether a table of symbols' names has one of the calls. They all end alike, so each piece is searched once.
+// names returns whether a table of symbol names contains one of the calls. They share their end, so each piece is searched once.
 static bool names(int file, uint64_t offset, uint64_t size)
 {
 	static const char end[] = "san_init"; // with the null
@@ -51,8 +51,8 @@ static bool names(int file, uint64_t offset, uint64_t size)
 	return false;
 }
 
-// in_tables looks into each table of names of a 64-bit ELF file. The file may change meanwhile, and its tables may overlap: no more is read
-// than it is long.
+// in_tables searches each table of names of a 64-bit ELF file. The file may change in the meantime, and its tables may overlap: at most its
+// length is read.
 static bool in_tables(int file, uint64_t size)
 {
 	Elf64_Ehdr header;

@@ -20,11 +20,11 @@ enum {
 	max_value = 1024,
 	max_file = 200,
 	max_path = 4096 + 16,
-	max_entries = 1024, // sessions that a claim keeps notes of at once
-	max_ranges = 16, // as the API has it
+	max_entries = 1024, // maximum number of sessions of a claim with notes
+	max_ranges = 16, // the maximum in the API
 };
 
-// extensions are those of the files that nsys makes.
+// extensions are the extensions of the files of nsys.
 static const char *const extensions[] = {".nsys-rep", ".qdstrm"};
 
 static void hexadecimal(struct text *to, uint64_t number)
@@ -103,7 +103,7 @@ void session_path(const struct run *run, const char *file, struct text *to)
 	text_add(to, file);
 }
 
-// crowded says whether the results have so many sessions that another note helps no one.
+// crowded returns whether the results contain so many sessions that another note is useless.
 static bool crowded(void)
 {
 	DIR *folder = opendir(RESULTS);
@@ -115,7 +115,7 @@ static bool crowded(void)
 	return closedir(folder) == 0 && count > max_entries;
 }
 
-// folder_make makes the session's folder.
+// folder_make creates the session's folder.
 static int folder_make(struct run *run)
 {
 	char path[256];
@@ -136,7 +136,7 @@ static int folder_make(struct run *run)
 	return run->folder < 0 ? -1 : 0;
 }
 
-// elsewhere says whether the report stays in the container.
+// elsewhere returns whether the report stays in the container.
 static bool elsewhere(const struct run *run)
 {
 	return strcmp(run->plan.dir, RESULTS) != 0;
@@ -194,7 +194,7 @@ int session_open(struct run *run)
 	return 0;
 }
 
-// report_path writes the path of a report: 0 is the number of the only one, others those of ranges.
+// report_path writes the path of a report: 0 is the number of the only one, others are numbers of ranges.
 static void report_path(const struct run *run, int number, const char *extension, char path[max_path])
 {
 	struct text to = text_of(path, max_path);
@@ -206,7 +206,7 @@ static void report_path(const struct run *run, int number, const char *extension
 	text_add(&to, extension);
 }
 
-// folders_make makes each missing folder above the report.
+// folders_make creates each missing folder above the report.
 static int folders_make(const char *report)
 {
 	char path[4096];
@@ -222,7 +222,7 @@ static int folders_make(const char *report)
 	return access(path, W_OK | X_OK);
 }
 
-// taken says whether there is a report of that name already, which nsys would leave as it is.
+// taken returns whether a report of that name already exists, which nsys would not overwrite.
 static bool taken(const struct run *run)
 {
 	for (int number = 0; number <= max_ranges; number++)
@@ -236,7 +236,7 @@ static bool taken(const struct run *run)
 	return false;
 }
 
-// rename_report gives the report another name where it stays in the container and its name is that of an earlier one.
+// rename_report renames the report if it stays in the container and an earlier report uses its name.
 static void rename_report(struct run *run)
 {
 	char unique[20];
@@ -264,7 +264,7 @@ static int pipe_make(int folder, const char *name)
 	struct stat status;
 	if (mkfifoat(folder, name, 0600) < 0)
 		return -1;
-	// Opened for both, a pipe never blocks and never ends while this process has it.
+	// Opened for reading and writing, a pipe never blocks and is never closed while this process holds it.
 	int file = openat(folder, name, O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
 	if (file < 0)
 		return -1;
@@ -275,8 +275,8 @@ static int pipe_make(int folder, const char *name)
 	return -1;
 }
 
-// pipes_make makes the pipes to the stand-in where only this container reaches them: what is sent there becomes variables of the process,
-// and the results are those of all containers of the claim.
+// pipes_make creates the pipes to the stand-in in a place that only this container can reach: data in them becomes variables of the
+// process, and the results are shared by all containers of the claim.
 static int pipes_make(struct run *run)
 {
 	char path[256];
@@ -319,7 +319,7 @@ int session_prepare(struct run *run)
 	return run->log < 0 ? -1 : 0;
 }
 
-// said_keep keeps the end of what nsys writes; line ends and what is blank become one blank.
+// said_keep keeps the end of the output of nsys; line ends and white space become one space.
 static void said_keep(struct run *run, const char *output, size_t size)
 {
 	for (size_t i = 0; i < size; i++) {
@@ -340,7 +340,7 @@ bool log_copy(struct run *run)
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got < 0)
-			return errno == EAGAIN; // a terminal that nothing writes to any more fails otherwise
+			return errno == EAGAIN; // reading a terminal without a writer fails with another error
 		if (got == 0)
 			return false;
 		range_seen(run, buffer, (size_t)got);
@@ -366,7 +366,7 @@ static int64_t report_find(const struct run *run, int number, char path[max_path
 	return 0;
 }
 
-// range_note notes the size of the report of a further range: its path is that of the first one with another number.
+// range_note notes the size of the report of a further range: its path differs from the first one in the number.
 static void range_note(struct run *run, int number, int64_t size)
 {
 	char key[16];

@@ -4,27 +4,27 @@
 
 #include "run.h"
 
-// session_open makes the folder and begins the note. The note stays locked while this process runs.
+// session_open creates the folder and begins the note. The note stays locked while this process runs.
 int session_open(struct run *run);
 
-// session_prepare makes what nsys needs in the folder, and the folder of the report.
+// session_prepare creates the files of nsys in the folder, and the folder of the report.
 int session_prepare(struct run *run);
 
-// note_add appends "key=value". The note is information: where it cannot be written, the process runs all the same.
+// note_add appends "key=value". The note is only information: if it cannot be written, the process still runs.
 void note_add(struct run *run, const char *key, const char *value);
 void note_number(struct run *run, const char *key, int64_t number);
 
-// note_failure appends why the process runs without the profiler, or the report is lost.
+// note_failure appends why the process runs without the profiler, or why the report is lost.
 void note_failure(struct run *run, const char *reason, const char *message, int error);
 
-// note_tool_failure is note_failure with the end of what nsys wrote: its log goes with the folder.
+// note_tool_failure does the same as note_failure, with the end of the output of nsys: its log is deleted with the folder.
 void note_tool_failure(struct run *run, const char *reason, const char *message);
 
-// log_copy moves what nsys wrote to the log, up to its bound. It returns false at the end.
+// log_copy moves output of nsys to the log, up to its limit. It returns false at the end.
 bool log_copy(struct run *run);
 
-// report_note says whether nsys wrote a report, and notes where one is that stays in the container: where several ranges were recorded, each has
-// one.
+// report_note returns whether nsys wrote a report, and notes the path of a report that stays in the container: if several ranges were
+// recorded, there is one report for each.
 bool report_note(struct run *run);
 
 // pipes_path writes the absolute path of a file among the pipes to the stand-in, or of their folder; pipes_remove removes all.

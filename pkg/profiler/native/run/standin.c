@@ -38,7 +38,7 @@ int stand_in(const char *folder)
 	int in = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (in < 0)
 		return 1;
-	// Not waiting for the other end: prism-run may have been killed.
+	// Do not wait for the other end: prism-run may have been killed.
 	int down = openat(in, "down", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	int up = openat(in, "up", O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (down < 0 || up < 0 || fcntl(up, F_SETFL, 0) < 0 || send_environment(up) < 0 || close(up) < 0)
@@ -46,7 +46,7 @@ int stand_in(const char *folder)
 	return await_end(down) < 0;
 }
 
-// own_business says whether a variable is of nsys itself and its start, not for the process.
+// own_business returns whether a variable belongs to nsys itself and its start, and not to the process.
 static bool own_business(const struct run *run, const char *variable)
 {
 	static const char *const names[] = {"PATH=", "TMPDIR=", "NSYS_TMPDIR=", "HOME=", "PRISM_", "PWD=", "OLDPWD=", "SHLVL=", "_="};
@@ -59,7 +59,7 @@ static bool own_business(const struct run *run, const char *variable)
 	return !strchr(variable, '=');
 }
 
-// What was read so far.
+// The data that was read so far.
 static char buffer[MAX_VARIABLES];
 static size_t length;
 

@@ -9,8 +9,8 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-// The agents of nsys share memory in this folder by a name of their version, and wait for each other for good where two of them make it at
-// the same time (seen with 2022.4.2). The folder is the pod's, or the node's with hostIPC, as that memory is.
+// The agents of nsys share memory in this folder by a name of their version, and two of them that create it at the same time deadlock
+// (observed with 2022.4.2). The folder belongs to the pod, or to the node with hostIPC, like that memory.
 #define FOLDER "/dev/shm"
 
 enum {

@@ -49,13 +49,13 @@ void reap(struct run *run)
 	}
 }
 
-// code is an exit status, or a signal's number with a minus.
+// code returns an exit status, or the negative number of a signal.
 static int code(int status)
 {
 	return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-// drop closes a descriptor; it had nothing to write that is not written.
+// drop closes a descriptor; no written data can be lost.
 static void drop(int *file)
 {
 	if (*file != closed && close(*file) < 0)
@@ -63,7 +63,7 @@ static void drop(int *file)
 	*file = closed;
 }
 
-// listen_to has the descriptor of signals report these. Before the process runs, its signals stay pending.
+// listen_to makes the descriptor of signals report these. Before the process runs, its signals stay pending.
 static int listen_to(struct run *run, bool all)
 {
 	sigset_t set;
@@ -76,7 +76,7 @@ static int listen_to(struct run *run, bool all)
 	return 0;
 }
 
-// copy_output keeps the pipe of nsys from being full.
+// copy_output prevents that the pipe of nsys becomes full.
 static void copy_output(struct run *run)
 {
 	if (run->tool_output != closed && !log_copy(run))
@@ -93,13 +93,13 @@ const char *not_to_wait(const struct run *run)
 	sigset_t pending;
 	if (run->process_ended)
 		return "the process was killed before it was executed";
-	// The process may take as long as it was given to end, and none of that for nsys.
+	// The time that the process has to terminate must not be spent on nsys.
 	if (sigpending(&pending) == 0 && sigismember(&pending, SIGTERM) == 1)
 		return "the process received SIGTERM before nsys started";
 	return NULL;
 }
 
-// await_ready waits until the stand-in has sent its variables, nsys ended or the time is over.
+// await_ready waits until the stand-in has sent its variables, nsys exited or the time is over.
 static const char *await_ready(struct run *run)
 {
 	for (;;) {
@@ -130,8 +130,8 @@ static const char *await_ready(struct run *run)
 	}
 }
 
-// start_tool starts nsys, and returns why it did not start its program. Its processes name by their ids what they have in /dev/shm, which
-// the containers of a pod share while they number processes alike: where another container has the same, nsys exits, and those of its next
+// start_tool starts nsys, and returns why it did not start its program. Its processes name their files in /dev/shm by their ids, and the
+// containers of a pod share /dev/shm and use the same ids: if another container uses the same id, nsys exits, and the processes of its next
 // start have other ids.
 static const char *start_tool(struct run *run)
 {
@@ -159,7 +159,7 @@ static const char *start(struct run *run)
 	run->start_by = milliseconds() + run->plan.ready * second;
 	bool locked = start_lock(run, &lock);
 	const char *failed = not_to_wait(run);
-	// Another program may hold it for as long as it runs, and nsys seldom fails without.
+	// Another program may hold it for its whole run, and nsys rarely fails without it.
 	if (!failed && !locked)
 		note_add(run, "message", "nsys was started while other processes of the pod held the lock of /dev/shm");
 	if (!failed)
@@ -168,7 +168,7 @@ static const char *start(struct run *run)
 	return failed;
 }
 
-// fail_closed ends this process instead of the process, or as that was killed.
+// fail_closed exits this process in place of the process, or in the same way if the process was killed.
 static _Noreturn void fail_closed(struct run *run)
 {
 	witness_end(run);
@@ -177,12 +177,12 @@ static _Noreturn void fail_closed(struct run *run)
 	_exit(125);
 }
 
-// begin starts nsys beside the process, then has the process go.
+// begin starts nsys for the process, then lets the process run.
 static int begin(struct run *run)
 {
 	if (listen_to(run, false) < 0 || process_start(run) < 0)
 		return -1;
-	// After the process: a signal to the group in between comes twice then, and would not come at all the other way round.
+	// After the process: a signal to the group in between is then received twice, and in the other order it would be lost.
 	witness_start(run);
 	const char *failed = start(run);
 	run->ready = !failed;
@@ -194,7 +194,7 @@ static int begin(struct run *run)
 			fail_closed(run);
 		run->variables = (struct strings){0};
 	}
-	// It has ended where this fails: somebody killed it.
+	// If this fails, the process was killed.
 	if (process_go(run) < 0)
 		note_add(run, "message", "the process exited before it was executed");
 	if (run->ready) {
@@ -206,7 +206,7 @@ static int begin(struct run *run)
 	return 0;
 }
 
-// watch_stop has a change in the plan's folder wake this process.
+// watch_stop wakes this process at a change in the plan's folder.
 static void watch_stop(struct run *run)
 {
 	run->watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
@@ -214,22 +214,22 @@ static void watch_stop(struct run *run)
 		drop(&run->watch);
 }
 
-// recording is what the loop knows of time, in milliseconds.
+// recording is the state of the loop; times are in milliseconds.
 struct recording {
-	bool running; // the stand-in is not to exit yet
-	bool done; // nsys and all of it ended
-	bool noted; // the end of the process
+	bool running; // the stand-in must not exit yet
+	bool done; // nsys and all of its processes exited
+	bool noted; // the exit of the process is noted
 	int64_t term, ending; // 0: not yet
 };
 
-// deadline is when nsys is killed.
+// deadline returns the time at which nsys is killed.
 static int64_t deadline(const struct run *run, const struct recording *r)
 {
 	int64_t end = r->ending + run->plan.report * second;
 	return r->term ? earlier(end, r->term + run->plan.term * second) : end;
 }
 
-// timeout is how long to wait for something to happen.
+// timeout returns the maximum time to wait for an event.
 static int timeout(const struct run *run, const struct recording *r)
 {
 	int64_t wait = INT32_MAX, now = milliseconds();
@@ -244,7 +244,7 @@ static int timeout(const struct run *run, const struct recording *r)
 	return wait < 0 ? 0 : (int)wait;
 }
 
-// conclude notes what became of the report once nsys ended.
+// conclude notes the outcome of the report once nsys exited.
 static void conclude(struct run *run, struct recording *r, const char *lost)
 {
 	tool_finish(run);
@@ -264,7 +264,7 @@ static void conclude(struct run *run, struct recording *r, const char *lost)
 		note_add(run, "state", "Finished");
 }
 
-// advance does what is due.
+// advance performs the actions that are due.
 static void advance(struct run *run, struct recording *r)
 {
 	int64_t now = milliseconds();
@@ -320,7 +320,7 @@ int supervise(struct run *run)
 			{.fd = run->signals, .events = POLLIN}, {.fd = run->tool_output, .events = POLLIN}, {.fd = run->watch, .events = POLLIN},
 		};
 		char event[4096];
-		// Where that fails, for want of memory or because the process lowered a limit for this one, the process goes on all the same.
+		// If that fails, because of a lack of memory or because the process lowered a limit for this one, the process still continues.
 		if (poll(waits, sizeof waits / sizeof *waits, timeout(run, &r)) < 0 && errno != EINTR)
 			nanosleep(&(struct timespec){.tv_nsec = pause_nanoseconds}, NULL);
 		if (waits[2].revents && read(run->watch, event, sizeof event) < 0 && errno != EAGAIN)

@@ -3,13 +3,13 @@
 
 #include "run.h"
 
-// supervise starts nsys and the process, and ends as the process does. It returns where the process could not be started.
+// supervise starts nsys and the process, and exits in the same way as the process. It returns if the process could not be started.
 int supervise(struct run *run);
 
-// not_to_wait returns why the process is not to wait for nsys any more, else null.
+// not_to_wait returns why the process must not wait for nsys any more, or null.
 const char *not_to_wait(const struct run *run);
 
-// reap collects the children that ended.
+// reap collects the children that exited.
 void reap(struct run *run);
 
 #endif

@@ -25,7 +25,7 @@ enum {
 	pause_nanoseconds = 5000000,
 };
 
-// raise_limits lets nsys use what the process may: a limit that the process set for itself is not for another program.
+// raise_limits lets nsys use the process's maximum: a limit that the process set for itself does not apply to another program.
 static int raise_limits(void)
 {
 	static const int limits[] = {RLIMIT_FSIZE, RLIMIT_AS, RLIMIT_DATA, RLIMIT_CPU, RLIMIT_NOFILE};
@@ -40,7 +40,7 @@ static int raise_limits(void)
 	return 0;
 }
 
-// plain_signals has nsys start with no signal blocked or ignored.
+// plain_signals makes nsys start with no signal blocked or ignored.
 static int plain_signals(void)
 {
 	sigset_t none;
@@ -96,13 +96,13 @@ static int environment_of(const struct run *run, struct strings *environment)
 	return failed;
 }
 
-// use_files gives nsys nothing to read, the log to write and nothing else.
+// use_files opens only an empty input and the log as output for nsys.
 static int use_files(const struct run *run, int output)
 {
 	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	if (null < 0)
 		null = openat(run->folder, "tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	// Both may have the number of a file that is replaced.
+	// Both may have the number of a descriptor that is replaced.
 	null = fcntl(null, F_DUPFD_CLOEXEC, 3);
 	output = fcntl(output, F_DUPFD_CLOEXEC, 3);
 	if (null < 0 || output < 0 || fchdir(run->folder) < 0)
@@ -130,7 +130,7 @@ int tool_start(struct run *run)
 	if ((!range_wanted(run) || range_output(ends) < 0) && pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
 		return -1;
 	run->tool_output = ends[0];
-	// nsys does not expect a pipe that is full for a moment.
+	// nsys does not expect a pipe that is temporarily full.
 	pid_t child = fcntl(ends[1], F_SETFL, 0) < 0 ? -1 : fork();
 	if (child == 0)
 		become_tool(run, ends[1]);
@@ -150,7 +150,8 @@ void tool_finish(struct run *run)
 	run->down = closed;
 }
 
-// process_open returns a descriptor of a process, which stays that one's when another gets its id; closed where the kernel or a sandbox has none.
+// process_open returns a descriptor of a process, which does not refer to a later process with its id; closed if the kernel or a sandbox
+// does not support it.
 static int process_open(pid_t pid)
 {
 	return (int)syscall(SYS_pidfd_open, pid, 0);
@@ -163,7 +164,7 @@ static int process_kill(int process, pid_t pid)
 	return (int)syscall(SYS_pidfd_send_signal, process, SIGKILL, NULL, 0);
 }
 
-// ours says whether a process has the session's mark in its environment.
+// ours returns whether the environment of a process contains the session's mark.
 static bool ours(const struct run *run, const char *pid)
 {
 	char path[max_path], mark[max_path];
@@ -175,7 +176,7 @@ static bool ours(const struct run *run, const char *pid)
 	text_add(&text, SESSION);
 	text_add(&text, run->session);
 	length = text.length + 1;
-	// That of nsys is small; other users' is not readable.
+	// The environment of nsys is small; other users' environments are not readable.
 	char *environment = read_file(AT_FDCWD, path, max_environment, &size);
 	if (!environment)
 		return false;
@@ -186,7 +187,7 @@ static bool ours(const struct run *run, const char *pid)
 	return found;
 }
 
-// kill_marked kills what runs of the session, and returns how many processes that were.
+// kill_marked kills the running processes of the session, and returns their number.
 static int kill_marked(const struct run *run)
 {
 	DIR *processes = opendir("/proc");
@@ -197,7 +198,7 @@ static int kill_marked(const struct run *run)
 		long pid;
 		if (parse_number(entry->d_name, 2, INT32_MAX, &pid) < 0 || pid == getpid() || pid == run->process)
 			continue;
-		// Opened first: what is ours then is what is killed.
+		// Opened before the check: the checked process is the one that is killed.
 		int process = process_open((pid_t)pid);
 		if (ours(run, entry->d_name))
 			count += process_kill(process, (pid_t)pid) == 0;

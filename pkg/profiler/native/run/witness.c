@@ -10,13 +10,13 @@
 #include <unistd.h>
 
 enum {
-	wake_milliseconds = 10,	  // a witness that has not answered then may be stopped
-	answer_milliseconds = 200, // and is not waited for longer than this
-	first_queued = 32,	  // signals from here on are queued, each by itself
-	settle_nanoseconds = 500000, // from when the witness has a signal until this process has it
+	wake_milliseconds = 10,	  // a witness without an answer by then may be stopped
+	answer_milliseconds = 200, // the maximum time to wait for it
+	first_queued = 32,	  // signals from this number on are queued individually
+	settle_nanoseconds = 500000, // from the arrival of a signal at the witness to its arrival at this process
 };
 
-// question is about a signal; the answer has the same sequence, and in number whether the signal was there.
+// question is about a signal; the answer contains the same sequence, and in number whether the signal was there.
 struct question {
 	uint32_t sequence, number;
 };
@@ -35,7 +35,7 @@ static bool take(uint32_t number, pid_t parent)
 	return false;
 }
 
-// become_witness keeps all signals pending until prism-run asks for one. It has none of the process's files and folders.
+// become_witness keeps all signals pending until prism-run asks for one. It keeps none of the process's files and folders open.
 static _Noreturn void become_witness(int asked, pid_t parent)
 {
 	struct question question;
@@ -79,7 +79,7 @@ void witness_end(struct run *run)
 	run->asks = closed;
 }
 
-// ask has the witness take a signal, and says whether it was there.
+// ask lets the witness take a signal, and returns whether it was there.
 static bool ask(struct run *run, uint32_t number)
 {
 	const struct question question = {++run->asked, number};
@@ -93,7 +93,7 @@ static bool ask(struct run *run, uint32_t number)
 		int ready = poll(&file, 1, left < wait ? (int)left : wait);
 		if (ready < 0 && errno != EINTR)
 			return false;
-		// Somebody stopped the whole group, and continued this process alone.
+		// The whole group was stopped, and only this process was continued.
 		if (ready == 0 && wait == wake_milliseconds) {
 			(void)kill(run->witness, SIGCONT);
 			wait = answer_milliseconds;
@@ -102,7 +102,7 @@ static bool ask(struct run *run, uint32_t number)
 			continue;
 		if (recv(run->asks, &answer, sizeof answer, MSG_DONTWAIT) != sizeof answer)
 			return false;
-		// One that came too late is of an earlier question.
+		// A late answer belongs to an earlier question.
 		if (answer.sequence == question.sequence)
 			return answer.number != 0;
 	}
@@ -115,7 +115,8 @@ static bool is_pending(uint32_t number)
 	return sigpending(&pending) == 0 && sigismember(&pending, (int)number) == 1;
 }
 
-// comes_again says whether a signal is pending, or is on its way through the group: the witness had it, and this process is about to.
+// comes_again returns whether a signal is pending, or is about to arrive through the group: the witness has received it, and this process
+// is about to.
 static bool comes_again(uint32_t number)
 {
 	const struct timespec settle = {0, settle_nanoseconds};
@@ -125,12 +126,13 @@ static bool comes_again(uint32_t number)
 	return is_pending(number);
 }
 
-// The kernel has the newest member of a group receive a signal first, so the witness has it when this process has. A signal that comes twice
-// before the witness is asked is there once; this process then has the second pending soon after the first is answered.
+// The kernel delivers a signal first to the newest member of a group, so the witness has received it when this process does. A signal that
+// arrives twice before the witness is asked is pending there only once; the second one then arrives at this process soon after the first is
+// answered.
 bool witnessed(struct run *run, const struct signalfd_siginfo *received)
 {
 	uint32_t number = received->ssi_signo;
-	// Only kill reaches a group.
+	// Only kill can signal a group.
 	if (received->ssi_code != SI_USER || run->asks == closed || !run->witness)
 		return false;
 	uint64_t bit = (uint64_t)1 << (number - 1);

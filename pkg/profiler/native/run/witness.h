@@ -1,5 +1,5 @@
-// The witness is a process in the group of this one that takes no part in anything: a signal that it received too was sent to the group, and
-// the process has received it already. What the kernel says of a signal is the same for both kinds.
+// The witness is an idle process in the group of this process: a signal that it received too was sent to the group, and the process has
+// received it already. The kernel's information about a signal is the same for both kinds.
 #ifndef PRISM_RUN_WITNESS_H
 #define PRISM_RUN_WITNESS_H
 
@@ -7,13 +7,13 @@
 
 #include <sys/signalfd.h>
 
-// witness_start makes the witness. Without one, each signal counts as sent to this process alone.
+// witness_start creates the witness. Without it, each signal counts as sent only to this process.
 void witness_start(struct run *run);
 
 // witness_end kills and reaps the witness: neither the group nor the session may outlive this process because of it.
 void witness_end(struct run *run);
 
-// witnessed says whether a signal that this process has just received was sent to its group.
+// witnessed returns whether a signal that this process has just received was sent to its group.
 bool witnessed(struct run *run, const struct signalfd_siginfo *received);
 
 #endif

@@ -1,4 +1,4 @@
-// Allocates, and says what it was told and the year.
+// Allocates memory, and prints its arguments and the year.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

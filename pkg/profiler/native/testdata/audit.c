@@ -1,4 +1,4 @@
-// An auditor of the loader that has nothing to say.
+// An auditor of the loader without output.
 unsigned int la_version(unsigned int version)
 {
 	return version;

@@ -1,4 +1,4 @@
-/* kernels N: launches an empty kernel N times on the first device. With a code of CUDA it says which call and exits with 1. */
+/* kernels N: launches an empty kernel N times on the first device. If CUDA returns an error code, it prints the call and exits with 1. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -19,7 +19,7 @@ static int number(unsigned *n) {
 	return 1;
 }
 
-// Reads a size and that many bytes; with is how many zeros follow them.
+// Reads a size and that many bytes; with is the number of zeros to append.
 static char *bytes(unsigned *size, unsigned with) {
 	if (!number(size)) exit(2);
 	char *b = calloc(1, *size + with ? *size + with : 1);
