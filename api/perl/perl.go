@@ -27,7 +27,7 @@ func Check(pattern string) error {
 type scanner struct {
 	text string
 	pos  int
-	// extended tells for each open group whether white space is ignored, as with (?x).
+	// extended says for each open group whether white space is ignored, as with (?x).
 	extended []bool
 }
 

@@ -16,7 +16,7 @@ type GPUConfig struct {
 	// for GPUs without such a limit are refused, and so is strategy MPS. Default:
 	// false.
 	EnforceMemory *bool `json:"enforceMemory,omitempty"`
-	// ClaimOverride specifies whether claims may override the options of their class. Only a DeviceClass may set it. Default: Allowed.
+	// ClaimOverride is whether claims may override the options of their class. Only a DeviceClass may set it. Default: Allowed.
 	ClaimOverride *ClaimOverride `json:"claimOverride,omitempty"`
 }
 
@@ -67,7 +67,7 @@ type MPS struct {
 	MemoryLimit *resource.Quantity `json:"memoryLimit,omitempty"`
 }
 
-// ClaimOverride specifies whether claims may change the options of their class.
+// ClaimOverride is whether claims may change the options of their class.
 type ClaimOverride string
 
 // The values of claimOverride.

@@ -14,7 +14,7 @@ type NodeConfig struct {
 	// Flags are settings of the process and of resource names. The flags --fail-on-init-error and --driver-root of the plugin and their
 	// environment variables take precedence; there are no flags for the other settings.
 	Flags *NodeFlags `json:"flags,omitempty"`
-	// GPUs configure how GPUs are advertised. For each GPU the entry whose select matches is used, else the entry without select. A GPU
+	// GPUs lists how GPUs are advertised. For each GPU the entry whose select matches is used, else the entry without select. A GPU
 	// without an entry is advertised whole.
 	GPUs []GPUEntry `json:"gpus,omitempty"`
 }
@@ -148,7 +148,7 @@ type ShareMemory struct {
 type ShareThreads struct {
 	// Default is the percentage of a request without a value, at most total; 0 is unlimited. Default: 0.
 	Default *int32 `json:"default,omitempty"`
-	// Total is the sum over all shares of the GPU; shares above 100 oversubscribe the SMs. Default: 100.
+	// Total is the sum over all shares of the GPU; a total above 100 oversubscribes the SMs. Default: 100.
 	Total *int32 `json:"total,omitempty"`
 }
 

@@ -12,7 +12,7 @@ import (
 type ProfilerConfig struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// Enabled specifies whether processes are profiled; false in a claim disables the profile of its class and of the cluster's defaults.
+	// Enabled is whether processes are profiled; false in a claim disables the profile of its class and of the cluster's defaults.
 	// Default: true.
 	Enabled *bool `json:"enabled,omitempty"`
 	// Tool is the profiler. NsightCompute is not supported by this version of the
@@ -75,7 +75,7 @@ type ProfilerConfig struct {
 	Output *ProfilerOutput `json:"output,omitempty"`
 	// FailurePolicy selects the behavior if the profiler cannot start: FailOpen runs the process without it. Default: FailOpen.
 	FailurePolicy *FailurePolicy `json:"failurePolicy,omitempty"`
-	// ClaimOverride specifies whether claims may override the options of their class. Only a DeviceClass may set it. Default: Allowed.
+	// ClaimOverride is whether claims may override the options of their class. Only a DeviceClass may set it. Default: Allowed.
 	ClaimOverride *ClaimOverride `json:"claimOverride,omitempty"`
 }
 

@@ -83,7 +83,7 @@ func (p *Extension) serve(ctx context.Context) error {
 	return nil
 }
 
-// serveAgain calls run until the context ends: claims are prepared even if reports cannot be served.
+// serveAgain calls run until the context ends: claims are prepared even if reports cannot be read.
 func (p *Extension) serveAgain(ctx context.Context, run func(context.Context) error) {
 	logged := ""
 	wait.UntilWithContext(ctx, func(ctx context.Context) {

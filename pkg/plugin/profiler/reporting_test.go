@@ -28,7 +28,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/store"
 )
 
-// TestServe_ReportsPortInUse_ClaimsPrepared: claims are prepared even if reports cannot be served.
+// TestServe_ReportsPortInUse_ClaimsPrepared: claims are prepared even if reports cannot be read.
 func TestServe_ReportsPortInUse_ClaimsPrepared(t *testing.T) {
 	t.Parallel()
 	other, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

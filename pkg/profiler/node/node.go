@@ -41,7 +41,7 @@ const (
 	contentTimeout = time.Hour
 	answerTimeout  = time.Minute
 	maxHeader      = 16 << 10
-	// stallTime is the timeout of a download without progress. Downloads of a disconnected controller end earlier.
+	// stallTime is the timeout of a download without progress. If the controller disconnects, its download is canceled earlier.
 	stallTime = time.Minute
 )
 

@@ -16,7 +16,7 @@ const (
 	quiet = 1 << 20
 )
 
-// wake tells Run to look for new claims.
+// wake makes Run check for new claims.
 func (s *Store) wake() {
 	select {
 	case s.changed <- struct{}{}:

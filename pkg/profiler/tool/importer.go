@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unprivileged is the user of the importer, who owns nothing.
+// unprivileged is the user id of the importer. It owns no files.
 const unprivileged = 65534
 
 // Importer runs the version's importer for files that containers wrote.
