@@ -43,7 +43,7 @@ func (c *counters) current() (*metrics.Selection, []string) {
 	defer c.mu.Unlock()
 	var notes []string
 	if c.stale != "" {
-		notes = append(notes, "counters of /metrics/dcgm: "+c.stale+"; the last valid ones apply")
+		notes = append(notes, "counters of /metrics/dcgm: "+c.stale+"; using the last valid ones")
 	}
 	for _, problem := range c.left {
 		notes = append(notes, fmt.Sprintf("counters of /metrics/dcgm: %s", problem))
@@ -74,7 +74,9 @@ func (c *counters) watch(ctx context.Context) error {
 	var watching sync.WaitGroup
 	for _, path := range paths {
 		watching.Go(func() {
-			disk.Watch(ctx, path, func() { c.read(ctx) }, func(err error) { klog.FromContext(ctx).Error(err, "Counters are read every ten seconds") })
+			disk.Watch(ctx, path, func() { c.read(ctx) }, func(err error) {
+				klog.FromContext(ctx).Error(err, "Failed to watch the counters, reading them every ten seconds")
+			})
 		})
 	}
 	watching.Wait()
@@ -94,7 +96,7 @@ func (c *counters) read(ctx context.Context) {
 	if err != nil {
 		if stale := fmt.Sprintf("%s: %v", path, err); stale != c.stale {
 			c.stale = stale
-			klog.FromContext(ctx).Error(err, "Counters of /metrics/dcgm are invalid, the last valid ones apply", "file", path)
+			klog.FromContext(ctx).Error(err, "Counters of /metrics/dcgm are invalid, using the last valid ones", "file", path)
 		}
 		return
 	}
@@ -104,9 +106,9 @@ func (c *counters) read(ctx context.Context) {
 	c.selection, c.left, c.stale, c.content = selection, left, "", text
 	c.measure(selection.Fields()...)
 	for _, problem := range left {
-		klog.FromContext(ctx).Info("Counter of /metrics/dcgm is left out", "file", path, "reason", problem.String())
+		klog.FromContext(ctx).Info("Ignored a counter of /metrics/dcgm", "file", path, "reason", problem.String())
 	}
-	klog.FromContext(ctx).V(2).Info("Counters of /metrics/dcgm were read", "file", path)
+	klog.FromContext(ctx).V(2).Info("Read the counters of /metrics/dcgm", "file", path)
 }
 
 // text returns the file that has the counters.
@@ -149,9 +151,9 @@ func counterKey(dir string) (string, error) {
 		}
 	}
 	if len(keys) == 0 {
-		return "", fmt.Errorf("directory %s has no key: put the counters into a key of any name", dir)
+		return "", fmt.Errorf("directory %s contains no key: add one with the counters, under any name", dir)
 	}
 	const most = 10
-	return "", fmt.Errorf("directory %s has %d keys (%s): name that of the counters %s, or leave it alone", dir, len(keys),
+	return "", fmt.Errorf("directory %s contains %d keys (%s): rename the key with the counters to one of %s, or remove the other keys", dir, len(keys),
 		strings.Join(keys[:min(len(keys), most)], ", "), strings.Join(counterKeys, ", "))
 }

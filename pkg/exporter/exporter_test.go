@@ -163,7 +163,7 @@ func TestSelf_Failures_HandedOn(t *testing.T) {
 	f.sampler.status.Unidentified = 2
 	self := f.self()
 	assert.Equal(t, 2, self.GPUsUnidentified)
-	assert.Contains(t, f.notes(), "2 GPUs do not answer and have not since the exporter began")
+	assert.Contains(t, f.notes(), "2 GPUs have not responded since the exporter started")
 	assert.Equal(t, []metrics.SourceState{{Name: "records", OK: true, Errors: 2}, {Name: "nvml", OK: true, Errors: 4}}, self.Sources)
 	assert.EqualValues(t, 5, self.OTLPErrors)
 }
@@ -203,8 +203,8 @@ func TestReady_States_Named(t *testing.T) {
 	f.counters.stale = "/counters: line 1"
 	require.NoError(t, f.ready())
 	assert.Equal(t, []string{
-		"cri: no socket", "GPU GPU-1 has processes that this pid namespace hides: run the exporter with hostPID", "GPU GPU-2 does not answer",
-		"counters of /metrics/dcgm: /counters: line 1; the last valid ones apply",
+		"cri: no socket", "processes on GPU GPU-1 are outside of the exporter's pid namespace: run the exporter with hostPID", "GPU GPU-2 does not respond",
+		"counters of /metrics/dcgm: /counters: line 1; using the last valid ones",
 	}, f.notes())
 	f.sampler.status.Err = gpu.ErrDriverNotLoaded
 	require.EqualError(t, f.ready(), "NVIDIA driver: NVIDIA driver is not loaded")
@@ -273,7 +273,7 @@ func TestBuild_InvalidWebConfig_Refused(t *testing.T) {
 func TestBuild_PodLabelsOfOneName_Refused(t *testing.T) {
 	t.Parallel()
 	_, err := Build(&config.Exporter{NodeName: "n", Pages: config.ExporterPages{PodLabelKeys: config.Names{"app.name", "app-name"}}}, Adapters{})
-	require.EqualError(t, err, `--pod-label-keys: labels "app.name" and "app-name" of pods would both be label app_name of metrics: remove one of them`)
+	require.EqualError(t, err, `--pod-label-keys: pod labels "app.name" and "app-name" would both become label app_name of metrics: remove one of them`)
 }
 
 // TestSystem_PodLabelKeys_ReadAndShown: labels of pods are a source where some are chosen, and pages have them.

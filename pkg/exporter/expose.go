@@ -28,7 +28,7 @@ func (e *Exporter) expose(ctx context.Context) error {
 		written = now
 		err := e.adapters.Allocations.Exposed(e.cfg.ClaimsDir(), func(uid string) []byte { return now.join().Claim(uid) })
 		if err != nil && err.Error() != said {
-			klog.FromContext(ctx).Error(err, "Metrics of claims were not written for their containers")
+			klog.FromContext(ctx).Error(err, "Failed to write the metrics of claims for their containers")
 		}
 		said = ""
 		if err != nil {

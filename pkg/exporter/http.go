@@ -70,7 +70,7 @@ func (s *server) run(ctx context.Context) error {
 func (s *server) serve(ctx context.Context, address, flag string, handler http.Handler, webConfig string) error {
 	listener, err := listen.TCP(ctx, address, listen.Pages)
 	if err != nil {
-		return fmt.Errorf("serving metrics and probes at %s: %w; choose another with --%s", address, err, flag)
+		return fmt.Errorf("serving metrics and probes at %s: %w; choose another address with --%s", address, err, flag)
 	}
 	logger := slog.New(logr.ToSlogHandler(klog.FromContext(ctx).V(4)))
 	server := listen.PageServer(handler)

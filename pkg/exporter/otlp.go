@@ -59,7 +59,7 @@ func (e *Exporter) send(ctx context.Context) error {
 		if err != nil && ctx.Err() == nil {
 			e.otlpErrors.Add(1)
 			if err.Error() != said {
-				klog.FromContext(ctx).Error(err, "Metrics were not all sent by OTLP, the next ones will be", "endpoint", e.cfg.OTLPEndpoint)
+				klog.FromContext(ctx).Error(err, "Failed to send some metrics by OTLP, continuing with the next round", "endpoint", e.cfg.OTLPEndpoint)
 			}
 		}
 		said = ""

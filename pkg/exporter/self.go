@@ -76,14 +76,14 @@ func (e *Exporter) notes() []string {
 	}
 	for _, g := range e.adapters.Sampler.Snapshot().GPUs {
 		if g.ProcessesHidden {
-			notes = append(notes, fmt.Sprintf("GPU %s has processes that this pid namespace hides: run the exporter with hostPID", g.Identity.UUID))
+			notes = append(notes, fmt.Sprintf("processes on GPU %s are outside of the exporter's pid namespace: run the exporter with hostPID", g.Identity.UUID))
 		}
 		if !g.Up {
-			notes = append(notes, fmt.Sprintf("GPU %s does not answer", g.Identity.UUID))
+			notes = append(notes, fmt.Sprintf("GPU %s does not respond", g.Identity.UUID))
 		}
 	}
 	if n := e.adapters.Sampler.Status().Unidentified; n > 0 {
-		notes = append(notes, fmt.Sprintf("%d GPUs do not answer and have not since the exporter began", n))
+		notes = append(notes, fmt.Sprintf("%d GPUs have not responded since the exporter started", n))
 	}
 	_, wrong := e.counters.current()
 	return append(notes, wrong...)

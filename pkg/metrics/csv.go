@@ -102,7 +102,7 @@ func ParseCSV(text []byte) (*Selection, []Problem, error) {
 		}
 	}
 	if len(s.rows) == 0 {
-		return nil, problems, errors.New("must have a line with a field that is supported")
+		return nil, problems, errors.New("must contain a line with a supported field")
 	}
 	return s, problems, nil
 }

@@ -41,7 +41,7 @@ DCGM_FI_DEV_GPU_TEMP, gauge, Again
 	}
 	assert.Equal(t, []string{
 		"line 2: DCGM_FI_DEV_NONSENSE: unknown field; the fields of this version are in docs/reference/metrics.md",
-		"line 4: DCGM_EXP_P2P_STATUS: not supported: NVML has it for pairs of GPUs, one call each, which no round has: `nvidia-smi topo -p2p n` shows it",
+		"line 4: DCGM_EXP_P2P_STATUS: not supported: NVML reports it per pair of GPUs, one call each, and no round makes these calls: `nvidia-smi topo -p2p n` shows it",
 		`line 5: DCGM_FI_DEV_FB_USED: unsupported type "histogram"; supported values: gauge, counter`,
 		`line 6: DCGM_FI_DEV_SERIAL: type must be label, got "gauge"`,
 		"line 7: DCGM_FI_DEV_GPU_TEMP: duplicate field",
@@ -53,25 +53,25 @@ DCGM_FI_DEV_GPU_TEMP, gauge, Again
 // TestParseCSV_FieldsOfDCGM_ReasonIsTrue: a field that only DCGM has is another case than one that is not built, or that does not exist.
 func TestParseCSV_FieldsOfDCGM_ReasonIsTrue(t *testing.T) {
 	for field, want := range map[string]string{
-		"DCGM_FI_DEV_NVSWITCH_FATAL_ERRORS":              "only DCGM has it: it reads NVSwitches",
-		"DCGM_FI_DEV_CPU_UTIL_TOTAL":                     "only DCGM has it: it reads CPUs",
-		"DCGM_FI_DEV_CPU_AFFINITY_0":                     "not built yet: NVML has it",
-		"DCGM_FI_DEV_CONNECTX_HEALTH":                    "only DCGM has it: it reads network cards",
-		"DCGM_FI_IMEX_DOMAIN_STATUS":                     "only DCGM has it: it asks the IMEX service",
-		"DCGM_FI_DEV_DIAG_MEMORY_RESULT":                 "only DCGM has it: it is a result of DCGM's diagnostics",
-		"DCGM_FI_DEV_GPU_NVLINK_ERRORS":                  "only DCGM has it: it is a state of DCGM",
-		"DCGM_FI_PROF_PIPE_TENSOR_HMMA_ACTIVE":           "not built yet: GPM has it",
-		"DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_L3":       "not built yet: NVML has it for some generations",
-		"DCGM_FI_DEV_ECC_DBE_VOL_L2":                     "not built yet: NVML has it by location",
-		"DCGM_FI_DEV_C2C_LINK_ERROR_INTR":                "not built yet: NVML has it for each link",
-		"DCGM_FI_DEV_PERSISTENCE_MODE":                   "not built yet: NVML has it",
-		"DCGM_FI_DEV_PWR_SMOOTHING_ENABLED":              "not built yet: NVML has it",
+		"DCGM_FI_DEV_NVSWITCH_FATAL_ERRORS":              "only DCGM provides it: it reads NVSwitches",
+		"DCGM_FI_DEV_CPU_UTIL_TOTAL":                     "only DCGM provides it: it reads CPUs",
+		"DCGM_FI_DEV_CPU_AFFINITY_0":                     "not implemented yet: NVML provides it",
+		"DCGM_FI_DEV_CONNECTX_HEALTH":                    "only DCGM provides it: it reads network cards",
+		"DCGM_FI_IMEX_DOMAIN_STATUS":                     "only DCGM provides it: it queries the IMEX service",
+		"DCGM_FI_DEV_DIAG_MEMORY_RESULT":                 "only DCGM provides it: it is a result of DCGM's diagnostics",
+		"DCGM_FI_DEV_GPU_NVLINK_ERRORS":                  "only DCGM provides it: it is a state of DCGM",
+		"DCGM_FI_PROF_PIPE_TENSOR_HMMA_ACTIVE":           "not implemented yet: GPM provides it",
+		"DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_L3":       "not implemented yet: NVML provides it for some generations",
+		"DCGM_FI_DEV_ECC_DBE_VOL_L2":                     "not implemented yet: NVML provides it by location",
+		"DCGM_FI_DEV_C2C_LINK_ERROR_INTR":                "not implemented yet: NVML provides it for each link",
+		"DCGM_FI_DEV_PERSISTENCE_MODE":                   "not implemented yet: NVML provides it",
+		"DCGM_FI_DEV_PWR_SMOOTHING_ENABLED":              "not implemented yet: NVML provides it",
 		"DCGM_EXP_GPU_HEALTH_STATUS":                     "not supported: it is the result of DCGM's health checks",
 		"DCGM_FI_DEV_GPU_TMEP":                           "unknown field",
 		"DCGM_FI_DEV_NVLINK_BANDWIDTH_L18":               "unknown field",
 		"DCGM_FI_DEV_NVLINK_COUNT_FEC_HISTORY_16":        "unknown field",
 		"DCGM_FI_PROF_SM_ACTIV":                          "unknown field",
-		strings.Repeat("DCGM_FI_DEV_NVSWITCH_X", 40_000): "only DCGM has it",
+		strings.Repeat("DCGM_FI_DEV_NVSWITCH_X", 40_000): "only DCGM provides it",
 	} {
 		_, problems, err := metrics.ParseCSV([]byte(utilizationLine + field + ", gauge, x\n"))
 		require.NoError(t, err, field)
@@ -101,8 +101,8 @@ func TestParseCSV_NVLinkFields_CountersOfRatesSampled(t *testing.T) {
 
 func TestParseCSV_NoCSV_Refused(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"empty":        {"", "must have a line with a field that is supported"},
-		"comments":     {"# DCGM_FI_DEV_GPU_TEMP, gauge, Warm\n", "must have a line with a field that is supported"},
+		"empty":        {"", "must contain a line with a supported field"},
+		"comments":     {"# DCGM_FI_DEV_GPU_TEMP, gauge, Warm\n", "must contain a line with a supported field"},
 		"two columns":  {"DCGM_FI_DEV_GPU_TEMP, gauge\n", "line 1: must have 3 columns: field, type and help, got 2"},
 		"four columns": {"# x\nDCGM_FI_DEV_GPU_TEMP, gauge, warm, hot\n", "line 2: must have 3 columns: field, type and help, got 4"},
 		"quotes": {"DCGM_FI_DEV_GPU_TEMP, gauge, \"warm\n",

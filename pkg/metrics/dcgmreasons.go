@@ -7,13 +7,13 @@ import (
 
 // dcgmUnsupported says of fields in dcgm-exporter's default counters why Prism has no such value.
 var dcgmUnsupported = map[string]string{
-	"DCGM_EXP_GPU_HEALTH_STATUS": "it is the result of DCGM's health checks, which NVML does not have: use prism_gpu_recovery_action",
-	"DCGM_EXP_P2P_STATUS":        "NVML has it for pairs of GPUs, one call each, which no round has: `nvidia-smi topo -p2p n` shows it",
+	"DCGM_EXP_GPU_HEALTH_STATUS": "it is the result of DCGM's health checks, which NVML does not provide: use prism_gpu_recovery_action",
+	"DCGM_EXP_P2P_STATUS":        "NVML reports it per pair of GPUs, one call each, and no round makes these calls: `nvidia-smi topo -p2p n` shows it",
 }
 
 const (
-	dcgmOnly = "only DCGM has it: "
-	notBuilt = "not built yet: "
+	dcgmOnly = "only DCGM provides it: "
+	notBuilt = "not implemented yet: "
 )
 
 // dcgmReasons say of further fields of DCGM (dcgm_fields.h of DCGM 4.4) why the page does not have them, the first that matches.
@@ -21,11 +21,11 @@ var dcgmReasons = []struct {
 	fields *regexp.Regexp
 	reason string
 }{
-	{regexp.MustCompile(`^DCGM_FI_DEV_CPU_AFFINITY_[0-3]$`), notBuilt + "NVML has it, and it does not change; attribute resource.kubernetes.io/numaNode is near it"},
-	{regexp.MustCompile(`^DCGM_FI_DEV_(CPU|SYSIO|MODULE)_[A-Z0-9_]+$`), dcgmOnly + "it reads CPUs and modules of Grace, which NVML does not have"},
-	{regexp.MustCompile(`^DCGM_FI_DEV_(NVSWITCH|FIRST_NVSWITCH|LAST_NVSWITCH)_[A-Z0-9_]+$`), dcgmOnly + "it reads NVSwitches, which NVML does not have"},
-	{regexp.MustCompile(`^DCGM_FI_DEV_(FIRST_|LAST_)?CONNECTX_[A-Z0-9_]+$`), dcgmOnly + "it reads network cards, which NVML does not have"},
-	{regexp.MustCompile(`^DCGM_FI_IMEX_[A-Z0-9_]+$`), dcgmOnly + "it asks the IMEX service, which NVML does not have"},
+	{regexp.MustCompile(`^DCGM_FI_DEV_CPU_AFFINITY_[0-3]$`), notBuilt + "NVML provides it, and it does not change; attribute resource.kubernetes.io/numaNode is similar"},
+	{regexp.MustCompile(`^DCGM_FI_DEV_(CPU|SYSIO|MODULE)_[A-Z0-9_]+$`), dcgmOnly + "it reads CPUs and modules of Grace, which NVML does not support"},
+	{regexp.MustCompile(`^DCGM_FI_DEV_(NVSWITCH|FIRST_NVSWITCH|LAST_NVSWITCH)_[A-Z0-9_]+$`), dcgmOnly + "it reads NVSwitches, which NVML does not support"},
+	{regexp.MustCompile(`^DCGM_FI_DEV_(FIRST_|LAST_)?CONNECTX_[A-Z0-9_]+$`), dcgmOnly + "it reads network cards, which NVML does not support"},
+	{regexp.MustCompile(`^DCGM_FI_IMEX_[A-Z0-9_]+$`), dcgmOnly + "it queries the IMEX service, which NVML does not support"},
 	{regexp.MustCompile(`^DCGM_FI_DEV_DIAG_[A-Z0-9_]+$`), dcgmOnly + "it is a result of DCGM's diagnostics"},
 	{
 		regexp.MustCompile(`^DCGM_FI_(DEV_GPU_NVLINK_ERRORS|GPU_TOPOLOGY_[A-Z_]+|CUDA_VISIBLE_DEVICES_STR|SYNC_BOOST|BIND_UNBIND_EVENT|PROCESS_NAME|DEV_COUNT)$`),
@@ -33,18 +33,18 @@ var dcgmReasons = []struct {
 	},
 	{
 		regexp.MustCompile(`^DCGM_FI_DEV_NVLINK_(CRC_FLIT|CRC_DATA|REPLAY|RECOVERY|ECC_DATA)_ERROR_COUNT_(L([0-9]|1[0-7])|TOTAL)$`),
-		notBuilt + "NVML has it for some generations; the sums of the other errors, such as DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL, are there",
+		notBuilt + "NVML provides it for some generations; the sums of the other errors are supported, such as DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL",
 	},
-	{regexp.MustCompile(`^DCGM_FI_DEV_(NVLINK_ERROR_DL_(CRC|RECOVERY|REPLAY)|NVLINK_(GET_STATE|PPCNT_[A-Z_]+)|C2C_[A-Z0-9_]+)$`), notBuilt + "NVML has it for each link"},
+	{regexp.MustCompile(`^DCGM_FI_DEV_(NVLINK_ERROR_DL_(CRC|RECOVERY|REPLAY)|NVLINK_(GET_STATE|PPCNT_[A-Z_]+)|C2C_[A-Z0-9_]+)$`), notBuilt + "NVML provides it for each link"},
 	{
 		regexp.MustCompile(`^DCGM_FI_PROF_(PIPE_TENSOR_(IMMA|HMMA|DFMA)_ACTIVE|NVLINK_L([0-9]|1[0-7])_[RT]X_BYTES|NVDEC[0-7]_ACTIVE|NVJPG[0-7]_ACTIVE|NVOFA[01]_ACTIVE|` +
 			`C2C_[RT]X_(ALL|DATA)_BYTES|(HOSTMEM|PEERMEM)_CACHE_(HIT|MISS))$`),
-		notBuilt + "GPM has it from Hopper on",
+		notBuilt + "GPM provides it from Hopper on",
 	},
-	{regexp.MustCompile(`^DCGM_FI_DEV_ECC_[SD]BE_(VOL|AGG)_(L1|L2|DEV|REG|TEX|SHM|CBU|SRM)$`), notBuilt + "NVML has it by location; the sums are there"},
-	{regexp.MustCompile(`^DCGM_FI_DEV_(VGPU|SUPPORTED_VGPU|CREATABLE_VGPU|SUPPORTED_TYPE|ENC_STATS|FBC_(STATS|SESSIONS))[A-Z_]*$`), notBuilt + "NVML has it for hosts of vGPUs"},
+	{regexp.MustCompile(`^DCGM_FI_DEV_ECC_[SD]BE_(VOL|AGG)_(L1|L2|DEV|REG|TEX|SHM|CBU|SRM)$`), notBuilt + "NVML provides it by location; the sums are supported"},
+	{regexp.MustCompile(`^DCGM_FI_DEV_(VGPU|SUPPORTED_VGPU|CREATABLE_VGPU|SUPPORTED_TYPE|ENC_STATS|FBC_(STATS|SESSIONS))[A-Z_]*$`), notBuilt + "NVML provides it for hosts of vGPUs"},
 	{regexp.MustCompile(`^DCGM_FI_DEV_(PWR_SMOOTHING|FABRIC|CLOCKS_EVENT_REASON|MIG|P2P_NVLINK|REQUESTED_POWER_PROFILE|ENFORCED_POWER_PROFILE|VALID_POWER_PROFILE)_[A-Z0-9_]+$`),
-		notBuilt + "NVML has it"},
+		notBuilt + "NVML provides it"},
 	{
 		regexp.MustCompile(`^DCGM_FI_DEV_(APP_MEM_CLOCK|APP_SM_CLOCK|AUTOBOOST|BAR1_FREE|COMPUTE_MODE|CUDA_COMPUTE_CAPABILITY|ECC_CURRENT|ECC_PENDING|` +
 			`ENFORCED_POWER_LIMIT|POWER_MGMT_LIMIT_(DEF|MIN|MAX)|POWER_USAGE_INSTANT|GET_GPU_RECOVERY_ACTION|GPU_MAX_OP_TEMP|GPU_TEMP_LIMIT|MEM_MAX_OP_TEMP|INFOROM_CONFIG_(CHECK|VALID)|` +
@@ -52,7 +52,7 @@ var dcgmReasons = []struct {
 			`PCIE_MAX_LINK_(GEN|WIDTH)|PERSISTENCE_MODE|CC_MODE|PLATFORM_[A-Z_]+|SHUTDOWN_TEMP|SLOWDOWN_TEMP|SUPPORTED_CLOCKS|THERMAL_SETTINGS|` +
 			`TOTAL_(APP_CLOCKS|BASE_CLOCKS)_VIOLATION|VIRTUAL_MODE|ACCOUNTING_DATA|COMPUTE_PIDS|GRAPHICS_PIDS|BANKS_REMAP_ROWS_AVAIL_(MAX|HIGH|PARTIAL|LOW|NONE)|` +
 			`THRESHOLD_SRM|PENDING_PAGE_RETIREMENT|CHIP_PART_NUMBER)$`),
-		notBuilt + "NVML has it",
+		notBuilt + "NVML provides it",
 	},
 }
 

@@ -34,11 +34,11 @@ var dcgmNamed = []dcgmRow{
 	},
 	{
 		name: "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", kind: Counter, of: scaled(FieldPCIeReplays, 1, 0),
-		help: "PCIe packets that were sent again.",
+		help: "Retransmitted PCIe packets.",
 	},
 	{
 		name: "DCGM_FI_DEV_GPU_UTIL", instance: true, of: scaled(FieldUtilization, 100, 0),
-		help: "Utilization of the device in percent; of a MIG device as GPM has it.",
+		help: "Utilization of the device in percent; for a MIG device, as GPM reports it.",
 	},
 	{
 		name: "DCGM_FI_DEV_MEM_COPY_UTIL", instance: true, of: scaled(FieldUtilizationMemory, 100, 0),
@@ -54,7 +54,7 @@ var dcgmNamed = []dcgmRow{
 	},
 	{
 		name: "DCGM_FI_DEV_XID_ERRORS",
-		help: "Code of the last XID error, 0 for none since the exporter began.",
+		help: "Code of the last XID error, 0 for none since the exporter started.",
 	},
 	{
 		name: "DCGM_EXP_XID_ERRORS_COUNT", counted: (*board).recentXIDs,
@@ -66,27 +66,27 @@ var dcgmNamed = []dcgmRow{
 	},
 	{
 		name: "DCGM_FI_DEV_POWER_VIOLATION", kind: Counter, of: scaled(FieldViolationPower, 1e9, 0),
-		help: "Time in ns in which clocks were lowered for the power limit.",
+		help: "Time in ns in which clocks were lowered because of the power limit.",
 	},
 	{
 		name: "DCGM_FI_DEV_THERMAL_VIOLATION", kind: Counter, of: scaled(FieldViolationThermal, 1e9, 0),
-		help: "Time in ns in which clocks were lowered for temperature.",
+		help: "Time in ns in which clocks were lowered because of temperature.",
 	},
 	{
 		name: "DCGM_FI_DEV_SYNC_BOOST_VIOLATION", kind: Counter, of: scaled(FieldViolationSyncBoost, 1e9, 0),
-		help: "Time in ns in which clocks were lowered for sync boost.",
+		help: "Time in ns in which clocks were lowered because of sync boost.",
 	},
 	{
 		name: "DCGM_FI_DEV_BOARD_LIMIT_VIOLATION", kind: Counter, of: scaled(FieldViolationBoardLimit, 1e9, 0),
-		help: "Time in ns in which clocks were lowered for the board limit.",
+		help: "Time in ns in which clocks were lowered because of the board limit.",
 	},
 	{
 		name: "DCGM_FI_DEV_LOW_UTIL_VIOLATION", kind: Counter, of: scaled(FieldViolationLowUtilization, 1e9, 0),
-		help: "Time in ns in which clocks were lowered for low utilization.",
+		help: "Time in ns in which clocks were lowered because of low utilization.",
 	},
 	{
 		name: "DCGM_FI_DEV_RELIABILITY_VIOLATION", kind: Counter, of: scaled(FieldViolationReliability, 1e9, 0),
-		help: "Time in ns in which clocks were lowered for reliability.",
+		help: "Time in ns in which clocks were lowered because of reliability.",
 	},
 	{
 		name: "DCGM_FI_DEV_FB_FREE", instance: true, of: scaled(FieldMemoryFree, 1.0/(1<<20), 0),
@@ -94,7 +94,7 @@ var dcgmNamed = []dcgmRow{
 	},
 	{
 		name: "DCGM_FI_DEV_FB_USED", instance: true, of: scaled(FieldMemoryUsed, 1.0/(1<<20), 0),
-		help: "Memory in use in MiB, without what is reserved.",
+		help: "Memory in use in MiB, without reserved memory.",
 	},
 	{
 		name: "DCGM_FI_DEV_FB_RESERVED", instance: true, of: scaled(FieldMemoryReserved, 1.0/(1<<20), 0),
@@ -110,23 +110,23 @@ var dcgmNamed = []dcgmRow{
 	},
 	{
 		name: "DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", kind: Counter, of: scaled(FieldECCCorrectedAggregate, 1, 0),
-		help: "Corrected ECC errors in the life of the GPU.",
+		help: "Corrected ECC errors over the lifetime of the GPU.",
 	},
 	{
 		name: "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", kind: Counter, of: scaled(FieldECCUncorrectedAggregate, 1, 0),
-		help: "Uncorrected ECC errors in the life of the GPU.",
+		help: "Uncorrected ECC errors over the lifetime of the GPU.",
 	},
 	{
 		name: "DCGM_FI_DEV_RETIRED_SBE", kind: Counter, of: scaled(FieldRetiredPagesCorrected, 1, 0),
-		help: "Pages retired for corrected errors.",
+		help: "Pages retired because of corrected errors.",
 	},
 	{
 		name: "DCGM_FI_DEV_RETIRED_DBE", kind: Counter, of: scaled(FieldRetiredPagesUncorrected, 1, 0),
-		help: "Pages retired for uncorrected errors.",
+		help: "Pages retired because of uncorrected errors.",
 	},
 	{
 		name: "DCGM_FI_DEV_RETIRED_PENDING", kind: Counter, of: scaled(FieldRetiredPagesPending, 1, 0),
-		help: "1 where a page waits to be retired, else 0.",
+		help: "Whether a page waits to be retired (1) or not (0).",
 	},
 	{
 		name: "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", kind: Counter, of: scaled(FieldNVLinkCRCFlitErrors, 1, 0),
@@ -138,23 +138,23 @@ var dcgmNamed = []dcgmRow{
 	},
 	{
 		name: "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", kind: Counter, of: scaled(FieldNVLinkReplays, 1, 0),
-		help: "NVLink packets that were sent again.",
+		help: "Retransmitted NVLink packets.",
 	},
 	{
 		name: "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", kind: Counter, of: scaled(FieldNVLinkRecoveries, 1, 0),
-		help: "NVLinks that recovered from an error.",
+		help: "Recoveries of NVLinks from errors.",
 	},
 	{
 		name: "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", kind: Counter, of: sum(1e-6, FieldNVLinkTransmitRate, FieldNVLinkReceiveRate),
-		help: "Data over all NVLinks in MB/s, an average over the last interval in spite of the type.",
+		help: "Data over all NVLinks in MB/s, averaged over the last interval, although the type is counter.",
 	},
 	{
 		name: "DCGM_FI_DEV_NVLINK_BANDWIDTH_L0", kind: Counter, of: sum(1e-6, FieldNVLink0TransmitRate, FieldNVLink0ReceiveRate),
-		help: "Data over the first NVLink in MB/s, an average over the last interval in spite of the type.",
+		help: "Data over the first NVLink in MB/s, averaged over the last interval, although the type is counter.",
 	},
 	{
 		name: "DCGM_FI_DEV_VGPU_LICENSE_STATUS", of: scaled(FieldVGPULicense, 1, 0),
-		help: "1 where a vGPU license is held, else 0.",
+		help: "Whether a vGPU license is held (1) or not (0).",
 	},
 	{
 		name: "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", kind: Counter, of: scaled(FieldRowsRemappedUncorrectable, 1, 0),
@@ -166,55 +166,55 @@ var dcgmNamed = []dcgmRow{
 	},
 	{
 		name: "DCGM_FI_DEV_ROW_REMAP_FAILURE", of: scaled(FieldRowRemapFailure, 1, 0),
-		help: "1 where a remapping failed, else 0.",
+		help: "Whether a remapping failed (1) or not (0).",
 	},
 	{
 		name: "DCGM_FI_PROF_GR_ENGINE_ACTIVE", instance: true, of: scaled(FieldGraphicsActive, 1, 6),
-		help: "Ratio of the time in which the graphics or compute engine was active.",
+		help: "Ratio of time in which the graphics or compute engine was active.",
 	},
 	{
 		name: "DCGM_FI_PROF_SM_ACTIVE", instance: true, of: scaled(FieldSMActive, 1, 6),
-		help: "Ratio of the time in which an SM had a warp as the mean of all SMs.",
+		help: "Ratio of time in which an SM had a warp, averaged over all SMs.",
 	},
 	{
 		name: "DCGM_FI_PROF_SM_OCCUPANCY", instance: true, of: scaled(FieldSMOccupancy, 1, 6),
-		help: "Ratio of resident warps to those that are possible.",
+		help: "Ratio of resident warps to possible warps.",
 	},
 	{
 		name: "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", instance: true, of: scaled(FieldTensorActive, 1, 6),
-		help: "Ratio of the cycles in which tensor pipes were active.",
+		help: "Ratio of cycles in which tensor pipes were active.",
 	},
 	{
 		name: "DCGM_FI_PROF_DRAM_ACTIVE", instance: true, of: scaled(FieldDRAMActive, 1, 6),
-		help: "Ratio of the cycles in which the memory interface moved data.",
+		help: "Ratio of cycles in which the memory interface moved data.",
 	},
 	{
 		name: "DCGM_FI_PROF_PIPE_FP64_ACTIVE", instance: true, of: scaled(FieldFP64Active, 1, 6),
-		help: "Ratio of the cycles in which the FP64 pipe was active.",
+		help: "Ratio of cycles in which the FP64 pipe was active.",
 	},
 	{
 		name: "DCGM_FI_PROF_PIPE_FP32_ACTIVE", instance: true, of: scaled(FieldFP32Active, 1, 6),
-		help: "Ratio of the cycles in which the FP32 pipe was active.",
+		help: "Ratio of cycles in which the FP32 pipe was active.",
 	},
 	{
 		name: "DCGM_FI_PROF_PIPE_FP16_ACTIVE", instance: true, of: scaled(FieldFP16Active, 1, 6),
-		help: "Ratio of the cycles in which the FP16 pipe was active.",
+		help: "Ratio of cycles in which the FP16 pipe was active.",
 	},
 	{
 		name: "DCGM_FI_PROF_PCIE_TX_BYTES", instance: true, of: scaled(FieldPCIeTransmitRate, 1, 0),
-		help: "Data sent over PCIe in bytes each second.",
+		help: "Data sent over PCIe in bytes per second.",
 	},
 	{
 		name: "DCGM_FI_PROF_PCIE_RX_BYTES", instance: true, of: scaled(FieldPCIeReceiveRate, 1, 0),
-		help: "Data received over PCIe in bytes each second.",
+		help: "Data received over PCIe in bytes per second.",
 	},
 	{
 		name: "DCGM_FI_DEV_PCIE_TX_THROUGHPUT", kind: Counter, instance: true, extra: true, of: scaled(FieldPCIeTransmitRate, 1e-3, 0),
-		help: "Data sent over PCIe in kB each second.",
+		help: "Data sent over PCIe in kB per second.",
 	},
 	{
 		name: "DCGM_FI_DEV_PCIE_RX_THROUGHPUT", kind: Counter, instance: true, extra: true, of: scaled(FieldPCIeReceiveRate, 1e-3, 0),
-		help: "Data received over PCIe in kB each second.",
+		help: "Data received over PCIe in kB per second.",
 	},
 	{
 		name: "DCGM_FI_DEV_VIDEO_CLOCK", extra: true, of: scaled(FieldClockVideo, 1e-6, 0),
@@ -222,7 +222,7 @@ var dcgmNamed = []dcgmRow{
 	},
 	{
 		name: "DCGM_FI_DEV_POWER_MGMT_LIMIT", extra: true, of: scaled(FieldPowerLimit, 1, 3),
-		help: "Power limit that is enforced, in W.",
+		help: "Enforced power limit in W.",
 	},
 	{
 		name: "DCGM_FI_DEV_FAN_SPEED", extra: true, of: scaled(FieldFanSpeed, 100, 0),
@@ -234,11 +234,11 @@ var dcgmNamed = []dcgmRow{
 	},
 	{
 		name: "DCGM_FI_DEV_PCIE_LINK_GEN", extra: true, of: scaled(FieldPCIeLinkGeneration, 1, 0),
-		help: "PCIe generation that the link runs at.",
+		help: "Current PCIe generation of the link.",
 	},
 	{
 		name: "DCGM_FI_DEV_PCIE_LINK_WIDTH", extra: true, of: scaled(FieldPCIeLinkWidth, 1, 0),
-		help: "PCIe lanes that the link uses.",
+		help: "Number of PCIe lanes that the link uses.",
 	},
 	{
 		name: "DCGM_FI_DEV_FB_TOTAL", instance: true, extra: true, of: scaled(FieldMemoryTotal, 1.0/(1<<20), 0),
@@ -246,7 +246,7 @@ var dcgmNamed = []dcgmRow{
 	},
 	{
 		name: "DCGM_FI_DEV_FB_USED_PERCENT", instance: true, extra: true, of: usedShare(),
-		help: "Ratio of the memory in use to what is not reserved.",
+		help: "Ratio of memory in use to memory that is not reserved.",
 	},
 	{
 		name: "DCGM_FI_DEV_BAR1_USED", extra: true, of: scaled(FieldBAR1Used, 1.0/(1<<20), 0),
@@ -258,26 +258,26 @@ var dcgmNamed = []dcgmRow{
 	},
 	{
 		name: "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", extra: true, of: scaled(FieldClockEventReasons, 1, 0),
-		help: "Why clocks are lowered: the bits of NVML, as a number.",
+		help: "Why clocks are lowered, as NVML's bit mask.",
 	},
 	{
 		name: "DCGM_FI_DEV_CLOCKS_EVENT_REASONS", extra: true, of: scaled(FieldClockEventReasons, 1, 0),
-		help: "Why clocks are lowered: the bits of NVML, as a number.",
+		help: "Why clocks are lowered, as NVML's bit mask.",
 	},
 	{
 		name: "DCGM_FI_DEV_ROW_REMAP_PENDING", extra: true, of: scaled(FieldRowRemapPending, 1, 0),
-		help: "1 where a remapping waits for a GPU reset, else 0.",
+		help: "Whether a remapping waits for a GPU reset (1) or not (0).",
 	},
 	{
 		name: "DCGM_FI_PROF_PIPE_INT_ACTIVE", instance: true, extra: true, of: scaled(FieldIntegerActive, 1, 6),
-		help: "Ratio of the cycles in which the integer pipe was active.",
+		help: "Ratio of cycles in which the integer pipe was active.",
 	},
 	{
 		name: "DCGM_FI_PROF_NVLINK_TX_BYTES", extra: true, of: scaled(FieldNVLinkTransmitRate, 1, 0),
-		help: "Data sent over all NVLinks in bytes each second.",
+		help: "Data sent over all NVLinks in bytes per second.",
 	},
 	{
 		name: "DCGM_FI_PROF_NVLINK_RX_BYTES", extra: true, of: scaled(FieldNVLinkReceiveRate, 1, 0),
-		help: "Data received over all NVLinks in bytes each second.",
+		help: "Data received over all NVLinks in bytes per second.",
 	},
 }

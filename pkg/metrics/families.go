@@ -29,44 +29,44 @@ var (
 
 // The families that are no row of Table.
 var (
-	familyUp   = Family{"prism_gpu_up", "1 where the GPU answers, 0 where it has not for three intervals.", "", Gauge, ofGPU}
-	familyInfo = Family{"prism_gpu_info", "What the GPU is, as labels of the constant 1.", "", Gauge, []string{
+	familyUp   = Family{"prism_gpu_up", "Whether the GPU responds (1) or has not for three intervals (0).", "", Gauge, ofGPU}
+	familyInfo = Family{"prism_gpu_info", "Identity of the GPU, as labels of the constant 1.", "", Gauge, []string{
 		"gpu_uuid", "gpu", "device", "pci_bus_id", "name", "brand", "architecture", "serial", "vbios", "inforom",
 		"driver_version", "cuda_version", "mig_mode",
 	}}
-	familyMIGInfo = Family{"prism_mig_info", "What the MIG device is, as labels of the constant 1.", "", Gauge, []string{
+	familyMIGInfo = Family{"prism_mig_info", "Identity of the MIG device, as labels of the constant 1.", "", Gauge, []string{
 		"gpu_uuid", "mig_uuid", "gpu", "profile", "gpu_instance", "compute_instance",
 	}}
 	familyAllocation = Family{
-		"prism_gpu_allocation_info", "Which container has the device by which claim, as labels of the constant 1.", "", Gauge,
+		"prism_gpu_allocation_info", "Container and claim that the device is allocated to, as labels of the constant 1.", "", Gauge,
 		append(ofAnyone[:5:5], "claim", "request", "pool", "device", "share_id", "type", "claim_label_*", "pod_uid", "label_*"),
 	}
 	familyForeign = Family{
-		"prism_gpu_foreign_processes", "Processes on the GPU that belong to no container that has it.", "", Gauge, ofGPU,
+		"prism_gpu_foreign_processes", "Processes on the GPU that belong to no container of its claims.", "", Gauge, ofGPU,
 	}
 	familyUnattributed = Family{
-		"prism_gpu_unattributed_memory_bytes", "Memory in use that is no container's: foreign processes, MPS servers, what the driver needs.",
+		"prism_gpu_unattributed_memory_bytes", "Memory in use that is not attributed to a container: foreign processes, MPS servers, the driver.",
 		"bytes", Gauge, ofGPU,
 	}
-	familyXIDs       = Family{"prism_gpu_xid_errors_total", "XID errors since the exporter began.", "", Counter, ofGPU}
+	familyXIDs       = Family{"prism_gpu_xid_errors_total", "XID errors since the exporter started.", "", Counter, ofGPU}
 	familyXIDsByCode = Family{
-		"prism_gpu_xid_errors_by_code_total", "XID errors since the exporter began, by code; gpu_instance is empty for the GPU.",
+		"prism_gpu_xid_errors_by_code_total", "XID errors since the exporter started, by code; gpu_instance is empty for the GPU.",
 		"", Counter, ofXID,
 	}
-	familyXIDLast = Family{"prism_gpu_xid_last_timestamp_seconds", "When the XID error was reported last.", "seconds", Gauge, ofXID}
+	familyXIDLast = Family{"prism_gpu_xid_last_timestamp_seconds", "When the XID error was last reported.", "seconds", Gauge, ofXID}
 
 	familyContainerUtilization = Family{
-		"prism_container_gpu_utilization_ratio", "Share of the time in which work of the container ran on the device; none where the driver has no sample of its processes.",
+		"prism_container_gpu_utilization_ratio", "Ratio of time in which work of the container ran on the device; absent if the driver sampled none of its processes.",
 		"ratio", Gauge, ofContainer,
 	}
 	familyContainerMemory = Family{
 		"prism_container_gpu_memory_used_bytes", "Memory of the device that the container uses.", "bytes", Gauge, ofContainer,
 	}
 	familyContainerMemoryTotal = Family{
-		"prism_container_gpu_memory_total_bytes", "Memory of the device, where the container has it for itself.", "bytes", Gauge, ofContainer,
+		"prism_container_gpu_memory_total_bytes", "Memory of the device, if no other container uses it.", "bytes", Gauge, ofContainer,
 	}
 	familyProcessUtilization = Family{
-		"prism_container_gpu_process_utilization_ratio", "Share of the time in which work of the container's processes ran, by command.",
+		"prism_container_gpu_process_utilization_ratio", "Ratio of time in which work of the container's processes ran, by command.",
 		"ratio", Gauge, ofProcess,
 	}
 	familyProcessMemory = Family{
@@ -81,7 +81,7 @@ var (
 		"prism_exporter_build_info", "Version of the exporter, as a label of the constant 1.", "", Gauge, []string{"version"},
 	}
 	familySampled = Family{
-		"prism_exporter_sample_timestamp_seconds", "When the round ended whose values are shown: their age is time() minus this.",
+		"prism_exporter_sample_timestamp_seconds", "When the round of the values ended; the age of the values is time() minus this.",
 		"seconds", Gauge, ofGPU,
 	}
 	familyInterval   = Family{"prism_exporter_interval_seconds", "Time between the rounds on the GPU.", "seconds", Gauge, ofGPU}
@@ -90,36 +90,36 @@ var (
 	}
 	familySamplesRead = Family{
 		"prism_exporter_process_samples_read",
-		"1 where the driver reported which processes used the GPU since the last round: a container without a utilization did not use it. Else 0, as in " +
+		"Whether the driver reported which processes used the GPU since the last round (1), so that a container without utilization was idle, or not (0), as in " +
 			"MIG mode.", "", Gauge, ofGPU,
 	}
 	familySamplesDropped = Family{
-		"prism_exporter_process_samples_dropped_total", "Utilization samples of processes that were dropped, as their time is in the future.",
+		"prism_exporter_process_samples_dropped_total", "Utilization samples of processes that were dropped because their time is in the future.",
 		"", Counter, nil,
 	}
 	familyReopened = Family{
 		"prism_exporter_nvml_sessions_reopened_total", "Times that NVML was closed and opened again to release a MIG device.", "", Counter, nil,
 	}
 	familyHidden = Family{
-		"prism_exporter_processes_hidden", "1 where the exporter cannot see processes on a GPU, because it does not run with hostPID.",
+		"prism_exporter_processes_hidden", "Whether processes on a GPU are hidden from the exporter (1), because it runs without hostPID.",
 		"", Gauge, nil,
 	}
 	familySourceUp = Family{
-		"prism_exporter_source_up", "1 where the source could be read the last time, else 0.", "", Gauge, ofSource,
+		"prism_exporter_source_up", "Whether the last read of the source succeeded (1) or failed (0).", "", Gauge, ofSource,
 	}
 	familySourceRead = Family{
-		"prism_exporter_source_last_success_timestamp_seconds", "When the source was read last without an error.", "seconds", Gauge, ofSource,
+		"prism_exporter_source_last_success_timestamp_seconds", "When the source was last read without an error.", "seconds", Gauge, ofSource,
 	}
 	familySourceErrors = Family{"prism_exporter_source_errors_total", "Failures to read the source.", "", Counter, ofSource}
 	familyLimited      = Family{
-		"prism_exporter_intervals_limited", "Claims that asked for a shorter interval than the exporter allows.", "", Gauge, nil,
+		"prism_exporter_intervals_limited", "Claims that requested a shorter interval than the exporter allows.", "", Gauge, nil,
 	}
 	familyUnidentified = Family{
-		"prism_exporter_gpus_unidentified", "GPUs that have not responded since the exporter began. They have no series of their own: which ones they " +
-			"are is not known.", "", Gauge, nil,
+		"prism_exporter_gpus_unidentified", "GPUs that have not responded since the exporter started. They appear in no other series, because their UUIDs " +
+			"are unknown.", "", Gauge, nil,
 	}
 	familyProblems = Family{
-		"prism_exporter_csv_problem", "1 for each field of the CSV that is left out; the log says why.", "", Gauge, []string{"field"},
+		"prism_exporter_csv_problem", "1 for each ignored field of the CSV; the log contains the reason.", "", Gauge, []string{"field"},
 	}
 	familyOTLPErrors = Family{"prism_exporter_otlp_errors_total", "Exports by OTLP that failed.", "", Counter, nil}
 )

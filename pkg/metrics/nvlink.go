@@ -12,9 +12,9 @@ var linkCounters = map[Field]struct{ name, help string }{
 	FieldNVLinkMalformedPackets:     {"RX_MALFORMED_PACKET_ERRORS", "Malformed packets received over all NVLinks."},
 	FieldNVLinkBufferOverruns:       {"RX_BUFFER_OVERRUN_ERRORS", "Packets that overran a buffer of an NVLink."},
 	FieldNVLinkReceiveErrors:        {"RX_ERRORS", "Packets received with an error over all NVLinks."},
-	FieldNVLinkRemoteErrors:         {"RX_REMOTE_ERRORS", "Packets received with the mark of an error in the remote switch."},
-	FieldNVLinkGeneralErrors:        {"RX_GENERAL_ERRORS", "Packets received with an error of the remote side."},
-	FieldNVLinkIntegrityErrors:      {"LOCAL_LINK_INTEGRITY_ERRORS", "Times the count of local errors passed its limit."},
+	FieldNVLinkRemoteErrors:         {"RX_REMOTE_ERRORS", "Packets received that the remote switch marked as erroneous."},
+	FieldNVLinkGeneralErrors:        {"RX_GENERAL_ERRORS", "Packets received with an error from the remote side."},
+	FieldNVLinkIntegrityErrors:      {"LOCAL_LINK_INTEGRITY_ERRORS", "How often the count of local errors exceeded its limit."},
 	FieldNVLinkTransmitDiscards:     {"TX_DISCARDS", "Packets discarded before they were sent."},
 	FieldNVLinkRecoveriesSuccessful: {"LINK_RECOVERY_SUCCESSFUL_EVENTS", "Recoveries of NVLinks that succeeded."},
 	FieldNVLinkRecoveriesFailed:     {"LINK_RECOVERY_FAILED_EVENTS", "Recoveries of NVLinks that failed."},
@@ -41,7 +41,7 @@ func withLinks(table [FieldCount]Row) [FieldCount]Row {
 		table[f] = Row{Help: c.help, Kind: Counter, Source: SourceNVML, Since: Blackwell, Where: "NVLink"}
 	}
 	for f, r := range linkRates {
-		table[f] = Row{Help: r.help + ", as NVML packs it.", Source: SourceNVML, Since: Blackwell, Where: "NVLink"}
+		table[f] = Row{Help: r.help + ", as packed by NVML.", Source: SourceNVML, Since: Blackwell, Where: "NVLink"}
 	}
 	for i := range FECHistories {
 		table[FieldNVLinkFECHistory+Field(i)] = Row{Help: fecHelp(i), Kind: Counter, Source: SourceNVML, Since: Blackwell, Where: "NVLink"}
@@ -55,7 +55,7 @@ func withLinks(table [FieldCount]Row) [FieldCount]Row {
 			help := fmt.Sprintf("Data %s over NVLink %d", words, link)
 			table[f.OfNVLink(link)] = Row{Help: help + ".", Unit: "bytes", Kind: Counter, Source: SourceNVML, Where: "NVLink", Sets: sets}
 			rate := f.OfNVLink(link) + FieldNVLink0TransmitRate - FieldNVLink0Transmitted
-			table[rate] = Row{Help: help + " each second.", Unit: "bytes_per_second", Source: SourceNVML, Where: "NVLink", Sets: sets}
+			table[rate] = Row{Help: help + " per second.", Unit: "bytes_per_second", Source: SourceNVML, Where: "NVLink", Sets: sets}
 		}
 	}
 	return table
@@ -78,7 +78,7 @@ func linkRows() []dcgmRow {
 			continue
 		}
 		r := linkRates[f]
-		rows = append(rows, dcgmRow{name: count + r.name, extra: true, of: scaled(f, 1, 0), help: r.help + ", as NVML packs it."},
+		rows = append(rows, dcgmRow{name: count + r.name, extra: true, of: scaled(f, 1, 0), help: r.help + ", as packed by NVML."},
 			dcgmRow{name: count + r.name + "_FLOAT", extra: true, of: conversion{fields: []Field{f}, ber: true}, help: r.help + "."})
 	}
 	for i := range FECHistories {
@@ -95,7 +95,7 @@ func linkRows() []dcgmRow {
 		{"TX_", "sent over", []Field{FieldNVLinkTransmitRate}, []Field{FieldNVLink0TransmitRate}},
 		{"RX_", "received over", []Field{FieldNVLinkReceiveRate}, []Field{FieldNVLink0ReceiveRate}},
 	} {
-		const unit = " in MB/s, an average over the last interval in spite of the type."
+		const unit = " in MB/s, averaged over the last interval, although the type is counter."
 		add := func(end, what string, fields []Field) {
 			rows = append(rows, dcgmRow{
 				name: "DCGM_FI_DEV_NVLINK_" + way.name + bandwidth + end, kind: Counter, extra: true, of: sum(1e-6, fields...), help: "Data " + way.words + what + unit,

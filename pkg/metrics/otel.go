@@ -252,7 +252,7 @@ func otelRowOf(f Field) *otelRow {
 
 // share adds the memory in use as a ratio.
 func (r *resource) share(d *device, used float64) {
-	r.add("hw.gpu.memory.utilization", "1", "Memory in use of what there is.", OTelGauge, used/d.value(FieldMemoryTotal), hardware(d))
+	r.add("hw.gpu.memory.utilization", "1", "Memory in use as a ratio of the memory of the device.", OTelGauge, used/d.value(FieldMemoryTotal), hardware(d))
 }
 
 // rest is the memory in use of a device, or of its GPU instance, that no container uses.

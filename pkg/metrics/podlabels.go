@@ -37,7 +37,7 @@ func PodLabels(keys []string) ([]PodLabel, error) {
 				name = l.dcgm
 			}
 			if before.native == l.native || before.dcgm == l.dcgm {
-				return nil, fmt.Errorf("labels %q and %q of pods would both be label %s of metrics: remove one of them", before.Key, key, name)
+				return nil, fmt.Errorf("pod labels %q and %q would both become label %s of metrics: remove one of them", before.Key, key, name)
 			}
 		}
 		all = append(all, l)

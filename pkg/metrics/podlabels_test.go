@@ -138,6 +138,6 @@ func TestPodLabels_KeysOfOneName_Refused(t *testing.T) {
 		{"pod", "label_pod", "label_pod"}, {"label_pod", "pod", "label_pod"},
 	} {
 		_, err := metrics.PodLabels([]string{"other", c.a, c.b})
-		require.EqualError(t, err, `labels "`+c.a+`" and "`+c.b+`" of pods would both be label `+c.name+` of metrics: remove one of them`)
+		require.EqualError(t, err, `pod labels "`+c.a+`" and "`+c.b+`" would both become label `+c.name+` of metrics: remove one of them`)
 	}
 }

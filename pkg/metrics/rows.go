@@ -39,7 +39,7 @@ var Table = withLinks([FieldCount]Row{
 	},
 	FieldPowerLimit: {
 		GPU:  "prism_gpu_power_limit_watts",
-		Help: "Power limit that is enforced.",
+		Help: "Enforced power limit.",
 		Unit: "watts", Source: SourceNVML, Sets: []string{SetBasic, SetPower},
 	},
 	FieldEnergy: {
@@ -59,27 +59,27 @@ var Table = withLinks([FieldCount]Row{
 	},
 	FieldPCIeReplays: {
 		GPU:  "prism_gpu_pcie_replays_total",
-		Help: "PCIe packets that were sent again.",
+		Help: "Retransmitted PCIe packets.",
 		Kind: Counter, Source: SourceNVML, Sets: []string{SetBasic, SetPCIe},
 	},
 	FieldPCIeLinkGeneration: {
 		GPU:    "prism_gpu_pcie_link_generation",
-		Help:   "PCIe generation that the link runs at.",
+		Help:   "Current PCIe generation of the link.",
 		Source: SourceNVML, Sets: []string{SetPCIe},
 	},
 	FieldPCIeLinkWidth: {
 		GPU:    "prism_gpu_pcie_link_lanes",
-		Help:   "PCIe lanes that the link uses.",
+		Help:   "Number of PCIe lanes that the link uses.",
 		Source: SourceNVML, Sets: []string{SetPCIe},
 	},
 	FieldUtilization: {
 		GPU: "prism_gpu_utilization_ratio", MIG: "prism_mig_utilization_ratio",
-		Help: "Share of the time in which work ran on the device.",
+		Help: "Ratio of time in which work ran on the device.",
 		Unit: "ratio", Source: SourceNVML, SourceOnMIG: SourceGPM, Sets: []string{SetBasic, SetUtilization},
 	},
 	FieldUtilizationMemory: {
 		GPU:  "prism_gpu_memory_utilization_ratio",
-		Help: "Share of the time in which the memory was read or written; not how full it is.",
+		Help: "Ratio of time in which the memory was read or written; not the ratio of memory in use.",
 		Unit: "ratio", Source: SourceNVML, Sets: []string{SetBasic, SetUtilization},
 	},
 	FieldUtilizationEncoder: {
@@ -109,7 +109,7 @@ var Table = withLinks([FieldCount]Row{
 	},
 	FieldMemoryUsed: {
 		GPU: "prism_gpu_memory_used_bytes", MIG: "prism_mig_memory_used_bytes",
-		Help: "Memory in use, without what is reserved.",
+		Help: "Memory in use, without reserved memory.",
 		Unit: "bytes", Source: SourceNVML, SourceOnMIG: SourceNVML, Sets: []string{SetBasic, SetMemory},
 	},
 	FieldMemoryFree: {
@@ -123,7 +123,7 @@ var Table = withLinks([FieldCount]Row{
 	},
 	FieldBAR1Used: {
 		GPU:  "prism_gpu_bar1_memory_used_bytes",
-		Help: "BAR1 memory in use, of all MIG devices together.",
+		Help: "BAR1 memory in use, for all MIG devices together.",
 		Unit: "bytes", Source: SourceNVML, Sets: []string{SetMemory},
 	},
 	FieldBAR1Total: {
@@ -153,37 +153,37 @@ var Table = withLinks([FieldCount]Row{
 	},
 	FieldNVLinkReplays: {
 		GPU:  "prism_gpu_nvlink_replays_total",
-		Help: "NVLink packets that were sent again.",
+		Help: "Retransmitted NVLink packets.",
 		Kind: Counter, Source: SourceNVML, Where: "NVLink", Sets: []string{SetNVLink},
 	},
 	FieldNVLinkRecoveries: {
 		GPU:  "prism_gpu_nvlink_recoveries_total",
-		Help: "NVLinks that recovered from an error.",
+		Help: "Recoveries of NVLinks from errors.",
 		Kind: Counter, Source: SourceNVML, Where: "NVLink", Sets: []string{SetNVLink},
 	},
 	FieldVGPULicense: {
 		GPU:    "prism_gpu_vgpu_licensed",
-		Help:   "1 where the guest holds a vGPU license, else 0.",
+		Help:   "Whether the guest holds a vGPU license (1) or not (0).",
 		Source: SourceNVML, Where: "a vGPU", Sets: []string{SetBasic},
 	},
 	FieldRowsRemappedCorrectable: {
 		GPU:  "prism_gpu_rows_remapped_correctable_total",
-		Help: "Memory rows remapped for correctable errors.",
+		Help: "Memory rows remapped because of correctable errors.",
 		Kind: Counter, Source: SourceNVML, Since: Ampere, Where: "ECC", Sets: []string{SetBasic, SetECC},
 	},
 	FieldRowsRemappedUncorrectable: {
 		GPU:  "prism_gpu_rows_remapped_uncorrectable_total",
-		Help: "Memory rows remapped for uncorrectable errors.",
+		Help: "Memory rows remapped because of uncorrectable errors.",
 		Kind: Counter, Source: SourceNVML, Since: Ampere, Where: "ECC", Sets: []string{SetBasic, SetECC},
 	},
 	FieldRowRemapPending: {
 		GPU:    "prism_gpu_row_remap_pending",
-		Help:   "1 where a remapping waits for a GPU reset, else 0.",
+		Help:   "Whether a remapping waits for a GPU reset (1) or not (0).",
 		Source: SourceNVML, Since: Ampere, Where: "ECC", Sets: []string{SetBasic, SetECC},
 	},
 	FieldRowRemapFailure: {
 		GPU:    "prism_gpu_row_remap_failure",
-		Help:   "1 where a remapping failed, else 0.",
+		Help:   "Whether a remapping failed (1) or not (0).",
 		Source: SourceNVML, Since: Ampere, Where: "ECC", Sets: []string{SetBasic, SetECC},
 	},
 	FieldECCCorrectedVolatile: {
@@ -198,132 +198,132 @@ var Table = withLinks([FieldCount]Row{
 	},
 	FieldECCCorrectedAggregate: {
 		GPU:  "prism_gpu_ecc_corrected_lifetime_errors_total",
-		Help: "Corrected ECC errors in the life of the GPU.",
+		Help: "Corrected ECC errors over the lifetime of the GPU.",
 		Kind: Counter, Source: SourceNVML, Where: "ECC", Sets: []string{SetECC},
 	},
 	FieldECCUncorrectedAggregate: {
 		GPU:  "prism_gpu_ecc_uncorrected_lifetime_errors_total",
-		Help: "Uncorrected ECC errors in the life of the GPU.",
+		Help: "Uncorrected ECC errors over the lifetime of the GPU.",
 		Kind: Counter, Source: SourceNVML, Where: "ECC", Sets: []string{SetECC},
 	},
 	FieldRetiredPagesCorrected: {
 		GPU:  "prism_gpu_retired_pages_corrected_total",
-		Help: "Memory pages retired for corrected errors.",
+		Help: "Memory pages retired because of corrected errors.",
 		Kind: Counter, Source: SourceNVML, Until: Turing, Where: "ECC", Sets: []string{SetECC},
 	},
 	FieldRetiredPagesUncorrected: {
 		GPU:  "prism_gpu_retired_pages_uncorrected_total",
-		Help: "Memory pages retired for uncorrected errors.",
+		Help: "Memory pages retired because of uncorrected errors.",
 		Kind: Counter, Source: SourceNVML, Until: Turing, Where: "ECC", Sets: []string{SetECC},
 	},
 	FieldRetiredPagesPending: {
 		GPU:    "prism_gpu_retired_pages_pending",
-		Help:   "1 where a page waits for a reboot to be retired, else 0.",
+		Help:   "Whether a page waits for a reboot to be retired (1) or not (0).",
 		Source: SourceNVML, Until: Turing, Where: "ECC", Sets: []string{SetECC},
 	},
 	FieldViolationPower: {
 		GPU:  "prism_gpu_power_violation_seconds_total",
-		Help: "Time in which clocks were lowered for the power limit.",
+		Help: "Time in which clocks were lowered because of the power limit.",
 		Unit: "seconds", Kind: Counter, Source: SourceNVML, Sets: []string{SetBasic, SetThrottle},
 	},
 	FieldViolationThermal: {
 		GPU:  "prism_gpu_thermal_violation_seconds_total",
-		Help: "Time in which clocks were lowered for temperature.",
+		Help: "Time in which clocks were lowered because of temperature.",
 		Unit: "seconds", Kind: Counter, Source: SourceNVML, Sets: []string{SetBasic, SetThrottle},
 	},
 	FieldViolationSyncBoost: {
 		GPU:  "prism_gpu_sync_boost_violation_seconds_total",
-		Help: "Time in which clocks were lowered for sync boost.",
+		Help: "Time in which clocks were lowered because of sync boost.",
 		Unit: "seconds", Kind: Counter, Source: SourceNVML, Sets: []string{SetThrottle},
 	},
 	FieldViolationBoardLimit: {
 		GPU:  "prism_gpu_board_limit_violation_seconds_total",
-		Help: "Time in which clocks were lowered for the board limit.",
+		Help: "Time in which clocks were lowered because of the board limit.",
 		Unit: "seconds", Kind: Counter, Source: SourceNVML, Sets: []string{SetThrottle},
 	},
 	FieldViolationLowUtilization: {
 		GPU:  "prism_gpu_low_utilization_violation_seconds_total",
-		Help: "Time in which clocks were lowered for low utilization.",
+		Help: "Time in which clocks were lowered because of low utilization.",
 		Unit: "seconds", Kind: Counter, Source: SourceNVML, Sets: []string{SetThrottle},
 	},
 	FieldViolationReliability: {
 		GPU:  "prism_gpu_reliability_violation_seconds_total",
-		Help: "Time in which clocks were lowered for reliability.",
+		Help: "Time in which clocks were lowered because of reliability.",
 		Unit: "seconds", Kind: Counter, Source: SourceNVML, Sets: []string{SetThrottle},
 	},
 	FieldClockEventReasons: {
 		GPU:    "prism_gpu_clock_event_reasons",
-		Help:   "Why clocks are lowered now: the bits of NVML, as a number.",
+		Help:   "Why clocks are lowered now, as NVML's bit mask.",
 		Source: SourceNVML, Sets: []string{SetBasic, SetThrottle},
 	},
 	FieldRecoveryAction: {
 		GPU:    "prism_gpu_recovery_action",
-		Help:   "What the GPU needs: 0 nothing, 1 GPU reset, 2 node reboot, 3 drain P2P, 4 drain and reset.",
+		Help:   "Recovery action that the GPU needs: 0 none, 1 GPU reset, 2 node reboot, 3 drain P2P, 4 drain and reset.",
 		Source: SourceNVML, Since: Ampere, Sets: []string{SetBasic},
 	},
 	FieldGraphicsActive: {
 		GPU:  "prism_gpu_graphics_active_ratio",
-		Help: "Share of the time in which the graphics or compute engine was active.",
+		Help: "Ratio of time in which the graphics or compute engine was active.",
 		Unit: "ratio", Source: SourceGPM, SourceOnMIG: SourceGPM, Since: Hopper, Sets: []string{SetBasic, SetUtilization, SetPipelines},
 	},
 	FieldSMActive: {
 		GPU: "prism_gpu_sm_active_ratio", MIG: "prism_mig_sm_active_ratio",
-		Help: "Share of the time in which an SM had a warp, over all SMs.",
+		Help: "Ratio of time in which an SM had a warp, averaged over all SMs.",
 		Unit: "ratio", Source: SourceGPM, SourceOnMIG: SourceGPM, Since: Hopper, Sets: []string{SetBasic, SetUtilization, SetPipelines},
 	},
 	FieldSMOccupancy: {
 		GPU: "prism_gpu_sm_occupancy_ratio", MIG: "prism_mig_sm_occupancy_ratio",
-		Help: "Resident warps of those that are possible.",
+		Help: "Ratio of resident warps to possible warps.",
 		Unit: "ratio", Source: SourceGPM, SourceOnMIG: SourceGPM, Since: Hopper, Sets: []string{SetBasic, SetUtilization, SetPipelines},
 	},
 	FieldTensorActive: {
 		GPU: "prism_gpu_tensor_active_ratio", MIG: "prism_mig_tensor_active_ratio",
-		Help: "Share of the cycles in which tensor pipes were active.",
+		Help: "Ratio of cycles in which tensor pipes were active.",
 		Unit: "ratio", Source: SourceGPM, SourceOnMIG: SourceGPM, Since: Hopper, Sets: []string{SetBasic, SetPipelines},
 	},
 	FieldDRAMActive: {
 		GPU: "prism_gpu_dram_active_ratio", MIG: "prism_mig_dram_active_ratio",
-		Help: "Share of the cycles in which the memory interface moved data.",
+		Help: "Ratio of cycles in which the memory interface moved data.",
 		Unit: "ratio", Source: SourceGPM, SourceOnMIG: SourceGPM, Since: Hopper, Sets: []string{SetBasic, SetUtilization, SetPipelines},
 	},
 	FieldFP64Active: {
 		GPU: "prism_gpu_fp64_active_ratio", MIG: "prism_mig_fp64_active_ratio",
-		Help: "Share of the cycles in which the FP64 pipe was active.",
+		Help: "Ratio of cycles in which the FP64 pipe was active.",
 		Unit: "ratio", Source: SourceGPM, SourceOnMIG: SourceGPM, Since: Hopper, Sets: []string{SetPipelines},
 	},
 	FieldFP32Active: {
 		GPU: "prism_gpu_fp32_active_ratio", MIG: "prism_mig_fp32_active_ratio",
-		Help: "Share of the cycles in which the FP32 pipe was active.",
+		Help: "Ratio of cycles in which the FP32 pipe was active.",
 		Unit: "ratio", Source: SourceGPM, SourceOnMIG: SourceGPM, Since: Hopper, Sets: []string{SetPipelines},
 	},
 	FieldFP16Active: {
 		GPU: "prism_gpu_fp16_active_ratio", MIG: "prism_mig_fp16_active_ratio",
-		Help: "Share of the cycles in which the FP16 pipe was active.",
+		Help: "Ratio of cycles in which the FP16 pipe was active.",
 		Unit: "ratio", Source: SourceGPM, SourceOnMIG: SourceGPM, Since: Hopper, Sets: []string{SetPipelines},
 	},
 	FieldIntegerActive: {
 		GPU: "prism_gpu_integer_active_ratio", MIG: "prism_mig_integer_active_ratio",
-		Help: "Share of the cycles in which the integer pipe was active.",
+		Help: "Ratio of cycles in which the integer pipe was active.",
 		Unit: "ratio", Source: SourceGPM, SourceOnMIG: SourceGPM, Since: Hopper, Sets: []string{SetPipelines},
 	},
 	FieldPCIeTransmitRate: {
 		GPU: "prism_gpu_pcie_transmit_bytes_per_second", MIG: "prism_mig_pcie_transmit_bytes_per_second",
-		Help: "Data sent over PCIe each second.",
+		Help: "Data sent over PCIe per second.",
 		Unit: "bytes_per_second", Source: SourceGPM, SourceOnMIG: SourceGPM, Since: Hopper, Sets: []string{SetBasic, SetPCIe},
 	},
 	FieldPCIeReceiveRate: {
 		GPU: "prism_gpu_pcie_receive_bytes_per_second", MIG: "prism_mig_pcie_receive_bytes_per_second",
-		Help: "Data received over PCIe each second.",
+		Help: "Data received over PCIe per second.",
 		Unit: "bytes_per_second", Source: SourceGPM, SourceOnMIG: SourceGPM, Since: Hopper, Sets: []string{SetBasic, SetPCIe},
 	},
 	FieldNVLinkTransmitRate: {
 		GPU:  "prism_gpu_nvlink_transmit_bytes_per_second",
-		Help: "Data sent over all NVLinks each second.",
+		Help: "Data sent over all NVLinks per second.",
 		Unit: "bytes_per_second", Source: SourceNVML, Where: "NVLink", Sets: []string{SetBasic, SetNVLink},
 	},
 	FieldNVLinkReceiveRate: {
 		GPU:  "prism_gpu_nvlink_receive_bytes_per_second",
-		Help: "Data received over all NVLinks each second.",
+		Help: "Data received over all NVLinks per second.",
 		Unit: "bytes_per_second", Source: SourceNVML, Where: "NVLink", Sets: []string{SetBasic, SetNVLink},
 	},
 })
