@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// TestNow_CommandsOfEarlierRounds_Counted: what bounds the names of a container's commands goes on from round to round.
+// TestNow_CommandsOfEarlierRounds_Counted: the bound for command names of a container applies across rounds.
 func TestNow_CommandsOfEarlierRounds_Counted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, &config.Exporter{})

@@ -15,7 +15,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/listen"
 )
 
-// kubelet is the address of a client that has one connection.
+// kubelet is the address of a client with one connection.
 const kubelet = "127.0.0.1"
 
 // dial connects from an address of this machine, and sends nothing.
@@ -29,7 +29,7 @@ func dial(t *testing.T, from, to string) net.Conn {
 	return conn
 }
 
-// get asks for a page on a new connection, and fails where it is closed without an answer.
+// get requests a page on a new connection. It returns an error if the server closes the connection without an answer.
 func get(t *testing.T, from, to, page string) (status int, err error) {
 	t.Helper()
 	conn := dial(t, from, to)
@@ -52,7 +52,7 @@ func answered(t *testing.T, from, to string) {
 	require.Equal(t, http.StatusOK, status)
 }
 
-// listening runs a server that has its probes elsewhere, and returns both addresses.
+// listening runs a server with a separate address for probes, and returns both addresses.
 func listening(t *testing.T) (pages, probes string) {
 	t.Helper()
 	var now view = &text{"one"}
@@ -77,7 +77,7 @@ func listening(t *testing.T) (pages, probes string) {
 	return pages, probes
 }
 
-// TestServer_ClientTakesAll_OthersAnswered: a client that takes all connections that it gets keeps out itself alone.
+// TestServer_ClientTakesAll_OthersAnswered: a client that takes all its connections blocks only itself.
 func TestServer_ClientTakesAll_OthersAnswered(t *testing.T) {
 	t.Parallel()
 	pages, probes := listening(t)
@@ -97,7 +97,7 @@ func TestServer_ClientTakesAll_OthersAnswered(t *testing.T) {
 	}, waitLimit, pause, "a closed one leaves its place")
 }
 
-// TestServer_ManyClientsTakeAll_ProbeAnswered, also where pods hold as many connections to the port of the probes as there can be.
+// TestServer_ManyClientsTakeAll_ProbeAnswered: probes are answered even if pods hold all possible connections to the port of the probes.
 func TestServer_ManyClientsTakeAll_ProbeAnswered(t *testing.T) {
 	t.Parallel()
 	pages, probes := listening(t)

@@ -16,28 +16,28 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// counterKeys are the keys of a ConfigMap that have counters, by precedence, where it has several: those of the GPU operator's, of dcgm-exporter's
-// chart and of its image.
+// counterKeys are the known keys of a ConfigMap with counters, by precedence: the key of the GPU operator, of dcgm-exporter's chart and of
+// its image.
 var counterKeys = []string{"metrics", "dcgm-metrics.csv", "default-counters.csv"}
 
-// counters keeps which of dcgm-exporter's fields /metrics/dcgm has. A file that cannot be read leaves the last good selection. It is safe for
-// concurrent use.
+// counters selects the fields of dcgm-exporter that /metrics/dcgm shows. If a file cannot be read, the last valid selection stays. It is
+// safe for concurrent use.
 type counters struct {
 	// path is a file or a directory; empty for the default selection.
 	path string
-	// measure has the fields of a selection sampled.
+	// measure adds the fields of a selection to the sampled ones.
 	measure func(...metrics.Field)
 
 	mu        sync.Mutex
 	selection *metrics.Selection
 	left      []metrics.Problem
-	// stale is why the last selection stays, empty if it is that of the file.
+	// stale is the reason why the last selection stays; empty if the file is valid.
 	stale string
-	// content is that of the file that was read last.
+	// content is the content of the last file that was read.
 	content []byte
 }
 
-// current returns the selection, nil for the default one, and what is wrong with the file.
+// current returns the selection, nil for the default one, and the problems of the file.
 func (c *counters) current() (*metrics.Selection, []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,7 +51,7 @@ func (c *counters) current() (*metrics.Selection, []string) {
 	return c.selection, notes
 }
 
-// problems are the lines that are left out.
+// problems are the ignored lines.
 func (c *counters) problems() []metrics.Problem {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,7 +111,7 @@ func (c *counters) read(ctx context.Context) {
 	klog.FromContext(ctx).V(2).Info("Read the counters of /metrics/dcgm", "file", path)
 }
 
-// text returns the file that has the counters.
+// text returns the path and the content of the file with the counters.
 func (c *counters) text() (path string, text []byte, err error) {
 	info, err := os.Stat(c.path)
 	if err != nil {
@@ -130,7 +130,7 @@ func (c *counters) text() (path string, text []byte, err error) {
 	return path, text, err
 }
 
-// counterKey is the key of a mounted ConfigMap that has the counters: the only one, whatever it is called, else the first one that has a known name.
+// counterKey is the key with the counters in a mounted ConfigMap: the only key, under any name, otherwise the first known name.
 func counterKey(dir string) (string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 const utilization = "DCGM_FI_DEV_GPU_UTIL, gauge, GPU utilization (in %).\n"
 
-// TestCounters_Directory_FirstKeyApplies: the keys are those of the GPU operator, of dcgm-exporter's chart and of its image.
+// TestCounters_Directory_FirstKeyApplies: the known keys are used by the GPU operator, dcgm-exporter's chart and its image.
 func TestCounters_Directory_FirstKeyApplies(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -34,7 +34,7 @@ func TestCounters_Directory_FirstKeyApplies(t *testing.T) {
 	}
 }
 
-// TestCounters_OnlyKey_OfAnyName: several keys need a known one among them.
+// TestCounters_OnlyKey_OfAnyName: one of several keys must be a known one.
 func TestCounters_OnlyKey_OfAnyName(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -60,7 +60,7 @@ func TestCounters_OnlyKey_OfAnyName(t *testing.T) {
 	assert.Empty(t, notes)
 }
 
-// TestCounters_Unparsable_LastValidApply: a selection is not lost by a bad edit, and a good one replaces it.
+// TestCounters_Unparsable_LastValidApply: an invalid edit keeps the selection, and a valid one replaces it.
 func TestCounters_Unparsable_LastValidApply(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "counters.csv")
@@ -89,7 +89,7 @@ func TestCounters_Unparsable_LastValidApply(t *testing.T) {
 	assert.Empty(t, notes)
 }
 
-// TestCountersWatch_FileReplaced_ReadWithoutRestart follows a file as a mounted ConfigMap changes it: by a link.
+// TestCountersWatch_FileReplaced_ReadWithoutRestart changes a file as the kubelet changes a mounted ConfigMap: by a link.
 func TestCountersWatch_FileReplaced_ReadWithoutRestart(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"metrics", "counters.csv"} {

@@ -1,3 +1,3 @@
-// Package exporter puts the parts of prism-exporter together and serves what they say. Nothing is collected on a scrape: a page is made of
-// the last samples and allocations at the first request after they changed, and kept until they change again.
+// Package exporter puts the parts of prism-exporter together and serves their pages. A scrape collects nothing: the first request after a
+// change renders a page from the last samples and allocations, and the page is kept until they change again.
 package exporter

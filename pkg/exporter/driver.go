@@ -7,10 +7,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// absentInterval is the time between two probes of a machine without a GPU.
+// absentInterval is the time between two probes of a node without a GPU.
 const absentInterval = time.Minute
 
-// sample samples until the context ends, which is no error, once the node may have a GPU.
+// sample samples, once the node may have a GPU, until the context ends, and then returns nil.
 func (e *Exporter) sample(ctx context.Context) error {
 	for !e.mayHaveGPU() {
 		if !e.idle.Swap(true) {
@@ -26,7 +26,7 @@ func (e *Exporter) sample(ctx context.Context) error {
 	return e.adapters.Sampler.Run(ctx)
 }
 
-// mayHaveGPU takes a machine whose hardware cannot be listed for one that has a GPU.
+// mayHaveGPU assumes a GPU if the hardware cannot be listed.
 func (e *Exporter) mayHaveGPU() bool {
 	has, err := e.adapters.MayHaveGPU()
 	return has || err != nil

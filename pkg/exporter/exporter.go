@@ -11,13 +11,13 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// Exporter is everything that runs.
+// Exporter runs all parts of the program.
 type Exporter struct {
 	cfg      *config.Exporter
 	adapters Adapters
 	node     string
 
-	// idle: the node has no NVIDIA GPU.
+	// idle is set if the node has no NVIDIA GPU.
 	idle       atomic.Bool
 	otlpErrors atomic.Uint64
 	counters   *counters
@@ -29,7 +29,7 @@ type Exporter struct {
 	last *round
 }
 
-// Build builds everything and serves nothing. An invalid web configuration is an error, and labels of pods that would have one name.
+// Build builds everything and serves nothing. Invalid web configuration and two pod labels of the same name are errors.
 func Build(cfg *config.Exporter, a Adapters) (*Exporter, error) {
 	if err := validateWebConfig(cfg.WebConfigFile); err != nil {
 		return nil, err
@@ -51,7 +51,8 @@ func Build(cfg *config.Exporter, a Adapters) (*Exporter, error) {
 	return e, nil
 }
 
-// Run serves until the context ends, which is no error, or something fails. gpu.ErrDriverReplaced: another process can go on.
+// Run serves until the context ends, and then returns nil, or until something fails. After gpu.ErrDriverReplaced another process can
+// continue.
 func (e *Exporter) Run(signalled context.Context) error {
 	ctx, cancel := context.WithCancelCause(signalled)
 	defer cancel(nil)
@@ -70,7 +71,7 @@ func (e *Exporter) Run(signalled context.Context) error {
 	return context.Cause(ctx)
 }
 
-// parts are what runs until the context ends. An error of one ends all.
+// parts run until the context ends. An error of one part stops all parts.
 func (e *Exporter) parts() []func(context.Context) error {
 	http := &server{
 		serving: e.cfg.Serving, webConfig: e.cfg.WebConfigFile, probes: e.cfg.ProbeEndpoint,
@@ -79,7 +80,7 @@ func (e *Exporter) parts() []func(context.Context) error {
 	return []func(context.Context) error{http.run, e.counters.watch, e.adapters.Allocations.Run, e.sample, e.expose, e.send}
 }
 
-// now returns the latest round: the same one as long as nothing changed.
+// now returns the latest round, and the same value as long as nothing changed.
 func (e *Exporter) now() *round {
 	snapshot, allocations := e.adapters.Sampler.Snapshot(), e.adapters.Allocations.Allocations()
 	selection, _ := e.counters.current()
@@ -92,7 +93,7 @@ func (e *Exporter) now() *round {
 	return e.last
 }
 
-// ready returns why nothing can be measured. A node without a GPU is ready: a rollout must not wait for it.
+// ready returns the reason why nothing can be measured. A node without a GPU is ready, because a rollout must not wait for it.
 func (e *Exporter) ready() error {
 	if err := e.adapters.Sampler.Status().Err; err != nil && !e.idle.Load() {
 		return fmt.Errorf("NVIDIA driver: %w", err)

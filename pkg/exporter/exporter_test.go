@@ -29,7 +29,7 @@ const (
 	pause     = 5 * time.Millisecond
 )
 
-// fakeSampler has the snapshot that it was last set to, and counts what is asked of it.
+// fakeSampler returns the snapshot that was last set, and counts its calls.
 type fakeSampler struct {
 	snapshot  atomic.Pointer[metrics.Snapshot]
 	ended     chan error
@@ -89,7 +89,7 @@ func (f *fakeAllocations) Exposed(_ string, render func(string) []byte) error {
 	return errors.New("read-only file system")
 }
 
-// fixture is an exporter on fakes, whose time passes when the test says so.
+// fixture is an exporter on fakes; the test advances its time.
 type fixture struct {
 	*Exporter
 	sampler     *fakeSampler
@@ -126,7 +126,7 @@ func (f *fixture) tick(t *testing.T) {
 	}
 }
 
-// TestNow_NothingChanged_SameRound: a round is joined once, and again after samples, allocations, sources or counters changed.
+// TestNow_NothingChanged_SameRound: rounds are joined once, and again after a change of samples, allocations, sources or counters.
 func TestNow_NothingChanged_SameRound(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, &config.Exporter{})
@@ -153,7 +153,7 @@ func TestNow_NothingChanged_SameRound(t *testing.T) {
 	}
 }
 
-// TestSelf_Failures_HandedOn: those of a source, and those of all GPUs for NVML.
+// TestSelf_Failures_HandedOn: failures of a source are reported, and for NVML the failures of all GPUs.
 func TestSelf_Failures_HandedOn(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, &config.Exporter{})
@@ -168,7 +168,7 @@ func TestSelf_Failures_HandedOn(t *testing.T) {
 	assert.EqualValues(t, 5, self.OTLPErrors)
 }
 
-// TestBuild_Counters_FieldsMeasured: what a CSV chooses reaches the sampler.
+// TestBuild_Counters_FieldsMeasured: the sampler measures the fields that a CSV selects.
 func TestBuild_Counters_FieldsMeasured(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "counters.csv")
@@ -214,7 +214,7 @@ func TestReady_States_Named(t *testing.T) {
 	assert.Empty(t, f.self().Sources, "no source is down on a node that needs none")
 }
 
-// TestRun_DriverReplaced_ErrorEndsAll: HTTP is there first, and the replaced library ends everything.
+// TestRun_DriverReplaced_ErrorEndsAll: HTTP is served first, and a replaced library stops everything.
 func TestRun_DriverReplaced_ErrorEndsAll(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, &config.Exporter{})
@@ -244,7 +244,7 @@ func TestRun_DriverReplaced_ErrorEndsAll(t *testing.T) {
 	}
 }
 
-// TestExpose_SameRound_WrittenOnce: files of claims are written in each round, not at each check.
+// TestExpose_SameRound_WrittenOnce: the files of claims are written once in each round, not at each check.
 func TestExpose_SameRound_WrittenOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, &config.Exporter{})
@@ -276,7 +276,7 @@ func TestBuild_PodLabelsOfOneName_Refused(t *testing.T) {
 	require.EqualError(t, err, `--pod-label-keys: pod labels "app.name" and "app-name" would both become label app_name of metrics: remove one of them`)
 }
 
-// TestSystem_PodLabelKeys_ReadAndShown: labels of pods are a source where some are chosen, and pages have them.
+// TestSystem_PodLabelKeys_ReadAndShown: if pod labels are selected, they are a source, and the pages show them.
 func TestSystem_PodLabelKeys_ReadAndShown(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

@@ -7,11 +7,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// exposeInterval is the time between two checks for a new round: the shortest time between rounds.
+// exposeInterval is the time between two checks for a new round, as short as the shortest round.
 const exposeInterval = time.Second
 
-// expose writes the metrics of claims for their containers in each round, until the context ends. It runs without a driver too: the last
-// values of a claim must not stay.
+// expose writes the metrics of claims for their containers in each round, until the context ends. It also runs without a driver, so that
+// the last values of a claim do not stay.
 func (e *Exporter) expose(ctx context.Context) error {
 	var written *round
 	said := ""

@@ -23,19 +23,19 @@ import (
 // server serves pages and probes.
 type server struct {
 	serving config.Serving
-	// webConfig is a file of exporter-toolkit; empty for none.
+	// webConfig is the path of a configuration file of exporter-toolkit; empty for none.
 	webConfig string
-	// probes is where the kubelet finds /healthz and /readyz, without TLS and users, whatever clients of the pages do; empty for nowhere else.
+	// probes is a separate address of /healthz and /readyz, without TLS and users, which clients of the pages cannot block; empty for none.
 	probes string
 	pages  *pages
-	// ready returns what is missing before anything can be measured, nil if nothing is; notes are what is missing besides.
+	// ready returns why nothing can be measured, nil if everything can be; notes returns further problems.
 	ready func() error
 	notes func() []string
 	// listening is called with each address; nil is allowed.
 	listening func(net.Addr)
 }
 
-// validateWebConfig refuses a file that exporter-toolkit cannot use.
+// validateWebConfig returns an error if exporter-toolkit cannot use the file.
 func validateWebConfig(file string) error {
 	if file == "" {
 		return nil
@@ -46,7 +46,7 @@ func validateWebConfig(file string) error {
 	return nil
 }
 
-// run serves until the context ends. A port that is in use is an error.
+// run serves until the context ends. It returns an error if a port is in use.
 func (s *server) run(ctx context.Context) error {
 	failed := make(chan error, 2)
 	ctx, stop := context.WithCancel(ctx)
@@ -116,7 +116,7 @@ func (s *server) probeHandler(mux *http.ServeMux) *http.ServeMux {
 	return mux
 }
 
-// page answers a scrape with a page that is kept.
+// page answers a scrape with the kept page.
 func (s *server) page(w http.ResponseWriter, r *http.Request, page format) {
 	zip := acceptsGzip(r.Header.Get("Accept-Encoding"))
 	content := s.pages.get(page, zip)
@@ -130,7 +130,7 @@ func (s *server) page(w http.ResponseWriter, r *http.Request, page format) {
 	_, _ = w.Write(content)
 }
 
-// negotiated is the format of /metrics that a client prefers: text unless it asks for OpenMetrics.
+// negotiated is the format of /metrics that a client prefers: OpenMetrics if the client accepts it, otherwise text.
 func negotiated(accept string) format {
 	const text, openMetrics = "text/plain", "application/openmetrics-text"
 	if goautoneg.Negotiate(accept, []string{text, openMetrics}) == openMetrics {
@@ -139,7 +139,7 @@ func negotiated(accept string) format {
 	return nativeText
 }
 
-// acceptsGzip reports whether a client takes gzip.
+// acceptsGzip reports whether a client accepts gzip.
 func acceptsGzip(accept string) bool {
 	for coding := range strings.SplitSeq(accept, ",") {
 		name, quality, _ := strings.Cut(strings.TrimSpace(coding), ";")

@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	// otlpTimeout is how long sending one round may take.
+	// otlpTimeout limits the time to send one round.
 	otlpTimeout = 10 * time.Second
-	// otlpMessage bounds what is logged of a collector's answer, in bytes.
+	// otlpMessage limits the logged part of a collector's answer, in bytes.
 	otlpMessage = 1024
 )
 
-// otlpRetry sends again what a collector asks for once more, as soon as its Retry-After says, within the time of a round: the next round has
+// otlpRetry sends a request again if a collector asks for it, after its Retry-After and within the time of a round: the next round has
 // newer values.
 var otlpRetry = otlpmetrichttp.RetryConfig{Enabled: true, InitialInterval: time.Second, MaxInterval: otlpTimeout / 2, MaxElapsedTime: otlpTimeout}
 
-// send sends each round by OTLP until the context ends. A collector that does not answer is no failure of the exporter: the next round is
-// sent to it again.
+// send sends each round by OTLP until the context ends. The exporter does not fail if a collector does not answer: the next round is sent
+// to it again.
 func (e *Exporter) send(ctx context.Context) error {
 	if e.cfg.OTLPEndpoint == "" {
 		<-ctx.Done()
@@ -74,8 +74,8 @@ type otlp interface {
 	Export(ctx context.Context, resource *metricdata.ResourceMetrics) error
 }
 
-// sendRound sends one request for the node and for each container. A failure ends it: the others would wait as long. A collector that has
-// rejected some values of one has taken the rest.
+// sendRound sends one request for the node and one for each container. After a failure it stops, because the other requests would wait as
+// long. After a partial rejection it continues, because the collector accepted the rest.
 func sendRound(ctx context.Context, to otlp, resources []metrics.OTelResource, scope instrumentation.Scope) error {
 	ctx, cancel := context.WithTimeout(ctx, otlpTimeout)
 	defer cancel()
@@ -89,7 +89,7 @@ func sendRound(ctx context.Context, to otlp, resources []metrics.OTelResource, s
 		if err == nil {
 			continue
 		}
-		if err = short(err); !partial(err) {
+		if err = shorten(err); !partial(err) {
 			return err
 		}
 		rejected = cmp.Or(rejected, err)
@@ -97,11 +97,11 @@ func sendRound(ctx context.Context, to otlp, resources []metrics.OTelResource, s
 	return rejected
 }
 
-// partial reports whether a collector has taken a part of a request. The library has no type for it.
+// partial reports whether a collector accepted a part of a request. The library defines no type for this error.
 func partial(err error) bool { return strings.Contains(err.Error(), "OTLP partial success") }
 
-// short is an error whose text is bounded: it may have an answer of any length.
-func short(err error) error {
+// shorten bounds the text of an error, which may contain an answer of any length.
+func shorten(err error) error {
 	if text := err.Error(); len(text) > otlpMessage {
 		return errors.New(strings.ToValidUTF8(text[:otlpMessage], ""))
 	}

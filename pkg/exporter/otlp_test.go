@@ -18,7 +18,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// receive is a collector that reports each resource it gets; it refuses the first request.
+// receive is a collector that reports each received resource; it refuses the first request.
 func receive(t *testing.T) (url string, got chan *otlpmetrics.ResourceMetrics) {
 	t.Helper()
 	got = make(chan *otlpmetrics.ResourceMetrics, 100)
@@ -41,7 +41,7 @@ func receive(t *testing.T) (url string, got chan *otlpmetrics.ResourceMetrics) {
 	return server.URL + "/v1/metrics", got
 }
 
-// TestSend_Collector_ResourcePerContainer: a request that fails is counted, and the next round is sent.
+// TestSend_Collector_ResourcePerContainer: a failed request is counted, and the next round is sent.
 func TestSend_Collector_ResourcePerContainer(t *testing.T) {
 	t.Parallel()
 	url, got := receive(t)

@@ -20,8 +20,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// answers is a collector that gives each request the next answer, and success after them. It reports the resources that it gets: "node" for
-// the node, else the pod.
+// answers is a collector that answers each request with the next handler, and then with success. It reports the received resources: "node"
+// for the node, otherwise the pod.
 func answers(t *testing.T, list ...http.HandlerFunc) (handler http.Handler, got chan string) {
 	t.Helper()
 	got = make(chan string, 100)
@@ -84,7 +84,7 @@ func received(t *testing.T, got chan string, want ...string) {
 	}
 }
 
-// TestSend_PartialSuccess_OthersSent: what a collector rejects of one resource is counted, the other resources are sent.
+// TestSend_PartialSuccess_OthersSent: rejected values of one resource are counted, and the other resources are sent.
 func TestSend_PartialSuccess_OthersSent(t *testing.T) {
 	t.Parallel()
 	rejects := func(w http.ResponseWriter, _ *http.Request) {
@@ -114,7 +114,7 @@ func busy(after string) http.HandlerFunc {
 	}
 }
 
-// TestSend_RetryAfterWithinRound_SentAgain: nothing is lost, and nothing counted.
+// TestSend_RetryAfterWithinRound_SentAgain: no value is lost, and no failure counted.
 func TestSend_RetryAfterWithinRound_SentAgain(t *testing.T) {
 	t.Parallel()
 	handler, got := answers(t, busy("1"))
@@ -140,7 +140,7 @@ func TestSend_RetryAfterTooLong_NextRoundSent(t *testing.T) {
 	assert.Empty(t, got)
 }
 
-// TestSend_ConnectionRefused_NextRoundSent: a collector that is not there yet is no failure of the exporter.
+// TestSend_ConnectionRefused_NextRoundSent: the exporter does not fail if the collector is not running yet.
 func TestSend_ConnectionRefused_NextRoundSent(t *testing.T) {
 	t.Parallel()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -164,7 +164,7 @@ func TestSend_ConnectionRefused_NextRoundSent(t *testing.T) {
 
 func TestShort_LongAnswer_Bounded(t *testing.T) {
 	t.Parallel()
-	assert.Len(t, short(errors.New(strings.Repeat("x", 5*otlpMessage))).Error(), otlpMessage)
+	assert.Len(t, shorten(errors.New(strings.Repeat("x", 5*otlpMessage))).Error(), otlpMessage)
 	few := errors.New("few")
-	assert.Same(t, few, short(few))
+	assert.Same(t, few, shorten(few))
 }

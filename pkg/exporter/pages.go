@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// format is one of the pages.
+// format is the format of a page.
 type format int
 
 const (
@@ -15,33 +15,33 @@ const (
 	dcgmText
 )
 
-// contentTypes are what the pages say of themselves. The page with dcgm-exporter's names is text only: OpenMetrics has no counters without
-// the suffix _total.
+// contentTypes are the content types of the pages. The page with dcgm-exporter's names is text only, because OpenMetrics requires the
+// suffix _total for counters.
 var contentTypes = map[format]string{
 	nativeText:        "text/plain; version=0.0.4; charset=utf-8",
 	nativeOpenMetrics: "application/openmetrics-text; version=1.0.0; charset=utf-8",
 	dcgmText:          "text/plain; version=0.0.4; charset=utf-8",
 }
 
-// pages keeps each page as long as it says what view says. It is safe for concurrent use.
+// pages keeps each page until view returns another value. It is safe for concurrent use.
 type pages struct {
-	// view returns what pages are made of now: cheap, and the same value until something changed.
+	// view returns the current source of the pages. It is cheap, and returns the same value until something changed.
 	view func() view
 
 	mu       sync.Mutex
 	of       view
 	plain    map[format][]byte
 	zipped   map[format][]byte
-	rendered int // how many pages were made, for tests
+	rendered int // number of rendered pages, for tests
 
-	// text, archive and zip are used for each page again: a page and what compresses it are most of the exporter's memory, and without them a
-	// scrape would wait for the garbage collector.
+	// text, archive and zip are reused for each page: a page and its compressor take most of the exporter's memory, and without reuse a scrape
+	// would wait for the garbage collector.
 	text    []byte
 	archive bytes.Buffer
 	zip     *gzip.Writer
 }
 
-// view is what pages are made of. Values compare with ==.
+// view is the source of pages. Values are comparable with ==.
 type view interface {
 	// append appends a page to a text.
 	append(to []byte, page format) []byte
@@ -65,14 +65,14 @@ func (p *pages) get(page format, zip bool) []byte {
 	return text
 }
 
-// render makes a page, which stays until the next one is made.
+// render renders a page, which is valid until the next call.
 func (p *pages) render(page format) []byte {
 	p.rendered++
 	p.text = p.of.append(p.text[:0], page)
 	return p.text
 }
 
-// compressed keeps the page without its text, which no other client has asked for.
+// compressed keeps the page without its text, because no other client requested the text.
 func (p *pages) compressed(page format) []byte {
 	if zipped, ok := p.zipped[page]; ok {
 		return zipped
@@ -82,12 +82,12 @@ func (p *pages) compressed(page format) []byte {
 		text = p.render(page)
 	}
 	if p.zip == nil {
-		// A page is sent a few times to one network; a third more bytes cost a quarter of the time.
+		// A page is sent a few times to one network. A third more bytes save three quarters of the time.
 		p.zip, _ = gzip.NewWriterLevel(nil, gzip.BestSpeed)
 	}
 	p.archive.Reset()
 	p.zip.Reset(&p.archive)
-	_, _ = p.zip.Write(text) // a buffer takes everything
+	_, _ = p.zip.Write(text) // writes to a buffer do not fail
 	_ = p.zip.Close()
 	p.zipped[page] = bytes.Clone(p.archive.Bytes())
 	return p.zipped[page]

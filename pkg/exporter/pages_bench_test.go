@@ -10,7 +10,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// slicedNode has eight GPUs of seven MIG devices, which two containers each have with a process.
+// slicedNode has eight GPUs with seven MIG devices each; two containers with one process each use every MIG device.
 func slicedNode() (*metrics.Snapshot, *metrics.Allocations) {
 	snapshot, allocations := &metrics.Snapshot{Generation: 1}, &metrics.Allocations{Generation: 1}
 	for i := range 8 {
@@ -49,8 +49,8 @@ func every(v *metrics.Values) {
 	}
 }
 
-// BenchmarkPage_Rendered is what the first scrape after a round of one of eight GPUs costs: values and names are joined, written and
-// compressed.
+// BenchmarkPage_Rendered measures the first scrape after a round of one of eight GPUs: it joins values and names, and writes and compresses
+// the page.
 func BenchmarkPage_Rendered(b *testing.B) {
 	for name, page := range map[string]format{"native": nativeText, "dcgm": dcgmText} {
 		b.Run(name, func(b *testing.B) {

@@ -23,7 +23,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/listen"
 )
 
-// text is a view that says one thing.
+// text is a view with a fixed text.
 type text struct{ says string }
 
 func (t *text) append(to []byte, page format) []byte {
@@ -45,7 +45,7 @@ func scrape(s *server, path string, header http.Header) *httptest.ResponseRecord
 	return answer
 }
 
-// TestPages_ManyScrapes_RenderedOnceARound counts: a page is made at the first request after a round, and kept until the next.
+// TestPages_ManyScrapes_RenderedOnceARound counts: the first request after a round renders a page, which is kept until the next round.
 func TestPages_ManyScrapes_RenderedOnceARound(t *testing.T) {
 	t.Parallel()
 	var now view = &text{"one"}
@@ -101,7 +101,7 @@ func TestServer_Post_NotAllowed(t *testing.T) {
 	assert.Equal(t, http.StatusMethodNotAllowed, answer.Code)
 }
 
-// TestPages_NewRound_OldPageUnchanged: a page that is being sent is not that which the buffers are used for next.
+// TestPages_NewRound_OldPageUnchanged: a new page does not overwrite the buffer of a page that is being sent.
 func TestPages_NewRound_OldPageUnchanged(t *testing.T) {
 	t.Parallel()
 	var now view = &text{"one"}
@@ -119,7 +119,7 @@ func TestPages_NewRound_OldPageUnchanged(t *testing.T) {
 	}
 }
 
-// TestPages_NewRound_BuffersUsedAgain counts: what a scrape of a new round allocates is little more than the page that is kept.
+// TestPages_NewRound_BuffersUsedAgain counts: a scrape of a new round allocates little more than the page that is kept.
 func TestPages_NewRound_BuffersUsedAgain(t *testing.T) {
 	var now view
 	p := &pages{view: func() view { return now }}
@@ -170,8 +170,8 @@ func (l pipeListener) Close() error {
 
 func (pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
 
-// TestServer_ProfileLongerThanTimeout_Served: a profile that takes longer than a page may is not cut off. The profile is one of those that are
-// made without a goroutine of the runtime, which would stop the bubble's clock.
+// TestServer_ProfileLongerThanTimeout_Served: a profile may take longer than the timeout of a page. The test uses a profile that needs no
+// goroutine of the runtime, which would stop the bubble's clock.
 func TestServer_ProfileLongerThanTimeout_Served(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

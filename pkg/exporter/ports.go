@@ -11,19 +11,19 @@ import (
 	"github.com/prism-gpu/prism/pkg/sampler"
 )
 
-// Sampler keeps what the driver says of each GPU up to date; *sampler.Sampler is the real one.
+// Sampler keeps the measured values of each GPU up to date; *sampler.Sampler implements it.
 type Sampler interface {
-	// Run waits for the driver and samples until the context ends. gpu.ErrDriverReplaced: only another process can sample.
+	// Run waits for the driver and samples until the context ends. After gpu.ErrDriverReplaced only another process can sample.
 	Run(ctx context.Context) error
 	Snapshot() *metrics.Snapshot
 	Status() sampler.Status
-	// Measure adds fields to those of the node.
+	// Measure adds fields to the node's fields.
 	Measure(fields ...metrics.Field)
-	// Release lets go of a MIG device of a claim at once.
+	// Release closes a claim's MIG device at once.
 	Release(mig gpu.UUID, claimUID string, destroyed bool)
 }
 
-// Allocations keeps which containers have which devices up to date; *allocation.Tracker is the real one.
+// Allocations keeps the devices of containers up to date; *allocation.Tracker implements it.
 type Allocations interface {
 	Run(ctx context.Context) error
 	Allocations() *metrics.Allocations
@@ -32,9 +32,9 @@ type Allocations interface {
 	Exposed(root string, render func(claimUID string) []byte) error
 }
 
-// Adapters are what an exporter works on. All of them are required, but for Listening.
+// Adapters are the dependencies of an exporter. All of them are required, except Listening.
 type Adapters struct {
-	// Version is this program's.
+	// Version is the version of this program.
 	Version string
 	// MayHaveGPU reports whether the node has an NVIDIA GPU.
 	MayHaveGPU  func() (bool, error)
@@ -42,6 +42,6 @@ type Adapters struct {
 	Allocations Allocations
 	// After waits.
 	After func(time.Duration) <-chan time.Time
-	// Listening is called with each address that it listens on; nil for none.
+	// Listening is called with each address on which the exporter listens; nil for none.
 	Listening func(net.Addr)
 }

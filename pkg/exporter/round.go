@@ -4,14 +4,14 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// roundKey names what a round is made of.
+// roundKey identifies the inputs of a round.
 type roundKey struct {
 	samples, allocations uint64
 	selection            *metrics.Selection
 	sources              string
 }
 
-// round is what pages, claims' files and OTLP say until something changes. It is joined when it is first needed.
+// round is the source of pages, files of claims and OTLP until something changes. It is joined at the first use.
 type round struct {
 	key  roundKey
 	join func() *metrics.Joined

@@ -39,7 +39,7 @@ const (
 	waitLimit  = 60 * time.Second
 )
 
-// TestMain is also the exporter of these tests: it binds the simulated library, which the test's own process must not.
+// TestMain also runs as the exporter of these tests, which binds the simulated library; the test's own process must not bind it.
 func TestMain(m *testing.M) {
 	flags := os.Getenv(childFlags)
 	if flags == "" {
@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// runChild runs until its input ends, and prints the addresses that it serves.
+// runChild runs until its input ends, and prints the addresses on which it serves.
 func runChild(args []string) error {
 	cfg, err := config.LoadExporter(args, func(string) string { return "" })
 	if err != nil {
@@ -100,7 +100,7 @@ func (w *world) write(path, text string) {
 	require.NoError(w.t, os.WriteFile(path, []byte(text), 0o600))
 }
 
-// prepared records a claim for a whole GPU that container "main" of pod "team/trainer" has; options are the claim's, nil for none.
+// prepared records a claim for a whole GPU, allocated to container "main" of pod "team/trainer"; options are the claim's, nil for none.
 func (w *world) prepared(id gpu.UUID, options *claim.Metrics) {
 	w.t.Helper()
 	store, err := checkpoint.Open(disk.OS{}, filepath.Join(w.dir, "plugins", driverName))
@@ -142,7 +142,7 @@ func (w *world) serveKubelet() {
 	w.t.Cleanup(server.Stop)
 }
 
-// run starts the exporter and waits until it serves. The result waits for its end.
+// run starts the exporter and waits until it serves. The returned function waits until the exporter exits.
 func (w *world) run(flags ...string) (ended func() error) {
 	w.t.Helper()
 	self, err := os.Executable()
@@ -206,7 +206,7 @@ func (w *world) page(path, text string) string {
 	return page
 }
 
-// line returns the line of a page that begins so.
+// line returns the line of a page with the prefix.
 func line(page, prefix string) string {
 	for l := range strings.Lines(page) {
 		if strings.HasPrefix(l, prefix) {
@@ -216,7 +216,7 @@ func line(page, prefix string) string {
 	return ""
 }
 
-// TestExporter_SimulatedNode_PagesNameThePod runs the exporter of a node as the image does, from records and driver to HTTP.
+// TestExporter_SimulatedNode_PagesNameThePod runs the exporter of a node like the image, from records and driver to HTTP.
 func TestExporter_SimulatedNode_PagesNameThePod(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, model.Uniform("node-a", "h100-80", 2))
@@ -252,8 +252,8 @@ func TestExporter_SimulatedNode_PagesNameThePod(t *testing.T) {
 	_ = ended
 }
 
-// TestExporter_NarrowSets_DefaultCountersStay: without a CSV, /metrics/dcgm has the lines of dcgm-exporter's default counters, whatever sets
-// the node has.
+// TestExporter_NarrowSets_DefaultCountersStay: without a CSV, /metrics/dcgm shows dcgm-exporter's default counters with any sets of the
+// node.
 func TestExporter_NarrowSets_DefaultCountersStay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, model.Uniform("node-a", "h100-80", 1))
@@ -274,8 +274,8 @@ func TestExporter_NarrowSets_DefaultCountersStay(t *testing.T) {
 	assert.NotContains(t, page, "DCGM_FI_DEV_FAN_SPEED{", "only a CSV chooses it")
 }
 
-// TestExporter_OptionsOfClaimAndCounters_Measured: what a claim and a file of counters choose beyond the node's sets is sampled, and a
-// claim's file is written.
+// TestExporter_OptionsOfClaimAndCounters_Measured: fields that a claim and a file of counters select beyond the node's sets are sampled,
+// and the claim's file is written.
 func TestExporter_OptionsOfClaimAndCounters_Measured(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, model.Uniform("node-a", "h100-80", 1))

@@ -9,15 +9,15 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// freshness is how many seconds the time of a source may be behind on a page.
+// freshness is the accepted delay, in seconds, of the time of a source on a page.
 const freshness = 10
 
-// sourceStates changes with the states of the sources. It is asked for at each request and each second.
+// sourceStates changes with the states of the sources. It is called at each request and each second.
 func (e *Exporter) sourceStates() string {
 	var states []byte
 	number := func(n uint64) { states = append(strconv.AppendUint(states, n, 36), ' ') }
 	for _, source := range e.adapters.Allocations.Sources() {
-		// Its time changes with each reading; a page that is some seconds old may say so.
+		// Each reading changes its time; a page that is some seconds old may show the old one.
 		states = append(strconv.AppendBool(append(states, source.Name...), source.OK), ' ')
 		number(source.Errors)
 		number(uint64(max(0, source.Read.Unix()/freshness)))
@@ -36,7 +36,7 @@ func (e *Exporter) sourceStates() string {
 	return string(states)
 }
 
-// self is what the exporter says of itself.
+// self returns the exporter's own state.
 func (e *Exporter) self() metrics.Exporter {
 	status := e.adapters.Sampler.Status()
 	self := metrics.Exporter{
@@ -63,7 +63,7 @@ func (e *Exporter) self() metrics.Exporter {
 	return self
 }
 
-// notes are what is missing of an exporter that measures.
+// notes are the problems of an exporter that measures.
 func (e *Exporter) notes() []string {
 	if e.idle.Load() {
 		return []string{"idle: the node has no NVIDIA GPU"}

@@ -43,7 +43,7 @@ func System(ctx context.Context, cfg *config.Exporter, version string) (Adapters
 	}, nil
 }
 
-// wanted is what claims ask of a GPU in the words of the sampler.
+// wanted converts the claims' options for a GPU to the sampler's type.
 func wanted(tracker *allocation.Tracker) func(gpu.UUID) []sampler.Want {
 	return func(id gpu.UUID) []sampler.Want {
 		var all []sampler.Want

@@ -6,55 +6,54 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Allocations say which containers have which of the node's devices. Nothing of it changes any more once it is handed on.
+// Allocations lists the containers that use the node's devices. It is immutable after it is handed on.
 type Allocations struct {
 	// Generation grows with each change.
 	Generation uint64
 	// List is sorted by claim UID and result.
 	List []Allocation
-	// PodLabels are values of the labels in Exporter.PodLabels, in their order, by the UID of the pod; empty where the pod does not have the label.
-	// A pod whose labels are not known is not in it.
+	// PodLabels are values of the labels in Exporter.PodLabels, in the same order, by the UID of the pod; empty if the pod does not set the
+	// label. Pods with unknown labels are missing.
 	PodLabels map[string][]string
 }
 
-// Allocation is one result of a prepared claim: a device and the containers that have it. Monitor devices and results with admin access
-// are none.
+// Allocation is one result of a prepared claim: a device and its containers. Monitor devices and results with admin access are excluded.
 type Allocation struct {
 	Namespace, Claim, ClaimUID string
-	// Request, Pool, Device and ShareID are as in the claim's status.
+	// Request, Pool, Device and ShareID are as in the status of the claim.
 	Request, Pool, Device, ShareID string
 	Type                           gpu.DeviceType
 	GPU                            gpu.UUID
-	// MPS says that its containers use the device as clients of an MPS server.
+	// MPS is set if the containers use the device as clients of an MPS server.
 	MPS bool
 	// MIG is the MIG device's UUID; empty for a whole GPU or a share of one.
 	MIG gpu.UUID
-	// Containers are those that have it, sorted by pod and container; several where pods or containers share the claim.
+	// Containers are the containers that use the device, sorted by pod and container. There are several if pods or containers share the claim.
 	Containers []Container
 	Options    Options
-	// Since is when the claim was first known to be prepared; what the GPU reported before concerns others. Zero: before any round.
+	// Since is the time when the claim was first known to be prepared; earlier values of the GPU concern other claims. Zero: before any round.
 	Since time.Time
 }
 
-// Exclusive says that no other claim can have the device: its values are those of its containers.
+// Exclusive reports whether only this claim can use the device, so that its values belong to its containers.
 func (a *Allocation) Exclusive() bool { return a.ShareID == "" }
 
 // Container is a container of a pod.
 type Container struct {
 	Namespace, Pod, PodUID, Name string
-	// ID is the runtime's; empty as long as it is not known.
+	// ID is the runtime's id; empty while it is unknown.
 	ID string
 }
 
-// Options are the GPUMetricsConfig of a claim, as its record has it.
+// Options are the GPUMetricsConfig of a claim, as its record stores it.
 type Options struct {
 	// Sets are added to those of the node for the device: "Basic", "Memory" and so on, as in the API.
 	Sets []string `json:"sets"`
-	// Interval is the longest time between samples that the claim accepts; 0 for the node's.
+	// Interval is the longest time between samples that the claim accepts; 0 for the interval of the node.
 	Interval time.Duration     `json:"interval"`
 	Labels   map[string]string `json:"labels"`
 	// PerProcess splits the container's values by command.
 	PerProcess bool `json:"perProcess"`
-	// ExposeInContainer has the claim's metrics written where its containers read them.
+	// ExposeInContainer writes the claim's metrics to a file in its containers.
 	ExposeInContainer bool `json:"exposeInContainer"`
 }

@@ -7,8 +7,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Claim is the page of one claim that exposes its metrics, in the text format 0.0.4: the values of the devices that it has for itself, and
-// what its containers use. Values of a GPU that other claims use too are left out, they are other tenants' also. Nil without such a claim.
+// Claim is the page of one claim that exposes its metrics, in the text format 0.0.4: the values of its exclusive devices and the usage of
+// its containers. It omits values of a GPU that other claims use too, because they also concern other tenants. Nil if there is no such
+// claim.
 func (j *Joined) Claim(uid string) []byte {
 	var own []*Allocation
 	for _, a := range j.allocations {
@@ -38,14 +39,14 @@ func (j *Joined) Claim(uid string) []byte {
 	return p.text
 }
 
-// ownedBy says that no other claim has the device.
+// ownedBy reports whether only this claim uses the device.
 func (d *device) ownedBy(uid string) bool {
 	return d.sole && len(d.allocations) > 0 && !slices.ContainsFunc(d.allocations, func(a *Allocation) bool {
 		return a.ClaimUID != uid || !a.Exclusive()
 	})
 }
 
-// of is a GPU as allocations of one claim see it, nil where they have nothing of it: without values of devices that others have too.
+// of is a GPU as visible to the allocations of one claim, without values of shared devices; nil if they use nothing of the GPU.
 func (b *board) of(own []*Allocation) *board {
 	has := func(of, mig gpu.UUID) bool {
 		return slices.ContainsFunc(own, func(a *Allocation) bool { return a.GPU == of && a.MIG == mig })
@@ -67,7 +68,7 @@ func (b *board) of(own []*Allocation) *board {
 	return part
 }
 
-// xidsSince are the errors after a time, counted from 0; of each kind at most XIDTimes.
+// xidsSince are the errors after a time, counted from 0; at most XIDTimes of each code.
 func xidsSince(all []XID, since time.Time) []XID {
 	if since.IsZero() {
 		return all
@@ -86,7 +87,8 @@ func xidsSince(all []XID, since time.Time) []XID {
 	return after
 }
 
-// visibleTo is a device for one claim: as it is where the claim alone has it, and had it when its values were read, else without values.
+// visibleTo is a device for one claim: with values if only this claim uses it, and used it when the values were read, otherwise without
+// values.
 func (d *device) visibleTo(uid string) *device {
 	if d.ownedBy(uid) && !d.stale() {
 		return d

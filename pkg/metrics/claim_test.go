@@ -47,7 +47,7 @@ func TestClaim_ExclusiveGPU_AllItsValues(t *testing.T) {
 	assertNoOther(t, page, string(gpuID(1)), "two", foreign, unattributed)
 }
 
-// TestClaim_XIDsBeforeIt_LeftOut: they are of the tenant before, and counters begin at 0.
+// TestClaim_XIDsBeforeIt_LeftOut: earlier errors concern the tenant before, and counters begin at 0.
 func TestClaim_XIDsBeforeIt_LeftOut(t *testing.T) {
 	g := board(0, "NVIDIA H100 80GB HBM3", metrics.Hopper)
 	before, after := at.Add(-time.Minute), at.Add(time.Minute)
@@ -66,7 +66,7 @@ func TestClaim_XIDsBeforeIt_LeftOut(t *testing.T) {
 	assertNoOther(t, page, `xid="`)
 }
 
-// assertNoOther holds a page against texts of other tenants.
+// assertNoOther fails if a page contains texts of other tenants.
 func assertNoOther(t *testing.T, page []byte, texts ...string) {
 	t.Helper()
 	for _, text := range texts {
@@ -88,7 +88,7 @@ func TestClaim_Share_NoOtherTenantsNumbers(t *testing.T) {
 	assertNoOther(t, page, "two", "s2", foreign, unattributed, "xid")
 }
 
-// TestClaim_OnlyShareOfAGPU_NotItsValues: another tenant gets the next share at any time, and had one before.
+// TestClaim_OnlyShareOfAGPU_NotItsValues: another tenant can get the next share at any time, and may have used one before.
 func TestClaim_OnlyShareOfAGPU_NotItsValues(t *testing.T) {
 	g, list := timeSliced(process(1, "one/main", gib, 0.25))
 	g.XIDs = []metrics.XID{{Code: 31, GPUInstance: -1, Count: 2, Last: at}}
@@ -102,7 +102,8 @@ func TestClaim_OnlyShareOfAGPU_NotItsValues(t *testing.T) {
 	assertNoOther(t, page, foreign, unattributed, "xid")
 }
 
-// TestClaim_OneOfTwoMIGDevicesOfAnInstance_NotItsValues: the values are those of the GPU instance, also while no claim has the other one.
+// TestClaim_OneOfTwoMIGDevicesOfAnInstance_NotItsValues: the values concern the whole GPU instance, even while no claim uses the other MIG
+// device.
 func TestClaim_OneOfTwoMIGDevicesOfAnInstance_NotItsValues(t *testing.T) {
 	g := board(0, "NVIDIA H100 80GB HBM3", metrics.Hopper)
 	g.Identity.MIGMode = true
@@ -164,7 +165,7 @@ func attribute(all []metrics.OTelAttribute, key string) string {
 	return ""
 }
 
-// TestOTel_TwoMIGDevicesOfOneGPUInstance_BothContainers: the instance's memory is once there, whatever MIG device shows it.
+// TestOTel_TwoMIGDevicesOfOneGPUInstance_BothContainers: the instance's memory is counted once, on either MIG device.
 func TestOTel_TwoMIGDevicesOfOneGPUInstance_BothContainers(t *testing.T) {
 	for used, want := range map[float64]map[string]float64{
 		8 * gib: {"": 3 * gib, "one": 1 * gib, "two": 4 * gib},
@@ -277,7 +278,7 @@ func series(page []byte) int {
 	return strings.Count(string(page), "\n") - strings.Count(string(page), "# ")
 }
 
-// busyNode has 8 GPUs of 7 MIG devices that 2 containers each have.
+// busyNode has 8 GPUs with 7 MIG devices each, used by 2 containers each.
 func busyNode() (*metrics.Snapshot, *metrics.Allocations) {
 	snapshot, allocations := &metrics.Snapshot{}, &metrics.Allocations{}
 	pid := uint32(1)

@@ -7,29 +7,29 @@ import (
 	"sync"
 )
 
-// commandUse is what a container's processes with one command use.
+// commandUse is the usage by a container's processes with the same command.
 type commandUse struct {
 	command             string
 	memory, utilization float64
 }
 
-// Commands that have series of their own; the others share one. A process names its command itself and at any time, so a container has no more
-// than maxCommands names on a device as long as it has it.
+// Commands with series of their own; the others share one. A process can change its command at any time, so a container gets at most
+// maxCommands names on a device as long as it uses the device.
 const (
 	topCommands   = 8
 	maxCommands   = 32
 	otherCommands = "other"
 )
 
-// Joiner joins the rounds of one node one after another. It keeps which commands of containers have series. The zero value has none. It is
-// safe for concurrent use.
+// Joiner joins the rounds of one node, one after another. It remembers the commands of containers with series of their own. The zero value
+// is ready. It is safe for concurrent use.
 type Joiner struct {
 	mu sync.Mutex
-	// commands are by the labels of a container and its device.
+	// commands is keyed by the labels of a container and its device.
 	commands map[string]map[string]bool
 }
 
-// split fills in what containers use by command, where their claims ask for it.
+// split computes the usage of containers by command, if their claims request it.
 func (j *Joiner) split(boards []*board, allocations []*Allocation) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -57,8 +57,8 @@ func (j *Joiner) split(boards []*board, allocations []*Allocation) {
 	}
 }
 
-// commands are what a container's processes use by command: those that use most, and the rest. A command that is not one of the named ones
-// becomes one of them, unless there are too many.
+// commands are a container's usage by command: the commands with the highest usage, and the rest. A command without a name of its own gets
+// one, unless there are too many.
 func (h *holder) commands(named map[string]bool) []commandUse {
 	byCommand := map[string][]*Process{}
 	for _, p := range h.processes {
@@ -82,7 +82,7 @@ func (h *holder) commands(named map[string]bool) []commandUse {
 	return uses
 }
 
-// byUse are the commands, that which uses most first.
+// byUse are the commands, sorted by usage, the highest first.
 func byUse(byCommand map[string][]*Process) []commandUse {
 	uses := make([]commandUse, 0, len(byCommand))
 	for command, processes := range byCommand {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Selection is the fields of DCGM that a page has, in their order.
+// Selection is an ordered list of DCGM fields for a page.
 type Selection struct {
 	rows   []selectedRow
 	labels []identityLabel
@@ -21,7 +21,7 @@ type selectedRow struct {
 	family Family
 }
 
-// defaultSelection has what dcgm-exporter's default counters have, also those that are commented there.
+// defaultSelection contains dcgm-exporter's default counters, including the counters that are commented out there.
 var defaultSelection = func() *Selection {
 	s := &Selection{labels: dcgmLabels[:1]}
 	for i := range dcgmTable {
@@ -32,10 +32,10 @@ var defaultSelection = func() *Selection {
 	return s
 }()
 
-// DefaultFields are those that the page has without a CSV, each once.
+// DefaultFields are the fields of a page without a CSV, each once.
 func DefaultFields() []Field { return defaultSelection.Fields() }
 
-// Fields are those that the selection shows, and the counters that they are made of, each once.
+// Fields are the fields that the selection shows, and the counters from which they are calculated, each once.
 func (s *Selection) Fields() []Field {
 	var fields []Field
 	add := func(f Field) {
@@ -54,7 +54,7 @@ func (s *Selection) Fields() []Field {
 	return fields
 }
 
-// Names are those of the fields, labels last.
+// Names are the names of the fields, labels last.
 func (s *Selection) Names() []string {
 	var names []string
 	for _, r := range s.rows {
@@ -66,11 +66,11 @@ func (s *Selection) Names() []string {
 	return names
 }
 
-// maxCSV is how large a CSV may be: as large as a ConfigMap.
+// maxCSV limits the size of a CSV to the size of a ConfigMap.
 const maxCSV = 1 << 20
 
-// ParseCSV reads a CSV as dcgm-exporter does: lines of field, type and help, comments with #. Lines that Prism does not support are left
-// out and returned. A text that is no such CSV, or one without a field that is supported, is an error.
+// ParseCSV parses a CSV like dcgm-exporter: lines of field, type and help, comments with #. Unsupported lines are ignored and returned. It
+// returns an error if the text is not such a CSV, or contains no supported field.
 func ParseCSV(text []byte) (*Selection, []Problem, error) {
 	if len(text) > maxCSV {
 		return nil, nil, fmt.Errorf("must be at most %d bytes, got %d", maxCSV, len(text))
@@ -107,7 +107,7 @@ func ParseCSV(text []byte) (*Selection, []Problem, error) {
 	return s, problems, nil
 }
 
-// add takes one line up, or says why not.
+// add adds one line, or returns the reason why not.
 func (s *Selection) add(field, kind, help string) string {
 	if slices.Contains(s.Names(), field) {
 		return "duplicate field"

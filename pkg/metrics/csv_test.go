@@ -50,7 +50,8 @@ DCGM_FI_DEV_GPU_TEMP, gauge, Again
 	assert.Len(t, samples(families, "prism_exporter_csv_problem"), 5)
 }
 
-// TestParseCSV_FieldsOfDCGM_ReasonIsTrue: a field that only DCGM has is another case than one that is not built, or that does not exist.
+// TestParseCSV_FieldsOfDCGM_ReasonIsTrue: the reason distinguishes fields that only DCGM provides, fields that are not implemented, and
+// unknown fields.
 func TestParseCSV_FieldsOfDCGM_ReasonIsTrue(t *testing.T) {
 	for field, want := range map[string]string{
 		"DCGM_FI_DEV_NVSWITCH_FATAL_ERRORS":              "only DCGM provides it: it reads NVSwitches",
@@ -87,7 +88,7 @@ func TestParseCSV_FieldsOfDCGM_ReasonIsTrue(t *testing.T) {
 
 const utilizationLine = "DCGM_FI_DEV_GPU_UTIL, gauge, Utilization\n"
 
-// TestParseCSV_NVLinkFields_CountersOfRatesSampled: what is the growth of a counter needs that one sampled.
+// TestParseCSV_NVLinkFields_CountersOfRatesSampled: a rate that is calculated from a counter requires samples of the counter.
 func TestParseCSV_NVLinkFields_CountersOfRatesSampled(t *testing.T) {
 	chosen, problems, err := metrics.ParseCSV([]byte("DCGM_FI_DEV_NVLINK_BANDWIDTH_L17, counter, x\nDCGM_FI_DEV_NVLINK_TX_BANDWIDTH_L0, counter, x\n"))
 	require.NoError(t, err)
@@ -144,7 +145,7 @@ func FuzzParseCSV(f *testing.F) {
 	})
 }
 
-// TestParseCSV_EveryLabel_ItsOwnValue: no label has the value of another one.
+// TestParseCSV_EveryLabel_ItsOwnValue: no two labels show the same value.
 func TestParseCSV_EveryLabel_ItsOwnValue(t *testing.T) {
 	g := board(0, "Tesla T4", metrics.Turing)
 	g.Identity.Brand, g.Identity.NVMLVersion = "Tesla", "13.580.95.05"

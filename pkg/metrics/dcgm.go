@@ -38,19 +38,19 @@ func (j *Joined) AppendDCGM(to []byte, chosen *Selection) []byte {
 	return p.text
 }
 
-// dcgmUnit is what DCGM has series of: a GPU, or a GPU instance.
+// dcgmUnit is a GPU or a GPU instance: DCGM has series for both.
 type dcgmUnit struct {
 	board *board
 	*device
 	labels []byte
 }
 
-// events reports whether the row counts errors, which a GPU has also while it does not respond: those of Events, and XIDs.
+// events reports whether the row counts errors (Events and XIDs), which a GPU also shows while it does not respond.
 func (r *dcgmRow) events() bool {
 	return !slices.ContainsFunc(r.of.fields, func(f Field) bool { return !Events.Has(f) })
 }
 
-// dcgmUnits are those of all GPUs that have answered.
+// dcgmUnits are the units of all GPUs that have responded.
 func (j *Joined) dcgmUnits(chosen *Selection) []dcgmUnit {
 	var units []dcgmUnit
 	for _, b := range j.boards {
@@ -73,7 +73,8 @@ func (j *Joined) dcgmUnits(chosen *Selection) []dcgmUnit {
 	return units
 }
 
-// shows keeps every value at one level: a GPU in MIG mode has those of the board, its GPU instances have the others.
+// shows reports whether the unit shows the row. Each value appears at one level: a GPU in MIG mode shows the values of the board, its GPU
+// instances the others.
 func (u *dcgmUnit) shows(row *dcgmRow) bool {
 	if u.mig != nil {
 		return row.instance
@@ -91,14 +92,14 @@ func (u *dcgmUnit) value(row *dcgmRow) float64 {
 	return 0
 }
 
-// dcgmOwnLabels are those that series of the page have besides dcgmLabels and labels of pods.
+// dcgmOwnLabels are the labels that the page adds to dcgmLabels and pod labels.
 var dcgmOwnLabels = []string{
 	"gpu", "UUID", "pci_bus_id", "device", "modelName", "GPU_I_PROFILE", "GPU_I_ID", "Hostname", "hostname", "namespace", "pod", "pod_uid",
 	"container", "xid", "clock_event", "window_size_in_ms",
 }
 
-// dcgmLabels are those of dcgm-exporter. The host has the names of its older and its newer versions. The pod's labels are written empty
-// where there is none: a series without them would get the exporter's own pod when Prometheus honors its labels.
+// dcgmLabels are dcgm-exporter's labels. The host appears under the names of older and newer versions of it. Without a pod, the pod's
+// labels are written empty: otherwise Prometheus would add the exporter's own pod when it honors labels.
 func (j *Joined) dcgmLabels(b *board, d *device, pod Container, chosen *Selection) []byte {
 	i := &b.Identity
 	to := labels("gpu", strconv.Itoa(i.Index), "UUID", string(i.UUID), "pci_bus_id", dcgmBusID(i.PCIBusID),
@@ -121,8 +122,8 @@ func (j *Joined) dcgmLabels(b *board, d *device, pod Container, chosen *Selectio
 	return appendLabel(to, "container", pod.Name)
 }
 
-// podOf is the container that alone has the devices, or the pod without container where several of one pod have them; else empty, and where
-// the values are of those that had a device before.
+// podOf is the container that uses the devices exclusively, or the pod without container if several containers of one pod use them. It is
+// empty otherwise, and if the values concern a previous user of the device.
 func podOf(devices []*device) Container {
 	var one *Container
 	for _, d := range devices {
@@ -147,7 +148,7 @@ func podOf(devices []*device) Container {
 	return *one
 }
 
-// dcgmBusID is a PCI address as DCGM has it: a domain of eight digits, upper case.
+// dcgmBusID is a PCI address in DCGM's format: a domain of eight digits, upper case.
 func dcgmBusID(id string) string {
 	domain, rest, found := strings.Cut(id, ":")
 	if !found {

@@ -180,8 +180,7 @@ func TestTable_Rows_Complete(t *testing.T) {
 	}
 }
 
-// TestSetBasic_DCGMExportersDefaults_Sampled: the lines that dcgm-exporter's default counters do not comment out have values without any
-// configuration.
+// TestSetBasic_DCGMExportersDefaults_Sampled: the active lines of dcgm-exporter's default counters show values without any configuration.
 func TestSetBasic_DCGMExportersDefaults_Sampled(t *testing.T) {
 	uncommented := strings.Fields("SM_CLOCK MEM_CLOCK MEMORY_TEMP GPU_TEMP POWER_USAGE TOTAL_ENERGY_CONSUMPTION PCIE_REPLAY_COUNTER GPU_UTIL " +
 		"MEM_COPY_UTIL ENC_UTIL DEC_UTIL XID_ERRORS FB_FREE FB_USED FB_RESERVED NVLINK_BANDWIDTH_TOTAL VGPU_LICENSE_STATUS " +
@@ -199,8 +198,8 @@ func TestSetBasic_DCGMExportersDefaults_Sampled(t *testing.T) {
 	}
 }
 
-// TestDCGM_DefaultCounters_NamesAndTypes: each line of dcgm-exporter's default counters that NVML or GPM has a value for, the commented ones
-// too, has its name and type.
+// TestDCGM_DefaultCounters_NamesAndTypes: each line of dcgm-exporter's default counters, also if commented out, appears with its name and
+// type if NVML or GPM provides a value.
 func TestDCGM_DefaultCounters_NamesAndTypes(t *testing.T) {
 	found := map[string]metrics.Kind{}
 	for _, f := range metrics.DCGMFields() {

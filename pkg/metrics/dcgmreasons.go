@@ -5,7 +5,7 @@ import (
 	"regexp"
 )
 
-// dcgmUnsupported says of fields in dcgm-exporter's default counters why Prism has no such value.
+// dcgmUnsupported is the reason why Prism has no value for fields of dcgm-exporter's default counters.
 var dcgmUnsupported = map[string]string{
 	"DCGM_EXP_GPU_HEALTH_STATUS": "it is the result of DCGM's health checks, which NVML does not provide: use prism_gpu_recovery_action",
 	"DCGM_EXP_P2P_STATUS":        "NVML reports it per pair of GPUs, one call each, and no round makes these calls: `nvidia-smi topo -p2p n` shows it",
@@ -16,7 +16,7 @@ const (
 	notBuilt = "not implemented yet: "
 )
 
-// dcgmReasons say of further fields of DCGM (dcgm_fields.h of DCGM 4.4) why the page does not have them, the first that matches.
+// dcgmReasons explains why the page does not support other fields of DCGM (dcgm_fields.h of DCGM 4.4); the first match applies.
 var dcgmReasons = []struct {
 	fields *regexp.Regexp
 	reason string
@@ -56,7 +56,7 @@ var dcgmReasons = []struct {
 	},
 }
 
-// whyNot is why the page does not have a field.
+// whyNot is the reason why the page does not support a field.
 func whyNot(field string) string {
 	if why, known := dcgmUnsupported[field]; known {
 		return "not supported: " + why
@@ -69,5 +69,5 @@ func whyNot(field string) string {
 	return "unknown field; the fields of this version are in docs/reference/metrics.md"
 }
 
-// DCGMUnsupported are the fields of dcgm-exporter's default counters that Prism has no value for, with the reason.
+// DCGMUnsupported are the unsupported fields of dcgm-exporter's default counters, with the reason.
 func DCGMUnsupported() map[string]string { return maps.Clone(dcgmUnsupported) }

@@ -2,11 +2,11 @@ package metrics
 
 import "slices"
 
-// dcgmTable has the fields of DCGM that NVML or GPM has a value for. The first ones are those of dcgm-exporter's default counters, with
-// those that are commented there; a CSV can choose the others.
+// dcgmTable lists the fields of DCGM for which NVML or GPM provides a value. The first ones are dcgm-exporter's default counters, including
+// the lines that are commented out there; only a CSV can select the others.
 var dcgmTable = slices.Concat(dcgmNamed, linkRows())
 
-// dcgmNamed are those that are no number among many.
+// dcgmNamed are the fields that are not numbered.
 var dcgmNamed = []dcgmRow{
 	{
 		name: "DCGM_FI_DEV_SM_CLOCK", of: scaled(FieldClockSM, 1e-6, 0),

@@ -2,46 +2,46 @@ package metrics
 
 import "math"
 
-// dcgmRow is a field of DCGM that a value is shown as.
+// dcgmRow is a field of DCGM.
 type dcgmRow struct {
 	name, help string
 	kind       Kind
-	// instance says that a GPU in MIG mode has no such value, but its MIG devices have.
+	// instance is set if the MIG devices of a GPU in MIG mode show the value, and the GPU does not.
 	instance bool
-	// extra says that only a CSV chooses it.
+	// extra is set if only a CSV selects the row.
 	extra bool
-	// of takes the value from those of a device; without one the row is the last XID.
+	// of calculates the value from a device's values; without it the row is the last XID.
 	of conversion
-	// counted returns several values of a GPU, which differ in a label; of only says then which fields are sampled.
+	// counted returns several values of a GPU, which differ in one label; of then only determines the sampled fields.
 	counted func(*board) []labelledCount
 }
 
-// conversion is what DCGM makes of Prism's values.
+// conversion converts Prism's values to DCGM's.
 type conversion struct {
-	// fields are added up and then multiplied by scale; the product is rounded to digits.
+	// fields are added up and multiplied by scale; the result is rounded to digits.
 	fields []Field
 	scale  float64
 	digits int
 	// share divides the first field by the sum of the others.
 	share bool
-	// ber: the field is a bit error rate as NVML packs it.
+	// ber is set if the field is a bit error rate, packed by NVML.
 	ber bool
 }
 
-// scaled is one field in another unit.
+// scaled converts one field to another unit.
 func scaled(field Field, scale float64, digits int) conversion {
 	return conversion{fields: []Field{field}, scale: scale, digits: digits}
 }
 
-// sum is several fields in another unit.
+// sum converts the sum of several fields to another unit.
 func sum(scale float64, fields ...Field) conversion { return conversion{fields: fields, scale: scale} }
 
-// usedShare is the memory in use of what can be used.
+// usedShare is the ratio of memory in use to usable memory.
 func usedShare() conversion {
 	return conversion{fields: []Field{FieldMemoryUsed, FieldMemoryUsed, FieldMemoryFree}, scale: 1, digits: 6, share: true}
 }
 
-// value is NaN where a field has none. GPM's graphics utilization of a MIG device has two names.
+// value is NaN if a field is absent. GPM's graphics utilization of a MIG device has two names.
 func (c *conversion) value(v *Values, mig bool) float64 {
 	var first, total float64
 	for i, f := range c.fields {
@@ -69,13 +69,13 @@ func (c *conversion) value(v *Values, mig bool) float64 {
 	return math.Round(result*c.scale*to) / to
 }
 
-// identityLabel is a field of DCGM that is a label of every series.
+// identityLabel is a field of DCGM that labels every series.
 type identityLabel struct {
 	name string
 	of   func(*Identity) string
 }
 
-// dcgmLabels are those that a CSV can choose with type "label"; the first one is there without a CSV.
+// dcgmLabels are the labels that a CSV can select with type "label"; the first one is shown without a CSV.
 var dcgmLabels = []identityLabel{
 	{"DCGM_FI_DRIVER_VERSION", func(i *Identity) string { return i.DriverVersion }},
 	{"DCGM_FI_CUDA_DRIVER_VERSION", func(i *Identity) string { return i.CUDAVersion }},
@@ -95,13 +95,13 @@ var dcgmLabels = []identityLabel{
 type DCGMField struct {
 	Name, Help string
 	Kind       Kind
-	// Fields are those that it is made of; none for the last XID.
+	// Fields are the fields from which it is calculated; none for the last XID.
 	Fields []Field
-	// Instance says that MIG devices have it, and a GPU in MIG mode has not. Default says that it is shown without a CSV.
+	// Instance is set if MIG devices show it, and a GPU in MIG mode does not. Default is set if it is shown without a CSV.
 	Instance, Default bool
 }
 
-// DCGMFields are those that a page can have.
+// DCGMFields are all supported fields.
 func DCGMFields() []DCGMField {
 	fields := make([]DCGMField, 0, len(dcgmTable))
 	for i := range dcgmTable {
@@ -111,7 +111,7 @@ func DCGMFields() []DCGMField {
 	return fields
 }
 
-// DCGMLabels are the fields that a CSV can choose as labels; the first one is there without a CSV.
+// DCGMLabels are the fields that a CSV can select as labels; the first one is shown without a CSV.
 func DCGMLabels() []string {
 	names := make([]string, 0, len(dcgmLabels))
 	for _, l := range dcgmLabels {

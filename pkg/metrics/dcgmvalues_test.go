@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// measured are a value for each field, in base units and no two alike.
+// measured is a distinct value for each field, in base units.
 var measured = map[metrics.Field]float64{
 	metrics.FieldClockSM: 1001e6, metrics.FieldClockMemory: 1002e6, metrics.FieldClockVideo: 1004e6, metrics.FieldTemperatureMemory: 71,
 	metrics.FieldTemperatureGPU: 61, metrics.FieldPowerUsage: 123.456, metrics.FieldPowerLimit: 350.5, metrics.FieldEnergy: 12.345,
@@ -33,7 +33,7 @@ var measured = map[metrics.Field]float64{
 	metrics.FieldBAR1Used: 64 << 20, metrics.FieldBAR1Total: 256 << 20, metrics.FieldClockEventReasons: 0x24,
 }
 
-// shown are the values of DCGM's fields for them, in DCGM's units.
+// shown is the expected value of each DCGM field, in DCGM's units.
 var shown = map[string]float64{
 	"DEV_SM_CLOCK": 1001, "DEV_MEM_CLOCK": 1002, "DEV_VIDEO_CLOCK": 1004, "DEV_MEMORY_TEMP": 71, "DEV_GPU_TEMP": 61, "DEV_POWER_USAGE": 123.456,
 	"DEV_POWER_MGMT_LIMIT": 350.5, "DEV_TOTAL_ENERGY_CONSUMPTION": 12345, "DEV_PCIE_REPLAY_COUNTER": 21, "DEV_GPU_UTIL": 41,
@@ -52,7 +52,7 @@ var shown = map[string]float64{
 	"DEV_BAR1_USED": 64, "DEV_BAR1_TOTAL": 256, "DEV_CLOCK_THROTTLE_REASONS": 0x24, "DEV_CLOCKS_EVENT_REASONS": 0x24,
 }
 
-// withLinks adds what each NVLink has, no two alike.
+// withLinks adds distinct values for each NVLink.
 func withLinks() (map[metrics.Field]float64, map[string]float64) {
 	fields, fieldsShown := maps.Clone(measured), maps.Clone(shown)
 	fields[metrics.FieldNVLinkTransmitted], fields[metrics.FieldNVLinkReceived] = 12e9, 13e9
@@ -81,7 +81,7 @@ func withLinks() (map[metrics.Field]float64, map[string]float64) {
 	return fields, fieldsShown
 }
 
-// everyField is a CSV with all that there are.
+// everyField is a CSV with all supported fields.
 func everyField(t *testing.T) *metrics.Selection {
 	t.Helper()
 	var text strings.Builder
@@ -94,7 +94,7 @@ func everyField(t *testing.T) *metrics.Selection {
 	return chosen
 }
 
-// TestDCGM_EveryField_ValueAndUnitOfDCGM: on GPUs and on MIG devices, also those fields that only a CSV chooses.
+// TestDCGM_EveryField_ValueAndUnitOfDCGM: on GPUs and on MIG devices, including the fields that only a CSV selects.
 func TestDCGM_EveryField_ValueAndUnitOfDCGM(t *testing.T) {
 	measured, shown := withLinks()
 	whole := board(0, "NVIDIA H100 80GB HBM3", metrics.Hopper)

@@ -1,3 +1,3 @@
-// Package metrics says what GPU metrics there are and turns samples and allocations into pages. It is pure: it reads no driver, no file
-// and no clock.
+// Package metrics defines the GPU metrics and turns samples and allocations into pages. It is pure: it reads no driver, no file and no
+// clock.
 package metrics

@@ -6,17 +6,17 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Exporter is what the exporter says of itself.
+// Exporter is the state of the exporter itself.
 type Exporter struct {
-	// Version is the program's; Node is the name of the node, which the pages have as host name.
+	// Version is the version of the program; Node is the name of the node, which the pages show as host name.
 	Version, Node string
-	// PodUID: series that name a pod for what it has have its UID too.
+	// PodUID adds the UID to series that name a pod because of its usage.
 	PodUID bool
-	// PodLabels: series that name a pod have these labels of it too.
+	// PodLabels adds these labels to series that name a pod.
 	PodLabels []PodLabel
-	// Sources are what values and names are read from, sorted by name.
+	// Sources are the sources of values and names, sorted by name.
 	Sources []SourceState
-	// Problems are the lines of the CSV that are left out.
+	// Problems are the ignored lines of the CSV.
 	Problems []Problem
 	// SessionsReopened counts how often NVML was closed and opened again so that a MIG device could be destroyed.
 	SessionsReopened uint64
@@ -24,11 +24,11 @@ type Exporter struct {
 	NVMLErrors map[gpu.UUID]uint64
 	// SamplesDropped counts utilization samples of processes with a time in the future.
 	SamplesDropped uint64
-	// GPUsUnidentified counts the GPUs that do not respond and of which it is not known which ones they are.
+	// GPUsUnidentified counts the GPUs that do not respond and whose UUIDs are unknown.
 	GPUsUnidentified int
-	// IntervalsLimited counts the claims that asked for a shorter interval than the exporter allows.
+	// IntervalsLimited counts the claims that requested a shorter interval than the exporter allows.
 	IntervalsLimited int
-	// OTLPErrors counts exports by OTLP that failed.
+	// OTLPErrors counts failed exports by OTLP.
 	OTLPErrors uint64
 }
 
@@ -36,13 +36,13 @@ type Exporter struct {
 type SourceState struct {
 	Name string
 	OK   bool
-	// At is when it was read last without an error; zero for never.
+	// At is the time of the last successful read; zero for never.
 	At time.Time
 	// Errors counts the failures.
 	Errors uint64
 }
 
-// Problem is a line of a CSV that is left out.
+// Problem is an ignored line of a CSV.
 type Problem struct {
 	// Line counts from 1.
 	Line int

@@ -1,15 +1,15 @@
 package metrics
 
-// Family is a metric of the page of Prism's own names.
+// Family is a metric on the page with Prism's own names.
 type Family struct {
-	// Name is as in a sample: a counter's ends with _total.
+	// Name is the name in a sample: the name of a counter ends with _total.
 	Name, Help, Unit string
 	Kind             Kind
 	// Labels are those that its series have.
 	Labels []string
 }
 
-// base is the name in OpenMetrics' headers.
+// base is the name in the headers of OpenMetrics.
 func (f *Family) base() string {
 	if f.Kind == Counter {
 		return f.Name[:len(f.Name)-len("_total")]
@@ -27,7 +27,7 @@ var (
 	ofSource    = []string{"source"}
 )
 
-// The families that are no row of Table.
+// The families outside of Table.
 var (
 	familyUp   = Family{"prism_gpu_up", "Whether the GPU responds (1) or has not for three intervals (0).", "", Gauge, ofGPU}
 	familyInfo = Family{"prism_gpu_info", "Identity of the GPU, as labels of the constant 1.", "", Gauge, []string{
@@ -101,7 +101,7 @@ var (
 		"prism_exporter_nvml_sessions_reopened_total", "Times that NVML was closed and opened again to release a MIG device.", "", Counter, nil,
 	}
 	familyHidden = Family{
-		"prism_exporter_processes_hidden", "Whether processes on a GPU are hidden from the exporter (1), because it runs without hostPID.",
+		"prism_exporter_processes_hidden", "Whether processes on a GPU are hidden from the exporter (1), because it runs without hostPID, or not (0).",
 		"", Gauge, nil,
 	}
 	familySourceUp = Family{
@@ -134,7 +134,7 @@ var gpuFamilies, migFamilies = func() (gpus, migs [FieldCount]Family) {
 	return gpus, migs
 }()
 
-// Families are those of the page in its order.
+// Families are the families of the page, in its order.
 func Families() []Family {
 	all := []Family{familyUp, familyInfo}
 	add := func(rows *[FieldCount]Family) {

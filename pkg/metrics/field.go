@@ -1,7 +1,7 @@
 package metrics
 
-// Field is a quantity of a GPU or MIG device that is measured; Table says how it is named and shown. Values are in base units: bytes,
-// seconds, hertz, joules, watts, degrees Celsius, and ratios from 0 to 1.
+// Field is a measured quantity of a GPU or MIG device; Table defines its name and its level. Values are in base units: bytes, seconds,
+// hertz, joules, watts, degrees Celsius, and ratios from 0 to 1.
 type Field uint8
 
 // The fields.
@@ -34,9 +34,9 @@ const (
 	FieldPCIeLinkGeneration
 	// FieldPCIeLinkWidth: Current PCIe link width, lanes.
 	FieldPCIeLinkWidth
-	// FieldUtilization: Share of the time in which a kernel ran, ratio: NVML's for a GPU, GPM's graphics utilization for a MIG device.
+	// FieldUtilization: Ratio of time in which a kernel ran: from NVML for a GPU, GPM's graphics utilization for a MIG device.
 	FieldUtilization
-	// FieldUtilizationMemory: Share of the time in which memory was read or written, ratio.
+	// FieldUtilizationMemory: Ratio of time in which memory was read or written.
 	FieldUtilizationMemory
 	// FieldUtilizationEncoder: Encoder, ratio.
 	FieldUtilizationEncoder
@@ -48,7 +48,7 @@ const (
 	FieldUtilizationOFA
 	// FieldMemoryTotal: Memory, bytes.
 	FieldMemoryTotal
-	// FieldMemoryUsed: Memory in use, without what is reserved, bytes.
+	// FieldMemoryUsed: Memory in use, without reserved memory, bytes.
 	FieldMemoryUsed
 	// FieldMemoryFree: Free memory, bytes.
 	FieldMemoryFree
@@ -70,29 +70,29 @@ const (
 	FieldNVLinkReplays
 	// FieldNVLinkRecoveries: NVLink recoveries, counter.
 	FieldNVLinkRecoveries
-	// FieldVGPULicense: 1 where a vGPU license is held, else 0.
+	// FieldVGPULicense: Whether a vGPU license is held (1) or not (0).
 	FieldVGPULicense
-	// FieldRowsRemappedCorrectable: Rows remapped for correctable errors, counter.
+	// FieldRowsRemappedCorrectable: Rows remapped because of correctable errors, counter.
 	FieldRowsRemappedCorrectable
-	// FieldRowsRemappedUncorrectable: Rows remapped for uncorrectable errors, counter.
+	// FieldRowsRemappedUncorrectable: Rows remapped because of uncorrectable errors, counter.
 	FieldRowsRemappedUncorrectable
-	// FieldRowRemapPending: 1 where a remap waits for a reset, else 0.
+	// FieldRowRemapPending: Whether a remapping waits for a reset (1) or not (0).
 	FieldRowRemapPending
-	// FieldRowRemapFailure: 1 where a remap failed, else 0.
+	// FieldRowRemapFailure: Whether a remapping failed (1) or not (0).
 	FieldRowRemapFailure
 	// FieldECCCorrectedVolatile: Corrected ECC errors since the driver was loaded, counter.
 	FieldECCCorrectedVolatile
 	// FieldECCUncorrectedVolatile: Uncorrected ECC errors since the driver was loaded, counter.
 	FieldECCUncorrectedVolatile
-	// FieldECCCorrectedAggregate: Corrected ECC errors of the GPU's life, counter.
+	// FieldECCCorrectedAggregate: Corrected ECC errors over the lifetime of the GPU, counter.
 	FieldECCCorrectedAggregate
-	// FieldECCUncorrectedAggregate: Uncorrected ECC errors of the GPU's life, counter.
+	// FieldECCUncorrectedAggregate: Uncorrected ECC errors over the lifetime of the GPU, counter.
 	FieldECCUncorrectedAggregate
-	// FieldRetiredPagesCorrected: Pages retired for corrected errors, counter.
+	// FieldRetiredPagesCorrected: Pages retired because of corrected errors, counter.
 	FieldRetiredPagesCorrected
-	// FieldRetiredPagesUncorrected: Pages retired for uncorrected errors, counter.
+	// FieldRetiredPagesUncorrected: Pages retired because of uncorrected errors, counter.
 	FieldRetiredPagesUncorrected
-	// FieldRetiredPagesPending: 1 where a page waits to be retired, else 0.
+	// FieldRetiredPagesPending: Whether a page waits to be retired (1) or not (0).
 	FieldRetiredPagesPending
 	// FieldViolationPower: Time limited by power, seconds, counter.
 	FieldViolationPower
@@ -106,7 +106,7 @@ const (
 	FieldViolationLowUtilization
 	// FieldViolationReliability: Time limited by reliability, seconds, counter.
 	FieldViolationReliability
-	// FieldClockEventReasons: NVML's bits of why clocks are lowered.
+	// FieldClockEventReasons: Reasons why clocks are lowered, as NVML's bit mask.
 	FieldClockEventReasons
 	// FieldRecoveryAction: NVML's recovery action: 0 none, 1 GPU reset, 2 node reboot, 3 drain P2P, 4 drain and reset.
 	FieldRecoveryAction
@@ -114,7 +114,7 @@ const (
 	FieldGraphicsActive
 	// FieldSMActive: GPM: an SM had a warp, ratio.
 	FieldSMActive
-	// FieldSMOccupancy: GPM: resident warps of those possible, ratio.
+	// FieldSMOccupancy: GPM: ratio of resident warps to possible warps.
 	FieldSMOccupancy
 	// FieldTensorActive: GPM: tensor pipes active, ratio.
 	FieldTensorActive
@@ -132,12 +132,12 @@ const (
 	FieldPCIeTransmitRate
 	// FieldPCIeReceiveRate: GPM: PCIe received, bytes per second.
 	FieldPCIeReceiveRate
-	// FieldNVLinkTransmitRate: NVLink sent, bytes per second: GPM's, before Hopper what the counter grew by since the round before.
+	// FieldNVLinkTransmitRate: NVLink sent, bytes per second: from GPM; before Hopper, the growth of the counter since the previous round.
 	FieldNVLinkTransmitRate
-	// FieldNVLinkReceiveRate: NVLink received, bytes per second: GPM's, before Hopper what the counter grew by since the round before.
+	// FieldNVLinkReceiveRate: NVLink received, bytes per second: from GPM; before Hopper, the growth of the counter since the previous round.
 	FieldNVLinkReceiveRate
-	// FieldNVLinkPacketsTransmitted: Packets sent over all NVLinks, counter. Only NVLink 5 and later have it, and the following until
-	// FieldNVLinkFECHistory.
+	// FieldNVLinkPacketsTransmitted: Packets sent over all NVLinks, counter. Only NVLink 5 and later provide this field and the following ones
+	// up to FieldNVLinkFECHistory.
 	FieldNVLinkPacketsTransmitted
 	// FieldNVLinkPacketsReceived: Packets received over all NVLinks, counter.
 	FieldNVLinkPacketsReceived
@@ -147,11 +147,11 @@ const (
 	FieldNVLinkBufferOverruns
 	// FieldNVLinkReceiveErrors: Packets received with an error over all NVLinks, counter.
 	FieldNVLinkReceiveErrors
-	// FieldNVLinkRemoteErrors: Packets received with the mark of an error in the remote switch, counter.
+	// FieldNVLinkRemoteErrors: Packets received that the remote switch marked as erroneous, counter.
 	FieldNVLinkRemoteErrors
-	// FieldNVLinkGeneralErrors: Packets received with an error of the remote side, counter.
+	// FieldNVLinkGeneralErrors: Packets received with an error from the remote side, counter.
 	FieldNVLinkGeneralErrors
-	// FieldNVLinkIntegrityErrors: Times the count of local errors passed its limit, counter.
+	// FieldNVLinkIntegrityErrors: How often the count of local errors exceeded its limit, counter.
 	FieldNVLinkIntegrityErrors
 	// FieldNVLinkTransmitDiscards: Packets discarded before they were sent, counter.
 	FieldNVLinkTransmitDiscards
@@ -165,35 +165,36 @@ const (
 	FieldNVLinkEffectiveErrors
 	// FieldNVLinkSymbolErrors: Symbol errors, counter.
 	FieldNVLinkSymbolErrors
-	// FieldNVLinkEffectiveBER: Bit error rate after forward error correction of the worst link, as NVML packs it: see BitErrorRate.
+	// FieldNVLinkEffectiveBER: Bit error rate after forward error correction of the worst link, packed by NVML: see BitErrorRate.
 	FieldNVLinkEffectiveBER
-	// FieldNVLinkSymbolBER: Bit error rate of symbols of the worst link, as NVML packs it: see BitErrorRate.
+	// FieldNVLinkSymbolBER: Bit error rate of symbols of the worst link, packed by NVML: see BitErrorRate.
 	FieldNVLinkSymbolBER
-	// FieldNVLinkFECHistory: Blocks with no corrected error, counter; the next FECHistories-1 fields are those with one more each.
+	// FieldNVLinkFECHistory: Blocks with no corrected error, counter; the next FECHistories-1 fields count blocks with one more corrected
+	// error each.
 	FieldNVLinkFECHistory
 
 	// FieldNVLink0Transmitted: Data sent over the first NVLink, bytes, counter. The other links follow: see OfNVLink.
 	FieldNVLink0Transmitted = FieldNVLinkFECHistory + FECHistories
 	// FieldNVLink0Received: Data received over the first NVLink, bytes, counter.
 	FieldNVLink0Received = FieldNVLink0Transmitted + 1
-	// FieldNVLink0TransmitRate: Sent over the first NVLink, bytes per second: what the counter grew by since the round before.
+	// FieldNVLink0TransmitRate: Sent over the first NVLink, bytes per second: the growth of the counter since the previous round.
 	FieldNVLink0TransmitRate = FieldNVLink0Transmitted + 2
-	// FieldNVLink0ReceiveRate: Received over the first NVLink, bytes per second: what the counter grew by since the round before.
+	// FieldNVLink0ReceiveRate: Received over the first NVLink, bytes per second: the growth of the counter since the previous round.
 	FieldNVLink0ReceiveRate = FieldNVLink0Transmitted + 3
 
-	// FieldCount is how many there are.
+	// FieldCount is the number of fields.
 	FieldCount = FieldNVLink0Transmitted + perNVLink*NVLinks
 )
 
 const (
-	// NVLinks is how many links have fields of their own: as many as DCGM has names for.
+	// NVLinks is the number of links with fields of their own: DCGM has names for as many.
 	NVLinks = 18
-	// FECHistories is how many numbers of corrected errors NVML counts by.
+	// FECHistories is the number of NVML's counters of corrected errors per block.
 	FECHistories = 16
-	// perNVLink is how many fields each of them has.
+	// perNVLink is the number of fields of each link.
 	perNVLink = 4
 )
 
-// OfNVLink is the field of a link, from 0 to NVLinks-1, that FieldNVLink0Transmitted, FieldNVLink0Received, FieldNVLink0TransmitRate or
-// FieldNVLink0ReceiveRate is for the first one.
+// OfNVLink is the field of a link, from 0 to NVLinks-1, that corresponds to the field of the first link: FieldNVLink0Transmitted,
+// FieldNVLink0Received, FieldNVLink0TransmitRate or FieldNVLink0ReceiveRate.
 func (f Field) OfNVLink(link int) Field { return f + Field(perNVLink*link) } //nolint:gosec // links are few

@@ -3,7 +3,7 @@ package metrics
 // FieldSet is a set of fields. The zero value is empty.
 type FieldSet [(int(FieldCount) + 63) / 64]uint64
 
-// NewFieldSet is the set of those fields.
+// NewFieldSet returns the set of the fields.
 func NewFieldSet(fields ...Field) FieldSet {
 	var s FieldSet
 	s.Add(fields...)

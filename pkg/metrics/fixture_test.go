@@ -20,7 +20,7 @@ const gib = 1 << 30
 
 var at = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
-// values are those of every field that an architecture has at a level, each another one; memory is 80 GiB with 8 in use.
+// values are distinct values of every field of an architecture at a level; memory is 80 GiB, 8 of it in use.
 func values(a metrics.Architecture, mig bool) metrics.Values {
 	var v metrics.Values
 	for f := range metrics.FieldCount {
@@ -53,7 +53,7 @@ func memory(v *metrics.Values, total, used float64) {
 	v.Set(metrics.FieldMemoryFree, total-used-gib)
 }
 
-// board is a GPU that answers.
+// board is a GPU that responds.
 func board(index int, name string, a metrics.Architecture) *metrics.GPU {
 	return &metrics.GPU{
 		Identity: metrics.Identity{
@@ -80,7 +80,7 @@ func container(pod, name string) metrics.Container {
 	return metrics.Container{Namespace: "team", Pod: pod, PodUID: pod + "-uid", Name: name, ID: pod + "/" + name}
 }
 
-// process is one of a container, "" for one of the host.
+// process is a process of a container, of the host for "".
 func process(pid uint32, of string, used, sm float64) metrics.Process {
 	return metrics.Process{
 		PID: pid, ProcessIdentity: metrics.ProcessIdentity{Start: 1, Command: "python3", ContainerID: of}, MemoryBytes: used, SM: sm,
@@ -102,7 +102,7 @@ func allocation(claim string, g gpu.UUID, mig gpu.UUID, share string, containers
 	}
 }
 
-// node has a whole H100, one in MIG mode, a time-sliced T4 and a GPU that does not answer.
+// node has a whole H100, one in MIG mode, a time-sliced T4 and a GPU that does not respond.
 func node() (*metrics.Snapshot, *metrics.Allocations, metrics.Exporter) {
 	whole, parted := board(0, "NVIDIA H100 80GB HBM3", metrics.Hopper), board(1, "NVIDIA H100 80GB HBM3", metrics.Hopper)
 	shared := board(2, "Tesla T4", metrics.Turing)
@@ -148,7 +148,7 @@ func node() (*metrics.Snapshot, *metrics.Allocations, metrics.Exporter) {
 		}
 }
 
-// native is the page of Prism's own names, parsed.
+// native parses the page with Prism's own names.
 func native(t *testing.T, j *metrics.Joined) map[string]*dto.MetricFamily {
 	t.Helper()
 	return parsed(t, j.AppendNative(nil, false))
@@ -168,7 +168,7 @@ func parsed(t *testing.T, page []byte) map[string]*dto.MetricFamily {
 	return families
 }
 
-// value is the only sample of a family whose labels include those given, as names and values in turn; NaN without one.
+// value is the only sample of a family with these labels, a list of alternating names and values; NaN if there is none.
 func value(t *testing.T, families map[string]*dto.MetricFamily, name string, pairs ...string) float64 {
 	t.Helper()
 	found := samples(families, name, pairs...)

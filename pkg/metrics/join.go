@@ -8,7 +8,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Joined is a snapshot whose values have the names of the containers that they belong to. Nothing of it changes any more.
+// Joined is a snapshot whose values are attributed to containers. It is immutable.
 type Joined struct {
 	exporter    Exporter
 	boards      []*board
@@ -16,34 +16,34 @@ type Joined struct {
 	podLabels   map[string][]string
 }
 
-// board is a GPU with its MIG devices and what was found out of all of them.
+// board is a GPU with its MIG devices and the results of the join.
 type board struct {
 	*GPU
 	// whole is the GPU as a device, migs are its MIG devices, all is both.
 	whole     *device
 	migs, all []*device
-	// foreign are its processes that belong to no container that has their device.
+	// foreign counts its processes that belong to no container using their device.
 	foreign int
 }
 
-// device is a GPU or a MIG device with those that have it.
+// device is a GPU or a MIG device with the containers that use it.
 type device struct {
 	gpu *GPU
 	// mig is nil for the GPU itself.
 	mig *MIGDevice
-	// first says that it is the first MIG device of its GPU instance, whose values it shows; sole that it is the only one.
+	// first is set for the first MIG device of a GPU instance, which shows the values of the instance; sole, if there is no other.
 	first, sole bool
 	allocations []*Allocation
 	holders     []*holder
 	// foreign is the memory of foreign processes on it.
 	foreign float64
-	// labels are those of its series.
+	// labels are the labels of its series.
 	labels []byte
-	// masked says that its values are not to be shown.
+	// masked hides its values.
 	masked bool
 }
 
-// holder is a container that has a device, with what it uses of it. NaN is no value.
+// holder is a container and its usage of a device. NaN is no value.
 type holder struct {
 	Container
 	claims                     []string
@@ -51,22 +51,22 @@ type holder struct {
 	perProcess                 bool
 	memory, utilization, total float64
 	processes                  []*Process
-	// uses are by command, where the claim asks for them; labels are those of its series.
+	// uses are by command, if the claim requests it; labels are the labels of its series.
 	uses   []commandUse
 	labels []byte
-	// podLabels are further ones: the chosen labels of the pod.
+	// podLabels are the selected labels of the pod.
 	podLabels []byte
 }
 
 // deviceKey names a device.
 type deviceKey struct{ gpu, mig gpu.UUID }
 
-// Join is that of a Joiner with nothing before.
+// Join joins without earlier rounds.
 func Join(snapshot *Snapshot, allocations *Allocations, exporter Exporter) *Joined {
 	return new(Joiner).Join(snapshot, allocations, exporter)
 }
 
-// Join finds out which values belong to which containers. Before the first round and the first records, both may be nil.
+// Join attributes values to containers. Before the first round and the first records, both may be nil.
 func (joiner *Joiner) Join(snapshot *Snapshot, allocations *Allocations, exporter Exporter) *Joined {
 	j := &Joined{exporter: exporter}
 	if snapshot == nil {
@@ -109,7 +109,7 @@ func (joiner *Joiner) Join(snapshot *Snapshot, allocations *Allocations, exporte
 	return j
 }
 
-// distinct are GPUs that each have a UUID of their own: no two series have the same labels, and none has a name that is not known.
+// distinct are GPUs with distinct, known UUIDs, so that no two series have the same labels.
 func distinct(gpus []*GPU) []*GPU {
 	taken := map[gpu.UUID]bool{"": true}
 	list := make([]*GPU, 0, len(gpus))
@@ -158,7 +158,7 @@ func (d *device) values() *Values {
 	return &d.mig.Values
 }
 
-// value is a field's, NaN where there is none.
+// value is the value of a field, NaN if absent.
 func (d *device) value(f Field) float64 {
 	if v, ok := d.values().Get(f); ok {
 		return v
@@ -166,7 +166,7 @@ func (d *device) value(f Field) float64 {
 	return math.NaN()
 }
 
-// allocate notes that an allocation's containers have the device. A pod's container that was made again is the same one.
+// allocate adds an allocation's containers to the device. A recreated container of the same pod counts as the same.
 func (d *device) allocate(a *Allocation) {
 	d.allocations = append(d.allocations, a)
 	for _, c := range a.Containers {
@@ -187,7 +187,7 @@ func (d *device) allocate(a *Allocation) {
 	}
 }
 
-// holderOf is the container that has the device and that a process belongs to, nil for none.
+// holderOf is the container that a process belongs to and that uses the device, nil for none.
 func (d *device) holderOf(p *Process) *holder {
 	for _, h := range d.holders {
 		if p.ContainerID != "" && slices.Contains(h.ids, p.ContainerID) {
@@ -197,31 +197,31 @@ func (d *device) holderOf(p *Process) *holder {
 	return nil
 }
 
-// exclusive says that the device's values are those of its only container.
+// exclusive reports whether the device's values belong to its only container.
 func (d *device) exclusive() bool {
 	return d.sole && len(d.holders) == 1 && !slices.ContainsFunc(d.allocations, func(a *Allocation) bool { return !a.Exclusive() })
 }
 
-// ownAfter is how long after a claim was known to be prepared a round begins whose values are the claim's own: the driver's utilization is of
-// the second before it is read.
+// ownAfter is the time between the preparation of a claim and the first round whose values belong to the claim: the driver reports
+// utilization of the second before it is read.
 const ownAfter = time.Second
 
-// stale says that its values are of a round that began before one of its claims was prepared: other claims may have had it then, or a device
-// with the same UUID.
+// stale reports whether its round began before one of its claims was prepared: other claims may then have used it, or a device with the
+// same UUID.
 func (d *device) stale() bool {
 	return slices.ContainsFunc(d.allocations, func(a *Allocation) bool {
 		return !a.Since.IsZero() && d.gpu.Began.Before(a.Since.Add(ownAfter))
 	})
 }
 
-// complete says that every container that has the device is known to the runtime, so that any other one's process is foreign.
+// complete reports whether the runtime knows every container that uses the device, so that any other process is foreign.
 func (d *device) complete() bool {
 	return !slices.ContainsFunc(d.allocations, func(a *Allocation) bool {
 		return len(a.Containers) == 0 || slices.ContainsFunc(a.Containers, func(c Container) bool { return c.ID == "" })
 	})
 }
 
-// attribute gives each container its part of the GPU's values. A process counts once, whatever number of lists has it.
+// attribute divides the GPU's values among containers. A process counts once, even if it is in several lists.
 func (b *board) attribute(devices map[deviceKey]*device, containers map[string]bool) {
 	seen := map[uint32]bool{}
 	for i := range b.Processes {
@@ -238,12 +238,12 @@ func (b *board) attribute(devices map[deviceKey]*device, containers map[string]b
 		case h != nil:
 			h.processes = append(h.processes, p)
 		case p.MIG == "" && slices.ContainsFunc(b.migs, func(d *device) bool { return d.holderOf(p) != nil }):
-			// A process of a GPU in MIG mode whose MIG device the driver does not say.
+			// A process on a GPU in MIG mode for which the driver reports no MIG device.
 		case p.Start == 0 || p.Unresolved:
-			// A process that had exited when /proc was read, that another pid namespace hides, or whose container is not known yet: a container
-			// that was restarted while the runtime did not answer has the device, and allocations have its old id.
+			// A process that exited before /proc was read, that is in another pid namespace, or whose container is unknown: while the runtime does
+			// not answer, allocations contain the old id of a restarted container.
 		case d.stale():
-			// A process of those that had the device before, whose containers no claim has any more.
+			// A process of the previous user of the device, whose containers belong to no claim any more.
 		case d.complete() || containers[p.ContainerID]:
 			b.foreign++
 			if !math.IsNaN(p.MemoryBytes) {
@@ -254,8 +254,8 @@ func (b *board) attribute(devices map[deviceKey]*device, containers map[string]b
 	b.share()
 }
 
-// servesMPS says that a process is an MPS server, which works for the containers: on a GPU that a claim has with MPS, and not of a container
-// that has a device.
+// servesMPS reports whether a process is an MPS server, which works for the containers: the GPU is allocated with MPS, and the process
+// belongs to no container that uses a device.
 func (b *board) servesMPS(p *Process, containers map[string]bool) bool {
 	if !p.MPSServer || containers[p.ContainerID] {
 		return false

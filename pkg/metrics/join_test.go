@@ -86,7 +86,7 @@ func TestJoin_MPSServer_Unattributed(t *testing.T) {
 	assert.Zero(t, value(t, families, foreign), "an MPS server works for the containers")
 }
 
-// TestJoin_NamedAsMPSServer_Attributed: a process sets its name itself.
+// TestJoin_NamedAsMPSServer_Attributed: a process can choose its name.
 func TestJoin_NamedAsMPSServer_Attributed(t *testing.T) {
 	named, other := process(9, "one/main", 2*gib, 0.5), process(10, "elsewhere", gib, 0.5)
 	named.MPSServer, other.MPSServer = true, true
@@ -141,7 +141,7 @@ func TestJoin_RuntimeAway_NeitherForeignNorWrongNames(t *testing.T) {
 	assert.InDelta(t, 9*gib, value(t, families, unattributed), 0)
 }
 
-// TestJoin_ContainerRestartedWithRuntimeAway_MemoryStays: allocations have the old id of the container.
+// TestJoin_ContainerRestartedWithRuntimeAway_MemoryStays: allocations contain the old id of the container.
 func TestJoin_ContainerRestartedWithRuntimeAway_MemoryStays(t *testing.T) {
 	g, list := timeSliced(process(1, "", 3*gib, 0.5))
 	g.Processes[0].Unresolved = true
@@ -163,7 +163,7 @@ func TestJoin_ProcessNotInProc_NotForeign(t *testing.T) {
 	assert.InDelta(t, 9*gib, value(t, families, unattributed), 0)
 }
 
-// TestJoin_ContainerRestarted_NotForeignBeforeTheRuntimeAnswers: the id of its new container is not known yet.
+// TestJoin_ContainerRestarted_NotForeignBeforeTheRuntimeAnswers: the id of the new container is still unknown.
 func TestJoin_ContainerRestarted_NotForeignBeforeTheRuntimeAnswers(t *testing.T) {
 	g, _ := timeSliced(process(1, "", 3*gib, 0.5))
 	g.Processes[0].Unresolved = true
@@ -195,7 +195,7 @@ func TestJoin_SharedMemoryCountsTwice_ContainersNotAboveUsed(t *testing.T) {
 	assert.Greater(t, value(t, families, usedByContainer, "pod", "one"), value(t, families, usedByContainer, "pod", "two"))
 }
 
-// TestJoin_SharedMemoryOnMIGDevice_ContainersNotAboveItsUsed: the GPU has more in use.
+// TestJoin_SharedMemoryOnMIGDevice_ContainersNotAboveItsUsed: more memory of the GPU is in use.
 func TestJoin_SharedMemoryOnMIGDevice_ContainersNotAboveItsUsed(t *testing.T) {
 	g := board(0, "NVIDIA H100 80GB HBM3", metrics.Hopper)
 	g.Identity.MIGMode = true
@@ -211,7 +211,7 @@ func TestJoin_SharedMemoryOnMIGDevice_ContainersNotAboveItsUsed(t *testing.T) {
 	}
 }
 
-// TestJoin_MIGAllocatesWithinRound_ContainersNotAboveUsed: the GPU's memory was read before that of the MIG devices.
+// TestJoin_MIGAllocatesWithinRound_ContainersNotAboveUsed: the GPU's memory was read before the memory of the MIG devices.
 func TestJoin_MIGAllocatesWithinRound_ContainersNotAboveUsed(t *testing.T) {
 	g := board(0, "NVIDIA H100 80GB HBM3", metrics.Hopper)
 	g.Identity.MIGMode = true
@@ -225,7 +225,7 @@ func TestJoin_MIGAllocatesWithinRound_ContainersNotAboveUsed(t *testing.T) {
 	assert.InDelta(t, 6*gib, value(t, families, "prism_mig_memory_used_bytes", "mig_uuid", string(migID(2))), 0, "as the driver says")
 }
 
-// assertSums holds containers and what is unattributed against the memory in use.
+// assertSums compares the memory of containers plus unattributed memory with the memory in use.
 func assertSums(t *testing.T, families map[string]*dto.MetricFamily, of gpu.UUID) {
 	t.Helper()
 	sum := value(t, families, unattributed, "gpu_uuid", string(of))
@@ -280,10 +280,10 @@ func TestJoin_TwoMIGDevicesOfOneGPUInstance_ValuesOnce(t *testing.T) {
 	assert.Len(t, samples(parsed(t, j.AppendDCGM(nil, nil)), "DCGM_FI_DEV_FB_USED"), 1)
 }
 
-// TestJoin_GPUStopped_OnlyEventsStay: a GPU that does not respond has no measured values, and keeps the errors that it may have failed for.
+// TestJoin_GPUStopped_OnlyEventsStay: a GPU that does not respond shows no measured values, but keeps its errors, which may be the cause.
 func TestJoin_GPUStopped_OnlyEventsStay(t *testing.T) {
 	g, list := timeSliced(process(1, "one/main", gib, 0.5))
-	g.Up = false // whatever else is still there
+	g.Up = false // although other values are still there
 	g.XIDs = []metrics.XID{{Code: 79, GPUInstance: -1, Count: 1, Last: at}}
 	j := join(g, list...)
 	families := native(t, j)

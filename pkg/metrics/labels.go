@@ -6,7 +6,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// deviceLabels name a GPU, or a MIG device of it.
+// deviceLabels name a GPU or one of its MIG devices.
 func deviceLabels(of gpu.UUID, mig gpu.UUID) []byte {
 	if mig == "" {
 		return labels("gpu_uuid", string(of))
@@ -14,8 +14,8 @@ func deviceLabels(of gpu.UUID, mig gpu.UUID) []byte {
 	return labels("gpu_uuid", string(of), "mig_uuid", string(mig))
 }
 
-// containerLabels name a container and a device of it. They are written empty where there is no container: a series without them would get
-// the exporter's own pod when Prometheus honors its labels.
+// containerLabels name a container and its device. Without a container they are written empty: otherwise Prometheus would add the
+// exporter's own pod when it honors labels.
 func containerLabels(c Container, of, mig gpu.UUID) []byte {
 	return append(labels("namespace", c.Namespace, "pod", c.Pod, "container", c.Name, "gpu_uuid", string(of)), migLabel(mig)...)
 }
@@ -27,7 +27,7 @@ func migLabel(mig gpu.UUID) []byte {
 	return append([]byte{','}, labels("mig_uuid", string(mig))...)
 }
 
-// labels are those of an allocation's info after its container and device, the claim's own labels last.
+// labels are the labels of an allocation's info after container and device, the claim's own labels last.
 func (a *Allocation) labels() []byte {
 	to := labels("claim", a.Claim, "request", a.Request, "pool", a.Pool, "device", a.Device, "share_id", a.ShareID, "type", string(a.Type))
 	names := make([]string, 0, len(a.Options.Labels))

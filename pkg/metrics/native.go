@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// Native writes the page of Prism's own names: OpenMetrics 1.0, or the text format 0.0.4.
+// Native writes the page with Prism's own names: OpenMetrics 1.0, or the text format 0.0.4.
 func (j *Joined) Native(w io.Writer, openMetrics bool) error {
 	_, err := w.Write(j.AppendNative(nil, openMetrics))
 	return err
@@ -29,11 +29,11 @@ func (j *Joined) AppendNative(to []byte, openMetrics bool) []byte {
 	return p.text
 }
 
-// gpus writes what the GPUs are and their values.
+// gpus writes the identity and the values of the GPUs.
 func (p *page) gpus(boards []*board) {
 	p.begin(&familyUp)
 	for _, b := range boards {
-		p.sample(number(b.Up), b.whole.labels, nil)
+		p.sample(boolValue(b.Up), b.whole.labels, nil)
 	}
 	p.begin(&familyInfo)
 	for _, b := range boards {
@@ -72,10 +72,10 @@ func (b *board) info() []byte {
 	)
 }
 
-// maxXIDs bounds the codes of a GPU that are shown: the last ones.
+// maxXIDs bounds the number of codes shown for a GPU, the last ones first.
 const maxXIDs = 16
 
-// xids writes the errors of the GPUs, which count from 0.
+// xids writes the errors of the GPUs, counted from 0.
 func (p *page) xids(boards []*board) {
 	p.begin(&familyXIDs)
 	for _, b := range boards {
@@ -116,7 +116,7 @@ func instanceText(gpuInstance int) string {
 	return strconv.Itoa(gpuInstance)
 }
 
-// shares writes what of the GPUs is no container's.
+// shares writes the usage of the GPUs that no container causes.
 func (p *page) shares(boards []*board) {
 	p.begin(&familyForeign)
 	for _, b := range boards {
@@ -132,7 +132,7 @@ func (p *page) shares(boards []*board) {
 	}
 }
 
-// migs writes what the MIG devices are and their values. The values are a GPU instance's, so one of its MIG devices has them.
+// migs writes the identity and the values of MIG devices. The values concern a GPU instance, so one of its MIG devices shows them.
 func (p *page) migs(boards []*board) {
 	p.begin(&familyMIGInfo)
 	for _, b := range boards {
@@ -156,7 +156,7 @@ func (p *page) migs(boards []*board) {
 	}
 }
 
-// allocations writes which container has which device, with the UID and the labels of its pod that are wanted.
+// allocations writes the devices of containers, with the UID and the labels of the pod if requested.
 func (p *page) allocations(j *Joined, list []*Allocation) {
 	p.begin(&familyAllocation)
 	seen := map[string]bool{}
@@ -180,7 +180,7 @@ func (p *page) allocations(j *Joined, list []*Allocation) {
 	}
 }
 
-// containers writes what containers use: those of one claim, or all for "".
+// containers writes the usage of the containers of one claim, or of all for "".
 func (p *page) containers(boards []*board, claim string) {
 	each := func(f *Family, value func(h *holder) float64) {
 		p.begin(f)
@@ -209,7 +209,7 @@ func (p *page) containers(boards []*board, claim string) {
 	byCommand(&familyProcessMemory, func(use commandUse) float64 { return use.memory })
 }
 
-// exporter writes what the exporter says of itself.
+// exporter writes the state of the exporter itself.
 func (p *page) exporter(j *Joined) {
 	e := &j.exporter
 	p.begin(&familyBuild)
@@ -231,16 +231,16 @@ func (p *page) exporter(j *Joined) {
 	p.begin(&familySamplesRead)
 	for _, b := range j.boards {
 		if b.Up {
-			p.sample(number(b.ProcessesSampled), b.whole.labels, nil)
+			p.sample(boolValue(b.ProcessesSampled), b.whole.labels, nil)
 		}
 	}
 	p.one(&familySamplesDropped, float64(e.SamplesDropped))
 	p.one(&familyReopened, float64(e.SessionsReopened))
-	p.one(&familyHidden, number(hidden))
+	p.one(&familyHidden, boolValue(hidden))
 	for _, f := range []*Family{&familySourceUp, &familySourceRead, &familySourceErrors} {
 		p.begin(f)
 		for _, s := range e.Sources {
-			value := number(s.OK)
+			value := boolValue(s.OK)
 			switch f {
 			case &familySourceRead:
 				value = seconds(s.At)
@@ -256,7 +256,7 @@ func (p *page) exporter(j *Joined) {
 	p.one(&familyOTLPErrors, float64(e.OTLPErrors))
 }
 
-// problems writes the fields of the CSV that are left out, each once.
+// problems writes the ignored fields of the CSV, each once.
 func (p *page) problems(problems []Problem) {
 	p.begin(&familyProblems)
 	seen := map[string]bool{}

@@ -94,8 +94,8 @@ func TestNative_Series_WithinBudgets(t *testing.T) {
 	assert.Equal(t, 4+2*9, count(`pod="one"`, one), "series of a container's device by command: 2 for each of 8 commands and other")
 }
 
-// TestNative_GPUsNotIdentified_Counted: a GPU that nothing is known of has no series on any page, and one of which only the UUID and the place
-// are known has no description.
+// TestNative_GPUsNotIdentified_Counted: a GPU of which nothing is known appears in no series, and one of which only the UUID and the place
+// are known appears without a description.
 func TestNative_GPUsNotIdentified_Counted(t *testing.T) {
 	bare := &metrics.GPU{Identity: metrics.Identity{UUID: gpuID(3), Index: 3, PCIBusID: "0000:3b:00.0"}}
 	j := metrics.Join(&metrics.Snapshot{GPUs: []*metrics.GPU{{Identity: metrics.Identity{Index: 1}}, bare}}, nil, metrics.Exporter{GPUsUnidentified: 2})
@@ -147,7 +147,7 @@ func TestNative_NoContainerYet_PodLabelsAreWrittenEmpty(t *testing.T) {
 	assert.Contains(t, page, `prism_gpu_allocation_info{namespace="team",pod="",container="",`)
 }
 
-// TestPages_PodUID_OnlyIfWanted: one pod after another of the same name has series of its own then.
+// TestPages_PodUID_OnlyIfWanted: with UIDs, successive pods of the same name get separate series.
 func TestPages_PodUID_OnlyIfWanted(t *testing.T) {
 	g, list := timeSliced()
 	list = list[:1]

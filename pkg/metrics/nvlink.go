@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// linkCounters are the counters that NVLink 5 has of all links together: how DCGM's name of them ends, and what they count.
+// linkCounters are NVLink 5's counters over all links: the end of DCGM's name, and the help.
 var linkCounters = map[Field]struct{ name, help string }{
 	FieldNVLinkPacketsTransmitted:   {"TX_PACKETS", "Packets sent over all NVLinks."},
 	FieldNVLinkPacketsReceived:      {"RX_PACKETS", "Packets received over all NVLinks."},
@@ -29,13 +29,13 @@ var linkRates = map[Field]struct{ name, help string }{
 	FieldNVLinkSymbolBER:    {"SYMBOL_BER", "Bit error rate of symbols of the worst NVLink"},
 }
 
-// BitErrorRate is the ratio that NVML packs as an exponent in the bits 0 to 7 and a mantissa in the bits 8 to 11.
+// BitErrorRate decodes a ratio that NVML packs as an exponent in bits 0 to 7 and a mantissa in bits 8 to 11.
 func BitErrorRate(packed float64) float64 {
 	bits := uint64(packed)
 	return float64(bits>>8&0xf) * math.Pow10(-int(bits&0xff))
 }
 
-// withLinks adds the rows of NVLink 5, and of each link. Those that no set has are sampled where counters of /metrics/dcgm choose them.
+// withLinks adds the rows of NVLink 5 and of each link. Fields in no set are sampled if counters of /metrics/dcgm select them.
 func withLinks(table [FieldCount]Row) [FieldCount]Row {
 	for f, c := range linkCounters {
 		table[f] = Row{Help: c.help, Kind: Counter, Source: SourceNVML, Since: Blackwell, Where: "NVLink"}
@@ -65,7 +65,7 @@ func fecHelp(errors int) string {
 	return fmt.Sprintf("Blocks received over all NVLinks with %d corrected errors.", errors)
 }
 
-// linkRows are DCGM's fields of NVLinks that only a CSV chooses.
+// linkRows are DCGM's NVLink fields that only a CSV selects.
 func linkRows() []dcgmRow {
 	const count, bandwidth = "DCGM_FI_DEV_NVLINK_COUNT_", "BANDWIDTH_"
 	rows := []dcgmRow{

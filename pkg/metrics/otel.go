@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// OTelResource is what has metrics in OpenTelemetry: the node, or a container. Its metrics are those of the hardware conventions.
+// OTelResource is a resource in OpenTelemetry, the node or a container, with metrics of the hardware conventions.
 type OTelResource struct {
 	Attributes []OTelAttribute
 	Metrics    []OTelMetric
 }
 
-// OTelAttribute is a text of a resource or a point.
+// OTelAttribute is an attribute of a resource or a point.
 type OTelAttribute struct{ Key, Value string }
 
 // OTelKind is the instrument of a metric.
@@ -23,30 +23,30 @@ const (
 	OTelGauge OTelKind = iota
 	// OTelCounter is a sum that only grows.
 	OTelCounter
-	// OTelUpDownCounter is a sum that adds up over devices.
+	// OTelUpDownCounter is a sum over devices.
 	OTelUpDownCounter
 )
 
-// OTelMetric is a metric with its points; Unit is UCUM's.
+// OTelMetric is a metric with its points; Unit is a UCUM unit.
 type OTelMetric struct {
 	Name, Description, Unit string
 	Kind                    OTelKind
 	Points                  []OTelPoint
 }
 
-// OTelPoint is one value. Start is when a sum began: the claim was prepared; zero: before it is known. Gauges have none.
+// OTelPoint is one value. Start is the begin of a sum: the time when the claim was prepared, zero while it is unknown. Gauges have none.
 type OTelPoint struct {
 	Attributes []OTelAttribute
 	Value      float64
 	Start      time.Time
 }
 
-// otelRow says how a field is shown in OpenTelemetry.
+// otelRow defines the metric of a field in OpenTelemetry.
 type otelRow struct {
 	field      Field
 	name, unit string
 	kind       OTelKind
-	// board says that only a GPU has it.
+	// board is set if only a GPU has it.
 	board      bool
 	help       string
 	attributes []OTelAttribute
@@ -79,8 +79,8 @@ func gpuOf(key, value string) []OTelAttribute {
 	return of
 }
 
-// OTel are the metrics for OpenTelemetry. A device that one container has for itself is that container's; the containers that share a
-// device have their parts of it, and the node has the rest: usage adds up. Values from before a claim was prepared are the node's.
+// OTel are the metrics for OpenTelemetry. An exclusive device is reported by its container; containers that share a device report their
+// parts, and the node reports the rest, so that usage adds up. The node reports values from before a claim was prepared.
 func (j *Joined) OTel() []OTelResource {
 	node := newResource("host.name", j.exporter.Node, "k8s.node.name", j.exporter.Node)
 	all := []*resource{node}
@@ -109,7 +109,7 @@ func (j *Joined) OTel() []OTelResource {
 				}
 				continue
 			}
-			if d.first { // its values are those of all MIG devices of its GPU instance
+			if d.first { // its values cover all MIG devices of its GPU instance
 				node.device(d, b.rest(d))
 			}
 			for _, h := range d.holders {
@@ -123,7 +123,7 @@ func (j *Joined) OTel() []OTelResource {
 	return withMetrics(all)
 }
 
-// container are the attributes of a container, keys and values in turn.
+// container are the attributes of a container, alternating keys and values.
 func (j *Joined) container(c *Container) []string {
 	of := []string{
 		"host.name", j.exporter.Node, "k8s.node.name", j.exporter.Node, "k8s.namespace.name", c.Namespace,
@@ -135,7 +135,7 @@ func (j *Joined) container(c *Container) []string {
 	return of
 }
 
-// since is when the claims of a container that has the device were prepared; zero: before any round.
+// since is the time when the claims of a container that uses the device were prepared; zero: before any round.
 func (d *device) since(h *holder) (at time.Time) {
 	for _, a := range d.allocations {
 		if slices.Contains(h.claims, a.ClaimUID) && a.Since.After(at) {
@@ -145,7 +145,7 @@ func (d *device) since(h *holder) (at time.Time) {
 	return at
 }
 
-// withMetrics are the resources that have any.
+// withMetrics are the resources that contain metrics.
 func withMetrics(all []*resource) []OTelResource {
 	var out []OTelResource
 	for _, r := range all {
@@ -160,7 +160,7 @@ func withMetrics(all []*resource) []OTelResource {
 type resource struct {
 	OTelResource
 	byName map[string]int
-	// since is when the sums began that are added.
+	// since is the begin of the added sums.
 	since time.Time
 }
 
@@ -168,7 +168,7 @@ func newResource(pairs ...string) *resource {
 	return &resource{OTelResource: OTelResource{Attributes: attributes(pairs...)}, byName: map[string]int{}}
 }
 
-// attributes are keys and values in turn, without those that are empty.
+// attributes converts alternating keys and values, without empty values.
 func attributes(pairs ...string) []OTelAttribute {
 	var list []OTelAttribute
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -199,15 +199,15 @@ func (r *resource) add(name, unit, help string, kind OTelKind, value float64, of
 	r.Metrics[at].Points = append(r.Metrics[at].Points, point)
 }
 
-// status says whether a GPU answers.
+// status adds whether a GPU responds.
 func (r *resource) status(b *board) {
 	for _, state := range []string{"ok", "failed"} {
-		r.add("hw.status", "1", "Whether the hardware is in the state.", OTelUpDownCounter, number(b.Up == (state == "ok")), hardware(b.whole),
+		r.add("hw.status", "1", "Whether the hardware is in the state.", OTelUpDownCounter, boolValue(b.Up == (state == "ok")), hardware(b.whole),
 			gpuOf("hw.state", state))
 	}
 }
 
-// device adds the values of a device; used is what of its memory in use is this resource's.
+// device adds the values of a device; used is this resource's part of the memory in use.
 func (r *resource) device(d *device, used float64) {
 	for i := range otelTable {
 		row := &otelTable[i]
@@ -231,7 +231,7 @@ func (r *resource) board(d *device) {
 	}
 }
 
-// part adds what a container uses of a shared device.
+// part adds the usage of a container on a shared device.
 func (r *resource) part(d *device, h *holder) {
 	r.usage(d, h.memory)
 	r.share(d, h.memory)
@@ -245,7 +245,7 @@ func (r *resource) usage(d *device, used float64) {
 	r.add(row.name, row.unit, row.help, row.kind, used, hardware(d))
 }
 
-// otelRowOf is the row of a field that has one.
+// otelRowOf is the row of a field that must be in the table.
 func otelRowOf(f Field) *otelRow {
 	return &otelTable[slices.IndexFunc(otelTable, func(r otelRow) bool { return r.field == f })]
 }

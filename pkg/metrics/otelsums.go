@@ -5,24 +5,25 @@ import (
 	"time"
 )
 
-// OTelSums makes sums of resources of the counters of devices, which NVML counts since the driver was loaded. What a counter
-// grows by between two rounds is that resource's that has the device in both. The zero value is ready. It is not safe for concurrent use.
+// OTelSums derives the sums of resources from counters of devices, which NVML counts since the driver was loaded. The growth of a counter
+// between two rounds belongs to the resource that has the device in both. The zero value is ready. It is not safe for concurrent use.
 type OTelSums struct {
 	// began is the time of the first round.
 	began time.Time
-	// counters are those of devices as they were found last, sums those of resources since they began, by the text of the resource.
+	// counters are the last values of the devices' counters, sums the totals of resources since they began, keyed by the text of the resource.
 	counters map[string]otelCounter
 	sums     map[string]map[string]float64
 }
 
-// otelCounter is the value of a counter, and which resource had it.
+// otelCounter is the value of a counter, and its resource.
 type otelCounter struct {
 	of    string
 	value float64
 }
 
-// OTel are the metrics of a round for OpenTelemetry. Sums begin when the claims of their container were prepared, those of the node and of
-// claims that were prepared before the first round with that round. A counter is 0 in the first round in which its resource has the device.
+// OTel are the metrics of a round for OpenTelemetry. The sums of a container begin when its claims were prepared. The sums of the node, and
+// of claims that were prepared before the first round, begin with the first round. A counter is 0 in the first round in which its resource
+// has the device.
 func (s *OTelSums) OTel(j *Joined, now time.Time) []OTelResource {
 	if s.began.IsZero() {
 		s.began, s.counters = now, map[string]otelCounter{}
@@ -31,7 +32,7 @@ func (s *OTelSums) OTel(j *Joined, now time.Time) []OTelResource {
 	before := s.sums
 	s.sums = map[string]map[string]float64{}
 	for _, a := range j.allocations {
-		for i := range a.Containers { // a device that does not answer for some rounds is still theirs
+		for i := range a.Containers { // a device that does not respond for some rounds stays allocated
 			s.keep(before, textOf(attributes(j.container(&a.Containers[i])...)))
 		}
 	}
@@ -54,7 +55,7 @@ func (s *OTelSums) OTel(j *Joined, now time.Time) []OTelResource {
 	return all
 }
 
-// keep keeps the sums of a resource that is still there.
+// keep keeps the sums of a resource that still exists.
 func (s *OTelSums) keep(before map[string]map[string]float64, of string) {
 	if s.sums[of] != nil {
 		return
@@ -64,12 +65,12 @@ func (s *OTelSums) keep(before map[string]map[string]float64, of string) {
 	}
 }
 
-// sum is that of a resource, after a counter of a device has reached a value.
+// sum updates and returns the sum of a resource after a device's counter reached a value.
 func (s *OTelSums) sum(of, counter string, value float64) float64 {
 	sum, begun := s.sums[of][counter]
 	if last := s.counters[counter]; begun && last.of == of {
 		if value < last.value {
-			last.value = 0 // the driver was loaded again
+			last.value = 0 // the driver was reloaded
 		}
 		sum += value - last.value
 	}
@@ -78,7 +79,7 @@ func (s *OTelSums) sum(of, counter string, value float64) float64 {
 	return sum
 }
 
-// textOf is a text that no other attributes have.
+// textOf is a unique text for attributes.
 func textOf(all []OTelAttribute) string {
 	var text strings.Builder
 	for _, a := range all {

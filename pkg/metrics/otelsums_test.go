@@ -10,17 +10,17 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// energies is a GPU whose counter of energy a test sets, round by round.
+// energies is a GPU whose energy counter is set by a test in each round.
 type energies struct {
 	t     *testing.T
 	sums  metrics.OTelSums
 	round int
 }
 
-// now is the time of the round, one minute each.
+// now is the time of the round; rounds are one minute apart.
 func (e *energies) now() time.Time { return at.Add(time.Duration(e.round) * time.Minute) }
 
-// reads makes a round with that value, and returns the sums by pod, "" is the node, and when those began.
+// reads adds a round with the value. It returns the sums by pod, "" for the node, and their begin.
 func (e *energies) reads(joules float64, list ...metrics.Allocation) (sums map[string]float64, starts map[string]time.Time) {
 	e.t.Helper()
 	e.round++
@@ -51,7 +51,8 @@ func (e *energies) reads(joules float64, list ...metrics.Allocation) (sums map[s
 	return sums, starts
 }
 
-// TestOTelSums_ClaimPrepared_CountedFromThere: a container gets nothing of what the GPU used before, and the node nothing of what the container did.
+// TestOTelSums_ClaimPrepared_CountedFromThere: the container's sum excludes earlier usage of the GPU, and the node's sum excludes usage by
+// the container.
 func TestOTelSums_ClaimPrepared_CountedFromThere(t *testing.T) {
 	t.Parallel()
 	e := &energies{t: t}
@@ -90,7 +91,8 @@ func TestOTelSums_ClaimPrepared_CountedFromThere(t *testing.T) {
 	assert.Equal(t, map[string]float64{"two": 1}, sums)
 }
 
-// TestOTelSums_ExporterStarts_BeginsWithTheFirstRound: it is not known when claims were prepared, and what was counted before is not sent twice.
+// TestOTelSums_ExporterStarts_BeginsWithTheFirstRound: the time when claims were prepared is unknown, and earlier counts are not sent
+// twice.
 func TestOTelSums_ExporterStarts_BeginsWithTheFirstRound(t *testing.T) {
 	t.Parallel()
 	e := &energies{t: t}

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// page is a text under construction in one of Prometheus' formats. A family without series leaves nothing.
+// page is a text under construction in one of Prometheus' formats. A family without series writes nothing.
 type page struct {
 	text        []byte
 	openMetrics bool
-	// family is that of the next sample; begun says that its header is there.
+	// family is the family of the next sample; begun is set after its header is written.
 	family *Family
 	begun  bool
 }
 
-// begin makes a family that of the next samples.
+// begin sets the family of the next samples.
 func (p *page) begin(f *Family) { p.family, p.begun = f, false }
 
-// header writes what comes before the first sample of a family.
+// header writes the lines before the first sample of a family.
 func (p *page) header() {
 	if p.begun {
 		return
@@ -37,7 +37,7 @@ func (p *page) header() {
 	}
 }
 
-// sample writes one series; its labels are the two lists together. NaN is no value.
+// sample writes one series; its labels are both lists together. NaN writes nothing.
 func (p *page) sample(value float64, of, more []byte) {
 	if math.IsNaN(value) {
 		return
@@ -54,13 +54,13 @@ func (p *page) sample(value float64, of, more []byte) {
 	p.text = append(appendValue(append(p.text, ' '), value), '\n')
 }
 
-// one writes a family's only series.
+// one writes the only series of a family.
 func (p *page) one(f *Family, value float64) {
 	p.begin(f)
 	p.sample(value, nil, nil)
 }
 
-// seconds is a time as a timestamp, NaN for none.
+// seconds is a time as a timestamp, NaN for the zero time.
 func seconds(at time.Time) float64 {
 	if at.IsZero() {
 		return math.NaN()
@@ -68,8 +68,8 @@ func seconds(at time.Time) float64 {
 	return float64(at.UnixMilli()) / 1000
 }
 
-// number is 1 for true.
-func number(b bool) float64 {
+// boolValue is 1 for true, otherwise 0.
+func boolValue(b bool) float64 {
 	if b {
 		return 1
 	}

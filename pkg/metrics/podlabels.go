@@ -5,20 +5,21 @@ import (
 	"slices"
 )
 
-// PodLabel is a label of pods whose value the series have that name a pod.
+// PodLabel is a pod label that is added to series that name a pod.
 type PodLabel struct {
-	// Key is that of the label in Kubernetes.
+	// Key is the key of the label in Kubernetes.
 	Key string
-	// native is its name on the page of Prism's names: that of kube-state-metrics. dcgm is its name on the page of DCGM's names: that of
+	// native is its name on the page with Prism's names, as in kube-state-metrics. dcgm is its name on the page with DCGM's names, as in
 	// dcgm-exporter.
 	native, dcgm string
 }
 
-// scrapeLabels are those that Prometheus, its operator and the chart's monitors give to what is scraped. The monitors honor labels, so that a
-// pod's label of the same name would replace them.
+// scrapeLabels are the labels that Prometheus, its operator and the chart's monitors add to targets. The monitors honor labels, so a pod
+// label of the same name would replace them.
 var scrapeLabels = []string{"job", "instance", "node", "metrics_path", "endpoint", "service"}
 
-// PodLabels are the labels of pods with these keys, in their order. Keys that would be one label of a series are an error.
+// PodLabels are the labels of pods with these keys, in their order. It returns an error if two keys would become the same label of a
+// series.
 func PodLabels(keys []string) ([]PodLabel, error) {
 	all := make([]PodLabel, 0, len(keys))
 	for _, key := range keys {
@@ -29,7 +30,7 @@ func PodLabels(keys []string) ([]PodLabel, error) {
 			slices.ContainsFunc(dcgmLabels, func(l identityLabel) bool { return l.name == name }):
 			l.dcgm = l.native
 		case name[0] >= '0' && name[0] <= '9':
-			l.dcgm = "_" + name // names of labels begin with no digit
+			l.dcgm = "_" + name // label names must not begin with a digit
 		}
 		for _, before := range all {
 			name := l.native
@@ -45,8 +46,8 @@ func PodLabels(keys []string) ([]PodLabel, error) {
 	return all, nil
 }
 
-// snakeCase is a name with an underscore before each capital letter that follows a small one or a digit, and no capital letter, as
-// kube-state-metrics writes names of labels.
+// snakeCase inserts an underscore before each capital letter that follows a lower-case letter or a digit, and returns lower case, as
+// kube-state-metrics writes label names.
 func snakeCase(name string) string {
 	snake := make([]byte, 0, len(name))
 	for i := range len(name) {
@@ -62,7 +63,7 @@ func snakeCase(name string) string {
 	return string(snake)
 }
 
-// podLabel is the value of the chosen label with this index of a pod, empty where the pod does not have it or it is not known.
+// podLabel is the value of a pod's selected label with this index; empty if the pod does not set it or it is unknown.
 func (j *Joined) podLabel(uid string, index int) string {
 	if values := j.podLabels[uid]; index < len(values) {
 		return values[index]
@@ -70,8 +71,8 @@ func (j *Joined) podLabel(uid string, index int) string {
 	return ""
 }
 
-// appendPodLabels writes the chosen labels of a pod, also those that it does not have: a series without them would get those of the exporter's
-// own pod where a scrape copies them to what is scraped.
+// appendPodLabels writes the selected labels of a pod, also if the pod does not set them: otherwise a scrape that copies labels of the
+// target would add the labels of the exporter's own pod.
 func (j *Joined) appendPodLabels(to []byte, uid string, name func(*PodLabel) string) []byte {
 	for i := range j.exporter.PodLabels {
 		to = appendLabel(to, name(&j.exporter.PodLabels[i]), j.podLabel(uid, i))

@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// labelled is the node of the tests with these labels of pods; values are by the UID of the pod.
+// labelled is the node of the tests with these pod labels; values are by the UID of the pod.
 func labelled(t *testing.T, values map[string][]string, keys ...string) *metrics.Joined {
 	t.Helper()
 	labels, err := metrics.PodLabels(keys)
@@ -33,7 +33,7 @@ func hasLabel(m *dto.Metric, name string) bool {
 	return slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == name })
 }
 
-// TestPodLabels_EachSeries_OfItsPod: every series that names a pod has the pod's labels, on each page, and no other series has one.
+// TestPodLabels_EachSeries_OfItsPod: on each page, every series that names a pod shows the pod's labels, and no other series shows one.
 func TestPodLabels_EachSeries_OfItsPod(t *testing.T) {
 	t.Parallel()
 	values := map[string][]string{"train-uid": {"vision", ""}, "web-1-uid": {"web", "front \"end\"\n"}, "gone-uid": {"x", "y"}}
@@ -96,7 +96,8 @@ func TestPodLabels_Names_ThoseOfOtherExporters(t *testing.T) {
 	}
 }
 
-// TestPodLabels_NamesOfThePages_Kept: a label of a pod replaces no other label of its series, whatever its name, and none that Prometheus adds.
+// TestPodLabels_NamesOfThePages_Kept: a pod label of any name replaces neither another label of its series nor a label that Prometheus
+// adds.
 func TestPodLabels_NamesOfThePages_Kept(t *testing.T) {
 	t.Parallel()
 	csv := []string{"DCGM_EXP_XID_ERRORS_COUNT, gauge, x", "DCGM_EXP_CLOCK_EVENTS_COUNT, gauge, x", "DCGM_FI_DEV_FB_USED, gauge, x"}
@@ -121,7 +122,7 @@ func TestPodLabels_NamesOfThePages_Kept(t *testing.T) {
 		}
 		assert.True(t, names["pod"] && names["xid"] && (names["mig_uuid"] || names["GPU_I_ID"] && names["clock_event"]), names)
 		for name := range names {
-			// A label that is there twice does not parse.
+			// A duplicate label does not parse.
 			for _, family := range pages(labelled(t, map[string][]string{"train-uid": {"tenant"}}, name))[i] {
 				for _, m := range family.GetMetric() {
 					assert.NotEqual(t, "tenant", labelOf(m, name), "%s{%s}", family.GetName(), name)

@@ -87,7 +87,7 @@ func TestJoin_AnyNode_PagesHold(t *testing.T) {
 	}
 }
 
-// assertOwnPods fails where a claim's page names a pod that is not one of its own.
+// assertOwnPods fails if a claim's page names a pod of another claim.
 func assertOwnPods(t *testing.T, page []byte, pods []string) {
 	t.Helper()
 	for name, family := range parsed(t, page) {

@@ -2,8 +2,8 @@ package metrics
 
 import "time"
 
-// SetRates sets the rates that GPM has from Hopper on to what the counters grew by since the round before, where GPM has not set them. A
-// counter that began again has no rate.
+// SetRates calculates the rates that GPM provides from Hopper on from the growth of the counters since the previous round, if GPM has not
+// set them. A counter that restarted yields no rate.
 func (v *Values) SetRates(before *Values, elapsed time.Duration) {
 	if before == nil || elapsed <= 0 {
 		return
@@ -19,7 +19,7 @@ func (v *Values) SetRates(before *Values, elapsed time.Duration) {
 
 type rate struct{ rate, counter Field }
 
-// rates are the fields that are what a counter grew by.
+// rates are the fields that are the growth of a counter.
 var rates = func() []rate {
 	list := []rate{{FieldNVLinkTransmitRate, FieldNVLinkTransmitted}, {FieldNVLinkReceiveRate, FieldNVLinkReceived}}
 	for link := range NVLinks {

@@ -1,6 +1,6 @@
 package metrics
 
-// Table has a row for each field, by its number. MemoryFree has no name: it is what the other three leave.
+// Table contains a row for each field, by its number. MemoryFree has no name, because it follows from the other three.
 var Table = withLinks([FieldCount]Row{
 	FieldClockSM: {
 		GPU:  "prism_gpu_sm_clock_hertz",

@@ -2,7 +2,7 @@ package metrics
 
 import "math"
 
-// share fills in what each container uses of the GPU and its MIG devices.
+// share computes the usage of each container on the GPU and its MIG devices.
 func (b *board) share() {
 	var holders []*holder
 	for _, d := range b.all {
@@ -11,14 +11,14 @@ func (b *board) share() {
 	}
 	for _, d := range b.all {
 		if d.first {
-			limit(b.holdersOf(d), d.value(FieldMemoryUsed)) // memory that processes share counts for each of them
+			limit(b.holdersOf(d), d.value(FieldMemoryUsed)) // memory that processes share counts for each process
 		}
 	}
-	// The driver is asked for the GPU's memory and for that of each MIG device one after another, while containers allocate and free theirs.
+	// The memory of the GPU and of each MIG device is read one after another, while containers allocate and free memory.
 	limit(holders, b.whole.value(FieldMemoryUsed))
 }
 
-// share fills in what each container uses of the device.
+// share computes the usage of each container on the device.
 func (d *device) share() {
 	if !d.gpu.Up {
 		return
@@ -46,7 +46,7 @@ func (d *device) share() {
 	}
 }
 
-// holdersOf are the containers that have a device, or another MIG device of the same GPU instance: the instance's memory is theirs.
+// holdersOf are the containers that use a device, or another MIG device of the same GPU instance, with which it shares memory.
 func (b *board) holdersOf(d *device) []*holder {
 	if d.sole {
 		return d.holders
@@ -60,7 +60,7 @@ func (b *board) holdersOf(d *device) []*holder {
 	return all
 }
 
-// limit lowers the memory of containers, each by the same part, so that together they use no more than is in use.
+// limit lowers the memory of containers by the same factor, so that their sum does not exceed the memory in use.
 func limit(holders []*holder, used float64) {
 	sum := 0.0
 	for _, h := range holders {
@@ -75,7 +75,7 @@ func limit(holders []*holder, used float64) {
 	}
 }
 
-// memoryOf is the memory of processes, NaN where the driver does not say it for one of them.
+// memoryOf is the memory of processes, NaN if the driver does not report it for one of them.
 func memoryOf(processes []*Process) float64 {
 	sum := 0.0
 	for _, p := range processes {
@@ -84,7 +84,7 @@ func memoryOf(processes []*Process) float64 {
 	return sum
 }
 
-// utilizationOf is the utilization by processes: idle where there is none, NaN where the driver says it for none of them.
+// utilizationOf is the utilization of processes: idle if there are none, NaN if the driver reports it for none of them.
 func utilizationOf(processes []*Process, idle float64) float64 {
 	if len(processes) == 0 {
 		return idle
@@ -101,7 +101,7 @@ func utilizationOf(processes []*Process, idle float64) float64 {
 	return math.Min(1, sum)
 }
 
-// unattributed is the memory in use that is no container's, NaN where the memory in use is not known.
+// unattributed is the memory in use that is not attributed to a container, NaN if the memory in use is unknown.
 func (b *board) unattributed() float64 {
 	rest := b.whole.value(FieldMemoryUsed)
 	for _, d := range b.all {

@@ -11,7 +11,7 @@ const (
 	Counter
 )
 
-// String is the type as both text formats write it.
+// String is the type in both text formats.
 func (k Kind) String() string {
 	if k == Counter {
 		return "counter"
@@ -48,7 +48,7 @@ func (a Architecture) String() string {
 	return [...]string{"any", "Volta", "Turing", "Ampere", "Ada Lovelace", "Hopper", "Blackwell"}[a]
 }
 
-// The sets of fields, as in GPUMetricsConfig. Processes has no fields: it is the processes themselves.
+// The sets of fields, as in GPUMetricsConfig. Processes contains no fields: it shows the processes themselves.
 const (
 	SetBasic       = "Basic"
 	SetUtilization = "Utilization"
@@ -63,32 +63,32 @@ const (
 	SetPipelines   = "Pipelines"
 )
 
-// Sets are all of them.
+// Sets are all sets.
 var Sets = []string{
 	SetBasic, SetUtilization, SetMemory, SetPower, SetClocks, SetPCIe, SetNVLink, SetECC, SetThrottle, SetProcesses, SetPipelines,
 }
 
-// BasicSets are those of a node that is configured for no other ones.
+// BasicSets are the sets of a node without configuration.
 var BasicSets = []string{SetBasic}
 
-// Row says how a field is named, where it comes from and where it is shown.
+// Row defines the name, the source and the level of a field.
 type Row struct {
-	// GPU and MIG are the metric's names for a GPU and for a MIG device, empty where that level does not show the field.
+	// GPU and MIG are the names of the metric for a GPU and for a MIG device, empty if that level does not show the field.
 	GPU, MIG string
-	// Help says in one line what the value is; Unit is the base unit that ends the name (before _total), empty for a number.
+	// Help describes the value in one line; Unit is the base unit at the end of the name (before _total), empty for a number.
 	Help, Unit string
 	Kind       Kind
-	// Source is that of a GPU's value, SourceOnMIG that of a MIG device's, empty where it has none.
+	// Source is the source of a GPU's value, SourceOnMIG of a MIG device's value; empty if it has none.
 	Source, SourceOnMIG Source
-	// Since and Until are the first and the last architecture that can have the field.
+	// Since and Until are the first and the last architecture that can provide the field.
 	Since, Until Architecture
-	// Where says what else the GPU must have: "NVLink"; empty for nothing.
+	// Where is a further requirement for the GPU: "NVLink"; empty for none.
 	Where string
-	// Sets are those that the field belongs to.
+	// Sets are the sets that contain the field.
 	Sets []string
 }
 
-// On says that GPUs of an architecture can have the field.
+// On reports whether GPUs of an architecture can provide the field.
 func (r *Row) On(a Architecture) bool {
 	return a >= r.Since && (r.Until == AnyArchitecture || a <= r.Until)
 }

@@ -31,7 +31,7 @@ func tenants(after time.Duration) map[string]*metrics.Joined {
 	return all
 }
 
-// TestJoin_RoundBeforeClaim_NoValuesOfTheFormerTenant: what a round found before a claim was prepared is of those that had the device then.
+// TestJoin_RoundBeforeClaim_NoValuesOfTheFormerTenant: values of a round before a claim was prepared belong to the previous tenant.
 func TestJoin_RoundBeforeClaim_NoValuesOfTheFormerTenant(t *testing.T) {
 	for _, after := range []time.Duration{-5 * time.Second, 0, 500 * time.Millisecond} {
 		for name, j := range tenants(after) {
@@ -62,7 +62,7 @@ func TestJoin_RoundBeforeClaim_NoValuesOfTheFormerTenant(t *testing.T) {
 	}
 }
 
-// TestClaim_RoundBeforeIt_ErrorsCountFromZero: a counter that begins with the first error has no increase.
+// TestClaim_RoundBeforeIt_ErrorsCountFromZero: otherwise a counter that begins with the first error would show no increase.
 func TestClaim_RoundBeforeIt_ErrorsCountFromZero(t *testing.T) {
 	assert.Zero(t, value(t, parsed(t, tenants(0)["GPU"].Claim("one-uid")), "prism_gpu_xid_errors_total"))
 }

@@ -16,7 +16,7 @@ const (
 
 func itoa(i int) string { return strconv.Itoa(i) }
 
-// bounded is a text of any bytes as valid UTF-8 of at most max bytes before its invalid bytes are replaced.
+// bounded cuts a text of any bytes to at most max bytes and replaces its invalid UTF-8.
 func bounded(s string, limit int) string {
 	if len(s) > limit {
 		cut := limit
@@ -31,7 +31,7 @@ func bounded(s string, limit int) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-// appendEscaped writes a label value as both text formats have it.
+// appendEscaped writes a label value in the syntax of both text formats.
 func appendEscaped(to []byte, s string) []byte {
 	for i := range len(s) {
 		switch s[i] {
@@ -48,7 +48,7 @@ func appendEscaped(to []byte, s string) []byte {
 	return to
 }
 
-// appendHelp writes a help text, in which OpenMetrics escapes quotes too.
+// appendHelp writes a help text; OpenMetrics also escapes quotes.
 func appendHelp(to []byte, s string, openMetrics bool) []byte {
 	for i := range len(s) {
 		switch {
@@ -74,7 +74,7 @@ func appendLabel(to []byte, name, value string) []byte {
 	return append(appendEscaped(to, bounded(value, maxText)), '"')
 }
 
-// labels writes several labels, given as names and values in turn.
+// labels writes several labels from alternating names and values.
 func labels(pairs ...string) []byte {
 	to := make([]byte, 0, 64*len(pairs)/2)
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -83,7 +83,7 @@ func labels(pairs ...string) []byte {
 	return to
 }
 
-// appendValue writes a number: a whole one without exponent.
+// appendValue writes a number, an integer without exponent.
 func appendValue(to []byte, v float64) []byte {
 	if i := int64(v); float64(i) == v && i > -1e15 && i < 1e15 {
 		return strconv.AppendInt(to, i, 10)
@@ -91,10 +91,10 @@ func appendValue(to []byte, v float64) []byte {
 	return strconv.AppendFloat(to, v, 'g', -1, 64)
 }
 
-// labelName makes a claim's label name one of Prometheus.
+// labelName turns a claim's label name into a label name of Prometheus.
 func labelName(s string) string { return promName(bounded(s, maxLabel)) }
 
-// promName replaces what names of Prometheus' labels do not have.
+// promName replaces characters that Prometheus does not allow in label names.
 func promName(s string) string {
 	name := []byte(s)
 	for i, c := range name {

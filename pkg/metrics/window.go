@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Window is the time that dcgm-exporter's counters of recent events are of: its own default.
+// Window is the period of dcgm-exporter's counters of recent events: its default.
 const Window = 5 * time.Minute
 
 // clockEvents are dcgm-exporter's names of the bits of FieldClockEventReasons, the lowest first.
@@ -17,7 +17,7 @@ var clockEvents = [...]string{
 // ClockEvents count samples by the bits of FieldClockEventReasons, the lowest first.
 type ClockEvents [len(clockEvents)]uint32
 
-// ClockEventHistory counts the samples of the last Window. The zero value has none.
+// ClockEventHistory counts the samples of the last Window. The zero value is empty.
 type ClockEventHistory struct{ samples []clockSample }
 
 type clockSample struct {
@@ -25,7 +25,7 @@ type clockSample struct {
 	reasons uint16
 }
 
-// Add adds a sample, and returns the counts up to it. Samples that are later than it are dropped: the clock was set back.
+// Add adds a sample, and returns the counts up to it. It drops later samples, because the clock was set back.
 func (h *ClockEventHistory) Add(at time.Time, reasons float64) (counts ClockEvents) {
 	h.samples = slices.DeleteFunc(h.samples, func(s clockSample) bool { return s.at > at.UnixMilli() })
 	h.samples = append(h.samples, clockSample{at.UnixMilli(), uint16(uint64(reasons) & (1<<len(clockEvents) - 1))})
@@ -48,12 +48,12 @@ type labelledCount struct {
 	labels []byte
 }
 
-// newCount has the label that dcgm-exporter gives a count besides its own.
+// newCount returns a count with the label that dcgm-exporter adds to it.
 func newCount(count int, name, value string) labelledCount {
 	return labelledCount{count, labels(name, value, "window_size_in_ms", strconv.FormatInt(Window.Milliseconds(), 10))}
 }
 
-// recentClockEvents are the samples of the last Window by reason, those without any left out.
+// recentClockEvents are the samples of the last Window by reason, without reasons that did not occur.
 func (b *board) recentClockEvents() []labelledCount {
 	if _, known := b.Values.Get(FieldClockEventReasons); !known {
 		return nil
@@ -67,7 +67,7 @@ func (b *board) recentClockEvents() []labelledCount {
 	return all
 }
 
-// recentXIDs are the errors of the last Window by code, wherever on the GPU; the last ones first, those without any left out.
+// recentXIDs are the errors of the last Window on the whole GPU by code, the last ones first, without codes that did not occur.
 func (b *board) recentXIDs() []labelledCount {
 	var codes []uint64
 	counts := map[uint64]int{}

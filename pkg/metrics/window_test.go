@@ -10,7 +10,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// TestDCGM_XIDsInWindow_CountedByCode: with dcgm-exporter's labels, at the level of the GPU; what is older is left out.
+// TestDCGM_XIDsInWindow_CountedByCode: with dcgm-exporter's labels, at the level of the GPU; older errors are left out.
 func TestDCGM_XIDsInWindow_CountedByCode(t *testing.T) {
 	const name = "DCGM_EXP_XID_ERRORS_COUNT"
 	g := board(0, "NVIDIA H100 80GB HBM3", metrics.Hopper)
@@ -62,7 +62,7 @@ func TestClockEventHistory_ReasonsBeyondTheKnown_Ignored(t *testing.T) {
 	assert.EqualValues(t, 1, history.Add(at, 1<<20+256)[8])
 }
 
-// TestClockEventHistory_ClockSetBack_LaterSamplesDropped: they would be counted, and kept, until the clock has caught up.
+// TestClockEventHistory_ClockSetBack_LaterSamplesDropped: otherwise they would be kept and counted until the clock has caught up.
 func TestClockEventHistory_ClockSetBack_LaterSamplesDropped(t *testing.T) {
 	var history metrics.ClockEventHistory
 	history.Add(at.Add(24*time.Hour), 1)
@@ -71,7 +71,7 @@ func TestClockEventHistory_ClockSetBack_LaterSamplesDropped(t *testing.T) {
 	assert.EqualValues(t, 2, history.Add(at.Add(time.Second), 4)[1])
 }
 
-// TestParseCSV_RecentEvents_Chosen: the fields are among those that are sampled for it.
+// TestParseCSV_RecentEvents_Chosen: the sampled fields include the fields that a selection requires.
 func TestParseCSV_RecentEvents_Chosen(t *testing.T) {
 	chosen, problems, err := metrics.ParseCSV([]byte("DCGM_EXP_XID_ERRORS_COUNT, gauge, XIDs\nDCGM_EXP_CLOCK_EVENTS_COUNT, gauge, Clocks\n"))
 	require.NoError(t, err)
