@@ -51,7 +51,7 @@ func (s runtimeSocket) list(ctx context.Context) (all []listed, err error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("asking the container runtime at %s for its containers: %w", path, err)
+		return nil, fmt.Errorf("listing containers of the container runtime at %s: %w", path, err)
 	}
 	return all, nil
 }

@@ -49,7 +49,7 @@ func expose(root *os.Root, uid string, render func(uid string) []byte) error {
 		return err
 	}
 	if !listed.IsDir() {
-		return errors.New("no directory is there")
+		return errors.New("not a directory")
 	}
 	dir, err := root.OpenRoot(uid)
 	if err != nil {
@@ -61,7 +61,7 @@ func expose(root *os.Root, uid string, render func(uid string) []byte) error {
 	}
 	page := render(uid)
 	if len(page) > exposedBytes {
-		return fmt.Errorf("%d bytes are more than %d", len(page), exposedBytes)
+		return fmt.Errorf("size of %d bytes exceeds the limit of %d bytes", len(page), exposedBytes)
 	}
 	err = replace(dir, page)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -79,9 +79,9 @@ func TestExposed_NoDirectory_Refused(t *testing.T) {
 		return []byte("page")
 	})
 	for _, uid := range []string{"out", "link", "file"} {
-		require.ErrorContains(t, err, "metrics file of claim "+uid+": no directory is there")
+		require.ErrorContains(t, err, "metrics file of claim "+uid+": not a directory")
 	}
-	require.ErrorContains(t, err, "metrics file of claim large: 1048577 bytes are more than 1048576")
+	require.ErrorContains(t, err, "metrics file of claim large: size of 1048577 bytes exceeds the limit of 1048576 bytes")
 	assert.Equal(t, map[string]string{"file": "", "good/gpu.prom": "page"}, files(t, root))
 	assert.Equal(t, map[string]string{"kept": "kept"}, files(t, elsewhere))
 }

@@ -236,11 +236,11 @@ func TestSources_ProcOfAnotherNamespace_Reported(t *testing.T) {
 		require.NoError(t, os.Remove(filepath.Join(w.dir, "proc/self")))
 		require.NoError(t, os.Symlink(self+"x", filepath.Join(w.dir, "proc/self")))
 		assert.True(t, w.tracker.HidesProcesses())
-		assert.Contains(t, w.source(SourceProc).Error, "is of another pid namespace")
+		assert.Contains(t, w.source(SourceProc).Error, "belongs to another pid namespace")
 	}
 	require.NoError(t, os.Remove(filepath.Join(w.dir, "proc/self")))
 	assert.True(t, w.tracker.HidesProcesses())
-	assert.Contains(t, w.source(SourceProc).Error, "or no /proc")
+	assert.Contains(t, w.source(SourceProc).Error, "or is not a /proc")
 }
 
 // TestSources_ExporterWithoutHostPID_Reported: the own /proc fits then, the host's does not.

@@ -127,7 +127,7 @@ func (p *podLabels) list(ctx context.Context, pods map[podName]bool) (labelled, 
 		return err
 	})
 	if err != nil {
-		return labelled{}, fmt.Errorf("asking the container runtime at %s for the labels of pods: %w", path, err)
+		return labelled{}, fmt.Errorf("listing pod labels of the container runtime at %s: %w", path, err)
 	}
 	return found, nil
 }

@@ -182,7 +182,7 @@ func TestPodLabels_RuntimeHangs_NamesKnownMeanwhile(t *testing.T) {
 	assert.Equal(t, want, w.list()[1].Containers, "while it does not answer")
 	assert.Equal(t, map[string][]string{"uid-of-pod": {"vision"}}, w.podLabels())
 	reading.Wait()
-	assert.Contains(t, w.source(SourcePodLabels).Error, "for the labels of pods: no data received for 1s")
+	assert.Regexp(t, "^listing pod labels of the container runtime at .*: no data received for 1s", w.source(SourcePodLabels).Error)
 	assert.Equal(t, map[string][]string{"uid-of-pod": {"vision"}}, w.podLabels())
 	assert.True(t, w.source(SourceCRI).OK, "it lists its containers")
 

@@ -188,10 +188,10 @@ func (t *Tracker) claimsListed(ctx context.Context, now time.Time) error {
 	if prepared == 0 {
 		return nil
 	}
-	err := fmt.Errorf("the kubelet lists no claim of any container, and %d are prepared, so containers have no names: its feature gate %s may be off",
+	err := fmt.Errorf("the kubelet lists no claims of containers, but %d claims are prepared, so containers are not named: its feature gate %s may be disabled",
 		prepared, claimsGate)
 	if !t.uses.reported {
-		klog.FromContext(ctx).Error(err, "Containers cannot be found by their claims")
+		klog.FromContext(ctx).Error(err, "Failed to find containers by their claims")
 		t.uses.reported = true
 	}
 	return err
@@ -202,8 +202,8 @@ func tooMany(listed podresources.Containers) error {
 	if listed.Dropped == 0 {
 		return nil
 	}
-	return fmt.Errorf("the kubelet lists more than %d containers with devices of this driver: %d of the claims with the most containers have no name; "+
-		"make pods with fewer containers that name the claim", podresources.MaxContainers, listed.Dropped)
+	return fmt.Errorf("the kubelet lists more than %d containers with devices of this driver: %d containers of the claims with the most containers are not named; "+
+		"use the claim in fewer containers", podresources.MaxContainers, listed.Dropped)
 }
 
 // socketIdentity differs for each socket that was made at a path: every start of the kubelet makes another one.
@@ -214,7 +214,7 @@ func socketIdentity(path string) (string, error) {
 	}
 	system, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || info.Mode()&fs.ModeSocket == 0 {
-		return "", fmt.Errorf("the kubelet's pod resources: %s is no socket", path)
+		return "", fmt.Errorf("the kubelet's pod resources: %s is not a socket", path)
 	}
 	return fmt.Sprintf("%d/%d/%s", system.Dev, system.Ino, info.ModTime()), nil
 }

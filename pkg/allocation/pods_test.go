@@ -121,7 +121,7 @@ func TestAllocations_KubeletListsNoClaims_Reported(t *testing.T) {
 	w.tracker.since["a"] = time.Now().Add(-2 * never.restarted)
 	off := source()
 	assert.False(t, off.OK)
-	assert.Contains(t, off.Error, "1 are prepared")
+	assert.Contains(t, off.Error, "1 claims are prepared")
 	assert.Contains(t, off.Error, "KubeletPodResourcesDynamicResources")
 	assert.True(t, w.tracker.uses.reported)
 

@@ -56,14 +56,14 @@ const (
 func (p *processes) check() error {
 	self, err := os.Readlink(filepath.Join(p.root, "self"))
 	if err != nil {
-		return fmt.Errorf("%s is of another pid namespace than this process, or no /proc: %w", p.root, err)
+		return fmt.Errorf("%s belongs to another pid namespace than this process, or is not a /proc: %w", p.root, err)
 	}
 	if self != strconv.Itoa(os.Getpid()) {
-		return fmt.Errorf("%s is of another pid namespace: set hostPID", p.root)
+		return fmt.Errorf("%s belongs to another pid namespace: set hostPID", p.root)
 	}
 	// The driver leaves processes out that this pid namespace does not have, so its lists are no sign of it.
 	if outside, err := os.Readlink(filepath.Join(p.host, "self")); err == nil && outside != self {
-		return errors.New("this pid namespace is not the host's, and has no processes of other containers: set hostPID")
+		return errors.New("this process does not run in the host's pid namespace and cannot see processes of other containers: set hostPID")
 	}
 	return nil
 }
@@ -126,7 +126,7 @@ func (p *processes) cgroup(pid uint32, state processState) ([]byte, error) {
 			return raw, err
 		}
 	}
-	return nil, fmt.Errorf("process %d has no thread that runs: %w", pid, fs.ErrNotExist)
+	return nil, fmt.Errorf("process %d: no thread is running: %w", pid, fs.ErrNotExist)
 }
 
 func (p *processes) path(pid uint32) string {

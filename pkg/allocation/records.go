@@ -41,7 +41,7 @@ func (r *records) err() error {
 			break
 		}
 	}
-	return fmt.Errorf("%d records cannot be used, devices of their claims have no names: %s", len(r.unreadable), strings.Join(reasons, "; "))
+	return fmt.Errorf("%d records cannot be used, so containers of their claims are not named: %s", len(r.unreadable), strings.Join(reasons, "; "))
 }
 
 // put takes in what was read of a claim's record and returns the record that it replaces, nil for none.

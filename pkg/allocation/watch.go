@@ -19,7 +19,7 @@ func (t *Tracker) followRecords(ctx context.Context, changed chan<- struct{}) {
 	for ctx.Err() == nil {
 		err := t.watchRecords(ctx, changed)
 		if err != nil && err.Error() != said {
-			klog.FromContext(ctx).Info("Plugin records cannot be watched now", "err", err, "directory", t.paths.records)
+			klog.FromContext(ctx).Info("Failed to watch plugin records, will retry", "err", err, "directory", t.paths.records)
 			said = err.Error()
 		}
 		select {

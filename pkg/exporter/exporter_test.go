@@ -214,7 +214,7 @@ func TestReady_States_Named(t *testing.T) {
 	assert.Empty(t, f.self().Sources, "no source is down on a node that needs none")
 }
 
-// TestRun_DriverReplaced_ErrorEndsAll: HTTP is served first, and a replaced library stops everything.
+// TestRun_DriverReplaced_ErrorEndsAll: HTTP begins first, and a replaced library stops everything.
 func TestRun_DriverReplaced_ErrorEndsAll(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, &config.Exporter{})

@@ -35,6 +35,6 @@ func (s *Sampler) reopens(id gpu.UUID) bool {
 		return false
 	}
 	s.lostGPUs.Defer(now)
-	s.opts.Log.Info("GPU is lost, session is reopened to find it after a reset", "gpu", id)
+	s.opts.Log.Info("GPU is lost, reopening the session to find it after a reset", "gpu", id)
 	return true
 }

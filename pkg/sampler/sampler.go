@@ -110,7 +110,7 @@ func New(opts Options) *Sampler {
 }
 
 // errNotOpened is the state before the first attempt.
-var errNotOpened = errors.New("the driver was not opened yet")
+var errNotOpened = errors.New("the driver is not opened yet")
 
 // Measure adds fields to those of the node's sets, in place of those that were added before, from the next rounds on.
 func (s *Sampler) Measure(fields ...metrics.Field) {

@@ -23,7 +23,7 @@ const (
 var errNoGPUs = errors.New("the driver has no GPU")
 
 // errReopen ends a session so that what it has in use is free, or so that a lost GPU is found again.
-var errReopen = errors.New("the session is reopened")
+var errReopen = errors.New("the session will be reopened")
 
 // Run samples until the context ends, and then returns nil. gpu.ErrDriverReplaced: only a new process can sample the driver.
 func (s *Sampler) Run(ctx context.Context) error {
@@ -81,7 +81,7 @@ func (s *Sampler) session(ctx context.Context) (opened bool, err error) {
 	calls := context.WithoutCancel(ctx)
 	defer func() {
 		if closeErr := s.opts.Library.Close(); closeErr != nil {
-			s.opts.Log.V(2).Info("Closing the driver failed", "err", closeErr)
+			s.opts.Log.V(2).Info("Failed to close the driver", "err", closeErr)
 		}
 	}()
 	run, stop := context.WithCancel(ctx)
@@ -150,7 +150,7 @@ func (c *crew) list() (broken []gpu.Fault, err error) {
 	}
 	broken = c.s.recall(broken, identities)
 	for _, fault := range broken {
-		c.s.opts.Log.V(2).Info("GPU did not answer", "index", fault.Index, "gpu", fault.UUID, "err", fault.Err)
+		c.s.opts.Log.V(2).Info("GPU did not respond", "index", fault.Index, "gpu", fault.UUID, "err", fault.Err)
 		c.s.failed(fault.UUID)
 		if fault.UUID != "" {
 			c.s.down(metrics.Identity{UUID: fault.UUID, Index: fault.Index, PCIBusID: fault.BusID})

@@ -108,7 +108,7 @@ func (w *worker) goesOn(err error) bool {
 		w.crew.end(errReopen)
 		return false
 	}
-	w.crew.s.opts.Log.V(2).Info("GPU did not answer", "gpu", w.id, "err", err)
+	w.crew.s.opts.Log.V(2).Info("GPU did not respond", "gpu", w.id, "err", err)
 	w.crew.s.failed(w.id)
 	return true
 }
