@@ -15,30 +15,30 @@ import (
 	"github.com/prism-gpu/prism/pkg/podresources"
 )
 
-// Options say where a Tracker reads. All paths are this process's.
+// Options are the inputs of a Tracker. All paths are paths of this process.
 type Options struct {
-	// Records is the plugin's directory, which has its records below "claims".
+	// Records is the plugin's directory; its subdirectory "claims" contains the records.
 	Records string
-	// BootID is the present boot, as the plugin has it: records of another boot allocate nothing.
+	// BootID identifies the current boot, in the plugin's format. Records of another boot are ignored.
 	BootID string
-	// DriverName is the DRA driver's name, CDIKind the kind of its CDI specs of claims.
+	// DriverName is the name of the DRA driver, CDIKind the kind of its CDI specs for claims.
 	DriverName, CDIKind string
 	// KubeletSocket is the kubelet's pod resources socket.
 	KubeletSocket string
-	// CRISocket is the path of the container runtime's socket on the host. Empty: the first of the usual ones that is there.
+	// CRISocket is the path of the container runtime's socket on the host. Empty: the first default path that exists.
 	CRISocket string
 	// HostRoot is the root of the host's file tree, "/" if empty.
 	HostRoot string
-	// MPSDir is the directory of the MPS service's control daemons. Empty: the node has none.
+	// MPSDir is the directory of the MPS service's control daemons. Empty: the node runs no MPS service.
 	MPSDir string
-	// PodLabels are the keys of the labels of pods that Allocations have, each once.
+	// PodLabels are the keys of the pod labels in Allocations, each once.
 	PodLabels []string
 	// ProcRoot is a /proc of the host's pid namespace, "/proc" if empty.
 	ProcRoot string
 }
 
-// Want is what a claim wants to have sampled of a device, or of a MIG device where MIG is not empty. A claim that asks for nothing beyond what
-// is sampled of every device has neither Sets nor Interval.
+// Want is a claim's request for samples of a device, or of a MIG device if MIG is not empty. Sets and Interval are empty if a claim
+// requests nothing beyond the node's samples.
 type Want struct {
 	MIG      gpu.UUID
 	Sets     []string
@@ -47,7 +47,7 @@ type Want struct {
 	Claim string
 }
 
-// Tracker knows which container has which device. It is safe for concurrent use.
+// Tracker finds the devices of containers. It is safe for concurrent use.
 type Tracker struct {
 	paths    paths
 	schedule schedule
@@ -59,7 +59,7 @@ type Tracker struct {
 	proc     *processes
 	mps      mpsServers
 
-	// known is replaced, never changed.
+	// known is replaced, never modified.
 	known atomic.Pointer[view]
 	// releasing are called outside of mu.
 	releasing []func(mig gpu.UUID, claimUID string, destroyed bool)
@@ -67,25 +67,25 @@ type Tracker struct {
 	mu      sync.Mutex
 	records records
 	uses    uses
-	// since is when each claim was first known to be prepared.
+	// since is the time when each claim was first known to be prepared.
 	since map[string]time.Time
 }
 
-// paths are where Run reads.
+// paths are the paths that Run reads.
 type paths struct{ records, kubeletSocket string }
 
-// schedule says how often what is read.
+// schedule contains the intervals of reads.
 type schedule struct {
-	// records is the time between reads of all records, pods between lists of the kubelet; listAfter is the time from a change of a record until
-	// the kubelet lists the containers of its claim.
+	// records is the time between reads of all records, pods the time between lists of the kubelet. listAfter is the time from a change of a
+	// record until the kubelet lists the containers of its claim.
 	records, pods, listAfter time.Duration
-	// rewatch is the time until the directory of records is watched again after that failed.
+	// rewatch is the wait before the directory of records is watched again after a failure.
 	rewatch time.Duration
-	// restarted is how long a kubelet may take after its start until it lists all pods.
+	// restarted is the time after its start that a kubelet may need until it lists all pods.
 	restarted time.Duration
-	// cri is the least time between lists of the runtime, criAway the longest while it does not answer.
+	// cri is the minimum time between lists of the runtime, criAway the maximum time while it does not answer.
 	cri, criAway time.Duration
-	// absent is the time until the runtime is asked again for a container that it did not list.
+	// absent is the wait before the runtime is queried again for a container that it did not list.
 	absent time.Duration
 }
 
@@ -94,7 +94,7 @@ var usual = schedule{
 	cri: time.Second, criAway: time.Minute, absent: time.Minute,
 }
 
-// New returns a tracker that knows nothing until Run has read its sources.
+// New returns a tracker that is empty until Run has read its sources.
 func New(o Options) *Tracker { return newTracker(o, usual) }
 
 func newTracker(o Options, s schedule) *Tracker {
@@ -132,14 +132,15 @@ func (t *Tracker) Run(ctx context.Context) error {
 	return nil
 }
 
-// Allocations returns what is known now.
+// Allocations returns the current allocations.
 func (t *Tracker) Allocations() *metrics.Allocations { return t.known.Load().allocations }
 
-// Wanted lists what prepared claims want of a GPU and of its MIG devices, sorted by claim. Claims that are being unprepared want nothing.
+// Wanted lists the requests of prepared claims for a GPU and its MIG devices, sorted by claim. Claims that are being unprepared request
+// nothing.
 func (t *Tracker) Wanted(id gpu.UUID) []Want { return t.known.Load().wants[id] }
 
-// OnReleasing has f called whenever a claim is unprepared that has a MIG device, as soon as that begins. A pre-created MIG device is not
-// destroyed. It is for use before Run.
+// OnReleasing registers a function that is called when the plugin begins to unprepare a claim with a MIG device. A pre-created MIG device
+// is not destroyed. It must be called before Run.
 func (t *Tracker) OnReleasing(f func(mig gpu.UUID, claimUID string, destroyed bool)) {
 	t.releasing = append(t.releasing, f)
 }
@@ -147,7 +148,7 @@ func (t *Tracker) OnReleasing(f func(mig gpu.UUID, claimUID string, destroyed bo
 // Sources reports each source, in the order of the constants.
 func (t *Tracker) Sources() []Source { return t.sources.list() }
 
-// renew makes another view after a change of what is known, and publishes it where it differs.
+// renew creates a new view after a change, and publishes it if it differs.
 func (t *Tracker) renew() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -19,7 +19,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// TestAllocations_NewerRecords_ValuesWithoutNames: what a newer version means by its record is not known here, even where the file reads well.
+// TestAllocations_NewerRecords_ValuesWithoutNames: this version does not know the meaning of a newer version's record, even if the file can
+// be parsed.
 func TestAllocations_NewerRecords_ValuesWithoutNames(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, never)
@@ -56,13 +57,13 @@ func TestAllocations_NewerRecords_ValuesWithoutNames(t *testing.T) {
 	}
 }
 
-// stateOf is a record in a state of a newer version.
+// stateOf is a record with a state of a newer version.
 func stateOf(body []byte, table *crc32.Table) []byte {
 	body = bytes.Replace(body, []byte(`"done"`), []byte(`"frozen"`), 1)
 	return fmt.Appendf(nil, "{\"schema\":1,\"crc32c\":\"%08x\",\"len\":%d}\n%s\n", crc32.Checksum(body, table), len(body), body)
 }
 
-// TestAllocations_KubeletAwayForLong_NamesStay: only a kubelet that answers knows which pods are gone.
+// TestAllocations_KubeletAwayForLong_NamesStay: only the answer of a kubelet shows which pods are gone.
 func TestAllocations_KubeletAwayForLong_NamesStay(t *testing.T) {
 	t.Parallel()
 	for _, socket := range []bool{true, false} {
@@ -89,7 +90,7 @@ func TestAllocations_KubeletAwayForLong_NamesStay(t *testing.T) {
 	}
 }
 
-// TestIdentify_RuntimeAwayRoundAfterRound_NamesStay: what it listed last stands.
+// TestIdentify_RuntimeAwayRoundAfterRound_NamesStay: the last list remains valid.
 func TestIdentify_RuntimeAwayRoundAfterRound_NamesStay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withoutLimit())
@@ -101,7 +102,7 @@ func TestIdentify_RuntimeAwayRoundAfterRound_NamesStay(t *testing.T) {
 	w.read()
 	w.runtime.stop()
 	for pid := range 3 {
-		w.process(20+pid, 1, "x", inPod+id(fmt.Sprint(pid))) // has it asked
+		w.process(20+pid, 1, "x", inPod+id(fmt.Sprint(pid))) // triggers a query
 		found := w.tracker.Identify([]uint32{7, uint32(20 + pid)})
 		assert.False(t, w.source(SourceCRI).OK)
 		assert.Equal(t, metrics.ProcessIdentity{Start: 1, Command: "x", ContainerID: id("a")}, found[7])
@@ -110,7 +111,7 @@ func TestIdentify_RuntimeAwayRoundAfterRound_NamesStay(t *testing.T) {
 	}
 }
 
-// TestIdentify_PIDReusedWithinRead_NoOtherContainer: stat is of the process that had the pid before, its cgroup of the next one.
+// TestIdentify_PIDReusedWithinRead_NoOtherContainer: stat belongs to the previous process with the pid, the cgroup to the next one.
 func TestIdentify_PIDReusedWithinRead_NoOtherContainer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withoutLimit())

@@ -6,18 +6,18 @@ import (
 )
 
 const (
-	// idLength is that of the container ids of every runtime with CRI.
+	// idLength is the length of container ids of every runtime with CRI.
 	idLength = 64
-	// mostNested is how many cgroups one in another can be containers'; containers make more of them as they like.
+	// mostNested limits the nested cgroups that are considered, because containers can create any number of them.
 	mostNested = 16
 )
 
-// containerIDs lists the ids that a process's cgroups may be of, outermost first, from the content of a file /proc/<pid>/cgroup. Not every
-// hierarchy has every process in its container's cgroup; where two have it in different ones, it is of those around both.
+// containerIDs lists the container ids in a process's cgroups, outermost first, from the content of a file /proc/<pid>/cgroup. Not every
+// hierarchy contains every process in its container's cgroup; if two hierarchies differ, the process belongs to the containers of both.
 func containerIDs(raw []byte) []string {
 	var found []string
 	for line := range strings.Lines(string(raw)) {
-		// "hierarchy:controllers:path"; only the path may have more colons.
+		// The format is "hierarchy:controllers:path"; only the path may contain further colons.
 		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
 		if len(fields) != 3 {
 			continue
@@ -29,7 +29,7 @@ func containerIDs(raw []byte) []string {
 		}
 		switch {
 		case same == len(found):
-			found = ids // the same, and perhaps more
+			found = ids // the same ids, and perhaps more
 		case same < len(ids):
 			return found[:same]
 		}
@@ -42,7 +42,7 @@ func pathIDs(path string) []string {
 	var ids []string
 	for part := range strings.SplitSeq(path, "/") {
 		if id := containerID(part); id != "" && !slices.Contains(ids, id) {
-			// A part of the path would keep all of it, which a container makes as long as it likes.
+			// A substring of the path would keep the whole path in memory, and a container can make it arbitrarily long.
 			if ids = append(ids, strings.Clone(id)); len(ids) == mostNested {
 				break
 			}
@@ -52,7 +52,7 @@ func pathIDs(path string) []string {
 }
 
 // containerID returns the id in the name of a cgroup: "<id>" of the cgroupfs driver, "<runtime>-<id>.scope" of systemd, or
-// "<parent>:<runtime>:<id>" where the runtime takes the name for systemd for a path. Empty without one.
+// "<parent>:<runtime>:<id>" if the runtime interprets the name for systemd as a path. Empty without an id.
 func containerID(part string) string {
 	part = strings.TrimSuffix(part, ".scope")
 	if len(part) < idLength {
@@ -62,7 +62,7 @@ func containerID(part string) string {
 	if strings.Trim(id, "0123456789abcdef") != "" {
 		return ""
 	}
-	// Beside each container, CRI-O runs a monitor in "crio-conmon-<id>.scope".
+	// CRI-O also runs a monitor for each container, in "crio-conmon-<id>.scope".
 	if runtime != "" && !strings.HasSuffix(runtime, "-") && !strings.HasSuffix(runtime, ":") || strings.HasSuffix(runtime, "conmon-") {
 		return ""
 	}

@@ -64,7 +64,7 @@ func FuzzContainerIDs(f *testing.F) {
 		if len(ids) == 0 {
 			return
 		}
-		// What a container makes below its own cgroup comes after it.
+		// Cgroups that a container creates below its own come after it.
 		nested := containerIDs([]byte(strings.TrimRight(strings.SplitN(cgroup, "\n", 2)[0], "/") + "/" + id("0")))
 		if first := containerIDs([]byte(strings.SplitN(cgroup, "\n", 2)[0])); len(first) > 0 {
 			assert.Equal(t, first[0], nested[0])

@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
-// The labels that kubelets give to containers.
+// The labels that kubelets set on containers.
 const (
 	labelNamespace = "io.kubernetes.pod.namespace"
 	labelPod       = "io.kubernetes.pod.name"
@@ -19,20 +19,20 @@ const (
 	labelContainer = "io.kubernetes.container.name"
 )
 
-// name names a container for the kubelet.
+// name identifies a container for the kubelet.
 type name struct{ namespace, pod, container string }
 
-// container is one that the runtime lists and that has not exited.
+// container is a listed container that has not exited.
 type container struct {
 	id, podUID string
 	created    int64
 }
 
-// containers are those that the runtime listed last.
+// containers are the containers of the runtime's last list.
 type containers struct {
 	socket  runtimeSocket
 	sources *sources
-	// least is the time between lists, again the time until a container that was not listed is asked for again.
+	// least is the minimum time between lists, again the wait before a missing container is queried again.
 	least, again time.Duration
 
 	// asking is held during a list.
@@ -41,7 +41,7 @@ type containers struct {
 
 	mu  sync.Mutex
 	ids map[string]bool
-	// names is replaced, never changed.
+	// names is replaced, never modified.
 	names  map[name]container
 	absent map[string]time.Time
 }
@@ -52,15 +52,15 @@ func newContainers(socket runtimeSocket, s schedule, report *sources) *container
 	}
 }
 
-// known returns the container behind each name.
+// known returns the containers by name.
 func (c *containers) known() map[name]container {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.names
 }
 
-// outermost returns the first of the ids that is a container's. They are of cgroups one in another, and containers name those in their own as
-// they like, so an id counts only where each one before it is known to be no container's; ask says that the runtime has to be asked for that.
+// outermost returns the first id that belongs to a container. The ids come from nested cgroups, and containers choose the names inside
+// their own cgroup, so an id counts only if no id before it can belong to a container; ask reports that the runtime must be queried first.
 func (c *containers) outermost(ids []string, now time.Time) (id string, ask bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,8 +75,8 @@ func (c *containers) outermost(ids []string, now time.Time) (id string, ask bool
 	return "", false
 }
 
-// ask lists the runtime's containers, unless that was done so shortly before that it is not due yet. Those of the ids that are not among them
-// are no containers'. It reports whether more may be known now.
+// ask lists the runtime's containers, unless the last list is too recent. Ids that are not listed belong to no container. It reports
+// whether there may be new information.
 func (c *containers) ask(ctx context.Context, ids []string) bool {
 	c.asking.Lock()
 	defer c.asking.Unlock()
@@ -96,7 +96,7 @@ func (c *containers) ask(ctx context.Context, ids []string) bool {
 	return true
 }
 
-// take takes in what the runtime lists.
+// take stores a list of the runtime.
 func (c *containers) take(all []listed, ids []string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,7 +104,7 @@ func (c *containers) take(all []listed, ids []string, now time.Time) {
 	for _, one := range all {
 		c.ids[one.id] = true
 		if one.exited {
-			continue // it may be of an earlier pod of the same name
+			continue // it may belong to an earlier pod of the same name
 		}
 		if before, has := c.names[one.name]; !has || one.created > before.created {
 			c.names[one.name] = container{id: one.id, podUID: one.podUID, created: one.created}
@@ -122,7 +122,7 @@ func (c *containers) take(all []listed, ids []string, now time.Time) {
 	}
 }
 
-// exited has the runtime asked again for containers of these names: the next pod of the same name has other ones.
+// exited causes another query for containers of these names: the containers of the next pod of the same name are different.
 func (c *containers) exited(names []name) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,7 +140,7 @@ func (c *containers) missing(names []name) bool {
 	return slices.ContainsFunc(names, func(n name) bool { return known[n].id == "" })
 }
 
-// runtimeSocket is where the runtime serves: the host's path that is set, if any, below hostRoot.
+// runtimeSocket locates the runtime's socket: the configured path on the host, if any, below hostRoot.
 type runtimeSocket struct{ set, hostRoot string }
 
 // path returns the path of the socket, as this process sees it.

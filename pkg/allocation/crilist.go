@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// criQuiet is how long the runtime may send nothing, criLongest how long a list may take. Rounds of samples wait for it.
+	// criQuiet limits the time without data from the runtime, criLongest the whole list. Rounds of samples wait for it.
 	criQuiet, criLongest = time.Second, 10 * time.Second
 	criList              = "/runtime.v1.RuntimeService/ListContainers"
 )
@@ -23,8 +23,8 @@ const (
 	criLabelName, criLabelValue            = 1, 2
 )
 
-// listed is a container that the runtime lists. Runtimes list annotations too, which have as much of a pod's specification as its author has
-// written.
+// listed is a container in the runtime's list. Runtimes also list annotations, which contain any part of a pod's specification that its
+// author has written.
 type listed struct {
 	id      string
 	exited  bool
@@ -33,8 +33,7 @@ type listed struct {
 	podUID  string
 }
 
-// list asks the runtime for all its containers. Each one is kept: there are as many as
-// the node has containers.
+// list returns all containers of the runtime. Each one is kept: their number is the number of containers on the node.
 func (s runtimeSocket) list(ctx context.Context) (all []listed, err error) {
 	path, err := s.path()
 	if err != nil {
@@ -73,7 +72,7 @@ func (l *listed) read(f grpcread.Field) error {
 	return nil
 }
 
-// label reads a label, if it is one that names the container.
+// label reads a label if it names the container.
 func (l *listed) label(f grpcread.Field) error {
 	return readLabel(f, func(key []byte) (into *string, limit int) {
 		return map[string]*string{
@@ -82,8 +81,8 @@ func (l *listed) label(f grpcread.Field) error {
 	})
 }
 
-// readLabel reads the value of a label into what place returns for its key, nil for a label that is not wanted. A value of more than limit bytes
-// is left out: a part of it would be another value.
+// readLabel reads the value of a label into the result of place for its key, nil for an unwanted label. Values longer than limit bytes are
+// ignored, because a part would be another value.
 func readLabel(f grpcread.Field, place func(key []byte) (into *string, limit int)) error {
 	var into *string
 	var limit int

@@ -1,7 +1,6 @@
-// Package allocation finds out which container has which device: from the plugin's records, the kubelet's pod resources, the runtime's
-// containers and the cgroups of processes.
+// Package allocation finds the devices of containers: from the plugin's records, the kubelet's pod resources, the runtime's containers and
+// the cgroups of processes.
 //
-// A record says which devices a claim has, the kubelet which containers have the claim, the runtime which id a container has, and /proc in
-// which container a process is. Each is a source that may be away for a while. What was known before stays then as long as the claim's record
-// does.
+// A record lists the devices of a claim, the kubelet the containers of the claim, the runtime the id of a container, and /proc the
+// container of a process. Each source may be unavailable for a while. Earlier information then stays as long as the claim's record.
 package allocation

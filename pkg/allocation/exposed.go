@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// exposedFile is the file in a claim's directory, exposedTemp that which becomes it.
+	// exposedFile is the file in a claim's directory, exposedTemp the temporary file that is renamed to it.
 	exposedFile, exposedTemp = "gpu.prom", ".gpu.prom.tmp"
-	// exposedBytes bounds a claim's file: it takes the node's memory.
+	// exposedBytes limits a claim's file, which uses the node's memory.
 	exposedBytes = 1 << 20
 )
 
-// Exposed writes "<root>/<claim UID>/gpu.prom" for each prepared claim that exposes its metrics in its containers and has a directory there.
-// render returns what to write for a claim; nil empties the file, so that no old values stay. An error names each claim that it failed for; the
+// Exposed writes "<root>/<claim UID>/gpu.prom" for each prepared claim that exposes its metrics in its containers and whose directory
+// exists. render returns the content for a claim; nil empties the file, so that no old values stay. An error names each failed claim; the
 // others were written.
 func (t *Tracker) Exposed(root string, render func(uid string) []byte) error {
 	exposed := t.known.Load().exposed
@@ -39,7 +39,7 @@ func (t *Tracker) Exposed(root string, render func(uid string) []byte) error {
 	return errors.Join(failed...)
 }
 
-// expose writes the file of one claim, and nothing without its directory.
+// expose writes the file of one claim, or nothing if its directory does not exist.
 func expose(root *os.Root, uid string, render func(uid string) []byte) error {
 	listed, err := root.Lstat(uid)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -70,7 +70,7 @@ func expose(root *os.Root, uid string, render func(uid string) []byte) error {
 	return err
 }
 
-// replace gives the file this content in one step. A file that an exporter left which was killed is in the way and goes.
+// replace replaces the content of the file in one step. It removes the temporary file of an exporter that was killed.
 func replace(dir *os.Root, content []byte) error {
 	if err := dir.Remove(exposedTemp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

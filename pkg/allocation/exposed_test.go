@@ -55,7 +55,7 @@ func TestExposed_ClaimsWithDirectory_Written(t *testing.T) {
 	assert.False(t, os.SameFile(info, now), "a reader never sees a part")
 }
 
-// TestExposed_NoDirectory_Refused: nothing but a directory of the plugin's is written into.
+// TestExposed_NoDirectory_Refused: the exporter only writes into directories of the plugin.
 func TestExposed_NoDirectory_Refused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, never)

@@ -25,8 +25,8 @@ func heap() uint64 {
 	return stats.HeapAlloc
 }
 
-// TestIdentify_LongCgroupPaths_NotKept: a container makes cgroups with paths as long as it likes, in every hierarchy. It is not parallel, as the
-// heap is that of all tests.
+// TestIdentify_LongCgroupPaths_NotKept: a container can create cgroups with arbitrarily long paths in every hierarchy. It is not parallel,
+// because all tests share the heap.
 func TestIdentify_LongCgroupPaths_NotKept(t *testing.T) {
 	w := newWorld(t, withoutLimit())
 	w.runtime.add(id("a"), "pod", "main")
@@ -53,8 +53,8 @@ func TestIdentify_LongCgroupPaths_NotKept(t *testing.T) {
 	runtime.KeepAlive(found)
 }
 
-// TestIdentify_CgroupPathTooLong_NotHidden: the kernel does not show paths above 4096 bytes. Such a process is of no known container, and not one
-// that has exited.
+// TestIdentify_CgroupPathTooLong_NotHidden: the kernel does not show paths above 4096 bytes. Such a process belongs to no known container,
+// but has not exited.
 func TestIdentify_CgroupPathTooLong_NotHidden(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withoutLimit())
@@ -67,7 +67,7 @@ func TestIdentify_CgroupPathTooLong_NotHidden(t *testing.T) {
 	assert.Equal(t, map[uint32]metrics.ProcessIdentity{7: {Start: 4711, Command: "python3"}}, w.tracker.Identify([]uint32{7}))
 }
 
-// openFiles are how many files this process has open.
+// openFiles is the number of open files of this process.
 func openFiles(t *testing.T) int {
 	t.Helper()
 	files, err := os.ReadDir("/proc/self/fd")
@@ -75,7 +75,8 @@ func openFiles(t *testing.T) int {
 	return len(files)
 }
 
-// TestRun_Ends_NothingLeft: watches, connections and goroutines end with it, also those of records whose directory comes and goes.
+// TestRun_Ends_NothingLeft: watches, connections and goroutines end with it, even if the directory of records is created and removed
+// repeatedly.
 func TestRun_Ends_NothingLeft(t *testing.T) {
 	w := newWorld(t, withoutLimit())
 	w.put(record("a", whole("gpu-0")))
@@ -88,7 +89,7 @@ func TestRun_Ends_NothingLeft(t *testing.T) {
 		running.Wait()
 	}
 	round()
-	// The servers end their part of a connection a little later.
+	// The servers close their connections a little later.
 	files, goroutines := 0, 0
 	steady := func() bool {
 		before, running := files, goroutines

@@ -8,9 +8,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// Identify says what the processes are that have these pids now, in the pid namespace of Options.ProcRoot. A pid that /proc does not have
-// is left out; a process that has exited and is not reaped has no start time. Where one is in a cgroup that may be of a new container,
-// the runtime is asked, which takes at most a second, and at most once a second: until then the process is Unresolved.
+// Identify returns the identities of the current processes with these pids, in the pid namespace of Options.ProcRoot. Pids that are missing
+// in /proc are missing in the result; a process that has exited and is not reaped has no start time. If a process is in a cgroup that may
+// belong to a new container, the runtime is queried, for at most a second and at most once a second: until then the process is Unresolved.
 func (t *Tracker) Identify(pids []uint32) map[uint32]metrics.ProcessIdentity {
 	found := make(map[uint32]metrics.ProcessIdentity, len(pids))
 	nested := make(map[uint32][]string, len(pids))
@@ -27,15 +27,15 @@ func (t *Tracker) Identify(pids []uint32) map[uint32]metrics.ProcessIdentity {
 	return found
 }
 
-// HidesProcesses says that pids which the driver reports here mean nothing, or that it leaves out those of other containers: this process's
-// pid namespace is not the host's. The source SourceProc says why.
+// HidesProcesses reports whether this process's pid namespace is not the host's: pids from the driver are then meaningless, or the driver
+// omits processes of other containers. The source SourceProc contains the reason.
 func (t *Tracker) HidesProcesses() bool {
 	err := t.proc.check()
 	t.sources.note(SourceProc, err)
 	return err != nil
 }
 
-// resolve fills in the containers and lists the ids that the runtime has to be asked for.
+// resolve sets the containers and lists the ids for which the runtime must be queried.
 func (t *Tracker) resolve(found map[uint32]metrics.ProcessIdentity, nested map[uint32][]string) (unknown []string) {
 	now := time.Now()
 	for pid, identity := range found {
@@ -50,14 +50,14 @@ func (t *Tracker) resolve(found map[uint32]metrics.ProcessIdentity, nested map[u
 	return slices.Compact(unknown)
 }
 
-// refresh asks the runtime whether or not a new container is known of.
+// refresh queries the runtime, even if no new container is known.
 func (t *Tracker) refresh(ctx context.Context) {
 	if t.cri.ask(ctx, nil) {
 		t.renew()
 	}
 }
 
-// followRuntime asks a runtime that does not answer again, until the context ends.
+// followRuntime repeats queries of a runtime that does not answer, until the context ends.
 func (t *Tracker) followRuntime(ctx context.Context) {
 	every := time.NewTicker(t.schedule.pods)
 	defer every.Stop()

@@ -20,7 +20,7 @@ import (
 
 const inPod = "/kubepods/pod1/"
 
-// withoutLimit lets the runtime be asked again at once.
+// withoutLimit allows another query of the runtime at once.
 func withoutLimit() schedule {
 	s := never
 	s.cri, s.criAway = 0, 0
@@ -54,7 +54,8 @@ func TestIdentify_Processes_StartCommandContainer(t *testing.T) {
 	assert.Empty(t, w.tracker.Identify(nil))
 }
 
-// TestIdentify_MainThreadExited_ContainerOfAnotherThread: a process may go on without its main thread, which cgroup v1 moves to the root.
+// TestIdentify_MainThreadExited_ContainerOfAnotherThread: a process may continue without its main thread, which cgroup v1 moves to the
+// root.
 func TestIdentify_MainThreadExited_ContainerOfAnotherThread(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withoutLimit())
@@ -94,7 +95,7 @@ func TestIdentify_PIDReused_AnotherProcess(t *testing.T) {
 	assert.Empty(t, w.tracker.Identify([]uint32{7}))
 }
 
-// TestIdentify_NestedCgroups_OutermostContainer: a container may name cgroups below its own after the container of another tenant.
+// TestIdentify_NestedCgroups_OutermostContainer: a container can name cgroups below its own like the container of another tenant.
 func TestIdentify_NestedCgroups_OutermostContainer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withoutLimit())
@@ -109,7 +110,7 @@ func TestIdentify_NestedCgroups_OutermostContainer(t *testing.T) {
 	w.runtime.add(id("a"), "hostile", "main")
 	assert.Equal(t, id("a"), w.tracker.Identify([]uint32{7})[7].ContainerID)
 
-	// A node may itself be a container, of a runtime that is not the kubelet's.
+	// A node may itself be a container of another runtime than the kubelet's.
 	w.process(8, 1, "x", "/docker/"+id("d")+"/kubelet"+inPod+id("b")+"/"+id("a"))
 	assert.Equal(t, id("b"), w.tracker.Identify([]uint32{8})[8].ContainerID)
 }
@@ -161,7 +162,7 @@ func TestIdentify_RuntimeAway_KnownContainersStay(t *testing.T) {
 	assert.Equal(t, metrics.ProcessIdentity{Start: 1, Command: "x", ContainerID: id("b")}, w.tracker.Identify([]uint32{8})[8])
 }
 
-// TestRun_RuntimeComesLater_AskedAgain: the exporter's readiness must not wait for a process on a GPU.
+// TestRun_RuntimeComesLater_AskedAgain: the exporter becomes ready without a process on a GPU.
 func TestRun_RuntimeComesLater_AskedAgain(t *testing.T) {
 	t.Parallel()
 	s := withoutLimit()
@@ -185,7 +186,7 @@ func TestRuntimeSocket_LinksOfTheHost_Followed(t *testing.T) {
 	assert.Equal(t, filepath.Join(root, "run/containerd/containerd.sock"), path)
 }
 
-// TestRuntimeSocket_DetectedBehindLink_Followed: a runtime's directory may be an absolute link of the host.
+// TestRuntimeSocket_DetectedBehindLink_Followed: a runtime's directory may be an absolute link on the host.
 func TestRuntimeSocket_DetectedBehindLink_Followed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, never)
@@ -212,7 +213,7 @@ func TestAllocations_ContainerRestarted_TheRunningOne(t *testing.T) {
 	w.tracker.Identify([]uint32{7})
 	assert.Equal(t, id("2"), w.list()[0].Containers[0].ID)
 
-	// The next pod of that name has another container.
+	// The next pod of that name contains another container.
 	w.runtime.containers[0].State, w.runtime.containers[1].State = cri.ContainerState_CONTAINER_EXITED, cri.ContainerState_CONTAINER_EXITED
 	require.NoError(t, w.records.Delete("a"))
 	w.read()
@@ -243,7 +244,7 @@ func TestSources_ProcOfAnotherNamespace_Reported(t *testing.T) {
 	assert.Contains(t, w.source(SourceProc).Error, "or is not a /proc")
 }
 
-// TestSources_ExporterWithoutHostPID_Reported: the own /proc fits then, the host's does not.
+// TestSources_ExporterWithoutHostPID_Reported: its own /proc is consistent then, the host's is not.
 func TestSources_ExporterWithoutHostPID_Reported(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -256,7 +257,7 @@ func TestSources_ExporterWithoutHostPID_Reported(t *testing.T) {
 	assert.Contains(t, tracker.Sources()[i].Error, "set hostPID")
 }
 
-// Annotations have what the pod's author wrote, and cost the list nothing.
+// Annotations contain any text of the pod's author, and must not make the list expensive.
 func TestAllocations_LongAnnotations_ContainersNamed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withoutLimit())

@@ -9,24 +9,24 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// mpsCommand is the name of an MPS server, as long as the kernel keeps it. Any process can have it.
+// mpsCommand is the name of an MPS server as truncated by the kernel. Any process can use it.
 const mpsCommand = "nvidia-cuda-mps"
 
-// mpsServers knows the servers of the node's MPS service by the file that the service keeps of each control daemon. Only root of the host
-// writes those.
+// mpsServers finds the servers of the node's MPS service by the file that the service keeps for each control daemon. Only root on the host
+// can write these files.
 type mpsServers struct {
 	dir  string
 	proc *processes
 }
 
-// mpsState is what the file of a control daemon says of processes.
+// mpsState is the part about processes in the file of a control daemon.
 type mpsState struct {
 	Daemon    hostfs.Process   `json:"daemon"`
 	Processes []hostfs.Process `json:"processes"`
 }
 
-// mark notes which processes are servers: those that the service has recorded, and those whose parent is a recorded control daemon, which
-// starts servers when the service is not asked, too.
+// mark marks servers: processes that the service has recorded, and children of a recorded control daemon, which also starts servers without
+// a request of the service.
 func (m mpsServers) mark(found map[uint32]metrics.ProcessIdentity) {
 	var daemons, servers map[hostfs.Process]bool
 	for pid, identity := range found {
@@ -48,7 +48,7 @@ func (m mpsServers) mark(found map[uint32]metrics.ProcessIdentity) {
 	}
 }
 
-// recorded reads the files of all control daemons. One that cannot be read has no servers.
+// recorded reads the files of all control daemons. A daemon with an unreadable file counts as one without servers.
 func (m mpsServers) recorded() (daemons, servers map[hostfs.Process]bool) {
 	daemons, servers = map[hostfs.Process]bool{}, map[hostfs.Process]bool{}
 	if m.dir == "" {
@@ -77,7 +77,7 @@ func (m mpsServers) recorded() (daemons, servers map[hostfs.Process]bool) {
 	return daemons, servers
 }
 
-// parent returns the parent of the process that has this pid and start time; the zero value where it has exited.
+// parent returns the parent of the process with this pid and start time; the zero value if it has exited.
 func (p *processes) parent(pid uint32, start uint64) hostfs.Process {
 	parent, ok := p.parentOf(pid)
 	if !ok {

@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestIdentify_MPSServers_KnownByTheServiceAlone: the name, the pid of an earlier process and a parent of that name prove nothing.
+// TestIdentify_MPSServers_KnownByTheServiceAlone: neither the name, nor the pid of an earlier process, nor a parent of that name is a
+// proof.
 func TestIdentify_MPSServers_KnownByTheServiceAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, never)

@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/grpcread"
 )
 
-// maxLabelValue is how long the value of a label may be in Kubernetes, in bytes. A longer one is none.
+// maxLabelValue is the maximum length of a label value in Kubernetes, in bytes. Longer values are ignored.
 const maxLabelValue = 63
 
 const criListSandboxes = "/runtime.v1.RuntimeService/ListPodSandbox"
@@ -23,10 +23,10 @@ const (
 	criMetadataName, criMetadataUID, criMetadataNamespace   = 1, 2, 3
 )
 
-// podLabels are chosen labels of the pods that have a claim. Kubelets give a pod's labels to its sandbox, so they are those that the pod had when
-// it was started.
+// podLabels are selected labels of the pods with claims. Kubelets copy a pod's labels to its sandbox, so they are the labels at the start
+// of the pod.
 type podLabels struct {
-	// keys are those of the labels. None: nothing is asked for.
+	// keys are the keys of the labels. If empty, the runtime is not queried.
 	keys    []string
 	socket  runtimeSocket
 	sources *sources
@@ -34,7 +34,7 @@ type podLabels struct {
 	due backoff.Backoff
 
 	mu sync.Mutex
-	// values are by the UID of the pod, in the order of the keys. The map is replaced, never changed.
+	// values are by the UID of the pod, in the order of the keys. The map is replaced, never modified.
 	values map[string][]string
 	// listed are the names of these pods.
 	listed map[podName]bool
@@ -50,7 +50,8 @@ func (p *podLabels) known() map[string][]string {
 	return p.values
 }
 
-// lacks reports whether the labels of a container's pod are not known. One that does not run has no pod's UID: its pod is asked for once.
+// lacks reports whether the labels of a container's pod are unknown. The pod's UID of a container that does not run is unknown: its pod is
+// queried once.
 func (p *podLabels) lacks(n name, of container) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,7 +61,7 @@ func (p *podLabels) lacks(n name, of container) bool {
 	return p.values[of.podUID] == nil
 }
 
-// take takes in what was listed, and reports whether a pod was not known before.
+// take stores a list, and reports whether it contains a new pod.
 func (p *podLabels) take(found labelled) (more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,8 +72,8 @@ func (p *podLabels) take(found labelled) (more bool) {
 	return more
 }
 
-// read asks the runtime for the labels of the pods of these containers, if those of one are not known, and reports whether it has listed its pods.
-// Lists that find no other pod come less and less often.
+// read queries the runtime for the labels of the pods of these containers, if some are unknown, and reports whether it listed the pods.
+// Lists without a new pod become less and less frequent.
 func (p *podLabels) read(ctx context.Context, names []name, containers map[name]container) bool {
 	if len(p.keys) == 0 {
 		return false
@@ -106,7 +107,7 @@ type labelled struct {
 	pods   map[podName]bool
 }
 
-// list asks the runtime for all its pods, and returns the labels of those with these names.
+// list returns the labels of the pods with these names, from the runtime's list of all pods.
 func (p *podLabels) list(ctx context.Context, pods map[podName]bool) (labelled, error) {
 	path, err := p.socket.path()
 	if err != nil {
@@ -120,7 +121,7 @@ func (p *podLabels) list(ctx context.Context, pods map[podName]bool) (labelled, 
 		}
 		one := sandbox{values: make([]string, len(p.keys))}
 		err := f.Each(func(f grpcread.Field) error { return one.read(f, p.keys) })
-		// A pod whose sandbox had to be made again has several.
+		// A pod whose sandbox was recreated has several.
 		if pods[one.pod] && one.uid != "" && (found.values[one.uid] == nil || one.created > created[one.uid]) {
 			found.values[one.uid], created[one.uid], found.pods[one.pod] = one.values, one.created, true
 		}
@@ -132,12 +133,12 @@ func (p *podLabels) list(ctx context.Context, pods map[podName]bool) (labelled, 
 	return found, nil
 }
 
-// sandbox is one that the runtime lists, with the labels of its pod.
+// sandbox is a listed sandbox with the labels of its pod.
 type sandbox struct {
 	pod     podName
 	uid     string
 	created int64
-	// values are in the order of the keys, empty where the pod does not have the label.
+	// values are in the order of the keys, empty if the pod does not set the label.
 	values []string
 }
 

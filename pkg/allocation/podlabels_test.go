@@ -16,7 +16,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// withLabels is a node whose tracker wants these labels of pods, with a prepared claim of a container of the pod "pod".
+// withLabels is a node whose tracker reads these pod labels, with a prepared claim of a container of the pod "pod".
 func withLabels(t *testing.T, s schedule, keys ...string) *world {
 	t.Helper()
 	w := newWorld(t, s)
@@ -43,7 +43,7 @@ func TestPodLabels_ChosenKeys_OfPodsWithClaimsAlone(t *testing.T) {
 	assert.True(t, w.source(SourcePodLabels).OK)
 	assert.Equal(t, map[string][]string{"uid-of-pod": {"vision", "train", ""}}, w.tracker.labels.known(), "nothing is kept of other pods")
 
-	// The labels of a pod may change; those of its sandbox do not, so one list is enough.
+	// The labels of a pod may change, the labels of its sandbox do not, so one list is enough.
 	lists := w.runtime.sandboxCalls.Load()
 	w.runtime.sandboxes[0].Labels["team"] = "changed"
 	for range 3 {
@@ -56,7 +56,7 @@ func TestPodLabels_ChosenKeys_OfPodsWithClaimsAlone(t *testing.T) {
 	assert.Empty(t, w.podLabels())
 }
 
-// TestPodLabels_NoneWanted_RuntimeNotAsked: without chosen labels there is no further call, and no source that could fail.
+// TestPodLabels_NoneWanted_RuntimeNotAsked: without selected labels there is neither another call nor a source that could fail.
 func TestPodLabels_NoneWanted_RuntimeNotAsked(t *testing.T) {
 	t.Parallel()
 	w := withLabels(t, withoutLimit())
@@ -70,8 +70,8 @@ func TestPodLabels_NoneWanted_RuntimeNotAsked(t *testing.T) {
 	}
 }
 
-// TestPodLabels_NameOfAnotherPod_NotItsLabels: labels are those of the pod that the container is of. Pods before and after it, and of other
-// namespaces, may have its name.
+// TestPodLabels_NameOfAnotherPod_NotItsLabels: labels come from the container's own pod. Earlier and later pods, and pods in other
+// namespaces, may use the same name.
 func TestPodLabels_NameOfAnotherPod_NotItsLabels(t *testing.T) {
 	t.Parallel()
 	w := withLabels(t, withoutLimit(), "team")
@@ -89,7 +89,8 @@ func TestPodLabels_NameOfAnotherPod_NotItsLabels(t *testing.T) {
 	assert.NotContains(t, w.tracker.labels.known(), "elsewhere")
 }
 
-// TestPodLabels_ContainerDoesNotRun_AskedLessAndLess: a tenant's pod whose image cannot be pulled does not have all sandboxes listed at every round.
+// TestPodLabels_ContainerDoesNotRun_AskedLessAndLess: a tenant's pod whose image cannot be pulled does not cause a list of all sandboxes in
+// every round.
 func TestPodLabels_ContainerDoesNotRun_AskedLessAndLess(t *testing.T) {
 	t.Parallel()
 	w := withLabels(t, withoutLimit(), "team")
@@ -104,7 +105,7 @@ func TestPodLabels_ContainerDoesNotRun_AskedLessAndLess(t *testing.T) {
 	assert.EqualValues(t, 1, w.runtime.sandboxCalls.Load())
 }
 
-// TestPodLabels_SandboxMissing_BackoffGrows: lists without another pod do not come at the first interval for ever.
+// TestPodLabels_SandboxMissing_BackoffGrows: lists without a new pod do not continue at the first interval.
 func TestPodLabels_SandboxMissing_BackoffGrows(t *testing.T) {
 	t.Parallel()
 	w := withLabels(t, never, "team")
@@ -122,7 +123,7 @@ func TestPodLabels_SandboxMissing_BackoffGrows(t *testing.T) {
 	assert.Equal(t, []time.Duration{time.Hour, 2 * time.Hour, 4 * time.Hour, 8 * time.Hour}, waits)
 }
 
-// TestPodLabels_SeveralSandboxes_LastOne: a sandbox that has died is made again, and both are listed.
+// TestPodLabels_SeveralSandboxes_LastOne: a dead sandbox is recreated, and both are listed.
 func TestPodLabels_SeveralSandboxes_LastOne(t *testing.T) {
 	t.Parallel()
 	for _, order := range [][]string{{"first", "second"}, {"second", "first"}} {
@@ -137,8 +138,8 @@ func TestPodLabels_SeveralSandboxes_LastOne(t *testing.T) {
 	}
 }
 
-// TestPodLabels_LongValues_Absent: Kubernetes refuses them, so a runtime that has one is wrong; a part of it would be another value. Other labels
-// and annotations may be of any size and number.
+// TestPodLabels_LongValues_Absent: Kubernetes refuses long values, so a runtime that returns one is wrong; a part of it would be another
+// value. Other labels and annotations may be of any size and number.
 func TestPodLabels_LongValues_Absent(t *testing.T) {
 	t.Parallel()
 	w := withLabels(t, withoutLimit(), "longest", "longer", "long", "team")
@@ -159,7 +160,8 @@ func TestPodLabels_LongValues_Absent(t *testing.T) {
 	assert.Equal(t, []string{"", "", strings.Repeat("x", maxLabelValue), "vision"}, w.podLabels()["uid-of-pod"])
 }
 
-// TestPodLabels_RuntimeHangs_NamesKnownMeanwhile: what the runtime does not answer keeps nothing else back, and what is known of pods stands.
+// TestPodLabels_RuntimeHangs_NamesKnownMeanwhile: a call that the runtime does not answer delays nothing else, and earlier information
+// about pods stays.
 func TestPodLabels_RuntimeHangs_NamesKnownMeanwhile(t *testing.T) {
 	t.Parallel()
 	w := withLabels(t, withoutLimit(), "team")
@@ -204,7 +206,7 @@ func TestPodLabels_RuntimeFails_AskedLessOften(t *testing.T) {
 	assert.Contains(t, w.source(SourcePodLabels).Error, "no container runtime serves at /run/containerd/containerd.sock")
 }
 
-// TestPodLabels_TrackerRuns_LabelsKnown: all of it together, as the exporter has it.
+// TestPodLabels_TrackerRuns_LabelsKnown: all parts together, as in the exporter.
 func TestPodLabels_TrackerRuns_LabelsKnown(t *testing.T) {
 	t.Parallel()
 	s := withoutLimit()
@@ -219,7 +221,8 @@ func TestPodLabels_TrackerRuns_LabelsKnown(t *testing.T) {
 	})
 }
 
-// TestAllocations_PodReplacedByOneOfItsName_NotTheFormerOne: two pods share a claim, so that its record stays while one of them is made again.
+// TestAllocations_PodReplacedByOneOfItsName_NotTheFormerOne: two pods share a claim, so that its record stays while one of them is
+// recreated.
 func TestAllocations_PodReplacedByOneOfItsName_NotTheFormerOne(t *testing.T) {
 	t.Parallel()
 	w := withLabels(t, withoutLimit(), "team")
@@ -252,7 +255,7 @@ func (s *criServer) sandbox(uid, pod string, labels map[string]string) {
 	})
 }
 
-// exited has a container exit.
+// exited makes a container exit.
 func (s *criServer) exited(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,7 +266,7 @@ func (s *criServer) exited(id string) {
 	}
 }
 
-// hang has the runtime answer no call for pods, or answer again.
+// hang makes the runtime answer no call for pods, or answer again.
 func (s *criServer) hang(yes bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,23 +17,23 @@ import (
 	"github.com/prism-gpu/prism/pkg/podresources"
 )
 
-// claimsGate is the feature gate of kubelets that list claims, on by default from Kubernetes 1.34 on.
+// claimsGate is the feature gate of kubelets that list claims, enabled by default since Kubernetes 1.34.
 const claimsGate = "KubeletPodResourcesDynamicResources"
 
-// uses are the containers that the kubelet listed with claims of this driver.
+// uses are the containers with claims of this driver in the kubelet's list.
 type uses struct {
 	listed []podresources.Use
-	// socket is the kubelet's at the last list, since when it is that one.
+	// socket identifies the kubelet's socket at the last list; since is the time when it changed.
 	socket string
 	since  time.Time
-	// claims: this kubelet has listed one, of whatever driver.
+	// claims is set if this kubelet has listed a claim of any driver.
 	claims bool
-	// reported: it is logged that it lists none.
+	// reported is set after a missing claim was logged.
 	reported bool
 }
 
-// take takes in what the kubelet lists now. A kubelet that has just started lists pods only as it gets to know them, so what another one listed
-// before stays until grace is over.
+// take stores the kubelet's list. A kubelet that has just started discovers its pods gradually, so the list of the previous one stays valid
+// for the time of grace.
 func (u *uses) take(found podresources.Containers, socket string, now time.Time, grace time.Duration) {
 	listed := found.Uses
 	if socket != u.socket {
@@ -54,7 +54,7 @@ func (u *uses) take(found podresources.Containers, socket string, now time.Time,
 	u.listed = listed
 }
 
-// drop forgets the containers of a claim and returns their names.
+// drop removes the containers of a claim and returns their names.
 func (u *uses) drop(uid string) (dropped []name) {
 	var kept []podresources.Use
 	for _, use := range u.listed {
@@ -68,7 +68,7 @@ func (u *uses) drop(uid string) (dropped []name) {
 	return dropped
 }
 
-// names are those of the containers that have a claim with a record.
+// names are the names of the containers whose claim is recorded.
 func (u *uses) names(found map[string]*checkpoint.Record) (names []name) {
 	for uid := range found {
 		for _, use := range u.listed {
@@ -80,7 +80,7 @@ func (u *uses) names(found map[string]*checkpoint.Record) (names []name) {
 	return names
 }
 
-// without returns the names that are not among others.
+// without returns the names without the others.
 func without(names, others []name) []name {
 	among := make(map[name]bool, len(others))
 	for _, n := range others {
@@ -89,7 +89,7 @@ func without(names, others []name) []name {
 	return slices.DeleteFunc(names, func(n name) bool { return among[n] })
 }
 
-// identity is the same for a container with a claim each time that it is listed.
+// identity is a stable key for a container and its claim.
 func identity(use *podresources.Use) string {
 	return strings.Join(append([]string{use.Namespace, use.Pod, use.Container, use.Claim}, use.CDIDevices...), "/")
 }
@@ -104,13 +104,14 @@ func ofOne(listed []podresources.Use, uid string) (uses []podresources.Use) {
 	return uses
 }
 
-// ofClaim reports whether a container has this claim. Another claim of the same name has other devices, and one that is not prepared has none.
+// ofClaim reports whether a container uses this claim. Another claim of the same name allocates other devices, and a claim that is not
+// prepared allocates none.
 func ofClaim(use podresources.Use, uid string) bool {
 	return slices.ContainsFunc(use.CDIDevices, func(device string) bool { return strings.HasPrefix(device, uid+"-") })
 }
 
-// hasResult reports whether a container that has the claim may have this result of it: the kubelet lists either all devices of the claim, or
-// those of the requests that the container names.
+// hasResult reports whether a container of the claim may use this result: the kubelet lists either all devices of the claim, or the devices
+// of the requests that the container names.
 func hasResult(use podresources.Use, r *checkpoint.Result) bool {
 	return len(use.Devices) == 0 || slices.ContainsFunc(use.Devices, func(d podresources.Device) bool {
 		return d.Pool == r.Pool && d.Device == r.Device && (d.ShareID == "" || d.ShareID == r.ShareID)
@@ -140,8 +141,8 @@ func (t *Tracker) followPods(ctx context.Context, changed <-chan struct{}) {
 	}
 }
 
-// listPods asks the kubelet once. Without an answer what is known stands. Containers with a claim have an id as soon as they are there, also
-// without a process on a GPU: only then is any other process known to be foreign.
+// listPods queries the kubelet once. Without an answer earlier information stays. Containers with a claim get an id as soon as they exist,
+// even without a process on a GPU: only then can any other process be recognized as foreign.
 func (t *Tracker) listPods(ctx context.Context) {
 	socket, err := socketIdentity(t.paths.kubeletSocket)
 	var listed podresources.Containers
@@ -159,7 +160,7 @@ func (t *Tracker) listPods(ctx context.Context) {
 		names := t.uses.names(t.records.found)
 		err = errors.Join(t.claimsListed(ctx, now), tooMany(listed))
 		t.mu.Unlock()
-		// A pod that is gone may have been replaced by one of its name that shares the claim.
+		// A pod that is gone may have been replaced by another pod of the same name that shares the claim.
 		t.cri.exited(without(before, names))
 		if t.cri.missing(names) {
 			t.cri.ask(ctx, nil)
@@ -172,8 +173,8 @@ func (t *Tracker) listPods(ctx context.Context) {
 	t.sources.note(SourcePodResources, err)
 }
 
-// claimsListed says that the kubelet lists no claim at all although there are prepared ones: it does so without an error where its feature gate
-// is off, and no container has a name. The caller holds mu.
+// claimsListed returns an error if the kubelet lists no claim at all although claims are prepared: if its feature gate is disabled, it
+// returns no error, and no container is named. The caller holds mu.
 func (t *Tracker) claimsListed(ctx context.Context, now time.Time) error {
 	if t.uses.claims || now.Sub(t.uses.since) < t.schedule.restarted {
 		t.uses.reported = t.uses.reported && !t.uses.claims
@@ -197,7 +198,7 @@ func (t *Tracker) claimsListed(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// tooMany says that some containers have no name because there are too many.
+// tooMany returns an error if some containers are not named because there are too many.
 func tooMany(listed podresources.Containers) error {
 	if listed.Dropped == 0 {
 		return nil
@@ -206,7 +207,7 @@ func tooMany(listed podresources.Containers) error {
 		"use the claim in fewer containers", podresources.MaxContainers, listed.Dropped)
 }
 
-// socketIdentity differs for each socket that was made at a path: every start of the kubelet makes another one.
+// socketIdentity identifies a socket: every start of the kubelet creates another one at the same path.
 func socketIdentity(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {

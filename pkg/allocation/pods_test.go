@@ -43,7 +43,7 @@ func TestAllocations_ContainersOfPods_ByClaimAndDevice(t *testing.T) {
 	for _, resource := range unprepared.Containers[0].DynamicResources[0].ClaimResources {
 		resource.CdiDevices = nil
 	}
-	// A kubelet that knows which request a container names lists that alone; one without share ids lists the device.
+	// A kubelet that knows which request a container names lists only that request; one without share ids lists the device.
 	one := pod("one", map[string]*checkpoint.Record{"main": two})
 	one.Containers[0].DynamicResources[0].ClaimResources = one.Containers[0].DynamicResources[0].ClaimResources[1:]
 	older := pod("older", map[string]*checkpoint.Record{"main": shares})
@@ -101,7 +101,8 @@ func TestAllocations_KubeletAway_NamesStayAsLongAsTheRecord(t *testing.T) {
 	assert.Empty(t, podsOf(w.list()[0]), "a kubelet that has been there for long knows all its pods")
 }
 
-// TestAllocations_KubeletListsNoClaims_Reported: with its feature gate off the kubelet lists pods without claims, and no error.
+// TestAllocations_KubeletListsNoClaims_Reported: if its feature gate is disabled, the kubelet lists pods without claims and returns no
+// error.
 func TestAllocations_KubeletListsNoClaims_Reported(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, never)
@@ -136,7 +137,7 @@ func TestAllocations_KubeletListsNoClaims_Reported(t *testing.T) {
 	assert.False(t, source().OK, "its feature gate was turned off")
 }
 
-// TestAllocations_IdleContainers_HaveIDs: only where each container of a device is known, another process on it is foreign.
+// TestAllocations_IdleContainers_HaveIDs: only if each container of a device is known, another process on it is foreign.
 func TestAllocations_IdleContainers_HaveIDs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withoutLimit())
@@ -152,7 +153,7 @@ func TestAllocations_IdleContainers_HaveIDs(t *testing.T) {
 	assert.EqualValues(t, 2, w.runtime.calls.Load(), "not any more when all are known")
 }
 
-// TestRun_RecordChanges_KubeletAskedAgain: a record that changes announces a container.
+// TestRun_RecordChanges_KubeletAskedAgain: a change of a record announces a container.
 func TestRun_RecordChanges_KubeletAskedAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, never)
@@ -165,8 +166,8 @@ func TestRun_RecordChanges_KubeletAskedAgain(t *testing.T) {
 	assert.EqualValues(t, 1, w.runtime.calls.Load(), "at the start")
 }
 
-// TestFollowPods_RecordChanges_KubeletAskedOnce: the claims of a pod, and the states of each, come together. There is no kubelet here, and
-// each try to ask it is an error of the source.
+// TestFollowPods_RecordChanges_KubeletAskedOnce: the claims of a pod, and the states of each, change at the same time. This test runs no
+// kubelet, so each attempt to query it is an error of the source.
 func TestFollowPods_RecordChanges_KubeletAskedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -198,7 +199,7 @@ func TestFollowPods_RecordChanges_KubeletAskedOnce(t *testing.T) {
 	})
 }
 
-// TestRun_Interval_KubeletAndFilesReadAgain finds what no change of a record announces.
+// TestRun_Interval_KubeletAndFilesReadAgain: the interval finds changes that no record announces.
 func TestRun_Interval_KubeletAndFilesReadAgain(t *testing.T) {
 	t.Parallel()
 	s := never

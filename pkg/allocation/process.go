@@ -18,28 +18,28 @@ import (
 // processes reads a /proc.
 type processes struct {
 	root string
-	// host is the /proc in the host's file tree, which need not be there.
+	// host is the /proc in the host's file tree, which may be missing.
 	host string
 
 	mu sync.Mutex
-	// seen has the processes of the last rounds; a pid may be another process in the next one.
+	// seen contains the processes of the last rounds; a pid may be reused by the next one.
 	seen map[uint32]seenProcess
 }
 
-// seenProcess is a process and the containers that its cgroup may be of.
+// seenProcess is a process and the containers to which its cgroup may belong.
 type seenProcess struct {
 	start uint64
 	ids   []string
 }
 
 const (
-	// mostSeen bounds what is kept of processes.
+	// mostSeen limits the number of remembered processes.
 	mostSeen = 4096
-	// mostThreads bounds how many threads of a process are inspected for one that runs.
+	// mostThreads limits the number of threads of a process that are inspected to find one that runs.
 	mostThreads = 64
 )
 
-// processState is whether a process is there.
+// processState is the state of a process.
 type processState int
 
 const (
@@ -52,7 +52,7 @@ const (
 	running
 )
 
-// check says why processes cannot be identified there, nil if they can: NVML reports pids of this process's pid namespace.
+// check returns why processes cannot be identified in this /proc, nil if they can: NVML reports pids of this process's pid namespace.
 func (p *processes) check() error {
 	self, err := os.Readlink(filepath.Join(p.root, "self"))
 	if err != nil {
@@ -61,14 +61,14 @@ func (p *processes) check() error {
 	if self != strconv.Itoa(os.Getpid()) {
 		return fmt.Errorf("%s belongs to another pid namespace: set hostPID", p.root)
 	}
-	// The driver leaves processes out that this pid namespace does not have, so its lists are no sign of it.
+	// The driver omits processes outside of this pid namespace, so its lists do not show the problem.
 	if outside, err := os.Readlink(filepath.Join(p.host, "self")); err == nil && outside != self {
 		return errors.New("this process does not run in the host's pid namespace and cannot see processes of other containers: set hostPID")
 	}
 	return nil
 }
 
-// read returns a process and the container ids in its cgroups, outermost first. One that has exited has no identity.
+// read returns a process and the container ids in its cgroups, outermost first. A process that has exited has no identity.
 func (p *processes) read(pid uint32) (identity metrics.ProcessIdentity, ids []string, state processState) {
 	identity, state = p.stat(p.path(pid))
 	if state != running && state != threaded {
@@ -81,11 +81,11 @@ func (p *processes) read(pid uint32) (identity metrics.ProcessIdentity, ids []st
 		return identity, before.ids, running
 	}
 	raw, err := p.cgroup(pid, state)
-	// A container that may make cgroups can make its path longer than the kernel shows. Its process is of no known container then.
+	// A container that can create cgroups can make its path longer than the kernel shows. Its process then belongs to no known container.
 	if err != nil && !errors.Is(err, syscall.ENAMETOOLONG) {
 		return metrics.ProcessIdentity{}, nil, exited
 	}
-	// Another process may have got the pid between the two files, and the main thread may have exited.
+	// Another process may have reused the pid between the two reads, and the main thread may have exited.
 	if again, after := p.stat(p.path(pid)); after != state || again.Start != identity.Start {
 		return metrics.ProcessIdentity{}, nil, exited
 	}
@@ -101,8 +101,8 @@ func (p *processes) read(pid uint32) (identity metrics.ProcessIdentity, ids []st
 	return identity, ids, running
 }
 
-// cgroup reads the cgroups of a process. Where its main thread has exited they are those of another thread: cgroup v1 has the main thread
-// in the root then.
+// cgroup reads the cgroups of a process. If its main thread has exited, it reads the cgroups of another thread: cgroup v1 then shows the
+// main thread in the root.
 func (p *processes) cgroup(pid uint32, state processState) ([]byte, error) {
 	if state != threaded {
 		return os.ReadFile(filepath.Join(p.path(pid), "cgroup"))
@@ -150,7 +150,7 @@ const (
 	statState, statParent, statThreads, statStart = 0, 1, 17, 19
 )
 
-// statFields splits the content of a file stat, nil if it is none. The command is in parentheses, and may contain some.
+// statFields splits the content of a file stat, nil if it is invalid. The command is in parentheses, and may contain parentheses.
 func statFields(raw []byte) (command string, fields []string) {
 	first, last := bytes.IndexByte(raw, '('), bytes.LastIndexByte(raw, ')')
 	if first < 0 || last < first {
@@ -182,7 +182,8 @@ func threadRuns(raw []byte) bool {
 	return fields != nil && fields[statState] != "Z" && fields[statState] != "X"
 }
 
-// parseStat reads the content of a file /proc/<pid>/stat. Its state is the main thread's; the process runs as long as another thread does.
+// parseStat parses the content of a file /proc/<pid>/stat. The state is the state of the main thread; the process runs as long as another
+// thread does.
 func parseStat(raw []byte) (metrics.ProcessIdentity, processState) {
 	command, fields := statFields(raw)
 	if fields == nil {

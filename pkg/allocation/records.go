@@ -12,14 +12,14 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// records are those of claims that have devices: prepared ones, and those that are being unprepared.
+// records are the records of claims with devices: prepared claims, and claims that are being unprepared.
 type records struct {
 	found map[string]*checkpoint.Record
-	// unreadable says of claims whose record cannot be used why not.
+	// unreadable is the reason why a claim's record cannot be used, by claim.
 	unreadable map[string]error
-	// listing is why the records could not be listed.
+	// listing is the error of the last list of records.
 	listing error
-	// read: an attempt to read them all was made, so a claim that is new is prepared now.
+	// read is set after the first attempt to read all records: a new claim is then prepared now.
 	read bool
 }
 
@@ -27,10 +27,10 @@ func newRecords() records {
 	return records{found: map[string]*checkpoint.Record{}, unreadable: map[string]error{}}
 }
 
-// namedUnreadable is how many unreadable records an error names.
+// namedUnreadable limits the unreadable records in an error.
 const namedUnreadable = 5
 
-// err says what of the records is not known, nil for nothing.
+// err returns which records are unknown, nil for none.
 func (r *records) err() error {
 	if r.listing != nil || len(r.unreadable) == 0 {
 		return r.listing
@@ -44,7 +44,7 @@ func (r *records) err() error {
 	return fmt.Errorf("%d records cannot be used, so containers of their claims are not named: %s", len(r.unreadable), strings.Join(reasons, "; "))
 }
 
-// put takes in what was read of a claim's record and returns the record that it replaces, nil for none.
+// put stores a claim's record and returns the record that it replaces, nil for none.
 func (r *records) put(uid, bootID string, record *checkpoint.Record, err error) (before *checkpoint.Record) {
 	before = r.found[uid]
 	var newer *checkpoint.NewerError
@@ -56,7 +56,7 @@ func (r *records) put(uid, bootID string, record *checkpoint.Record, err error) 
 		r.unreadable[uid] = err
 		delete(r.found, uid)
 	case err != nil:
-		r.unreadable[uid] = err // what was read of it before stands
+		r.unreadable[uid] = err // the earlier record stays valid
 	case record.BootID != bootID, record.State == checkpoint.Intent:
 		delete(r.found, uid)
 	default:
@@ -65,7 +65,7 @@ func (r *records) put(uid, bootID string, record *checkpoint.Record, err error) 
 	return before
 }
 
-// release is a MIG device that a claim gives back.
+// release is a MIG device that a claim releases.
 type release struct {
 	mig gpu.UUID
 	// claim is the UID.
@@ -74,7 +74,7 @@ type release struct {
 	destroyed bool
 }
 
-// released lists the MIG devices that a claim gives back now that its record is now this one, nil for none, and was before that one.
+// released lists the MIG devices that a claim releases when its record changes from before to now; each may be nil for none.
 func released(before, now *checkpoint.Record) (gone []release) {
 	if now != nil && now.State == checkpoint.Done || before != nil && before.State == checkpoint.Releasing || before == nil && now == nil {
 		return nil
@@ -106,7 +106,7 @@ func (t *Tracker) readRecords(changed chan<- struct{}) {
 		uids, err := checkpoint.Reader{Dir: t.paths.records}.UIDs()
 		if t.records.listing = err; err != nil {
 			t.records.read = true
-			return nil // what is known stands
+			return nil // earlier information stays valid
 		}
 		for _, uid := range slices.Concat(uids, slices.Collect(maps.Keys(t.records.found)), slices.Collect(maps.Keys(t.records.unreadable))) {
 			gone = append(gone, t.load(uid)...)
@@ -116,7 +116,7 @@ func (t *Tracker) readRecords(changed chan<- struct{}) {
 	})
 }
 
-// takeIn reads records, publishes what changed, and reports which MIG devices claims give back.
+// takeIn reads records, publishes changes, and reports the released MIG devices.
 func (t *Tracker) takeIn(changed chan<- struct{}, read func() []release) {
 	t.mu.Lock()
 	gone := read()
@@ -138,13 +138,13 @@ func (t *Tracker) takeIn(changed chan<- struct{}, read func() []release) {
 	}
 }
 
-// load reads a record and returns the MIG devices that its claim gives back. The caller holds mu.
+// load reads a record and returns the MIG devices that its claim releases. The caller holds mu.
 func (t *Tracker) load(uid string) []release {
 	record, err := checkpoint.Reader{Dir: t.paths.records}.Load(uid)
 	before := t.records.put(uid, t.bootID, record, err)
 	now := t.records.found[uid]
 	if t.records.unreadable[uid] != nil {
-		return nil // the device may well stay
+		return nil // the device may still exist
 	}
 	switch _, known := t.since[uid]; {
 	case now == nil:

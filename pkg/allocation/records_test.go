@@ -45,7 +45,7 @@ func TestAllocations_Since_FirstRead(t *testing.T) {
 	require.True(t, since(1).After(second), "prepared again")
 }
 
-// TestAllocations_FirstReadFails_LaterClaimsAreNew: the plugin may begin after the exporter.
+// TestAllocations_FirstReadFails_LaterClaimsAreNew: the plugin may start after the exporter.
 func TestAllocations_FirstReadFails_LaterClaimsAreNew(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, never)
@@ -105,7 +105,7 @@ func TestAllocations_Records_PreparedDevices(t *testing.T) {
 	assert.Greater(t, w.tracker.Allocations().Generation, before.Generation)
 }
 
-// TestAllocations_DamagedRecords_CountedAndNamed: the plugin sets records aside; a reader leaves them.
+// TestAllocations_DamagedRecords_CountedAndNamed: the plugin moves damaged records aside; a reader does not.
 func TestAllocations_DamagedRecords_CountedAndNamed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, never)
@@ -135,12 +135,12 @@ func TestAllocations_DamagedRecords_CountedAndNamed(t *testing.T) {
 	assert.True(t, w.source(SourceRecords).OK)
 }
 
-// TestRun_Releasing_ReportedOnce: destroying a MIG device waits for what the exporter has of it.
+// TestRun_Releasing_ReportedOnce: destroying a MIG device requires that the exporter releases it.
 func TestRun_Releasing_ReportedOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, never)
 	var mu sync.Mutex
-	released := map[gpu.UUID][]bool{} // whether they are destroyed
+	released := map[gpu.UUID][]bool{} // whether the plugin destroys them
 	reported := func() map[gpu.UUID][]bool {
 		mu.Lock()
 		defer mu.Unlock()
@@ -167,14 +167,14 @@ func TestRun_Releasing_ReportedOnce(t *testing.T) {
 	w.eventually("it ended", func() bool { return len(w.list()) == 0 })
 	assert.Equal(t, map[gpu.UUID][]bool{"MIG-1": {true}, "MIG-static": {false}}, reported())
 
-	// Where two changes are read as one, the record is gone at once.
+	// If two changes are read as one, the record is gone at once.
 	w.put(record("b", migDevice("mig", "MIG-1")))
 	w.eventually("the record is read", func() bool { return len(w.list()) == 1 })
 	require.NoError(t, w.records.Delete("b"))
 	w.eventually("it ended", func() bool { return len(reported()["MIG-1"]) == 2 })
 }
 
-// TestAllocations_DeviceMadeAgain_OfTheNewClaimAlone: a MIG device that is made again has its old UUID, and records are not read at one time.
+// TestAllocations_DeviceMadeAgain_OfTheNewClaimAlone: a recreated MIG device has its old UUID, and records are not read at the same time.
 func TestAllocations_DeviceMadeAgain_OfTheNewClaimAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, never)
@@ -197,7 +197,7 @@ func TestAllocations_DeviceMadeAgain_OfTheNewClaimAlone(t *testing.T) {
 	assert.Equal(t, []Want{{MIG: "MIG-1", Claim: "b"}}, w.tracker.Wanted("GPU-0"))
 }
 
-// TestRun_DirectoryOfRecords_MayComeLater: the exporter may start before the plugin, and watches the directory that is there now.
+// TestRun_DirectoryOfRecords_MayComeLater: the exporter may start before the plugin; it watches the current directory.
 func TestRun_DirectoryOfRecords_MayComeLater(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, never)

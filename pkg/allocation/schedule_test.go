@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestUsual_EachTime_AtMostAMinute: nothing that was not known, or could not be read, stays so for longer.
+// TestUsual_EachTime_AtMostAMinute: unknown or unreadable information is retried at least once a minute.
 func TestUsual_EachTime_AtMostAMinute(t *testing.T) {
 	t.Parallel()
 	of := reflect.ValueOf(usual)
@@ -20,7 +20,7 @@ func TestUsual_EachTime_AtMostAMinute(t *testing.T) {
 	}
 }
 
-// TestContainers_IDWasUnknown_AskedAgainAfterAMinute: a container may be listed only after its first process was seen.
+// TestContainers_IDWasUnknown_AskedAgainAfterAMinute: a container may be listed only after its first process.
 func TestContainers_IDWasUnknown_AskedAgainAfterAMinute(t *testing.T) {
 	t.Parallel()
 	c := newContainers(runtimeSocket{}, usual, &sources{})

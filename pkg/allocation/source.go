@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// Source is where a Tracker reads from.
+// Source is a source of a Tracker.
 type Source struct {
 	Name SourceName
-	// OK says that the last attempt succeeded in whole.
+	// OK is set if the last attempt succeeded completely.
 	OK bool
-	// Read is when it last succeeded; zero: never.
+	// Read is the time of the last success; zero: never.
 	Read time.Time
-	// Error is why the last attempt did not, empty if it did.
+	// Error is the reason why the last attempt failed, empty if it succeeded.
 	Error string
-	// Errors counts the attempts that did not.
+	// Errors counts failed attempts.
 	Errors uint64
 }
 
-// SourceName names a source in metrics and in /readyz.
+// SourceName is the name of a source in metrics and in /readyz.
 type SourceName string
 
 // The sources.
@@ -31,25 +31,25 @@ const (
 	SourceCRI SourceName = "cri"
 	// SourceProc: the host's /proc.
 	SourceProc SourceName = "proc"
-	// SourcePodLabels: the container runtime's list of pods, with their labels. Only a Tracker with Options.PodLabels has it.
+	// SourcePodLabels: the container runtime's list of pods, with their labels. Only a Tracker with Options.PodLabels uses it.
 	SourcePodLabels SourceName = "pod_labels"
 )
 
 var sourceNames = [...]SourceName{SourceRecords, SourcePodResources, SourceCRI, SourceProc, SourcePodLabels}
 
-// notRead is the error of a source that was not read yet.
+// notRead is the error of a source before the first read.
 const notRead = "not read yet"
 
-// sources keeps how each source was read last.
+// sources stores the result of the last read of each source.
 type sources struct {
-	// podLabels: SourcePodLabels is one of them.
+	// podLabels is set if SourcePodLabels is one of them.
 	podLabels bool
 
 	mu   sync.Mutex
 	last map[SourceName]Source
 }
 
-// note notes an attempt.
+// note stores the result of an attempt.
 func (s *sources) note(name SourceName, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/podresources"
 )
 
-// view is what is known at one time.
+// view contains everything that is known at one time.
 type view struct {
 	allocations *metrics.Allocations
 	wants       map[gpu.UUID][]Want
@@ -45,7 +45,7 @@ func newView(found map[string]*checkpoint.Record, listed []podresources.Use, con
 	return v
 }
 
-// want takes in what a prepared claim wants.
+// want adds the requests of a prepared claim.
 func (v *view) want(a *metrics.Allocation) {
 	v.wants[a.GPU] = append(v.wants[a.GPU], Want{MIG: a.MIG, Sets: a.Options.Sets, Interval: a.Options.Interval, Claim: a.ClaimUID})
 	if a.Options.ExposeInContainer && !slices.Contains(v.exposed, a.ClaimUID) {
@@ -53,7 +53,7 @@ func (v *view) want(a *metrics.Allocation) {
 	}
 }
 
-// label takes in the labels of the pods that have an allocation, as far as they are known.
+// label adds the known labels of the pods of an allocation.
 func (v *view) label(a *metrics.Allocation, labels map[string][]string) {
 	for _, c := range a.Containers {
 		if values := labels[c.PodUID]; values != nil {
@@ -65,13 +65,13 @@ func (v *view) label(a *metrics.Allocation, labels map[string][]string) {
 	}
 }
 
-// device is what one claim can have exclusively.
+// device identifies a device that one claim can use exclusively.
 type device struct{ pool, name string }
 
 func deviceOf(r *checkpoint.Result) device { return device{r.Pool, r.Device} }
 
-// exclusivelyPrepared are the devices that prepared claims have exclusively. A record of an earlier claim of such a device was read before it
-// was removed.
+// exclusivelyPrepared are the devices that prepared claims use exclusively. The record of an earlier claim of such a device was read before
+// it was removed.
 func exclusivelyPrepared(found map[string]*checkpoint.Record) map[device]bool {
 	taken := map[device]bool{}
 	for _, record := range found {
@@ -96,7 +96,7 @@ func newAllocation(record *checkpoint.Record, r *checkpoint.Result, uses []podre
 	if r.MIG != nil {
 		a.MIG = gpu.UUID(r.MIG.Identity.UUID)
 	}
-	// Options that cannot be read, which the plugin refuses too, are none.
+	// Options that cannot be parsed are ignored; the plugin refuses them.
 	if options, err := checkpoint.ExtensionOf[metrics.Options](r.Extensions, metricsKind); err == nil && options != nil {
 		a.Options = *options
 	}

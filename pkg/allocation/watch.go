@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 )
 
-// followRecords reads each record as soon as it changes, and all of them now and then, until the context ends.
+// followRecords reads each record as soon as it changes, and periodically all of them, until the context ends.
 func (t *Tracker) followRecords(ctx context.Context, changed chan<- struct{}) {
 	said := ""
 	for ctx.Err() == nil {
@@ -30,7 +30,7 @@ func (t *Tracker) followRecords(ctx context.Context, changed chan<- struct{}) {
 	}
 }
 
-// watchRecords returns when the directory cannot be watched, or is no longer the one that is watched.
+// watchRecords returns if the directory cannot be watched, or was replaced by another one.
 func (t *Tracker) watchRecords(ctx context.Context, changed chan<- struct{}) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {

@@ -31,7 +31,7 @@ const (
 	boot       = "boot"
 )
 
-// never is a schedule without anything that happens by time; what is done once may be done again only after an hour.
+// never is a schedule without periodic actions; retries wait for an hour.
 var never = schedule{
 	records: time.Hour, pods: time.Hour, listAfter: time.Millisecond, rewatch: time.Millisecond, restarted: time.Hour,
 	cri: time.Hour, criAway: time.Hour, absent: time.Hour,
@@ -76,7 +76,7 @@ func (w *world) open() {
 	w.records = store
 }
 
-// run has the tracker work until the test ends.
+// run runs the tracker until the test ends.
 func (w *world) run() {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var running sync.WaitGroup
@@ -93,7 +93,7 @@ func (w *world) read() {
 	w.tracker.listPods(w.t.Context())
 }
 
-// list is what is allocated, without the times.
+// list lists the allocations without the times.
 func (w *world) list() []metrics.Allocation {
 	list := slices.Clone(w.tracker.Allocations().List)
 	for i := range list {
@@ -112,7 +112,7 @@ func (w *world) source(name SourceName) Source {
 	return Source{}
 }
 
-// eventually waits for something that another process's doing brings about.
+// eventually waits for an effect of another goroutine or process.
 func (w *world) eventually(what string, is func() bool) {
 	w.t.Helper()
 	require.Eventually(w.t, is, time.Minute, time.Millisecond, what)
@@ -125,7 +125,7 @@ func (w *world) put(records ...*checkpoint.Record) {
 	}
 }
 
-// record is one of a prepared claim in namespace "ns" with these results.
+// record is the record of a prepared claim in namespace "ns" with these results.
 func record(uid string, results ...checkpoint.Result) *checkpoint.Record {
 	r := &checkpoint.Record{
 		Claim: checkpoint.Claim{UID: uid, Namespace: "ns", Name: "claim-" + uid}, BootID: boot, State: checkpoint.Done, Results: results,
@@ -154,7 +154,7 @@ func in(state checkpoint.State, r *checkpoint.Record) *checkpoint.Record {
 	return r
 }
 
-// kubelet lists these pods.
+// kubelet is a kubelet with these pods.
 type kubelet struct {
 	podresources.UnimplementedPodResourcesListerServer
 	mu    sync.Mutex
@@ -176,7 +176,7 @@ func (k *kubelet) set(pods ...*podresources.PodResources) {
 	k.pods = pods
 }
 
-// pod has containers with one claim each.
+// pod is a pod whose containers use one claim each.
 func pod(name string, containers map[string]*checkpoint.Record) *podresources.PodResources {
 	p := &podresources.PodResources{Namespace: "ns", Name: name}
 	for container, r := range containers {
@@ -198,7 +198,7 @@ func pod(name string, containers map[string]*checkpoint.Record) *podresources.Po
 
 func (w *world) kubeletSocket() string { return filepath.Join(w.dir, "kubelet.sock") }
 
-// serveKubelet starts the kubelet, which makes its socket again.
+// serveKubelet starts the kubelet, which recreates its socket.
 func (w *world) serveKubelet() {
 	w.t.Helper()
 	server := grpc.NewServer()
@@ -255,7 +255,7 @@ func (w *world) serve(socket string, server *grpc.Server) (stop func()) {
 	return server.Stop
 }
 
-// process makes, or replaces, a process in /proc.
+// process creates or replaces a process in /proc.
 func (w *world) process(pid int, start uint64, command, cgroup string) {
 	w.t.Helper()
 	dir := filepath.Join(w.dir, "proc", strconv.Itoa(pid))
