@@ -1,3 +1,3 @@
-// Package sampler keeps what the driver reports of each GPU up to date: a worker per GPU, one round per interval. It asks the driver
-// through the port Library, and /proc through the port Processes; a scrape reads its snapshot and asks neither.
+// Package sampler keeps the driver's measurements of each GPU up to date, with a worker per GPU and one round per interval. It queries the
+// driver through the port Library, and /proc through the port Processes; a scrape reads the snapshot and queries neither.
 package sampler

@@ -16,7 +16,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// fakeLibrary is a driver whose GPUs answer as a test says.
+// fakeLibrary is a driver whose answers are set by a test.
 type fakeLibrary struct {
 	mu      sync.Mutex
 	openErr error
@@ -25,9 +25,9 @@ type fakeLibrary struct {
 	gpus    map[gpu.UUID]*fakeGPU
 	faults  []gpu.Fault
 	xids    []fakeXID
-	// xidErr is what calls for XIDs fail with.
+	// xidErr is the error of calls for XIDs.
 	xidErr error
-	// held are the targets with samples.
+	// held are the targets whose samples are not freed.
 	held map[string]bool
 }
 
@@ -36,35 +36,34 @@ type fakeXID struct {
 	xid metrics.XID
 }
 
-// fakeGPU answers its values. hang makes each call take the deadline and fail.
+// fakeGPU returns its values. hang makes each call fail at its deadline.
 type fakeGPU struct {
 	identity  metrics.Identity
 	devices   []metrics.MIGDevice
 	processes []metrics.Process
 	hidden    bool
-	// ahead is how many utilization samples of each round are of the future.
+	// ahead is the number of utilization samples in each round with a time in the future.
 	ahead int
 	err   error
 	hang  bool
-	// pause is how long the next call takes, which succeeds: the machine was suspended.
+	// pause is the duration of the next call, which succeeds: the machine was suspended.
 	pause time.Duration
-	// lostUntil is the number of the session that finds the GPU again, which is lost before. unread: a session that does not find it does not say
-	// which GPU it is.
+	// lostUntil is the number of the session that finds the lost GPU again. unread: earlier sessions do not report the identity of the GPU.
 	lostUntil int
 	unread    bool
-	// ecc are its uncorrected ECC errors.
+	// ecc is the number of its uncorrected ECC errors.
 	ecc float64
-	// sends is what it sends over NVLink, bytes per second since began.
+	// sends is its traffic over NVLink, bytes per second since began.
 	sends  float64
 	began  time.Time
 	rounds int
 	asked  metrics.FieldSet
-	// sampled is when each target was sampled last, closest the least time between two samples of one.
+	// sampled is the time of the last sample of each target, closest the shortest time between two samples of one target.
 	sampled map[int]time.Time
 	closest time.Duration
-	// calls is how long each call takes.
+	// calls is the duration of each call.
 	calls time.Duration
-	// baselines counts the samples that began again, compared those that did not, by target.
+	// baselines counts the samples that were baselines, compared the others, by target.
 	baselines, compared map[int]int
 }
 
@@ -124,11 +123,11 @@ func (f *fakeLibrary) GPUs(context.Context) ([]metrics.Identity, []gpu.Fault, er
 	return identities, faults, nil
 }
 
-// at is what every call on a GPU begins with.
+// at begins every call on a GPU.
 func (f *fakeLibrary) at(id gpu.UUID) (*fakeGPU, error) {
 	f.mu.Lock()
 	g, open := f.gpus[id], f.open
-	if g == nil { // it is listed no more, and is sampled until the session is renewed
+	if g == nil { // it is not listed any more, and is sampled until the session is renewed
 		g = &fakeGPU{err: gpu.ErrLost}
 	}
 	hang, err, pause := g.hang, g.err, g.pause+g.calls
@@ -235,7 +234,7 @@ func (f *fakeLibrary) holds(id gpu.UUID, target int) bool {
 	return f.held[fmt.Sprint(id, target)]
 }
 
-// rounds, asked, baselines and opens are what the driver was asked so far.
+// rounds, asked, baselines and opens count the calls of the driver so far.
 func (f *fakeLibrary) rounds(id gpu.UUID) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -264,7 +263,7 @@ func (f *fakeLibrary) opens() int {
 type fakeProcesses struct {
 	mu   sync.Mutex
 	list map[uint32]metrics.ProcessIdentity
-	// hides says that the pid namespace is another one.
+	// hides reports another pid namespace.
 	hides bool
 }
 
@@ -276,14 +275,14 @@ func (p *fakeProcesses) Identify([]uint32) map[uint32]metrics.ProcessIdentity {
 	return maps.Clone(p.list)
 }
 
-// pending counts the MIG devices that are about to be destroyed.
+// pending counts the MIG devices that will be destroyed soon.
 func (s *Sampler) pending() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.releases)
 }
 
-// wants are what claims ask for.
+// wants are the requests of claims.
 type wants struct {
 	mu   sync.Mutex
 	list []Want
@@ -315,7 +314,7 @@ func started(t *testing.T, opts Options) *Sampler {
 	return s
 }
 
-// pass lets time pass.
+// pass advances time.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

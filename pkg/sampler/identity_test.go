@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// without are all fields but those.
+// without returns all other fields.
 func without(fields metrics.FieldSet) (others metrics.FieldSet) {
 	for f := range metrics.FieldCount {
 		if !fields.Has(f) {
@@ -23,8 +23,8 @@ func without(fields metrics.FieldSet) (others metrics.FieldSet) {
 	return others
 }
 
-// TestSampler_GPUOffTheBus_SameSeriesOverSessions: while a session does not say which GPU does not respond, and also while there is no driver, the
-// GPU has the identity that it had, with its XIDs and ECC errors, and there is no other series for it.
+// TestSampler_GPUOffTheBus_SameSeriesOverSessions: while a session does not identify the GPU that does not respond, and while there is no
+// driver, the GPU keeps its identity, XIDs and ECC errors, and no other series appears for it.
 func TestSampler_GPUOffTheBus_SameSeriesOverSessions(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestSampler_GPUOffTheBus_SameSeriesOverSessions(t *testing.T) {
 
 		f.change(func() {
 			second.lostUntil, second.err = 0, nil
-			second.identity.Name, second.identity.Device, second.identity.Index = "", "", 0 // another index, and not all is read
+			second.identity.Name, second.identity.Device, second.identity.Index = "", "", 0 // another index, and an incomplete description
 			f.gpus["GPU-0"].identity.Index = 1
 		})
 		pass(time.Minute)
@@ -82,14 +82,14 @@ func TestSampler_GPUOffTheBus_SameSeriesOverSessions(t *testing.T) {
 	})
 }
 
-// TestSampler_SeveralUnread_NoneTakenForAnother: where it is open which GPU a fault is, it has no series.
+// TestSampler_SeveralUnread_NoneTakenForAnother: a fault that could be one of several GPUs appears in no series.
 func TestSampler_SeveralUnread_NoneTakenForAnother(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(3)
 		s := started(t, Options{Library: f})
 		pass(15 * time.Second)
-		f.change(func() { // one is not even listed any more
+		f.change(func() { // one is not listed any more
 			delete(f.gpus, "GPU-0")
 			f.gpus["GPU-1"].lostUntil, f.gpus["GPU-1"].unread = 1<<20, true
 			f.openErr = errors.New("busy")

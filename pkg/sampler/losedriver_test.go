@@ -12,8 +12,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// TestSampler_DriverReloaded_XIDsKept: they are counted since the exporter began, and a reload is what often follows one. A count that
-// vanished with the driver would not grow again for what the alert has missed.
+// TestSampler_DriverReloaded_XIDsKept: XIDs are counted since the exporter started, and a driver is often reloaded after one. If the count
+// vanished with the driver, an alert that missed the increase would never see it.
 func TestSampler_DriverReloaded_XIDsKept(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

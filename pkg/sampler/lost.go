@@ -7,14 +7,14 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// The waits between sessions that are opened for GPUs that are lost: each costs all GPUs one sample, and most lost GPUs stay so.
+// The waits between sessions that are opened for lost GPUs: each session costs all GPUs one sample, and most lost GPUs stay lost.
 const (
 	firstLost = time.Minute
 	mostLost  = 16 * time.Minute
 )
 
-// lost notes an answer of the GPU and reports whether it has been lost for so long that the session is to be reopened: a session does not
-// find a GPU again that was reset.
+// lost stores an answer of the GPU and reports whether the session must be reopened because the GPU has been lost for long enough: a
+// session does not find a GPU again after its reset.
 func (w *worker) lost(err error) bool {
 	if !errors.Is(err, gpu.ErrLost) {
 		w.lostAt = time.Time{}
@@ -26,7 +26,7 @@ func (w *worker) lost(err error) bool {
 	return time.Since(w.lostAt) >= missed*w.interval && w.crew.s.reopens(w.id)
 }
 
-// reopens reports whether the session is to be reopened for a lost GPU now.
+// reopens reports whether to reopen the session for a lost GPU now.
 func (s *Sampler) reopens(id gpu.UUID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// sending is a driver with a GPU without GPM that sends 1000 bytes each second.
+// sending is a driver with a GPU without GPM that sends 1000 bytes per second.
 func sending() *fakeLibrary {
 	f := newFake(1)
 	g := f.gpus["GPU-0"]
@@ -67,7 +67,7 @@ func TestSampler_DriverUnloaded_NoRateSinceBefore(t *testing.T) {
 	}
 }
 
-// TestSampler_ClockEvents_CountedInWindow: each round is a sample, also those that a claim's interval adds.
+// TestSampler_ClockEvents_CountedInWindow: each round is a sample, including rounds that a claim's interval adds.
 func TestSampler_ClockEvents_CountedInWindow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestSampler_ClockEvents_CountedInWindow(t *testing.T) {
 	})
 }
 
-// TestSampler_WholeGPUOfAnotherClaim_NothingOfTheFormerOne: neither a mean nor a rate is of two tenants.
+// TestSampler_WholeGPUOfAnotherClaim_NothingOfTheFormerOne: neither a mean nor a rate covers two tenants.
 func TestSampler_WholeGPUOfAnotherClaim_NothingOfTheFormerOne(t *testing.T) {
 	t.Parallel()
 	for _, gpm := range []bool{true, false} {
@@ -122,7 +122,7 @@ func TestSampler_WholeGPUOfAnotherClaim_NothingOfTheFormerOne(t *testing.T) {
 	}
 }
 
-// TestSampler_RoundFails_NewBaselines: a mean since the round before it would be one over two intervals.
+// TestSampler_RoundFails_NewBaselines: a mean since the round before it would cover two intervals.
 func TestSampler_RoundFails_NewBaselines(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

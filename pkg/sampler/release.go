@@ -9,31 +9,32 @@ import (
 )
 
 const (
-	// releaseTime is how long a MIG device may take to be destroyed once its samples are freed.
+	// releaseTime is the time to destroy a MIG device after its samples are freed.
 	releaseTime = 2 * time.Second
-	// dropTime is after how long the release of a MIG device that no round has found is dropped.
+	// dropTime is the time after which the release of a MIG device that no round has found is dropped.
 	dropTime = time.Minute
 )
 
-// release is a MIG device whose claim is unprepared.
+// release is a MIG device whose claim is being unprepared.
 type release struct {
-	// at is when that began, and then when the samples were freed.
+	// at is the time of the release, later the time when the samples were freed.
 	at time.Time
-	// claim is the UID. Another claim that wants the device has a new one, which may have the same UUID.
+	// claim is the UID of the claim. If another claim requests the device, it is a new one, possibly with the same UUID.
 	claim string
-	// stays: it is not destroyed.
+	// stays is set if the device is not destroyed.
 	stays bool
-	// found: a GPU has it, which may not answer now.
+	// found is set if a GPU has the device; the GPU may not respond at the moment.
 	found bool
-	// handled: its samples are freed. idle: its claim does not want it any more, so it is prepared again if it does.
+	// handled is set after its samples are freed. idle is set after its claim stopped requesting it: if the claim requests it again, it was
+	// prepared again.
 	handled, idle bool
-	// checked: it was inspected again after releaseTime.
+	// checked is set after the check that follows releaseTime.
 	checked bool
 }
 
-// Release frees what is held of a MIG device whose claim is unprepared, and does not wait for it. A device that is destroyed and still there
-// two seconds later, and not of another claim, has the session closed and reopened, once. One that is not destroyed may be held for other
-// claims, and stays held then.
+// Release frees the samples of a MIG device whose claim is being unprepared, without waiting for it. If a destroyed device still exists two
+// seconds later and belongs to no other claim, the session is reopened, once. A device that is not destroyed may still be sampled for other
+// claims.
 func (s *Sampler) Release(mig gpu.UUID, claim string, destroyed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,7 +48,7 @@ func (s *Sampler) Release(mig gpu.UUID, claim string, destroyed bool) {
 	}
 }
 
-// dropUnfound drops the releases of MIG devices that came and went between two rounds. The lock is held.
+// dropUnfound drops the releases of MIG devices that existed only between two rounds. The caller holds the lock.
 func (s *Sampler) dropUnfound() {
 	for mig, r := range s.releases {
 		if !r.found && time.Since(r.at) > dropTime {
@@ -56,8 +57,8 @@ func (s *Sampler) dropUnfound() {
 	}
 }
 
-// release frees the samples of MIG devices of this GPU whose claims are unprepared, and inspects those again that should be gone.
-// errReopen: one is still there.
+// release frees the samples of this GPU's MIG devices whose claims are being unprepared, and checks devices that should be destroyed.
+// errReopen: one still exists.
 func (w *worker) release() error {
 	for mig, instance := range w.devices {
 		due, overdue := w.pending(mig)
@@ -78,7 +79,7 @@ func (w *worker) release() error {
 	return nil
 }
 
-// pending reports whether the samples of a MIG device are to be freed, and whether it should be gone by now.
+// pending reports whether the samples of a MIG device must be freed, and whether it should be destroyed by now.
 func (w *worker) pending(mig gpu.UUID) (due, overdue bool) {
 	w.crew.s.mu.Lock()
 	defer w.crew.s.mu.Unlock()
@@ -90,7 +91,7 @@ func (w *worker) pending(mig gpu.UUID) (due, overdue bool) {
 	return !r.handled, !r.checked && time.Since(r.at) >= releaseTime
 }
 
-// held reports whether a MIG device stays and claims want one of its GPU instance: then its samples are not freed.
+// held reports whether a MIG device stays and a claim requests a device of its GPU instance: its samples are not freed then.
 func (w *worker) held(mig gpu.UUID, instance int) bool {
 	wanted := slices.ContainsFunc(w.crew.s.opts.Wanted(w.id), func(want Want) bool {
 		of, here := w.devices[want.MIG]
@@ -105,7 +106,7 @@ func (w *worker) held(mig gpu.UUID, instance int) bool {
 	return true
 }
 
-// handled notes that the samples are freed. A device that another claim wants by now is sampled again.
+// handled stores that the samples are freed. A device that another claim requests by now is sampled again.
 func (w *worker) handled(mig gpu.UUID) {
 	var claims []string
 	for _, want := range w.crew.s.opts.Wanted(w.id) {
@@ -124,7 +125,7 @@ func (w *worker) handled(mig gpu.UUID) {
 	}
 }
 
-// overdue is when the next MIG device should be gone; zero where none is waited for.
+// overdue is the time when the next MIG device should be destroyed; zero if none is expected.
 func (w *worker) overdue() time.Time {
 	w.crew.s.mu.Lock()
 	defer w.crew.s.mu.Unlock()
@@ -142,7 +143,7 @@ func (w *worker) overdue() time.Time {
 	return first
 }
 
-// inspect asks which MIG devices there are. errReopen: one that should be gone is not.
+// inspect lists the MIG devices. errReopen: one that should be destroyed exists.
 func (w *worker) inspect() error {
 	plans, _, _ := w.plans()
 	at := time.Now()
@@ -167,7 +168,7 @@ func (w *worker) inspect() error {
 	return errReopen
 }
 
-// inspected notes the MIG devices that there are, listed after a time, and forgets releases of those that are gone or of a new claim.
+// inspected compares the releases with the listed MIG devices, and drops the releases of devices that are gone or belong to a new claim.
 func (w *worker) inspected(at time.Time, devices []metrics.MIGDevice, plans map[gpu.UUID]*plan) {
 	s := w.crew.s
 	s.mu.Lock()
@@ -181,7 +182,7 @@ func (w *worker) inspected(at time.Time, devices []metrics.MIGDevice, plans map[
 		if r == nil {
 			continue
 		}
-		// One that was not there after it was released is another one, of a claim that may be prepared just now.
+		// A device that was missing after its release is a new one, of a claim that may be preparing just now.
 		_, before := w.devices[d.UUID]
 		if since := !before && r.at.Before(w.listed); since || r.handled && r.recreated(w.of(plans, d.UUID).claims) {
 			delete(s.releases, d.UUID)
@@ -195,7 +196,7 @@ func (w *worker) inspected(at time.Time, devices []metrics.MIGDevice, plans map[
 	w.devices, w.listed = now, at
 }
 
-// abandon frees the samples of GPU instances that are gone.
+// abandon frees the samples of destroyed GPU instances.
 func (w *worker) abandon(devices []metrics.MIGDevice) error {
 	for instance := range w.targets {
 		if instance == WholeGPU || slices.ContainsFunc(devices, func(d metrics.MIGDevice) bool { return d.GPUInstance == instance }) {
@@ -209,8 +210,8 @@ func (w *worker) abandon(devices []metrics.MIGDevice) error {
 	return nil
 }
 
-// recreated reports whether a MIG device is of another claim than the one that is unprepared, or of that one again, from the claims that want
-// it now. It notes whether that one does.
+// recreated reports whether a MIG device belongs to another claim than the unprepared one, or to the same claim after a new preparation;
+// claims are the claims that request it now. It stores whether the unprepared claim is among them.
 func (r *release) recreated(claims []string) bool {
 	for _, claim := range claims {
 		if claim != r.claim || r.idle {
@@ -221,7 +222,8 @@ func (r *release) recreated(claims []string) bool {
 	return false
 }
 
-// releasing reports whether the samples of one of the MIG devices of a GPU instance are freed, as it may be destroyed: then it is not sampled.
+// releasing reports whether the samples of one of the MIG devices of a GPU instance are freed because it may be destroyed: it is not
+// sampled then.
 func (w *worker) releasing(devices []metrics.MIGDevice) bool {
 	w.crew.s.mu.Lock()
 	defer w.crew.s.mu.Unlock()

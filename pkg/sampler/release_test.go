@@ -14,7 +14,7 @@ import (
 
 const mig = gpu.UUID("MIG-a")
 
-// sliced is a driver with one MIG device, of claim a, that was sampled.
+// sliced is a driver with one sampled MIG device, of claim a.
 func sliced(t *testing.T) (*Sampler, *fakeLibrary, *wants) {
 	t.Helper()
 	f, w := newFake(2), &wants{}
@@ -28,7 +28,7 @@ func sliced(t *testing.T) (*Sampler, *fakeLibrary, *wants) {
 	return s, f, w
 }
 
-// TestSample_MIGDeviceWithoutClaim_NotHeld: an administrator can destroy a GPU instance that no claim has.
+// TestSample_MIGDeviceWithoutClaim_NotHeld: an administrator can destroy a GPU instance without a claim.
 func TestSample_MIGDeviceWithoutClaim_NotHeld(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -62,8 +62,8 @@ func TestRelease_MIGDevice_SamplesFreedAtOnce(t *testing.T) {
 	})
 }
 
-// TestRelease_StaticMIGDevice_SamplesFreedAtOnce: an administrator can destroy it as soon as its claim is unprepared, and no session is reopened
-// for one that is not destroyed.
+// TestRelease_StaticMIGDevice_SamplesFreedAtOnce: an administrator can destroy the device as soon as its claim is unprepared, and the
+// session is not reopened for a device that is not destroyed.
 func TestRelease_StaticMIGDevice_SamplesFreedAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestRelease_StillThere_ReopenedOnce(t *testing.T) {
 	})
 }
 
-// TestRelease_RecreatedWithSameUUID_NewBaseline: the new claim's values are not those of the old one.
+// TestRelease_RecreatedWithSameUUID_NewBaseline: the new claim's values are not values of the old one.
 func TestRelease_RecreatedWithSameUUID_NewBaseline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -181,13 +181,13 @@ func TestSample_InstanceGone_SamplesFreed(t *testing.T) {
 	})
 }
 
-// TestRelease_SameClaimPreparedAgain_Sampled: a claim may be unprepared and prepared again, and have the same place.
+// TestRelease_SameClaimPreparedAgain_Sampled: a claim may be unprepared and prepared again, with the same placement.
 func TestRelease_SameClaimPreparedAgain_Sampled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, f, w := sliced(t)
 		baselines := f.baselines("GPU-0", 7)
-		w.set() // what is unprepared wants nothing any more
+		w.set() // an unprepared claim requests nothing
 		s.Release(mig, "a", true)
 		synctest.Wait()
 		w.set(Want{MIG: mig, Claim: "a"})
@@ -197,12 +197,12 @@ func TestRelease_SameClaimPreparedAgain_Sampled(t *testing.T) {
 	})
 }
 
-// TestRelease_ClaimBetweenRounds_NextClaimSampled: no round found the device of claim a, and claim b has another one in its place, with its
-// UUID.
+// TestRelease_ClaimBetweenRounds_NextClaimSampled: no round found the device of claim a, and claim b uses another one with the same
+// placement and UUID.
 func TestRelease_ClaimBetweenRounds_NextClaimSampled(t *testing.T) {
 	t.Parallel()
 	for _, gap := range []time.Duration{3 * time.Second, 15 * time.Second, 50 * time.Second, 70 * time.Second} {
-		// The record of claim b may be complete some time after its device was created.
+		// The record of claim b may be complete some time after the creation of its device.
 		for _, prepares := range []time.Duration{0, 12 * time.Second} {
 			synctest.Test(t, func(t *testing.T) {
 				f, w := newFake(1), &wants{}
@@ -229,7 +229,7 @@ func TestRelease_ClaimBetweenRounds_NextClaimSampled(t *testing.T) {
 	}
 }
 
-// TestRelease_NoRoundFindsDevice_Dropped: a device with its UUID may be of the same claim again, much later.
+// TestRelease_NoRoundFindsDevice_Dropped: much later, a device with its UUID may belong to the same claim again.
 func TestRelease_NoRoundFindsDevice_Dropped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -243,7 +243,7 @@ func TestRelease_NoRoundFindsDevice_Dropped(t *testing.T) {
 	})
 }
 
-// TestRelease_GPUHangsForLong_SamplesFreedThen: what is held of a device is not forgotten while its GPU does not answer.
+// TestRelease_GPUHangsForLong_SamplesFreedThen: the sampler still frees the samples of a device after its GPU hung.
 func TestRelease_GPUHangsForLong_SamplesFreedThen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

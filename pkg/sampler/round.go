@@ -8,7 +8,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// round asks the GPU once and publishes what it answers. After an error nothing of it is published: values of two rounds are never mixed.
+// round measures the GPU once and publishes the results. After an error it publishes nothing, so that values of two rounds are never mixed.
 func (w *worker) round() error {
 	lib, ctx := w.crew.s.opts.Library, w.calls()
 	began := time.Now()
@@ -61,14 +61,14 @@ func (w *worker) round() error {
 	return nil
 }
 
-// undone ends a round with an error: what was sampled in it is no beginning for the next one.
+// undone ends a round with an error: its samples are no baseline for the next one.
 func (w *worker) undone(err error) error {
 	clear(w.targets)
 	w.last = nil
 	return err
 }
 
-// rates sets what counters of the GPU, read at that time, grew by each second since the last round, unless that is no baseline for it.
+// rates sets the growth per second of the GPU's counters, read at that time, since the last round, unless that round is no baseline.
 func (w *worker) rates(values *metrics.Values, at time.Time) {
 	if elapsed := at.Sub(w.lastAt); elapsed <= missed*w.interval {
 		values.SetRates(w.last, elapsed)
@@ -76,15 +76,15 @@ func (w *worker) rates(values *metrics.Values, at time.Time) {
 	w.last, w.lastAt = values, at
 }
 
-// limit notes how many claims of a GPU have an interval that is not granted.
+// limit stores the number of claims of a GPU whose interval is too short.
 func (s *Sampler) limit(id gpu.UUID, limited int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.limited[id] = limited
 }
 
-// sampleInstance samples a GPU instance that a claim has. What samples an instance is a client of it: an administrator could not destroy
-// one that no claim has if it were sampled too.
+// sampleInstance samples a GPU instance that a claim uses. A sample makes the exporter a client of the instance: an administrator could not
+// destroy an instance without a claim if it were sampled too.
 func (w *worker) sampleInstance(instance int, devices string, claims []string, fields metrics.FieldSet, values *metrics.Values) error {
 	lib := w.crew.s.opts.Library
 	switch {
@@ -99,7 +99,7 @@ func (w *worker) sampleInstance(instance int, devices string, claims []string, f
 	return nil
 }
 
-// sampleMIG reads the values of the MIG devices. Those of a GPU instance are the same for each of its MIG devices.
+// sampleMIG reads the values of the MIG devices. All MIG devices of a GPU instance share the same values.
 func (w *worker) sampleMIG(devices []metrics.MIGDevice, plans map[gpu.UUID]*plan) error {
 	lib, ctx := w.crew.s.opts.Library, w.calls()
 	for first, next := 0, 0; first < len(devices); first = next {
@@ -113,7 +113,7 @@ func (w *worker) sampleMIG(devices []metrics.MIGDevice, plans map[gpu.UUID]*plan
 			uuids += string(devices[next].UUID) + devices[next].Profile
 			claims = append(claims, p.claims...)
 		}
-		// A MIG device that is about to be destroyed waits for no other sample.
+		// A MIG device that will be destroyed does not wait for another sample.
 		if err := w.release(); err != nil {
 			return err
 		}
@@ -133,9 +133,9 @@ func (w *worker) sampleMIG(devices []metrics.MIGDevice, plans map[gpu.UUID]*plan
 	return nil
 }
 
-// identify says which processes there are, by pid and start time. The utilization of a process that has the pid of another one of the
-// last round may be that one's. hidden: this pid namespace has not all of them, and none is identified; or a process is on the GPU round
-// after round and not in /proc, so its pid is of another namespace.
+// identify sets the identity of each process by pid and start time. A utilization may belong to another process of the last round with the
+// same pid. hidden: this pid namespace does not contain all processes, and none is identified; or a process is on the GPU in several rounds
+// and not in /proc, so its pid belongs to another namespace.
 func (w *worker) identify(processes []metrics.Process) (hidden bool) {
 	proc := w.crew.s.opts.Processes
 	hidden = proc != nil && proc.HidesProcesses()

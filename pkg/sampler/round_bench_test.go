@@ -24,7 +24,7 @@ func slicedGPU() *fakeLibrary {
 	return f
 }
 
-// BenchmarkRound is a round on a GPU with seven MIG devices of two containers each, without the time of the driver's calls.
+// BenchmarkRound measures a round on a GPU with seven MIG devices of two containers each, without the time of the driver's calls.
 func BenchmarkRound(b *testing.B) {
 	f := slicedGPU()
 	proc := &fakeProcesses{list: map[uint32]metrics.ProcessIdentity{}}

@@ -22,34 +22,34 @@ const (
 	DefaultMinInterval = time.Second
 )
 
-// Options are what a Sampler works with.
+// Options are the dependencies of a Sampler.
 type Options struct {
 	Library   Library
 	Processes Processes
-	// Wanted returns what claims ask of a GPU and its MIG devices; nil: nothing. It is called in each round and must be quick.
+	// Wanted returns the requests of claims for a GPU and its MIG devices; nil: none. It is called in each round and must be quick.
 	Wanted func(id gpu.UUID) []Want
-	// Sets are the node's sets of fields; nil: metrics.BasicSets. Fields returns the fields of a set, none of an unknown one; nil:
+	// Sets are the node's sets of fields; nil: metrics.BasicSets. Fields returns the fields of a set, none for an unknown one; nil:
 	// metrics.SetFields.
 	Sets   []string
 	Fields func(set string) []metrics.Field
-	// Interval is the time between two rounds on a GPU, MinInterval the shortest that a claim can have. Zero means the default.
+	// Interval is the time between two rounds on a GPU, MinInterval the shortest interval of a claim. Zero means the default.
 	Interval, MinInterval time.Duration
 	Log                   logr.Logger
 }
 
-// Status is how the session with the driver stands.
+// Status is the state of the session with the driver.
 type Status struct {
-	// Err is why there is none; nil while one is open.
+	// Err is the reason why no session is open; nil while one is open.
 	Err error
-	// Reopened counts the sessions that were closed so that a MIG device could be destroyed.
+	// Reopened counts the sessions that were closed to let the plugin destroy a MIG device.
 	Reopened uint64
-	// Errors counts the calls that failed or took too long, by GPU.
+	// Errors counts calls that failed or took too long, by GPU.
 	Errors map[gpu.UUID]uint64
 	// SamplesDropped counts the utilization samples of processes with a time in the future.
 	SamplesDropped uint64
-	// Unidentified counts the GPUs that do not respond and of which it is not known which ones they are.
+	// Unidentified counts the GPUs that do not respond and whose UUIDs are unknown.
 	Unidentified int
-	// IntervalsLimited counts the devices whose claims ask for a shorter interval than MinInterval.
+	// IntervalsLimited counts the devices whose claims request a shorter interval than MinInterval.
 	IntervalsLimited int
 }
 
@@ -58,30 +58,30 @@ type Sampler struct {
 	opts Options
 	// node are the fields of the node's sets.
 	node metrics.FieldSet
-	// added are those of Measure, nil before it is called.
+	// added are the fields of Measure, nil before the first call.
 	added atomic.Pointer[metrics.FieldSet]
 
 	mu       sync.Mutex
 	snapshot *metrics.Snapshot
 	changed  chan struct{}
 	status   Status
-	// gpus are those of the snapshot, by UUID. One that has been there once stays.
+	// gpus are the GPUs of the snapshot, by UUID. A GPU that was found once stays.
 	gpus map[gpu.UUID]*metrics.GPU
-	// xids are those since the start, sorted by code and GPU instance.
+	// xids are the errors since the start, sorted by code and GPU instance.
 	xids map[gpu.UUID][]metrics.XID
-	// limited counts the claims of each GPU whose interval is not granted.
+	// limited counts the claims of each GPU whose interval is too short.
 	limited map[gpu.UUID]int
-	// releases are the MIG devices that are about to be destroyed.
+	// releases are the MIG devices that will be destroyed.
 	releases map[gpu.UUID]*release
-	// expiries take back what the GPUs answered last when it is old. They run beside the workers, which may wait for an answer.
+	// expiries withdraw the last values of the GPUs when they are old. They run concurrently with the workers, which may wait for an answer.
 	expiries map[gpu.UUID]*time.Timer
-	// lostGPUs is when a session is reopened for lost GPUs.
+	// lostGPUs is the backoff between sessions for lost GPUs.
 	lostGPUs backoff.Backoff
-	// workers are those of the session.
+	// workers are the workers of the session.
 	workers map[gpu.UUID]*worker
 }
 
-// New returns a sampler that has no samples yet.
+// New returns a sampler without samples.
 func New(opts Options) *Sampler {
 	if opts.Interval == 0 {
 		opts.Interval = DefaultInterval
@@ -109,16 +109,16 @@ func New(opts Options) *Sampler {
 	return s
 }
 
-// errNotOpened is the state before the first attempt.
+// errNotOpened is the error before the first attempt.
 var errNotOpened = errors.New("the driver is not opened yet")
 
-// Measure adds fields to those of the node's sets, in place of those that were added before, from the next rounds on.
+// Measure adds fields to the fields of the node's sets, from the next rounds on. They replace the fields of the previous call.
 func (s *Sampler) Measure(fields ...metrics.Field) {
 	added := metrics.NewFieldSet(fields...)
 	s.added.Store(&added)
 }
 
-// nodeFields are those of the node's sets, and those that were added.
+// nodeFields are the fields of the node's sets, and the added fields.
 func (s *Sampler) nodeFields() metrics.FieldSet {
 	fields := s.node
 	if added := s.added.Load(); added != nil {
@@ -135,21 +135,21 @@ func (s *Sampler) fieldsOf(sets []string) metrics.FieldSet {
 	return fields
 }
 
-// Snapshot returns what the last rounds found, never nil. It asks nothing.
+// Snapshot returns the results of the last rounds, never nil. It does not query the driver.
 func (s *Sampler) Snapshot() *metrics.Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.snapshot
 }
 
-// Changed returns a channel that is closed when the snapshot next changes.
+// Changed returns a channel that is closed at the next change of the snapshot.
 func (s *Sampler) Changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.changed
 }
 
-// Status returns how the session with the driver stands.
+// Status returns the state of the session with the driver.
 func (s *Sampler) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +169,7 @@ func (s *Sampler) publish(g *metrics.GPU) {
 	s.expect(g.Identity, g.Interval)
 }
 
-// expect has the GPU go down unless it answers in time. The lock is held.
+// expect marks the GPU as down unless it responds in time. The caller holds the lock.
 func (s *Sampler) expect(identity metrics.Identity, interval time.Duration) {
 	if before := s.expiries[identity.UUID]; before != nil {
 		before.Stop()
@@ -177,7 +177,7 @@ func (s *Sampler) expect(identity metrics.Identity, interval time.Duration) {
 	s.expiries[identity.UUID] = time.AfterFunc(missed*interval, func() { s.expire(identity) })
 }
 
-// expire takes a GPU down that has not answered, unless it did while this waited for the lock.
+// expire marks a GPU as down that has not responded, unless it did while this call waited for the lock.
 func (s *Sampler) expire(identity metrics.Identity) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,7 +186,7 @@ func (s *Sampler) expire(identity metrics.Identity) {
 	}
 }
 
-// put is publish with the lock held. The GPU keeps what was known of it in another session.
+// put publishes with the lock held. The GPU keeps its identity from other sessions.
 func (s *Sampler) put(g *metrics.GPU) {
 	id := g.Identity.UUID
 	if before := s.gpus[id]; before != nil {
@@ -197,7 +197,7 @@ func (s *Sampler) put(g *metrics.GPU) {
 	s.renew()
 }
 
-// renew makes a snapshot of the GPUs.
+// renew creates a snapshot of the GPUs.
 func (s *Sampler) renew() {
 	next := &metrics.Snapshot{Generation: s.snapshot.Generation + 1, GPUs: make([]*metrics.GPU, 0, len(s.gpus))}
 	for _, g := range s.gpus {
@@ -211,7 +211,7 @@ func (s *Sampler) renew() {
 	s.changed = make(chan struct{})
 }
 
-// recall says which GPUs the faults are, as far as that is known, while those with these identities answer.
+// recall identifies the GPUs of the faults, as far as known; the GPUs with these identities respond.
 func (s *Sampler) recall(faults []gpu.Fault, answer []metrics.Identity) []gpu.Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,7 +232,7 @@ func (s *Sampler) recall(faults []gpu.Fault, answer []metrics.Identity) []gpu.Fa
 	return recalled
 }
 
-// down publishes that a GPU has no values any more.
+// down publishes that a GPU does not respond.
 func (s *Sampler) down(identity metrics.Identity) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,7 +256,7 @@ func gone(g *metrics.GPU) *metrics.GPU {
 	return &metrics.GPU{Identity: g.Identity, At: g.At, Interval: g.Interval, XIDs: g.XIDs, Values: g.Values.Only(metrics.Events)}
 }
 
-// lose publishes that there is no driver: no GPU has values.
+// lose publishes that no driver is loaded: no GPU has values.
 func (s *Sampler) lose(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -43,7 +43,7 @@ func TestSampler_Rounds_EachInterval(t *testing.T) {
 	})
 }
 
-// TestSampler_ShortestInterval_SamplesNotTooClose: GPM has no values of two samples that are less than 100 ms apart.
+// TestSampler_ShortestInterval_SamplesNotTooClose: GPM cannot compare two samples that are less than 100 ms apart.
 func TestSampler_ShortestInterval_SamplesNotTooClose(t *testing.T) {
 	t.Parallel()
 	for _, calls := range []time.Duration{0, 7 * time.Millisecond} {
@@ -66,8 +66,8 @@ func TestSampler_ShortestInterval_SamplesNotTooClose(t *testing.T) {
 	}
 }
 
-// TestExpire_GPUAnswersMeanwhile_StaysUp has both wait for the lock for so long that the runtime hands it from one to the other: a GPU that has
-// answered is up, whichever comes first.
+// TestExpire_GPUAnswersMeanwhile_StaysUp makes both goroutines wait for the lock for so long that the runtime hands it from one to the
+// other: a GPU that has responded is up, in either order.
 func TestExpire_GPUAnswersMeanwhile_StaysUp(t *testing.T) {
 	t.Parallel()
 	s := New(Options{Library: newFake(1)})
@@ -86,7 +86,7 @@ func TestExpire_GPUAnswersMeanwhile_StaysUp(t *testing.T) {
 			}
 		}
 		s.mu.Unlock()
-		s.mu.Lock() // the first in the queue finds it locked after its wait
+		s.mu.Lock() // the first waiter finds the lock taken after its wait
 		for began := time.Now(); time.Since(began) < starves; {
 			runtime.Gosched()
 		}
@@ -140,7 +140,7 @@ func TestSampler_GPUHangs_VanishesAndOthersGoOn(t *testing.T) {
 	})
 }
 
-// A machine that was suspended fails no call: a mean over the time in between would be no value of now.
+// A suspended machine fails no call: a mean over the suspension would not describe the present.
 func TestSampler_MachineSuspended_NewBaseline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -224,7 +224,7 @@ func TestSampler_DriverUnloaded_WaitsAndReopens(t *testing.T) {
 	})
 }
 
-// TestSampler_NoGPUs_RetriedUntilSome: a session keeps the GPUs that the driver had when it was opened.
+// TestSampler_NoGPUs_RetriedUntilSome: a session knows only the GPUs that existed when it was opened.
 func TestSampler_NoGPUs_RetriedUntilSome(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -240,7 +240,7 @@ func TestSampler_NoGPUs_RetriedUntilSome(t *testing.T) {
 	})
 }
 
-// TestSampler_DriverUnloadedBetweenRounds_SessionEnds: a call for XIDs is always under way.
+// TestSampler_DriverUnloadedBetweenRounds_SessionEnds: a call for XIDs is always in progress.
 func TestSampler_DriverUnloadedBetweenRounds_SessionEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -325,7 +325,7 @@ func TestSampler_Processes_PIDAndStartTime(t *testing.T) {
 	})
 }
 
-// TestSampler_OwnPIDNamespace_HiddenAndNoneIdentified: a pid of the host's may be another process's here, and lists without processes say
+// TestSampler_OwnPIDNamespace_HiddenAndNoneIdentified: a pid of the host may be another process here, and lists without processes prove
 // nothing.
 func TestSampler_OwnPIDNamespace_HiddenAndNoneIdentified(t *testing.T) {
 	t.Parallel()
@@ -341,7 +341,7 @@ func TestSampler_OwnPIDNamespace_HiddenAndNoneIdentified(t *testing.T) {
 	})
 }
 
-// TestSampler_ProcessExits_OthersNotHidden: a process that is not reaped may stay on the GPU for long.
+// TestSampler_ProcessExits_OthersNotHidden: a process that is not reaped may stay on the GPU for a long time.
 func TestSampler_ProcessExits_OthersNotHidden(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -355,7 +355,7 @@ func TestSampler_ProcessExits_OthersNotHidden(t *testing.T) {
 	})
 }
 
-// TestSampler_SamplesOfTheFuture_Counted: of all rounds, and the snapshot says that the driver reports samples.
+// TestSampler_SamplesOfTheFuture_Counted: samples of all rounds are counted, and the snapshot shows that the driver reports samples.
 func TestSampler_SamplesOfTheFuture_Counted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// firstRetry is doubled after each attempt to open the driver, until the interval is reached.
+	// firstRetry is the first wait between attempts to open the driver. It is doubled after each attempt, up to the interval.
 	firstRetry = 500 * time.Millisecond
-	// xidWait is how long a call for XIDs waits: closing the session takes as long.
+	// xidWait is the duration of a call for XIDs: closing the session takes as long.
 	xidWait = 500 * time.Millisecond
 )
 
-// errNoGPUs: the driver has none, perhaps not yet: a session keeps the GPUs that the driver had when it was opened.
+// errNoGPUs: the driver has no GPU, perhaps not yet: a session knows only the GPUs that existed when it was opened.
 var errNoGPUs = errors.New("the driver has no GPU")
 
-// errReopen ends a session so that what it has in use is free, or so that a lost GPU is found again.
+// errReopen ends a session to free its resources or to find a lost GPU again.
 var errReopen = errors.New("the session will be reopened")
 
 // Run samples until the context ends, and then returns nil. gpu.ErrDriverReplaced: only a new process can sample the driver.
@@ -51,7 +51,7 @@ func (s *Sampler) Run(ctx context.Context) error {
 	return nil
 }
 
-// stop ends what waits for GPUs to answer.
+// stop stops the timers of GPUs that may not respond.
 func (s *Sampler) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +60,7 @@ func (s *Sampler) stop() {
 	}
 }
 
-// sleep waits; false when the context ends before.
+// sleep waits, and returns false if the context ends first.
 func sleep(ctx context.Context, wait time.Duration) bool {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -72,12 +72,12 @@ func sleep(ctx context.Context, wait time.Duration) bool {
 	}
 }
 
-// session opens the driver and samples until it is gone, and says whether there was one.
+// session opens the driver and samples until it is gone, and reports whether it was opened.
 func (s *Sampler) session(ctx context.Context) (opened bool, err error) {
 	if err := s.opts.Library.Open(ctx); err != nil {
 		return false, err
 	}
-	// Calls that have begun go on to their end, within their deadline: an abandoned one keeps its GPU from being asked again.
+	// Calls that have begun continue within their deadline: an abandoned call would block further calls on its GPU.
 	calls := context.WithoutCancel(ctx)
 	defer func() {
 		if closeErr := s.opts.Library.Close(); closeErr != nil {
@@ -104,24 +104,24 @@ func (s *Sampler) session(ctx context.Context) (opened bool, err error) {
 	return true, err
 }
 
-// open notes that there is a session.
+// open stores that a session is open.
 func (s *Sampler) open() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.status.Err = nil
 }
 
-// crew is everything that runs in a session.
+// crew is the set of goroutines of a session.
 type crew struct {
 	s *Sampler
-	// run ends with the session; calls are made with the other one.
+	// run ends with the session; calls use the other context.
 	run, calls context.Context
 	running    sync.WaitGroup
-	// ended gets the reason to end the session.
+	// ended receives the reason for the end of the session.
 	ended chan error
 }
 
-// wait waits until nothing of the session runs any more.
+// wait waits for all goroutines of the session.
 func (c *crew) wait() {
 	c.running.Wait()
 	c.s.mu.Lock()
@@ -129,7 +129,7 @@ func (c *crew) wait() {
 	clear(c.s.workers)
 }
 
-// end ends the session, unless it is ending.
+// end ends the session, unless it is already ending.
 func (c *crew) end(err error) {
 	select {
 	case c.ended <- err:
@@ -137,8 +137,8 @@ func (c *crew) end(err error) {
 	}
 }
 
-// list lists the GPUs, of which the driver asks those that it has not listed yet, and starts a worker for each that has none. It returns
-// the GPUs that do not answer.
+// list lists the GPUs, and starts a worker for each GPU without one. The driver queries only GPUs that it has not listed yet. list returns
+// the GPUs that do not respond.
 func (c *crew) list() (broken []gpu.Fault, err error) {
 	var identities []metrics.Identity
 	identities, broken, err = c.s.opts.Library.GPUs(c.calls)
@@ -174,7 +174,7 @@ func (c *crew) list() (broken []gpu.Fault, err error) {
 	return broken, nil
 }
 
-// relist asks GPUs that did not answer again, each interval, until all do. Lost ones may need another session.
+// relist queries the GPUs that did not respond again, each interval, until all respond. Lost GPUs may require another session.
 func (c *crew) relist(broken []gpu.Fault) {
 	for asked := 1; len(broken) > 0 && sleep(c.run, c.s.opts.Interval); asked++ {
 		var err error
@@ -190,7 +190,7 @@ func (c *crew) relist(broken []gpu.Fault) {
 	}
 }
 
-// countXIDs waits for XIDs. A driver without events has none.
+// countXIDs waits for XIDs. A driver without events reports none.
 func (c *crew) countXIDs() {
 	log := xidLog{log: c.s.opts.Log}
 	defer log.write(true)

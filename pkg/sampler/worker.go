@@ -11,42 +11,42 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// sampleGap is the least time between two rounds: GPM compares no samples that are closer.
+// sampleGap is the minimum time between two rounds: GPM cannot compare closer samples.
 const sampleGap = 100 * time.Millisecond
 
-// missed is how many intervals may pass without an answer before values are old.
+// missed is the number of intervals without an answer after which values are old.
 const missed = 3
 
 // worker samples one GPU in one session.
 type worker struct {
 	crew *crew
 	id   gpu.UUID
-	// identity is that of the last round.
+	// identity is the identity in the last round.
 	identity metrics.Identity
 	interval time.Duration
-	// wake has a token when a MIG device is to be released.
+	// wake receives a token when a MIG device must be released.
 	wake chan struct{}
-	// targets are those of GPM, by GPU instance.
+	// targets are the targets of GPM, by GPU instance.
 	targets map[int]*target
-	// devices are the GPU instances of the MIG devices of the last round, and starts its processes by pid.
+	// devices are the GPU instances of the MIG devices of the last round; starts are the start times of its processes by pid.
 	devices map[gpu.UUID]int
 	starts  map[uint32]uint64
-	// listed is when the MIG devices were last listed.
+	// listed is the time of the last list of MIG devices.
 	listed time.Time
-	// absent are the processes of the last round that /proc did not have.
+	// absent are the processes of the last round that were missing in /proc.
 	absent map[uint32]bool
-	// last are the GPU's values of the last round, nil without one; lastAt is when they were read.
+	// last are the GPU's values of the last round, nil without one; lastAt is the time when they were read.
 	last   *metrics.Values
 	lastAt time.Time
-	// clocks has the reasons of the last rounds for lowered clocks.
+	// clocks contains the reasons for lowered clocks in the last rounds.
 	clocks metrics.ClockEventHistory
-	// lostAt is since when the GPU has been lost; zero: it is not.
+	// lostAt is the time since which the GPU has been lost; zero: it is not.
 	lostAt time.Time
-	// retry is when to free samples again, after an error.
+	// retry is the time to free samples again, after an error.
 	retry time.Time
 }
 
-// target is what the samples of a GPU instance are of. At is when the latest was taken.
+// target describes the samples of a GPU instance. At is the time of the latest one.
 type target struct {
 	devices string
 	claims  []string
@@ -60,8 +60,8 @@ func newWorker(c *crew, identity metrics.Identity) *worker {
 	}
 }
 
-// work samples until the session ends. The first round is at once; after it the workers spread over the interval, so that the GPUs are not
-// asked all at the same time.
+// work samples until the session ends. The first round is immediate; then the workers are spread over the interval, so that the GPUs are
+// not queried at the same time.
 func (w *worker) work() {
 	spread := rand.Float64() //nolint:gosec // a jitter
 	due := time.Now()
@@ -95,7 +95,7 @@ func (w *worker) work() {
 	}
 }
 
-// goesOn reports whether the worker goes on after an error: not when the driver is gone.
+// goesOn reports whether the worker continues after an error, which it does unless the driver is gone.
 func (w *worker) goesOn(err error) bool {
 	switch {
 	case w.crew.run.Err() != nil:
@@ -113,7 +113,7 @@ func (w *worker) goesOn(err error) bool {
 	return true
 }
 
-// earliest is the first of two times; a zero second one is none.
+// earliest is the earlier of two times; a zero second time is ignored.
 func earliest(a, b time.Time) time.Time {
 	if b.IsZero() || a.Before(b) {
 		return a
@@ -121,13 +121,13 @@ func earliest(a, b time.Time) time.Time {
 	return b
 }
 
-// plan is what the wants for a device come to.
+// plan combines the requests for a device.
 type plan struct {
 	fields metrics.FieldSet
 	claims []string
 }
 
-// plans returns what is asked of the GPU, its MIG devices, and the interval. limited counts the claims whose interval is not granted.
+// plans returns the requests for the GPU and its MIG devices, and the interval. limited counts the claims whose interval is too short.
 func (w *worker) plans() (plans map[gpu.UUID]*plan, interval time.Duration, limited int) {
 	s := w.crew.s
 	plans, interval = map[gpu.UUID]*plan{}, s.opts.Interval
@@ -151,7 +151,7 @@ func (w *worker) plans() (plans map[gpu.UUID]*plan, interval time.Duration, limi
 	return plans, interval, limited
 }
 
-// of is the plan of a device; without wants it is the node's.
+// of is the plan of a device; without requests it is the node's plan.
 func (w *worker) of(plans map[gpu.UUID]*plan, mig gpu.UUID) plan {
 	if p := plans[mig]; p != nil {
 		return *p
@@ -159,8 +159,9 @@ func (w *worker) of(plans map[gpu.UUID]*plan, mig gpu.UUID) plan {
 	return plan{fields: w.crew.s.nodeFields()}
 }
 
-// baseline reports whether the next sample of a target begins again: there is none before it, or that one is too old, or of other claims: the
-// GPU's former ones, or those of a MIG device that has had the same place and UUID. Once no claim has the GPU, its values go on.
+// baseline reports whether the next sample of a target must be a baseline: there is no previous sample, or it is too old, or it belongs to
+// other claims: previous claims of the GPU, or of a MIG device with the same placement and UUID. After the last claim of a GPU, its values
+// continue.
 func (w *worker) baseline(instance int, devices string, claims []string) bool {
 	now := time.Now()
 	t := w.targets[instance]
@@ -174,5 +175,5 @@ func (w *worker) baseline(instance int, devices string, claims []string) bool {
 	return !slices.ContainsFunc(claims, func(claim string) bool { return slices.Contains(t.claims, claim) })
 }
 
-// calls is the context of calls.
+// calls is the context of calls to the driver.
 func (w *worker) calls() context.Context { return w.crew.calls }

@@ -9,12 +9,12 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// xidLogInterval is the time between two lines about one code of a GPU. A tenant can provoke codes 13 and 31 as often as its programs fail,
-// and the metrics have all of them.
+// xidLogInterval is the time between two lines about one code of a GPU. A tenant can cause codes 13 and 31 whenever its programs fail, and
+// the metrics count all of them.
 const xidLogInterval = time.Minute
 
-// xidLog writes the first XID of each code of a GPU at once, and then one line for all that come within xidLogInterval. One code does not
-// hide another.
+// xidLog writes the first XID of each code of a GPU at once, and then one line for all within xidLogInterval. One code does not hide
+// another.
 type xidLog struct {
 	log   logr.Logger
 	lines map[xidKey]*xidLine
@@ -25,15 +25,15 @@ type xidKey struct {
 	code uint64
 }
 
-// xidLine is what the next line is about.
+// xidLine is the state of the next line.
 type xidLine struct {
-	// at is when the line before was written; pending counts the XIDs since then, of which latest is the latest.
+	// at is the time of the previous line; pending counts the XIDs since then, and latest is the last of them.
 	at      time.Time
 	pending int
 	latest  metrics.XID
 }
 
-// add adds an XID that a GPU has reported.
+// add adds an XID of a GPU.
 func (l *xidLog) add(id gpu.UUID, xid metrics.XID) {
 	if l.lines == nil {
 		l.lines = map[xidKey]*xidLine{}
@@ -48,7 +48,7 @@ func (l *xidLog) add(id gpu.UUID, xid metrics.XID) {
 	line.latest = xid
 }
 
-// write writes the lines that are due, all where the log is to have everything.
+// write writes the lines that are due, or all pending lines.
 func (l *xidLog) write(all bool) {
 	now := time.Now()
 	for key, line := range l.lines {

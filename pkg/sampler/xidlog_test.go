@@ -14,7 +14,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// xidLines is a log that keeps its lines about XIDs.
+// xidLines is a log that stores its lines about XIDs.
 type xidLines struct {
 	mu    sync.Mutex
 	lines []string
@@ -30,7 +30,7 @@ func (l *xidLines) options(f *fakeLibrary) Options {
 	}, funcr.Options{})}
 }
 
-// written are the lines since the call before.
+// written are the lines since the previous call.
 func (l *xidLines) written() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -39,7 +39,7 @@ func (l *xidLines) written() []string {
 	return lines
 }
 
-// storm is that many XIDs of a GPU instance.
+// storm is this number of XIDs of a GPU instance.
 func storm(count int, code uint64) []fakeXID {
 	list := make([]fakeXID, count)
 	for i := range list {
@@ -48,7 +48,8 @@ func storm(count int, code uint64) []fakeXID {
 	return list
 }
 
-// TestSampler_XIDStorm_OneLineAMinute: the first one at once, and the others as a number; another code, and another GPU, have lines of their own.
+// TestSampler_XIDStorm_OneLineAMinute: the first XID is logged at once, and the others as a number; other codes and GPUs are logged
+// separately.
 func TestSampler_XIDStorm_OneLineAMinute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -74,7 +75,7 @@ func TestSampler_XIDStorm_OneLineAMinute(t *testing.T) {
 	})
 }
 
-// TestSampler_SessionEnds_SuppressedXIDsWritten: what is pending is not lost with the session.
+// TestSampler_SessionEnds_SuppressedXIDsWritten: pending lines are not lost with the session.
 func TestSampler_SessionEnds_SuppressedXIDsWritten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
