@@ -134,7 +134,7 @@ func TestLoadPlugin_InvalidValues_Refused(t *testing.T) {
 		},
 		"relative configuration": {args: []string{"--node-config=a", "--node-name=n"}, want: `--node-config: must be an absolute path, got "a"`},
 		"map without namespace":  {args: []string{"--node-config-map=m", "--node-name=n"}, want: `--node-config-map: must be <namespace>/<name>, got "m"`},
-		"name without map":       {args: []string{"--node-config-name=x", "--node-name=n"}, want: "--node-config-name: is set without --node-config-map"},
+		"name without map":       {args: []string{"--node-config-name=x", "--node-name=n"}, want: "--node-config-name: requires --node-config-map"},
 		"label":                  {args: []string{"--node-config-label=a b", "--node-name=n"}, want: `--node-config-label: must be a label key, got "a b"`},
 		"fallback":               {args: []string{"--node-config-fallbacks=named,first", "--node-name=n"}, want: `--node-config-fallbacks: unsupported value "first"; supported values: named, single, empty`},
 		"monitor devices":        {args: []string{"--monitor-devices=PerGPU", "--node-name=n"}, want: `--monitor-devices: unsupported value "PerGPU"; supported values: Never, PerNode`},
@@ -151,7 +151,7 @@ func TestLoadPlugin_InvalidValues_Refused(t *testing.T) {
 		"argument":               {args: []string{"run"}, want: `unexpected argument "run"`},
 		"unknown flag":           {args: []string{"--colour"}, want: "unknown flag: --colour"},
 		"bad environment":        {env: map[string]string{"PRISM_PPROF": "perhaps"}, want: `environment variable PRISM_PPROF="perhaps"`},
-		"absent file":            {args: []string{"--config=/does/not/exist"}, want: "there is no file /does/not/exist"},
+		"absent file":            {args: []string{"--config=/does/not/exist"}, want: "file not found: /does/not/exist"},
 		"unknown key":            {args: []string{"--config=" + typo}, want: `unknown field "driverNam"`},
 	} {
 		t.Run(name, func(t *testing.T) {

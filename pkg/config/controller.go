@@ -77,26 +77,26 @@ func controllerDefaults() *Controller {
 // flags binds every field to a flag; the value of the field is the default.
 func (c *Controller) flags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("prism-controller", pflag.ContinueOnError)
-	f.StringVar(&c.DriverName, "driver-name", c.DriverName, "name of the DRA driver whose devices have extended resource names")
+	f.StringVar(&c.DriverName, "driver-name", c.DriverName, "name of the DRA driver whose devices get extended resource names")
 	f.StringVar(&c.Kubeconfig, "kubeconfig", c.Kubeconfig, "kubeconfig file; empty: service account of the pod")
 	f.StringVar(&c.ConfigMap, "node-config-map", c.ConfigMap, "<namespace>/<name> of the ConfigMap of node configurations; empty: none")
 	f.StringVar(&c.ProfilerMap, "profiler-config-map", c.ProfilerMap, "<namespace>/<name> of the ConfigMap with the policy for profiles; empty: none")
 	f.BoolVar(&c.DeviceClasses, "device-classes", c.DeviceClasses, "manage DeviceClasses and their extended resource names")
-	f.StringVar(&c.GPUExtendedResource, "gpu-extended-resource", c.GPUExtendedResource, "whether whole GPUs can be requested as nvidia.com/gpu: Auto, "+
-		"unless a node has that capacity from a device plugin; Always; Never")
+	f.StringVar(&c.GPUExtendedResource, "gpu-extended-resource", c.GPUExtendedResource, "whether whole GPUs can be requested as nvidia.com/gpu: Auto ("+
+		"unless a device plugin adds that capacity to a node), Always or Never")
 	f.StringVar(&c.Namespace, "namespace", c.Namespace, "namespace of the Lease")
 	f.StringVar(&c.Lease, "lease", c.Lease, "name of the Lease that the leader holds")
 	f.StringVar(&c.OwnerRole, "owner-role", c.OwnerRole, "ClusterRole that owns the created objects, which are deleted with it; empty: they are kept")
 	f.StringVar(&c.MetricsEndpoint, "metrics-endpoint", c.MetricsEndpoint, "address of /metrics; 0: none")
 	f.StringVar(&c.ProbeEndpoint, "probe-endpoint", c.ProbeEndpoint, "address of /healthz and /readyz; 0: none")
 	f.StringVar(&c.AdmissionEndpoint, "admission-endpoint", c.AdmissionEndpoint, "address of the admission webhook and of the API of reports")
-	f.StringVar(&c.AdmissionCertificate, "admission-certificate", c.AdmissionCertificate, "directory with tls.crt and tls.key for the admission endpoint; empty: nothing answers "+
-		"there")
+	f.StringVar(&c.AdmissionCertificate, "admission-certificate", c.AdmissionCertificate, "directory with tls.crt and tls.key for the admission endpoint; empty: "+
+		"the endpoint is disabled")
 	f.BoolVar(&c.AdmissionWebhook, "admission-webhook", c.AdmissionWebhook, "answer admission requests at the admission endpoint")
-	f.StringVar(&c.Reports.Certificate, "reports-certificate", c.Reports.Certificate, "directory with tls.crt, tls.key and ca.crt, the authority of plugins; "+
+	f.StringVar(&c.Reports.Certificate, "reports-certificate", c.Reports.Certificate, "directory with tls.crt, tls.key and ca.crt, the CA of the plugins; "+
 		"empty: no API of reports")
 	f.StringVar(&c.Reports.PluginSelector, "plugin-selector", c.Reports.PluginSelector, "label selector of the pods of the kubelet plugin, for the API of reports")
-	f.IntVar(&c.Reports.PluginPort, "plugin-port", c.Reports.PluginPort, "port at which plugins answer with their reports")
+	f.IntVar(&c.Reports.PluginPort, "plugin-port", c.Reports.PluginPort, "port at which plugins serve their reports")
 	f.Float64Var(&c.KubeAPI.QPS, "kube-api-qps", c.KubeAPI.QPS, "requests per second to the API server; -1: no limit")
 	f.IntVar(&c.KubeAPI.Burst, "kube-api-burst", c.KubeAPI.Burst, "burst of requests to the API server")
 	c.Logging.flags(f)
@@ -127,7 +127,7 @@ func (c *Controller) validate(bad invalid) {
 		bad("profiler-config-map", "must be <namespace>/<name>, got %q", c.ProfilerMap)
 	}
 	if c.Namespace == "" {
-		bad("namespace", "required: the namespace of the Lease, which is that of the controller")
+		bad("namespace", "required: the namespace of the Lease, which is the namespace of the controller")
 	}
 	if problem := validation.IsDNS1123Subdomain(c.Lease); len(problem) > 0 {
 		bad("lease", "must be a DNS subdomain, got %q", c.Lease)
@@ -149,7 +149,7 @@ func (r Reports) validate(serving string, bad invalid) {
 		return
 	}
 	if serving == "" {
-		bad("reports-certificate", "requires --admission-certificate, with which the API of reports answers")
+		bad("reports-certificate", "requires --admission-certificate, which the API of reports uses")
 	}
 	if selector, err := labels.Parse(r.PluginSelector); err != nil || selector.Empty() {
 		bad("plugin-selector", "must be a label selector, got %q", r.PluginSelector)

@@ -24,18 +24,18 @@ func TestLoadController_InvalidValues_Refused(t *testing.T) {
 	for argument, want := range map[string]string{
 		"--driver-name=Bad":       `--driver-name: must be a DNS subdomain of at most 63 characters, got "Bad"`,
 		"--node-config-map=nodes": `--node-config-map: must be <namespace>/<name>, got "nodes"`,
-		"--namespace=":            "--namespace: required: the namespace of the Lease, which is that of the controller",
+		"--namespace=":            "--namespace: required: the namespace of the Lease, which is the namespace of the controller",
 		"--lease=A":               `--lease: must be a DNS subdomain, got "A"`,
 		"--probe-endpoint=8081":   `--probe-endpoint: must be <address>:<port> or 0, got "8081"`,
 		"--log-format=xml":        `--log-format: unsupported value "xml"; supported values: text, json`,
 		"--log-verbosity=11":      "--log-verbosity: must be between 0 and 10, got 11",
-		"now":                     `unexpected argument "now": there are only flags`,
+		"now":                     `unexpected argument "now": only flags are accepted`,
 
 		"--kube-api-qps=0":           "--kube-api-qps: must not be 0 and --kube-api-burst must be greater than or equal to 1, got 0 and 100",
 		"--gpu-extended-resource=no": `--gpu-extended-resource: unsupported value "no"; supported values: Auto, Always, Never`,
 		"--admission-endpoint=9443":  `--admission-endpoint: must be <address>:<port>, got "9443"`,
 		"--reports-certificate=/c": "--plugin-selector: must be a label selector, got \"\"\n" +
-			"--reports-certificate: requires --admission-certificate, with which the API of reports answers",
+			"--reports-certificate: requires --admission-certificate, which the API of reports uses",
 		"--admission-endpoint=:https": `--admission-endpoint: must be <address>:<port>, got ":https"`,
 	} {
 		_, err := LoadController([]string{argument}, env(good))

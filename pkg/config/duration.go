@@ -17,11 +17,11 @@ func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()
 func (d *Duration) UnmarshalJSON(data []byte) error {
 	var text string
 	if err := json.Unmarshal(data, &text); err != nil {
-		return fmt.Errorf("%s is no duration such as %q", data, "10s")
+		return fmt.Errorf("must be a duration such as \"10s\", got %s", data)
 	}
 	parsed, err := time.ParseDuration(text)
 	if err != nil {
-		return fmt.Errorf("%q is no duration such as %q", text, "10s")
+		return fmt.Errorf("must be a duration such as \"10s\", got %q", text)
 	}
 	d.Duration = parsed
 	return nil

@@ -16,7 +16,7 @@ func TestDuration_Text_ReadAndWritten(t *testing.T) {
 	text, err := json.Marshal(d)
 	require.NoError(t, err)
 	assert.JSONEq(t, `"1m30s"`, string(text))
-	require.EqualError(t, json.Unmarshal([]byte(`10`), &d), `10 is no duration such as "10s"`)
-	require.EqualError(t, json.Unmarshal([]byte(`"soon"`), &d), `"soon" is no duration such as "10s"`)
+	require.EqualError(t, json.Unmarshal([]byte(`10`), &d), `must be a duration such as "10s", got 10`)
+	require.EqualError(t, json.Unmarshal([]byte(`"soon"`), &d), `must be a duration such as "10s", got "soon"`)
 	assert.Equal(t, 90*time.Second, d.Duration, "an error leaves it")
 }

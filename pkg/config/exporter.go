@@ -117,24 +117,24 @@ func exporterDefaults() *Exporter {
 func (e *Exporter) flags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("prism-exporter", pflag.ContinueOnError)
 	f.StringVar(&e.DriverName, "driver-name", e.DriverName, "name of the DRA driver; sets the directories of records and of claims' metrics")
-	f.StringVar(&e.NodeName, "node-name", e.NodeName, "name of the Node of this process; the host name of pages; empty: that of the kernel")
+	f.StringVar(&e.NodeName, "node-name", e.NodeName, "name of the Node of this process; the host name of pages; empty: the host name of the kernel")
 	f.StringVar(&e.HostRoot, "host-root", e.HostRoot, "mount point of the root filesystem of the host")
 	f.Var(&e.SearchDirs, "driver-search-dirs", searchDirsUsage)
 	f.StringVar(&e.DriverRoot, "driver-root", e.DriverRoot, "root directory of the NVIDIA driver on the host; empty: detected")
-	f.StringVar(&e.RunDir, "run-dir", e.RunDir, "directory that the programs of Prism share on a node; empty: /run/<driver name>")
-	f.StringVar(&e.Sources.KubeletPlugins, "kubelet-plugins-dir", e.Sources.KubeletPlugins, "plugins directory of the kubelet, which has the records of the plugin")
+	f.StringVar(&e.RunDir, "run-dir", e.RunDir, "directory that Prism's programs share on a node; empty: /run/<driver name>")
+	f.StringVar(&e.Sources.KubeletPlugins, "kubelet-plugins-dir", e.Sources.KubeletPlugins, "plugins directory of the kubelet, which contains the plugin's records")
 	f.StringVar(&e.Sources.KubeletPodResources, "kubelet-pod-resources-socket", e.Sources.KubeletPodResources, "PodResources socket of the kubelet")
 	f.StringVar(&e.Sources.CRISocket, "cri-socket", e.Sources.CRISocket, "socket of the container runtime on the host; empty: detected")
 	f.DurationVar(&e.Sampling.Interval.Duration, "interval", e.Sampling.Interval.Duration, "time between two samples of a GPU; claims may request a shorter one")
-	f.DurationVar(&e.Sampling.MinInterval.Duration, "min-interval", e.Sampling.MinInterval.Duration, "shortest time between two samples that claims get")
-	f.Var(&e.Sampling.Sets, "sets", "sets of metrics that every GPU has: "+strings.Join(metricSets, ", "))
-	f.StringVar(&e.Pages.Counters, "counters", e.Pages.Counters, "file of dcgm-exporter's counters for /metrics/dcgm, or directory of a ConfigMap with it; "+
+	f.DurationVar(&e.Sampling.MinInterval.Duration, "min-interval", e.Sampling.MinInterval.Duration, "shortest time between two samples that claims may request")
+	f.Var(&e.Sampling.Sets, "sets", "sets of metrics for every GPU: "+strings.Join(metricSets, ", "))
+	f.StringVar(&e.Pages.Counters, "counters", e.Pages.Counters, "file of dcgm-exporter's counters for /metrics/dcgm, or directory of a mounted ConfigMap with it; "+
 		"empty: its default counters")
 	f.BoolVar(&e.Pages.PodUID, "pod-uid", e.Pages.PodUID, "add the UID of the pod, as label pod_uid, to prism_gpu_allocation_info and to /metrics/dcgm")
-	f.Var(&e.Pages.PodLabelKeys, "pod-label-keys", "keys of labels of pods whose values the series have that name a pod")
-	f.StringVar(&e.OTLPEndpoint, "otlp-endpoint", e.OTLPEndpoint, "URL that metrics are sent to with OTLP over HTTP; empty: none are sent")
+	f.Var(&e.Pages.PodLabelKeys, "pod-label-keys", "keys of pod labels that are added to series that name a pod")
+	f.StringVar(&e.OTLPEndpoint, "otlp-endpoint", e.OTLPEndpoint, "URL to which metrics are sent with OTLP over HTTP; empty: metrics are not sent")
 	f.StringVar(&e.Serving.HTTPEndpoint, "http-endpoint", e.Serving.HTTPEndpoint, "address of /metrics, /metrics/dcgm, /healthz and /readyz")
-	f.StringVar(&e.WebConfigFile, "web-config-file", e.WebConfigFile, "file with TLS certificate and users of the HTTP endpoint, as of Prometheus's exporter toolkit")
+	f.StringVar(&e.WebConfigFile, "web-config-file", e.WebConfigFile, "file with TLS certificate and users of the HTTP endpoint, in the format of Prometheus's exporter toolkit")
 	f.StringVar(&e.ProbeEndpoint, "probe-endpoint", e.ProbeEndpoint, "address of /healthz and /readyz for the kubelet, without TLS and users; empty: --http-endpoint alone")
 	f.BoolVar(&e.Serving.Pprof, "pprof", e.Serving.Pprof, "serve /debug/pprof at the HTTP endpoint")
 	e.Serving.flags(f)
@@ -202,7 +202,7 @@ func (e *Exporter) validateEndpoints(bad invalid) {
 	const form = "must be a URL such as http://collector:4318/v1/metrics"
 	switch {
 	case strings.ContainsAny(e.OTLPEndpoint, "@?"): // refusals are logged too
-		bad("otlp-endpoint", form+" without user, password and query, as it is logged; set OTEL_EXPORTER_OTLP_HEADERS instead")
+		bad("otlp-endpoint", form+" without user, password and query, because it is logged; set OTEL_EXPORTER_OTLP_HEADERS instead")
 	case err != nil: // what does not parse may have a password anywhere
 		bad("otlp-endpoint", form)
 	case at.Host == "" || (at.Scheme != "http" && at.Scheme != "https"):
@@ -216,7 +216,7 @@ func (p *ExporterPages) validate(bad invalid) {
 	}
 	for _, key := range p.PodLabelKeys {
 		if len(validation.IsQualifiedName(key)) > 0 {
-			bad("pod-label-keys", "must be keys of labels such as app.kubernetes.io/name, got %q", key)
+			bad("pod-label-keys", "must be label keys such as app.kubernetes.io/name, got %q", key)
 		}
 	}
 }

@@ -66,8 +66,8 @@ func TestLoadExporter_InvalidValues_AllReported(t *testing.T) {
 --min-interval: must be between 100ms and 10m0s, got 1ms
 --otlp-endpoint: must be a URL such as http://collector:4318/v1/metrics, got "collector:4317"
 --pod-label-keys: must be at most 16 keys, got 17
---pod-label-keys: must be keys of labels such as app.kubernetes.io/name, got "-x"
---pod-label-keys: must be keys of labels such as app.kubernetes.io/name, got "a/b/c"
+--pod-label-keys: must be label keys such as app.kubernetes.io/name, got "-x"
+--pod-label-keys: must be label keys such as app.kubernetes.io/name, got "a/b/c"
 --probe-endpoint: must be <address>:<port>, got "9401"
 --run-dir: must be an absolute path, got "y"
 --sets: unsupported value "All"; supported values: Basic, Utilization, Memory, Power, Clocks, PCIe, NVLink, ECC, Throttle, Processes, Pipelines
@@ -84,7 +84,7 @@ func TestLoadExporter_InvalidValues_AllReported(t *testing.T) {
 	_, err = LoadExporter([]string{"--interval=500ms"}, none)
 	require.EqualError(t, err, "--interval: must be between --min-interval, 1s, and 10m0s, got 500ms")
 	_, err = LoadExporter([]string{"serve"}, none)
-	require.EqualError(t, err, `unexpected argument "serve": there are only flags`)
+	require.EqualError(t, err, `unexpected argument "serve": only flags are accepted`)
 	_, err = LoadExporter([]string{"--config=/no/such/file"}, none)
-	require.EqualError(t, err, "--config: there is no file /no/such/file")
+	require.EqualError(t, err, "--config: file not found: /no/such/file")
 }

@@ -42,7 +42,7 @@ func load[S settings](s S, f *pflag.FlagSet, args []string, getenv func(string) 
 		return none, err
 	}
 	if len(f.Args()) > 0 {
-		return none, fmt.Errorf("unexpected argument %q: there are only flags", f.Arg(0))
+		return none, fmt.Errorf("unexpected argument %q: only flags are accepted", f.Arg(0))
 	}
 	s.derive()
 	var problems []error
@@ -99,7 +99,7 @@ func read(file string, settings any) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("--config: there is no file %s", file)
+			return fmt.Errorf("--config: file not found: %s", file)
 		}
 		return fmt.Errorf("--config: %w", err)
 	}

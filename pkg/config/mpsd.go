@@ -50,7 +50,7 @@ func (m *MPSD) flags() *pflag.FlagSet {
 	f.StringVar(&m.DriverRoot, "nvidia-driver-root", m.DriverRoot, "root directory of the NVIDIA driver on the host; empty: detected")
 	f.Var(&m.SearchDirs, "driver-search-dirs", searchDirsUsage)
 	f.StringVar(&m.RunDir, "run-dir", m.RunDir, "directory of the socket and of control daemons, the same path on the host; empty: /run/<driver name>")
-	f.StringVar(&m.Hardening, "hardening", m.Hardening, "what control daemons that are started lose of the container's rights: Full, Mounts or None")
+	f.StringVar(&m.Hardening, "hardening", m.Hardening, "which rights of the container are removed from new control daemons: Full, Mounts or None")
 	m.Logging.flags(f)
 	return f
 }

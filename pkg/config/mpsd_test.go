@@ -33,7 +33,7 @@ func TestLoadMPSD_InvalidValues_AllReported(t *testing.T) {
 --nvidia-driver-root: must be an absolute path of the host, got "z"
 --run-dir: must be an absolute path, got "y"`)
 	_, err = LoadMPSD([]string{"serve"}, none)
-	require.EqualError(t, err, `unexpected argument "serve": there are only flags`)
+	require.EqualError(t, err, `unexpected argument "serve": only flags are accepted`)
 	_, err = LoadMPSD([]string{"--unknown"}, none)
 	require.Error(t, err)
 	_, err = LoadMPSD(nil, func(name string) string { return map[string]string{"PRISM_LOG_VERBOSITY": "x"}[name] })

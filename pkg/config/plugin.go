@@ -193,13 +193,13 @@ func defaults() *Plugin {
 func (p *Plugin) flags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("prism-kubelet-plugin", pflag.ContinueOnError)
 	f.StringVar(&p.DriverName, "driver-name", p.DriverName, "name of the DRA driver; sets attribute domain, CDI vendor, socket and state directories")
-	f.StringVar(&p.Release, "release", p.Release, "<namespace>/<name> of the installation, by which it finds its directories of other driver names on the node; empty: none")
+	f.StringVar(&p.Release, "release", p.Release, "<namespace>/<name> of the installation, which identifies its directories on the node after a change of the driver name; empty: none")
 	f.StringVar(&p.NodeName, "node-name", p.NodeName, "name of the Node of this process")
 	f.StringVar(&p.PodUID, "pod-uid", p.PodUID, "UID of the pod of this process; enables rolling updates")
 	f.StringVar(&p.Kubeconfig, "kubeconfig", p.Kubeconfig, "kubeconfig file; empty: service account of the pod")
 	f.Float64Var(&p.KubeAPI.QPS, "kube-api-qps", p.KubeAPI.QPS, "requests per second to the API server; -1: no limit")
 	f.IntVar(&p.KubeAPI.Burst, "kube-api-burst", p.KubeAPI.Burst, "burst of requests to the API server")
-	f.StringVar(&p.SchedulerVersion, "scheduler-version", p.SchedulerVersion, "version of the cluster's oldest scheduler, where it is older than the API server: "+
+	f.StringVar(&p.SchedulerVersion, "scheduler-version", p.SchedulerVersion, "version of the cluster's oldest scheduler, if it is older than the API server: "+
 		"MIG devices and shares require one that counts them; empty: the API server's")
 	f.StringVar(&p.Paths.HostRoot, "host-root", p.Paths.HostRoot, "mount point of the root filesystem of the host")
 	f.StringVar(&p.Paths.CDIRoot, "cdi-root", p.Paths.CDIRoot, "directory for CDI specs")
@@ -209,50 +209,50 @@ func (p *Plugin) flags() *pflag.FlagSet {
 	f.StringVar(&p.Paths.CRISocket, "cri-socket", p.Paths.CRISocket, "socket of the container runtime on the host; empty: detected")
 	f.StringVar(&p.Paths.StateDir, "state-dir", p.Paths.StateDir, "state directory of Prism, with the programs that the container runtime executes; "+
 		"empty: /var/lib/<driver name>")
-	f.StringVar(&p.Paths.RunDir, "run-dir", p.Paths.RunDir, "directory that the programs of Prism share on a node, the same on the host; empty: /run/<driver name>")
+	f.StringVar(&p.Paths.RunDir, "run-dir", p.Paths.RunDir, "directory that Prism's programs share on a node, the same on the host; empty: /run/<driver name>")
 	p.Driver.flags(f)
-	f.StringVar(&p.NodeConfig.File, "node-config", p.NodeConfig.File, "file with what the GPUs are advertised as: a NodeConfig, or a configuration of NVIDIA's device plugin")
-	f.StringVar(&p.NodeConfig.Map, "node-config-map", p.NodeConfig.Map, "<namespace>/<name> of a ConfigMap of node configurations")
+	f.StringVar(&p.NodeConfig.File, "node-config", p.NodeConfig.File, "file that defines the devices to advertise: a NodeConfig, or a configuration of NVIDIA's device plugin")
+	f.StringVar(&p.NodeConfig.Map, "node-config-map", p.NodeConfig.Map, "<namespace>/<name> of a ConfigMap with node configurations")
 	f.StringVar(&p.NodeConfig.Name, "node-config-name", p.NodeConfig.Name, "entry of the ConfigMap for nodes without the label; empty: node-config-fallbacks apply")
 	f.StringVar(&p.NodeConfig.Label, "node-config-label", p.NodeConfig.Label, "key of the node label whose value is the name of the entry; empty: labels are ignored")
-	f.Var(&p.NodeConfig.Fallbacks, "node-config-fallbacks", "fallback strategies in their order: named, single, empty")
+	f.Var(&p.NodeConfig.Fallbacks, "node-config-fallbacks", "fallback strategies in order: named, single, empty")
 	f.StringVar(&p.Serving.HTTPEndpoint, "http-endpoint", p.Serving.HTTPEndpoint, "address of /metrics, /healthz and /readyz; empty: none")
 	f.BoolVar(&p.Serving.Pprof, "pprof", p.Serving.Pprof, "serve /debug/pprof at the HTTP endpoint")
 	p.Serving.flags(f)
 	f.BoolVar(&p.DeviceMetadata, "device-metadata", p.DeviceMetadata, "mount a file with the attributes of the devices into containers (KEP-5304)")
-	f.StringVar(&p.MonitorDevices, "monitor-devices", p.MonitorDevices, "whether the node has a monitor device, which shows all its GPUs to claims with admin "+
+	f.StringVar(&p.MonitorDevices, "monitor-devices", p.MonitorDevices, "whether the node advertises a monitor device, which shows all its GPUs to claims with admin "+
 		"access: "+strings.Join(monitorDevices, ", "))
 	p.Profiler.flags(f)
-	f.BoolVar(&p.Exporter, "exporter", p.Exporter, "prism-exporter runs on the node: claims may expose their metrics in their containers")
+	f.BoolVar(&p.Exporter, "exporter", p.Exporter, "whether prism-exporter runs on the node, so that claims may expose their metrics in their containers")
 	return f
 }
 
 // flags binds every field to a flag.
 func (p *Profiler) flags(f *pflag.FlagSet) {
-	f.BoolVar(&p.Enabled, "profiler", p.Enabled, "the profiler runs on the node: processes of claims may be profiled")
+	f.BoolVar(&p.Enabled, "profiler", p.Enabled, "whether the profiler runs on the node, so that processes of claims may be profiled")
 	f.StringVar(&p.Map, "profiler-config-map", p.Map, "<namespace>/<name> of the ConfigMap with policy and defaults for profiles; empty: none")
 	f.StringVar(&p.Endpoint, "reports-endpoint", p.Endpoint, "address at which controllers read the node's reports; empty: none")
-	f.StringVar(&p.Certificate, "reports-certificate", p.Certificate, "directory with tls.crt, tls.key and ca.crt, the authority of "+
+	f.StringVar(&p.Certificate, "reports-certificate", p.Certificate, "directory with tls.crt, tls.key and ca.crt, the CA of the "+
 		"controllers, for --reports-endpoint")
-	f.StringVar(&p.Client, "reports-client-name", p.Client, "DNS name in the certificates of controllers; all others of their "+
-		"authority are refused")
-	f.Var(&p.NodeBytes, "reports-max-bytes", "limit of the size of all reports on the node, as a quantity; 0: none")
-	f.DurationVar(&p.StartTimeout, "profiler-start-timeout", p.StartTimeout, "how long a process waits until the profiler has "+
-		"started beside it, in whole seconds; then it runs without, or fails with failurePolicy FailClosed")
-	f.DurationVar(&p.ReportTimeout, "profiler-report-timeout", p.ReportTimeout, "how long the profiler may take to write a report "+
+	f.StringVar(&p.Client, "reports-client-name", p.Client, "DNS name in the certificates of controllers; other certificates of their "+
+		"CA are refused")
+	f.Var(&p.NodeBytes, "reports-max-bytes", "limit for the size of all reports on the node, as a quantity; 0: unlimited")
+	f.DurationVar(&p.StartTimeout, "profiler-start-timeout", p.StartTimeout, "how long a process waits for the profiler "+
+		"to start, in whole seconds; then it runs without a profile, or fails if failurePolicy is FailClosed")
+	f.DurationVar(&p.ReportTimeout, "profiler-report-timeout", p.ReportTimeout, "time limit of the profiler to write a report "+
 		"after recording has ended, in whole seconds; then the report is lost, and the container of a process that exited exits")
 }
 
 // flags binds the fields of the driver.
 func (d *Driver) flags(f *pflag.FlagSet) {
-	f.StringVar(&d.Root, "driver-root", d.Root, "root directory of the NVIDIA driver on the host; empty: that of the node configuration, else detected")
+	f.StringVar(&d.Root, "driver-root", d.Root, "root directory of the NVIDIA driver on the host; empty: the value of the node configuration, or detected")
 	f.Var(&d.SearchDirs, "driver-search-dirs", searchDirsUsage)
-	f.StringVar(&d.CDIHook, "cdi-hook", d.CDIHook, "path of nvidia-cdi-hook on the host, whose missing hooks are left out; empty: "+
-		"detected, and the plugin's own for hooks that it does not have; host: detected, own: the plugin's own, none: CDI specs have no hooks")
-	f.BoolVar(&d.Graphics, "graphics", d.Graphics, "add the device nodes below /dev/dri of a GPU to containers that have the GPU")
-	f.BoolVar(&d.CUDACompat, "cuda-compat", d.CUDACompat, "have containers use the CUDA compatibility libraries of their images where these are newer than the driver's")
-	f.VarPF(choice{&d.FailOnInitError}, "fail-on-init-error", "", "exit when the NVIDIA driver does not respond at start and no claim is prepared; "+
-		"unset: as the node configuration says").NoOptDefVal = "true"
+	f.StringVar(&d.CDIHook, "cdi-hook", d.CDIHook, "path of nvidia-cdi-hook on the host, without hooks that it does not support; empty: "+
+		"detected, and the plugin's own for hooks that it does not support; host: detected, own: the plugin's own, none: no hooks in CDI specs")
+	f.BoolVar(&d.Graphics, "graphics", d.Graphics, "add the device nodes below /dev/dri of a GPU to its containers")
+	f.BoolVar(&d.CUDACompat, "cuda-compat", d.CUDACompat, "use the CUDA compatibility libraries of images if they are newer than the driver's")
+	f.VarPF(choice{&d.FailOnInitError}, "fail-on-init-error", "", "exit if the NVIDIA driver does not respond at start and no claim is prepared; "+
+		"unset: the value of the node configuration").NoOptDefVal = "true"
 }
 
 // derive sets what follows from other values.
@@ -309,7 +309,7 @@ func (p Profiler) validate(bad invalid) {
 		bad("reports-certificate", "required with --reports-endpoint: an absolute path, got %q", p.Certificate)
 	}
 	if len(validation.IsDNS1123Subdomain(p.Client)) > 0 || p.Client == "prism-node" {
-		bad("reports-client-name", "must be a DNS name other than prism-node, which certificates of plugins are for, got %q", p.Client)
+		bad("reports-client-name", "must be a DNS name other than prism-node, which the certificates of plugins use, got %q", p.Client)
 	}
 }
 
@@ -330,7 +330,7 @@ func (c NodeConfig) validate(bad invalid) {
 		bad("node-config-map", "must be <namespace>/<name>, got %q", c.Map)
 	}
 	if c.Name != "" && c.Map == "" {
-		bad("node-config-name", "is set without --node-config-map")
+		bad("node-config-name", "requires --node-config-map")
 	}
 	if problem := validation.IsQualifiedName(c.Label); c.Label != "" && len(problem) > 0 {
 		bad("node-config-label", "must be a label key, got %q", c.Label)

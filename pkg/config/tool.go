@@ -52,13 +52,13 @@ func (t *Tool) flags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("prism-tool", pflag.ContinueOnError)
 	f.StringVar(&t.Version, "version", t.Version, "version of Nsight Systems in the image")
 	f.StringVar(&t.Path, "path", t.Path, "directory of its installation in the image")
-	f.StringSliceVar(&t.Versions, "versions", t.Versions, "all versions that nodes get; others are removed from the node")
+	f.StringSliceVar(&t.Versions, "versions", t.Versions, "all versions to install on nodes; others are removed from the node")
 	f.StringVar(&t.StateDir, "state-dir", t.StateDir, "state directory of Prism on the host, the same in the container")
-	f.StringSliceVar(&t.CDIRoots, "cdi-roots", t.CDIRoots, "directories of CDI specs: what they mount is not removed")
-	f.StringVar(&t.WorkDir, "work-dir", t.WorkDir, "directory of this container alone")
+	f.StringSliceVar(&t.CDIRoots, "cdi-roots", t.CDIRoots, "directories of CDI specs: versions that a spec mounts are not removed")
+	f.StringVar(&t.WorkDir, "work-dir", t.WorkDir, "private directory of this container")
 	f.Var(&t.ImportMemory, "import-memory", "memory of the importer, as a quantity")
-	f.Var(&t.ImportSpace, "import-space", "how much of work-dir importing a report may take, as a quantity; 0: no limit")
-	f.DurationVar(&t.ImportDeadline, "import-deadline", t.ImportDeadline, "how long importing a report may take")
+	f.Var(&t.ImportSpace, "import-space", "disk space of work-dir for importing a report, as a quantity; 0: unlimited")
+	f.DurationVar(&t.ImportDeadline, "import-deadline", t.ImportDeadline, "time limit for importing a report")
 	t.Logging.flags(f)
 	return f
 }

@@ -16,7 +16,7 @@ func TestLoadTool_InvalidValues_Refused(t *testing.T) {
 		"--import-memory=0":     "--import-memory: must be greater than 0, got 0",
 		"--import-deadline=-1s": "--import-deadline: must be greater than 0, got -1s",
 		"--log-format=xml":      `--log-format: unsupported value "xml"; supported values: text, json`,
-		"now":                   `unexpected argument "now": there are only flags`,
+		"now":                   `unexpected argument "now": only flags are accepted`,
 	} {
 		_, err := LoadTool([]string{"--version=1", "--path=/opt", argument}, func(string) string { return "" })
 		require.EqualError(t, err, want, argument)

@@ -93,12 +93,12 @@ func (p *planner) leftToDevicePlugin(set bool) bool {
 	case node == "" && !p.Capacity.Recent:
 		return false
 	case set && node != "":
-		p.problemOn(node, "Nodes such as %s have %s from a device plugin, and it is also the extended resource name of whole GPUs of driver %s: "+
+		p.problemOn(node, "Nodes such as %s provide %s through a device plugin, and it is also the extended resource name of whole GPUs of driver %s: "+
 			"pods get the devices of the node that they are scheduled to; remove the device plugin, or set the chart value controller.gpuExtendedResource to "+
 			"Never, or to Always to keep both",
 			node, wholeGPU, p.Driver)
 	case node != "":
-		p.problemOn(node, "Nodes such as %s have %s from a device plugin, so it is not the extended resource name of whole GPUs of driver %s; "+
+		p.problemOn(node, "Nodes such as %s provide %s through a device plugin, so it is not the extended resource name of whole GPUs of driver %s; "+
 			"remove the device plugin (the name is set some minutes later), or set the chart value controller.gpuExtendedResource to Always", node, wholeGPU, p.Driver)
 	}
 	return !set

@@ -107,7 +107,7 @@ func TestReconcile_DevicePlugin_NameNotSet(t *testing.T) {
 	w, now := clusterWithNodes(t, nodes)
 	w.after(now)
 	assert.NotContains(t, w.classes(), wholeGPU)
-	assert.Contains(t, w.event(), "Warning DevicePluginCapacity Nodes such as n1 have nvidia.com/gpu from a device plugin, so it is not the extended resource name")
+	assert.Contains(t, w.event(), "Warning DevicePluginCapacity Nodes such as n1 provide nvidia.com/gpu through a device plugin, so it is not the extended resource name")
 	assert.InDelta(t, 1, value(t, w.Metrics.problems.WithLabelValues(ReasonDevicePluginCapacity)), 0)
 
 	nodes.with[1] = "0"
@@ -133,7 +133,7 @@ func TestReconcile_DevicePluginLater_NameStays(t *testing.T) {
 	nodes.with[2] = "4"
 	w.after(now)
 	assert.Equal(t, before, w.classes()[wholeGPU])
-	assert.Contains(t, w.event(), "Warning DevicePluginCapacity Nodes such as n2 have nvidia.com/gpu from a device plugin, and it is also the extended resource name")
+	assert.Contains(t, w.event(), "Warning DevicePluginCapacity Nodes such as n2 provide nvidia.com/gpu through a device plugin, and it is also the extended resource name")
 	w.Reconciler = &Reconciler{Options: w.Options, Client: w.Client, Direct: w.Direct, Events: w.events, Now: w.Now}
 	w.reconcile()
 	assert.Equal(t, before.UID, w.classes()[wholeGPU].UID)

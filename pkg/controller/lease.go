@@ -37,7 +37,7 @@ func (l LeaseOwner) Start(ctx context.Context) error {
 	_ = wait.PollUntilContextCancel(ctx, ownerRetry, true, func(ctx context.Context) (bool, error) {
 		err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { return l.set(ctx) }) // the leader renews it every two seconds
 		if err != nil {
-			klog.FromContext(ctx).Info("The Lease of the leader election has no owner yet, and would outlive the release", "lease", l.Lease, "reason", err.Error())
+			klog.FromContext(ctx).Info("Failed to set the owner of the Lease, will retry; without it the Lease outlives the release", "lease", l.Lease, "reason", err.Error())
 		}
 		return err == nil, nil
 	})

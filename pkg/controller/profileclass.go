@@ -111,7 +111,7 @@ func (p *planner) limitPublishedProfiles() {
 	}
 	p.Profiles = bounded
 	if len(over) > 0 {
-		p.problem(ReasonTooManyMIGProfiles, "Nodes publish MIG devices of %d profiles more than the %d that get a DeviceClass, such as %q; find the node with such "+
+		p.problem(ReasonTooManyMIGProfiles, "Nodes publish MIG devices of %d profiles beyond the limit of %d DeviceClasses, such as %q; find the node with such "+
 			"devices in its ResourceSlices of driver %s", len(over), maxPublished, over[0], p.Driver)
 	}
 }

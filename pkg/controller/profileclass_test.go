@@ -122,7 +122,7 @@ func TestNewPlan_TooManyPublishedProfiles_Limited(t *testing.T) {
 	assert.Contains(t, profileNames(t, second), "mig-7g-80gb."+driver, "a profile with a class keeps it")
 	assert.Less(t, len(second.Classes), 2*maxPublished, "with resource names")
 	require.Len(t, second.Problems, 1)
-	assert.Equal(t, Problem{Reason: ReasonTooManyMIGProfiles, Note: fmt.Sprintf("Nodes publish MIG devices of %d profiles more than the %d that get a DeviceClass, such as "+
+	assert.Equal(t, Problem{Reason: ReasonTooManyMIGProfiles, Note: fmt.Sprintf("Nodes publish MIG devices of %d profiles beyond the limit of %d DeviceClasses, such as "+
 		"%q; find the node with such devices in its ResourceSlices of driver %s", maxPublished+2, maxPublished, "1g.1063gb", driver)}, second.Problems[0])
 	third := planned(t, Input{Profiles: many, Classes: stored(second)})
 	assert.Equal(t, profileNames(t, second), profileNames(t, third))

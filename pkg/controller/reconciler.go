@@ -61,7 +61,7 @@ type Reconciler struct {
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	configs, about, err := r.configs(ctx)
 	if apierrors.IsNotFound(err) {
-		klog.FromContext(ctx).Info("ConfigMap with node configurations not found, DeviceClasses are unchanged", "configMap", r.ConfigMap)
+		klog.FromContext(ctx).Info("ConfigMap with node configurations not found, keeping DeviceClasses unchanged", "configMap", r.ConfigMap)
 		return reconcile.Result{}, nil
 	}
 	if err != nil {

@@ -70,10 +70,10 @@ type Metrics struct {
 func NewMetrics(registry prometheus.Registerer, version string) *Metrics {
 	m := &Metrics{
 		classes: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "prism_controller_device_classes", Help: "DeviceClasses that the controller manages: of MIG profiles and of extended resource names.",
+			Name: "prism_controller_device_classes", Help: "DeviceClasses that the controller manages, for MIG profiles and extended resource names.",
 		}),
 		problems: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "prism_controller_problems", Help: "Problems that keep DeviceClasses from being as configured until an operator fixes them, by reason of the Event.",
+			Name: "prism_controller_problems", Help: "Problems of DeviceClasses that an operator must fix, by reason of the Event.",
 		}, []string{"reason"}),
 	}
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "prism_build_info", Help: "Version of the program, as a label of the constant 1."}, []string{"version"})

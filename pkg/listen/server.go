@@ -46,7 +46,7 @@ func boundRequests(handler http.Handler, limits Limits) http.Handler {
 		client, bytes := addressOf(r.RemoteAddr), requestMemory(r)
 		if !taken.enter(client, bytes) {
 			w.Header().Set("Retry-After", "1")
-			http.Error(w, "too many requests of this client, or of all clients, are answered; try again later", http.StatusServiceUnavailable)
+			http.Error(w, "too many concurrent requests of this client or of all clients; try again later", http.StatusServiceUnavailable)
 			return
 		}
 		defer taken.leave(client, bytes)
