@@ -39,15 +39,15 @@ type OpaqueConfig struct {
 	Profiles Policy
 }
 
-// Policy limits what claims may ask for of profiles.
+// Policy limits the profiles that claims may request.
 type Policy interface {
-	// Limit returns why a configuration of a claim in that namespace is not allowed. A policy that cannot be read allows everything. The
-	// configuration may be changed.
+	// Limit returns the reason why a configuration of a claim in that namespace is not allowed. A policy that cannot be read allows
+	// everything. The configuration may be changed.
 	Limit(ctx context.Context, namespace string, config *v1alpha1.ProfilerConfig) error
 }
 
-// Serve registers the webhook with the manager's webhook server. Every replica serves it, not only the leader. profiles names the ConfigMap
-// with the policy for profiles; without a name there is none.
+// Serve registers the webhook with the manager's webhook server. Every replica answers requests, not only the leader. profiles names the
+// ConfigMap with the policy for profiles; an empty name means no policy.
 func Serve(ctx context.Context, m manager.Manager, driver string, profiles types.NamespacedName) error {
 	if _, err := m.GetCache().GetInformer(ctx, &resourceapi.DeviceClass{}, cache.BlockUntilSynced(false)); err != nil {
 		return fmt.Errorf("watching DeviceClasses for admission: %w", err)
@@ -103,7 +103,7 @@ func (o *OpaqueConfig) Handle(ctx context.Context, req admission.Request) admiss
 	return admission.Allowed("")
 }
 
-// validate decodes the object and returns the problem with it, nil if an update does not change its spec. err: it cannot be decoded.
+// validate decodes the object and returns the problem with it, nil if an update does not change its spec. err: decoding failed.
 func validate[T any](req admission.Request, spec func(*T) any, check func(*T) error) (problem, err error) {
 	object, old := new(T), new(T)
 	if err := json.Unmarshal(req.Object.Raw, object); err != nil {

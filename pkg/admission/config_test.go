@@ -121,8 +121,8 @@ func TestHandle_ValidOrNotValidated_Allowed(t *testing.T) {
 	}
 }
 
-// TestHandle_Subresource_NotValidated, whatever spec the request has: the API server ignores that, and a claim whose status cannot be written
-// is never allocated, released or deleted.
+// TestHandle_Subresource_NotValidated for any spec in the request: the API server ignores the spec, and a claim whose status cannot be
+// written is never allocated, released or deleted.
 func TestHandle_Subresource_NotValidated(t *testing.T) {
 	t.Parallel()
 	handler := newHandler(t)
@@ -136,8 +136,8 @@ func TestHandle_Subresource_NotValidated(t *testing.T) {
 	}
 }
 
-// TestHandle_PolicyForProfiles_SaidWhenWritten: what the cluster's policy denies a claim is denied when it is written, with the sentence that
-// the node would say, and what cannot be known then is left to the node.
+// TestHandle_PolicyForProfiles_SaidWhenWritten: a claim that violates the cluster's policy is denied when it is written, with the message
+// of the node. The node decides about everything that is unknown at that time.
 func TestHandle_PolicyForProfiles_SaidWhenWritten(t *testing.T) {
 	t.Parallel()
 	const policy = "policy: {namespaces: [team], maxBytes: 1Gi, maxRetention: 24h}\ndefaults: [{config: {output: {maxBytes: 1Mi}}}]"

@@ -11,13 +11,13 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/rules"
 )
 
-// ProfileRules is the policy in the ConfigMap that nodes read. It is read for each claim that asks for a profile, which are few.
+// ProfileRules is the policy in the ConfigMap that nodes read. It is read for each claim that requests a profile; such claims are rare.
 type ProfileRules struct {
 	Reader client.Reader
 	Map    types.NamespacedName
 }
 
-// Limit implements Policy. What cannot be read, or is invalid, is left to the node.
+// Limit implements Policy. The node decides if the policy cannot be read or is invalid.
 func (p ProfileRules) Limit(ctx context.Context, namespace string, config *v1alpha1.ProfilerConfig) error {
 	read := &corev1.ConfigMap{}
 	if err := p.Reader.Get(ctx, p.Map, read); err != nil {

@@ -31,7 +31,7 @@ func TestLoadPlugin_SeveralSources_Precedence(t *testing.T) {
 	assert.Equal(t, "/var/lib/kubelet/plugins/gpu.prism.dev", p.PluginDir())
 }
 
-// TestStateDir_Unset_FollowsTheDriverName: two drivers on a node have nothing in common.
+// TestStateDir_Unset_FollowsTheDriverName: two drivers on a node share no directory.
 func TestStateDir_Unset_FollowsTheDriverName(t *testing.T) {
 	t.Parallel()
 	p, err := LoadPlugin([]string{"--driver-name=gpu.example.com"}, env(map[string]string{"NODE_NAME": "n"}))
@@ -62,7 +62,7 @@ func TestLoadPlugin_BothVariables_PrefixedOneWins(t *testing.T) {
 	assert.Equal(t, "ours", p.NodeName)
 }
 
-// TestFailOnInitError_Unset_Nil: then that of the node configuration applies.
+// TestFailOnInitError_Unset_Nil: the value of the node configuration applies then.
 func TestFailOnInitError_Unset_Nil(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -86,7 +86,7 @@ func TestFailOnInitError_Unset_Nil(t *testing.T) {
 	require.ErrorContains(t, err, `environment variable PRISM_FAIL_ON_INIT_ERROR="maybe": must be true or false, got "maybe"`)
 }
 
-// TestFallbacks_SetAgain_Replaced: a flag that is set again does not add to the list.
+// TestFallbacks_SetAgain_Replaced: setting a flag again does not add to the list.
 func TestFallbacks_SetAgain_Replaced(t *testing.T) {
 	t.Parallel()
 	p, err := LoadPlugin(nil, env(map[string]string{"NODE_NAME": "n"}))

@@ -11,47 +11,48 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Controller is the configuration of prism-controller. Its JSON form is what is printed at start.
+// Controller is the configuration of prism-controller. Its JSON form is printed at start.
 type Controller struct {
-	// DriverName is the DRA driver whose devices have extended resource names.
+	// DriverName is the DRA driver whose devices get extended resource names.
 	DriverName string `json:"driverName"`
-	// Kubeconfig is a file; empty means the pod's service account.
+	// Kubeconfig is a file; empty: the pod's service account.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
-	// ConfigMap is "<namespace>/<name>" of the node configurations; empty: there are none.
+	// ConfigMap is "<namespace>/<name>" of the ConfigMap with node configurations; empty: none.
 	ConfigMap string `json:"nodeConfigMap,omitempty"`
-	// ProfilerMap is "<namespace>/<name>" of the policy for profiles; empty: claims are compared with it only on nodes.
+	// ProfilerMap is "<namespace>/<name>" of the ConfigMap with the policy for profiles; empty: only nodes check claims against the policy.
 	ProfilerMap string `json:"profilerConfigMap,omitempty"`
-	// DeviceClasses: the process manages DeviceClasses and their extended resource names; else it answers about reports alone.
+	// DeviceClasses is set if the process manages DeviceClasses and their extended resource names; otherwise it only serves the API of
+	// reports.
 	DeviceClasses bool `json:"deviceClasses"`
 	// GPUExtendedResource is Auto, Always or Never: whether whole GPUs get the name nvidia.com/gpu.
 	GPUExtendedResource string `json:"gpuExtendedResource"`
 	// Namespace and Lease are the Lease of the leader election.
 	Namespace string `json:"namespace"`
 	Lease     string `json:"lease"`
-	// OwnerRole is the ClusterRole that owns the created objects. Empty: nothing owns them.
+	// OwnerRole is the ClusterRole that owns the created objects; empty: they are created without an owner.
 	OwnerRole string `json:"ownerRole,omitempty"`
-	// MetricsEndpoint and ProbeEndpoint are "<address>:<port>"; "0" serves nothing.
+	// MetricsEndpoint and ProbeEndpoint are "<address>:<port>"; "0" disables them.
 	MetricsEndpoint string `json:"metricsEndpoint"`
 	ProbeEndpoint   string `json:"probeEndpoint"`
 	// AdmissionEndpoint is the "<address>:<port>" of the admission webhook, and of the API of reports.
 	AdmissionEndpoint string `json:"admissionEndpoint"`
-	// AdmissionCertificate is a directory with tls.crt and tls.key for it; empty: nothing answers there.
+	// AdmissionCertificate is a directory with tls.crt and tls.key for it; empty: the endpoint is disabled.
 	AdmissionCertificate string `json:"admissionCertificate,omitempty"`
-	// AdmissionWebhook: the admission webhook answers there.
+	// AdmissionWebhook enables the admission webhook at the endpoint.
 	AdmissionWebhook bool `json:"admissionWebhook"`
-	// Reports is where the nodes' reports of profiled processes are.
+	// Reports configures the API of reports.
 	Reports Reports `json:"reports"`
-	// KubeAPI limits requests to the API server, per second and in a burst. The API of reports has as many of its own.
+	// KubeAPI limits requests to the API server, per second and in a burst. The same limit applies separately to the API of reports.
 	KubeAPI Rate `json:"kubeAPI"`
-	// Logging is what it logs.
+	// Logging configures the logs.
 	Logging
 }
 
-// Reports is where the nodes' reports of profiled processes are.
+// Reports locates the nodes' reports of profiled processes.
 type Reports struct {
-	// Certificate is a directory with tls.crt, tls.key and ca.crt, the authority of plugins; empty: no API of reports.
+	// Certificate is a directory with tls.crt, tls.key and ca.crt, the CA of the plugins; empty: no API of reports.
 	Certificate string `json:"certificate,omitempty"`
-	// PluginSelector selects the pods of the kubelet plugin in the namespace of the controller, PluginPort is where they answer.
+	// PluginSelector selects the pods of the kubelet plugin in the namespace of the controller, PluginPort is the port of their reports.
 	PluginSelector string `json:"pluginSelector,omitempty"`
 	PluginPort     int    `json:"pluginPort"`
 }
@@ -59,8 +60,8 @@ type Reports struct {
 // gpuExtendedResources are the values of GPUExtendedResource.
 var gpuExtendedResources = []string{"Auto", "Always", "Never"}
 
-// LoadController reads the configuration from the arguments after the program's name and the environment. The error joins
-// all validation errors.
+// LoadController reads the configuration from the arguments after the program's name and the environment. The error joins all validation
+// errors.
 func LoadController(args []string, getenv func(string) string) (*Controller, error) {
 	c := controllerDefaults()
 	return load(c, c.flags(), args, getenv)
@@ -103,7 +104,7 @@ func (c *Controller) flags() *pflag.FlagSet {
 	return f
 }
 
-// Admission is where the API server is answered.
+// Admission splits the address of the admission endpoint.
 func (c *Controller) Admission() (host string, port int, err error) {
 	host, text, err := net.SplitHostPort(c.AdmissionEndpoint)
 	if err != nil {

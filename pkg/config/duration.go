@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Duration is text such as "10s" in JSON. It is as that of Kubernetes, whose package draws in an encoder of every API object: two megabytes
-// of a program that runs on every node.
+// Duration is text such as "10s" in JSON, as in Kubernetes, whose package would add two megabytes, an encoder of every API object, to a
+// program that runs on every node.
 type Duration struct{ time.Duration }
 
 // MarshalJSON writes the text.
 func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
 
-// UnmarshalJSON reads the text. A number has no unit, and is refused.
+// UnmarshalJSON reads the text. It refuses numbers, which lack a unit.
 func (d *Duration) UnmarshalJSON(data []byte) error {
 	var text string
 	if err := json.Unmarshal(data, &text); err != nil {

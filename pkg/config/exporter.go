@@ -12,64 +12,65 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Exporter is the configuration of prism-exporter. Its JSON form is what the file holds and what is printed at start.
+// Exporter is the configuration of prism-exporter. Its JSON form is the format of the file, and is printed at start.
 type Exporter struct {
-	// DriverName is the DRA driver's name; it also sets the directories of records and of claims' metrics.
+	// DriverName is the name of the DRA driver; it also sets the directories of records and of claims' metrics.
 	DriverName string `json:"driverName"`
-	// NodeName is the Node this process runs on; it is the host name of pages and of OTLP resources.
+	// NodeName is the Node of this process; it is the host name of pages and of OTLP resources.
 	NodeName string `json:"nodeName,omitempty"`
-	// HostRoot is where the host's / is mounted.
+	// HostRoot is the mount point of the host's root file system.
 	HostRoot string `json:"hostRoot"`
 	// DriverRoot is the root directory of the NVIDIA driver on the host; empty detects it.
 	DriverRoot string `json:"driverRoot,omitempty"`
-	// SearchDirs are directories of the driver's root in which its library is searched for before the usual ones.
+	// SearchDirs are directories in the driver's root that are searched for its library before the default ones.
 	SearchDirs Names `json:"searchDirs,omitempty"`
-	// RunDir is what the programs of Prism share on a node. Empty: /run/<driver name>.
+	// RunDir is the directory that Prism's programs share on a node. Empty: /run/<driver name>.
 	RunDir string `json:"runDir,omitempty"`
-	// Sources say which containers have which devices.
+	// Sources are the sources for the devices of containers.
 	Sources ExporterSources `json:"sources"`
-	// Sampling is what is measured, and how often.
+	// Sampling sets the measured values and the interval.
 	Sampling Sampling `json:"sampling"`
-	// Pages are those of dcgm-exporter's names.
+	// Pages configures the pages.
 	Pages ExporterPages `json:"pages"`
-	// OTLPEndpoint is the URL that metrics are sent to with OTLP over HTTP; empty sends none.
+	// OTLPEndpoint is the URL to which metrics are sent with OTLP over HTTP; empty: metrics are not sent.
 	OTLPEndpoint string `json:"otlpEndpoint,omitempty"`
-	// Serving is what the process serves and logs.
+	// Serving configures the HTTP endpoint and the logs.
 	Serving Serving `json:"serving"`
-	// WebConfigFile has the TLS certificate and the users of the HTTP endpoint, as of Prometheus's exporter toolkit. Empty: neither.
+	// WebConfigFile sets the TLS certificate and the users of the HTTP endpoint, in the format of Prometheus's exporter toolkit. Empty:
+	// neither.
 	WebConfigFile string `json:"webConfigFile,omitempty"`
-	// ProbeEndpoint serves /healthz and /readyz to the kubelet, without TLS and users and beside all clients of the HTTP endpoint; empty: the
-	// HTTP endpoint alone does.
+	// ProbeEndpoint serves /healthz and /readyz to the kubelet, without TLS and users and separate from all clients of the HTTP endpoint;
+	// empty: only the HTTP endpoint serves them.
 	ProbeEndpoint string `json:"probeEndpoint,omitempty"`
 }
 
-// ExporterSources are where the exporter reads which containers have which devices.
+// ExporterSources are the exporter's sources for the devices of containers.
 type ExporterSources struct {
-	// KubeletPlugins is the kubelet's directory of plugins, which has the records of the plugin.
+	// KubeletPlugins is the kubelet's directory of plugins, which contains the plugin's records.
 	KubeletPlugins string `json:"kubeletPlugins"`
 	// KubeletPodResources is the PodResources socket of the kubelet.
 	KubeletPodResources string `json:"kubeletPodResources"`
-	// CRISocket is that of the container runtime on the host; empty: detected.
+	// CRISocket is the container runtime's socket on the host; empty: detected.
 	CRISocket string `json:"criSocket,omitempty"`
 }
 
-// Sampling is what is measured on each GPU, and how often.
+// Sampling sets the measured values of each GPU, and the interval.
 type Sampling struct {
 	// Interval is the time between two samples; claims may request a shorter one.
 	Interval Duration `json:"interval"`
-	// MinInterval is the shortest that claims get.
+	// MinInterval is the shortest interval that claims may request.
 	MinInterval Duration `json:"minInterval"`
-	// Sets are the sets of metrics that every GPU has.
+	// Sets are the sets of metrics for every GPU.
 	Sets Names `json:"sets"`
 }
 
-// ExporterPages are what pages have besides what is sampled.
+// ExporterPages configures additions to pages.
 type ExporterPages struct {
 	// PodUID adds the UID of the pod, as label pod_uid, to prism_gpu_allocation_info and to series with dcgm-exporter's names.
 	PodUID bool `json:"podUID,omitempty"`
-	// PodLabelKeys are the keys of labels of pods; series that name a pod have their values.
+	// PodLabelKeys are the keys of pod labels that are added to series that name a pod.
 	PodLabelKeys Names `json:"podLabelKeys,omitempty"`
-	// Counters is a file of dcgm-exporter's counters, or the directory of a ConfigMap that has it; empty: its default counters.
+	// Counters is a file of dcgm-exporter's counters, or the directory of a mounted ConfigMap with it; empty: its default counters.
 	Counters string `json:"counters,omitempty"`
 }
 
@@ -79,10 +80,10 @@ const (
 	longestInterval  = 10 * time.Minute
 )
 
-// maxPodLabelKeys bounds ExporterPages.PodLabelKeys.
+// maxPodLabelKeys limits ExporterPages.PodLabelKeys.
 const maxPodLabelKeys = 16
 
-// metricSets are those of the API.
+// metricSets are the sets of the API.
 var metricSets = []string{"Basic", "Utilization", "Memory", "Power", "Clocks", "PCIe", "NVLink", "ECC", "Throttle", "Processes", "Pipelines"}
 
 // ExporterFlags lists the flags of prism-exporter by name.
@@ -99,7 +100,7 @@ func LoadExporter(args []string, getenv func(string) string) (*Exporter, error) 
 	return loadWithFile(exporterDefaults(), args, getenv)
 }
 
-// exporterDefaults are those of a pod of the chart.
+// exporterDefaults are the values in a pod of the chart.
 func exporterDefaults() *Exporter {
 	return &Exporter{
 		DriverName: "gpu.prism.dev", HostRoot: "/host",
@@ -141,13 +142,13 @@ func (e *Exporter) flags() *pflag.FlagSet {
 	return f
 }
 
-// PluginDir is where the plugin of this driver keeps its records.
+// PluginDir is the directory with the records of this driver's plugin.
 func (e *Exporter) PluginDir() string { return filepath.Join(e.Sources.KubeletPlugins, e.DriverName) }
 
-// ClaimsDir has a directory for each claim whose containers read their metrics.
+// ClaimsDir contains a directory for each claim whose containers read their metrics.
 func (e *Exporter) ClaimsDir() string { return filepath.Join(e.RunDir, "metrics") }
 
-// derive sets what follows from other values.
+// derive sets values that depend on other values.
 func (e *Exporter) derive() {
 	if e.RunDir == "" {
 		e.RunDir = filepath.Join("/run", e.DriverName)

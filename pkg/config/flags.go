@@ -9,13 +9,13 @@ import (
 
 // Flag describes one flag for the reference documentation.
 type Flag struct {
-	// Name has no dashes in front; Shorthand is one letter or empty.
+	// Name is the name without dashes; Shorthand is one letter or empty.
 	Name, Shorthand string
-	// Env are the environment variables that set it, the first of them set takes precedence.
+	// Env are the environment variables that set it; the first one that is set takes precedence.
 	Env []string
-	// Key is the path in the configuration file, as driver.root; empty where a file cannot set it.
+	// Key is the path in the configuration file, such as driver.root; empty if a file cannot set it.
 	Key string
-	// Default is empty for an empty one; Usage is what --help prints.
+	// Default is empty for an empty one; Usage is the help text.
 	Default, Usage string
 }
 
@@ -27,12 +27,12 @@ func PluginFlags() []Flag {
 	return described(f, p)
 }
 
-// ControllerFlags lists the flags of prism-controller by name. It has no configuration file.
+// ControllerFlags lists the flags of prism-controller by name. It reads no configuration file.
 func ControllerFlags() []Flag {
 	return described(controllerDefaults().flags(), nil)
 }
 
-// described reads a flag set; file is the struct that it is bound to and that a configuration file fills, nil without a file.
+// described describes a flag set; file is the struct to which it is bound and which a configuration file fills, nil without a file.
 func described(f *pflag.FlagSet, file any) []Flag {
 	var all []Flag
 	f.VisitAll(func(flag *pflag.Flag) {
@@ -47,7 +47,7 @@ func described(f *pflag.FlagSet, file any) []Flag {
 	return all
 }
 
-// keyOf is the path in a configuration file of the field that a flag sets: the one whose JSON changes with the flag.
+// keyOf is the path of a flag's field in a configuration file: the value in the JSON that changes with the flag.
 func keyOf(flag *pflag.Flag, file any) string {
 	before := flattened(file)
 	for _, value := range []string{"7", "true", "false", "7s", "x"} {
@@ -63,7 +63,7 @@ func keyOf(flag *pflag.Flag, file any) string {
 	return ""
 }
 
-// flattened is the JSON of a struct, each value by its path.
+// flattened is the JSON of a struct, with each value by its path.
 func flattened(of any) map[string]string {
 	raw, err := json.Marshal(of)
 	tree := map[string]any{}

@@ -13,17 +13,17 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// ErrHelp is returned when --help was printed.
+// ErrHelp is returned after --help was printed.
 var ErrHelp = pflag.ErrHelp
 
-// plainEnv are further environment variables, by the names that the downward API usually has in a DaemonSet.
+// plainEnv are further environment variables, with the usual names for values of the downward API in a DaemonSet.
 var plainEnv = map[string]string{"node-name": "NODE_NAME", "pod-uid": "POD_UID"}
 
-// settings are the configuration of a program. Its fields have the values of a process without flags until it is loaded.
+// settings are the configuration of a program. Before loading, its fields contain the defaults.
 type settings interface {
 	// flags binds every field to a flag; the value of the field is the default.
 	flags() *pflag.FlagSet
-	// derive sets what follows from other values.
+	// derive sets values that depend on other values.
 	derive()
 	// validate reports every invalid value.
 	validate(bad invalid)
@@ -70,19 +70,19 @@ func loadWithFile[S settings](s S, args []string, getenv func(string) string) (S
 	return load(s, f, args, getenv)
 }
 
-// validateDriverName checks what names directories and labels.
+// validateDriverName validates a name that is used in directories and labels.
 func validateDriverName(name string, bad invalid) {
 	if problem := validation.IsDNS1123Subdomain(name); len(problem) > 0 || len(name) > 63 {
 		bad("driver-name", "must be a DNS subdomain of at most 63 characters, got %q", name)
 	}
 }
 
-// addConfigFlag adds the flag whose value configFile has found already.
+// addConfigFlag adds the flag whose value configFile has already found.
 func addConfigFlag(f *pflag.FlagSet, file string) {
 	f.String("config", file, "configuration file; environment variables and flags take precedence")
 }
 
-// configFile finds the name of the file before anything else is known.
+// configFile finds the name of the file before the other flags are parsed.
 func configFile(args []string, getenv func(string) string) (string, error) {
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
 	f.ParseErrorsAllowlist.UnknownFlags = true
@@ -94,7 +94,7 @@ func configFile(args []string, getenv func(string) string) (string, error) {
 	return *file, nil
 }
 
-// read overrides settings with those of the file; unknown keys are refused.
+// read overrides settings with the settings of the file; unknown keys are refused.
 func read(file string, settings any) error {
 	data, err := os.ReadFile(file)
 	if err != nil {

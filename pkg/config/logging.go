@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Logging is what a program logs.
+// Logging configures the logs of a program.
 type Logging struct {
 	// LogVerbosity: 0 errors and warnings for operators, 2 decisions, 4 details, 6 traces.
 	LogVerbosity int `json:"logVerbosity"`

@@ -8,25 +8,25 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// MPSD is the configuration of prism-mpsd. Its JSON form is what is printed at start.
+// MPSD is the configuration of prism-mpsd. Its JSON form is printed at start.
 type MPSD struct {
-	// DriverName is the DRA driver's name; it also sets the directory of sockets and control daemons.
+	// DriverName is the name of the DRA driver; it also sets the directory of sockets and control daemons.
 	DriverName string `json:"driverName"`
-	// HostRoot is where the host's / is mounted.
+	// HostRoot is the mount point of the host's root file system.
 	HostRoot string `json:"hostRoot"`
 	// DriverRoot is the root directory of the NVIDIA driver on the host; empty detects it.
 	DriverRoot string `json:"driverRoot,omitempty"`
-	// SearchDirs are directories of the driver's root in which its library and programs are searched for before the usual ones.
+	// SearchDirs are directories in the driver's root that are searched for its library and programs before the default ones.
 	SearchDirs Names `json:"searchDirs,omitempty"`
-	// RunDir has the socket and the directories of control daemons. It is the same path on the host.
+	// RunDir contains the socket and the directories of control daemons. It is the same path on the host.
 	RunDir string `json:"runDir"`
-	// Hardening is what control daemons lose of the container's rights: "Full", "Mounts" or "None".
+	// Hardening selects the rights of the container that are removed from control daemons: "Full", "Mounts" or "None".
 	Hardening string `json:"hardening"`
-	// Logging is what it logs.
+	// Logging configures the logs.
 	Logging
 }
 
-// MPSDFlags lists the flags of prism-mpsd by name. It has no configuration file.
+// MPSDFlags lists the flags of prism-mpsd by name. It reads no configuration file.
 func MPSDFlags() []Flag {
 	return described(mpsdDefaults().flags(), nil)
 }
@@ -55,13 +55,13 @@ func (m *MPSD) flags() *pflag.FlagSet {
 	return f
 }
 
-// Socket is where the service listens.
+// Socket is the path of the service's socket.
 func (m *MPSD) Socket() string { return filepath.Join(m.RunDir, "mpsd.sock") }
 
-// DaemonsDir has the directories of the control daemons.
+// DaemonsDir contains the directories of the control daemons.
 func (m *MPSD) DaemonsDir() string { return filepath.Join(m.RunDir, "mps") }
 
-// derive sets what follows from other values.
+// derive sets values that depend on other values.
 func (m *MPSD) derive() {
 	if m.RunDir == "" {
 		m.RunDir = filepath.Join("/run", m.DriverName)

@@ -2,8 +2,8 @@ package config
 
 import "path/filepath"
 
-// clean shortens paths as users write them, with a slash at the end or two slashes, since they are compared and printed. What is no absolute
-// path, such as NoCDIHook and an empty one, stays as it is.
+// clean shortens paths with double or trailing slashes, as users write them, because they are compared and printed. It does not change
+// values that are not absolute paths, such as NoCDIHook and the empty string.
 func clean(paths ...*string) {
 	for _, path := range paths {
 		if filepath.IsAbs(*path) {

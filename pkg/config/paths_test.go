@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLoad_PathsWithSlashes_Cleaned: a slash at the end of a path, as users write it, changes nothing.
+// TestLoad_PathsWithSlashes_Cleaned: a trailing slash in a path, as users write it, changes nothing.
 func TestLoad_PathsWithSlashes_Cleaned(t *testing.T) {
 	t.Parallel()
 	none := func(string) string { return "" }

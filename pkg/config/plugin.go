@@ -13,58 +13,58 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// Plugin is the configuration of prism-kubelet-plugin. Its JSON form is what the file holds and what is printed at start.
+// Plugin is the configuration of prism-kubelet-plugin. Its JSON form is the format of the file, and is printed at start.
 type Plugin struct {
-	// DriverName is the DRA driver's name; it also sets attribute domain, CDI vendor, socket and state directories.
+	// DriverName is the name of the DRA driver; it also sets attribute domain, CDI vendor, socket and state directories.
 	DriverName string `json:"driverName"`
-	// Release is the name of the installation, with its namespace, by which it finds its directories of other driver names on the node; empty:
-	// none.
+	// Release is the namespace and name of the installation, which identifies its directories on the node after a change of the driver name;
+	// empty: none.
 	Release string `json:"release,omitempty"`
-	// NodeName is the Node this process runs on.
+	// NodeName is the Node of this process.
 	NodeName string `json:"nodeName"`
-	// PodUID enables rolling updates: two versions may run at once. Empty outside a pod.
+	// PodUID enables rolling updates: two versions may run at once. Empty outside of a pod.
 	PodUID string `json:"podUID,omitempty"`
-	// Kubeconfig is a file; empty means the pod's service account.
+	// Kubeconfig is a file; empty: the pod's service account.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
 	// KubeAPI limits requests to the API server, per second and in a burst.
 	KubeAPI Rate `json:"kubeAPI"`
-	// SchedulerVersion is the version of the cluster's oldest scheduler; empty: that of the API server.
+	// SchedulerVersion is the version of the cluster's oldest scheduler; empty: the version of the API server.
 	SchedulerVersion string `json:"schedulerVersion,omitempty"`
-	// Paths are those of this process and of the host.
+	// Paths are paths of this process and of the host.
 	Paths Paths `json:"paths"`
-	// Driver is how the NVIDIA driver is detected.
+	// Driver configures the detection of the NVIDIA driver.
 	Driver Driver `json:"driver"`
 	// NodeConfig is the source of the node configuration.
 	NodeConfig NodeConfig `json:"nodeConfig"`
-	// Serving is what the process serves and logs.
+	// Serving configures the HTTP endpoint and the logs.
 	Serving Serving `json:"serving"`
 	// DeviceMetadata mounts a file with the attributes of the devices into containers (KEP-5304).
 	DeviceMetadata bool `json:"deviceMetadata"`
 	// MonitorDevices is MonitorNever or MonitorPerNode.
 	MonitorDevices string `json:"monitorDevices"`
-	// Exporter: prism-exporter runs on the node, so that claims can have their metrics in their containers.
+	// Exporter is set if prism-exporter runs on the node, so that claims can expose their metrics in their containers.
 	Exporter bool `json:"exporter"`
-	// Profiler is how processes of claims are profiled on the node.
+	// Profiler configures profiles on the node.
 	Profiler Profiler `json:"profiler"`
 }
 
-// Profiler is how processes of claims are profiled.
+// Profiler configures profiles of the processes of claims.
 type Profiler struct {
-	// Enabled: the profiler runs on the node. Without it claims with a ProfilerConfig are refused.
+	// Enabled is set if the profiler runs on the node. Otherwise claims with a ProfilerConfig are refused.
 	Enabled bool `json:"enabled"`
-	// Map is "<namespace>/<name>" of the ConfigMap with the cluster's policy and defaults for profiles; empty: there are none.
+	// Map is "<namespace>/<name>" of the ConfigMap with the cluster's policy and defaults for profiles; empty: none.
 	Map string `json:"map,omitempty"`
-	// Endpoint is where controllers read the node's reports: "<address>:<port>"; empty: none can be downloaded.
+	// Endpoint is the address for controllers that read the node's reports: "<address>:<port>"; empty: reports cannot be downloaded.
 	Endpoint string `json:"endpoint,omitempty"`
-	// Certificate is a directory with tls.crt, tls.key and ca.crt, the authority of controllers.
+	// Certificate is a directory with tls.crt, tls.key and ca.crt, the CA of the controllers.
 	Certificate string `json:"certificate,omitempty"`
-	// Client is the DNS name that certificates of controllers are for.
+	// Client is the DNS name in the certificates of controllers.
 	Client string `json:"client,omitempty"`
-	// NodeBytes limits the size of all reports on the node; 0 is no limit.
+	// NodeBytes limits the size of all reports on the node; 0: unlimited.
 	NodeBytes resource.QuantityValue `json:"nodeBytes"`
-	// StartTimeout is how long a process waits until the profiler has started beside it.
+	// StartTimeout limits the time that a process waits for the profiler to start.
 	StartTimeout time.Duration `json:"startTimeout"`
-	// ReportTimeout is how long the profiler may take to write a report after recording has ended.
+	// ReportTimeout limits the time to write a report after recording has ended.
 	ReportTimeout time.Duration `json:"reportTimeout"`
 }
 
@@ -84,52 +84,53 @@ type Rate struct {
 	Burst int     `json:"burst"`
 }
 
-// Paths are directories as this process sees them.
+// Paths are directories, as seen by this process.
 type Paths struct {
-	// HostRoot is where the host's / is mounted.
+	// HostRoot is the mount point of the host's root file system.
 	HostRoot string `json:"hostRoot"`
-	// CDIRoot is a directory that container runtimes read CDI specs from.
+	// CDIRoot is a directory from which container runtimes read CDI specs.
 	CDIRoot string `json:"cdiRoot"`
 	// KubeletPlugins and KubeletRegistrar are the kubelet's; the same path on the host.
 	KubeletPlugins   string `json:"kubeletPlugins"`
 	KubeletRegistrar string `json:"kubeletRegistrar"`
 	// KubeletPodResources is the PodResources socket of the kubelet.
 	KubeletPodResources string `json:"kubeletPodResources"`
-	// CRISocket is the host's path of the container runtime's socket; empty: detected.
+	// CRISocket is the path of the container runtime's socket on the host; empty: detected.
 	CRISocket string `json:"criSocket,omitempty"`
-	// StateDir is the state directory of Prism, outside of that of the kubelet; the same path on the host. Programs that the container
-	// runtime executes are below it, so its mount must not have the option noexec, and users other than root must reach it:
-	// in a pod with hostUsers false the runtime executes hooks as such a user.
+	// StateDir is the state directory of Prism, outside of the kubelet's directory; the same path on the host. It contains programs that the
+	// container runtime executes, so its mount must not use the option noexec, and users other than root must be able to reach it: in a pod
+	// with hostUsers false the runtime executes hooks as such a user.
 	StateDir string `json:"stateDir"`
-	// RunDir is what the programs of Prism share on a node until it is rebooted; the same path on the host. Empty: /run/<driver name>.
+	// RunDir is the directory that Prism's programs share on a node until it is rebooted; the same path on the host. Empty: /run/<driver
+	// name>.
 	RunDir string `json:"runDir,omitempty"`
 }
 
-// Driver is how the NVIDIA driver is detected.
+// Driver configures the detection of the NVIDIA driver.
 type Driver struct {
-	// Root is the root directory of the driver on the host; empty: that of the node configuration, else detected.
+	// Root is the root directory of the driver on the host; empty: the value of the node configuration, or detected.
 	Root string `json:"root,omitempty"`
-	// SearchDirs are directories of the driver's root in which its libraries and programs are searched for before the usual ones.
+	// SearchDirs are directories in the driver's root that are searched for its libraries and programs before the default ones.
 	SearchDirs Names `json:"searchDirs,omitempty"`
-	// CDIHook is the path of nvidia-cdi-hook on the host; empty: the host's, and the plugin's own for hooks that the host's does not have;
-	// or HostCDIHook, OwnCDIHook or NoCDIHook.
+	// CDIHook is the path of nvidia-cdi-hook on the host, or HostCDIHook, OwnCDIHook or NoCDIHook; empty: the host's, and the plugin's own for
+	// hooks that the host's does not support.
 	CDIHook string `json:"cdiHook,omitempty"`
-	// FailOnInitError makes the process exit when the driver does not respond at start and no claim is prepared; nil: as the node
-	// configuration says.
+	// FailOnInitError makes the process exit if the driver does not respond at start and no claim is prepared; nil: the value of the node
+	// configuration.
 	FailOnInitError *bool `json:"failOnInitError,omitempty"`
-	// Graphics adds the device nodes below /dev/dri of a GPU to containers that have the GPU.
+	// Graphics adds the device nodes of a GPU below /dev/dri to its containers.
 	Graphics bool `json:"graphics"`
-	// CUDACompat has containers use the CUDA compatibility libraries of their images where these are newer than the driver's.
+	// CUDACompat uses the CUDA compatibility libraries of images if they are newer than the driver's.
 	CUDACompat bool `json:"cudaCompat"`
 }
 
-// The values of CDIHook that are no path.
+// The values of CDIHook that are not paths.
 const (
-	// HostCDIHook uses the host's program alone: hooks that it does not have are left out of CDI specs.
+	// HostCDIHook uses only the host's program: CDI specs omit hooks that it does not support.
 	HostCDIHook = "host"
-	// OwnCDIHook uses the plugin's own program alone.
+	// OwnCDIHook uses only the plugin's own program.
 	OwnCDIHook = "own"
-	// NoCDIHook leaves hooks out of CDI specs.
+	// NoCDIHook omits hooks from CDI specs.
 	NoCDIHook = "none"
 )
 
@@ -141,7 +142,7 @@ type NodeConfig struct {
 	File string `json:"file,omitempty"`
 	// Map is "<namespace>/<name>" of a ConfigMap of node configurations.
 	Map string `json:"map,omitempty"`
-	// Label is the key of the node label whose value is the name of the entry; empty: labels are ignored.
+	// Label is the key of the node label that names the entry; empty: labels are ignored.
 	Label string `json:"label,omitempty"`
 	// Name is the entry for nodes without that label; empty: Fallbacks apply.
 	Name string `json:"name,omitempty"`
@@ -149,13 +150,13 @@ type NodeConfig struct {
 	Fallbacks Names `json:"fallbacks,omitempty"`
 }
 
-// Serving is what the process serves and logs.
+// Serving configures the HTTP endpoint and the logs.
 type Serving struct {
-	// HTTPEndpoint serves /metrics, /healthz and /readyz: "<address>:<port>"; empty serves nothing.
+	// HTTPEndpoint is the address of /metrics, /healthz and /readyz: "<address>:<port>"; empty: disabled.
 	HTTPEndpoint string `json:"httpEndpoint"`
-	// Pprof adds /debug/pprof there.
+	// Pprof adds /debug/pprof at that address.
 	Pprof bool `json:"pprof"`
-	// Logging is what it logs.
+	// Logging configures the logs.
 	Logging
 }
 
@@ -165,7 +166,7 @@ func LoadPlugin(args []string, getenv func(string) string) (*Plugin, error) {
 	return loadWithFile(defaults(), args, getenv)
 }
 
-// defaults are those of a pod of the chart.
+// defaults are the values in a pod of the chart.
 func defaults() *Plugin {
 	return &Plugin{
 		DriverName: "gpu.prism.dev",
@@ -255,7 +256,7 @@ func (d *Driver) flags(f *pflag.FlagSet) {
 		"unset: the value of the node configuration").NoOptDefVal = "true"
 }
 
-// derive sets what follows from other values.
+// derive sets values that depend on other values.
 func (p *Plugin) derive() {
 	if p.Paths.StateDir == "" {
 		p.Paths.StateDir = DefaultStateDir(p.DriverName)

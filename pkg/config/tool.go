@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Tool is the configuration of prism-tool. Its JSON form is what is printed at start.
+// Tool is the configuration of prism-tool. Its JSON form is printed at start.
 type Tool struct {
-	// Version is the version of Nsight Systems in the image, Path where it is, Versions are all that nodes get.
+	// Version is the version of Nsight Systems in the image, Path its directory, Versions are all versions to install on nodes.
 	Version  string   `json:"version"`
 	Path     string   `json:"path"`
 	Versions []string `json:"versions"`
@@ -19,18 +19,18 @@ type Tool struct {
 	StateDir string `json:"stateDir"`
 	// CDIRoot are directories of CDI specs.
 	CDIRoots []string `json:"cdiRoots"`
-	// WorkDir is a directory of this container alone.
+	// WorkDir is a private directory of this container.
 	WorkDir string `json:"workDir"`
-	// ImportMemory is how much address space the importer may take, ImportDeadline how long it may take for a report.
+	// ImportMemory limits the address space of the importer, ImportDeadline the time for one report.
 	ImportMemory   resource.QuantityValue `json:"importMemory"`
 	ImportDeadline time.Duration          `json:"importDeadline"`
-	// ImportSpace is how much of WorkDir an import may take; 0 is no limit.
+	// ImportSpace limits the disk space of an import in WorkDir; 0: unlimited.
 	ImportSpace resource.QuantityValue `json:"importSpace"`
-	// Logging is what it logs.
+	// Logging configures the logs.
 	Logging
 }
 
-// ToolFlags lists the flags of prism-tool by name. It has no configuration file.
+// ToolFlags lists the flags of prism-tool by name. It reads no configuration file.
 func ToolFlags() []Flag { return described(toolDefaults().flags(), nil) }
 
 // LoadTool reads the configuration from the arguments after the command, and the environment. The error joins all validation errors.
@@ -63,7 +63,7 @@ func (t *Tool) flags() *pflag.FlagSet {
 	return f
 }
 
-// derive sets what follows from other values.
+// derive sets values that depend on other values.
 func (t *Tool) derive() {
 	clean(&t.Path, &t.StateDir, &t.WorkDir)
 	for i := range t.CDIRoots {

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// fallbacks are those that pkg/nodeconfig knows.
+// fallbacks are the strategies of pkg/nodeconfig.
 var fallbacks = []string{"named", "single", "empty"}
 
-// Names is a list that flag and environment give with commas. The last one given replaces those before it.
+// Names is a list, separated by commas in flags and environment variables. Setting it again replaces it.
 type Names []string
 
 // String is the list with commas.
@@ -25,13 +25,13 @@ func (n *Names) Set(text string) error {
 	return nil
 }
 
-// Type is what usage texts call it.
+// Type is the type in help texts.
 func (*Names) Type() string { return "names" }
 
 // searchDirsUsage is the usage of --driver-search-dirs.
 const searchDirsUsage = "directories of the driver's root in which its libraries and programs are searched for before the usual ones"
 
-// validatePaths reports names that are no absolute paths.
+// validatePaths reports names that are not absolute paths.
 func (n *Names) validatePaths(flag string, bad invalid) {
 	for _, path := range *n {
 		if !filepath.IsAbs(path) || strings.Contains(path, ":") {
@@ -51,7 +51,7 @@ func (c choice) String() string {
 	return strconv.FormatBool(**c.value)
 }
 
-// Set reads what strconv does.
+// Set parses the value with strconv.ParseBool.
 func (c choice) Set(text string) error {
 	value, err := strconv.ParseBool(text)
 	if err != nil {
@@ -61,5 +61,5 @@ func (c choice) Set(text string) error {
 	return nil
 }
 
-// Type is what usage texts call it.
+// Type is the type in help texts.
 func (choice) Type() string { return "bool" }

@@ -20,7 +20,7 @@ const (
 	annotationUses = "prism.dev/uses"
 )
 
-// labels are those of the objects that the controller of a driver manages.
+// labels are the labels of objects that the controller of a driver manages.
 func labels(driver string) map[string]string {
 	return map[string]string{labelManagedBy: managedBy, labelDriver: driver}
 }
@@ -69,8 +69,8 @@ func newClass(driver, name, resource, selector string, byKey names) (*resourceap
 	return class, nil
 }
 
-// configOf is the configuration of the DeviceClass that has a resource name now, possibly under another driver name. A new DeviceClass of that
-// name gets it; in an existing one, users own the configuration.
+// configOf is the configuration of the DeviceClass that currently uses a resource name, possibly under another driver name. A new
+// DeviceClass of that name gets it; in an existing one, users own the configuration.
 func (p *planner) configOf(resource string) []resourceapi.DeviceClassConfiguration {
 	for i := range p.Classes {
 		if class := &p.Classes[i]; resourceOf(class) == resource && p.ours(class) {
@@ -90,7 +90,7 @@ func nameDropped(current, desired *resourceapi.DeviceClass) bool {
 	return written || originOf(current) == nil
 }
 
-// recordedUses are the uses by an entry of the ConfigMap when the DeviceClass was last written; nil if they cannot be read.
+// recordedUses are the uses by an entry of the ConfigMap at the last write of the DeviceClass; nil if they cannot be read.
 func recordedUses(class *resourceapi.DeviceClass, key string) []use {
 	var byKey names
 	if err := json.Unmarshal([]byte(class.Annotations[annotationUses]), &byKey); err != nil {
@@ -106,7 +106,7 @@ func resourceOf(class *resourceapi.DeviceClass) string {
 	return *class.Spec.ExtendedResourceName
 }
 
-// hasOnlySelector reports whether a DeviceClass has this selector and no other.
+// hasOnlySelector reports whether this selector is the only one of a DeviceClass.
 func hasOnlySelector(class *resourceapi.DeviceClass, selector string) bool {
 	return len(class.Spec.Selectors) == 1 && class.Spec.Selectors[0].CEL != nil &&
 		strings.Join(strings.Fields(class.Spec.Selectors[0].CEL.Expression), " ") == selector

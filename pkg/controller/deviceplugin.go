@@ -14,7 +14,7 @@ type GPUResource string
 
 // The values of GPUResource; the zero value means Auto.
 const (
-	// GPUResourceAuto sets the name unless a node has that capacity from a device plugin at that time. A name that was set stays.
+	// GPUResourceAuto sets the name unless a device plugin provides that capacity on a node at that time. A name that was set stays.
 	GPUResourceAuto   GPUResource = "Auto"
 	GPUResourceAlways GPUResource = "Always"
 	GPUResourceNever  GPUResource = "Never"
@@ -23,13 +23,13 @@ const (
 const (
 	// capacityInterval is the time between two checks of all nodes: the kubelet keeps the capacity of a stopped device plugin that long.
 	capacityInterval = 5 * time.Minute
-	// nodePage bounds how many Nodes are in memory at once.
+	// nodePage limits the number of Nodes in memory.
 	nodePage = 250
 )
 
 // Capacity is the result of the last check for capacity of nvidia.com/gpu from device plugins.
 type Capacity struct {
-	// Node is one node with such capacity; empty: no node has any.
+	// Node is one node with such capacity; empty if there is none.
 	Node string
 	// Recent is true if only the check before found a node, as during a restart of a device plugin.
 	Recent bool
@@ -82,8 +82,8 @@ func (r *Reconciler) devicePluginNode(ctx context.Context) (string, error) {
 	}
 }
 
-// leftToDevicePlugin reports whether nvidia.com/gpu is not set because of a device plugin. A name that was set stays, because pods may
-// wait for it: the scheduler uses the capacity of nodes that have it, and DRA devices on the others.
+// leftToDevicePlugin reports whether nvidia.com/gpu is not set because of a device plugin. A name that was set stays, because pods may wait
+// for it: the scheduler uses the capacity of nodes that provide it, and DRA devices on the others.
 func (p *planner) leftToDevicePlugin(set bool) bool {
 	if p.GPUResource == GPUResourceAlways || p.GPUResource == GPUResourceNever {
 		return false

@@ -100,7 +100,7 @@ func (n names) mig(entry *v1alpha1.GPUEntry, strategy v1alpha1.MIGStrategy) {
 			continue
 		}
 		name, named := entry.MIG.ResourceNames[profile]
-		// In a configuration of the device plugin, the strategy decides whether MIG devices have resource names of their own.
+		// In a configuration of the device plugin, the strategy decides whether MIG devices get separate resource names.
 		if named && len(entry.Origins) > 0 && !mixed {
 			continue
 		}
@@ -113,7 +113,7 @@ func (n names) mig(entry *v1alpha1.GPUEntry, strategy v1alpha1.MIGStrategy) {
 	}
 }
 
-// allMIGDevices adds the name of shared MIG devices of all profiles, unless they have it already.
+// allMIGDevices adds the name of shared MIG devices of all profiles, unless it already selects them.
 func (n names) allMIGDevices(entry *v1alpha1.GPUEntry, strategy v1alpha1.MIGStrategy) {
 	name := entry.MIG.ResourceNames[v1alpha1.AllProfiles]
 	if name == "" || name == wholeGPU && strategy == v1alpha1.MIGStrategySingle || entry.MIG.Replicas[v1alpha1.AllProfiles] < 2 {
@@ -122,9 +122,9 @@ func (n names) allMIGDevices(entry *v1alpha1.GPUEntry, strategy v1alpha1.MIGStra
 	n.add(name, use{Type: typeMIG, Shared: true, OnlyOne: *entry.FailRequestsGreaterThanOne})
 }
 
-// expression is the CEL expression that selects the devices of these uses. It begins with the driver, because the scheduler evaluates it
-// on devices of other drivers too, which lack the attributes. Of the profiles in separated ("" means all), exclusive and shared MIG
-// devices have different resource names.
+// expression is the CEL expression that selects the devices of these uses. It begins with the driver, because the scheduler evaluates it on
+// devices of other drivers too, which lack the attributes. For the profiles in separated ("" means all), exclusive and shared MIG devices
+// use different resource names.
 func expression(driver string, uses []use, separated []string) string {
 	attribute := func(name string) string { return fmt.Sprintf("device.attributes[%q].%s", driver, name) }
 	var terms []string
@@ -141,7 +141,7 @@ func expression(driver string, uses []use, separated []string) string {
 			if u.Shared {
 				relation = ">"
 			}
-			// MIG devices that are created for a claim do not have the attribute: they are exclusive.
+			// MIG devices that are created for a claim lack the attribute: they are exclusive.
 			term += fmt.Sprintf(" && %s.orValue(1) %s 1", attribute("?replicas"), relation)
 		}
 		if !slices.Contains(terms, term) {

@@ -10,7 +10,7 @@ import (
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 )
 
-// MIG devices that are created for a claim do not have the attribute, and an evaluation error would end the scheduling of the pod.
+// MIG devices that are created for a claim lack the attribute, and an evaluation error would end the scheduling of the pod.
 func TestExpression_MIGDeviceWithoutReplicas_Exclusive(t *testing.T) {
 	t.Parallel()
 	device := func(replicas int64) dracel.Device {

@@ -14,9 +14,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/events"
 )
 
-// formerDriver returns the name of the driver for which the controller of this release made an object before the release got another
-// driver name; empty for another object. The release is known by its ClusterRole, which owns what its controller makes: another release has
-// a ClusterRole of its own, and its objects stay.
+// formerDriver returns the name of the driver for which the controller of this release created an object before the driver name of the
+// release changed; empty for another object. The release is identified by its ClusterRole, which owns the objects of its controller:
+// another release uses another ClusterRole, and its objects stay.
 func (r *Reconciler) formerDriver(object metav1.Object) string {
 	driver := object.GetLabels()[labelDriver]
 	if driver == r.DriverName || !owned(object, driver) || len(r.owner) == 0 {
@@ -28,7 +28,7 @@ func (r *Reconciler) formerDriver(object metav1.Object) string {
 	return driver
 }
 
-// formerClasses are the names of the DeviceClasses of earlier driver names, with these.
+// formerClasses are the names of the DeviceClasses of earlier driver names, with these driver names.
 func (r *Reconciler) formerClasses(classes []resourceapi.DeviceClass) map[string]string {
 	former := map[string]string{}
 	for i := range classes {
@@ -39,7 +39,7 @@ func (r *Reconciler) formerClasses(classes []resourceapi.DeviceClass) map[string
 	return former
 }
 
-// mine reports whether the controller of this release manages an object, possibly since it had another driver name.
+// mine reports whether the controller of this release manages an object, possibly under an earlier driver name.
 func (r *Reconciler) mine(object metav1.Object) bool {
 	return owned(object, r.DriverName) || r.formerDriver(object) != ""
 }
@@ -49,7 +49,7 @@ func (p *planner) ours(class *resourceapi.DeviceClass) bool {
 	return owned(class, p.Driver) || p.Former[class.Name] != ""
 }
 
-// renamed is the configuration of a DeviceClass for the driver's present name.
+// renamed is the configuration of a DeviceClass for the current driver name.
 func (p *planner) renamed(class *resourceapi.DeviceClass) []resourceapi.DeviceClassConfiguration {
 	former := p.Former[class.Name]
 	config := class.DeepCopy().Spec.Config
@@ -61,7 +61,7 @@ func (p *planner) renamed(class *resourceapi.DeviceClass) []resourceapi.DeviceCl
 	return config
 }
 
-// removeFormer deletes a DeviceClass of an earlier driver name, and says so in an Event of the one that the driver has instead.
+// removeFormer deletes a DeviceClass of an earlier driver name, and records an Event on the DeviceClass that replaces it.
 func (r *Reconciler) removeFormer(ctx context.Context, class *resourceapi.DeviceClass, plan *Plan) error {
 	if err := r.remove(ctx, class); err != nil {
 		return err

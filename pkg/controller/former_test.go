@@ -44,8 +44,8 @@ func (w *cluster) rename(driver string) {
 	w.reconcile()
 }
 
-// TestReconcile_DriverRenamed_ResourceNamesMove: pods that request nvidia.com/gpu get devices of the new name, nothing of the old name is left, and
-// what users have configured stays. The way back is the same.
+// TestReconcile_DriverRenamed_ResourceNamesMove: pods that request nvidia.com/gpu get devices of the new name, nothing of the old name
+// remains, and users' configuration stays. Renaming back works the same.
 func TestReconcile_DriverRenamed_ResourceNamesMove(t *testing.T) {
 	w := newCluster(t, configs(map[string]string{"a": mpsConfig}))
 	w.reconcile()
@@ -80,7 +80,7 @@ func TestReconcile_DriverRenamed_ResourceNamesMove(t *testing.T) {
 	assert.Contains(t, first, ": the name of the driver is gpu.nvidia.com instead of gpu.prism.dev")
 }
 
-// TestReconcile_DriverRenamed_ProfilesAndInvalidEntriesKept: what only DeviceClasses have recorded moves, too.
+// TestReconcile_DriverRenamed_ProfilesAndInvalidEntriesKept: information that only DeviceClasses record moves, too.
 func TestReconcile_DriverRenamed_ProfilesAndInvalidEntriesKept(t *testing.T) {
 	w := newCluster(t, configs(map[string]string{"a": "apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\ngpus: [{modes: [mig], mig: {profiles: [1g.10gb]}}]", "b": mpsConfig}))
 	w.reconcile()
@@ -92,7 +92,7 @@ func TestReconcile_DriverRenamed_ProfilesAndInvalidEntriesKept(t *testing.T) {
 	assert.Equal(t, "gpu-2gb.nvidia.com."+renamedDriver, w.classes()["nvidia.com/gpu-2gb"].Name)
 }
 
-// TestReconcile_DriverOfAnotherRelease_Kept: its controller has a role of its own. The Event is one of the class that has the name.
+// TestReconcile_DriverOfAnotherRelease_Kept: its controller uses another ClusterRole. The Event is about the class with the name.
 func TestReconcile_DriverOfAnotherRelease_Kept(t *testing.T) {
 	other := unmanagedClass("gpu.nvidia.com.gpu.example.com", wholeGPU, "true")
 	other.Labels = labels("gpu.example.com")
@@ -105,7 +105,7 @@ func TestReconcile_DriverOfAnotherRelease_Kept(t *testing.T) {
 	assert.Equal(t, []string{"DeviceClass gpu.nvidia.com.gpu.example.com", "ConfigMap prism-config"}, recorder.about)
 }
 
-// TestReconcile_NoConfigMap_EventsOfTheClass and of the node with a device plugin, instead of the Lease.
+// TestReconcile_NoConfigMap_EventsOfTheClass: Events are recorded on the class and on the node with a device plugin, instead of the Lease.
 func TestReconcile_NoConfigMap_EventsOfTheClass(t *testing.T) {
 	taken := unmanagedClass("other", wholeGPU, "true")
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n0"}, Status: corev1.NodeStatus{Capacity: corev1.ResourceList{wholeGPU: resource.MustParse("1")}}}

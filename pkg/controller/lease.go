@@ -18,8 +18,8 @@ import (
 // ownerRetry is the time between two attempts to set the owner of the Lease.
 const ownerRetry = time.Minute
 
-// LeaseOwner sets the owner of the Lease of the leader election, which has the name of the release's objects: without one it would stay after the
-// release got another name, was installed in another namespace, or was uninstalled.
+// LeaseOwner sets the owner of the Lease of the leader election, which is named after the release's objects: without an owner it would stay
+// after the release was renamed, moved to another namespace, or uninstalled.
 type LeaseOwner struct {
 	// Role is the ClusterRole that owns it; Lease its name.
 	Role   string
@@ -29,10 +29,10 @@ type LeaseOwner struct {
 	Direct client.Reader
 }
 
-// NeedLeaderElection is true: the Lease is there once a process leads.
+// NeedLeaderElection is true: the Lease exists once a process leads.
 func (LeaseOwner) NeedLeaderElection() bool { return true }
 
-// Start returns when the owner is set, or the context ends.
+// Start returns after the owner is set, or if the context ends.
 func (l LeaseOwner) Start(ctx context.Context) error {
 	_ = wait.PollUntilContextCancel(ctx, ownerRetry, true, func(ctx context.Context) (bool, error) {
 		err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { return l.set(ctx) }) // the leader renews it every two seconds

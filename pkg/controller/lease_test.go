@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// TestLeaseOwner_RenewedMeanwhile_Set: the leader renews the Lease all the time, and the API server may refuse the write for a while.
+// TestLeaseOwner_RenewedMeanwhile_Set: the leader renews the Lease periodically, and the API server may refuse the write for a while.
 func TestLeaseOwner_RenewedMeanwhile_Set(t *testing.T) {
 	t.Parallel()
 	for name, refusal := range map[string]error{

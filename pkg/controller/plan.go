@@ -19,22 +19,22 @@ import (
 const (
 	// ReasonNodeConfigInvalid: an entry is invalid; its last valid content stays in effect.
 	ReasonNodeConfigInvalid = events.NodeConfigInvalid
-	// ReasonDeviceClassNameTaken: an unmanaged object has the name.
+	// ReasonDeviceClassNameTaken: an unmanaged object uses the name.
 	ReasonDeviceClassNameTaken = events.DeviceClassNameTaken
 	// ReasonExtendedResourcesOverlap: several resource names request the same devices.
 	ReasonExtendedResourcesOverlap = events.ExtendedResourcesOverlap
-	// ReasonDevicePluginCapacity: a node has nvidia.com/gpu from a device plugin.
+	// ReasonDevicePluginCapacity: a device plugin provides nvidia.com/gpu on a node.
 	ReasonDevicePluginCapacity = events.DevicePluginCapacity
 	// ReasonExtendedResourcesUnsupported: the API server drops the resource names of DeviceClasses.
 	ReasonExtendedResourcesUnsupported = events.ExtendedResourcesUnsupported
-	// ReasonTooManyMIGProfiles: nodes publish more MIG profiles than get a DeviceClass.
+	// ReasonTooManyMIGProfiles: nodes publish more MIG profiles than the limit for DeviceClasses.
 	ReasonTooManyMIGProfiles = events.TooManyMIGProfiles
 )
 
 // Reasons are the reasons of all problems.
 var Reasons = []string{ReasonNodeConfigInvalid, ReasonDeviceClassNameTaken, ReasonExtendedResourcesOverlap, ReasonDevicePluginCapacity, ReasonExtendedResourcesUnsupported, ReasonTooManyMIGProfiles}
 
-// Problem is something that an operator has to fix. It does not affect the rest of the plan.
+// Problem is a problem that an operator must fix. It does not affect the rest of the plan.
 type Problem struct {
 	Reason string
 	// Note is one sentence: the cause, the effect and the fix.
@@ -53,9 +53,9 @@ type Input struct {
 	Configs map[string]string
 	// Classes are all existing DeviceClasses, managed or not.
 	Classes []resourceapi.DeviceClass
-	// Former are the managed ones of earlier driver names of the release, with these names. Plans have none of them.
+	// Former are the managed DeviceClasses of earlier driver names of the release, with these names. Plans contain none of them.
 	Former map[string]string
-	// Profiles are those of the MIG devices that nodes publish.
+	// Profiles are the profiles of the MIG devices that nodes publish.
 	Profiles []string
 	// GPUResource determines whether whole GPUs get the name nvidia.com/gpu.
 	GPUResource GPUResource
@@ -65,8 +65,8 @@ type Input struct {
 
 // Plan is the desired state. Managed objects that are not in it are deleted.
 type Plan struct {
-	// Classes with a resource name in the order of these names, then those without. Written in this order, a name that moves to another
-	// DeviceClass is added there before it is removed from the old one.
+	// Classes contains first the classes with a resource name, in the order of these names, then the others. Written in this order, a name
+	// that moves to another DeviceClass is added there before it is removed from the old one.
 	Classes []*resourceapi.DeviceClass
 	// Unconfigured are the resource names that no entry of the ConfigMap uses.
 	Unconfigured map[string]bool
@@ -113,7 +113,7 @@ type planner struct {
 	plan *Plan
 	// wanted are the uses by resource name and entry of the ConfigMap.
 	wanted map[string]names
-	// strategies are the MIG strategies, each with an entry that has it.
+	// strategies are the MIG strategies, each with one of its entries.
 	strategies map[v1alpha1.MIGStrategy]string
 	// profiles are the MIG profiles with a DeviceClass of their own.
 	profiles map[string]*origin
@@ -128,7 +128,7 @@ func (p *planner) problemOf(class, reason, format string, args ...any) {
 	p.plan.Problems = append(p.plan.Problems, Problem{Reason: reason, Note: fmt.Sprintf(format, args...), Class: class})
 }
 
-// problemOn is the problem that a node has the capacity of a device plugin.
+// problemOn is the problem that a device plugin provides capacity on a node.
 func (p *planner) problemOn(node, format string, args ...any) {
 	p.plan.Problems = append(p.plan.Problems, Problem{Reason: ReasonDevicePluginCapacity, Note: fmt.Sprintf(format, args...), Node: node})
 }
@@ -143,7 +143,7 @@ func (p *planner) want(resource, key string, uses ...use) {
 	slices.SortFunc(p.wanted[resource][key], compare)
 }
 
-// read adds the names and profiles of one entry. An invalid entry keeps the recorded ones.
+// read adds the names and profiles of one entry. For an invalid entry, the recorded ones stay.
 func (p *planner) read(key string) {
 	config, _, err := nodeconfig.Parse([]byte(p.Configs[key]), "entry "+key)
 	if err != nil {
@@ -185,7 +185,7 @@ func (p *planner) useRecorded(key string, which func(use) bool) {
 	}
 }
 
-// usesOf returns the uses of a name by all entries, sorted. Whole GPUs use theirs independently of the entries.
+// usesOf returns the uses of a name by all entries, sorted. Whole GPUs use their name independently of the entries.
 func (p *planner) usesOf(resource string) []use {
 	var all []use
 	if resource == wholeGPU && p.GPUResource != GPUResourceNever {
@@ -212,7 +212,7 @@ func (p *planner) separated() []string {
 }
 
 // class plans the DeviceClass of a resource name, unless an unmanaged DeviceClass conflicts with it. An existing one is kept beside an
-// unmanaged one: a scheduler forgets a name when one of two DeviceClasses with it is deleted (see renewal).
+// unmanaged one: a scheduler drops a name when one of two DeviceClasses with it is deleted (see renewal).
 func (p *planner) class(resource string) (planned bool, err error) {
 	selector := expression(p.Driver, p.usesOf(resource), p.separated())
 	name, profile := p.classFor(resource, selector)

@@ -46,7 +46,7 @@ func planned(t *testing.T, in Input) *Plan {
 	return plan
 }
 
-// selectors are those of the planned classes with a resource name, by that name and without their common prefix.
+// selectors are the selectors of the planned classes with a resource name, by that name and without their common prefix.
 func selectors(t *testing.T, plan *Plan) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -175,8 +175,7 @@ func stored(plan *Plan) []resourceapi.DeviceClass {
 	return classes
 }
 
-// An entry that became invalid keeps its names, while the other entries change. The state is in the classes, so that it survives the
-// process.
+// An entry that became invalid keeps its names, while the other entries change. The state is in the classes, so it survives the process.
 func TestNewPlan_EntryBecomesInvalid_NamesKept(t *testing.T) {
 	first := planned(t, Input{Configs: map[string]string{"a": sharedConfig(true, true), "b": mpsConfig}})
 	second := planned(t, Input{Configs: map[string]string{"a": "version: v7", "b": sharedConfig(false, false)}, Classes: stored(first)})

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// PolicyName is the name of the policy and of its binding: after the ClusterRole that owns them, so that a driver that gets another name keeps
-// them; without an owner after the driver.
+// PolicyName is the name of the policy and of its binding. It is the name of the owning ClusterRole, so that the policy survives a change
+// of the driver name; without an owner it is the name of the driver.
 func PolicyName(ownerRole, driver string) string {
 	return "shared-requests." + cmp.Or(ownerRole, driver)
 }

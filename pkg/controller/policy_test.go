@@ -46,7 +46,7 @@ func verdict(t *testing.T, spec string, resources ...string) string {
 	return ""
 }
 
-// The message is that of NVIDIA's device plugin.
+// The message is the same as in NVIDIA's device plugin.
 func TestNewPolicy_Pods_SeveralSharesDenied(t *testing.T) {
 	const (
 		text  = "request for 'nvidia.com/gpu-2gb: 2' too large: maximum request size for shared resources is 1"

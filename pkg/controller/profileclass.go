@@ -21,18 +21,18 @@ const annotationProfile = "prism.dev/mig-profile"
 // maxPlainProfile is the maximum length of a profile in the name of its DeviceClass; longer ones are hashed.
 const maxPlainProfile = 32
 
-// maxPublished is how many published profiles get resource names and DeviceClasses. All NVIDIA GPUs together have about 40; a compromised
-// node can publish any number, and their DeviceClasses are never deleted.
+// maxPublished limits the published profiles that get resource names and DeviceClasses. All NVIDIA GPUs together support about 40; a
+// compromised node can publish any number, and their DeviceClasses are never deleted.
 const maxPublished = 64
 
-// plainProfile matches 1g.10gb, 1g.10gb+me, 1g.24gb+me.all, 1g.24gb-me: at most one suffix, so that different profiles have different
+// plainProfile matches 1g.10gb, 1g.10gb+me, 1g.24gb+me.all, 1g.24gb-me: at most one suffix, so that different profiles get different
 // DeviceClass names.
 var plainProfile = regexp.MustCompile(`^[1-9][0-9]?g\.[0-9]{1,4}gb([+-][a-z]+(\.[a-z]+)*)?$`)
 
-// ProfileClass returns the name of the DeviceClass of a MIG profile and the CEL expression of its only selector. It has all conditions, so
-// that the scheduler evaluates one expression per device, instead of one of the DeviceClass and one of the request. Different profiles
-// have different names: mig-1g-10gb.<driver>, mig-1g-24gb-me.<driver> for 1g.24gb+me, mig-1g-24gb-no-me.<driver> for 1g.24gb-me, and a
-// hash if such a name could be that of another profile. The chart's template prism.mig.class returns the same names.
+// ProfileClass returns the name of the DeviceClass of a MIG profile and the CEL expression of its only selector, with all conditions, so
+// that the scheduler evaluates one expression per device, instead of one of the DeviceClass and one of the request. Different profiles get
+// different names: mig-1g-10gb.<driver>, mig-1g-24gb-me.<driver> for 1g.24gb+me, mig-1g-24gb-no-me.<driver> for 1g.24gb-me, and a hash if
+// such a name could belong to another profile. The chart's template prism.mig.class returns the same names.
 func ProfileClass(driver, profile string) (name, selector string) {
 	selector = expression(driver, []use{{Type: typeMIG, Profile: profile}}, nil)
 	if len(profile) <= maxPlainProfile && plainProfile.MatchString(profile) && !strings.Contains(profile+".", "+no.") {
@@ -53,7 +53,7 @@ type origin struct {
 	Published bool `json:"published,omitempty"`
 }
 
-// originOf returns the origin of a DeviceClass; nil if it is not of a MIG profile.
+// originOf returns the origin of the DeviceClass of a MIG profile; nil for another DeviceClass.
 func originOf(class *resourceapi.DeviceClass) *origin {
 	o := &origin{}
 	if err := json.Unmarshal([]byte(class.Annotations[annotationProfile]), o); err != nil || o.Profile == "" {
@@ -146,8 +146,8 @@ func (p *planner) unmanagedClass(name string) *resourceapi.DeviceClass {
 	return &p.Classes[i]
 }
 
-// classFor returns the name of the DeviceClass of a resource name: that of a MIG profile if it selects the same devices, else one of its
-// own.
+// classFor returns the name of the DeviceClass of a resource name: the class of a MIG profile if it selects the same devices, otherwise a
+// separate class.
 func (p *planner) classFor(resource, selector string) (name, profile string) {
 	for _, u := range p.usesOf(resource) {
 		class, same := ProfileClass(p.Driver, u.Profile)
@@ -158,7 +158,7 @@ func (p *planner) classFor(resource, selector string) (name, profile string) {
 	return className(resource, p.Driver), ""
 }
 
-// profileClasses plans the DeviceClasses of MIG profiles. Those with a resource name are in the plan already.
+// profileClasses plans the DeviceClasses of MIG profiles. The plan already contains classes with a resource name.
 func (p *planner) profileClasses() error {
 	for _, profile := range slices.Sorted(maps.Keys(p.profiles)) {
 		name, selector := ProfileClass(p.Driver, profile)

@@ -38,7 +38,7 @@ func TestProfileClass_Profiles_NameAndSelector(t *testing.T) {
 	}
 }
 
-// The profiles differ only in characters that class names cannot have. No GPU has some of them.
+// The profiles differ only in characters that class names cannot contain. Some of them exist on no GPU.
 func TestProfileClass_SimilarProfiles_NamesDiffer(t *testing.T) {
 	profiles := map[string]string{}
 	suffixes := []string{"", "+me", "-me", ".me", "+no.me", "+no", "-no", "-no.me", "+me.all", "+me+all", "+me-all", "-me.all", "-me-all", "-me+all", "-no-me", "+gfx", "+ME"}
@@ -53,8 +53,8 @@ func TestProfileClass_SimilarProfiles_NamesDiffer(t *testing.T) {
 	assert.Len(t, profiles, 4*len(suffixes))
 }
 
-// Profiles in entries and published profiles have a class with any strategy. It has the resource name of the profile's MIG devices if the
-// name requests all of them.
+// Profiles in entries and published profiles get a class with any strategy. The class gets the resource name of the profile's MIG devices
+// if the name requests all of them.
 func TestNewPlan_Profiles_ClassOfEach(t *testing.T) {
 	const small, medium, small2, resource = "mig-1g-10gb." + driver, "mig-2g-20gb." + driver, "mig-1g-10gb-me." + driver, "nvidia.com/mig-"
 	sharedMIG := "version: v1\nflags: {migStrategy: mixed}\nsharing: {timeSlicing: {renameByDefault: true, resources: [{name: nvidia.com/mig-1g.10gb, replicas: 2}]}}"
@@ -88,7 +88,8 @@ func TestNewPlan_Profiles_ClassOfEach(t *testing.T) {
 	}
 }
 
-// The class of a published profile stays; that of a profile in an entry stays as long as the entry has it, or had it and is invalid.
+// The class of a published profile stays; the class of a profile in an entry stays as long as the entry contains it, or contained it and is
+// now invalid.
 func TestNewPlan_ProfileNoLongerPublished_ClassKept(t *testing.T) {
 	const small, medium = "mig-1g-10gb." + driver, "mig-2g-20gb." + driver
 	named := nodeHeader + "flags: {migStrategy: none}\ngpus: [{modes: [mig], mig: {profiles: [2g.20gb]}}]"
@@ -109,7 +110,7 @@ func TestNewPlan_ProfileNoLongerPublished_ClassKept(t *testing.T) {
 	assert.Equal(t, map[string]string{medium: ""}, profileNames(t, again), "a deleted class of a profile that is not published is not created again")
 }
 
-// A compromised node can neither fill the cluster with classes nor remove those of other profiles.
+// A compromised node can neither fill the cluster with classes nor remove classes of other profiles.
 func TestNewPlan_TooManyPublishedProfiles_Limited(t *testing.T) {
 	first := planned(t, Input{Profiles: []string{"7g.80gb"}})
 	many := []string{"7g.80gb", "8g.90gb"}

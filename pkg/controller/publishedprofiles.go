@@ -31,7 +31,8 @@ func profilesIn(slice *resourceapi.ResourceSlice, driver string) []string {
 	return slices.Compact(profiles)
 }
 
-// shrink reduces a cached ResourceSlice to what profilesIn reads: a cluster has thousands of them, with dozens of devices each.
+// shrink reduces a cached ResourceSlice to the fields that profilesIn reads: a cluster contains thousands of them, with dozens of devices
+// each.
 func shrink(driver string) func(any) (any, error) {
 	return func(object any) (any, error) {
 		slice, ok := object.(*resourceapi.ResourceSlice)

@@ -28,7 +28,7 @@ const cacheLagRetry = 200 * time.Millisecond
 type Options struct {
 	// DriverName is the DRA driver's name.
 	DriverName string
-	// ConfigMap contains the node configurations; an empty name means that there are none.
+	// ConfigMap contains the node configurations; an empty name means that none are used.
 	ConfigMap types.NamespacedName
 	// GPUResource determines whether whole GPUs get the name nvidia.com/gpu; empty means GPUResourceAuto.
 	GPUResource GPUResource
@@ -116,7 +116,7 @@ func (r *Reconciler) configs(ctx context.Context) (map[string]string, runtime.Ob
 	return configs.Data, configs, err
 }
 
-// profiles are those of the published MIG devices, sorted.
+// profiles are the profiles of the published MIG devices, sorted.
 func (r *Reconciler) profiles(ctx context.Context) ([]string, error) {
 	var list resourceapi.ResourceSliceList
 	if err := r.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -144,7 +144,7 @@ func (r *Reconciler) resolveOwner(ctx context.Context) error {
 	return nil
 }
 
-// ownerOf reads the ClusterRole that owns what the controller of a release makes.
+// ownerOf reads the ClusterRole that owns the objects of a release's controller.
 func ownerOf(ctx context.Context, direct client.Reader, name string) (metav1.OwnerReference, error) {
 	role := &rbacv1.ClusterRole{}
 	if err := direct.Get(ctx, types.NamespacedName{Name: name}, role); err != nil {
@@ -153,7 +153,7 @@ func ownerOf(ctx context.Context, direct client.Reader, name string) (metav1.Own
 	return metav1.OwnerReference{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole", Name: role.Name, UID: role.UID}, nil
 }
 
-// apply writes the differences. Deleting a DeviceClass does not affect claims that are allocated.
+// apply writes the differences. Deleting a DeviceClass does not affect allocated claims.
 func (r *Reconciler) apply(ctx context.Context, plan *Plan, classes []resourceapi.DeviceClass, renew renewal) error {
 	names := map[string]bool{}
 	for _, desired := range plan.Classes {

@@ -238,8 +238,8 @@ func TestReconcile_Problem_OneEventPerOccurrence(t *testing.T) {
 	assert.Len(t, w.events.Events, 2)
 }
 
-// A scheduler forgets a name when one of two classes with it loses it. So a managed class is kept beside an unmanaged one and written again
-// when that one is deleted, and once by each new leader, which does not know about earlier changes.
+// A scheduler drops a name when one of two classes with it loses it. So a managed class is kept beside an unmanaged one and written again
+// when the unmanaged one is deleted, and once by each new leader, which does not know about earlier changes.
 func TestReconcile_OtherClassLosesName_ClassWrittenAgain(t *testing.T) {
 	w := newCluster(t, configs(map[string]string{"a": "version: v1"}))
 	w.reconcile()
@@ -297,7 +297,7 @@ func TestReconcile_ConfigMapDeleted_NothingChanged(t *testing.T) {
 	assert.True(t, w.hasPolicy())
 }
 
-// Dropped resource names are reported only if an entry of the ConfigMap has any.
+// Dropped resource names are reported only if an entry of the ConfigMap uses any.
 func TestReconcile_ServerDropsNames_Reported(t *testing.T) {
 	for text, want := range map[string]int{sharedConfig(false, false): 1, "version: v1": 0} {
 		dropped := unmanagedClass(className(wholeGPU, driver), "", "true")

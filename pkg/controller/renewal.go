@@ -16,7 +16,7 @@ import (
 const annotationRenewed = "prism.dev/renewed"
 
 // renewal are the resource names whose DeviceClasses are written although they are unchanged. When a DeviceClass is deleted or loses its
-// name, schedulers up to 1.37 forget the name even if another DeviceClass has it, until that one is written again.
+// name, schedulers up to 1.37 drop the name even if another DeviceClass uses it, until that one is written again.
 type renewal struct {
 	all   bool
 	names map[string]bool
@@ -24,7 +24,7 @@ type renewal struct {
 
 func (n renewal) has(resource string) bool { return resource != "" && (n.all || n.names[resource]) }
 
-// released are the names that DeviceClasses had and lost. The first renewal is of all names, because earlier changes are unknown.
+// released are the names that DeviceClasses have lost. The first renewal covers all names, because earlier changes are unknown.
 type released struct {
 	mu    sync.Mutex
 	once  bool

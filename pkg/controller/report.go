@@ -15,8 +15,8 @@ import (
 // maxNote is the API's limit for the note of an Event, in bytes.
 const maxNote = 1024
 
-// reportProblems sends an Event for each new problem, and again if a fixed problem recurs: of the ConfigMap, and of the DeviceClass or the Node
-// that it is about. Without a ConfigMap about is the Lease, which users do not inspect: it has the Events that are about nothing else.
+// reportProblems records an Event for each new problem, and again if a fixed problem recurs: on the ConfigMap, and on the DeviceClass or
+// the Node with the problem. Without a ConfigMap about is the Lease, which users do not inspect: it only gets Events about no other object.
 func (r *Reconciler) reportProblems(about runtime.Object, classes []resourceapi.DeviceClass, problems []Problem) {
 	current := map[Problem]bool{}
 	for _, problem := range problems {
@@ -30,7 +30,7 @@ func (r *Reconciler) reportProblems(about runtime.Object, classes []resourceapi.
 	r.reported = current
 }
 
-// objectsOf are the objects whose Events have a problem.
+// objectsOf are the objects on which a problem is recorded.
 func (r *Reconciler) objectsOf(problem Problem, about runtime.Object, classes []resourceapi.DeviceClass) []runtime.Object {
 	var objects []runtime.Object
 	if problem.Class != "" {
@@ -43,7 +43,7 @@ func (r *Reconciler) objectsOf(problem Problem, about runtime.Object, classes []
 		objects = append(objects, classReference(problem.Class, uid))
 	}
 	if problem.Node != "" {
-		// As the kubelet refers to its Node: tools select Events by that UID.
+		// The kubelet refers to its Node in this way: tools select Events by that UID.
 		objects = append(objects, &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: problem.Node, UID: types.UID(problem.Node)})
 	}
 	if r.ConfigMap.Name != "" || len(objects) == 0 {

@@ -122,8 +122,8 @@ func (w *watchedCluster) scheduled(resource string) string {
 	return class.Name
 }
 
-// The scheduler's own cache forgets a name when one of two classes loses it. The name moves from a class of an earlier version to that of
-// the profile, to one of its own when shared MIG devices get a separate name, and back.
+// The scheduler's own cache drops a name when one of two classes loses it. The name moves from a class of an earlier version to the class
+// of the profile, to a separate class when shared MIG devices get a separate name, and back.
 func TestReconcile_ResourceNameMoves_SchedulerKeepsIt(t *testing.T) {
 	const resource = "nvidia.com/mig-1g.10gb"
 	const mixed = nodeHeader + "gpus: [{modes: [mig], mig: {profiles: [1g.10gb]}}]"
@@ -159,7 +159,7 @@ func TestReconcile_ResourceNameMoves_SchedulerKeepsIt(t *testing.T) {
 	assert.InDelta(t, 1, value(t, w.Metrics.classes), 0)
 }
 
-// On Kubernetes 1.35 the classes of profiles are created. Dropped resource names are reported only if an entry has any.
+// On Kubernetes 1.35 the classes of profiles are created. Dropped resource names are reported only if an entry uses any.
 func TestReconcile_ServerDropsNames_ProfileClassesCreated(t *testing.T) {
 	for strategy, problems := range map[string]int{"mixed": 1, "none": 0} {
 		w := watch(t, map[string]string{"a": nodeHeader + "flags: {migStrategy: " + strategy + "}\ngpus: [{modes: [mig], mig: {profiles: [1g.10gb]}}]"})

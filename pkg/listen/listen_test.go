@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestListener_Full_OldestOfTheGreediestClosed: a client with one connection keeps it as long as another one has two.
+// TestListener_Full_OldestOfTheGreediestClosed: a client with one connection keeps it as long as another one uses two.
 func TestListener_Full_OldestOfTheGreediestClosed(t *testing.T) {
 	t.Parallel()
 	all := Bound(nil, Pages)
@@ -45,7 +45,7 @@ func TestListener_Full_OldestOfTheGreediestClosed(t *testing.T) {
 	assert.Len(t, all.open, Pages.Total)
 }
 
-// TestListener_Released_PlaceFree: a connection whose client is known takes no place of unknown ones, also when it is closed later.
+// TestListener_Released_PlaceFree: a connection of a known client does not count as an unknown one, even if it is closed later.
 func TestListener_Released_PlaceFree(t *testing.T) {
 	t.Parallel()
 	l, err := TCP(t.Context(), "127.0.0.1:0", Limits{Total: 1, PerClient: 1})
@@ -67,7 +67,7 @@ func TestListener_Released_PlaceFree(t *testing.T) {
 	assert.Empty(t, l.open)
 }
 
-// request is one from an address, with a body of that length; a negative length is not said.
+// request is a request from an address, with a body of that length; a negative length is not announced.
 func request(t *testing.T, client string, body int64) *http.Request {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", http.NoBody)
@@ -75,8 +75,8 @@ func request(t *testing.T, client string, body int64) *http.Request {
 	return r
 }
 
-// TestBoundRequests_ClientTakesAll_OthersAnswered: requests that one client keeps open take no memory that other clients need, and what they
-// took is free when they end.
+// TestBoundRequests_ClientTakesAll_OthersAnswered: requests that one client keeps open do not use memory that other clients need, and their
+// memory is free when they end.
 func TestBoundRequests_ClientTakesAll_OthersAnswered(t *testing.T) {
 	t.Parallel()
 	held, started := make(chan struct{}), make(chan struct{})
@@ -109,7 +109,7 @@ func TestBoundRequests_ClientTakesAll_OthersAnswered(t *testing.T) {
 	assert.Equal(t, http.StatusOK, ask("10.0.0.0:3", maxBody, ""))
 }
 
-// TestBoundRequests_LongBody_NotRead: a client that announces less than it sends, or nothing, has no longer body than others.
+// TestBoundRequests_LongBody_NotRead: the limit also applies to a client that announces less than it sends, or nothing.
 func TestBoundRequests_LongBody_NotRead(t *testing.T) {
 	t.Parallel()
 	var read int64
@@ -133,7 +133,7 @@ func TestServers_Timeouts_Set(t *testing.T) {
 	}
 }
 
-// TestServers_Clients_LogNothing: a client that fails logs nothing, and a handler that fails does.
+// TestServers_Clients_LogNothing: a failing client causes no log, a failing handler does.
 func TestServers_Clients_LogNothing(t *testing.T) { //nolint:paralleltest // it reads what the process logs
 	var logged bytes.Buffer
 	log.SetOutput(&logged)
@@ -146,8 +146,8 @@ func TestServers_Clients_LogNothing(t *testing.T) { //nolint:paralleltest // it 
 	assert.Equal(t, "http: panic serving 10.0.0.1:1\n", logged.String())
 }
 
-// TestRequestMemory_RequestsForReportsWait_AdmissionAnswered: one API server has as many requests for reports as may wait, and asks about a
-// configuration.
+// TestRequestMemory_RequestsForReportsWait_AdmissionAnswered: one API server sends as many requests for reports as may wait, and a request
+// for admission of a configuration.
 func TestRequestMemory_RequestsForReportsWait_AdmissionAnswered(t *testing.T) {
 	t.Parallel()
 	const reports = 1024 + 64 // maxCalls and systemCalls of pkg/reports

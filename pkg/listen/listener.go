@@ -8,9 +8,9 @@ import (
 	"sync"
 )
 
-// Listener is a listener of which no client can take all connections. Any pod can connect, and a kubelet whose probes are not answered
-// kills the process, so no connection waits for another to end. A client that has its share is refused; at the total, the oldest
-// connection of the client that has most is closed for the new one.
+// Listener prevents that one client takes all connections. Any pod can connect, and a kubelet whose probes are not answered kills the
+// process, so no connection waits for another to end. A client above its limit is refused; at the total limit, the oldest connection of the
+// client with the most connections is closed for the new one.
 type Listener struct {
 	net.Listener
 	limits Limits
@@ -20,19 +20,19 @@ type Listener struct {
 	open []*Conn
 }
 
-// Conn is a connection of a client. Use Listener.Accept.
+// Conn is a connection of a client, returned by Listener.Accept.
 type Conn struct {
 	net.Conn
 	client netip.Addr
 	of     *Listener
 }
 
-// Bound bounds the open connections of a listener.
+// Bound limits the open connections of a listener.
 func Bound(listener net.Listener, limits Limits) *Listener {
 	return &Listener{Listener: listener, limits: limits}
 }
 
-// TCP listens at "<address>:<port>" with bounds. The error does not name the address.
+// TCP listens at "<address>:<port>" with limits. The error does not name the address.
 func TCP(ctx context.Context, address string, limits Limits) (*Listener, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -41,7 +41,7 @@ func TCP(ctx context.Context, address string, limits Limits) (*Listener, error) 
 	return Bound(listener, limits), nil
 }
 
-// Accept returns the next connection of a client that may have one more, a *Conn.
+// Accept returns the next connection, a *Conn, of a client below its limit.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		accepted, err := l.Listener.Accept()
@@ -59,7 +59,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// add adds a connection and returns the one that is to be closed for it, nil for none: the connection itself if its client has its share.
+// add adds a connection and returns the connection to close for it, nil for none: the new one itself if its client is at its limit.
 func (l *Listener) add(added *Conn) (leaves *Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,25 +78,25 @@ func (l *Listener) add(added *Conn) (leaves *Conn) {
 	return leaves
 }
 
-// drop forgets a connection. The lock is held.
+// drop removes a connection. The caller holds the lock.
 func (l *Listener) drop(gone *Conn) {
 	l.open = slices.DeleteFunc(l.open, func(each *Conn) bool { return each == gone })
 }
 
-// Release leaves the connection open without counting it any longer: its client is known, and bounded elsewhere.
+// Release stops counting the connection but leaves it open: its client is known, and limited elsewhere.
 func (c *Conn) Release() {
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()
 	c.of.drop(c)
 }
 
-// Close closes the connection, for which another one can come.
+// Close closes the connection and makes room for another one.
 func (c *Conn) Close() error {
 	c.Release()
 	return c.Conn.Close()
 }
 
-// addressOf is the address in "<address>:<port>"; all clients without one are one client.
+// addressOf parses "<address>:<port>"; clients without an address count as one client.
 func addressOf(remote string) netip.Addr {
 	at, _ := netip.ParseAddrPort(remote)
 	return at.Addr().Unmap()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// failures are what a server logs of itself: panics of handlers. What clients fail at is left out, since any pod can cause it as often as it
+// failures logs the server's own failures: panics of handlers. It omits failures of clients, since any pod can cause them as often as it
 // wants.
 var failures = log.New(panics{}, "", 0)
 
@@ -23,7 +23,7 @@ func (panics) Write(message []byte) (int, error) {
 	return log.Writer().Write(message)
 }
 
-// PageServer serves metrics and probes, no client longer than the timeouts.
+// PageServer serves metrics and probes, with timeouts for clients.
 func PageServer(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler: handler, ReadHeaderTimeout: headerTimeout, WriteTimeout: writeTimeout, IdleTimeout: pageIdle, MaxHeaderBytes: maxHeader,
@@ -31,7 +31,7 @@ func PageServer(handler http.Handler) *http.Server {
 	}
 }
 
-// AdmissionServer serves API servers. How long answers take is bounded by the handler.
+// AdmissionServer serves API servers. The handler limits the time of answers.
 func AdmissionServer(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler: boundRequests(handler, RequestMemory), ReadHeaderTimeout: headerTimeout, IdleTimeout: admissionIdle, MaxHeaderBytes: maxHeader,
@@ -39,7 +39,7 @@ func AdmissionServer(handler http.Handler) *http.Server {
 	}
 }
 
-// boundRequests refuses requests of clients that take more memory than they may, with status 503. A connection has 250 requests at once.
+// boundRequests refuses requests of clients above their memory limit with status 503. A connection carries 250 requests at once.
 func boundRequests(handler http.Handler, limits Limits) http.Handler {
 	taken := &taken{limits: limits, of: map[netip.Addr]int{}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -58,7 +58,8 @@ func boundRequests(handler http.Handler, limits Limits) http.Handler {
 	})
 }
 
-// requestMemory is how many bytes a request takes at most while it is answered. A body of unknown length may be as long as any.
+// requestMemory is the maximum memory, in bytes, of a request while it is answered. A body of unknown length counts with the maximum
+// length.
 func requestMemory(r *http.Request) int {
 	body := r.ContentLength
 	if body < 0 {
@@ -67,7 +68,7 @@ func requestMemory(r *http.Request) int {
 	return requestBase + requestCopies*int(min(body, maxBody))
 }
 
-// taken counts the memory of requests.
+// taken counts the memory of requests by client.
 type taken struct {
 	limits Limits
 

@@ -1,4 +1,4 @@
-// Package logging configures the logs of all of Prism's programs in the same way.
+// Package logging configures the logs of all programs of Prism in the same way.
 package logging
 
 import (

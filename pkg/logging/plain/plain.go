@@ -1,4 +1,4 @@
-// Package plain configures the logs of the programs that are resident on every node, and draws in less than package logging.
+// Package plain configures the logs of the programs that run on every node. It imports less than package logging.
 package plain
 
 import (
@@ -19,7 +19,7 @@ func Start(format string, verbosity int) error {
 		return err
 	}
 	if format == "json" {
-		// klog decides what is logged.
+		// klog filters the messages.
 		klog.SetSlogLogger(slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: slog.Level(-10)})))
 	}
 	return nil
