@@ -97,14 +97,14 @@ func open(data []byte) (h header, body []byte, err error) {
 		return h, nil, fmt.Errorf("%w: header: %w", ErrDamaged, err)
 	}
 	if h.Schema < 1 {
-		return h, nil, fmt.Errorf("%w: header names schema %d", ErrDamaged, h.Schema)
+		return h, nil, fmt.Errorf("%w: invalid schema %d in header", ErrDamaged, h.Schema)
 	}
 	body = bytes.TrimSuffix(body, []byte("\n"))
 	if len(body) != h.Len {
-		return h, nil, fmt.Errorf("%w: body has %d of %d bytes", ErrDamaged, len(body), h.Len)
+		return h, nil, fmt.Errorf("%w: body contains %d of %d bytes", ErrDamaged, len(body), h.Len)
 	}
 	if sum := checksum(h.Schema, body); sum != h.CRC32C {
-		return h, nil, fmt.Errorf("%w: checksum is %s, header says %s", ErrDamaged, sum, h.CRC32C)
+		return h, nil, fmt.Errorf("%w: checksum mismatch: got %s, want %s", ErrDamaged, sum, h.CRC32C)
 	}
 	return h, body, nil
 }

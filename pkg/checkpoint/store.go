@@ -35,11 +35,11 @@ func RecordsDir(dir string) string { return filepath.Join(dir, "claims") }
 func Open(d disk.Files, dir string) (*Store, error) {
 	s := &Store{disk: d, dir: RecordsDir(dir)}
 	if err := d.MakeDir(s.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making the directory of records %s: %w", s.dir, err)
+		return nil, fmt.Errorf("creating the directory of records %s: %w", s.dir, err)
 	}
 	// A directory that is lost in a power cut takes its files along, synced or not.
 	if err := d.SyncDir(dir); err != nil {
-		return nil, fmt.Errorf("making the directory of records %s durably: %w", s.dir, err)
+		return nil, fmt.Errorf("creating the directory of records %s durably: %w", s.dir, err)
 	}
 	return s, nil
 }
@@ -115,7 +115,7 @@ func decodeFor(uid string, data []byte) (*Record, error) {
 		r = newer.Record
 	}
 	if r != nil && r.Claim.UID != uid {
-		return nil, fmt.Errorf("%w: it is of claim %s", ErrDamaged, r.Claim.UID)
+		return nil, fmt.Errorf("%w: it belongs to claim %s", ErrDamaged, r.Claim.UID)
 	}
 	return r, err
 }

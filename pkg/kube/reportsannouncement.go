@@ -28,7 +28,7 @@ func (a ReportsAnnouncement) Set(ctx context.Context, keeps bool) error {
 		change = a.make
 	}
 	if err := change(ctx); err != nil {
-		return fmt.Errorf("announcing with Lease %s/%s whether node %s keeps reports: %w", a.Namespace, a.name(), a.NodeName, err)
+		return fmt.Errorf("updating Lease %s/%s, which announces reports of node %s: %w", a.Namespace, a.name(), a.NodeName, err)
 	}
 	return nil
 }

@@ -160,7 +160,7 @@ func (s *Statuses) Drain(ctx context.Context) error {
 		select {
 		case <-idle:
 		case <-ctx.Done():
-			return fmt.Errorf("writing the status of %d ResourceClaims before the end: %w", n, context.Cause(ctx))
+			return fmt.Errorf("writing the pending status of %d ResourceClaims: %w", n, context.Cause(ctx))
 		}
 	}
 }

@@ -94,7 +94,7 @@ func TestStatuses_Drain_WaitsForPending(t *testing.T) {
 	w.Ready(claimRef, []kube.Device{device("gpu-a")})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("the plugin is asked to stop"))
-	require.EqualError(t, w.Drain(ctx), "writing the status of 1 ResourceClaims before the end: the plugin is asked to stop")
+	require.EqualError(t, w.Drain(ctx), "writing the pending status of 1 ResourceClaims: the plugin is asked to stop")
 	w.run(t)
 	w.drain(t)
 	assert.Equal(t, kube.StatusesStats{Written: 1}, w.Stats(), "reports made before Run are written")

@@ -52,7 +52,7 @@ func (u UserNamespaces) PodByRunc(ctx context.Context, rc *resourceapi.ResourceC
 		class := ptr.Deref(pod.Spec.RuntimeClassName, "")
 		if _, known := byCrun[class]; !known {
 			if byCrun[class], err = u.crun(ctx, class); err != nil {
-				return "", fmt.Errorf("finding what starts pod %s/%s: %w", rc.Namespace, consumer.Name, err)
+				return "", fmt.Errorf("determining the OCI runtime of pod %s/%s: %w", rc.Namespace, consumer.Name, err)
 			}
 		}
 		if !byCrun[class] {
@@ -87,7 +87,7 @@ func (u UserNamespaces) handledByCrun(ctx context.Context, handler string) (bool
 	if err == nil {
 		return crun, nil
 	}
-	klog.FromContext(ctx).Error(err, "Which program starts containers is not known: the kind of runtime that the Node names decides")
+	klog.FromContext(ctx).Error(err, "Failed to determine the OCI runtime, using the default of the container runtime that the Node names")
 	node, nodeErr := u.Client.CoreV1().Nodes().Get(ctx, u.NodeName, cached)
 	if nodeErr != nil {
 		return false, errors.Join(err, fmt.Errorf("reading node %s: %w", u.NodeName, nodeErr))
@@ -103,7 +103,7 @@ func podOf(ctx context.Context, client kubernetes.Interface, namespace, name str
 		found, err = pods.Get(ctx, name, metav1.GetOptions{})
 	}
 	if err == nil && found.UID != uid {
-		err = errors.New("it was replaced")
+		err = errors.New("the pod was replaced")
 	}
 	return found, err
 }

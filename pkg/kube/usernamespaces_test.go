@@ -46,12 +46,12 @@ func TestUserNamespaces_PodByRunc_FirstOfClaim(t *testing.T) {
 		"crun by its class":       {[]string{"other-handler"}, []string{"classed", "classed-2"}, "", 3, []string{"other-handler"}, ""},
 		"one of them by runc":     {[]string{"other-handler"}, []string{"classed", "own"}, "own", 3, []string{"other-handler", ""}, ""},
 		"runc by its class":       {[]string{""}, []string{"own", "classed"}, "classed", 3, []string{"", "other-handler"}, ""},
-		"class is gone":           {nil, []string{"lost"}, "", 3, nil, `finding what starts pod ns/lost: reading RuntimeClass gone: runtimeclasses.node.k8s.io "gone" not found`},
-		"runtime does not answer": {nil, []string{"fails"}, "", 3, []string{"fails"}, "finding what starts pod ns/fails: " + assert.AnError.Error() + "\nreading node n0: nodes \"n0\" not found"},
+		"class is gone":           {nil, []string{"lost"}, "", 3, nil, `determining the OCI runtime of pod ns/lost: reading RuntimeClass gone: runtimeclasses.node.k8s.io "gone" not found`},
+		"runtime does not answer": {nil, []string{"fails"}, "", 3, []string{"fails"}, "determining the OCI runtime of pod ns/fails: " + assert.AnError.Error() + "\nreading node n0: nodes \"n0\" not found"},
 		"another object":          {nil, []string{"job/own"}, "", 0, nil, ""},
 		"gone":                    {nil, []string{"gone"}, "", 2, nil, `reading pod ns/gone: pods "gone" not found`},
 		"more than are read":      {nil, append(crowd, "own"), "", 16, nil, ""},
-		"replaced by another one": {nil, []string{"other"}, "", 2, nil, "reading pod ns/other: it was replaced"},
+		"replaced by another one": {nil, []string{"other"}, "", 2, nil, "reading pod ns/other: the pod was replaced"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
