@@ -9,15 +9,15 @@ import (
 	"strconv"
 )
 
-// schema is the newest version of the record format that this plugin reads. What an older version may ignore is a new key and leaves
-// the number alone; the number rises when an older version must not act on a record. A record without extensions is the same in both, and is
+// schema is the newest version of the record format that this plugin reads. A new key that older versions may ignore does not change the
+// number; the number rises if an older version must not act on a record. A record without extensions is identical in both versions, and is
 // written in the first.
 const (
 	firstSchema = 1
 	schema      = 2 // extensions
 )
 
-// schemaOf is the oldest format that has all of the record.
+// schemaOf is the oldest format that can represent the record.
 func schemaOf(r *Record) int {
 	if len(r.ExtensionKinds()) == 0 {
 		return firstSchema
@@ -27,21 +27,21 @@ func schemaOf(r *Record) int {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// header is the first line of a record file; it shows whether the rest arrived whole. Its keys stay in every schema, as do the
-// claim and, in the results, gpuUUID and admin: an older version must see that a record is whole, and which claim owns which GPU.
+// header is the first line of a record file; it shows whether the rest is complete. Its keys stay in every schema, and so do the claim and,
+// in the results, gpuUUID and admin: an older version must recognize a complete record, and which claim owns which GPU.
 type header struct {
 	Schema int    `json:"schema"`
 	CRC32C string `json:"crc32c"`
 	Len    int    `json:"len"`
 }
 
-// ErrDamaged says that the bytes are not a record as it was written.
+// ErrDamaged means that the bytes are not a record in its written form.
 var ErrDamaged = errors.New("record is damaged")
 
-// Encode returns the bytes of a record file. A record that only a newer version may act on is a *NewerError.
+// Encode returns the bytes of a record file. It returns a *NewerError for a record on which only a newer version may act.
 func Encode(r *Record) ([]byte, error) { return padded(r, 0) }
 
-// padded is Encode with spaces behind the record, so that the file has at least so many bytes.
+// padded is Encode with spaces after the record, so that the file is at least that many bytes long.
 func padded(r *Record, least int) ([]byte, error) {
 	if form := r.newForm(); form != "" {
 		return nil, fmt.Errorf("encoding record of claim %s: %w", r.Claim.UID, &NewerError{Record: r, form: form})
@@ -59,7 +59,7 @@ func padded(r *Record, least int) ([]byte, error) {
 	return bytes.Join([][]byte{head, body, nil}, []byte("\n")), nil
 }
 
-// Decode reads the bytes of a record file. Its errors wrap ErrDamaged, or are a *NewerError.
+// Decode parses the bytes of a record file. Its errors wrap ErrDamaged, or are a *NewerError.
 func Decode(data []byte) (*Record, error) {
 	h, body, err := open(data)
 	if err != nil {
@@ -87,7 +87,7 @@ func Decode(data []byte) (*Record, error) {
 	return &r, nil
 }
 
-// open returns the header and the body of a record file that arrived whole.
+// open returns the header and the body of a complete record file.
 func open(data []byte) (h header, body []byte, err error) {
 	line, body, found := bytes.Cut(data, []byte("\n"))
 	if !found {
@@ -109,8 +109,8 @@ func open(data []byte) (h header, body []byte, err error) {
 	return h, body, nil
 }
 
-// checksum is over the body and, after schema 1, over the schema before it: a flipped bit in the number must not make a record
-// look like one of another schema.
+// checksum covers the body and, after schema 1, the schema before it: a flipped bit in the number must not turn a record into one of
+// another schema.
 func checksum(schema int, body []byte) string {
 	var sum uint32
 	if schema > 1 {

@@ -14,12 +14,12 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// cutPower is the real disk, of which a power cut takes back what happened to the names in a directory since that was synced.
+// cutPower is the real disk. A power cut reverts changes to the names in a directory since its last sync.
 type cutPower struct {
 	disk.OS
 	undo  []func() error
 	syncs map[string]int
-	fails error // what SyncDir answers
+	fails error // the error of SyncDir
 }
 
 func (d *cutPower) Remove(path string) error {
@@ -61,7 +61,7 @@ func (d *cutPower) SyncDir(dir string) error {
 	return d.OS.SyncDir(dir)
 }
 
-// cut is a power cut; it returns how many changes were lost.
+// cut simulates a power cut; it returns the number of lost changes.
 func (d *cutPower) cut(t *testing.T) int {
 	t.Helper()
 	lost := len(d.undo)
@@ -81,8 +81,8 @@ func newCutPower(t *testing.T) (*Store, *cutPower) {
 	return s, d
 }
 
-// TestStore_PowerCut_NothingAnsweredIsLost: what Put and Delete have returned from stays done, at the price of one fsync of the directory
-// each. A record that came back would hold its GPU, or be undone a second time, when the GPU is another claim's.
+// TestStore_PowerCut_NothingAnsweredIsLost: completed calls of Put and Delete are durable, at the cost of one fsync of the directory each.
+// A record that reappeared would hold its GPU, or be undone a second time when the GPU belongs to another claim.
 func TestStore_PowerCut_NothingAnsweredIsLost(t *testing.T) {
 	t.Parallel()
 	s, d := newCutPower(t)
@@ -103,7 +103,7 @@ func TestStore_PowerCut_NothingAnsweredIsLost(t *testing.T) {
 	require.ErrorIs(t, err, gpu.ErrNotFound)
 }
 
-// TestDelete_SyncFails_ErrorAndDurableNextTime: a removal that may come back is no removal, and the next call makes it durable although it
+// TestDelete_SyncFails_ErrorAndDurableNextTime: a removal that may be reverted is an error, and the next call makes it durable although it
 // finds no record.
 func TestDelete_SyncFails_ErrorAndDurableNextTime(t *testing.T) {
 	t.Parallel()

@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// Extensions is what extensions keep of a claim or of a result, by the kind of the extension. The data is in the extension's own format: what
-// this version does not know of it is kept as it was written.
+// Extensions contains the data of extensions for a claim or a result, by the kind of the extension. The data is in the extension's own
+// format: unknown parts are kept as they were written.
 type Extensions map[string]json.RawMessage
 
-// Set encodes the data of an extension. The error says which extension's data cannot be encoded.
+// Set encodes the data of an extension. The error names the extension.
 func (e *Extensions) Set(kind string, data any) error {
 	raw, err := json.Marshal(data)
 	if err != nil {
@@ -24,7 +24,7 @@ func (e *Extensions) Set(kind string, data any) error {
 	return nil
 }
 
-// Has reports whether there is data of an extension.
+// Has reports whether the data of an extension is present.
 func (e Extensions) Has(kind string) bool { return len(e[kind]) > 0 }
 
 // ExtensionOf decodes the data of an extension; nil without data.
@@ -39,7 +39,7 @@ func ExtensionOf[T any](e Extensions, kind string) (*T, error) {
 	return data, nil
 }
 
-// Extended reports whether an extension has data in the record or in one of its results.
+// Extended reports whether the record or one of its results contains data of an extension.
 func (r *Record) Extended(kind string) bool {
 	return r.Extensions.Has(kind) || slices.ContainsFunc(r.Results, func(result Result) bool { return result.Extensions.Has(kind) })
 }
@@ -64,8 +64,8 @@ var (
 	formerOfResult = map[string]string{"mps": "mps", "metrics": "metrics", "profiled": "profile"}
 )
 
-// adopt moves members of schema 1 from the unknown keys to the extensions. A member that is true becomes an empty object. Beside data of the
-// extension a member is not one of schema 1, and stays unknown.
+// adopt moves members of schema 1 from the unknown keys to the extensions. A member that is true becomes an empty object. If data of the
+// extension is present, the member is not one of schema 1, and stays unknown.
 func (e *Extensions) adopt(unknown unknownKeys, former map[string]string) unknownKeys {
 	for member, kind := range former {
 		raw, found := unknown[member]

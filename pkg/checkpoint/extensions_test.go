@@ -15,8 +15,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 )
 
-// TestRecord_FirstSchema_RewrittenInSecond: what an earlier version recorded of profile, MPS and metrics is the same data, also what it had not
-// known itself, and a version of before does not act on what this one writes.
+// TestRecord_FirstSchema_RewrittenInSecond: the recorded profile, MPS and metrics of an earlier version stay the same data, including keys
+// that it did not know, and an earlier version does not act on records of this one.
 func TestRecord_FirstSchema_RewrittenInSecond(t *testing.T) {
 	t.Parallel()
 	for name, member := range map[string]string{"v1-mps.json": `"mps":{`, "v1-metrics.json": `"metrics":{`, "v1-profile.json": `"profile":{`} {
@@ -50,7 +50,7 @@ func TestEncode_WithoutExtensions_FirstSchema(t *testing.T) {
 	}
 }
 
-// TestStore_PutOverFirstSchema_OneOfBoth: the first write of a record of an earlier version replaces it whole.
+// TestStore_PutOverFirstSchema_OneOfBoth: the first write over a record of an earlier version replaces it completely.
 func TestStore_PutOverFirstSchema_OneOfBoth(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -71,7 +71,7 @@ func TestStore_PutOverFirstSchema_OneOfBoth(t *testing.T) {
 	assert.Empty(t, cmp.Diff(want, got, ignoreUnknown))
 }
 
-// TestExtensions_UnknownKind_Kept as all unknown keys are.
+// TestExtensions_UnknownKind_Kept like all unknown keys.
 func TestExtensions_UnknownKind_Kept(t *testing.T) {
 	t.Parallel()
 	r := whole("uid-1")
@@ -105,7 +105,7 @@ func TestExtensionOf_Data_Decoded(t *testing.T) {
 	require.ErrorContains(t, e.Set("kind", func() {}), "encoding the data of extension kind: json: unsupported type")
 }
 
-// TestDecode_FormerMembersThatSayNothing_NoExtension: as a version of before may have read them.
+// TestDecode_FormerMembersThatSayNothing_NoExtension: earlier versions may have interpreted them in the same way.
 func TestDecode_FormerMembersThatSayNothing_NoExtension(t *testing.T) {
 	t.Parallel()
 	body := strings.Replace(string(bodyOf(t, whole("uid-1"))), `"request":`, `"mps":null,"profiled":false,"request":`, 1)

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 )
 
-// formerDirs are the directories of records that were written under earlier names of the driver. It is safe for concurrent use.
+// formerDirs are the directories of records under earlier names of the driver. It is safe for concurrent use.
 type formerDirs struct{ dirs atomic.Pointer[[]string] }
 
 func (f *formerDirs) all() []string {
@@ -19,20 +19,20 @@ func (f *formerDirs) all() []string {
 	return nil
 }
 
-// Adopt adds the records of the plugin's directory of an earlier driver name. They are changed and deleted where they are, and new records are
+// Adopt adds the records in the plugin's directory of an earlier driver name. They are changed and deleted in place, and new records are
 // not written there. Hold the lead lock of that directory.
 func (s *Store) Adopt(dir string) {
 	dirs := append(slices.Clone(s.former.all()), RecordsDir(dir))
 	s.former.dirs.Store(&dirs)
 }
 
-// Disown takes back Adopt.
+// Disown reverts Adopt.
 func (s *Store) Disown(dir string) {
 	dirs := slices.DeleteFunc(slices.Clone(s.former.all()), func(other string) bool { return other == RecordsDir(dir) })
 	s.former.dirs.Store(&dirs)
 }
 
-// FormerUIDs lists the claims that have a record in the plugin's directory of an earlier driver name.
+// FormerUIDs lists the claims with a record in the plugin's directory of an earlier driver name.
 func (s *Store) FormerUIDs(dir string) ([]string, error) {
 	names, err := s.disk.List(RecordsDir(dir))
 	if err != nil {
@@ -47,7 +47,8 @@ func (s *Store) FormerUIDs(dir string) ([]string, error) {
 	return uids, nil
 }
 
-// KeepDamaged moves the damaged records of the plugin's directory of an earlier driver name to those of the present one, where people find them.
+// KeepDamaged moves damaged records from the plugin's directory of an earlier driver name to the current one, where administrators find
+// them.
 func (s *Store) KeepDamaged(dir string) error {
 	names, err := s.disk.List(RecordsDir(dir))
 	if err != nil {
@@ -64,7 +65,7 @@ func (s *Store) KeepDamaged(dir string) error {
 	return nil
 }
 
-// dirOf is the directory that has the claim's record; that of new records where none has.
+// dirOf is the directory that contains the claim's record; the directory of new records if none does.
 func (s *Store) dirOf(file string) string {
 	for _, dir := range s.former.all() {
 		if _, err := s.disk.Read(filepath.Join(dir, file)); !errors.Is(err, fs.ErrNotExist) {

@@ -13,12 +13,12 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 )
 
-// fullDisk is the real disk without room for another file.
+// fullDisk is the real disk without space for another file.
 type fullDisk struct{ disk.OS }
 
 func (fullDisk) Write(string, []byte, fs.FileMode, bool) error { return syscall.ENOSPC }
 
-// TestPut_FullDisk_ReleasingReplacesInPlace: whatever the two records' lengths, and no other state.
+// TestPut_FullDisk_ReleasingReplacesInPlace for records of any length, but for no other state.
 func TestPut_FullDisk_ReleasingReplacesInPlace(t *testing.T) {
 	for _, cause := range []string{"", strings.Repeat("the GPU does not answer ", 100)} {
 		dir := t.TempDir()
@@ -46,7 +46,7 @@ func TestPut_FullDisk_ReleasingReplacesInPlace(t *testing.T) {
 	}
 }
 
-// TestPut_FullDiskWithoutRecord_Error: there is nothing to replace.
+// TestPut_FullDiskWithoutRecord_Error: no record exists that could be replaced.
 func TestPut_FullDiskWithoutRecord_Error(t *testing.T) {
 	s, err := Open(fullDisk{}, t.TempDir())
 	require.NoError(t, err)

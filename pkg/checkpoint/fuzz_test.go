@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzDecode reads any bytes as a record file and as the body of one that arrived whole.
+// FuzzDecode parses any bytes as a record file and as the body of a complete one.
 func FuzzDecode(f *testing.F) {
 	for _, data := range goldenBytes(f) {
 		f.Add(data)
@@ -37,7 +37,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// refusesRewrite requires that what this version read of a newer record is never written.
+// refusesRewrite requires that a newer record is never written by this version.
 func refusesRewrite(t *testing.T, newer *NewerError) {
 	t.Helper()
 	require.NotEmpty(t, newer.Error())
@@ -48,8 +48,7 @@ func refusesRewrite(t *testing.T, newer *NewerError) {
 	}
 }
 
-// survives requires that a record that was accepted is written as it was read, unknown keys included, and read again as it was
-// written.
+// survives requires that an accepted record is written as it was read, including unknown keys, and read again as it was written.
 func survives(t *testing.T, file []byte, r *Record) {
 	t.Helper()
 	first, err := Encode(r)
@@ -76,7 +75,7 @@ func survives(t *testing.T, file []byte, r *Record) {
 	require.Equal(t, Releasing, again.State, "%s", changed)
 }
 
-// adopted moves members of schema 1 to where the second schema has them.
+// adopted moves members of schema 1 to their place in the second schema.
 func adopted(value any) {
 	record, _ := value.(map[string]any)
 	adoptedIn(record, formerOfRecord)
@@ -116,7 +115,7 @@ func parse(t *testing.T, text []byte) any {
 	return value
 }
 
-// holds complains of what a JSON value has and the other, which was made of it, has not. What is empty may be left out.
+// holds requires that a JSON value contains everything of another one, from which it was created. Empty values may be omitted.
 func holds(after, before any) error {
 	switch before := before.(type) {
 	case map[string]any:

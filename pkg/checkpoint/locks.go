@@ -17,12 +17,12 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Locks orders the work on claims and GPUs: first come, first served within the process, and excluding another plugin
-// process on the node. The other process is held off by open-file-description locks on byte ranges of one file, which the
-// kernel drops when their owner dies.
+// Locks orders the work on claims and GPUs: first come, first served within the process, and mutually exclusive with another plugin process
+// on the node. The other process is blocked by open-file-description locks on byte ranges of one file, which the kernel releases when their
+// owner dies.
 //
-// The file's bytes carry a counter per GPU. A process that takes a lock raises it, so that the next one knows whether the records of that
-// GPU may have been changed by another process since it had the lock last.
+// The file's bytes contain a counter per GPU. A process that takes a lock increments it, so that the next one knows whether another process
+// may have changed the records of that GPU since it last held the lock.
 type Locks struct {
 	file *os.File
 
@@ -31,14 +31,14 @@ type Locks struct {
 	seen  map[int64]uint64
 }
 
-// queue is the in-process order of one slot. The channel has one token while the slot is free.
+// queue is the in-process order of one slot. The channel contains one token while the slot is free.
 type queue struct {
 	token   chan struct{}
 	waiting int
 }
 
-// A slot is 8 bytes of the file. The regions keep a claim from ever sharing a slot with a GPU, which would make a claim wait
-// for itself; two claims that share a slot merely wait for each other.
+// A slot is 8 bytes of the file. The regions prevent that a claim shares a slot with a GPU, which would make a claim wait for itself; two
+// claims that share a slot merely wait for each other.
 const (
 	slotBytes   = 8
 	leadSlot    = 0
@@ -50,7 +50,7 @@ const (
 	lockFilePer = 0o600
 )
 
-// OpenLocks opens, or makes, the lock file in dir.
+// OpenLocks opens or creates the lock file in dir.
 func OpenLocks(dir string) (*Locks, error) {
 	path := filepath.Join(dir, lockFile)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, lockFilePer)
@@ -63,12 +63,12 @@ func OpenLocks(dir string) (*Locks, error) {
 // Close drops every lock.
 func (l *Locks) Close() error { return l.file.Close() }
 
-// Lead waits until no other process on this node holds the lead lock. The process that has it publishes and reconciles.
+// Lead waits until no other process on this node holds the lead lock. The process that holds it publishes and reconciles.
 func (l *Locks) Lead(ctx context.Context) (release func(), err error) {
 	return l.hold(ctx, leadSlot)
 }
 
-// TryLead takes the lead lock if no other process of this node has it; nil where one has.
+// TryLead takes the lead lock if no other process of this node holds it; otherwise it returns nil.
 func (l *Locks) TryLead() (release func(), err error) { return l.take(leadSlot) }
 
 // Claim waits for the claim's lock. Call release once.
@@ -80,9 +80,9 @@ func (l *Locks) Claim(ctx context.Context, uid string) (release func(), err erro
 	return release, nil
 }
 
-// GPUs waits for the locks of all the GPUs given. A call that waits for one of them has none of the others meanwhile, unless it
-// was overtaken again and again: a GPU whose lock is held for long delays no call that does not need it. Foreign reports whether another
-// process may have changed records of one of them since this process last held its lock. Call release once.
+// GPUs waits for the locks of all these GPUs. A call that waits for one of them holds none of the others, unless it was overtaken too
+// often: a GPU whose lock is held for a long time delays no call that does not need it. Foreign reports whether another process may have
+// changed records of one of them since this process last held its lock. Call release once.
 func (l *Locks) GPUs(ctx context.Context, uuids []gpu.UUID) (release func(), foreign bool, err error) {
 	var slots []int64
 	for _, id := range uuids {
@@ -109,8 +109,8 @@ func (l *Locks) GPUs(ctx context.Context, uuids []gpu.UUID) (release func(), for
 	return release, foreign, nil
 }
 
-// backOffs is how often a call releases everything to wait for the one slot that is busy. After that it waits with what it
-// has, in an order that is the same for all calls: two calls for the same slots could give way to each other for ever.
+// backOffs is the number of times that a call releases everything to wait for the one busy slot. After that it waits while it holds the
+// others, in the same order in all calls: otherwise two calls for the same slots could give way to each other forever.
 const backOffs = 20
 
 // all takes all the slots.
@@ -138,8 +138,7 @@ func (l *Locks) all(ctx context.Context, slots []int64) (release func(), err err
 	return held.release, nil
 }
 
-// around waits for the first slot and then takes the others, if they are free: otherwise it releases all and returns which one
-// was busy.
+// around waits for the first slot and then takes the others if they are free: otherwise it releases all and returns the busy one.
 func (l *Locks) around(ctx context.Context, first int64, slots []int64) (release func(), busy int64, err error) {
 	r, err := l.hold(ctx, first)
 	if err != nil {
@@ -160,7 +159,7 @@ func (l *Locks) around(ctx context.Context, first int64, slots []int64) (release
 	return held.release, 0, nil
 }
 
-// releases are what lets go of several slots.
+// releases release several slots.
 type releases []func()
 
 func (r releases) release() {
@@ -169,7 +168,7 @@ func (r releases) release() {
 	}
 }
 
-// unsee forgets the counters of slots whose change was not reported.
+// unsee discards the counters of slots whose change was not reported.
 func (l *Locks) unsee(slots []int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -207,7 +206,7 @@ func (l *Locks) hold(ctx context.Context, slot int64) (func(), error) {
 	return l.holding(slot, q, unlock), nil
 }
 
-// take takes the slot if it is free now; nil when it is not.
+// take takes the slot if it is free now; otherwise it returns nil.
 func (l *Locks) take(slot int64) (release func(), err error) {
 	q := l.enter(slot)
 	select {
@@ -227,7 +226,7 @@ func (l *Locks) take(slot int64) (release func(), err error) {
 	return l.holding(slot, q, func() { _ = fcntl(l.file, unix.F_OFD_SETLK, unix.F_UNLCK, slot) }), nil
 }
 
-// holding is what lets go of a slot that was taken.
+// holding returns the function that releases a taken slot.
 func (l *Locks) holding(slot int64, q *queue, unlock func()) func() {
 	return func() {
 		unlock()
@@ -236,7 +235,7 @@ func (l *Locks) holding(slot int64, q *queue, unlock func()) func() {
 	}
 }
 
-// enter returns the slot's queue. A channel serves its receivers in the order in which they came.
+// enter returns the slot's queue. A channel serves its receivers in the order of their arrival.
 func (l *Locks) enter(slot int64) *queue {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -250,7 +249,7 @@ func (l *Locks) enter(slot int64) *queue {
 	return q
 }
 
-// leave removes a queue that is not used any more: claims come and go for ever.
+// leave removes a queue that is not used any more, because the number of claims is not limited over time.
 func (l *Locks) leave(slot int64, q *queue) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -260,8 +259,8 @@ func (l *Locks) leave(slot int64, q *queue) {
 	}
 }
 
-// lockRange takes the slot's bytes. When another process holds them, a goroutine waits in the kernel, which wakes it without
-// polling; a caller that gives up leaves it behind to drop the lock on acquisition.
+// lockRange locks the slot's bytes. If another process holds them, a goroutine waits in the kernel, which wakes it without polling; a
+// caller that gives up leaves the goroutine behind to release the lock on acquisition.
 func (l *Locks) lockRange(ctx context.Context, slot int64) (unlock func(), err error) {
 	err = fcntl(l.file, unix.F_OFD_SETLK, unix.F_WRLCK, slot)
 	if err == nil {
@@ -270,7 +269,7 @@ func (l *Locks) lockRange(ctx context.Context, slot int64) (unlock func(), err e
 	if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EACCES) {
 		return nil, fmt.Errorf("locking: %w", err)
 	}
-	// A file of its own: closing it is unlocking, and it may outlive this call.
+	// A separate file: closing it releases the lock, and it may outlive this call.
 	waiter, err := os.OpenFile(l.file.Name(), os.O_RDWR, 0)
 	if err != nil {
 		return nil, fmt.Errorf("locking: %w", err)
@@ -301,7 +300,7 @@ func fcntl(f *os.File, cmd int, kind int16, slot int64) error {
 	}
 }
 
-// raise counts this process and reports whether another one counted since this one did last.
+// raise increments the counter and reports whether another process incremented it since this process last did.
 func (l *Locks) raise(slot int64) (foreign bool, err error) {
 	var b [slotBytes]byte
 	if _, err := l.file.ReadAt(b[:], slot*slotBytes); err != nil && !errors.Is(err, io.EOF) {

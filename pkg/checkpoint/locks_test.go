@@ -38,7 +38,7 @@ func TestLocks_SameClaim_ExclusiveInProcess(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			inside++ // the race detector watches these
+			inside++ // the race detector checks this
 			assert.Equal(t, 1, inside)
 			inside--
 			total++
@@ -207,7 +207,7 @@ func TestLocks_Waiting_FirstComeFirstServed(t *testing.T) {
 					release()
 				}
 			})
-			synctest.Wait() // until this one stands in line
+			synctest.Wait() // until this one waits
 		}
 		release()
 		all.Wait()
@@ -217,7 +217,7 @@ func TestLocks_Waiting_FirstComeFirstServed(t *testing.T) {
 	})
 }
 
-// TestLocks_WaitingForOneGPU_OthersFree: the holder of the second hangs; a call that needs only the first or the third is not delayed.
+// TestLocks_WaitingForOneGPU_OthersFree: the holder of the second one hangs; a call for only the first or the third is not delayed.
 func TestLocks_WaitingForOneGPU_OthersFree(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

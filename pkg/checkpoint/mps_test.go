@@ -28,7 +28,7 @@ func mps() *Record {
 	return r
 }
 
-// The steps of two shares of one device are each of their own result; a step without a share is of the device.
+// The steps of two shares of one device belong to their own result; a step without a share belongs to the device.
 func TestRecord_TwoSharesOfOneDevice_StepsDistinguished(t *testing.T) {
 	t.Parallel()
 	r := mps()

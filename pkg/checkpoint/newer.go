@@ -7,16 +7,16 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// NewerError says that a record is whole and that only a newer version of the plugin may act on it. Such a record is not
-// answered from, not undone, not written over and not set aside: it waits for that version.
+// NewerError means that a record is complete and that only a newer version of the plugin may act on it. The plugin neither answers from
+// such a record, nor undoes, overwrites or renames it: it waits for that version.
 type NewerError struct {
-	// Record is what this version can read of it: its claim and the GPUs that the claim owns. Nil when not even that can be read.
+	// Record is the part that this version can read: its claim and the GPUs that the claim owns. Nil if not even that can be read.
 	Record *Record
-	// form is what this version does not know.
+	// form is the unknown part of its form.
 	form string
 }
 
-// Error names the version that wrote the record, and what has to be done.
+// Error names the version that wrote the record, and the fix.
 func (e *NewerError) Error() string {
 	writer := "a newer version of the plugin"
 	if e.Record != nil && e.Record.Writer != "" {
@@ -29,7 +29,7 @@ func (e *NewerError) Error() string {
 // Newer reports whether only a newer version of the plugin may act on the record.
 func (r *Record) Newer() bool { return r.newForm() != "" }
 
-// newForm names what this version does not know of the record's form, empty when there is nothing.
+// newForm names the unknown part of the record's form, empty if all is known.
 func (r *Record) newForm() string {
 	if r.newSchema > 0 {
 		return fmt.Sprintf("schema %d", r.newSchema)
@@ -42,7 +42,7 @@ func (r *Record) newForm() string {
 	}
 }
 
-// newer reads of a record whose keys have changed their form what keeps it in every schema.
+// newer reads the keys of a record that keep their form in every schema.
 func newer(schema int, body []byte) *NewerError {
 	var kept struct {
 		Claim   Claim `json:"claim"`

@@ -11,14 +11,14 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Reader reads the records of another process, which has their locks. It changes nothing: a damaged record stays where it is, and what it
-// reads may be gone when it returns.
+// Reader reads the records of another process, which holds their locks. It changes nothing: a damaged record stays in place, and a record
+// may be gone when the call returns.
 type Reader struct {
-	// Dir has the records; see RecordsDir.
+	// Dir contains the records; see RecordsDir.
 	Dir string
 }
 
-// UIDs lists the claims that have a record, in order. An error: there is no such directory, or it cannot be listed.
+// UIDs lists the claims with a record, in order. It returns an error if the directory does not exist or cannot be listed.
 func (r Reader) UIDs() ([]string, error) {
 	entries, err := os.ReadDir(r.Dir)
 	if err != nil {
@@ -33,8 +33,8 @@ func (r Reader) UIDs() ([]string, error) {
 	return uids, nil
 }
 
-// Load returns the claim's record; gpu.ErrNotFound when there is none, ErrDamaged when it is not whole, a *NewerError when only a newer
-// version knows what it says.
+// Load returns the claim's record; gpu.ErrNotFound if it does not exist, ErrDamaged if it is incomplete, a *NewerError if only a newer
+// version can read it.
 func (r Reader) Load(uid string) (*Record, error) {
 	if err := checkUID(uid); err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// TestReader_AnyRecord_NothingChanged: it reads beside the plugin, which alone sets records aside.
+// TestReader_AnyRecord_NothingChanged: it reads concurrently with the plugin, and only the plugin renames damaged records.
 func TestReader_AnyRecord_NothingChanged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

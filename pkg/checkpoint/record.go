@@ -8,43 +8,43 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// State is how far a claim's work has come.
+// State is the progress of a claim's work.
 type State string
 
 // The states of a record.
 const (
-	// Intent: hardware effects are about to be made, or some were; after a crash they are undone.
+	// Intent: hardware effects will be made, or some were; after a crash they are undone.
 	Intent State = "intent"
-	// Done: the claim is prepared and its answer is this record.
+	// Done: the claim is prepared, and the record is its answer.
 	Done State = "done"
 	// Releasing: undoing has begun. A record that stays in this state has a pending cleanup.
 	Releasing State = "releasing"
 )
 
-// Record is all that is known of one claim's work; undoing needs nothing else, neither the API server nor the claim.
+// Record is all that is known of one claim's work; undoing needs neither the API server nor the claim.
 type Record struct {
-	// Claim is the claim that the record is of.
+	// Claim is the claim of the record.
 	Claim Claim `json:"claim"`
-	// BootID is the boot during which the hardware effects were made; they are gone after another.
+	// BootID identifies the boot during which the hardware effects were made; a reboot removes them.
 	BootID string `json:"bootID"`
-	// Writer is the version of the plugin that wrote it last.
+	// Writer is the version of the plugin that last wrote it.
 	Writer string `json:"writer"`
-	// State is how far the work has come.
+	// State is the progress of the work.
 	State State `json:"state"`
 	// Results are the claim's allocation results of this driver, in the claim's order.
 	Results []Result `json:"results"`
-	// Steps are the hardware effects in the order in which they are made.
+	// Steps are the hardware effects in the order of their creation.
 	Steps []Step `json:"steps,omitempty"`
-	// Extensions is what extensions keep of the whole claim.
+	// Extensions contains the data of extensions for the whole claim.
 	Extensions Extensions `json:"extensions,omitempty"`
-	// CDI names what the kubelet was, or will be, answered.
+	// CDI names the CDI devices in the answer to the kubelet.
 	CDI CDI `json:"cdi"`
-	// PendingCleanup says since when and why undoing fails; nil as long as no attempt has failed.
+	// PendingCleanup is the time and the reason of failed attempts to undo; nil as long as none has failed.
 	PendingCleanup *PendingCleanup `json:"debt,omitempty"`
 
-	// newSchema is the schema it was read from where this version does not know that, else 0.
+	// newSchema is the schema of the file if this version does not know it, otherwise 0.
 	newSchema int
-	// former: it was read from the directory of an earlier driver name.
+	// former is set if it was read from the directory of an earlier driver name.
 	former  bool
 	unknown unknownKeys
 }
@@ -58,7 +58,7 @@ type Claim struct {
 	unknown unknownKeys
 }
 
-// Result is one allocation result: the device that a request was allocated.
+// Result is one allocation result: the device that is allocated to a request.
 type Result struct {
 	// Request is "<request>" or "<request>/<subrequest>".
 	Request string `json:"request"`
@@ -70,42 +70,42 @@ type Result struct {
 	Admin bool `json:"admin,omitempty"`
 	// Type is the kind of device.
 	Type gpu.DeviceType `json:"type"`
-	// GPUUUID is the physical GPU, PCIBusID where it sat; empty for a monitor device, which shows all GPUs of the node. Earlier versions
-	// had one per GPU.
+	// GPUUUID is the physical GPU, PCIBusID its PCI address at that time; empty for a monitor device, which shows all GPUs of the node.
+	// Earlier versions recorded one per GPU.
 	GPUUUID  gpu.UUID `json:"gpuUUID"`
 	PCIBusID string   `json:"pciBusID"`
 	// MIG is set for MIG devices.
 	MIG *MIG `json:"mig,omitempty"`
 	// Share is set for a device that several claims may use at once.
 	Share *Share `json:"share,omitempty"`
-	// Extensions is what extensions keep of the result.
+	// Extensions contains the data of extensions for the result.
 	Extensions Extensions `json:"extensions,omitempty"`
-	// Consumed is the capacity taken of a shareable device, as Kubernetes quantities.
+	// Consumed is the consumed capacity of a shareable device, as Kubernetes quantities.
 	Consumed map[string]string `json:"consumed,omitempty"`
 
 	unknown unknownKeys
 }
 
-// MIG is where a MIG device is and, once it exists, which one it is.
+// MIG is the placement of a MIG device and, once it exists, its identity.
 type MIG struct {
 	// Profile is the driver's id of the GPU instance profile, Name its name: "1g.10gb".
 	Profile int    `json:"profile"`
 	Name    string `json:"name"`
-	// Placement is the memory slices that it takes.
+	// Placement contains its memory slices.
 	Placement gpu.Placement `json:"placement"`
 	// Static: it was pre-created by an administrator, and the plugin never removes it.
 	Static bool `json:"static,omitempty"`
-	// Identity has no UUID as long as nothing is made.
+	// Identity has no UUID until the device is created.
 	Identity gpu.MIGIdentity `json:"identity"`
 
 	unknown unknownKeys
 }
 
-// Share says of which shares of a device a claim has one, as they were when it was prepared.
+// Share describes the shares of a device, one of which a claim uses, at the time when it was prepared.
 type Share struct {
-	// Replicas is how many there were.
+	// Replicas is the number of shares.
 	Replicas int `json:"replicas"`
-	// Name is what an administrator calls them; empty without a name.
+	// Name is the administrator's name of the shares; empty without a name.
 	Name string `json:"name,omitempty"`
 
 	unknown unknownKeys
@@ -113,38 +113,37 @@ type Share struct {
 
 // Step is one hardware effect.
 type Step struct {
-	// Kind names the step package that does and undoes it.
+	// Kind is the step package that makes and undoes it.
 	Kind string `json:"kind"`
-	// Target is the physical GPU it works on.
+	// Target is its physical GPU.
 	Target gpu.UUID `json:"target"`
-	// Device is the allocated device that the effect is or is on; empty where it is another effect.
+	// Device is the allocated device that the effect creates or changes; empty for another effect.
 	Device string `json:"device,omitempty"`
-	// ShareID distinguishes the shares of a device of which the claim has several; empty where it has one effect on the device.
+	// ShareID distinguishes the shares of a device if the claim uses several; empty if it has one effect on the device.
 	ShareID string `json:"shareID,omitempty"`
-	// Args is what the step was asked to do, in the step's own format.
+	// Args are the arguments of the step, in the step's own format.
 	Args json.RawMessage `json:"args,omitempty"`
-	// Made is what the step made, also half of it; empty until then.
+	// Made describes what the step made, even partly; empty until then.
 	Made json.RawMessage `json:"made,omitempty"`
-	// Undo is why the last attempt to undo it failed.
+	// Undo is the reason why the last attempt to undo it failed.
 	Undo string `json:"undo,omitempty"`
-	// Whole means to Undo that the record has answered until now: the effect is as it was made, or is gone. It is not stored.
+	// Whole means to Undo that the record was an answer until now: the effect is complete, or is gone. It is not stored.
 	Whole bool `json:"-"`
-	// Last means to Undo that no other record has the same effect, as far as its kind is one that several claims share. It is not
-	// stored.
+	// Last means to Undo that no other record contains the same effect, for kinds of effects that several claims share. It is not stored.
 	Last bool `json:"-"`
-	// CDIDevice is the name of the device in the claim's CDI spec. Edits has it; it is not stored.
+	// CDIDevice is the name of the device in the claim's CDI spec. It is set for Edits, and not stored.
 	CDIDevice string `json:"-"`
-	// ClaimUID is the claim's. Edits has it; it is not stored.
+	// ClaimUID is the UID of the claim. It is set for Edits, and not stored.
 	ClaimUID string `json:"-"`
 
 	unknown unknownKeys
 }
 
-// CDI names a claim's devices in its CDI spec.
+// CDI lists the devices of a claim in its CDI spec.
 type CDI struct {
 	// Kind is "<vendor>/<class>".
 	Kind string `json:"kind"`
-	// Devices holds one name per result, in the order of the results.
+	// Devices contains one name per result, in the order of the results.
 	Devices []string `json:"devices"`
 
 	unknown unknownKeys
@@ -152,15 +151,15 @@ type CDI struct {
 
 // PendingCleanup is an effect that could not be undone yet.
 type PendingCleanup struct {
-	// Since is the first failed attempt.
+	// Since is the time of the first failed attempt.
 	Since time.Time `json:"since"`
-	// Cause is why the last one failed.
+	// Cause is the reason why the last one failed.
 	Cause string `json:"cause"`
 
 	unknown unknownKeys
 }
 
-// Use is what the result has of its GPU. With admin access that is no more than what a monitor device has.
+// Use is how the result uses its GPU. With admin access it uses no more than a monitor device.
 func (r *Result) Use() gpu.Use {
 	if r.Admin {
 		return gpu.Use{Type: gpu.TypeMonitor, Device: gpu.DeviceName(r.Device)}
@@ -186,8 +185,8 @@ func (r *Record) GPUs() []gpu.UUID {
 	return uuids
 }
 
-// LockedGPUs lists the GPUs that the record owns or changes, each once: work on the record needs their locks. A GPU that is only
-// monitored is not among them.
+// LockedGPUs lists the GPUs that the record owns or changes, each once: work on the record requires their locks. GPUs that are only
+// monitored are excluded.
 func (r *Record) LockedGPUs() []gpu.UUID {
 	var uuids []gpu.UUID
 	for i := range r.Results {
@@ -202,13 +201,13 @@ func (r *Record) LockedGPUs() []gpu.UUID {
 	return slices.Compact(uuids)
 }
 
-// ResultOf returns the index of the result that the step's effect is or is on, -1 without one.
+// ResultOf returns the index of the result whose device the step creates or changes, -1 without one.
 func (r *Record) ResultOf(s *Step) int {
 	return slices.IndexFunc(r.Results, func(result Result) bool { return s.names(&result) })
 }
 
-// ResultsOf returns the indexes of the results that the step has an effect on: that of its device and share, or, without a device, all on
-// its GPU. Results with admin access are not among them.
+// ResultsOf returns the indexes of the results that the step affects: the result of its device and share, or, without a device, all results
+// on its GPU. Results with admin access are excluded.
 func (r *Record) ResultsOf(s *Step) (at []int) {
 	for i := range r.Results {
 		if result := &r.Results[i]; s.On(result) && !result.Admin {
@@ -218,18 +217,18 @@ func (r *Record) ResultsOf(s *Step) (at []int) {
 	return at
 }
 
-// MIGResultOf returns the index of the result whose MIG device the step makes, -1 without one.
+// MIGResultOf returns the index of the result whose MIG device the step creates, -1 without one.
 func (r *Record) MIGResultOf(s *Step) int {
 	return slices.IndexFunc(r.Results, func(result Result) bool { return s.names(&result) && result.MIG != nil && !result.Admin })
 }
 
-// On reports whether the step has its effect on the result's device: it is of that device, or of the whole GPU. A step of one share is not on
+// On reports whether the step affects the result's device: it concerns that device, or the whole GPU. A step of one share does not affect
 // another share of the device.
 func (s *Step) On(result *Result) bool {
 	return result.GPUUUID == s.Target && (s.Device == "" || s.names(result))
 }
 
-// names reports whether the step is of the result's device, and of its share where it names one.
+// names reports whether the step names the result's device, and its share if it names one.
 func (s *Step) names(result *Result) bool {
 	return result.Device == s.Device && result.GPUUUID == s.Target && (s.ShareID == "" || s.ShareID == result.ShareID)
 }

@@ -50,7 +50,7 @@ func share() *Record {
 	return r
 }
 
-// Of a share too, an older plugin loses nothing of a newer one's.
+// An older plugin also keeps everything of a newer plugin's record of a share.
 func TestRecord_Share_Encoded(t *testing.T) {
 	t.Parallel()
 	body := bytes.Replace(bodyOf(t, share()), []byte(`"replicas":4`), []byte(`"replicas":4,"later":{"a":1}`), 1)
@@ -129,7 +129,7 @@ func TestStore_UIDOutsideDirectory_Refused(t *testing.T) {
 	}
 }
 
-// refusing is a disk that does not give one file.
+// refusing is a disk that fails to read one file.
 type refusing struct {
 	disk.OS
 	hidden string
@@ -142,7 +142,7 @@ func (d refusing) Read(path string) ([]byte, error) {
 	return d.OS.Read(path)
 }
 
-// TestStore_UnreadableRecord_NotDamaged: it may be a good record, and stays where it is.
+// TestStore_UnreadableRecord_NotDamaged: the record may be valid, and stays in place.
 func TestStore_UnreadableRecord_NotDamaged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -163,7 +163,7 @@ func TestStore_UnreadableRecord_NotDamaged(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A MIG device's record says where it is and which one it is, and an older plugin that changes it loses nothing of a newer one's.
+// A MIG device's record contains its placement and identity, and an older plugin that changes it keeps everything of a newer one's.
 func TestRecord_MIGDevice_Encoded(t *testing.T) {
 	t.Parallel()
 	want := whole("uid-1")

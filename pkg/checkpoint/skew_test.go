@@ -20,7 +20,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// golden are the records that some version wrote. None may ever be taken out.
+// golden are the records of all versions. None may ever be removed.
 var golden = map[string]func() *Record{
 	"v1-whole.json":   func() *Record { return whole("6f0c1d2e-0000-4000-8000-000000000000") },
 	"v1-full.json":    full,
@@ -53,7 +53,7 @@ func sealed(schema int, body []byte) []byte {
 	return bytes.Join([][]byte{[]byte(head), body, nil}, []byte("\n"))
 }
 
-// bodyOf is the body of a record as this version writes it.
+// bodyOf is the body of a record in the format of this version.
 func bodyOf(t testing.TB, r *Record) []byte {
 	t.Helper()
 	data, err := Encode(r)
@@ -63,7 +63,7 @@ func bodyOf(t testing.TB, r *Record) []byte {
 	return body
 }
 
-// withLater adds the key "later" to every object of a JSON text, as a newer version might, and counts them.
+// withLater adds the key "later" to every object of a JSON text, like a newer version, and counts them.
 func withLater(t testing.TB, body []byte) (more []byte, objects int) {
 	t.Helper()
 	var value any
@@ -77,7 +77,7 @@ func withLater(t testing.TB, body []byte) (more []byte, objects int) {
 	return more, objects
 }
 
-// eachObject visits every object, the innermost first, but for what a newer version added and for what has no fixed keys.
+// eachObject visits every object, the innermost first, except additions of a newer version and objects without fixed keys.
 func eachObject(value any, visit func(map[string]any)) {
 	switch value := value.(type) {
 	case []any:
@@ -94,7 +94,7 @@ func eachObject(value any, visit func(map[string]any)) {
 	}
 }
 
-// TestRecords_Golden_Decoded holds the promise that what any version wrote is read for ever, and means the same.
+// TestRecords_Golden_Decoded ensures that records of every version stay readable forever, with the same meaning.
 func TestRecords_Golden_Decoded(t *testing.T) {
 	t.Parallel()
 	files := goldenBytes(t)
@@ -120,7 +120,7 @@ func TestRecords_Golden_Decoded(t *testing.T) {
 	assert.Empty(t, slices.Collect(maps.Keys(files)), "golden records that are not read")
 }
 
-// TestRecord_UnknownKeys_Rewritten at every level: an older plugin that changes a record loses nothing of a newer one's.
+// TestRecord_UnknownKeys_Rewritten at every level: an older plugin that changes a record keeps everything of a newer one's.
 func TestRecord_UnknownKeys_Rewritten(t *testing.T) {
 	t.Parallel()
 	body, objects := withLater(t, bodyOf(t, full()))
@@ -141,7 +141,7 @@ func TestRecord_UnknownKeys_Rewritten(t *testing.T) {
 	}
 }
 
-// TestDecode_KeyInAnotherCase_Damaged: it is no unknown key, because the library reads it into the field.
+// TestDecode_KeyInAnotherCase_Damaged: such a key is not unknown, because the library reads it into the field.
 func TestDecode_KeyInAnotherCase_Damaged(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"State", "\u017ftate"} {
@@ -156,7 +156,7 @@ func TestDecode_KeyInAnotherCase_Damaged(t *testing.T) {
 	assert.Equal(t, unknownKeys{"": json.RawMessage("1")}, r.unknown)
 }
 
-// newerRecords are files that only a newer version understands, with what this one says of them.
+// newerRecords are files that only a newer version understands, with the errors of this version.
 func newerRecords(t *testing.T) map[string]struct {
 	data []byte
 	says string
@@ -185,7 +185,7 @@ func newerRecords(t *testing.T) map[string]struct {
 	}
 }
 
-// TestStore_NewerRecord_LeftAlone: it is neither answered from, nor written over, nor set aside.
+// TestStore_NewerRecord_LeftAlone: the plugin neither answers from it, nor overwrites or renames it.
 func TestStore_NewerRecord_LeftAlone(t *testing.T) {
 	t.Parallel()
 	for name, newer := range newerRecords(t) {
@@ -228,8 +228,8 @@ func TestStore_NewerRecord_LeftAlone(t *testing.T) {
 	assert.False(t, full().Newer())
 }
 
-// TestDecode_TruncatedOrFlipped_Damaged: a golden record that lost its end, or one byte of which became another, is the same
-// record or damaged, and never one of a newer version. Every other byte is tried in the header, which the checksum does not cover.
+// TestDecode_TruncatedOrFlipped_Damaged: a golden record without its end, or with one changed byte, is the same record or damaged, and
+// never one of a newer version. In the header, which the checksum does not cover, every other value of each byte is tried.
 func TestDecode_TruncatedOrFlipped_Damaged(t *testing.T) {
 	t.Parallel()
 	for name, data := range goldenBytes(t) {
@@ -263,7 +263,7 @@ func TestDecode_TruncatedOrFlipped_Damaged(t *testing.T) {
 	}
 }
 
-// TestStore_OneDamagedRecord_OthersRead: the others go on.
+// TestStore_OneDamagedRecord_OthersRead: the others stay readable.
 func TestStore_OneDamagedRecord_OthersRead(t *testing.T) {
 	t.Parallel()
 	for name, bad := range map[string][]byte{"empty": nil, "short": []byte(`{"schema":1,`), "noise": bytes.Repeat([]byte{0xff, '\n'}, 4096)} {
@@ -300,7 +300,7 @@ func TestStore_OneDamagedRecord_OthersRead(t *testing.T) {
 	}
 }
 
-// TestDecode_NewerForm_OwnersKnown: a newer schema may change everything but the keys that every schema keeps.
+// TestDecode_NewerForm_OwnersKnown: a newer schema may change everything except the keys that every schema keeps.
 func TestDecode_NewerForm_OwnersKnown(t *testing.T) {
 	t.Parallel()
 	body := `{"claim":{"uid":"uid-1","namespace":"default","name":"a"},"state":["done"],"steps":{},"cdi":"x","debt":7,` +

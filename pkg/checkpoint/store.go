@@ -12,10 +12,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// ErrUnreadable says that a record is there and the disk does not give it now. It may be a good one, so it is not set aside.
+// ErrUnreadable means that a record exists and the disk cannot read it now. It may be valid, so it is not renamed.
 var ErrUnreadable = errors.New("record cannot be read now")
 
-// Store keeps one file per claim in a directory. It has no lock of its own: hold the claim's lock.
+// Store keeps one file per claim in a directory. It does not lock: hold the claim's lock.
 type Store struct {
 	disk   disk.Files
 	dir    string
@@ -24,29 +24,29 @@ type Store struct {
 
 const (
 	recordSuffix = ".json"
-	// damagedSuffix ends the name of a record that was set aside; it is never read again, only inspected by people.
+	// damagedSuffix ends the name of a damaged record; it is never read again, only inspected by administrators.
 	damagedSuffix = ".damaged"
 )
 
 // RecordsDir is the directory of the records below the plugin's directory.
 func RecordsDir(dir string) string { return filepath.Join(dir, "claims") }
 
-// Open makes the directory "claims" below dir when there is none.
+// Open creates the directory "claims" below dir if it does not exist.
 func Open(d disk.Files, dir string) (*Store, error) {
 	s := &Store{disk: d, dir: RecordsDir(dir)}
 	if err := d.MakeDir(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating the directory of records %s: %w", s.dir, err)
 	}
-	// A directory that is lost in a power cut takes its files along, synced or not.
+	// A power cut that removes a directory also removes its files, synced or not.
 	if err := d.SyncDir(dir); err != nil {
 		return nil, fmt.Errorf("creating the directory of records %s durably: %w", s.dir, err)
 	}
 	return s, nil
 }
 
-// Put writes the record durably: after a power cut the claim's file holds this record or the one before it. On a full disk a record in
-// state Releasing replaces the one before it in place, or undoing would begin while the disk says that the claim is prepared. A power cut
-// that tears it ends the effects, too.
+// Put writes the record durably: after a power cut the claim's file contains this record or the previous one. On a full disk a record in
+// state Releasing replaces the previous one in place, because otherwise undoing would begin while the record on disk says that the claim is
+// prepared. A power cut during this write also ends the effects.
 func (s *Store) Put(r *Record) error {
 	path, err := s.path(r.Claim.UID)
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *Store) Put(r *Record) error {
 	return nil
 }
 
-// overwrite writes the record over the one before it, of which nothing is left.
+// overwrite writes the record over the previous one in place.
 func (s *Store) overwrite(path string, r *Record) error {
 	before, err := s.disk.Read(path)
 	if err != nil {
@@ -79,8 +79,8 @@ func (s *Store) overwrite(path string, r *Record) error {
 	return s.disk.Overwrite(path, data)
 }
 
-// Load returns the claim's record; gpu.ErrNotFound when there is none, ErrDamaged when it cannot be read, a *NewerError when
-// only a newer version may act on it. A damaged record has been set aside when Load returns: the next call finds none.
+// Load returns the claim's record; gpu.ErrNotFound if it does not exist, ErrDamaged if it is damaged, a *NewerError if only a newer version
+// may act on it. Load renames a damaged record: the next call finds none.
 func (s *Store) Load(uid string) (*Record, error) {
 	path, err := s.path(uid)
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *Store) Load(uid string) (*Record, error) {
 	return r, nil
 }
 
-// decodeFor reads the bytes of the claim's record file. Its errors are those of Decode; the record of another claim is damaged.
+// decodeFor parses the bytes of the claim's record file. Its errors are the errors of Decode; the record of another claim is damaged.
 func decodeFor(uid string, data []byte) (*Record, error) {
 	r, err := Decode(data)
 	if newer, isNewer := errors.AsType[*NewerError](err); isNewer {
@@ -120,7 +120,7 @@ func decodeFor(uid string, data []byte) (*Record, error) {
 	return r, err
 }
 
-// setAside renames a damaged record so that it is kept for people and prevents nothing.
+// setAside renames a damaged record, which keeps it for administrators and blocks nothing.
 func (s *Store) setAside(path string, cause error) error {
 	if err := s.disk.Rename(path, path+damagedSuffix); err != nil {
 		return fmt.Errorf("%s: %w; setting it aside: %w", path, cause, err)
@@ -128,8 +128,7 @@ func (s *Store) setAside(path string, cause error) error {
 	return fmt.Errorf("%s was set aside as %s: %w", filepath.Base(path), filepath.Base(path)+damagedSuffix, cause)
 }
 
-// Delete removes the claim's record durably, and with it what a crash in the middle of Put left; no error when there is
-// none.
+// Delete removes the claim's record durably, including leftovers of an interrupted Put; no error if it does not exist.
 func (s *Store) Delete(uid string) error {
 	path, err := s.path(uid)
 	if err != nil {
@@ -144,9 +143,9 @@ func (s *Store) Delete(uid string) error {
 	return nil
 }
 
-// All returns every readable record in the order of the claims' UIDs, and one error per record that had to be set aside. Records
-// that only a newer version may act on are among them, because their claims own devices; Load refuses them. ErrUnreadable: there are
-// others, of which nothing is known.
+// All returns every readable record in the order of the claims' UIDs, and one error per renamed, damaged record. It includes records on
+// which only a newer version may act, because their claims own devices; Load refuses them. ErrUnreadable: further records exist, of which
+// nothing is known.
 func (s *Store) All() (records []*Record, damaged []error, err error) {
 	names, err := s.names()
 	if err != nil {
@@ -163,7 +162,7 @@ func (s *Store) All() (records []*Record, damaged []error, err error) {
 		switch {
 		case isNewer && newer.Record != nil:
 			records = append(records, newer.Record)
-		case errors.Is(err, gpu.ErrNotFound), errors.Is(err, syscall.EISDIR): // removed since the listing, or no file
+		case errors.Is(err, gpu.ErrNotFound), errors.Is(err, syscall.EISDIR): // removed since the listing, or not a file
 		case errors.Is(err, ErrDamaged):
 			damaged = append(damaged, err)
 		case err != nil:
@@ -175,7 +174,7 @@ func (s *Store) All() (records []*Record, damaged []error, err error) {
 	return records, damaged, errors.Join(unreadable...)
 }
 
-// RecordOf returns the UID of the claim whose record file has that name, false for another file's name.
+// RecordOf returns the UID of the claim whose record file uses that name, false for another file's name.
 func RecordOf(name string) (uid string, isRecord bool) {
 	uid, isRecord = strings.CutSuffix(name, recordSuffix)
 	return uid, isRecord && checkUID(uid) == nil

@@ -7,8 +7,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 )
 
-// Unfinished lists the UIDs of the claims whose record began to be written: a process is still writing it, or was killed.
-// Those of earlier driver names are not listed; they are removed with their directory.
+// Unfinished lists the UIDs of the claims with an incomplete write of a record: a process is still writing it, or was killed. Records of
+// earlier driver names are not listed; they are removed with their directory.
 func (s *Store) Unfinished() ([]string, error) {
 	names, err := s.disk.List(s.dir)
 	if err != nil {
@@ -17,13 +17,13 @@ func (s *Store) Unfinished() ([]string, error) {
 	return named(names, recordSuffix+disk.TempSuffix), nil
 }
 
-// SetAside lists the UIDs of the claims that have a damaged record.
+// SetAside lists the UIDs of the claims with a damaged record.
 func (s *Store) SetAside() ([]string, error) {
 	names, err := s.names()
 	return named(names, recordSuffix+damagedSuffix), err
 }
 
-// named lists the UIDs of the claims that have a file with that suffix.
+// named lists the UIDs of the claims with a file with that suffix.
 func named(names []string, suffix string) []string {
 	var uids []string
 	for _, name := range names {
@@ -35,8 +35,8 @@ func named(names []string, suffix string) []string {
 	return uids
 }
 
-// Discard removes what a crash left of writing the claim's record, and not the record; no error when there is nothing.
-// No process may be writing it: hold the claim's lock and those of the record's GPUs.
+// Discard removes the leftovers of a crash while the claim's record was written, and keeps the record; no error if there are none. No
+// process may be writing it: hold the claim's lock and the locks of the record's GPUs.
 func (s *Store) Discard(uid string) error {
 	path, err := s.path(uid)
 	if err != nil {

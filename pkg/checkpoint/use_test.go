@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// TestUse_RecordsOfEarlierVersions_SameUses: they have all that the rule of exclusion asks for.
+// TestUse_RecordsOfEarlierVersions_SameUses: they contain everything that exclusion requires.
 func TestUse_RecordsOfEarlierVersions_SameUses(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]gpu.Use{

@@ -17,12 +17,12 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// AllocatedQuery asks for one page of the cluster's ResourceClaims.
+// AllocatedQuery requests one page of the cluster's ResourceClaims.
 type AllocatedQuery struct {
 	// Driver is the driver's name. Devices are the devices to report, if they are allocated.
 	Driver  string
 	Devices map[gpu.PoolDevice]bool
-	// Node has all devices of the pools of that node reported, those with admin access too; empty: only Devices are.
+	// Node selects all devices of the node's pools, including devices with admin access; empty: only Devices are reported.
 	Node string
 	// Continue is the continue token of the page, empty for the first; Limit is its maximum number of claims.
 	Continue string
@@ -31,12 +31,12 @@ type AllocatedQuery struct {
 
 // AllocatedPage is the result for one page.
 type AllocatedPage struct {
-	// Devices are those of the query that are allocated to claims of the page, prepared or not. Admin access does not count, but for those of a
-	// node.
+	// Devices are the devices of the query that are allocated to claims of the page, prepared or not. Allocations with admin access count only
+	// for the devices of a node.
 	Devices map[gpu.PoolDevice]bool
 	// Continue is the continue token of the next page; empty after the last.
 	Continue string
-	// Remaining is how many claims the next pages have; zero also if the API server does not report it.
+	// Remaining is the number of claims on the next pages; zero also if the API server does not report it.
 	Remaining int64
 }
 
@@ -44,7 +44,7 @@ const (
 	protobufType = "application/vnd.kubernetes.protobuf"
 	// protobufMagic precedes each encoded object.
 	protobufMagic = "k8s\x00"
-	// maxHeader is above the size of the list's metadata, and maxResult above that of an allocation result, in bytes.
+	// maxHeader exceeds the size of the list's metadata, and maxResult the size of an allocation result, in bytes.
 	maxHeader = 64 << 10
 	maxResult = 1 << 20
 )
@@ -61,8 +61,8 @@ const (
 
 // Allocated reads one page. All pages of a list are a consistent snapshot that is not older than the first request. Tenants decide how
 // large claims are, so the response is decoded as a stream and only the requested devices are kept: memory does not depend on claims. It
-// needs a real client of the API server. An expired continue token is an error for which apierrors.IsResourceExpired is true; restart
-// with the first page then.
+// requires a real client of the API server. If apierrors.IsResourceExpired is true for the error, the continue token has expired: restart
+// with the first page.
 func (c Claims) Allocated(ctx context.Context, q AllocatedQuery) (*AllocatedPage, error) {
 	stream, err := c.Client.ResourceV1().RESTClient().Get().Resource("resourceclaims").
 		VersionedParams(&metav1.ListOptions{Limit: q.Limit, Continue: q.Continue}, scheme.ParameterCodec).
@@ -105,7 +105,7 @@ func (p *AllocatedPage) read(stream io.Reader, q AllocatedQuery) error {
 	})
 }
 
-// envelope visits the fields of the outermost message, which ends with the stream and must have content.
+// envelope visits the fields of the outermost message, which ends with the stream and must not be empty.
 func (p *AllocatedPage) envelope(response *wireMessage, visit func(int, *wireMessage) error) error {
 	hasContent := false
 	for {

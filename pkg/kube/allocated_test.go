@@ -53,7 +53,7 @@ func largeClaim(results ...resourceapi.DeviceRequestAllocationResult) resourceap
 	return c
 }
 
-// encoded is an object as the API server sends it. Encoding a list item by item has the same result.
+// encoded is an object in the encoding of the API server. Encoding a list item by item gives the same result.
 func encoded(t *testing.T, object kruntime.Object, kind string) []byte {
 	t.Helper()
 	object.GetObjectKind().SetGroupVersionKind(resourceapi.SchemeGroupVersion.WithKind(kind))
@@ -114,7 +114,7 @@ func TestAllocated_PageOfClaims_DevicesOfQuery(t *testing.T) {
 	assert.Empty(t, cmp.Diff(want, page))
 }
 
-// TestAllocated_DevicesOfNode_OfItsPools: those with admin access, too, which the kubelet has unprepared as others.
+// TestAllocated_DevicesOfNode_OfItsPools: including devices with admin access, which the kubelet unprepares like others.
 func TestAllocated_DevicesOfNode_OfItsPools(t *testing.T) {
 	t.Parallel()
 	admin, yes := allocationResult(ours, "n0/monitor", "monitor"), true
@@ -195,7 +195,7 @@ func (r repeated) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// hugeList is an encoded list of claims with a spec of that many bytes each, and a last one with gpu-a.
+// hugeList is an encoded list of claims with a spec of that many bytes each, followed by a claim with gpu-a.
 func hugeList(t *testing.T, claims int, spec int64) io.Reader {
 	t.Helper()
 	list := &resourceapi.ResourceClaimList{Items: []resourceapi.ResourceClaim{largeClaim(allocationResult(ours, "n0", "gpu-a"))}}

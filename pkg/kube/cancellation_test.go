@@ -92,7 +92,7 @@ func TestRead_ContextDoneWhileServerHangs_Returns(t *testing.T) {
 	}
 }
 
-// An interrupted write is neither a failure nor given up: the next process writes the status.
+// An interrupted write does not fail and is not dropped: the next process writes the status.
 func TestStatuses_ContextDoneWhileServerHangs_LeftPending(t *testing.T) {
 	t.Parallel()
 	client, arrived := hanging(t)

@@ -4,7 +4,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Claim identifies a ResourceClaim. The same name with another UID is another claim.
+// Claim identifies a ResourceClaim. Another UID with the same name is another claim.
 type Claim struct {
 	Namespace, Name string
 	UID             types.UID
@@ -13,19 +13,19 @@ type Claim struct {
 // String is "<namespace>/<name>".
 func (c Claim) String() string { return c.Namespace + "/" + c.Name }
 
-// Device is an allocated device of this driver in a claim, and the hardware that it is.
+// Device is an allocated device of this driver in a claim, and its hardware.
 type Device struct {
-	// Pool and Name are those of the allocation result.
+	// Pool and Name are copied from the allocation result.
 	Pool, Name string
-	// ShareID is that of the allocation result, empty for a device that is not shared.
+	// ShareID is copied from the allocation result, empty for a device that is not shared.
 	ShareID types.UID
-	// Identity identifies the hardware. Nil: it is not known, and the data in the claim's status is kept.
+	// Identity identifies the hardware. Nil if it is unknown: the data in the claim's status is kept.
 	Identity *Identity
-	// Extra is what else the status says of the device in `data`. A key of Identity counts before one of Extra.
+	// Extra is additional `data` in the status of the device. A key of Identity overrides a key of Extra.
 	Extra map[string]any
-	// Conditions are further ones besides ConditionReady. Their types are in StatusesOptions.
+	// Conditions are conditions besides ConditionReady. Their types are in StatusesOptions.
 	Conditions []Condition
-	// Refused is why a container with the prepared device is not started; empty if none was refused.
+	// Refused is the reason why a container with the prepared device is not started; empty if none was refused.
 	Refused string
 }
 
@@ -37,26 +37,26 @@ type Condition struct {
 	Reason, Message string
 }
 
-// SchemaVersion is the version of what the driver writes for programs to read: the `data` of a device in a claim's status, and the attributes
-// in files of device metadata. It is raised when a key is removed or means something else, and not when one is added.
+// SchemaVersion is the version of the driver's output for programs: the `data` of a device in a claim's status, and the attributes in files
+// of device metadata. It rises if a key is removed or changes its meaning, but not if a key is added.
 const SchemaVersion = 1
 
-// Identity is the `data` of a device in a claim's status, beside SchemaVersion. It identifies the hardware on the node and in an operator's inventory. A
-// monitor device has GPUs instead of UUID, index, minor, PCI address and product name. The JSON keys are API.
+// Identity is the `data` of a device in a claim's status, beside SchemaVersion. It identifies the hardware on the node and in an operator's
+// inventory. A monitor device lists GPUs instead of UUID, index, minor, PCI address and product name. The JSON keys are API.
 type Identity struct {
 	// Type is the device's `type` attribute.
 	Type string `json:"type"`
-	// UUID is the UUID that programs in the container see: of the GPU or of the MIG device.
+	// UUID is the UUID visible in the container: of the GPU or of the MIG device.
 	UUID string `json:"uuid,omitempty"`
 	// GPUs are the UUIDs of the GPUs that a monitor device covered when the claim was prepared.
 	GPUs []string `json:"gpus,omitempty"`
 	// ParentUUID is the UUID of the physical GPU of a MIG device.
 	ParentUUID string `json:"parentUUID,omitempty"`
-	// Profile ("1g.10gb") and Placement (in memory slices) are those of a MIG device.
+	// Profile ("1g.10gb") and Placement (in memory slices) describe a MIG device.
 	Profile   string     `json:"profile,omitempty"`
 	Placement *Placement `json:"placement,omitempty"`
-	// Replicas and ShareName are set for a device that several claims may share: the maximum number of shares, and the name that the
-	// node configuration gives them.
+	// Replicas and ShareName are set for a device that several claims may share: the maximum number of shares, and their name in the node
+	// configuration.
 	Replicas  int    `json:"replicas,omitempty"`
 	ShareName string `json:"shareName,omitempty"`
 	// Index is the GPU's NVML index, Minor the number in /dev/nvidia<minor>.

@@ -14,8 +14,8 @@ type Configs struct {
 	Client kubernetes.Interface
 }
 
-// Get returns the data of a ConfigMap with one uncached read; nil for one without data. Errors wrap those of the API server, so that
-// callers can distinguish transient errors from those that an operator has to fix.
+// Get returns the data of a ConfigMap with one uncached read; nil for one without data. Errors wrap the errors of the API server, so that
+// callers can distinguish transient errors from errors that an operator must fix.
 func (c Configs) Get(ctx context.Context, namespace, name string) (map[string]string, error) {
 	found, err := c.Client.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -30,7 +30,7 @@ func (c Configs) Get(ctx context.Context, namespace, name string) (map[string]st
 	return found.Data, nil
 }
 
-// Label returns the value of a label of a Node with one uncached read; empty without the label.
+// Label returns the value of a label of a Node with one uncached read; empty if it is not set.
 func (c Configs) Label(ctx context.Context, node, key string) (string, error) {
 	found, err := c.Client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
 	if err != nil {

@@ -52,7 +52,7 @@ func (w ConfigWatch) Run(ctx context.Context, changed func()) error {
 	return nil
 }
 
-// source lists and watches objects of one kind; digest covers the part of them that is configuration.
+// source lists and watches objects of one kind; digest covers the part with the configuration.
 type source[T metav1.Object] struct {
 	client kubernetes.Interface
 	list   func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error)

@@ -1,6 +1,6 @@
-// Package kube is the driver's access to the API server on a node: it writes the ResourceSlices that pkg/publish builds, writes the
-// status of a claim's devices, sends Events of the Node, reads node configurations, and probes which fields of a ResourceSlice the API
-// server stores.
+// Package kube is the driver's access to the API server on a node: it writes the ResourceSlices that pkg/publish builds, writes the status
+// of a claim's devices, sends Events of the Node, reads node configurations, and probes which fields of a ResourceSlice the API server
+// stores.
 //
 // No claim waits for it: publishing runs in the background, and statuses and Events are queued. The package does not log and uses no
 // metrics library; it reports through callbacks and counters.

@@ -57,7 +57,7 @@ func (e *Events) Normal(reason, action, note string) {
 	e.send(corev1.EventTypeNormal, reason, action, note)
 }
 
-// WarnOfClaim sends a Warning of a ResourceClaim to the namespace of the claim. It neither blocks nor fails, also where the claim is gone.
+// WarnOfClaim sends a Warning about a ResourceClaim to the namespace of the claim. It neither blocks nor fails, even if the claim is gone.
 func (e *Events) WarnOfClaim(namespace, name, uid, reason, action, note string) {
 	claim := &corev1.ObjectReference{
 		APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceClaim", Namespace: namespace, Name: name, UID: types.UID(uid),
@@ -65,8 +65,8 @@ func (e *Events) WarnOfClaim(namespace, name, uid, reason, action, note string) 
 	e.recorder.Eventf(claim, e.node, corev1.EventTypeWarning, reason, action, "%s", shorten(note, maxNote))
 }
 
-// send sends one Event. The library aggregates Events that differ only in their note, and drops the later notes. So a hash of the note is
-// in the related object, which clients do not show.
+// send sends one Event. The library aggregates Events that differ only in their note, and drops the later notes. So the related object,
+// which clients do not show, contains a hash of the note.
 func (e *Events) send(eventType, reason, action, note string) {
 	sum := sha256.Sum256([]byte(note))
 	related := *e.node

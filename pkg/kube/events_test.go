@@ -46,7 +46,7 @@ func TestEvents_WarnAndNormal_Stored(t *testing.T) {
 	})
 }
 
-// An operator who fixes one problem has to see the next one of the same kind.
+// An operator who fixes one problem must see the next one of the same kind.
 func TestEvents_SameReasonOtherNote_NotAggregated(t *testing.T) {
 	t.Parallel()
 	server := fake.NewClientset()
@@ -67,7 +67,7 @@ func TestEvents_SameReasonOtherNote_NotAggregated(t *testing.T) {
 	eventually(t, "both notes are stored", func() bool { return notes()["another key"] == 1 && notes()["one key"] == 1 })
 }
 
-// TestEvents_OfClaim_InItsNamespace: users read Events there, also when the claim is gone.
+// TestEvents_OfClaim_InItsNamespace: users read Events there, even if the claim is gone.
 func TestEvents_OfClaim_InItsNamespace(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset()

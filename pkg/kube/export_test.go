@@ -8,7 +8,7 @@ func (s *Statuses) SetAttempts(n int) { s.attempts = n }
 // SetDelay sets the delay of writes, before the first report.
 func (s *Statuses) SetDelay(d time.Duration) { s.opts.Delay = d }
 
-// SetQuiet replaces what reports wait for and the clock that limits it, before the first report.
+// SetQuiet replaces the condition for which reports wait, and the clock that limits the wait, before the first report.
 func (s *Statuses) SetQuiet(quiet func() time.Duration, now func() time.Time) {
 	s.opts.Quiet, s.opts.Now = quiet, now
 }

@@ -9,13 +9,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Labels reads the labels of namespaces and pods, each with one uncached read of the API server's cache, which is what a selector needs: a
-// label that changed a moment ago may be missed, and the API server's store is not read.
+// Labels reads the labels of namespaces and pods, each with one uncached read from the API server's cache, which is sufficient for a
+// selector: a very recent change may be missed, and the API server's store is not read.
 type Labels struct {
 	Client kubernetes.Interface
 }
 
-// cached lets the API server answer from its cache.
+// cached allows the API server to answer from its cache.
 var cached = metav1.GetOptions{ResourceVersion: "0"}
 
 // Namespace returns the labels of a namespace.
@@ -27,7 +27,7 @@ func (l Labels) Namespace(ctx context.Context, name string) (map[string]string, 
 	return found.Labels, nil
 }
 
-// Pod returns the labels of the pod with that UID. A pod that the cache does not have yet is read from the store.
+// Pod returns the labels of the pod with that UID. A pod that is missing in the cache is read from the store.
 func (l Labels) Pod(ctx context.Context, namespace, name string, uid types.UID) (map[string]string, error) {
 	found, err := podOf(ctx, l.Client, namespace, name, uid)
 	if err != nil {

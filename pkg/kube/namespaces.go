@@ -11,15 +11,15 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Namespaces reads which namespace has a name now, from the API server's store: a cache may have one that was deleted.
+// Namespaces finds the current namespace of a name in the API server's store: a cache may contain a deleted one.
 type Namespaces struct {
 	Client kubernetes.Interface
 }
 
-// Get returns the UID of a namespace, and when it was created; "" if there is none.
+// Get returns the UID of a namespace, and its creation time; "" if it does not exist.
 func (n Namespaces) Get(ctx context.Context, name string) (uid types.UID, created time.Time, err error) {
 	found, err := n.Client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-	// Anything may answer 404 in the place of an API server.
+	// A proxy or another server may return 404 instead of the API server.
 	if apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err) {
 		return "", time.Time{}, nil
 	}

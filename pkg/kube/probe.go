@@ -23,16 +23,16 @@ const probeName = "probe"
 type Probe struct {
 	// Client is a client of the API server.
 	Client kubernetes.Interface
-	// DriverName and NodeName are those of the real ResourceSlices, because admission policies check them.
+	// DriverName and NodeName are the names in the real ResourceSlices, because admission policies check them.
 	DriverName, NodeName string
 	// NodeUID is the UID of the Node object; empty: it is read.
 	NodeUID types.UID
-	// SchedulerVersion is the version of the cluster's oldest scheduler; empty: that of the API server.
+	// SchedulerVersion is the version of the cluster's oldest scheduler; empty: the version of the API server.
 	SchedulerVersion string
 }
 
-// PartitionableDevices reports whether the server stores shared counters and their consumption. It is false also for a server before
-// 1.35, which refuses this form of them, and where a scheduler is known to be older than those that count them by default. After an error the
+// PartitionableDevices reports whether the server stores shared counters and their consumption. It is false also for a server before 1.35,
+// which refuses this form of them, and if a scheduler is known to be older than the versions that count them by default. After an error the
 // result is unknown, and the call can be retried.
 func (p Probe) PartitionableDevices(ctx context.Context) (bool, error) {
 	if p.SchedulerVersion != "" && !atLeast(p.SchedulerVersion, countersCounted) {
@@ -73,7 +73,7 @@ func (p Probe) DeviceTaints(ctx context.Context) (bool, error) {
 	return len(stored.Devices) > 0 && len(stored.Devices[0].Taints) > 0, nil
 }
 
-// taint returns what the server would store of a ResourceSlice with a tainted device.
+// taint returns a ResourceSlice with a tainted device as the server would store it.
 func (p Probe) taint(ctx context.Context) (*resourceapi.ResourceSliceSpec, error) {
 	uid, err := p.nodeUID(ctx)
 	if err != nil {
@@ -85,7 +85,7 @@ func (p Probe) taint(ctx context.Context) (*resourceapi.ResourceSliceSpec, error
 	}}})
 }
 
-// hasCounters reports whether a ResourceSlice has a counter set, or a device that consumes counters.
+// hasCounters reports whether a ResourceSlice contains a counter set, or a device that consumes counters.
 func hasCounters(spec *resourceapi.ResourceSliceSpec) bool {
 	return len(spec.SharedCounters) > 0 || len(spec.Devices) > 0 && len(spec.Devices[0].ConsumesCounters) > 0
 }
@@ -113,7 +113,7 @@ func (p Probe) nodeUID(ctx context.Context) (types.UID, error) {
 	return node.UID, nil
 }
 
-// create returns what the server would store of a ResourceSlice, in a pool with two of them.
+// create returns a ResourceSlice, in a pool with two of them, as the server would store it.
 func (p Probe) create(ctx context.Context, uid types.UID, spec resourceapi.ResourceSliceSpec) (*resourceapi.ResourceSliceSpec, error) {
 	spec.Driver, spec.NodeName = p.DriverName, &p.NodeName
 	spec.Pool = resourceapi.ResourcePool{Name: p.NodeName + "/" + probeName, Generation: 1, ResourceSliceCount: 2}

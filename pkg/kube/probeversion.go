@@ -21,9 +21,9 @@ func atLeast(is string, wanted *version.Version) bool {
 	return err == nil && parsed.AtLeast(wanted)
 }
 
-// CountsShares reports whether the cluster's scheduler counts allocated shares of a device against the other devices of its GPU. It
-// decides by the scheduler's version where that is known, else by the API server's; an unparsable one counts as old. After an error the result is unknown, and the call can be
-// retried.
+// CountsShares reports whether the cluster's scheduler counts allocated shares of a device against the other devices of its GPU. It decides
+// by the scheduler's version if it is known, otherwise by the API server's; an unparsable one counts as old. After an error the result is
+// unknown, and the call can be retried.
 func (p Probe) CountsShares(ctx context.Context) (bool, error) {
 	if p.SchedulerVersion != "" {
 		return atLeast(p.SchedulerVersion, sharesCounted), nil

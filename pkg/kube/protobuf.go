@@ -13,7 +13,7 @@ import (
 // does not depend on the size of the message.
 type wireMessage struct {
 	stream *bufio.Reader
-	// left is how many bytes of the message are not read yet.
+	// left is the number of bytes of the message that are not read yet.
 	left int64
 }
 

@@ -4,6 +4,6 @@ package kube
 
 import "k8s.io/dynamic-resource-allocation/resourceslice"
 
-// allowQualifiedNames lets capacities carry the driver's own domain, as those do that select MIG devices (see pkg/publish). By default the
-// library of 0.38 refuses all pools of a node with such a name, once, and does not try again.
+// allowQualifiedNames allows capacities with the driver's own domain, such as the capacities that select MIG devices (see pkg/publish). By
+// default the library of 0.38 refuses all pools of a node with such a name, once, and does not try again.
 func allowQualifiedNames(o *resourceslice.Options) { o.ValidateQualifiedNames = new(false) }

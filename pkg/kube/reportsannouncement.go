@@ -12,16 +12,16 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// ReportsAnnouncement is the Lease by which a node announces that it keeps reports of profiled processes. It is there whether or not the plugin
-// runs, unlike its ResourceSlices, which the kubelet deletes half a minute after the plugin has gone, and is deleted with the Node. Nothing renews
-// it: it is written when the first report may come, and deleted when the last one has gone.
+// ReportsAnnouncement is the Lease by which a node announces that it keeps reports of profiled processes. It exists whether or not the
+// plugin runs, unlike its ResourceSlices, which the kubelet deletes half a minute after the plugin has gone, and is deleted with the Node.
+// It is not renewed: it is written before the first report, and deleted after the last one was removed.
 type ReportsAnnouncement struct {
 	Client kubernetes.Interface
-	// Namespace is that of the Lease; DriverName and NodeName are its name, and Label has DriverName.
+	// Namespace is the namespace of the Lease; DriverName and NodeName form its name, and Label contains DriverName.
 	Namespace, DriverName, NodeName, Label string
 }
 
-// Set makes the Lease, or deletes it.
+// Set creates or deletes the Lease.
 func (a ReportsAnnouncement) Set(ctx context.Context, keeps bool) error {
 	change := a.remove
 	if keeps {
@@ -43,7 +43,7 @@ func (a ReportsAnnouncement) remove(ctx context.Context) error {
 	return err
 }
 
-// make makes it again where it belongs to a former Node of the name, with which it would be deleted.
+// make recreates it if it belongs to a former Node of the name, with which it would be deleted.
 func (a ReportsAnnouncement) make(ctx context.Context) error {
 	node, err := a.Client.CoreV1().Nodes().Get(ctx, a.NodeName, metav1.GetOptions{})
 	if err != nil {

@@ -19,7 +19,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/kube"
 )
 
-// TestReportsAnnouncement_Set_BelongsToTheNode: the Lease is deleted with the Node, is made again for a Node that was, and is not renewed.
+// TestReportsAnnouncement_Set_BelongsToTheNode: the Lease is deleted with the Node, is recreated if it belongs to a former Node, and is not
+// renewed.
 func TestReportsAnnouncement_Set_BelongsToTheNode(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -57,7 +58,7 @@ func TestReportsAnnouncement_Set_BelongsToTheNode(t *testing.T) {
 	require.ErrorIs(t, a.Set(ctx, true), assert.AnError)
 }
 
-// TestNamespaces_Get_NoneIsAnAnswer, and any other failure is not.
+// TestNamespaces_Get_NoneIsAnAnswer: a missing namespace is a result, any other failure is an error.
 func TestNamespaces_Get_NoneIsAnAnswer(t *testing.T) {
 	t.Parallel()
 	created := metav1.Unix(1, 0)
@@ -74,7 +75,7 @@ func TestNamespaces_Get_NoneIsAnAnswer(t *testing.T) {
 	_, _, err = of.Get(t.Context(), "team")
 	require.ErrorIs(t, err, assert.AnError)
 	client.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
-		const odd = "404 page not found" // by something else than an API server
+		const odd = "404 page not found" // not from an API server
 		return true, nil, apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{Resource: "namespaces"}, "team", odd, 0, true)
 	})
 	_, _, err = of.Get(t.Context(), "team")

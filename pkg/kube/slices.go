@@ -144,15 +144,15 @@ func (s *Slices) Run(ctx context.Context, dropped func(DroppedFields)) error {
 	return nil
 }
 
-// current returns what was published last.
+// current returns the content that was published last.
 func (s *Slices) current() *resourceslice.DriverResources {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.desired
 }
 
-// attach makes Publish update the controller, and passes on what was published since the controller started. An unchanged value is not
-// passed on, because the controller would write dropped fields again.
+// attach makes Publish update the controller, and passes on content that was published since the controller started. An unchanged value is
+// not passed on, because the controller would write dropped fields again.
 func (s *Slices) attach(controller *resourceslice.Controller, start *resourceslice.DriverResources) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +162,7 @@ func (s *Slices) attach(controller *resourceslice.Controller, start *resourcesli
 	}
 }
 
-// detach adds the counts of a stopped controller to those of earlier ones.
+// detach adds the counts of a stopped controller to the counts of earlier ones.
 func (s *Slices) detach(controller *resourceslice.Controller) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,8 +190,8 @@ func (s *Slices) Stats() SlicesStats {
 	}
 }
 
-// heldQueue returns nothing before attached is closed. The controller starts for a second or more, as long as the API server does not answer,
-// and would begin with what was published before: a ResourceSlice would be changed, and changed back at once.
+// heldQueue returns nothing before attached is closed. While the API server does not answer, the controller starts for a second or more,
+// and would begin with the content that was published before: a ResourceSlice would be changed, and changed back at once.
 type heldQueue struct {
 	workqueue.TypedRateLimitingInterface[string]
 	attached <-chan struct{}

@@ -54,7 +54,7 @@ func newSliceServer(t *testing.T, objects ...runtime.Object) *sliceServer {
 	return s
 }
 
-// write is the server's handling of a write before it is stored.
+// write handles a write before it is stored.
 func (s *sliceServer) write(action clienttesting.Action) (bool, runtime.Object, error) {
 	if s.refusals.Add(-1) >= 0 {
 		return true, nil, apierrors.NewServiceUnavailable("the server is being upgraded")
@@ -164,7 +164,7 @@ func TestSlices_Publish_CreatedAndUpdated(t *testing.T) {
 	})
 }
 
-// TestSlices_CapacityOfOwnDomain_Published: the library of 0.38 refuses such names by default, and with them all pools of the node.
+// TestSlices_CapacityOfOwnDomain_Published: by default the library of 0.38 refuses such names, and with them all pools of the node.
 func TestSlices_CapacityOfOwnDomain_Published(t *testing.T) {
 	t.Parallel()
 	server := newSliceServer(t)
@@ -226,7 +226,7 @@ func TestSlices_RestartWithSameContent_NoWrites(t *testing.T) {
 	assert.Equal(t, int64(1), restarted.Stats().Created)
 }
 
-// TestSlices_PublishedWhileStarting_OnlyTheLatestWritten: what was published before the API server answered is not written for a moment.
+// TestSlices_PublishedWhileStarting_OnlyTheLatestWritten: content that was published before the API server answered is not written at all.
 func TestSlices_PublishedWhileStarting_OnlyTheLatestWritten(t *testing.T) {
 	t.Parallel()
 	server, latest, published := newSliceServer(t), resources(64*20), make(chan struct{})
@@ -248,7 +248,7 @@ func TestSlices_PublishedWhileStarting_OnlyTheLatestWritten(t *testing.T) {
 	})
 	start(t, slices)
 	<-published
-	// Each copies it under the lock that attaching the controller takes, so the controller has time to write what it began with.
+	// Each call copies it under the lock for attaching the controller, so the controller has time to write its initial content.
 	for written.Load() == 0 {
 		slices.Publish(latest)
 	}

@@ -11,7 +11,7 @@ import (
 	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
 )
 
-// entryOf is what the status of a claim says of a device.
+// entryOf is the entry of a device in the status of a claim.
 func entryOf(driverName string, d Device, conditions []metav1.Condition, data []byte) resourceapi.AllocatedDeviceStatus {
 	entry := resourceapi.AllocatedDeviceStatus{Driver: driverName, Pool: d.Pool, Device: d.Name, Conditions: conditions}
 	if d.ShareID != "" {
@@ -23,7 +23,7 @@ func entryOf(driverName string, d Device, conditions []metav1.Condition, data []
 	return entry
 }
 
-// applied is the claim's status as this driver applies it: its entries, and nothing of others.
+// applied is the claim's status for an apply by this driver: only its own entries.
 func applied(claim *resourceapi.ResourceClaim, entries []resourceapi.AllocatedDeviceStatus) *resourceapply.ResourceClaimApplyConfiguration {
 	status := resourceapply.ResourceClaimStatus()
 	for _, e := range entries {
@@ -43,9 +43,9 @@ func applied(claim *resourceapi.ResourceClaim, entries []resourceapi.AllocatedDe
 	return resourceapply.ResourceClaim(claim.Name, claim.Namespace).WithUID(claim.UID).WithStatus(status)
 }
 
-// updated is the claim with these entries, for an update of all that was read. To apply, the server makes JSON of the claim with the fields
-// of opaque parameters in its own order. Where a client had written them in another one, as controllers do that encode a struct, that is a
-// change of the allocation to the server (seen with 1.37), which it refuses.
+// updated is the claim with these entries, for an update of the whole claim. For an apply, the server encodes the claim as JSON with its
+// own order of fields in opaque parameters. If a client wrote them in another order, as controllers do that encode a struct, the server
+// sees a change of the allocation (observed with 1.37), which it refuses.
 func (s *Statuses) updated(claim *resourceapi.ResourceClaim, entries []resourceapi.AllocatedDeviceStatus) *resourceapi.ResourceClaim {
 	claim = claim.DeepCopy()
 	for _, e := range entries {

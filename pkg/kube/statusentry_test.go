@@ -16,7 +16,7 @@ import (
 )
 
 // TestStatuses_ApplyInvalid_Updated: the server refuses to apply to a claim whose opaque parameters it would encode in another order. The
-// update has all of the claim, so what others wrote stays.
+// update contains the whole claim, so entries of others stay.
 func TestStatuses_ApplyInvalid_Updated(t *testing.T) {
 	t.Parallel()
 	claim := claimWith(result(driverName, "gpu-a"), result(otherDriver, "eth-0"))
@@ -51,7 +51,7 @@ func TestStatuses_ApplyInvalid_Updated(t *testing.T) {
 	assert.Equal(t, int64(2), w.Stats().Written)
 }
 
-// TestStatuses_ApplyFails_NotUpdated: other errors are retried as they are.
+// TestStatuses_ApplyFails_NotUpdated: other errors are retried without an update.
 func TestStatuses_ApplyFails_NotUpdated(t *testing.T) {
 	t.Parallel()
 	refused := false

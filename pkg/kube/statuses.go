@@ -22,11 +22,11 @@ const (
 )
 
 const (
-	// statusWorkers is how many statuses are written concurrently.
+	// statusWorkers is the number of statuses that are written concurrently.
 	statusWorkers = 4
 	// statusTimeout bounds one attempt.
 	statusTimeout = 15 * time.Second
-	// statusHold is how long a report waits at most for the kubelet's calls to pause.
+	// statusHold limits how long a report waits for the kubelet's calls to pause.
 	statusHold = 2 * time.Second
 )
 
@@ -36,14 +36,13 @@ type StatusesOptions struct {
 	Client kubernetes.Interface
 	// DriverName is the driver of the entries, and the field manager.
 	DriverName string
-	// Conditions are the types of conditions that some devices have besides ConditionReady. One that a report does not have is removed.
+	// Conditions are the types of conditions that some devices use besides ConditionReady. A condition that is missing in a report is removed.
 	Conditions []string
-	// Delay is the delay of each write: so that writes do not compete with claims that are being prepared, and a report that is
-	// replaced meanwhile is not written at all.
+	// Delay is the delay of each write: so that writes do not compete with claims that are being prepared, and a report that is replaced
+	// meanwhile is not written at all.
 	Delay time.Duration
-	// Quiet returns for how long no call of the kubelet has been in flight, 0 while one is. A report waits until that is Delay, for
-	// 2 s at most: what is written for earlier claims competes with a claim that is being prepared for the API server and the
-	// CPUs. Nil: reports wait for Delay alone.
+	// Quiet returns the time since the last call of the kubelet, 0 during a call. A report waits until it reaches Delay, for 2 s at most:
+	// writes for earlier claims compete with a claim that is being prepared for the API server and the CPUs. Nil: reports only wait for Delay.
 	Quiet func() time.Duration
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -56,7 +55,7 @@ type StatusesOptions struct {
 
 // StatusesStats are counts since NewStatuses.
 type StatusesStats struct {
-	// Written counts API writes, Unchanged the reports that needed none, Gone those whose claim was deleted, replaced or deallocated
+	// Written counts API writes, Unchanged the reports that needed none, Gone the reports whose claim was deleted, replaced or deallocated
 	// before the write.
 	Written, Unchanged, Gone int64
 	// Errors counts failed attempts, GivenUp the reports whose attempts all failed.
@@ -87,7 +86,7 @@ type report struct {
 	devices []Device
 	ready   bool
 	message string
-	// conditions are those of all devices, if there are no devices.
+	// conditions apply to all devices if devices is empty.
 	conditions []Condition
 }
 
@@ -106,7 +105,7 @@ func NewStatuses(opts StatusesOptions) *Statuses {
 	}
 }
 
-// Ready reports that these devices, all that the claim has of this driver, are prepared.
+// Ready reports that these devices, all devices of this driver in the claim, are prepared.
 func (s *Statuses) Ready(claim Claim, devices []Device) {
 	s.add(&report{claim: claim, devices: devices, ready: true, message: "The device is prepared on the node."})
 }
@@ -147,7 +146,7 @@ func (s *Statuses) Run(ctx context.Context) error {
 	return nil
 }
 
-// Drain waits until every report made so far is written or given up. If ctx is done first, the error has the number of pending reports.
+// Drain waits until every earlier report is written or given up. If ctx is done first, the error contains the number of pending reports.
 // Run must be running.
 func (s *Statuses) Drain(ctx context.Context) error {
 	for {
@@ -211,7 +210,7 @@ func (s *Statuses) next(ctx context.Context) bool {
 	return true
 }
 
-// untilQuiet returns how long a report has to wait before the kubelet's calls have paused for long enough; 0: it is written now.
+// untilQuiet returns how long a report must wait until the kubelet's calls have paused for long enough; 0: it is written now.
 func (s *Statuses) untilQuiet(r *report) time.Duration {
 	if s.opts.Quiet == nil || s.opts.Now().Sub(r.since) >= statusHold {
 		return 0

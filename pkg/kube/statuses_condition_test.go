@@ -14,7 +14,7 @@ import (
 	"github.com/prism-gpu/prism/test/fakes"
 )
 
-// TestStatuses_Condition_WrittenAndRemoved: it is written beside Ready, once, and is removed when it is not reported any more.
+// TestStatuses_Condition_WrittenAndRemoved: the condition is written beside Ready, once, and is removed when it is not reported any more.
 func TestStatuses_Condition_WrittenAndRemoved(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset(claimWith(result("gpu.prism.dev", "gpu-1")))

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The conditions of devices, and the reasons of the one that every device has.
+// The conditions of devices, and the reasons of ConditionReady, which every device has.
 const (
 	// ConditionReady is True while the device is prepared for the claim.
 	ConditionReady = "Ready"
@@ -22,7 +22,7 @@ const (
 	ReasonPrepared = "Prepared"
 	// ReasonPrepareFailed is the reason of status False; the message is the error.
 	ReasonPrepareFailed = "PrepareFailed"
-	// ReasonContainerRefused is the reason of status False of a device that is prepared, and with which a container must not start.
+	// ReasonContainerRefused is the reason of status False if a device is prepared, but a container must not start with it.
 	ReasonContainerRefused = "ContainerRefused"
 )
 
@@ -38,8 +38,8 @@ const (
 	gone
 )
 
-// write applies a report to the claim's status. It reads the claim first: to skip a status that is right already, to keep the time of
-// the last transition, and because the name may belong to another claim by now.
+// write applies a report to the claim's status. It reads the claim first: to skip a status that is already correct, to keep the time of the
+// last transition, and because the name may belong to another claim by now.
 func (s *Statuses) write(ctx context.Context, r *report) (outcome, error) {
 	claims := s.opts.Client.ResourceV1().ResourceClaims(r.claim.Namespace)
 	claim, err := claims.Get(ctx, r.claim.Name, metav1.GetOptions{})
@@ -73,8 +73,8 @@ func (s *Statuses) write(ctx context.Context, r *report) (outcome, error) {
 	return written, nil
 }
 
-// allocated returns the report's devices, or all devices of this driver if the report has none, that are in the claim's allocation: the
-// server refuses other entries. Each device is returned once, also if a claim with admin access has it for two requests.
+// allocated returns the devices of the report that are in the claim's allocation, or all devices of this driver if the report lists none:
+// the server refuses other entries. Each device is returned once, also if a claim with admin access uses it for two requests.
 func (s *Statuses) allocated(claim *resourceapi.ResourceClaim, r *report) []Device {
 	if claim.Status.Allocation == nil {
 		return nil
@@ -123,7 +123,7 @@ func (s *Statuses) entries(claim *resourceapi.ResourceClaim, devices []Device, r
 	return entries, changed, nil
 }
 
-// entry returns the device's entry in the claim's status, the zero value without one.
+// entry returns the device's entry in the claim's status, the zero value if it is missing.
 func (s *Statuses) entry(claim *resourceapi.ResourceClaim, d Device) resourceapi.AllocatedDeviceStatus {
 	for _, e := range claim.Status.Devices {
 		var shareID types.UID
@@ -192,7 +192,7 @@ func sameJSON(a, b []byte) bool {
 	return reflect.DeepEqual(x, y)
 }
 
-// dataOf is the device's identity as JSON. If the report has none, the current data is kept: the hardware of a device does not change
+// dataOf is the device's identity as JSON. If the report contains none, the current data is kept: the hardware of a device does not change
 // within one allocation.
 func dataOf(d Device, current resourceapi.AllocatedDeviceStatus) ([]byte, error) {
 	if d.Identity == nil {
@@ -205,7 +205,7 @@ func dataOf(d Device, current resourceapi.AllocatedDeviceStatus) ([]byte, error)
 	return data, nil
 }
 
-// merged is the version, the identity and what is extra in one JSON object.
+// merged is the version, the identity and the extra data in one JSON object.
 func (d Device) merged() ([]byte, error) {
 	data, err := json.Marshal(struct {
 		SchemaVersion int `json:"schemaVersion"`

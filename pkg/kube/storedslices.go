@@ -22,7 +22,7 @@ type Stored struct {
 	DriverName, NodeName string
 }
 
-// Remove deletes them. One that is gone is no error.
+// Remove deletes them. Missing ones are not an error.
 func (s Stored) Remove(ctx context.Context) error {
 	api := s.Client.ResourceV1().ResourceSlices()
 	list, err := api.List(ctx, s.selected())
@@ -47,12 +47,12 @@ func (s Stored) selected() metav1.ListOptions {
 	}.String()}
 }
 
-// has reports whether a ResourceSlice is one of them, for servers that ignore the selector.
+// has reports whether a ResourceSlice matches, for servers that ignore the selector.
 func (s Stored) has(spec *resourceapi.ResourceSliceSpec) bool {
 	return spec.Driver == s.DriverName && spec.NodeName != nil && *spec.NodeName == s.NodeName
 }
 
-// Tainted lists the published devices with one uncached list, and whether each has a taint with that key in every ResourceSlice that
+// Tainted lists the published devices with one uncached list, and whether each is tainted with that key in every ResourceSlice that
 // contains it.
 func (s Stored) Tainted(ctx context.Context, key string) (map[gpu.PoolDevice]bool, error) {
 	list, err := s.Client.ResourceV1().ResourceSlices().List(ctx, s.selected())

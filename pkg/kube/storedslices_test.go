@@ -17,7 +17,7 @@ import (
 
 const draining = "gpu.prism.dev/draining"
 
-// storedSlice is a ResourceSlice; a device whose name ends in ! has the taint.
+// storedSlice is a ResourceSlice; devices with a name that ends in ! are tainted.
 func storedSlice(name, driver, node, pool string, devices ...string) *resourceapi.ResourceSlice {
 	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.ResourceSliceSpec{
 		Driver: driver, NodeName: &node, Pool: resourceapi.ResourcePool{Name: pool},
@@ -52,7 +52,7 @@ func TestStoredTainted_Devices_TaintedInEverySlice(t *testing.T) {
 	assert.Equal(t, "spec.driver=gpu.prism.dev,spec.nodeName=n0", only)
 }
 
-// TestStoredRemove_OneDriverAndNode_OthersStay also where a server ignores the selector, as the fake one does.
+// TestStoredRemove_OneDriverAndNode_OthersStay even if a server ignores the selector, like the fake one.
 func TestStoredRemove_OneDriverAndNode_OthersStay(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset(

@@ -21,18 +21,18 @@ import (
 type UserNamespaces struct {
 	Client   kubernetes.Interface
 	NodeName string
-	// Crun asks the node's container runtime whether crun starts the containers of a handler; empty is the default handler.
+	// Crun queries the node's container runtime whether crun starts the containers of a handler; empty is the default handler.
 	Crun func(ctx context.Context, handler string) (bool, error)
 }
 
-// crunTimeout bounds how long a container runtime is asked: the node is read after that.
+// crunTimeout limits a query of the container runtime, before the Node is read.
 const crunTimeout = time.Second
 
-// maxConsumers bounds how many pods of a claim are read: a claim has up to 256, which its owner chooses.
+// maxConsumers limits the pods of a claim that are read: a claim has up to 256, which its owner chooses.
 const maxConsumers = 16
 
-// PodByRunc returns the name of the first pod with hostUsers: false that the claim is reserved for, and whose containers the node's container
-// runtime does not start with crun; "" without one.
+// PodByRunc returns the name of the first pod with hostUsers: false for which the claim is reserved, and whose containers the node's
+// container runtime does not start with crun; "" without one.
 func (u UserNamespaces) PodByRunc(ctx context.Context, rc *resourceapi.ResourceClaim) (string, error) {
 	byCrun := map[string]bool{} // by the name of the RuntimeClass
 	for i, consumer := range rc.Status.ReservedFor {
@@ -62,7 +62,7 @@ func (u UserNamespaces) PodByRunc(ctx context.Context, rc *resourceapi.ResourceC
 	return "", nil
 }
 
-// crun reports whether crun starts pods of a RuntimeClass; empty: of none.
+// crun reports whether crun starts pods of a RuntimeClass; empty: no RuntimeClass.
 func (u UserNamespaces) crun(ctx context.Context, class string) (bool, error) {
 	if class == "" {
 		return u.handledByCrun(ctx, "")
@@ -78,8 +78,8 @@ func (u UserNamespaces) crun(ctx context.Context, class string) (bool, error) {
 	return u.handledByCrun(ctx, found.Handler)
 }
 
-// handledByCrun asks the container runtime. One that does not answer is taken to start containers as its kind does by default: containerd with runc,
-// and CRI-O, which has crun, all but those of a handler with the name runc.
+// handledByCrun queries the container runtime. If it does not answer, the default of its kind is assumed: containerd uses runc, and CRI-O,
+// which includes crun, uses crun except for a handler with the name runc.
 func (u UserNamespaces) handledByCrun(ctx context.Context, handler string) (bool, error) {
 	asking, stop := context.WithTimeout(ctx, crunTimeout)
 	defer stop()
@@ -95,7 +95,7 @@ func (u UserNamespaces) handledByCrun(ctx context.Context, handler string) (bool
 	return strings.HasPrefix(node.Status.NodeInfo.ContainerRuntimeVersion, "cri-o://") && handler != "runc", nil
 }
 
-// podOf reads the pod with that UID. A pod that the API server's cache does not have yet is read from the store.
+// podOf reads the pod with that UID. A pod that is missing in the API server's cache is read from the store.
 func podOf(ctx context.Context, client kubernetes.Interface, namespace, name string, uid types.UID) (*corev1.Pod, error) {
 	pods := client.CoreV1().Pods(namespace)
 	found, err := pods.Get(ctx, name, cached)

@@ -90,8 +90,8 @@ func TestUserNamespaces_PodByRunc_FirstOfClaim(t *testing.T) {
 	}
 }
 
-// TestUserNamespaces_RuntimeSilent_ByNode: a runtime that does not answer in time is what the node says, and starts containers as that does by
-// default.
+// TestUserNamespaces_RuntimeSilent_ByNode: if a runtime does not answer in time, the Node names its kind, and the default of that kind
+// applies.
 func TestUserNamespaces_RuntimeSilent_ByNode(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ version, handler, want string }{
@@ -114,7 +114,7 @@ func TestUserNamespaces_RuntimeSilent_ByNode(t *testing.T) {
 				behind := true
 				client.PrependReactor("get", "runtimeclasses", func(k8stesting.Action) (bool, runtime.Object, error) {
 					defer func() { behind = false }()
-					return behind, nil, apierrors.NewNotFound(nodev1.Resource("runtimeclasses"), "class") // its cache does not have it yet
+					return behind, nil, apierrors.NewNotFound(nodev1.Resource("runtimeclasses"), "class") // missing in its cache
 				})
 				rc := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}
 				rc.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "own", UID: "uid-own"}}

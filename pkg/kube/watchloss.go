@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// WatchLoss reports that the connection of a watch was lost. The API server ends a watch after the time that its request names, and the
-// client starts another one; a watch that ends sooner shows that the server, or what is between, was restarted.
+// WatchLoss reports that the connection of a watch was lost. The API server ends a watch after the time in its request, and the client
+// starts another one; a watch that ends earlier shows that the server, or a proxy before it, was restarted.
 type WatchLoss struct{ lost chan struct{} }
 
-// NewWatchLoss returns a WatchLoss; rest.Config.Wrap takes its Wrap.
+// NewWatchLoss returns a WatchLoss; set rest.Config.Wrap to its Wrap.
 func NewWatchLoss() *WatchLoss { return &WatchLoss{lost: make(chan struct{}, 1)} }
 
-// Lost has a token after connections were lost, one for several.
+// Lost receives a token after connections were lost, one for several.
 func (w *WatchLoss) Lost() <-chan struct{} { return w.lost }
 
 // Wrap observes the watches of a client.
@@ -24,7 +24,7 @@ func (w *WatchLoss) Wrap(next http.RoundTripper) http.RoundTripper {
 	return lossTransport{next, w.lost}
 }
 
-// unnamedTimeout is how long the API server keeps a watch at least whose request names no time (--min-request-timeout).
+// unnamedTimeout is the minimum time that the API server keeps a watch whose request sets no time (--min-request-timeout).
 const unnamedTimeout = 30 * time.Minute
 
 type lossTransport struct {
@@ -52,7 +52,7 @@ func (t lossTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // WrappedRoundTripper is the transport below, for client-go.
 func (t lossTransport) WrappedRoundTripper() http.RoundTripper { return t.RoundTripper }
 
-// watchBody is the answer to a watch.
+// watchBody is the body of a watch.
 type watchBody struct {
 	io.ReadCloser
 	ctx    context.Context //nolint:containedctx // of the request

@@ -44,7 +44,7 @@ func (e *ending) Read([]byte) (int, error) {
 
 func (e *ending) Close() error { return nil }
 
-// TestWatchLoss_WatchEnds_LostUnlessDue: a renewal at the time that the request names is ordinary; an end before it is not, however it comes.
+// TestWatchLoss_WatchEnds_LostUnlessDue: a renewal at the time in the request is normal; an earlier end in any form is a loss.
 func TestWatchLoss_WatchEnds_LostUnlessDue(t *testing.T) {
 	t.Parallel()
 	const watch = "http://server/api/v1/nodes?watch=true&timeoutSeconds=400"
