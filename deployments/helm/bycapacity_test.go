@@ -28,7 +28,7 @@ func TestChartByCapacity_OlderKubernetes_NoClass(t *testing.T) {
 		"1.36.0": true, "v1.36.0-alpha.1": true, "v1.36.1-gke.1044000": true, "v1.36.4+rke2r1": true, "1.37.1": true, "v1.40.0-eks-1": true,
 	} {
 		switches := []string{""}
-		if version == kubernetes { // where the parts are rendered at all, each can be left out
+		if version == kubernetes { // if the parts are rendered, each can be omitted
 			switches = append(switches, "deviceClasses.create=false", "admissionPolicy.create=false")
 		}
 		for _, without := range switches {

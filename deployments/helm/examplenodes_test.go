@@ -68,7 +68,7 @@ func (b *board) can(row *metrics.Row, mig, partitioned bool) bool {
 	case source == metrics.SourceGPM:
 		return b.of >= metrics.Hopper
 	}
-	return !partitioned || !slices.Contains(row.Sets, metrics.SetUtilization) // in MIG mode NVML has no utilization
+	return !partitioned || !slices.Contains(row.Sets, metrics.SetUtilization) // in MIG mode NVML reports no utilization
 }
 
 // sample is what the exporter knows of a node with such GPUs.

@@ -52,7 +52,7 @@ func TestChartNotes_Values_DescribeTheInstallation(t *testing.T) {
 				assert.Contains(t, rendered, "DeviceClass/"+class)
 			}
 			for key, object := range rendered {
-				if object.GetKind() == "DeviceClass" && object.GetName() != "mig.nvidia.com" { // another name of one that is there
+				if object.GetKind() == "DeviceClass" && object.GetName() != "mig.nvidia.com" { // an alias of another class
 					assert.Contains(t, classes, object.GetName(), key)
 				}
 			}

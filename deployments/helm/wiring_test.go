@@ -190,7 +190,7 @@ func TestChart_Namespace_NamespacedObjectsInIt(t *testing.T) {
 	for key, object := range parse(t, render(t, "--values", "testdata/values/everything.yaml", "--set", "config.name=,config.default=,config.map.a=x")) {
 		if object.GetNamespace() == "kube-system" {
 			assert.Equal(t, "extension-apiserver-authentication-reader", dig(t, object, "roleRef", "name"), key)
-			continue // the Role is there
+			continue // the Role exists
 		}
 		switch object.GetKind() {
 		case "Secret", "DaemonSet", "Deployment", "ServiceAccount", "ResourceQuota", "Service", "PodMonitor", "ServiceMonitor", "PrometheusRule", "ConfigMap", "Role", "RoleBinding",

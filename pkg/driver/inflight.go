@@ -13,7 +13,7 @@ type Calls struct {
 	mu   sync.Mutex
 	n    int
 	last time.Time     // when n last fell to zero
-	idle chan struct{} // closed when n falls to zero; nil while nothing waits for that
+	idle chan struct{} // closed when n falls to zero; nil without waiters
 }
 
 // Quiet returns for how long no call has been in flight, 0 while one is.

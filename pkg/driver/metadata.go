@@ -65,7 +65,7 @@ func (m MetadataFiles) write(path string, data []byte, perm os.FileMode) error {
 	if filepath.Dir(path) == m.cdi {
 		var err error
 		if data, err = cdi.TypeMounts(data); err != nil {
-			return fmt.Errorf("writing the CDI spec %s of device metadata: %w", path, err)
+			return fmt.Errorf("writing the CDI spec %s for device metadata: %w", path, err)
 		}
 	}
 	return disk.Replace(m.disk, path, data, perm, false)

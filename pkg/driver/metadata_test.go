@@ -89,5 +89,5 @@ func TestMetadataFiles_WriteSpec_MountsHaveTypes(t *testing.T) {
 	got, err := os.ReadFile(file)
 	require.NoError(t, err)
 	assert.JSONEq(t, version+"0.4.0"+before+`,"type":"bind"`+after, string(got), "runtimes read types from version 0.4.0 on")
-	require.ErrorContains(t, m.write(file, []byte("{"), 0o644), "writing the CDI spec "+file+" of device metadata: reading a CDI spec: unexpected end of JSON input")
+	require.ErrorContains(t, m.write(file, []byte("{"), 0o644), "writing the CDI spec "+file+" for device metadata: reading a CDI spec: unexpected end of JSON input")
 }

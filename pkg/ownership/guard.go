@@ -56,7 +56,7 @@ type UnknownError struct{ Err error }
 
 // Error does not contain the cause.
 func (*UnknownError) Error() string {
-	return "which claims hold the GPU cannot be read now; the log of the kubelet plugin on the node says why"
+	return "the claims that hold the GPU cannot be read now; the log of the kubelet plugin on the node contains the reason"
 }
 
 // Unwrap returns the cause.

@@ -59,7 +59,7 @@ func (s shared) sameSteps(other shared) bool {
 // has reports whether the claim may have the effect in this boot.
 func (s shared) has(step *checkpoint.Step, bootID string, same func(a, b checkpoint.Step) bool) bool {
 	if s.bootID != bootID && (s.bootID != "" || len(s.unknown) == 0) {
-		return false // effects do not outlive a boot
+		return false // a reboot removes effects
 	}
 	return slices.ContainsFunc(s.unknown, func(device string) bool { return device == "" || device == step.Device }) ||
 		slices.ContainsFunc(s.steps, func(other checkpoint.Step) bool { return other.Kind == step.Kind && same(other, *step) })

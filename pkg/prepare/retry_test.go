@@ -235,7 +235,7 @@ func TestPrepare_UnreadableRecord_GPUNotPrepared(t *testing.T) {
 		require.Len(t, p.damaged, 1)
 		_, err := p.Prepare(t.Context(), wants("c", device(0)))
 		require.ErrorIs(t, err, checkpoint.ErrUnreadable)
-		require.EqualError(t, err, "which claims hold the GPU cannot be read now; the log of the kubelet plugin on the node says why")
+		require.EqualError(t, err, "the claims that hold the GPU cannot be read now; the log of the kubelet plugin on the node contains the reason")
 		assert.Contains(t, LogValues(err)[1], "reading the record of claim a")
 		_, err = p.Prepare(t.Context(), wants("b", device(1)))
 		require.NoError(t, err)

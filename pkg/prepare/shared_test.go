@@ -108,7 +108,7 @@ func TestUnprepare_SharedEffectAndUnreadableRecord_PendingCleanup(t *testing.T) 
 		d.hidden = "b"
 		p = d.startMPS(t)
 		err := p.Unprepare(t.Context(), "a")
-		require.ErrorContains(t, err, "which claims hold the GPU cannot be read now")
+		require.ErrorContains(t, err, "the claims that hold the GPU cannot be read now")
 		_, unknown := errors.AsType[*ownership.UnknownError](err)
 		require.True(t, unknown)
 		require.True(t, d.running[uuid(0)])

@@ -23,7 +23,7 @@ func TestRun_PortFails_OneRound(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				w := node("a")
 				w.begin = func(int) {
-					if w.rounds > 100 { // time stands still for a loop that does not wait
+					if w.rounds > 100 { // the clock stops for a loop that does not wait
 						panic("it does not wait")
 					}
 				}

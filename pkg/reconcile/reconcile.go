@@ -96,7 +96,7 @@ func (r *Reconciler) round(ctx context.Context) {
 	for _, err := range each(r.Node.Recover(ctx)) {
 		r.failure(ctx, err)
 	}
-	records, err := r.Node.Records() // an error is of some of them; Recover returned it
+	records, err := r.Node.Records() // an error concerns some of them; Recover returned it
 	removed := r.finished(records, err == nil)
 	if uses, ok := r.listed(ctx, claimsOf(records)...); ok {
 		inUse, complete := r.watched.add(devices(uses), time.Now())

@@ -21,19 +21,19 @@ func TestReconciler_ClaimGone_UndoneAfterFiveMinutes(t *testing.T) {
 		"gggggg":              6,
 		"ggggg":               0,
 		"tgggggg":             7,
-		"gggggsgg":            8, // silence counts for nothing
+		"gggggsgg":            8, // silence does not count
 		"gggggsg":             0,
 		"ggggggg":             6,
 		"gggggst":             0,
 		"ggsgggg":             0,
 		"ggsggggg":            8,
-		"gsgsgsgsgsgsgsgsgs":  0, // two words with a silence between them prove nothing
+		"gsgsgsgsgsgsgsgsgs":  0, // two answers with a silence between them prove nothing
 		"ssssssssss":          0,
-		"gggggs":              0, // the last word must be fresh
+		"gggggs":              0, // the last answer must be recent
 		"gggggt":              0,
 		"gggggl":              0,
 		"gggggd":              0,
-		"gggggtggggg":         0, // it was there in between
+		"gggggtggggg":         0, // it existed in between
 		"gggggtgggggg":        12,
 		"ggggglggggg":         0,
 		"ggggglgggggg":        12,
