@@ -33,7 +33,7 @@ import (
 
 const admissionValues = "config.map.a=x,driverName=gpu.example.com"
 
-// webhook is the only one of the rendered configuration.
+// webhook is the only webhook of the rendered configuration.
 func webhook(t *testing.T, rendered objects) map[string]any {
 	t.Helper()
 	all := dig(t, rendered["ValidatingWebhookConfiguration/prism-controller"], "webhooks").([]any)
@@ -152,7 +152,7 @@ func TestChartAdmission_OtherDrivers_NotSent(t *testing.T) {
 	}
 }
 
-// TestChartAdmission_Disabled_NoObjects: the controller then has no certificate, and the API server does not call it.
+// TestChartAdmission_Disabled_NoObjects: the controller gets no certificate then, and the API server does not call it.
 func TestChartAdmission_Disabled_NoObjects(t *testing.T) {
 	rendered := parse(t, render(t, "--set", admissionValues+",controller.admission.enabled=false"))
 	for _, key := range []string{"ValidatingWebhookConfiguration/prism-controller", "Service/prism-controller", "Secret/prism-controller-admission"} {
@@ -161,7 +161,7 @@ func TestChartAdmission_Disabled_NoObjects(t *testing.T) {
 	assert.NotContains(t, rendered["Deployment/prism-controller"].Object["spec"].(map[string]any)["template"].(map[string]any)["spec"], "volumes")
 }
 
-// TestChartAdmission_OwnSecret_Kept: the chart creates no certificate where the values name a Secret.
+// TestChartAdmission_OwnSecret_Kept: the chart creates no certificate if the values name a Secret.
 func TestChartAdmission_OwnSecret_Kept(t *testing.T) {
 	rendered := parse(t, render(t, "--set", admissionValues+",controller.admission.certificate.secretName=mine,controller.admission.certificate.caBundle=pem"))
 	assert.NotContains(t, rendered, "Secret/prism-controller-admission")

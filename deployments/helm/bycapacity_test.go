@@ -21,7 +21,7 @@ import (
 
 const byCapacityOf = "by-capacity.gpu.example.com"
 
-// TestChartByCapacity_OlderKubernetes_NoClass: the class exists where the API server keeps capacity requests, and never without its policy.
+// TestChartByCapacity_OlderKubernetes_NoClass: the class exists if the API server stores capacity requests, and never without its policy.
 func TestChartByCapacity_OlderKubernetes_NoClass(t *testing.T) {
 	for version, want := range map[string]bool{
 		"1.35.0": false, "v1.35.4-eks-3025e55": false, "v1.35.99+k3s1": false,
@@ -40,7 +40,7 @@ func TestChartByCapacity_OlderKubernetes_NoClass(t *testing.T) {
 	}
 }
 
-// TestChartByCapacity_Class_SelectsNothingItself: no expression is evaluated for it, and no resource name leads to it.
+// TestChartByCapacity_Class_SelectsNothingItself: no expression is evaluated for it, and no resource name refers to it.
 func TestChartByCapacity_Class_SelectsNothingItself(t *testing.T) {
 	rendered := parse(t, render(t, "--set", "driverName=gpu.example.com"))
 	assert.Empty(t, dig(t, rendered["DeviceClass/"+byCapacityOf], "spec"))
@@ -66,7 +66,7 @@ func (e *policyExpression) GetName() string          { return e.name }
 func (e *policyExpression) GetExpression() string    { return e.text }
 func (e *policyExpression) ReturnTypes() []*cel.Type { return []*cel.Type{e.returns} }
 
-// apiServerPolicy is the policy of the class as the API server compiles it: its rules, and the messages of these.
+// apiServerPolicy compiles the policy of the class like the API server: its rules, and their messages.
 func apiServerPolicy(t *testing.T) (rules, messages plugincel.ConditionEvaluator) {
 	t.Helper()
 	policy := &admissionapi.ValidatingAdmissionPolicy{}
@@ -123,7 +123,8 @@ func byCapacityVerdict(t *testing.T, rules, messages plugincel.ConditionEvaluato
 	return evaluate(messages).(string)
 }
 
-// TestChartByCapacityPolicy_WithoutCapacity_Refused says what to add; what only MIG devices of the driver have is enough.
+// TestChartByCapacityPolicy_WithoutCapacity_Refused: the message names the missing capacity; a selector of MIG devices of the driver is
+// sufficient.
 func TestChartByCapacityPolicy_WithoutCapacity_Refused(t *testing.T) {
 	rules, messages := apiServerPolicy(t)
 	const (
@@ -166,7 +167,7 @@ func TestChartByCapacityPolicy_WithoutCapacity_Refused(t *testing.T) {
 	}
 }
 
-// TestChartByCapacityPolicy_LargestClaim_WithinBudget: the API server gives up on a policy that costs too much, and refuses the claim.
+// TestChartByCapacityPolicy_LargestClaim_WithinBudget: the API server aborts a policy above its cost limit, and refuses the claim.
 func TestChartByCapacityPolicy_LargestClaim_WithinBudget(t *testing.T) {
 	rules, messages := apiServerPolicy(t)
 	var capacities []string

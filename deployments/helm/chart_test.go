@@ -29,8 +29,7 @@ const (
 	kubernetes = "1.37.2"
 )
 
-// helmProgram finds helm: $HELM, the search path, then what the local cluster
-// has built.
+// helmProgram finds helm: $HELM, the search path, then the build of the local cluster.
 func helmProgram(t *testing.T) string {
 	t.Helper()
 	if program := os.Getenv("HELM"); program != "" {
@@ -66,7 +65,7 @@ func helm(t *testing.T, args ...string) (string, string, error) {
 	return stdout.String(), stderr.String(), err
 }
 
-// render returns what the chart makes of the values.
+// render renders the chart with the values.
 func render(t *testing.T, args ...string) string {
 	t.Helper()
 	rendered, complaint, err := template(t, args...)
@@ -74,16 +73,16 @@ func render(t *testing.T, args ...string) string {
 	return rendered
 }
 
-// rendering is what helm made of some arguments.
+// rendering is the output of helm for some arguments.
 type rendering struct {
 	rendered, complaint string
 	err                 error
 }
 
-// renderings keeps them by their arguments: many tests inspect the same one, and helm takes longer than all else that they do.
+// renderings caches them by their arguments: many tests inspect the same one, and helm takes most of their time.
 var renderings sync.Map
 
-// template renders the chart. Arguments with files that a test wrote may mean something else the next time.
+// template renders the chart. Arguments with files of a test are not cached, because their content may differ the next time.
 func template(t *testing.T, args ...string) (string, string, error) {
 	t.Helper()
 	all := append([]string{"template", release, "prism", "--namespace", namespace, "--kube-version", kubernetes}, args...)
@@ -122,7 +121,8 @@ func parse(t *testing.T, rendered string) objects {
 	}
 }
 
-// only returns the single object of the kind that is none of the controller's, the MPS service's, the exporter's, the profiler's and the classes'.
+// only returns the single object of the kind that does not belong to the controller, the MPS service, the exporter, the profiler or the
+// classes.
 func (o objects) only(t *testing.T, kind string) *unstructured.Unstructured {
 	t.Helper()
 	var found *unstructured.Unstructured
@@ -161,10 +161,10 @@ func valueFiles(t *testing.T) []string {
 	return files
 }
 
-// newEachTime are the certificates that are made where there is no cluster to have them.
+// newEachTime matches certificates that are created if no cluster stores them.
 var newEachTime = regexp.MustCompile(`(?m)((?:ca\.crt|tls\.crt|tls\.key|caBundle)): [A-Za-z0-9+/=]{500,}$`)
 
-// TestChart_Rendered_AsGolden compares what is rendered with testdata/golden.
+// TestChart_Rendered_AsGolden compares rendered objects with testdata/golden.
 func TestChart_Rendered_AsGolden(t *testing.T) {
 	for _, values := range valueFiles(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(values), ".yaml"), func(t *testing.T) {

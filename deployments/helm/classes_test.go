@@ -12,7 +12,7 @@ import (
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 )
 
-// selects reports which devices a class selects, by the scheduler's own evaluator.
+// selects reports the devices that a class selects, with the scheduler's own evaluator.
 func selects(t *testing.T, rendered objects, class string, devices map[string]dracel.Device) []string {
 	t.Helper()
 	require.Contains(t, rendered, "DeviceClass/"+class)
@@ -58,8 +58,8 @@ func TestChartClasses_Selectors_MatchTheirDevices(t *testing.T) {
 	}
 }
 
-// TestChartClasses_Names_Valid: classes and resources have names that the API server takes, and NVIDIA's device plugin gives the
-// resources.
+// TestChartClasses_Names_Valid: the API server accepts the names of classes and resources, and NVIDIA's device plugin uses the same
+// resource names.
 func TestChartClasses_Names_Valid(t *testing.T) {
 	resources := map[string]string{}
 	for key, object := range parse(t, render(t, "--values", "testdata/values/node-config.yaml")) {

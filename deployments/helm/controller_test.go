@@ -13,9 +13,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/controller"
 )
 
-// TestChartController_Environment_EveryVariableRead loads the controller's configuration
-// from the environment of the Deployment: every PRISM_ variable must be one
-// that it asks for, and the chart's defaults must be the program's.
+// TestChartController_Environment_EveryVariableRead loads the controller's configuration from the environment of the Deployment: the
+// program must read every PRISM_ variable, and the chart's defaults must be the program's.
 func TestChartController_Environment_EveryVariableRead(t *testing.T) {
 	rendered := parse(t, render(t, "--set", "config.map.a=x", "--set", "driverName=gpu.example.com"))
 	containers := dig(t, rendered["Deployment/prism-controller"], "spec", "template", "spec", "containers").([]any)
@@ -46,8 +45,8 @@ func TestChartController_Environment_EveryVariableRead(t *testing.T) {
 	assert.Empty(t, cmp.Diff(defaults, loaded))
 }
 
-// TestChartController_Roles_NameItsObjects: the objects that the role names are those that
-// the controller works on, and one account has all of it.
+// TestChartController_Roles_NameItsObjects: the objects in the roles are the objects of the controller, and one account is bound to all
+// roles.
 func TestChartController_Roles_NameItsObjects(t *testing.T) {
 	rendered := parse(t, render(t, "--set", "config.name=nodes", "--set", "driverName=gpu.example.com"))
 	named := map[string]any{}
@@ -79,8 +78,8 @@ func TestChartController_Disabled_NoObjects(t *testing.T) {
 	}
 }
 
-// TestChartController_Default_NamesGPUs: with the chart's defaults the controller runs, without a configuration, and gives whole GPUs
-// their resource name. It lists nodes for that only where it has to decide.
+// TestChartController_Default_NamesGPUs: with the chart's defaults the controller runs, without a configuration, and sets the resource name
+// of whole GPUs. It lists nodes only if it must decide about that name.
 func TestChartController_Default_NamesGPUs(t *testing.T) {
 	for set, want := range map[string]struct {
 		printed string
@@ -104,8 +103,7 @@ func TestChartController_Default_NamesGPUs(t *testing.T) {
 	}
 }
 
-// TestChartController_NamesFromValues_NothingCreated: names that the values give are as good as the
-// controller's, which then makes no class for them and says nothing.
+// TestChartController_NamesFromValues_NothingCreated: for names in the values the controller creates no class and reports nothing.
 func TestChartController_NamesFromValues_NothingCreated(t *testing.T) {
 	const config = "version: v1\nflags: {migStrategy: mixed}\n"
 	rendered := parse(t, render(t, "--set", "deviceClasses.gpu.extendedResourceName=nvidia.com/gpu,deviceClasses.mig.extendedResources={1g.10gb,1g.10gb+me}"))

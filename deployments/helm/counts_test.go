@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// counted are the queries of the chart that count events, by where they are.
+// counted are the chart's queries that count events, by their location.
 func counted(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -36,15 +36,15 @@ func counted(t *testing.T) map[string]string {
 	return found
 }
 
-// wholeCount is how often something was counted: exact from the first sample to the last one, and rounded where a counter began again.
-// increase extrapolates: 9 errors were 9.652.
+// wholeCount is the number of counted events: exact from the first sample to the last one, and rounded if a counter restarted. increase
+// extrapolates: 9 errors became 9.652.
 var wholeCount = regexp.MustCompile(`max_over_time\((prism_\w+\{[^}]*}\[1h])\) - min_over_time\((prism_\w+\{[^}]*}\[1h])\) and resets\((prism_\w+\{[^}]*}\[1h])\) == 0 or ` +
 	`round\(increase\((prism_\w+\{[^}]*}\[1h])\)\)`)
 
-// anyEvent is what an alert asks: no number is shown.
+// anyEvent matches the condition of an alert, which shows no number.
 var anyEvent = regexp.MustCompile(`^increase\(prism_\w+\[\d+m\]\) > 0$`)
 
-// shownCounts are the queries of dashboards, all of the form that wholeCount has, by where they are, with the metric that they count.
+// shownCounts are the queries of dashboards in the form of wholeCount, by their location, with the metric that they count.
 func shownCounts(t *testing.T) (queries, of map[string]string) {
 	t.Helper()
 	queries, of = counted(t), map[string]string{}
@@ -63,7 +63,8 @@ func shownCounts(t *testing.T) (queries, of map[string]string) {
 	return queries, of
 }
 
-// TestChartQueries_EventsCounted_WholeNumbers: what a query shows as a number of events is one; an alert only asks whether there were any.
+// TestChartQueries_EventsCounted_WholeNumbers: a query that shows a number of events returns an integer; an alert only tests whether there
+// were any.
 func TestChartQueries_EventsCounted_WholeNumbers(t *testing.T) {
 	t.Parallel()
 	queries, _ := shownCounts(t)
@@ -73,7 +74,7 @@ func TestChartQueries_EventsCounted_WholeNumbers(t *testing.T) {
 // variable is a variable of a dashboard in a selector.
 var variable = regexp.MustCompile(`"\$\w+"`)
 
-// TestChartQueries_EventsCounted_PromtoolCountsTheSame: young series, old ones, and counters that began again.
+// TestChartQueries_EventsCounted_PromtoolCountsTheSame: young series, old ones, and counters that restarted.
 func TestChartQueries_EventsCounted_PromtoolCountsTheSame(t *testing.T) {
 	program := promtool(t)
 	if program == "" {

@@ -21,7 +21,7 @@ type panel struct {
 	Targets []struct{ RefID, Expr string }
 }
 
-// panels are those of a dashboard.
+// panels are the panels of a dashboard.
 func panels(t *testing.T, name string) []panel {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("prism/files", "dashboard-"+name+".json"))
@@ -31,14 +31,14 @@ func panels(t *testing.T, name string) []panel {
 	return shown.Panels
 }
 
-// evaluation is a query for promtool and what it returns.
+// evaluation is a query for promtool and its result.
 type evaluation struct {
 	Expr    string   `json:"expr"`
 	At      string   `json:"eval_time"`   //nolint:tagliatelle // Prometheus's
 	Samples []sample `json:"exp_samples"` //nolint:tagliatelle // Prometheus's
 }
 
-// counts expects so many series of a query.
+// counts expects a number of series from a query.
 func counts(query string, n int) evaluation {
 	e := evaluation{Expr: "count(" + query + ")", At: "1m"}
 	if n > 0 {
@@ -56,7 +56,8 @@ func answers(some bool, queries ...string) evaluation {
 	return e
 }
 
-// TestChartQueries_ExampleNodes_Answered: what the dashboards, the HPA and Grafana's dashboard 12239 ask, of the exporter's default sets.
+// TestChartQueries_ExampleNodes_Answered evaluates the queries of the dashboards, the HPA and Grafana's dashboard 12239 with the exporter's
+// default sets.
 func TestChartQueries_ExampleNodes_Answered(t *testing.T) {
 	program := promtool(t)
 	if program == "" {
@@ -80,7 +81,7 @@ func TestChartQueries_ExampleNodes_Answered(t *testing.T) {
 	require.NoError(t, err, string(out))
 }
 
-// withoutData are the panels that docs/monitoring.md names as empty on the GPUs of the board. On Hopper none is.
+// withoutData are the panels that docs/monitoring.md names as empty on the GPUs of the board. On Hopper no panel is empty.
 func (b *board) withoutData(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(docs, "monitoring.md"))
@@ -95,7 +96,7 @@ func (b *board) withoutData(t *testing.T) []string {
 }
 
 // dashboardQueries: Hopper answers every query with the exporter's default sets; on older GPUs the panels that docs/monitoring.md names are
-// empty, and the others have data.
+// empty, and the others show data.
 func (b *board) dashboardQueries(t *testing.T) (queries []evaluation) {
 	t.Helper()
 	replacer := strings.NewReplacer("$node", b.node, "$namespace", "team-"+b.node, "$gpu", "GPU-"+b.node+"-.*")
@@ -120,7 +121,7 @@ func (b *board) dashboardQueries(t *testing.T) (queries []evaluation) {
 	return queries
 }
 
-// dcgmQueries: Grafana's dashboard 12239 chooses GPUs by the labels instance and gpu. Only its tensor cores need GPM.
+// dcgmQueries: Grafana's dashboard 12239 selects GPUs by the labels instance and gpu. Only its tensor cores require GPM.
 func (b *board) dcgmQueries() []evaluation {
 	const tensor = "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"
 	queries := []evaluation{
@@ -145,7 +146,8 @@ type adapterRule struct {
 	Name                      struct{ Matches, As string }
 }
 
-// adapterQueries: prometheus-adapter's rule names the metrics that the sample HPA asks for, and its query of each returns a value of every pod.
+// adapterQueries: prometheus-adapter's rule names the metrics that the sample HPA requests, and its query for each returns a value for
+// every pod.
 func adapterQueries(t *testing.T) (queries []evaluation) {
 	t.Helper()
 	var values struct {

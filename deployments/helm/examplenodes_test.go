@@ -15,16 +15,16 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// board is a kind of GPU. On its example node one is whole, one is shared, and one is partitioned where it can be.
+// board is a kind of GPU. On its example node one is whole, one is shared, and one is partitioned if it supports MIG.
 type board struct {
 	node, name string
 	of         metrics.Architecture
-	// has are the parts that metrics depend on, as in metrics.Row.Where.
+	// has are the capabilities that metrics depend on, as in metrics.Row.Where.
 	has []string
 	mig string
 }
 
-// boards are those that docs/monitoring.md speaks of.
+// boards are the boards in docs/monitoring.md.
 var boards = []board{
 	{"hopper", "NVIDIA H100 80GB HBM3", metrics.Hopper, []string{"NVLink", "HBM", "ECC"}, "1g.10gb"},
 	{"a100", "NVIDIA A100-SXM4-80GB", metrics.Ampere, []string{"NVLink", "HBM", "ECC"}, "1g.10gb"},
@@ -33,7 +33,7 @@ var boards = []board{
 
 const gib = 1 << 30
 
-// values are those that the exporter has of a GPU, or of a MIG device, by default.
+// values are the exporter's default values for a GPU or a MIG device.
 func (b *board) values(now time.Time, mig, partitioned bool) metrics.Values {
 	var v metrics.Values
 	for f := range metrics.FieldCount {
@@ -56,7 +56,7 @@ func (b *board) values(now time.Time, mig, partitioned bool) metrics.Values {
 	return v
 }
 
-// can reports whether such a GPU, or a MIG device of it, has a field.
+// can reports whether such a GPU, or a MIG device of it, supports a field.
 func (b *board) can(row *metrics.Row, mig, partitioned bool) bool {
 	source := row.Source
 	if mig {
@@ -71,7 +71,7 @@ func (b *board) can(row *metrics.Row, mig, partitioned bool) bool {
 	return !partitioned || !slices.Contains(row.Sets, metrics.SetUtilization) // in MIG mode NVML reports no utilization
 }
 
-// sample is what the exporter knows of a node with such GPUs.
+// sample is the exporter's state for a node with such GPUs.
 func (b *board) sample(now time.Time) *metrics.Joined {
 	snapshot, allocations := &metrics.Snapshot{}, &metrics.Allocations{}
 	for i := range 3 {
@@ -128,7 +128,7 @@ type input struct {
 // exposed is a line of a page: metric, labels, value.
 var exposed = regexp.MustCompile(`(?m)^(\w+)(?:\{(.*)})? (\S+)$`)
 
-// scraped are the series that a Prometheus has after it scraped both pages of the board twice, with the labels that the chart's monitors set.
+// scraped are the series in a Prometheus after two scrapes of both pages of the board, with the labels that the chart's monitors set.
 func (b *board) scraped(t *testing.T) (inputs []input) {
 	t.Helper()
 	at := map[string]int{}

@@ -62,7 +62,8 @@ func TestChartExporter_Values_DaemonSet(t *testing.T) {
 	}
 }
 
-// TestChartExporter_Environment_EveryVariableRead: the program knows each variable of the DaemonSet, and the chart's defaults are the program's.
+// TestChartExporter_Environment_EveryVariableRead: the program reads each variable of the DaemonSet, and the chart's defaults are the
+// program's.
 func TestChartExporter_Environment_EveryVariableRead(t *testing.T) {
 	load := func(name string, args ...string) *config.Exporter {
 		env, asked := map[string]string{"NODE_NAME": "n0"}, map[string]bool{}
@@ -99,7 +100,7 @@ func TestChartExporter_Environment_EveryVariableRead(t *testing.T) {
 	}, load("prism-everything-exporter", "--values", everything))
 }
 
-// TestChartExporter_Probes_PortOfTheirOwn: neither clients of the pages nor TLS and passwords keep the kubelet out.
+// TestChartExporter_Probes_PortOfTheirOwn: neither clients of the pages nor TLS and passwords block the kubelet.
 func TestChartExporter_Probes_PortOfTheirOwn(t *testing.T) {
 	for name, args := range map[string][]string{"prism-exporter": nil, "prism-everything-exporter": {"--values", everything}} {
 		container := exporterSet(t, parse(t, render(t, args...)), name).Spec.Template.Spec.Containers[0]
@@ -118,7 +119,7 @@ func TestChartExporter_Probes_PortOfTheirOwn(t *testing.T) {
 	assert.Contains(t, complaint, "exporter.port and exporter.web.probePort are both 9401")
 }
 
-// TestChartExporter_NetworkPolicy_OffUnlessSet: it admits the peers that are named, or else the namespace of the release.
+// TestChartExporter_NetworkPolicy_OffUnlessSet: it admits the named peers, or the namespace of the release if none are named.
 func TestChartExporter_NetworkPolicy_OffUnlessSet(t *testing.T) {
 	assert.NotContains(t, parse(t, render(t)), "NetworkPolicy/prism-exporter")
 	for name, c := range map[string]struct {
@@ -144,7 +145,7 @@ func TestChartExporter_NetworkPolicy_OffUnlessSet(t *testing.T) {
 	}
 }
 
-// TestChartExporter_Monitors_LabelsOfExporterDropped: a series without pod must not get the exporter's.
+// TestChartExporter_Monitors_LabelsOfExporterDropped: a series without pod must not get the exporter's pod.
 func TestChartExporter_Monitors_LabelsOfExporterDropped(t *testing.T) {
 	rendered := parse(t, render(t, "--values", everything))
 	for kind, field := range map[string]string{"PodMonitor": "podMetricsEndpoints", "ServiceMonitor": "endpoints"} {
@@ -176,7 +177,7 @@ func TestChartExporter_Counters_OneSource(t *testing.T) {
 	assert.Contains(t, complaint, "exporter.counters.csv and exporter.counters.configMap are both set")
 }
 
-// ruleFile is what a file of Prometheus's rules has.
+// ruleFile is the content of a file of Prometheus's rules.
 type ruleFile struct {
 	Groups []struct {
 		Name, Interval string
@@ -206,7 +207,7 @@ func TestChartRules_PrometheusRule_IsTheFile(t *testing.T) {
 	assert.Equal(t, rules(t), shown)
 }
 
-// TestChartRules_EachAlert_TestedAndInSentences: promtool's test file has each alert and each recorded series.
+// TestChartRules_EachAlert_TestedAndInSentences: promtool's test file contains each alert and each recorded series.
 func TestChartRules_EachAlert_TestedAndInSentences(t *testing.T) {
 	tests, err := os.ReadFile("testdata/rules/rules_test.yaml")
 	require.NoError(t, err)
@@ -224,7 +225,7 @@ func TestChartRules_EachAlert_TestedAndInSentences(t *testing.T) {
 	}
 }
 
-// TestChartRules_Alerts_ReadNoSamplesOfHours: of containers, of which there are many. Recorded maxima are for that.
+// TestChartRules_Alerts_ReadNoSamplesOfHours: alerts about containers, of which there are many, use recorded maxima instead.
 func TestChartRules_Alerts_ReadNoSamplesOfHours(t *testing.T) {
 	long := regexp.MustCompile(`(?:^|[^:\w])(prism_(?:container|mig)_\w+)(?:\{[^}]*})?\[\d+[hd]`)
 	for _, group := range rules(t).Groups {
@@ -234,7 +235,7 @@ func TestChartRules_Alerts_ReadNoSamplesOfHours(t *testing.T) {
 	}
 }
 
-// promtool is that of the cache of localcluster; empty without one: only tests on a cluster build it.
+// promtool is the program in the cache of localcluster; empty if it is missing: only tests on a cluster build it.
 func promtool(t *testing.T) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -258,7 +259,7 @@ func TestChartRules_Promtool_ChecksAndTests(t *testing.T) {
 	}
 }
 
-// TestChartQueries_Metrics_AreTheExporters: rules and dashboards ask for what the exporter has, or what the rules record.
+// TestChartQueries_Metrics_AreTheExporters: rules and dashboards query metrics of the exporter, or recorded ones.
 func TestChartQueries_Metrics_AreTheExporters(t *testing.T) {
 	known := map[string]bool{}
 	for _, family := range metrics.Families() {
@@ -277,7 +278,7 @@ func TestChartQueries_Metrics_AreTheExporters(t *testing.T) {
 
 var metricName = regexp.MustCompile(`\bprism_[a-z0-9_]+`)
 
-// TestChartDashboards_Panels_HaveQueries: each dashboard is JSON with panels that have queries of Prism's metrics.
+// TestChartDashboards_Panels_HaveQueries: each dashboard is JSON whose panels query Prism's metrics.
 func TestChartDashboards_Panels_HaveQueries(t *testing.T) {
 	rendered := parse(t, render(t, "--values", everything))
 	for _, name := range []string{"cluster", "gpu"} {

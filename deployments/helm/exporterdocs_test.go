@@ -54,7 +54,7 @@ func kept(t *testing.T, rules []relabelling, target map[string]string) bool {
 	return true
 }
 
-// TestDocs_ScrapeConfig_KeepsTheExporterAlone: whatever names the chart is installed with.
+// TestDocs_ScrapeConfig_KeepsTheExporterAlone for any names of the installation.
 func TestDocs_ScrapeConfig_KeepsTheExporterAlone(t *testing.T) {
 	var config struct {
 		Scrapes []struct {
@@ -96,7 +96,7 @@ func TestDocs_ScrapeConfig_KeepsTheExporterAlone(t *testing.T) {
 	}
 }
 
-// sample is a series that a query is to return.
+// sample is an expected series of a query.
 type sample struct {
 	Labels string  `json:"labels"`
 	Value  float64 `json:"value"`
@@ -133,7 +133,8 @@ var (
 	}
 )
 
-// TestDocs_Queries_EvaluatedAsWritten: promtool evaluates each query of the docs on series of prism-exporter and of dcgm-exporter beside it.
+// TestDocs_Queries_EvaluatedAsWritten: promtool evaluates each query of the docs on series of prism-exporter and of dcgm-exporter beside
+// it.
 func TestDocs_Queries_EvaluatedAsWritten(t *testing.T) {
 	var queries []evaluation
 	for _, pattern := range []string{"*.md", "reference/*.md"} {
@@ -169,8 +170,8 @@ func TestDocs_Queries_EvaluatedAsWritten(t *testing.T) {
 	require.NoError(t, err, string(out))
 }
 
-// TestDocs_CountersBesidePrism_AreThoseThatOldGPUsLack: the CSV of the recipe has each default field that GPUs before Hopper do not have, and
-// none that Prism has for them.
+// TestDocs_CountersBesidePrism_AreThoseThatOldGPUsLack: the CSV of the recipe contains each default field that GPUs before Hopper lack, and
+// no field that Prism provides for them.
 func TestDocs_CountersBesidePrism_AreThoseThatOldGPUsLack(t *testing.T) {
 	found := blocks(t, "reference/metrics.md", "csv")
 	require.Len(t, found, 1)

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// TestChartConfigCreate_Synchronised_EditsStay: the patch that helm upgrade and kubectl apply make of what they wrote before, what they
-// are to write and what is there leaves entries alone that people have added. Argo CD and Flux compare in the same way.
+// TestChartConfigCreate_Synchronised_EditsStay: the three-way patch of helm upgrade and kubectl apply keeps entries that people have added.
+// Argo CD and Flux compare in the same way.
 func TestChartConfigCreate_Synchronised_EditsStay(t *testing.T) {
 	made := func(args ...string) *unstructured.Unstructured {
 		object := parse(t, render(t, append([]string{"--set", "config.create=true"}, args...)...))["ConfigMap/prism-config"]
@@ -38,8 +38,9 @@ func TestChartConfigCreate_Synchronised_EditsStay(t *testing.T) {
 	assert.JSONEq(t, "{}", string(patch))
 }
 
-// TestChartLookup_NoCluster_FoundNothing: a lookup finds nothing where a chart is rendered without a cluster, so that objects which depend
-// on one are reset at each synchronisation. The certificates do, and docs/admission.md says so. Without a cluster all classes of MIG profiles are the chart's.
+// TestChartLookup_NoCluster_FoundNothing: a lookup finds nothing if a chart is rendered without a cluster, so objects that depend on a
+// lookup are reset at each synchronisation. This applies to the certificates, and docs/admission.md documents it. Without a cluster the
+// chart creates all classes of MIG profiles.
 func TestChartLookup_NoCluster_FoundNothing(t *testing.T) {
 	files, err := filepath.Glob("prism/templates/*")
 	require.NoError(t, err)
@@ -57,7 +58,8 @@ func TestChartLookup_NoCluster_FoundNothing(t *testing.T) {
 	}
 }
 
-// TestChartConfigDefault_EntriesOfTheCluster_Accepted: a ConfigMap that is edited in the cluster has entries that the chart does not know.
+// TestChartConfigDefault_EntriesOfTheCluster_Accepted: a ConfigMap that is edited in the cluster contains entries that the chart does not
+// know.
 func TestChartConfigDefault_EntriesOfTheCluster_Accepted(t *testing.T) {
 	env := environment(t, parse(t, render(t, "--set", "config.create=true,config.default=h100")))
 	assert.Equal(t, "h100", env["PRISM_NODE_CONFIG_NAME"])

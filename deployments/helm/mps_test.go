@@ -14,7 +14,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 )
 
-// mpsService is the DaemonSet of the MPS service, as the API server would read it.
+// mpsService is the DaemonSet of the MPS service, decoded like in the API server.
 func mpsService(t *testing.T, rendered objects, name string) *appsv1.DaemonSet {
 	t.Helper()
 	require.Contains(t, rendered, "DaemonSet/"+name)
@@ -23,7 +23,7 @@ func mpsService(t *testing.T, rendered objects, name string) *appsv1.DaemonSet {
 	return service
 }
 
-// TestChartMPS_Pod_NothingEndsItsClients: nothing but the deletion of the pod ends the control daemons, and a daemon knows its clients by
+// TestChartMPS_Pod_NothingEndsItsClients: only the deletion of the pod ends the control daemons, and a daemon identifies its clients by
 // their pids on the host.
 func TestChartMPS_Pod_NothingEndsItsClients(t *testing.T) {
 	service := mpsService(t, parse(t, render(t, "--values", "testdata/values/everything.yaml")), "prism-everything-mps")
@@ -42,7 +42,7 @@ func TestChartMPS_Pod_NothingEndsItsClients(t *testing.T) {
 	}, container.Command)
 }
 
-// TestChartMPS_Nodes_AsThePlugin: a node with the plugin has the service, and the same image.
+// TestChartMPS_Nodes_AsThePlugin: the service runs on all nodes of the plugin, with the same image.
 func TestChartMPS_Nodes_AsThePlugin(t *testing.T) {
 	rendered := parse(t, render(t, "--values", "testdata/values/everything.yaml"))
 	service := rendered["DaemonSet/prism-everything-mps"]
@@ -54,8 +54,8 @@ func TestChartMPS_Nodes_AsThePlugin(t *testing.T) {
 	assert.Equal(t, container(t, rendered)["image"], containers[0].(map[string]any)["image"])
 }
 
-// TestChartMPS_Mounts_ReachContainers: what the service mounts below the directory of the driver reaches the host and with it containers
-// and the plugin, which has the same path.
+// TestChartMPS_Mounts_ReachContainers: mounts of the service below the directory of the driver reach the host, and through it containers
+// and the plugin, which uses the same path.
 func TestChartMPS_Mounts_ReachContainers(t *testing.T) {
 	service := mpsService(t, parse(t, render(t, "--set", "mps.enabled=true,driverName=gpu.example.com")), "prism-mps")
 	hostPaths := map[string]string{}
@@ -77,7 +77,7 @@ func TestChartMPS_Mounts_ReachContainers(t *testing.T) {
 	}, mounts)
 }
 
-// TestChartMPS_Selector_OnlyItsPods: neither DaemonSet takes the other's pods.
+// TestChartMPS_Selector_OnlyItsPods: neither DaemonSet selects the other's pods.
 func TestChartMPS_Selector_OnlyItsPods(t *testing.T) {
 	rendered := parse(t, render(t, "--set", "mps.enabled=true"))
 	service := mpsService(t, rendered, "prism-mps")
@@ -89,7 +89,7 @@ func TestChartMPS_Selector_OnlyItsPods(t *testing.T) {
 	assert.NotEqual(t, plugin["app.kubernetes.io/component"], labels["app.kubernetes.io/component"])
 }
 
-// TestChartNotes_MPS_WarningsWhereTheyApply: the notes name what has no effect, and what is missing for the configuration.
+// TestChartNotes_MPS_WarningsWhereTheyApply: the notes name settings without effect, and missing settings for the configuration.
 func TestChartNotes_MPS_WarningsWhereTheyApply(t *testing.T) {
 	const missing, user = "mps.enabled is false", "mps.userID has no effect"
 	entry := `config.map={"default": {"apiVersion": "gpu.prism.dev/v1alpha1", "kind": "NodeConfig", "gpus": [{"modes": ["whole", "mps"]}]}}`
@@ -119,13 +119,13 @@ func TestChartNotes_MPS_WarningsWhereTheyApply(t *testing.T) {
 	assert.NotContains(t, notes(t, "--set-json", entry, "--set", "mps.enabled=true"), missing)
 }
 
-// TestChartMPS_Enabled_DaemonSet: the service runs only where it is enabled, also with the values of a fork of NVIDIA's device plugin.
+// TestChartMPS_Enabled_DaemonSet: the service runs only if it is enabled, also with the values of a fork of NVIDIA's device plugin.
 func TestChartMPS_Enabled_DaemonSet(t *testing.T) {
 	assert.NotContains(t, parse(t, render(t)), "DaemonSet/prism-mps")
 	assert.Contains(t, parse(t, render(t, "--set", "mps.enabled=true,mps.userID=1000")), "DaemonSet/prism-mps")
 }
 
-// TestChartMPS_Command_EveryFlagRead: the program takes the flags of the DaemonSet, and without values it has its defaults.
+// TestChartMPS_Command_EveryFlagRead: the program accepts the flags of the DaemonSet, and without values uses its defaults.
 func TestChartMPS_Command_EveryFlagRead(t *testing.T) {
 	load := func(name string, args ...string) *config.MPSD {
 		command := mpsService(t, parse(t, render(t, args...)), name).Spec.Template.Spec.Containers[0].Command

@@ -11,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// policyOf returns a NetworkPolicy for incoming connections, which must select what its workload does: the peers of each port.
+// policyOf returns the peers of each port in a NetworkPolicy for incoming connections. The policy must select the same pods as its
+// workload.
 func policyOf(t *testing.T, rendered map[string]*unstructured.Unstructured, workload, name string) map[string][]networkingv1.NetworkPolicyPeer {
 	t.Helper()
 	object := rendered["NetworkPolicy/"+name]
@@ -30,8 +31,8 @@ func policyOf(t *testing.T, rendered map[string]*unstructured.Unstructured, work
 	return peers
 }
 
-// TestChart_NetworkPolicies_OffUnlessSet: the NetworkPolicies of the plugin and of the controller allow ingress to each port from the pods that
-// use it, and are not created by default.
+// TestChart_NetworkPolicies_OffUnlessSet: the NetworkPolicies of the plugin and of the controller allow ingress to each port from the pods
+// that use it, and are not created by default.
 func TestChart_NetworkPolicies_OffUnlessSet(t *testing.T) {
 	const plugin, controller = "prism-kubelet-plugin", "prism-controller"
 	for name := range parse(t, render(t, "--set-json", `profiler.tools=[{"version":"1.2.3","image":"i","path":"/p"}]`)) {

@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/nodeconfig"
 )
 
-// TestChartConfig_Values_InConfigMap: the ConfigMap has the text of the values, also where they are YAML and not text.
+// TestChartConfig_Values_InConfigMap: the ConfigMap contains the text of the values, also if they are YAML and not text.
 func TestChartConfig_Values_InConfigMap(t *testing.T) {
 	rendered := parse(t, render(t, "--values", "testdata/values/node-config.yaml"))
 	data := dig(t, rendered["ConfigMap/prism-config"], "data").(map[string]any)
@@ -32,7 +32,7 @@ func TestChartConfig_Values_InConfigMap(t *testing.T) {
 	decode("whole.yaml")
 }
 
-// TestChartConfig_Text_Unchanged: text is not changed, whatever its first line is.
+// TestChartConfig_Text_Unchanged: text is not changed, with any first line.
 func TestChartConfig_Text_Unchanged(t *testing.T) {
 	rendered := parse(t, render(t, "--set-file", "config.map.a=testdata/indented.yaml"))
 	assert.Equal(t, "  # Indented more than the rest.\nkind: NodeConfig\n", dig(t, rendered["ConfigMap/prism-config"], "data", "a"))
@@ -72,7 +72,7 @@ func TestChartConfig_Name_ReadableByPluginOnly(t *testing.T) {
 	}
 }
 
-// TestChartConfig_None_NoObjects: without a configuration the plugin gets no name and no rights of it.
+// TestChartConfig_None_NoObjects: without a configuration the plugin gets neither a name of a ConfigMap nor the right to read one.
 func TestChartConfig_None_NoObjects(t *testing.T) {
 	rendered := parse(t, render(t))
 	assert.NotContains(t, environment(t, rendered), "PRISM_NODE_CONFIG_MAP")
@@ -102,8 +102,8 @@ func TestChartConfig_SelectionRules_PassedToPlugin(t *testing.T) {
 	assert.Equal(t, "empty", env["PRISM_NODE_CONFIG_FALLBACKS"])
 }
 
-// TestChartConfigCreate_FirstInstall_NoEntries: a ConfigMap whose entries are edited in the cluster has none at first, so that all GPUs
-// are advertised whole.
+// TestChartConfigCreate_FirstInstall_NoEntries: a ConfigMap whose entries are edited in the cluster is empty at first, so that all GPUs are
+// advertised whole.
 func TestChartConfigCreate_FirstInstall_NoEntries(t *testing.T) {
 	rendered := parse(t, render(t, "--set", "config.create=true"))
 	assert.NotContains(t, rendered["ConfigMap/prism-config"].Object, "data")

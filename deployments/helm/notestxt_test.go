@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// notes are what helm prints at an installation.
+// notes is the text that helm prints after an installation.
 func notes(t *testing.T, args ...string) string {
 	t.Helper()
 	all := append([]string{"install", release, "prism", "--namespace", namespace, "--dry-run=client"}, args...)
@@ -19,7 +19,7 @@ func notes(t *testing.T, args ...string) string {
 	return printed
 }
 
-// TestChartNotes_Values_DescribeTheInstallation: the notes describe what the plugin does, and every class in them exists.
+// TestChartNotes_Values_DescribeTheInstallation: the notes describe the plugin's configuration, and every class in them exists.
 func TestChartNotes_Values_DescribeTheInstallation(t *testing.T) {
 	for set, want := range map[string]string{
 		"config.map.a=x":                         "The layout of each GPU is configured in ConfigMap prism-system/prism-config.\nChanges are applied without restart",
@@ -60,7 +60,7 @@ func TestChartNotes_Values_DescribeTheInstallation(t *testing.T) {
 	}
 }
 
-// TestChartNotes_NodeLabels_KeepPluginOff: the labels that NOTES name keep the plugin off nodes without a GPU.
+// TestChartNotes_NodeLabels_KeepPluginOff: the labels in NOTES keep the plugin off nodes without a GPU.
 func TestChartNotes_NodeLabels_KeepPluginOff(t *testing.T) {
 	printed := notes(t)
 	for _, label := range []string{"nvidia.com/gpu.present", "feature.node.kubernetes.io/pci-10de.present"} {

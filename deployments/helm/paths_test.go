@@ -7,10 +7,10 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// certificates are made with each rendering.
+// certificates matches certificates, which differ in each rendering.
 var certificates = regexp.MustCompile(`(?m)LS0tLS[A-Za-z0-9+/=]+$|checksum/\S+ \S+$`)
 
-// TestPaths_Slashes_RenderedClean: what is a path of a host or container is the same with a slash at its end.
+// TestPaths_Slashes_RenderedClean: a trailing slash does not change a path of a host or container.
 func TestPaths_Slashes_RenderedClean(t *testing.T) {
 	t.Parallel()
 	rendered := func(kubelet, cdi, state, root, hook, socket string) string {

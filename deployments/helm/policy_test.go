@@ -9,14 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// policy is the rendered admission policy, evaluated as the API server does.
+// policy is the rendered admission policy, evaluated like in the API server.
 type policy struct {
 	t    *testing.T
 	env  *cel.Env
 	spec map[string]any
 }
 
-// newPolicy is the policy of that name.
+// newPolicy returns the policy of that name.
 func newPolicy(t *testing.T, rendered objects, name string) *policy {
 	t.Helper()
 	require.NotNil(t, rendered["ValidatingAdmissionPolicy/"+name], name)
@@ -39,8 +39,8 @@ func (p *policy) eval(expression any, input map[string]any) ref.Val {
 	return value
 }
 
-// denies returns the message of the first rule that fails, "" when the request
-// is let through, and whether the policy evaluated the request at all.
+// denies returns the message of the first rule that fails, "" if the request is allowed, and whether the policy evaluated the request at
+// all.
 func (p *policy) denies(request, object, oldObject map[string]any) (string, bool) {
 	p.t.Helper()
 	variables := map[string]any{}
@@ -128,8 +128,8 @@ func TestChartPolicy_ForeignWrites_Denied(t *testing.T) {
 	}
 }
 
-// TestChartPolicy_PoolOfAnotherNode_Denied: the scheduler takes the devices of a pool together, whatever node their ResourceSlices name. What
-// was published in a foreign pool before can be deleted by the node that it names.
+// TestChartPolicy_PoolOfAnotherNode_Denied: the scheduler combines all devices of a pool, whatever node their ResourceSlices name. A node
+// can delete its earlier ResourceSlices in a foreign pool.
 func TestChartPolicy_PoolOfAnotherNode_Denied(t *testing.T) {
 	const driver = "gpu.example.com"
 	rendered := parse(t, render(t, "--set", "driverName="+driver))
@@ -179,7 +179,7 @@ func TestChartPolicy_PoolOfAnotherNode_Denied(t *testing.T) {
 	}
 }
 
-// TestChartPolicy_Rules_CoverEveryWriteAndVersion: every write of every version of ResourceSlices.
+// TestChartPolicy_Rules_CoverEveryWriteAndVersion of ResourceSlices.
 func TestChartPolicy_Rules_CoverEveryWriteAndVersion(t *testing.T) {
 	spec := newPolicy(t, parse(t, render(t)), slicesPolicy).spec
 	assert.Equal(t, "Fail", spec["failurePolicy"])
@@ -189,7 +189,8 @@ func TestChartPolicy_Rules_CoverEveryWriteAndVersion(t *testing.T) {
 	}}}, spec["matchConstraints"])
 }
 
-// TestChartPolicy_LeaseOfAnother_Denied: a plugin announces the reports of its own node, and takes neither a leader's Lease nor another node's.
+// TestChartPolicy_LeaseOfAnother_Denied: a plugin announces the reports of its own node, and can write neither a leader's Lease nor another
+// node's.
 func TestChartPolicy_LeaseOfAnother_Denied(t *testing.T) {
 	rendered := parse(t, render(t, "--set", tools+",driverName=gpu.example.com"))
 	const name = "prism-kubelet-plugin-leases"
@@ -229,7 +230,7 @@ func TestChartPolicy_LeaseOfAnother_Denied(t *testing.T) {
 			assert.Equal(t, !c.free, evaluated)
 		}
 	}
-	// Of an earlier driver name: deleted by the node that it is of.
+	// Of an earlier driver name: its own node may delete it.
 	for _, c := range []struct {
 		operation, node, label string
 		denied                 bool

@@ -15,7 +15,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/controller"
 )
 
-// profileValues name MIG profiles in all ways in which a configuration can, and what is none.
+// profileValues name MIG profiles in all possible ways, and other values.
 const profileValues = `
 driverName: gpu.nvidia.com
 controller: {enabled: false}
@@ -62,8 +62,8 @@ func ofProfiles(rendered objects) []string {
 	return found
 }
 
-// TestChartProfileClasses_NoController_FromTheChart: the chart creates the classes that the controller would create for
-// the profiles in the values.
+// TestChartProfileClasses_NoController_FromTheChart: the chart creates the same classes as the controller would for the profiles in the
+// values.
 func TestChartProfileClasses_NoController_FromTheChart(t *testing.T) {
 	const driver = "gpu.nvidia.com"
 	rendered := parse(t, render(t, "--values", profileFile(t)))
@@ -88,8 +88,8 @@ func TestChartProfileClasses_NoController_FromTheChart(t *testing.T) {
 	assert.NotContains(t, printed, "not this release's")
 }
 
-// TestChartProfileClasses_OwnedByOthers_LeftOutAndNamed: Helm does not adopt objects that it does not own, so the chart leaves such
-// a class out and NOTES name it.
+// TestChartProfileClasses_OwnedByOthers_LeftOutAndNamed: Helm does not adopt objects that it does not own, so the chart omits such a class
+// and NOTES name it.
 func TestChartProfileClasses_OwnedByOthers_LeftOutAndNamed(t *testing.T) {
 	const controllers, ours = "mig-1g-10gb.gpu.nvidia.com", "mig-2g-20gb.gpu.nvidia.com"
 	all := parse(t, render(t, "--values", profileFile(t)))
@@ -114,7 +114,7 @@ func TestChartProfileClasses_OwnedByOthers_LeftOutAndNamed(t *testing.T) {
 	assert.NotContains(t, printed, "\n  "+ours)
 }
 
-// cluster is an API server that knows the kinds of these objects, and has DeviceClasses with this metadata.
+// cluster is an API server that knows the kinds of these objects, and contains DeviceClasses with this metadata.
 func cluster(known objects, classes map[string]map[string]any) http.Handler {
 	answers := map[string]any{
 		"/version": map[string]any{"major": "1", "minor": "37", "gitVersion": "v" + kubernetes},

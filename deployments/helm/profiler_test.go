@@ -17,7 +17,7 @@ import (
 
 const tools = "profiler.tools[0].version=2025.5.1,profiler.tools[0].image=i,profiler.tools[0].path=/opt"
 
-// rulesOf are the rules for profiles in the rendered ConfigMap, as the plugin reads them.
+// rulesOf are the rules for profiles in the rendered ConfigMap, parsed like in the plugin.
 func rulesOf(t *testing.T, rendered objects, name string) *profiles.Rules {
 	t.Helper()
 	object, ok := rendered["ConfigMap/"+name]
@@ -29,7 +29,7 @@ func rulesOf(t *testing.T, rendered objects, name string) *profiles.Rules {
 	return parsed
 }
 
-// readable lists what of the core group the plugin may get in the whole cluster.
+// readable lists the resources of the core group that the plugin may get in the whole cluster.
 func readable(t *testing.T, rendered objects, name string) (resources []string) {
 	t.Helper()
 	role := &rbacv1.ClusterRole{}
@@ -50,7 +50,8 @@ func TestChartProfiler_NoTools_NothingRendered(t *testing.T) {
 	assert.False(t, pluginConfig(t, rendered, "prism-kubelet-plugin").Profiler.Enabled)
 }
 
-// TestChartProfiler_ReportsKept_AllButTheTools: reports of before are listed and deleted, by the same objects but the DaemonSet with the tools.
+// TestChartProfiler_ReportsKept_AllButTheTools: earlier reports can be listed and deleted, with the same objects except the DaemonSet with
+// the tools.
 func TestChartProfiler_ReportsKept_AllButTheTools(t *testing.T) {
 	with, kept := parse(t, render(t, "--set", tools)), parse(t, render(t, "--set", "profiler.reports.keep=true"))
 	only := []string{}

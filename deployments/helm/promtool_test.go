@@ -13,7 +13,7 @@ import (
 
 var testFunction = regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\) \{\n(?s:(.*?))^}\n`)
 
-// TestPromtool_TestsThatUseIt_RunByE2E: they are skipped where there is no promtool, which only hack/e2e.sh builds.
+// TestPromtool_TestsThatUseIt_RunByE2E: they are skipped without promtool, which only hack/e2e.sh builds.
 func TestPromtool_TestsThatUseIt_RunByE2E(t *testing.T) {
 	script, err := os.ReadFile("../../hack/e2e.sh")
 	require.NoError(t, err)

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// fields reads YAML as the API server shows an object to a policy.
+// fields parses YAML into the form that the API server passes to a policy.
 func fields(t *testing.T, text string) map[string]any {
 	t.Helper()
 	var read map[string]any
@@ -54,7 +54,7 @@ func TestChartPolicies_Expressions_CompiledByTheAPIServer(t *testing.T) {
 	assert.Equal(t, 4, compiled)
 }
 
-// TestChartPolicy_ClaimStatus_OwnEntriesOfOwnNodeOnly: what the plugin of node n0 writes into the status of a claim.
+// TestChartPolicy_ClaimStatus_OwnEntriesOfOwnNodeOnly: writes of node n0's plugin to the status of a claim.
 func TestChartPolicy_ClaimStatus_OwnEntriesOfOwnNodeOnly(t *testing.T) {
 	rendered := parse(t, render(t, "--set", "driverName=gpu.example.com"))
 	rules := newPolicy(t, rendered, "prism-kubelet-plugin-claimstatus")
@@ -106,7 +106,7 @@ func TestChartPolicy_ClaimStatus_OwnEntriesOfOwnNodeOnly(t *testing.T) {
 	}
 }
 
-// TestChartPolicy_DeviceClasses_ManagedOnesOnly: what the controller writes.
+// TestChartPolicy_DeviceClasses_ManagedOnesOnly: writes of the controller.
 func TestChartPolicy_DeviceClasses_ManagedOnesOnly(t *testing.T) {
 	rendered := parse(t, render(t, "--set", "driverName=gpu.example.com"))
 	rules := newPolicy(t, rendered, "prism-controller-deviceclasses")
@@ -156,7 +156,7 @@ func TestChartPolicy_DeviceClasses_ManagedOnesOnly(t *testing.T) {
 		_, looked = decide("DELETE", "admin", nil, before)
 		assert.False(t, looked)
 	}
-	// Made by this release under another driver name: deleted, and nothing else.
+	// Created by this release under another driver name: it may only be deleted.
 	const name = "mig-1g-10gb.gpu.prism.dev"
 	owner := func(role string) string {
 		return "{metadata: {name: " + name + ", labels: {" + another + "}, ownerReferences: [{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, name: " + role + "}]}}"

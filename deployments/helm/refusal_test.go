@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestChartSchema_InvalidValue_RefusedByName sets one bad value each; the complaint must name it.
+// TestChartSchema_InvalidValue_RefusedByName sets one invalid value each; the error must name it.
 func TestChartSchema_InvalidValue_RefusedByName(t *testing.T) {
 	for value, want := range map[string]string{
 		"driverName=Bad_Name":                                   "at '/driverName': 'Bad_Name' does not match pattern",

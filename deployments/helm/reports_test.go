@@ -21,7 +21,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/node"
 )
 
-// typed is a rendered object as the API server reads it.
+// typed is a rendered object, decoded like in the API server.
 func typed[T any](t *testing.T, rendered objects, key string) *T {
 	t.Helper()
 	object, ok := rendered[key]
@@ -31,8 +31,8 @@ func typed[T any](t *testing.T, rendered objects, key string) *T {
 	return into
 }
 
-// TestChartTools_EachVersion_InstalledAndImported: flags are those that the program reads, and no tool is in an init container, where a bad
-// image would harm the others.
+// TestChartTools_EachVersion_InstalledAndImported: the program accepts the flags, and no tool is in an init container, where a bad image
+// would affect the others.
 func TestChartTools_EachVersion_InstalledAndImported(t *testing.T) {
 	two := tools + ",profiler.tools[1].version=2024.1,profiler.tools[1].image=j,profiler.tools[1].path=/nsys"
 	set := typed[appsv1.DaemonSet](t, parse(t, render(t, "--set", two)), "DaemonSet/prism-profiler")
@@ -61,7 +61,7 @@ func TestChartTools_EachVersion_InstalledAndImported(t *testing.T) {
 	}
 }
 
-// secret is a pair of certificate and key, and the authority beside it.
+// secret is a pair of certificate and key, and the CA beside it.
 func secret(t *testing.T, rendered objects, name string) (*x509.Certificate, *x509.CertPool, string) {
 	t.Helper()
 	data := typed[corev1.Secret](t, rendered, "Secret/"+name).Data
@@ -76,7 +76,8 @@ func secret(t *testing.T, rendered objects, name string) (*x509.Certificate, *x5
 	return leaf, pool, string(data["ca.crt"])
 }
 
-// TestChartReports_Certificates_OfOneAuthority: plugins and controllers authenticate each other, and the authority of admission none of them.
+// TestChartReports_Certificates_OfOneAuthority: plugins and controllers authenticate each other, and the CA of admission authenticates none
+// of them.
 func TestChartReports_Certificates_OfOneAuthority(t *testing.T) {
 	rendered := parse(t, render(t, "--set", tools))
 	plugin, ofNode, authority := secret(t, rendered, "prism-reports-node")
@@ -93,7 +94,7 @@ func TestChartReports_Certificates_OfOneAuthority(t *testing.T) {
 	assert.NotEmpty(t, bundle)
 }
 
-// controllerConfig is what the controller reads from the environment of its Deployment.
+// controllerConfig is the controller's configuration from the environment of its Deployment.
 func controllerConfig(t *testing.T, rendered objects) (*config.Controller, *appsv1.Deployment) {
 	t.Helper()
 	deployment := typed[appsv1.Deployment](t, rendered, "Deployment/prism-controller")
@@ -108,7 +109,7 @@ func controllerConfig(t *testing.T, rendered objects) (*config.Controller, *apps
 	return cfg, deployment
 }
 
-// TestChartReports_Controller_FindsPlugins: by the labels of their pods and the port that they answer at.
+// TestChartReports_Controller_FindsPlugins by the labels of their pods and the port of their reports.
 func TestChartReports_Controller_FindsPlugins(t *testing.T) {
 	rendered := parse(t, render(t, "--set", tools+",profiler.reports.port=9000,controller.kubeAPI.burst=40", "--set-json", "controller.kubeAPI.qps=20.5"))
 	cfg, deployment := controllerConfig(t, rendered)
@@ -137,7 +138,7 @@ func TestChartReports_ControllerOff_ReportsAlone(t *testing.T) {
 	assert.Contains(t, rendered, "APIService/v1alpha1.profiles.gpu.prism.dev")
 }
 
-// TestChartReports_NoTools_NothingOfIt: an APIService without an answer keeps namespaces from being deleted.
+// TestChartReports_NoTools_NothingOfIt: an APIService without an answer blocks the deletion of namespaces.
 func TestChartReports_NoTools_NothingOfIt(t *testing.T) {
 	for key := range parse(t, render(t)) {
 		assert.NotContains(t, key, "reports")
@@ -154,8 +155,7 @@ func TestChartReports_OneOwnSecret_Refused(t *testing.T) {
 	assert.NotContains(t, rendered, "Secret/prism-reports-node")
 }
 
-// TestChartReports_ClientName_OfControllersAlone: plugins accept that name, and certificates of plugins, which the same authority
-// signed, do not have it.
+// TestChartReports_ClientName_OfControllersAlone: plugins accept that name, and certificates of plugins, signed by the same CA, lack it.
 func TestChartReports_ClientName_OfControllersAlone(t *testing.T) {
 	rendered := parse(t, render(t, "--set", tools))
 	name := pluginConfig(t, rendered, "prism-kubelet-plugin").Profiler.Client
@@ -174,7 +174,8 @@ func TestChartReports_ClientName_OfControllersAlone(t *testing.T) {
 	assert.Equal(t, "reader.example.com", pluginConfig(t, rendered, "prism-kubelet-plugin").Profiler.Client)
 }
 
-// TestChartReports_NodeSecretMissing_PluginStarts: a pod with a volume of a Secret that is missing never starts, and no claim is prepared.
+// TestChartReports_NodeSecretMissing_PluginStarts: a pod with a volume of a missing Secret would never start, and no claim would be
+// prepared.
 func TestChartReports_NodeSecretMissing_PluginStarts(t *testing.T) {
 	set := typed[appsv1.DaemonSet](t, parse(t, render(t, "--set", tools)), "DaemonSet/prism-kubelet-plugin")
 	for _, volume := range set.Spec.Template.Spec.Volumes {
@@ -187,7 +188,7 @@ func TestChartReports_NodeSecretMissing_PluginStarts(t *testing.T) {
 	require.Fail(t, "no Secret")
 }
 
-// TestChartReports_Announcements_WrittenByPluginsReadByControllers: both in the namespace of the release alone.
+// TestChartReports_Announcements_WrittenByPluginsReadByControllers: both only in the namespace of the release.
 func TestChartReports_Announcements_WrittenByPluginsReadByControllers(t *testing.T) {
 	rendered := parse(t, render(t, "--set", tools))
 	verbs := func(role string) (all []string) {

@@ -18,7 +18,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 )
 
-// account is the user name that pods of the DaemonSet act under.
+// account is the user name of the DaemonSet's pods.
 func account(t *testing.T, rendered objects) string {
 	t.Helper()
 	daemons := rendered.only(t, "DaemonSet")
@@ -26,9 +26,8 @@ func account(t *testing.T, rendered objects) string {
 		dig(t, daemons, "spec", "template", "spec", "serviceAccountName"))
 }
 
-// TestChartServiceAccount_EveryReference_SameAccount: the DaemonSet, the role's binding and the policy must
-// mean the same account. A policy for another one never applies, and nothing
-// else would show it.
+// TestChartServiceAccount_EveryReference_SameAccount: the DaemonSet, the role's binding and the policy must name the same account. A policy
+// for another one never applies, and no other test would show it.
 func TestChartServiceAccount_EveryReference_SameAccount(t *testing.T) {
 	for _, args := range [][]string{
 		nil,
@@ -62,7 +61,7 @@ func TestChartServiceAccount_EveryReference_SameAccount(t *testing.T) {
 	}
 }
 
-// TestChartDriverName_AnotherName_Everywhere: no trace of the default name is left.
+// TestChartDriverName_AnotherName_Everywhere: no trace of the default name remains.
 func TestChartDriverName_AnotherName_Everywhere(t *testing.T) {
 	const driver = "gpu.nvidia.com"
 	text := render(t, "--set", "driverName="+driver)
@@ -105,9 +104,8 @@ func container(t *testing.T, rendered objects) map[string]any {
 	return containers[0].(map[string]any)
 }
 
-// TestChartPlugin_Environment_EveryVariableRead loads the plugin's configuration from the
-// environment of the DaemonSet: every PRISM_ variable must be one that the
-// plugin asks for, and the chart's defaults must be the program's.
+// TestChartPlugin_Environment_EveryVariableRead loads the plugin's configuration from the environment of the DaemonSet: the program must
+// read every PRISM_ variable, and the chart's defaults must be the program's.
 func TestChartPlugin_Environment_EveryVariableRead(t *testing.T) {
 	load := func(args ...string) *config.Plugin {
 		env := environment(t, parse(t, render(t, args...)))
@@ -155,8 +153,8 @@ func TestChartPlugin_Environment_EveryVariableRead(t *testing.T) {
 	}, all)
 }
 
-// TestChartPlugin_Mounts_SamePathsAsHost: kubelet, runtime and hooks get paths from the
-// plugin, so these must be the same inside and outside of the container.
+// TestChartPlugin_Mounts_SamePathsAsHost: kubelet, runtime and hooks get paths from the plugin, so these must be the same inside and
+// outside of the container.
 func TestChartPlugin_Mounts_SamePathsAsHost(t *testing.T) {
 	rendered := parse(t, render(t, "--values", "testdata/values/everything.yaml"))
 	hostPaths := map[string]string{}
@@ -250,7 +248,7 @@ func TestChartSelectors_ServiceAndPodMonitor_MatchPods(t *testing.T) {
 	}
 }
 
-// TestChartValues_AffinityExample_ValidForDaemonSet: what values.yaml shows in a comment is what a DaemonSet takes.
+// TestChartValues_AffinityExample_ValidForDaemonSet: the example in a comment of values.yaml is valid for a DaemonSet.
 func TestChartValues_AffinityExample_ValidForDaemonSet(t *testing.T) {
 	values, err := os.ReadFile("prism/values.yaml")
 	require.NoError(t, err)

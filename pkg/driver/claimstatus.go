@@ -17,21 +17,21 @@ import (
 // ClaimStatus reports into ResourceClaim.status.devices.
 type ClaimStatus struct {
 	Statuses *kube.Statuses
-	// Node says what the node has now.
+	// Node returns the current state of the node.
 	Node func() *gpu.Node
-	// StepData returns what the steps of a record add to the data of each result, in the order of the results; nil: nothing.
+	// StepData returns additional data from the steps of a record for each result, in the order of the results; nil: no data.
 	StepData func(r *checkpoint.Record) []map[string]any
-	// Extensions add to the status of records that they have data in, in their order.
+	// Extensions extend the status of records that contain their data, in this order.
 	Extensions []StatusExtension
-	// Injected returns the condition of a record whose devices containers do not get; nil: none.
+	// Injected returns the condition of a record if containers do not get its devices; nil: no condition.
 	Injected func(r *checkpoint.Record) *kube.Condition
 }
 
-// StatusExtension is an extension that says something in the status of claims. It gets only results with its data.
+// StatusExtension is an extension that extends the status of claims. It only gets results with its data.
 type StatusExtension interface {
 	// Kind is the key of its data in records.
 	Kind() string
-	// StatusData is added to the data of a result, except for keys that are set.
+	// StatusData is added to the data of a result, except for keys that are already set.
 	StatusData(node *gpu.Node, r *checkpoint.Record, result *checkpoint.Result) map[string]any
 	// ConditionTypes are the types of its conditions.
 	ConditionTypes() []string
@@ -39,17 +39,17 @@ type StatusExtension interface {
 	StatusConditions(r *checkpoint.Record) []kube.Condition
 }
 
-// Refusing is a StatusExtension with a condition for claims that are refused for it.
+// Refusing is a StatusExtension with a condition for claims that are refused because of it.
 type Refusing interface {
 	StatusExtension
-	// RefusedCondition is the type of the condition, which is False with the reason of the refusal.
+	// RefusedCondition is the type of the condition; it is False with the reason of the refusal.
 	RefusedCondition() string
 }
 
-// Prepared says of every device which GPU it is.
+// Prepared reports the GPU of every device.
 func (s ClaimStatus) Prepared(r *checkpoint.Record) { s.ContainerRefused(r, "", "") }
 
-// ContainerRefused is Prepared where a container with the device of that name in the CDI spec is not started, for this reason.
+// ContainerRefused is Prepared if a container with the device of that name in the CDI spec is not started, with the reason.
 func (s ClaimStatus) ContainerRefused(r *checkpoint.Record, device, why string) {
 	node := s.Node()
 	extra := make([]map[string]any, len(r.Results))
@@ -89,7 +89,7 @@ func (s ClaimStatus) ContainerRefused(r *checkpoint.Record, device, why string) 
 	s.Statuses.Ready(kube.Claim{Namespace: r.Claim.Namespace, Name: r.Claim.Name, UID: types.UID(r.Claim.UID)}, devices)
 }
 
-// data is what steps, and the extensions that have data in a result, say of it.
+// data is the data from steps, and from the extensions with data in a result.
 func (s ClaimStatus) data(node *gpu.Node, r *checkpoint.Record, result *checkpoint.Result, data map[string]any) map[string]any {
 	for _, e := range s.Extensions {
 		if !result.Extensions.Has(e.Kind()) {
@@ -105,7 +105,7 @@ func (s ClaimStatus) data(node *gpu.Node, r *checkpoint.Record, result *checkpoi
 	return data
 }
 
-// Refused says of every device of ours why the claim cannot be used.
+// Refused reports for every device of this driver why the claim cannot be used.
 func (s ClaimStatus) Refused(rc *resourceapi.ResourceClaim, cause error) {
 	var conditions []kube.Condition
 	refusal, ok := errors.AsType[*claim.Refusal](cause)
@@ -117,7 +117,7 @@ func (s ClaimStatus) Refused(rc *resourceapi.ResourceClaim, cause error) {
 	s.Statuses.Failed(kube.Claim{Namespace: rc.Namespace, Name: rc.Name, UID: rc.UID}, nil, cause.Error(), conditions...)
 }
 
-// identity is the hardware behind a result; of a GPU that is not there any more, what the record has of it.
+// identity is the hardware of a result; for a GPU that is gone, the identity in the record.
 func identity(node *gpu.Node, r *checkpoint.Result) *kube.Identity {
 	id := &kube.Identity{Type: string(r.Type), UUID: string(r.GPUUUID), PCIBusID: r.PCIBusID, DriverVersion: node.Driver.Version}
 	if r.MIG != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/prism-gpu/prism/test/fakes"
 )
 
-// reported is what the status of claim "a", given the devices of its record, says after a report.
+// reported is the status of claim "a", with the devices of its record, after a report.
 func reported(t *testing.T, node *gpu.Node, report func(ClaimStatus, *resourceapi.ResourceClaim)) []resourceapi.AllocatedDeviceStatus {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)

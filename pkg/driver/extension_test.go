@@ -32,7 +32,7 @@ func (s said) ConditionTypes() []string { return []string{"Is" + string(s)} }
 
 func (s said) RefusedCondition() string { return "Is" + string(s) }
 
-// TestClaimStatus_Extensions_ConditionAndDataOfTheirResults: of two that set one key, and of a step, the first counts.
+// TestClaimStatus_Extensions_ConditionAndDataOfTheirResults: if extensions or a step set the same key, the first one applies.
 func TestClaimStatus_Extensions_ConditionAndDataOfTheirResults(t *testing.T) {
 	t.Parallel()
 	record := done("a")
@@ -62,7 +62,7 @@ func TestClaimStatus_Extensions_ConditionAndDataOfTheirResults(t *testing.T) {
 	}
 }
 
-// TestClaimStatus_RefusedForExtension_ItsCondition has the reason of the refusal.
+// TestClaimStatus_RefusedForExtension_ItsCondition contains the reason of the refusal.
 func TestClaimStatus_RefusedForExtension_ItsCondition(t *testing.T) {
 	t.Parallel()
 	cause := &claim.Refusal{Cause: "none is installed", Extension: "B", Condition: "NotInstalled"}

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Calls counts the kubelet's calls that are in flight. The zero value is ready to use.
+// Calls counts the kubelet's calls in flight. The zero value is ready to use.
 type Calls struct {
 	mu   sync.Mutex
 	n    int
@@ -16,7 +16,7 @@ type Calls struct {
 	idle chan struct{} // closed when n falls to zero; nil without waiters
 }
 
-// Quiet returns for how long no call has been in flight, 0 while one is.
+// Quiet returns the time since the last call in flight ended, 0 during a call.
 func (c *Calls) Quiet() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -26,7 +26,7 @@ func (c *Calls) Quiet() time.Duration {
 	return time.Since(c.last)
 }
 
-// count is an interceptor that sees every call.
+// count is an interceptor that counts every call.
 func (c *Calls) count(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	defer c.Begin()()
 	return handler(ctx, req)
@@ -51,7 +51,7 @@ func (c *Calls) add(n int) {
 	}
 }
 
-// wait returns when no call runs any more, or when the context ends.
+// wait returns when no call is in flight, or when the context ends.
 func (c *Calls) wait(ctx context.Context) {
 	c.mu.Lock()
 	if c.n == 0 {

@@ -21,14 +21,14 @@ import (
 	"github.com/prism-gpu/prism/pkg/kube"
 )
 
-// metadataVersions are the versions of the API metadata.resource.k8s.io in each file, the newest first: a program takes the first that it
-// knows. Libraries of Kubernetes 1.36 know v1alpha1 alone.
+// metadataVersions are the versions of the API metadata.resource.k8s.io in each file, the newest first: a program uses the first version
+// that it knows. Libraries of Kubernetes 1.36 know only v1alpha1.
 var metadataVersions = []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion, metadatav1alpha1.SchemeGroupVersion}
 
-// attrSchemaVersion is the attribute with kube.SchemaVersion that each device has in its file, besides those that are published.
+// attrSchemaVersion is the attribute with kube.SchemaVersion in the file of each device, besides the published attributes.
 const attrSchemaVersion = "schemaVersion"
 
-// versioned adds the version of the attributes, which may be none.
+// versioned adds the version to the attributes, which may be nil.
 func versioned(attributes map[string]resourceapi.DeviceAttribute) map[string]resourceapi.DeviceAttribute {
 	all := maps.Clone(attributes)
 	if all == nil {
@@ -38,21 +38,21 @@ func versioned(attributes map[string]resourceapi.DeviceAttribute) map[string]res
 	return all
 }
 
-// MetadataFiles are the files with device attributes that the kubelet-plugin library makes for claims while device metadata
-// is on. It removes them only while it is on; a claim that was prepared before it was turned off would leave its files behind.
+// MetadataFiles are the files with device attributes that the kubelet-plugin library creates for claims while device metadata is enabled.
+// It removes them only while it is enabled; claims that were prepared earlier would leave their files behind.
 type MetadataFiles struct {
-	// dir holds a folder per claim, cdi a spec per request.
+	// dir contains a folder per claim, cdi a spec per request.
 	dir, cdi, driver string
 	disk             disk.Writer
 }
 
-// MetadataOf knows where the library puts its files.
+// MetadataOf locates the library's files.
 func MetadataOf(cfg *config.Plugin) MetadataFiles {
 	return MetadataFiles{disk: disk.OS{}, dir: filepath.Join(cfg.PluginDir(), "dra-device-metadata"), cdi: cfg.Paths.CDIRoot, driver: cfg.DriverName}
 }
 
-// options have the library write the files. By its default each of them, two for a request, costs two fsyncs. After a power cut no container
-// runs that has one, and the kubelet has the claim prepared again before it starts one.
+// options make the library write the files. By default each of them, two for a request, costs two fsyncs. After a power cut no container
+// with one of them runs, and the kubelet has the claim prepared again before it starts one.
 func (m MetadataFiles) options() []kubeletplugin.Option {
 	return []kubeletplugin.Option{
 		kubeletplugin.CDIDirectory(m.cdi), kubeletplugin.EnableDeviceMetadata(true, metadataVersions),
@@ -60,7 +60,7 @@ func (m MetadataFiles) options() []kubeletplugin.Option {
 	}
 }
 
-// write replaces a file as a whole. The library's CDI specs have mounts without types.
+// write replaces a file completely. The library's CDI specs contain mounts without types, so types are added.
 func (m MetadataFiles) write(path string, data []byte, perm os.FileMode) error {
 	if filepath.Dir(path) == m.cdi {
 		var err error
@@ -71,13 +71,13 @@ func (m MetadataFiles) write(path string, data []byte, perm os.FileMode) error {
 	return disk.Replace(m.disk, path, data, perm, false)
 }
 
-// Remove removes the claim's files. Where device metadata never was on, it costs one stat of a directory.
+// Remove removes the claim's files. If device metadata was never enabled, it costs one stat of a directory.
 func (m MetadataFiles) Remove(claim types.NamespacedName, uid types.UID) error {
 	folder := filepath.Join(m.dir, claim.Namespace+"_"+claim.Name)
 	if _, err := os.Lstat(folder); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	// The folder last: it is how the next try sees that something is left.
+	// Remove the folder last: it shows the next attempt that files remain.
 	if err := m.RemoveSpecs(uid); err != nil {
 		return err
 	}
@@ -87,9 +87,9 @@ func (m MetadataFiles) Remove(claim types.NamespacedName, uid types.UID) error {
 	return nil
 }
 
-// RemoveSpecs removes the claim's CDI specs of metadata files alone.
+// RemoveSpecs removes only the claim's CDI specs of metadata files.
 func (m MetadataFiles) RemoveSpecs(uid types.UID) error {
-	// Also what a write left that was cut short.
+	// This includes leftovers of an interrupted write.
 	specs, err := filepath.Glob(filepath.Join(m.cdi, fmt.Sprintf("%s_metadata_%s_*.json*", m.driver, uid)))
 	for _, spec := range specs {
 		err = errors.Join(err, os.Remove(spec))

@@ -45,7 +45,7 @@ func TestMetadataFiles_Remove_OnlyThatClaims(t *testing.T) {
 	}
 }
 
-// syncing is a disk that notes how files are written.
+// syncing is a disk that records how files are written.
 type syncing struct {
 	disk.OS
 	durable []bool
@@ -61,7 +61,7 @@ func (s *syncing) SyncDir(dir string) error {
 	return s.OS.SyncDir(dir)
 }
 
-// TestMetadataFiles_Write_WholeAndNotSynced: a claim costs no more durable writes with device metadata than without.
+// TestMetadataFiles_Write_WholeAndNotSynced: device metadata adds no durable writes to a claim.
 func TestMetadataFiles_Write_WholeAndNotSynced(t *testing.T) {
 	t.Parallel()
 	s := &syncing{}
@@ -77,7 +77,7 @@ func TestMetadataFiles_Write_WholeAndNotSynced(t *testing.T) {
 	assert.Equal(t, []bool{false, false}, s.durable)
 }
 
-// TestMetadataFiles_WriteSpec_MountsHaveTypes, as those of claims.
+// TestMetadataFiles_WriteSpec_MountsHaveTypes, like the specs of claims.
 func TestMetadataFiles_WriteSpec_MountsHaveTypes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

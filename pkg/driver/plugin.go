@@ -16,27 +16,27 @@ import (
 	"github.com/prism-gpu/prism/pkg/prepare"
 )
 
-// Transaction prepares and unprepares claims; prepare.Transaction is the real one.
+// Transaction prepares and unprepares claims; prepare.Transaction implements it.
 type Transaction interface {
 	Prepare(ctx context.Context, rc *resourceapi.ResourceClaim) (*checkpoint.Record, error)
 	Unprepare(ctx context.Context, uid string) error
 }
 
-// Reports takes what a claim's status should say. It never blocks and never fails: the answer does not wait for it.
+// Reports receives the content of a claim's status. It never blocks and never fails: the answer does not wait for it.
 type Reports interface {
 	// Prepared: the claim's devices are usable.
 	Prepared(r *checkpoint.Record)
-	// Refused: the claim's devices cannot be used, for this reason.
+	// Refused: the claim's devices cannot be used, with the reason.
 	Refused(rc *resourceapi.ResourceClaim, cause error)
 }
 
-// Metrics measures the kubelet's calls, one claim at a time; *diagnostics.Metrics is the real one.
+// Metrics measures the kubelet's calls, one claim at a time; *diagnostics.Metrics implements it.
 type Metrics interface {
 	Prepared(took time.Duration, err error)
 	Unprepared(took time.Duration, err error)
 }
 
-// Plugin answers the kubelet. Make one with New and pass it to kubeletplugin.Start.
+// Plugin answers the kubelet. Create one with New and pass it to kubeletplugin.Start.
 type Plugin struct {
 	tx       Transaction
 	reports  Reports
@@ -45,26 +45,26 @@ type Plugin struct {
 	fatal    func(error)
 }
 
-// DeviceMetadata are the files with attributes of devices that the kubelet-plugin library makes for claims.
+// DeviceMetadata are the files with device attributes that the kubelet-plugin library creates for claims.
 type DeviceMetadata struct {
-	// Describe returns what a device's file says; nil where there are no such files.
+	// Describe returns the content of a device's file; nil if there are no such files.
 	Describe Describe
-	// Files is where they are, or would be.
+	// Files is their location, even if they are disabled.
 	Files MetadataFiles
 }
 
-// Describe returns the attributes of a device as they are published, nil for a device that is not advertised now.
+// Describe returns the published attributes of a device, nil for a device that is not advertised now.
 type Describe func(pool, device string) map[string]resourceapi.DeviceAttribute
 
 var _ kubeletplugin.DRAPlugin = &Plugin{}
 
-// New builds a Plugin. fatal is called with errors after which the process cannot serve any more.
+// New builds a Plugin. fatal is called with errors after which the process cannot answer the kubelet any more.
 func New(tx Transaction, reports Reports, metrics Metrics, metadata DeviceMetadata, fatal func(error)) *Plugin {
 	return &Plugin{tx: tx, reports: reports, metrics: metrics, metadata: metadata, fatal: fatal}
 }
 
-// PrepareResourceClaims prepares the claims of one pod, all at once: they need different GPUs, and claims that need the same one
-// wait for its lock. One claim's failure is no other's.
+// PrepareResourceClaims prepares the claims of one pod concurrently: they use different GPUs, and claims for the same one wait for its
+// lock. A failure of one claim does not affect the others.
 func (p *Plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	results := make([]kubeletplugin.PrepareResult, len(claims))
 	parallel(len(claims), func(i int) { results[i] = p.prepare(ctx, claims[i]) })
@@ -90,7 +90,7 @@ func (p *Plugin) prepare(ctx context.Context, rc *resourceapi.ResourceClaim) kub
 	return kubeletplugin.PrepareResult{Devices: answer(r, p.metadata.Describe)}
 }
 
-// UnprepareResourceClaims takes back what was prepared for the claims.
+// UnprepareResourceClaims undoes the preparation of the claims.
 func (p *Plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
 	results := make([]error, len(claims))
 	parallel(len(claims), func(i int) { results[i] = p.unprepare(ctx, claims[i]) })
@@ -117,7 +117,7 @@ func (p *Plugin) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 	return nil
 }
 
-// HandleError ends the process when the library can serve the kubelet no more.
+// HandleError ends the process if the library cannot serve the kubelet any more.
 func (p *Plugin) HandleError(ctx context.Context, err error, msg string) {
 	klog.FromContext(ctx).Error(err, msg)
 	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
@@ -130,7 +130,7 @@ func (p *Plugin) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceH
 	return kubeletplugin.ErrHealthNotSupported
 }
 
-// parallel runs do(0) to do(n-1) at once and returns when all have.
+// parallel runs do(0) to do(n-1) concurrently and returns when all have returned.
 func parallel(n int, do func(i int)) {
 	if n == 1 {
 		do(0)

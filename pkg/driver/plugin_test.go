@@ -22,7 +22,7 @@ import (
 
 const limit = time.Minute
 
-// transaction answers from a table, and refuses what it does not know.
+// transaction answers from a table, and refuses unknown claims.
 type transaction struct {
 	mu         sync.Mutex
 	records    map[string]*checkpoint.Record
@@ -59,7 +59,7 @@ func (tx *transaction) Unprepare(ctx context.Context, uid string) error {
 	return nil
 }
 
-// reports keeps what was reported, by UID.
+// reports stores the reports, by UID.
 type reports struct {
 	mu       sync.Mutex
 	reported map[string]string
@@ -81,7 +81,7 @@ func (r *reports) Refused(rc *resourceapi.ResourceClaim, cause error) {
 	r.report(string(rc.UID), reason)
 }
 
-// done is the record of a claim that has two devices, one of them shared.
+// done is the record of a claim with two devices, one of them shared.
 func done(uid string) *checkpoint.Record {
 	return &checkpoint.Record{
 		Claim: checkpoint.Claim{UID: uid, Namespace: "default", Name: "claim-" + uid}, State: checkpoint.Done,

@@ -18,7 +18,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/prepare"
 )
 
-// refusing refuses every claim for this reason.
+// refusing refuses every claim with this reason.
 type refusing struct{ err error }
 
 func (tx refusing) Prepare(context.Context, *resourceapi.ResourceClaim) (*checkpoint.Record, error) {
@@ -27,8 +27,8 @@ func (tx refusing) Prepare(context.Context, *resourceapi.ResourceClaim) (*checkp
 
 func (tx refusing) Unprepare(context.Context, string) error { return tx.err }
 
-// TestRefusal_NamesOtherClaims_OnlyTheLogDoes: what the kubelet makes an Event of and what the claim's status says are read by people who
-// may know nothing of other namespaces.
+// TestRefusal_NamesOtherClaims_OnlyTheLogDoes: the kubelet's Event and the claim's status are visible to people who may not know about
+// other namespaces.
 func TestRefusal_NamesOtherClaims_OnlyTheLogDoes(t *testing.T) {
 	t.Parallel()
 	unreadable := prepare.Redact("which GPUs are in use cannot be read now",

@@ -20,26 +20,25 @@ import (
 type Server struct {
 	Plugin *Plugin
 	Config *config.Plugin
-	// Client is the one that claims are read with; it must not be throttled by anything else.
+	// Client is the client that reads claims; nothing else may throttle it.
 	Client kubernetes.Interface
-	// Calls counts what is being answered; nil: a counter of its own.
+	// Calls counts the calls in flight; nil: a separate counter.
 	Calls *Calls
-	// OnRegistered is called whenever the kubelet has registered the plugin: from then on it sends its calls. It may be nil.
+	// OnRegistered is called whenever the kubelet has registered the plugin, and from then on sends its calls. It may be nil.
 	OnRegistered func()
 
 	registered atomic.Bool
 }
 
-// graceTime is what running calls get to be answered when the process exits. A call that is cut off fails its pod for more than
-// a minute, until the kubelet tries again; the chart gives the pod a little more time than this.
+// graceTime is the time for calls in flight to finish when the process exits. A call that is cut off fails its pod for more than a minute,
+// until the kubelet tries again; the chart gives the pod a little more time than this.
 const graceTime = 8 * time.Second
 
-// sendTime is what an answer gets to leave: the library cuts off, too, what is not written to the socket yet, and does not report
+// sendTime is the time for an answer to be sent: the library also cuts off data that is not written to the socket yet, and does not report
 // when it is.
 const sendTime = 100 * time.Millisecond
 
-// Run opens the sockets and serves until the context ends. It returns when the calls that run then are answered, or cut off
-// after graceTime.
+// Run opens the sockets and serves until the context ends. It returns when the calls in flight are answered, or cut off after graceTime.
 func (s *Server) Run(ctx context.Context) error {
 	cfg := s.Config
 	if s.Calls == nil {
@@ -52,7 +51,7 @@ func (s *Server) Run(ctx context.Context) error {
 		kubeletplugin.RegistrarDirectoryPath(cfg.Paths.KubeletRegistrar),
 		kubeletplugin.PluginDataDirectoryPath(cfg.PluginDir()),
 		kubeletplugin.RollingUpdate(types.UID(cfg.PodUID)),
-		// Our own locks are per claim and per GPU: claims for different GPUs do not wait for each other.
+		// Prism's own locks are per claim and per GPU: claims for different GPUs do not wait for each other.
 		kubeletplugin.Serialize(false),
 		kubeletplugin.HealthService(false),
 		kubeletplugin.GRPCInterceptor(s.watchRegistration),
@@ -78,7 +77,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// watchRegistration learns from the kubelet's own call whether it took the plugin.
+// watchRegistration learns from the kubelet's own call whether it accepted the plugin.
 func (s *Server) watchRegistration(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if status, ok := req.(*registerapi.RegistrationStatus); ok {
 		s.registered.Store(status.PluginRegistered)
@@ -89,7 +88,7 @@ func (s *Server) watchRegistration(ctx context.Context, req any, _ *grpc.UnarySe
 	return handler(ctx, req)
 }
 
-// Ready returns nil when the kubelet sends its calls here.
+// Ready returns nil once the kubelet sends its calls here.
 func (s *Server) Ready() error {
 	if !s.registered.Load() {
 		return errors.New("the kubelet has not registered this plugin yet")

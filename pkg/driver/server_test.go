@@ -24,7 +24,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 )
 
-// running is a server and what the kubelet has of it.
+// running is a server and the kubelet's connections to it.
 type running struct {
 	*Server
 	tx    *transaction
@@ -33,7 +33,7 @@ type running struct {
 	plain config.Paths
 }
 
-// serve runs a server in directories of its own: a socket's path has at most 108 bytes.
+// serve runs a server in separate directories: a socket's path is limited to 108 bytes.
 func serve(t *testing.T, configure func(*config.Plugin)) *running {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "prism")
@@ -67,7 +67,7 @@ func serve(t *testing.T, configure func(*config.Plugin)) *running {
 	return s
 }
 
-// dial connects to a socket once it is there.
+// dial connects to a socket once it exists.
 func dial(t *testing.T, socket string) *grpc.ClientConn {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -83,7 +83,7 @@ func dial(t *testing.T, socket string) *grpc.ClientConn {
 	return connection
 }
 
-// register does what the kubelet does and returns its connection to the plugin.
+// register registers like the kubelet and returns its connection to the plugin.
 func (s *running) register(t *testing.T) (registerapi.RegistrationClient, drapb.DRAPluginClient) {
 	t.Helper()
 	registrar := registerapi.NewRegistrationClient(dial(t, filepath.Join(s.plain.KubeletRegistrar, "gpu.prism.dev-pod-1-reg.sock")))

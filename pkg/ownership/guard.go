@@ -8,27 +8,27 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Records reads the records; checkpoint.Store is the real one.
+// Records reads the records; checkpoint.Store implements it.
 type Records interface {
-	// Load returns gpu.ErrNotFound, or checkpoint.ErrDamaged for a record that it has set aside.
+	// Load returns gpu.ErrNotFound, or checkpoint.ErrDamaged for a record that it has renamed.
 	Load(uid string) (*checkpoint.Record, error)
-	// All returns what can be read, and one error per record that was set aside. checkpoint.ErrUnreadable: there are
-	// records that could not be read.
+	// All returns the readable records, and one error per renamed, damaged record. checkpoint.ErrUnreadable: some records could not be read.
 	All() (records []*checkpoint.Record, damaged []error, err error)
 }
 
-// Locks serialises work on claims and on GPUs; checkpoint.Locks is the real one.
+// Locks serialises work on claims and on GPUs; checkpoint.Locks implements it.
 type Locks interface {
 	Claim(ctx context.Context, uid string) (release func(), err error)
-	// GPUs takes the locks of all of them. Foreign: another process may have changed records of one of them since.
+	// GPUs takes the locks of all GPUs. Foreign: another process may have changed records of one of them since.
 	GPUs(ctx context.Context, uuids []gpu.UUID) (release func(), foreign bool, err error)
 }
 
 // Settings are the listeners of a Guard; none may block, each may be nil.
 type Settings struct {
-	// Damaged is called with every record that was set aside after New returned.
+	// Damaged is called with every damaged record that was renamed after New returned.
 	Damaged func(err error)
-	// PendingCleanups is called with the pending cleanups of failed releases, and with what claims of earlier driver names have, in the order of the GPUs, whenever they change.
+	// PendingCleanups is called with the pending cleanups of failed releases, and the devices of claims of earlier driver names, in the order
+	// of the GPUs, whenever they change.
 	PendingCleanups func([]gpu.PendingCleanup)
 }
 
@@ -40,7 +40,7 @@ type Guard struct {
 	damaged func(err error)
 }
 
-// New reads the records. Those that were set aside, or cannot be read, are in damaged and no error.
+// New reads the records. Damaged and unreadable records are in damaged and not an error.
 func New(records Records, locks Locks, settings Settings) (g *Guard, found []*checkpoint.Record, damaged []error, err error) {
 	g = &Guard{Table: newTable(settings.PendingCleanups), records: records, locks: locks, damaged: settings.Damaged}
 	found, damaged, err = records.All()
@@ -50,8 +50,8 @@ func New(records Records, locks Locks, settings Settings) (g *Guard, found []*ch
 	return g, found, damaged, err
 }
 
-// UnknownError is why the owners of a GPU are not known. Its text is for users and names no other claim;
-// the cause, which may name them, is for the log.
+// UnknownError means that the owners of a GPU are unknown. Its text is for users and names no other claim; the cause, which may name them,
+// is for the log.
 type UnknownError struct{ Err error }
 
 // Error does not contain the cause.
@@ -62,12 +62,12 @@ func (*UnknownError) Error() string {
 // Unwrap returns the cause.
 func (e *UnknownError) Unwrap() error { return e.Err }
 
-// LockClaim takes the claim's lock, which comes before all locks of GPUs. Call release once.
+// LockClaim takes the claim's lock, which must be taken before all locks of GPUs. Call release once.
 func (g *Guard) LockClaim(ctx context.Context, uid string) (release func(), err error) {
 	return g.locks.Claim(ctx, uid)
 }
 
-// Lock takes the GPUs' locks and reads the records where another process may have changed them: the Table is true of these GPUs until
+// Lock takes the GPUs' locks and reads the records if another process may have changed them: the Table is correct for these GPUs until
 // release. An *UnknownError: the records cannot be read.
 func (g *Guard) Lock(ctx context.Context, uuids []gpu.UUID) (release func(), err error) {
 	release, err = g.LockOnly(ctx, uuids)
@@ -81,8 +81,8 @@ func (g *Guard) Lock(ctx context.Context, uuids []gpu.UUID) (release func(), err
 	return release, nil
 }
 
-// Refresh reads the records where another process may have changed them: the Table is true of these GPUs until their locks, which are held,
-// are released. An *UnknownError: the records cannot be read.
+// Refresh reads the records if another process may have changed them: the Table is correct for these GPUs until their locks, which the
+// caller holds, are released. An *UnknownError: the records cannot be read.
 func (g *Guard) Refresh(uuids []gpu.UUID) error {
 	if g.Current(uuids) {
 		return nil
@@ -95,8 +95,8 @@ func (g *Guard) Refresh(uuids []gpu.UUID) error {
 	return nil
 }
 
-// LockOnly takes the GPUs' locks and reads no records, for work that does not depend on other claims. The next Lock
-// or Refresh reads what another process has changed.
+// LockOnly takes the GPUs' locks and reads no records, for work that does not depend on other claims. The next Lock or Refresh reads the
+// changes of another process.
 func (g *Guard) LockOnly(ctx context.Context, uuids []gpu.UUID) (release func(), err error) {
 	release, foreign, err := g.locks.GPUs(ctx, uuids)
 	if err != nil {
@@ -108,7 +108,7 @@ func (g *Guard) LockOnly(ctx context.Context, uuids []gpu.UUID) (release func(),
 	return release, nil
 }
 
-// Load returns the claim's record, nil when there is none. checkpoint.ErrDamaged: it was set aside.
+// Load returns the claim's record, nil if it does not exist. checkpoint.ErrDamaged: it was damaged and is renamed.
 func (g *Guard) Load(uid string) (*checkpoint.Record, error) {
 	r, err := g.records.Load(uid)
 	switch {
@@ -120,14 +120,14 @@ func (g *Guard) Load(uid string) (*checkpoint.Record, error) {
 	return r, err
 }
 
-// All returns the records in the order of the claims' UIDs. checkpoint.ErrUnreadable: there are others.
+// All returns the records in the order of the claims' UIDs. checkpoint.ErrUnreadable: further records exist.
 func (g *Guard) All() ([]*checkpoint.Record, error) {
 	records, damaged, err := g.records.All()
 	g.report(damaged...)
 	return records, err
 }
 
-// report calls the listener for records that were set aside.
+// report calls the listener for damaged records.
 func (g *Guard) report(damaged ...error) {
 	if g.damaged == nil {
 		return

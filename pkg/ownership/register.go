@@ -8,21 +8,21 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// register holds the owners of each GPU by the UID of the claim.
+// register contains the owners of each GPU by the UID of the claim.
 type register map[gpu.UUID]map[string]owner
 
-// owner is one claim that has devices of a GPU.
+// owner is one claim with devices of a GPU.
 type owner struct {
 	claim checkpoint.Claim
-	// uses are its devices of the GPU. None of them is for admin access, which excludes no device: the cleanup of such a claim
-	// is on no GPU, and runs under the claim's lock alone.
+	// uses are its devices of the GPU. None of them uses admin access, which excludes no device: the cleanup of such a claim affects no GPU,
+	// and only requires the claim's lock.
 	uses []gpu.Use
-	// releasing: the claim is being released and its effects are still there.
+	// releasing: the claim is being released and its effects still exist.
 	releasing bool
-	// held: the scheduler does not know that it has devices. An attempt to release it has failed, or would fail because only a newer version
+	// held: the scheduler does not know about its devices. An attempt to release it has failed, or would fail because only a newer version
 	// can, or it was prepared under an earlier driver name.
 	held bool
-	// shared is what other claims may have as well.
+	// shared is the part that other claims may share.
 	shared shared
 }
 
@@ -38,12 +38,12 @@ func (o owner) excludes(other owner) bool {
 	})
 }
 
-// ofMIG reports whether it has MIG devices of the GPU.
+// ofMIG reports whether it uses MIG devices of the GPU.
 func (o owner) ofMIG() bool {
 	return slices.ContainsFunc(o.uses, func(u gpu.Use) bool { return u.Type == gpu.TypeMIG })
 }
 
-// with is the owner with one result more, unless that is only monitored.
+// with is the owner with one more result, unless that is only monitored.
 func (o owner) with(r *checkpoint.Result) owner {
 	if use := r.Use(); use.Owns() {
 		o.uses = append(slices.Clone(o.uses), use)
@@ -62,7 +62,7 @@ func ownedBy(r *checkpoint.Record) map[gpu.UUID]owner {
 	return owned
 }
 
-// add registers the uses of a record of these GPUs.
+// add registers the record's uses of these GPUs.
 func (g register) add(r *checkpoint.Record, uuids []gpu.UUID) {
 	for i := range r.Results {
 		id := r.Results[i].GPUUUID
@@ -82,8 +82,8 @@ func (g register) add(r *checkpoint.Record, uuids []gpu.UUID) {
 	}
 }
 
-// owns reports whether the claim still has the result's device. A claim that is being released keeps the
-// devices whose effects are not undone yet, and no others.
+// owns reports whether the claim still owns the result's device. A claim that is being released keeps only the devices whose effects are
+// not undone yet.
 func owns(r *checkpoint.Record, result *checkpoint.Result) bool {
 	if r.State != checkpoint.Releasing || len(r.Steps) == 0 || r.Newer() {
 		return true
@@ -103,7 +103,7 @@ func (g register) drop(uid string) {
 	}
 }
 
-// pending lists what is held, in the order of the GPUs.
+// pending lists the held devices, in the order of the GPUs.
 func (g register) pending() []gpu.PendingCleanup {
 	var all []gpu.PendingCleanup
 	for _, id := range slices.Sorted(maps.Keys(g)) {

@@ -9,24 +9,24 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// shared is what a claim has of a GPU that other claims may have as well.
+// shared is the part of a claim's use of a GPU that other claims may share.
 type shared struct {
 	bootID string
 	// steps are its effects.
 	steps []checkpoint.Step
-	// extended are its devices of which extensions keep something.
+	// extended are its devices with data of extensions.
 	extended []extended
-	// unknown are its devices where only a newer version knows which effects they have; an empty name may be any device.
+	// unknown are its devices whose effects only a newer version knows; an empty name may be any device.
 	unknown []string
 }
 
-// extended is one device of which extensions keep something.
+// extended is one device with data of extensions.
 type extended struct {
 	device     string
 	extensions checkpoint.Extensions
 }
 
-// sharedOf is what a record has of a GPU.
+// sharedOf is the shared part of a record's use of a GPU.
 func sharedOf(r *checkpoint.Record, id gpu.UUID) shared {
 	s := shared{bootID: r.BootID}
 	for i := range r.Steps {
@@ -49,7 +49,7 @@ func sharedOf(r *checkpoint.Record, id gpu.UUID) shared {
 	return s
 }
 
-// sameSteps reports whether both have the same effects, as far as it matters which these are.
+// sameSteps reports whether both contain equivalent effects.
 func (s shared) sameSteps(other shared) bool {
 	return slices.EqualFunc(s.steps, other.steps, func(a, b checkpoint.Step) bool {
 		return a.Kind == b.Kind && a.Device == b.Device && a.ShareID == b.ShareID
@@ -65,9 +65,9 @@ func (s shared) has(step *checkpoint.Step, bootID string, same func(a, b checkpo
 		slices.ContainsFunc(s.steps, func(other checkpoint.Step) bool { return other.Kind == step.Kind && same(other, *step) })
 }
 
-// Shared reports whether another claim may have the effect of a step of this record, as same compares steps of one kind on one GPU: its
-// record has such a step that is not undone, or only a newer version can read what the claim has on the device. Effects of another boot
-// do not count.
+// Shared reports whether another claim may have the effect of a step of this record, where same compares steps of one kind on one GPU: its
+// record contains such a step that is not undone, or only a newer version can read its effects on the device. Effects of another boot do
+// not count.
 func (g *Guard) Shared(r *checkpoint.Record, step *checkpoint.Step, same func(a, b checkpoint.Step) bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -79,17 +79,17 @@ func (g *Guard) Shared(r *checkpoint.Record, step *checkpoint.Step, same func(a,
 	return false
 }
 
-// Others is what an extension keeps of a device of other claims.
+// Others is the data of an extension for a device of other claims.
 type Others struct {
-	// Data has one element for each result.
+	// Data contains one element for each result.
 	Data []json.RawMessage
-	// Owner is one of these claims: one that is being released if there is one.
+	// Owner is one of these claims, preferably one that is being released.
 	Owner checkpoint.Claim
 	// Released is closed when a claim releases a GPU after this was read.
 	Released <-chan struct{}
 }
 
-// Others returns what the extension of that kind keeps of a device of a GPU for claims other than the record's.
+// Others returns the data of the extension of that kind for a device of a GPU in claims other than the record's.
 func (g *Guard) Others(r *checkpoint.Record, id gpu.UUID, device, kind string) Others {
 	g.mu.Lock()
 	defer g.mu.Unlock()

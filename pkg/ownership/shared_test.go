@@ -19,7 +19,7 @@ func sharing(uid, device, effect string) *checkpoint.Record {
 	return r
 }
 
-// newer is a record of which only a newer version knows the effects.
+// newer is a record whose effects only a newer version knows.
 func newer(t *testing.T, boot, device string) *checkpoint.Record {
 	t.Helper()
 	body := fmt.Sprintf(`{"claim":{"uid":"b"},"bootID":%q,"state":"later","results":[{"gpuUUID":%q,"device":%q}]}`, boot, gpuA, device)

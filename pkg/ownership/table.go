@@ -9,10 +9,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Table has the owners of each GPU, so that a claim costs the same however many others there are. The owners of a GPU are read and
-// written under the lock of that GPU; after another process may have changed records, that GPU alone is stale
-// until it is reloaded. Monitor devices are registered without the lock of a GPU: they are counted, possibly wrongly until the
-// next recovery.
+// Table contains the owners of each GPU, so that the cost of a claim does not depend on the number of others. The owners of a GPU are read
+// and written under the lock of that GPU; after another process may have changed records, only that GPU is stale until it is reloaded.
+// Monitor devices are registered without the lock of a GPU: they are counted, possibly wrongly until the next recovery.
 type Table struct {
 	mu     sync.Mutex
 	owners register
@@ -35,14 +34,14 @@ func (t *Table) Invalidate(uuids []gpu.UUID) {
 	}
 }
 
-// Current reports whether the owners of these GPUs are those of the records.
+// Current reports whether the owners of these GPUs match the records.
 func (t *Table) Current(uuids []gpu.UUID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return !slices.ContainsFunc(uuids, func(id gpu.UUID) bool { return t.stale[id] })
 }
 
-// Reload replaces the owners of these GPUs with those of the records.
+// Reload replaces the owners of these GPUs with the owners in the records.
 func (t *Table) Reload(uuids []gpu.UUID, records []*checkpoint.Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -57,7 +56,7 @@ func (t *Table) Reload(uuids []gpu.UUID, records []*checkpoint.Record) {
 	t.notice.pending(t.owners)
 }
 
-// Put registers one record in place of the claim's earlier one.
+// Put replaces the claim's registered record.
 func (t *Table) Put(r *checkpoint.Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -96,18 +95,18 @@ func (t *Table) Differing(records []*checkpoint.Record) []gpu.UUID {
 	return slices.AppendSeq(uuids, maps.Keys(recorded))
 }
 
-// Conflict is why a record's devices are not free.
+// Conflict is the reason why a record's devices are not free.
 type Conflict struct {
 	// Owner is the other claim, which owns a device of GPU.
 	Owner checkpoint.Claim
 	GPU   gpu.UUID
-	// MIG: the record is to own MIG devices of the GPU, and not the whole GPU.
+	// MIG: the record requests MIG devices of the GPU, and not the whole GPU.
 	MIG bool
 	// Released is closed when a claim releases a GPU after the conflict was found.
 	Released <-chan struct{}
 }
 
-// Conflict finds another claim whose devices exclude those of the record; nil without one.
+// Conflict finds another claim whose devices exclude the record's devices; nil if there is none.
 func (t *Table) Conflict(r *checkpoint.Record) *Conflict {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -144,7 +143,7 @@ func (t *Table) PendingCleanups(r *checkpoint.Record) []Pending {
 	return pending
 }
 
-// Releasing reports whether the claim's release is known to have begun, also where its record could not be written.
+// Releasing reports whether the claim's release is known to have begun, even if its record could not be written.
 func (t *Table) Releasing(uid string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -156,7 +155,7 @@ func (t *Table) Releasing(uid string) bool {
 	return false
 }
 
-// Counts returns how many claims have a record, and how many of these are being released.
+// Counts returns the number of claims with a record, and of claims that are being released.
 func (t *Table) Counts() (claims, releasing int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -176,7 +175,7 @@ func (t *Table) Counts() (claims, releasing int) {
 
 // notice calls the listeners about changes. It is used under the table's mutex.
 type notice struct {
-	// released is closed, and another one made, when a claim releases GPUs.
+	// released is closed, and replaced, when a claim releases GPUs.
 	released chan struct{}
 	report   func([]gpu.PendingCleanup)
 	reported []gpu.PendingCleanup
@@ -188,7 +187,7 @@ func (n *notice) release() {
 	n.released = make(chan struct{})
 }
 
-// pending reports the pending cleanups where they have changed.
+// pending reports the pending cleanups if they have changed.
 func (n *notice) pending(owners register) {
 	pending := owners.pending()
 	if slices.EqualFunc(pending, n.reported, gpu.PendingCleanup.Equal) {

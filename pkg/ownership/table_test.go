@@ -90,7 +90,7 @@ func TestTable_OtherClaim_ConflictsWhereDevicesExclude(t *testing.T) {
 	}
 }
 
-// A pending cleanup of the whole GPU is not narrowed by one of a MIG device, in whichever order they are known.
+// A pending cleanup of the whole GPU is not narrowed by a cleanup of a MIG device, in either order.
 func TestTable_CleanupsOfWholeGPUAndMIGDevice_BothReported(t *testing.T) {
 	t.Parallel()
 	for _, uids := range [][2]string{{"a", "b"}, {"b", "a"}} {

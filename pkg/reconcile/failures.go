@@ -5,20 +5,20 @@ import (
 	"errors"
 )
 
-// lasting is the round in which an outage is reported as new: kubelets and API servers are restarted, and nothing is lost by waiting.
+// lasting is the round in which an outage is reported as new: kubelets and API servers are restarted, and waiting costs nothing.
 const lasting = 2
 
-// failure reports once what fails in successive rounds.
+// failure reports each error of successive rounds once.
 func (r *Reconciler) failure(ctx context.Context, err error) { r.failedWith(ctx, err.Error(), err, 1) }
 
-// outage reports once that a server does not answer, whatever the errors and however many calls.
+// outage reports once that a server does not answer, for any errors and any number of calls.
 func (r *Reconciler) outage(ctx context.Context, server string, err error) {
 	if r.failing[server] == 0 {
 		r.failedWith(ctx, server, err, lasting)
 	}
 }
 
-// failedWith reports an error, as new in that round in which the same has failed.
+// failedWith reports an error, as new in the given round of successive failures.
 func (r *Reconciler) failedWith(ctx context.Context, what string, err error, newIn int) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return // the process exits

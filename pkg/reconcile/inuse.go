@@ -11,12 +11,12 @@ import (
 // CDI devices.
 type Use struct {
 	Namespace, Name string
-	// Devices are the names, in the driver's CDI specs, of the prepared devices; none before the claim is prepared, and for a
-	// claim that has only devices of other drivers.
+	// Devices are the names, in the driver's CDI specs, of the prepared devices; empty before the claim is prepared, and for a claim that only
+	// uses devices of other drivers.
 	Devices []string
 }
 
-// has reports whether the use may be of the claim. Another claim of the same name has other devices.
+// has reports whether the use may belong to the claim. Another claim of the same name uses other devices.
 func (u Use) has(c checkpoint.Claim) bool {
 	if len(u.Devices) == 0 {
 		return u.Namespace == c.Namespace && u.Name == c.Name

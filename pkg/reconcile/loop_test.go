@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestRun_PortFails_OneRound: what fails waits for the next round, and is reported.
+// TestRun_PortFails_OneRound: a failed operation waits for the next round, and is reported.
 func TestRun_PortFails_OneRound(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(w *world){

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestPodWatch_OneList_Incomplete: a kubelet that was just started lists nothing, and answers all the same.
+// TestPodWatch_OneList_Incomplete: a kubelet that has just started answers with an empty list.
 func TestPodWatch_OneList_Incomplete(t *testing.T) {
 	t.Parallel()
 	w, now := podWatch{seen: map[string]time.Time{}}, time.Now()

@@ -17,47 +17,48 @@ const (
 	// Period is the time between two rounds; up to jitter of it is added, so that nodes that start together do not send requests together.
 	Period = time.Minute
 	jitter = 0.2
-	// readTime is what the API server gets to answer, undoTime what undoing one claim may take.
+	// readTime limits an answer of the API server, undoTime the undoing of one claim.
 	readTime = 5 * time.Second
 	undoTime = 10 * time.Second
-	// maxFailures is how many reads that fail end the reading of a round.
+	// maxFailures is the number of failed reads after which a round stops reading.
 	maxFailures = 3
 )
 
-// Node is what this node keeps; prepare.Transaction does the work of the real one.
+// Node is the state of this node; prepare.Transaction implements its work.
 type Node interface {
-	// Recover finishes what another process left, retries pending cleanups, and learns of those of other processes.
+	// Recover finishes the work of another process, retries pending cleanups, and learns about pending cleanups of other processes.
 	Recover(ctx context.Context) error
-	// Kept returns the records.
+	// Records returns the records.
 	Records() ([]*checkpoint.Record, error)
-	// Collect removes what is leaked, but nothing of claims that have one of these devices; unless the list is complete, nothing
-	// that may be of a claim whose record is lost.
+	// Collect removes leaked effects, except effects of claims with one of these devices; unless the list is complete, it also keeps effects
+	// that may belong to a claim whose record is lost.
 	Collect(ctx context.Context, inUse []string, complete bool) ([]gc.Leak, error)
-	// Unprepare takes back what was done for the claim. On an error the record stays, and Recover continues with it.
+	// Unprepare undoes the preparation of the claim. On an error the record stays, and Recover continues with it.
 	Unprepare(ctx context.Context, claim checkpoint.Claim) error
 }
 
 // Claims reads claims at the API server.
 type Claims interface {
-	// Exists reports whether there is a claim of that name and that UID. It is false only where the API server answered so.
+	// Exists reports whether a claim of that name and that UID exists. It is false only if the API server answered so.
 	Exists(ctx context.Context, claim checkpoint.Claim) (bool, error)
 }
 
 // Pods reads pods at the kubelet.
 type Pods interface {
-	// InUse lists the claims that containers have now: those with prepared devices of the driver, and own ones. An error: nothing is known.
+	// InUse lists the claims that containers use now: claims with prepared devices of the driver, and claims for which own is true. An error:
+	// nothing is known.
 	InUse(ctx context.Context, own func(namespace, name string) bool) ([]Use, error)
 }
 
 // Report informs operators.
 type Report interface {
-	// Removed reports what was removed in one round, never nothing.
+	// Removed reports the removed leaks of one round, never an empty list.
 	Removed(ctx context.Context, leaks []gc.Leak)
-	// Failed reports what could not be done or read. It is not new where it was reported before, or may go away by itself.
+	// Failed reports a failed operation. It is not new if it was reported before, or may go away by itself.
 	Failed(ctx context.Context, err error, isNew bool)
 }
 
-// Ports is what a Reconciler works on.
+// Ports are the dependencies of a Reconciler.
 type Ports struct {
 	Node   Node
 	Claims Claims
@@ -65,18 +66,18 @@ type Ports struct {
 	Report Report
 }
 
-// Reconciler runs the rounds. One process per node may run it at a time: the one that has the lead lock.
+// Reconciler runs the rounds. Only one process per node may run it at a time: the holder of the lead lock.
 type Reconciler struct {
 	Ports
 	absences absences
 	watched  podWatch
-	// undoing are claims whose undoing was begun and did not succeed yet, by UID.
+	// undoing are claims whose undoing has begun and not succeeded yet, by UID.
 	undoing map[string]checkpoint.Claim
-	// failing counts for how many rounds the same has failed.
+	// failing counts the rounds in which the same operation has failed.
 	failing, failed map[string]int
 }
 
-// New returns a Reconciler that has observed nothing yet.
+// New returns a Reconciler without observations.
 func New(ports Ports) *Reconciler {
 	return &Reconciler{
 		Ports: ports, absences: absences{}, watched: podWatch{seen: map[string]time.Time{}}, undoing: map[string]checkpoint.Claim{},
@@ -89,7 +90,7 @@ func (r *Reconciler) Run(ctx context.Context) {
 	wait.JitterUntilWithContext(ctx, r.round, Period, jitter, true)
 }
 
-// round inspects everything once. What fails waits for the next round.
+// round inspects everything once. Failed operations wait for the next round.
 func (r *Reconciler) round(ctx context.Context) {
 	r.failing = map[string]int{}
 	defer func() { r.failed = r.failing }()
@@ -124,7 +125,8 @@ func claimsOf(records []*checkpoint.Record) (claims []checkpoint.Claim) {
 	return claims
 }
 
-// listed reads at the kubelet which claims containers have, of those without prepared devices the own ones; false when it does not answer.
+// listed queries the kubelet for the claims of containers; claims without prepared devices are listed if they are in own. It returns false
+// if the kubelet does not answer.
 func (r *Reconciler) listed(ctx context.Context, own ...checkpoint.Claim) ([]Use, bool) {
 	type name struct{ namespace, name string }
 	names := map[name]bool{}
@@ -158,8 +160,8 @@ func (r *Reconciler) finished(records []*checkpoint.Record, all bool) (removed [
 	return removed
 }
 
-// claims reads the claims that no container has, and undoes those that are gone for good. Recover undoes intents and retries pending
-// cleanups; what a newer version prepared is left to that version.
+// claims reads the claims that no container uses, and undoes claims that are permanently gone. Recover undoes intents and retries pending
+// cleanups; claims that a newer version prepared are left to that version.
 func (r *Reconciler) claims(ctx context.Context, records []*checkpoint.Record, uses []Use) (removed []gc.Leak) {
 	failures := 0
 	for _, record := range records {
@@ -200,7 +202,7 @@ func (r *Reconciler) read(ctx context.Context, claim checkpoint.Claim) report {
 	}
 }
 
-// undo undoes a claim, unless a container has it now: reading other claims may have taken long since the kubelet answered.
+// undo undoes a claim, unless a container uses it now: reading other claims may have taken a long time since the kubelet answered.
 func (r *Reconciler) undo(ctx context.Context, claim checkpoint.Claim) bool {
 	uses, ok := r.listed(ctx, claim)
 	if !ok || inUse(claim, uses) {

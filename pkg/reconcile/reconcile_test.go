@@ -14,8 +14,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/prepare/gc"
 )
 
-// TestReconciler_ClaimGone_UndoneAfterFiveMinutes has round by round what the API server answers about a claim: (g)one, (t)here, (s)ilence of the API server, (l)isted
-// by the kubelet, (d)eaf kubelet. Six rounds that follow each other span five minutes.
+// TestReconciler_ClaimGone_UndoneAfterFiveMinutes lists the API server's answers about a claim round by round: (g)one, (t)here, (s)ilence
+// of the API server, (l)isted by the kubelet, (d)eaf kubelet. Six successive rounds span five minutes.
 func TestReconciler_ClaimGone_UndoneAfterFiveMinutes(t *testing.T) {
 	for heard, round := range map[string]int{
 		"gggggg":              6,
@@ -121,7 +121,7 @@ func TestRun_Rounds_AtOnceAndPeriodically(t *testing.T) {
 	})
 }
 
-// TestAbsences_LongGap_NotCounted: the machine slept, or a round took for ever.
+// TestAbsences_LongGap_NotCounted: the machine slept, or a round took too long.
 func TestAbsences_LongGap_NotCounted(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -132,7 +132,7 @@ func TestAbsences_LongGap_NotCounted(t *testing.T) {
 	assert.True(t, a.add("a", gone, now.Add(time.Hour+2*longestGap)))
 }
 
-// TestReconciler_AllPodsRunning_NoAPIReads but its kubelet.
+// TestReconciler_AllPodsRunning_NoAPIReads, only reads at its kubelet.
 func TestReconciler_AllPodsRunning_NoAPIReads(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := node()
@@ -155,7 +155,8 @@ func TestReconciler_AllPodsRunning_NoAPIReads(t *testing.T) {
 	})
 }
 
-// TestReconciler_SameName_DistinguishedByDevices: another claim of the same name is not this one. As long as a claim has no devices, it may be.
+// TestReconciler_SameName_DistinguishedByDevices: another claim of the same name is a different one. A claim without devices may be the
+// same.
 func TestReconciler_SameName_DistinguishedByDevices(t *testing.T) {
 	t.Parallel()
 	a := checkpoint.Claim{UID: "a", Namespace: "default", Name: "claim-a"}
@@ -174,7 +175,7 @@ func TestReconciler_SameName_DistinguishedByDevices(t *testing.T) {
 	}
 }
 
-// TestReconciler_ListedWithoutDevices_NotRead: a container that the kubelet starts has a claim of this node before it lists its devices.
+// TestReconciler_ListedWithoutDevices_NotRead: a starting container uses a claim of this node before the kubelet lists its devices.
 func TestReconciler_ListedWithoutDevices_NotRead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := node("a")
@@ -188,7 +189,7 @@ func TestReconciler_ListedWithoutDevices_NotRead(t *testing.T) {
 	})
 }
 
-// TestReconciler_ListedBeforeUndo_Kept: a container may get the claim while the API server is asked.
+// TestReconciler_ListedBeforeUndo_Kept: a container may get the claim while the API server is queried.
 func TestReconciler_ListedBeforeUndo_Kept(t *testing.T) {
 	for name, turn := range map[string]func(w *world){
 		"it lists it":      func(w *world) { w.uses = []Use{use("a")} },
@@ -275,7 +276,7 @@ func TestReconciler_SameFailure_ReportedOnce(t *testing.T) {
 	})
 }
 
-// TestReconciler_UndoFails_RecoverContinues, which Recover finishes; what was removed is reported then.
+// TestReconciler_UndoFails_RecoverContinues: Recover finishes it, and then the removed effects are reported.
 func TestReconciler_UndoFails_RecoverContinues(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := node("a")
@@ -313,7 +314,7 @@ func TestReconciler_Leaks_Reported(t *testing.T) {
 	})
 }
 
-// TestReconciler_KubeletAway_NothingCollected: what containers have is known from the kubelet alone.
+// TestReconciler_KubeletAway_NothingCollected: only the kubelet knows the devices of containers.
 func TestReconciler_KubeletAway_NothingCollected(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := node()

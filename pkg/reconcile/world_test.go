@@ -13,10 +13,11 @@ import (
 	"github.com/prism-gpu/prism/pkg/prepare/gc"
 )
 
-// world is a node, its kubelet and its API server, and what is reported.
+// world is a node, its kubelet and its API server, and the reports.
 type world struct {
 	records []*checkpoint.Record
-	// gone are the claims that the API server does not have; silent is why it does not answer, deaf why the kubelet does not.
+	// gone are the claims that the API server does not store; silent is the reason why it does not answer, deaf the reason why the kubelet
+	// does not.
 	gone         map[string]bool
 	silent, deaf error
 	uses         []Use
@@ -24,7 +25,7 @@ type world struct {
 	swept        error
 	leaks        []gc.Leak
 	stuck        error
-	// begin runs when a round begins, late when the kubelet was asked.
+	// begin runs at the begin of a round, late after the query of the kubelet.
 	begin func(round int)
 	late  func()
 
@@ -102,7 +103,7 @@ func (w *world) Failed(_ context.Context, err error, news bool) {
 	}
 }
 
-// node is a world whose node has done records of these claims.
+// node is a world whose node contains done records of these claims.
 func node(uids ...string) *world {
 	w := &world{gone: map[string]bool{}}
 	for _, uid := range uids {
@@ -114,18 +115,18 @@ func node(uids ...string) *world {
 	return w
 }
 
-// use is what the kubelet lists of a claim that it has prepared.
+// use is the kubelet's entry for a prepared claim.
 func use(uid string) Use {
 	return Use{Namespace: "default", Name: "claim-" + uid, Devices: []string{uid + "-gpu-1-GPU-1"}}
 }
 
-// run makes that many rounds.
+// run runs that many rounds.
 func (w *world) run(t *testing.T, rounds int) {
 	t.Helper()
 	w.resume(t, New(Ports{Node: w, Claims: w, Pods: w, Report: w}), rounds)
 }
 
-// resume makes that many more rounds of the same process, at the shortest interval.
+// resume runs that many more rounds of the same process, at the shortest interval.
 func (w *world) resume(t *testing.T, r *Reconciler, rounds int) {
 	t.Helper()
 	for range rounds {
@@ -134,7 +135,7 @@ func (w *world) resume(t *testing.T, r *Reconciler, rounds int) {
 	}
 }
 
-// inBubble runs a test with a clock of its own.
+// inBubble runs a test with a separate clock.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
