@@ -41,7 +41,7 @@ func valuesPage(root string) (string, error) {
 		return "", err
 	}
 	out := newText("Chart values", "values.yaml and values.schema.json")
-	out.para("Values of `" + chart + "`. Invalid values are refused by `helm` before anything is installed. Values of NVIDIA's device plugin: " +
+	out.para("Values of `" + chart + "`. `helm` refuses invalid values before it installs anything. Values of NVIDIA's device plugin: " +
 		"[migration.md](migration.md).")
 	t := table{head: []string{"value", "default", "valid values", "description"}}
 	comments := valueComments(string(content))

@@ -13,9 +13,9 @@ import (
 // cliPage is what pkg/cli defines.
 func cliPage(string) (string, error) {
 	out := newText("kubectl prism", "pkg/cli")
-	out.para("`kubectl-prism` is a plugin of kubectl: with the program in `PATH`, kubectl has the command `kubectl prism`. It asks the cluster as the " +
-		"user of the kubeconfig, and takes kubectl's flags for that, such as `-n`, `--context` and `--kubeconfig`, with every command. What it is " +
-		"used for: [../profile-reports.md](../profile-reports.md).")
+	out.para("`kubectl-prism` is a plugin of kubectl: if the program is in `PATH`, kubectl has the command `kubectl prism`. It queries the cluster as the " +
+		"user of the kubeconfig, and accepts kubectl's flags for that, such as `-n`, `--context` and `--kubeconfig`, with every command. " +
+		"Guide: [../profile-reports.md](../profile-reports.md).")
 	writeCommand(out, cli.Command("", genericiooptions.NewTestIOStreamsDiscard()))
 	return out.String(), nil
 }

@@ -23,25 +23,25 @@ var rare = []string{publish.CapEncoders}
 
 var attributeMeanings = []meaning{
 	{publish.AttrType, "type of the device"},
-	{publish.AttrUUID, "UUID of the GPU as `nvidia-smi -L` prints it; of a pre-created MIG device with the ID of the profile and the first memory slice"},
+	{publish.AttrUUID, "UUID of the GPU as printed by `nvidia-smi -L`; for a pre-created MIG device, with the ID of the profile and the first memory slice"},
 	{publish.AttrParentUUID, "UUID of the physical GPU"},
-	{publish.AttrIndex, "index of the GPU as `nvidia-smi` prints it; may change at a reboot"},
+	{publish.AttrIndex, "index of the GPU, as printed by `nvidia-smi`; may change at a reboot"},
 	{publish.AttrMinor, "minor number of the device node; may change at a reboot"},
 	{publish.AttrProductName, "product name that NVML returns"},
 	{publish.AttrBrand, "brand that NVML returns"},
 	{publish.AttrArchitecture, "architecture of the GPU"},
-	{publish.AttrAddressingMode, "how the GPU reaches memory of the system: `None`, `HMM` or `ATS`; `unknown` where the driver does not report it"},
+	{publish.AttrAddressingMode, "how the GPU accesses system memory: `None`, `HMM` or `ATS`; `unknown` if the driver does not report it"},
 	{publish.AttrCUDAComputeCapability, "CUDA compute capability, as a semantic version"},
 	{publish.AttrDriverVersion, "version of the NVIDIA driver, as a semantic version"},
 	{publish.AttrCUDADriverVersion, "latest CUDA version that the driver supports, as a semantic version"},
 	{publish.AttrProfile, "MIG profile; `none` for other devices"},
-	{publish.AttrShareName, "`shareName` of the node configuration; `none` without one"},
+	{publish.AttrShareName, "`shareName` of the node configuration; `none` if not set"},
 	{publish.AttrReplicas, "how many claims may share the device"},
 	{publish.AttrMemoryEnforcement, "how memory is limited: `none`; `cooperative`: by MPS, which processes can evade; `container`: by the driver for each " +
-		"container; `hardware`: the memory is the device's own"},
-	{publish.AttrPCIBusID, "PCI address; standard attribute, where it is known"},
-	{publish.AttrPCIeRoot, "PCIe root complex; standard attribute, where it is known"},
-	{publish.AttrNUMANode, "NUMA node; standard attribute, where it is known"},
+		"container; `hardware`: the device owns the memory"},
+	{publish.AttrPCIBusID, "PCI address; standard attribute, if known"},
+	{publish.AttrPCIeRoot, "PCIe root complex; standard attribute, if known"},
+	{publish.AttrNUMANode, "NUMA node; standard attribute, if known"},
 }
 
 var capacityMeanings = []meaning{
@@ -49,21 +49,21 @@ var capacityMeanings = []meaning{
 	{publish.CapMultiprocessors, "SMs"},
 	{publish.CapCopyEngines, "copy engines"},
 	{publish.CapDecoders, "NVDEC engines"},
-	{publish.CapEncoders, "NVENC engines, where the driver reports them"},
+	{publish.CapEncoders, "NVENC engines, if the driver reports them"},
 	{publish.CapJPEGEngines, "NVJPG engines"},
 	{publish.CapOFAEngines, "OFA engines"},
 	{publish.CapShares, "claims that may share the device; each consumes 1"},
-	{publish.CapActiveThreadPercentage, "percentages of SMs that MPS shares may request; 0 is no limit"},
+	{publish.CapActiveThreadPercentage, "percentages of SMs that MPS shares may request; 0 is unlimited"},
 	{publish.CapGPUs, "GPUs that the monitor device shows"},
 	{driverName + "/" + publish.CapMIGMemory, "memory of a MIG device, for requests by capacity"},
-	{driverName + "/" + profileCapacity, "claims that a MIG device of that profile is for, for requests by capacity; without `.`, `+` as `_`, `-` as `_no_`"},
+	{driverName + "/" + profileCapacity, "number of claims for a MIG device of that profile, for requests by capacity; without `.`, `+` as `_`, `-` as `_no_`"},
 }
 
 var taints = []meaning{
-	{"not-released", "cleanup of an earlier claim is pending on the device"},
+	{"not-released", "the cleanup of an earlier claim is pending on the device"},
 	{"config-change", "the node configuration no longer advertises the device; it is withdrawn when it is released"},
 	{"conflict", "a device plugin or another DRA driver allocates the GPUs of the node: value `device-plugin` or `dra-driver`"},
-	{publish.MissingNodeTaint, "the host lacks a device node that containers with the GPU need, as `/dev/nvidia0`"},
+	{publish.MissingNodeTaint, "the host lacks a device node that containers with the GPU need, such as `/dev/nvidia0`"},
 	{string(gpu.TypeMPS) + publish.UnavailableSuffix, "the MPS service of the node does not answer"},
 }
 
@@ -91,7 +91,7 @@ func devicesPage(root string) (string, error) {
 		return "", err
 	}
 	out.heading("Counters")
-	out.para("The pool of a GPU that is advertised in several modes has one set of shared counters: `memory`, `memory-slice-<n>` and, where profiles have " +
+	out.para("The pool of a GPU that is advertised in several modes has one set of shared counters: `memory`, `memory-slice-<n>` and, if profiles use " +
 		"them, `media-extensions`. The whole GPU, its MPS shares and its time-sliced device consume all of them, a MIG device its memory and its memory slices.")
 	out.heading("Taints")
 	t = table{head: []string{"key", "effect", "meaning"}}
@@ -120,7 +120,7 @@ func publishes(root, text string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("pkg/publish has no %q any more", text)
+	return fmt.Errorf("pkg/publish does not contain %q any more", text)
 }
 
 // attributeTables are the tables of attributes and capacities. A published name without a meaning is an error, and the reverse.
@@ -140,7 +140,7 @@ func attributeTables(out *text, devices []published) error {
 		t := table{head: head}
 		for _, m := range part.meanings {
 			if !unexplained.Has(m.name) && !slices.Contains(rare, m.name) {
-				return fmt.Errorf("%s: no device of the sample node has %s", part.title, m.name)
+				return fmt.Errorf("%s: no device of the sample node publishes %s", part.title, m.name)
 			}
 			unexplained.Delete(m.name)
 			cells := []string{code(m.name), m.text}

@@ -7,8 +7,8 @@ import (
 // eventsPage is the table of pkg/events.
 func eventsPage(string) (string, error) {
 	out := newText("Events", "pkg/events")
-	out.para("Events of a Node are written by the kubelet plugin, those of a ConfigMap or Lease by the controller. The former are in namespace default, whose readers need no " +
-		"access to the claims of tenants, so they name claims by their UIDs; the plugin's log has the names: " +
+	out.para("The kubelet plugin writes the Events of a Node, the controller the Events of a ConfigMap or Lease. Events of a Node are in namespace default, whose readers need no " +
+		"access to the claims of tenants, so they name claims by their UIDs; the plugin's log contains the names: " +
 		"`kubectl get events --field-selector reason=<reason> --all-namespaces`.")
 	t := table{head: []string{"reason", "type", "about", "meaning", "what to do"}}
 	for _, e := range events.All() {

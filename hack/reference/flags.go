@@ -7,8 +7,8 @@ import (
 // flagsPage is what pkg/config defines.
 func flagsPage(string) (string, error) {
 	out := newText("Flags", "pkg/config")
-	out.para("A flag takes precedence over its environment variable, that over the configuration file, and that over the default. A dash means " +
-		"that the default is empty. The Helm chart sets what its [values](chart-values.md) say.")
+	out.para("A flag takes precedence over its environment variable, the variable over the configuration file, and the file over the default. A dash means " +
+		"that the default is empty. The Helm chart sets flags according to its [values](chart-values.md).")
 	for _, program := range []struct {
 		name  string
 		flags []config.Flag

@@ -11,12 +11,12 @@ import (
 // gpuMetricsPage has every metric of the exporter's own page.
 func gpuMetricsPage(string) (string, error) {
 	out := newText("GPU metrics", "the families of pkg/metrics")
-	out.para("`prism-exporter` on each GPU node has these metrics at `/metrics` on port 9400: OpenMetrics, or the text format 0.0.4 for a scraper " +
-		"that does not ask for OpenMetrics. Values are in base units, ratios are from 0 to 1. A value that the GPU does not have is no series, " +
-		"never 0. Which fields a GPU has, and DCGM's names of them: [reference/metrics.md](reference/metrics.md).")
-	out.para("GPUs, MIG devices and containers have families of their own, so a sum over one family counts everything once. Join them with " +
+	out.para("`prism-exporter` on each GPU node exposes these metrics at `/metrics` on port 9400: OpenMetrics, or the text format 0.0.4 for a scraper " +
+		"that does not request OpenMetrics. Values are in base units, ratios are from 0 to 1. If the GPU does not report a value, its series is absent, " +
+		"never 0. Fields by GPU architecture, and their names in DCGM: [reference/metrics.md](reference/metrics.md).")
+	out.para("GPUs, MIG devices and containers use separate families, so a sum over one family counts everything once. Join them with " +
 		"`prism_gpu_info` and `prism_mig_info`, and with containers and claims by `prism_gpu_allocation_info`, on `gpu_uuid` and `mig_uuid`. " +
-		"The allocation comes first, since several containers may have a device:")
+		"The allocation comes first, because several containers may use a device:")
 	out.para("```promql\n" + joinQuery + "\n```")
 	section := ""
 	var t table
@@ -28,23 +28,23 @@ func gpuMetricsPage(string) (string, error) {
 		t.row(code(f.Name), f.Kind.String(), f.Unit, codes(f.Labels), f.Help)
 	}
 	out.flush(section, t)
-	out.heading("How values get their container")
-	out.para("- A device that one container alone has: the container has the device's values, without the memory of foreign processes.\n" +
-		"- A share, or a claim of several containers: memory and utilization of the container's processes. NVML has no utilization of a process " +
-		"on a MIG device, and a container is in no series as long as the runtime does not report its id. " +
-		"The driver has samples only of processes that used the GPU since the last round: one without has no utilization, and " +
-		"`prism_exporter_process_samples_read` says that this means that the process did not use the GPU. A container without a process has 0.\n" +
-		"- A process that is in no container that has its device is foreign. Its memory, that of MPS servers and what the driver itself " +
-		"needs is unattributed: containers and `prism_gpu_unattributed_memory_bytes` are together at most what is in use.\n" +
-		"- Several MIG devices in one GPU instance: the values are the instance's, so the first of them has the series.\n" +
-		"- With `perProcess` in its GPUMetricsConfig a claim has series by command: the 8 commands that use most, and `other`,\n" +
-		"  so up to 22 series for each device of a container in place of 4. After 32 names a container's further ones are `other`.\n" +
-		"- `label_*` are the labels of the pod that `exporter.podLabelKeys` of the chart names, as they were when the pod was started, in every " +
-		"series that names a pod; empty where the pod has no such label or it is not known.\n" +
-		"- A round that began before a claim was prepared, or less than a second after it, gives its containers nothing.\n" +
-		"- A GPU that has not answered for three intervals has `prism_gpu_up` 0 and no values.")
-	out.para("With `exposeInContainer` the container finds its own part of this page in `/run/prism/metrics/<claim UID>/gpu.prom`, in the text " +
-		"format 0.0.4: devices that no other claim has with their values, shares with what its containers use of them.")
+	out.heading("How values are attributed to containers")
+	out.para("- A device that only one container uses: the container gets the device's values, without the memory of foreign processes.\n" +
+		"- A share, or a claim of several containers: memory and utilization of the container's processes. NVML reports no utilization of a process " +
+		"on a MIG device, and a container appears in no series until the runtime reports its id. " +
+		"The driver samples only processes that used the GPU since the last round: a process without a sample has no utilization, and " +
+		"`prism_exporter_process_samples_read` shows whether this means that the process did not use the GPU. A container without a process shows 0.\n" +
+		"- A process outside of the containers that use its device is foreign. Its memory, the memory of MPS servers and memory that the driver itself " +
+		"needs are unattributed: the sum of containers and `prism_gpu_unattributed_memory_bytes` is at most the memory in use.\n" +
+		"- Several MIG devices in one GPU instance: the values describe the instance, so only the first device has series.\n" +
+		"- With `perProcess` in its GPUMetricsConfig a claim gets series by command: the 8 commands with the highest usage, and `other`,\n" +
+		"  so up to 22 series for each device of a container instead of 4. After 32 names, further commands of a container count as `other`.\n" +
+		"- `label_*` are the labels of the pod that `exporter.podLabelKeys` of the chart names, with their values at the start of the pod, in every " +
+		"series that names a pod; empty if the pod does not set the label or it is unknown.\n" +
+		"- A round that began before a claim was prepared, or less than a second after it, gives its containers no values.\n" +
+		"- If a GPU has not responded for three intervals, `prism_gpu_up` is 0 and its values are absent.")
+	out.para("With `exposeInContainer` the container reads its own part of this page in `/run/prism/metrics/<claim UID>/gpu.prom`, in the text " +
+		"format 0.0.4: exclusive devices with their values, shares with the usage of its containers.")
 	return out.String(), nil
 }
 
@@ -76,8 +76,8 @@ func sectionOf(name string) string {
 // fieldsSection has which GPU has which field.
 func fieldsSection(out *text) {
 	out.heading("GPU fields by architecture")
-	out.para("What `prism-exporter` can read, by source, set of GPUMetricsConfig and architecture; all metrics with their meaning: " +
-		"[metrics.md](../metrics.md). A field is also absent where the board lacks the part in brackets.")
+	out.para("Fields that `prism-exporter` can read, by source, set of GPUMetricsConfig and architecture; all metrics with their meaning: " +
+		"[metrics.md](../metrics.md). A field is also absent if the board lacks the part in brackets.")
 	shown := []metrics.Architecture{metrics.Volta, metrics.Turing, metrics.Ampere, metrics.Ada, metrics.Hopper, metrics.Blackwell}
 	t := table{head: []string{"metric", "sets", "source"}}
 	for _, a := range shown {
@@ -103,8 +103,8 @@ func fieldsSection(out *text) {
 		t.row(append(cells, onMIG(&row))...)
 	}
 	out.table(t)
-	out.para("Before Hopper a GPU has no GPU performance monitoring (GPM). So the fields of GPM are absent there, and with them every " +
-		"utilization of a MIG device of an A100 or A30: NVML has none while MIG mode is on. Prism never uses the performance monitor instead: " +
+	out.para("GPUs before Hopper lack GPU performance monitoring (GPM). So their GPM fields are absent, and so is every " +
+		"utilization of a MIG device of an A100 or A30: NVML reports none while MIG mode is enabled. Prism never uses the performance monitor instead: " +
 		"one program at a time can hold it, and profilers need it.")
 }
 
@@ -128,12 +128,12 @@ func onMIG(row *metrics.Row) string {
 // dcgmSection has DCGM's names.
 func dcgmSection(out *text) {
 	out.heading("DCGM fields")
-	out.para("`/metrics/dcgm` has these in the text format 0.0.4, whatever the scraper asks for: in OpenMetrics a counter without `_total` " +
-		"would lose its type. Without a CSV they are the lines of dcgm-exporter's default counters, also those that are commented there, " +
-		"whatever sets the node has; a CSV can choose fewer, and the others. Fields of the page are sampled for it, and are on Prism's own " +
-		"page too. Counters of recent events are of the last 5 minutes, at most since the session with the driver began, and for XID errors at " +
-		"most 256 errors of a code. `instance`: a MIG device has it with `GPU_I_PROFILE` and `GPU_I_ID`, " +
-		"and a GPU in MIG mode has not; `board`: the GPU has it once, without them.")
+	out.para("`/metrics/dcgm` exposes these in the text format 0.0.4, even if the scraper requests OpenMetrics, in which a counter without `_total` " +
+		"would lose its type. Without a CSV the page shows the lines of dcgm-exporter's default counters, including lines that are commented out there, " +
+		"for any sets of the node; a CSV can select fewer lines, and the other fields. Fields of the page are sampled for it, and appear on Prism's own " +
+		"page too. Counters of recent events cover the last 5 minutes, at most since the session with the driver began, and for XID errors at " +
+		"most 256 errors of a code. `instance`: a MIG device shows it with `GPU_I_PROFILE` and `GPU_I_ID`, " +
+		"and a GPU in MIG mode does not; `board`: the GPU shows it once, without them.")
 	t := table{head: []string{"field", "type", "level", "without CSV", "made of", "meaning"}}
 	for _, f := range metrics.DCGMFields() {
 		level := "board"
@@ -143,8 +143,8 @@ func dcgmSection(out *text) {
 		t.row(code(f.Name), f.Kind.String(), level, yes(f.Default), codes(madeOf(f.Fields)), f.Help)
 	}
 	out.table(t)
-	out.para("Labels that a CSV can choose with type `label`; the first one is there without a CSV: " + codes(metrics.DCGMLabels()) + ".")
-	out.para("Lines of dcgm-exporter's default counters that Prism leaves out, and names in the log, at `/readyz` and in " +
+	out.para("Labels that a CSV can select with type `label`; the first one is shown without a CSV: " + codes(metrics.DCGMLabels()) + ".")
+	out.para("Lines of dcgm-exporter's default counters that Prism ignores, and names in the log, at `/readyz` and in " +
 		"`prism_exporter_csv_problem`:")
 	t = table{head: []string{"field", "reason"}}
 	unsupported := metrics.DCGMUnsupported()
@@ -180,8 +180,8 @@ func madeOf(fields []metrics.Field) []string {
 // recipeSection is how to get the fields that only DCGM has.
 func recipeSection(out *text) {
 	out.heading("dcgm-exporter for GPUs before Hopper")
-	out.para("DCGM reads the fields of GPM on Volta to Ada Lovelace with the performance monitor. Run dcgm-exporter on those nodes for these " +
-		"fields alone, with this CSV and without its own names of pods (`--kubernetes=false`), and give it another port than 9400 if it uses " +
+	out.para("On Volta to Ada Lovelace, DCGM reads the fields of GPM with the performance monitor. On those nodes run dcgm-exporter for these " +
+		"fields only, with this CSV and without its own names of pods (`--kubernetes=false`), and use another port than 9400 if it uses " +
 		"the host's network:")
 	var csv strings.Builder
 	for _, f := range metrics.DCGMFields() {
@@ -190,36 +190,36 @@ func recipeSection(out *text) {
 		}
 	}
 	out.para("```csv\n" + strings.TrimSpace(csv.String()) + "\n```")
-	out.para("Its series have the GPU's UUID, and on a GPU in MIG mode the GPU instance. Join them with Prism's allocations:")
+	out.para("Its series contain the GPU's UUID, and on a GPU in MIG mode the GPU instance. Join them with Prism's allocations:")
 	out.para("```promql\n" + dcgmJoin + "\n```")
 	out.para("```promql\n" + dcgmMIGJoin + "\n```")
 	out.para("While dcgm-exporter reads these fields it holds the performance monitor, so Nsight tools cannot use it, and its session keeps MIG " +
 		"devices in use: pause it before such work, and keep it off nodes whose MIG devices Prism creates.")
 	simulatedSection(out)
 	out.heading("What the exporter does not do")
-	out.para("- Accounting by job: the claim's labels in `prism_gpu_allocation_info` name a job, and Prometheus adds up.\n" +
+	out.para("- Accounting by job: the claim's labels in `prism_gpu_allocation_info` name a job, and Prometheus calculates the sums.\n" +
 		"- Diagnostics: run DCGM's on a drained node.\n" +
-		"- Power limits and clocks: nothing is set, they are only read.")
+		"- Power limits and clocks: the exporter only reads them.")
 }
 
 // simulatedSection says what no real GPU has confirmed. A line leaves the list when `make test-gpu` has seen it on one.
 func simulatedSection(out *text) {
-	out.heading("Seen with the simulated GPU only")
-	out.para("NVIDIA's documentation leaves these open, or says them of some drivers only. Prism relies on what the simulated GPU does, and no real GPU has " +
-		"confirmed it. `make test-gpu OUT=DIR` keeps what a real one answers.")
-	t := table{head: []string{"question", "what Prism takes for granted", "if it is otherwise"}}
-	t.row("The device handle of an event", "is that of `nvmlDeviceGetHandleByIndex`, also for an XID of a GPU instance",
+	out.heading("Verified only with the simulated GPU")
+	out.para("NVIDIA's documentation leaves these questions open, or answers them for some drivers only. Prism relies on the behaviour of the simulated GPU, which no real GPU has " +
+		"confirmed. `make test-gpu OUT=DIR` stores the answers of a real one.")
+	t := table{head: []string{"question", "Prism's assumption", "otherwise"}}
+	t.row("The device handle of an event", "equals the result of `nvmlDeviceGetHandleByIndex`, also for an XID of a GPU instance",
 		"the XID belongs to no GPU, and is not counted")
-	t.row("GPM of a GPU instance", "`nvmlGpmMigSampleGet` takes the id of the GPU instance, not an index", "values are of another MIG device, or absent")
-	t.row("GPM of a GPU in MIG mode", "either has values, or answers `NOT_SUPPORTED`, after which it is not asked again in that session",
-		"`prism_gpu_*_active_ratio` of the GPU is absent; MIG devices have theirs")
-	t.row("Scope of field values 138 and 139 (NVLink throughput)", "all ones is the sum over the links, in KiB; 0 is the first link",
-		"the NVLink counters are of one link, or absent")
-	t.row("Several utilization samples of a process", "are of consecutive times, and their mean is its utilization since the round before",
+	t.row("GPM of a GPU instance", "`nvmlGpmMigSampleGet` takes the id of the GPU instance, not an index", "values belong to another MIG device, or are absent")
+	t.row("GPM of a GPU in MIG mode", "either returns values, or `NOT_SUPPORTED`, after which it is not queried again in that session",
+		"`prism_gpu_*_active_ratio` of the GPU is absent, but not of MIG devices")
+	t.row("Scope of field values 138 and 139 (NVLink throughput)", "scope of all ones is the sum over the links, in KiB; scope 0 is the first link",
+		"the NVLink counters cover one link, or are absent")
+	t.row("Several utilization samples of a process", "cover consecutive times, and their mean is its utilization since the previous round",
 		"utilization of containers that share a GPU is too low or too high by the gaps between samples")
-	t.row("Memory of a GPU in MIG mode", "in use includes that of its GPU instances", "the unattributed memory of the GPU is 0")
-	t.row("A GPM sample of a GPU instance", "holds it: destroying it answers `IN_USE` until the sample is freed, or until `nvmlShutdown`",
-		"samples are freed early for nothing")
+	t.row("Memory of a GPU in MIG mode", "memory in use includes its GPU instances", "the unattributed memory of the GPU is 0")
+	t.row("A GPM sample of a GPU instance", "keeps it in use: destroying it returns `IN_USE` until the sample is freed, or until `nvmlShutdown`",
+		"samples are freed early without need")
 	out.table(t)
 }
 

@@ -35,15 +35,15 @@ func kinds() []kind {
 			invalidGPUConfigs,
 		},
 		{
-			"ProfilerConfig", "which processes of a claim are profiled", func() defaulter { return &v1alpha1.ProfilerConfig{} }, opaque,
+			"ProfilerConfig", "selection and settings of profiles for the processes of a claim", func() defaulter { return &v1alpha1.ProfilerConfig{} }, opaque,
 			invalidProfilerConfigs,
 		},
 		{
-			"GPUMetricsConfig", "which metrics are sampled for the GPUs of a claim", func() defaulter { return &v1alpha1.GPUMetricsConfig{} },
+			"GPUMetricsConfig", "metrics that are sampled for the GPUs of a claim", func() defaulter { return &v1alpha1.GPUMetricsConfig{} },
 			opaque, invalidMetricsConfigs,
 		},
 		{
-			"NodeConfig", "what the GPUs of a node are advertised as; an entry of a ConfigMap, or a file",
+			"NodeConfig", "devices that the GPUs of a node are advertised as; an entry of a ConfigMap, or a file",
 			func() defaulter { return &v1alpha1.NodeConfig{} }, func(raw []byte) error {
 				_, err := v1alpha1.DecodeNodeConfig(raw)
 				return err
@@ -80,13 +80,13 @@ func (k kind) markdown(root string) (string, error) {
 	out := newText(k.name, "api/v1alpha1")
 	out.para(docs[k.name])
 	if k.name == v1alpha1.KindNodeConfig {
-		out.para("Written as an entry of the ConfigMap of node configurations ([node-config.md](../node-config.md)) or as a file for `--node-config`.")
+		out.para("Written as an entry of the ConfigMap with node configurations ([node-config.md](../node-config.md)) or as a file for `--node-config`.")
 	} else {
 		out.para("Written as `opaque.parameters` of a ResourceClaim, ResourceClaimTemplate or DeviceClass with `driver: gpu.prism.dev`. " +
 			"Kinds and strategies that this version does not support yet are refused by name: [admission.md](../admission.md).")
 	}
-	out.para("`apiVersion: " + v1alpha1.APIVersion + "` and `kind: " + k.name + "` are required. A dash means that a field has no default: it stays " +
-		"unset. Defaults of a field apply where its object is set. JSON Schema: [" + k.schema() + "](" + k.schema() + ").")
+	out.para("`apiVersion: " + v1alpha1.APIVersion + "` and `kind: " + k.name + "` are required. A dash means that no default exists: the field stays " +
+		"unset. The default of a field applies if its object is set. JSON Schema: [" + k.schema() + "](" + k.schema() + ").")
 	out.heading("Fields")
 	t := table{head: []string{"field", "type", "default", "valid values", "description"}}
 	each(fields, func(f *field) {
@@ -94,7 +94,7 @@ func (k kind) markdown(root string) (string, error) {
 	})
 	out.table(t)
 	out.heading("Validation errors")
-	out.para("An error has the path of its field in front. These are the texts for one invalid value each.")
+	out.para("An error begins with the path of its field. The table shows the error for one invalid value each.")
 	t = table{head: []string{"field", "error"}}
 	each(fields, func(f *field) {
 		for _, text := range found[f.path] {
@@ -102,7 +102,7 @@ func (k kind) markdown(root string) (string, error) {
 		}
 	})
 	out.table(t)
-	out.para("Errors that every field of a type has:")
+	out.para("Errors of every field of a type:")
 	t = table{head: []string{"error"}}
 	for _, text := range k.generalErrors(fields) {
 		t.row(code(text))

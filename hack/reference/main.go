@@ -88,14 +88,14 @@ func moduleRoot() (string, error) {
 
 // index is the list of the pages.
 func index(string) (string, error) {
-	out := newText("Reference", "what the pages describe")
-	out.para("Every page here is generated, and `make check` fails when one is out of date.")
+	out := newText("Reference", "the described code")
+	out.para("Every page here is generated, and `make check` fails if one is out of date.")
 	t := table{head: []string{"page", "content"}}
 	for _, k := range kinds() {
 		t.row("["+k.page()+"]("+k.page()+"), [JSON Schema]("+k.schema()+")", "the fields of `"+k.name+"`: "+k.use)
 	}
 	t.row("[resourceslices.md](resourceslices.md)", "pools, devices, attributes, capacities, counters and taints that Prism publishes")
-	t.row("[events.md](events.md)", "reasons of Events, what they mean and what to do")
+	t.row("[events.md](events.md)", "reasons of Events, their meaning and the fix")
 	t.row("[metrics.md](metrics.md)", "metrics of the plugin and the controller; GPU fields by architecture and their DCGM names")
 	t.row("[../metrics.md](../metrics.md)", "metrics of GPUs, MIG devices and containers")
 	t.row("[../monitoring.md](../monitoring.md)", "Prometheus, dashboards, alerts, autoscaling, access")
@@ -105,7 +105,7 @@ func index(string) (string, error) {
 	t.row("[flags.md](flags.md)", "flags, environment variables and configuration file of both programs")
 	t.row("[kubectl-prism.md](kubectl-prism.md)", "commands of `kubectl prism`: reports of profiled processes")
 	t.row("[kubernetes-versions.md](kubernetes-versions.md)", "features by Kubernetes version and feature gate")
-	t.row("[migration.md](migration.md)", "values and flags of NVIDIA's device plugin, values of its DRA driver, and what replaces them")
+	t.row("[migration.md](migration.md)", "values and flags of NVIDIA's device plugin, values of its DRA driver, and their replacements")
 	out.table(t)
 	return out.String(), nil
 }

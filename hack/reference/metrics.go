@@ -19,9 +19,9 @@ func metricsPage(string) (string, error) {
 	readings.Steps = diagnostics.MPSMetrics(nothing, nothing, nothing)
 	ofController := prometheus.NewRegistry()
 	controller.NewMetrics(ofController, version)
-	out := newText("Metrics", "the metric registries of both programs and from pkg/metrics")
+	out := newText("Metrics", "the metric registries of both programs and pkg/metrics")
 	out.para("Metrics of GPUs: [metrics.md](../metrics.md).")
-	out.para("Served at `/metrics`, with the metrics of the Go runtime and of the process. `metrics.podMonitor.create` of the chart makes PodMonitors.")
+	out.para("Served at `/metrics`, with the metrics of the Go runtime and of the process. The chart value `metrics.podMonitor.create` creates PodMonitors.")
 	for _, part := range []struct {
 		program string
 		source  prometheus.Gatherer

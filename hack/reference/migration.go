@@ -35,7 +35,7 @@ var foreignFlags = []foreignFlag{
 	{"--mig-strategy", "MIG_STRATEGY", "chart value `migStrategy`, or `flags.migStrategy` of a node configuration"},
 	{"--fail-on-init-error", "FAIL_ON_INIT_ERROR", "`--fail-on-init-error`, `PRISM_FAIL_ON_INIT_ERROR`; default false"},
 	{"--driver-root, --nvidia-driver-root", "NVIDIA_DRIVER_ROOT", "`--driver-root`, `PRISM_DRIVER_ROOT`; detected by default"},
-	{"--dev-root, --nvidia-dev-root", "NVIDIA_DEV_ROOT", "none: device nodes are searched below the driver root, else below `/`"},
+	{"--dev-root, --nvidia-dev-root", "NVIDIA_DEV_ROOT", "none: device nodes are searched below the driver root, then below `/`"},
 	{"--driver-root-ctr-path, --container-driver-root", "DRIVER_ROOT_CTR_PATH, CONTAINER_DRIVER_ROOT", "none: the chart mounts the root filesystem of the host, `--host-root`"},
 	{"--pass-device-specs", "PASS_DEVICE_SPECS", "none: device nodes are passed through CDI"},
 	{"--device-list-strategy", "DEVICE_LIST_STRATEGY", "none: always as `cdi-cri`"},
@@ -45,14 +45,14 @@ var foreignFlags = []foreignFlag{
 	{"--mofed-enabled", "MOFED_ENABLED", "`flags.mofedEnabled` of a node configuration"},
 	{"--gdrcopy-enabled", "GDRCOPY_ENABLED", "`flags.gdrcopyEnabled` of a node configuration"},
 	{"--config-file", "CONFIG_FILE", "`--node-config`, which reads the same file; chart value `config`"},
-	{"--cdi-annotation-prefix", "CDI_ANNOTATION_PREFIX", "none: CDI devices are passed by the kubelet, without annotations"},
+	{"--cdi-annotation-prefix", "CDI_ANNOTATION_PREFIX", "none: the kubelet passes CDI devices, without annotations"},
 	{"--nvidia-cdi-hook-path, --nvidia-ctk-path", "NVIDIA_CDI_HOOK_PATH, NVIDIA_CTK_PATH", "`--cdi-hook`, `PRISM_CDI_HOOK`"},
 	{"--cdi-feature-flags", "CDI_FEATURE_FLAGS", "none: a CDI spec is written for each claim"},
 	{"--mps-root", "MPS_ROOT", "none: MPS directories are in `/run`, below the name of the driver"},
 	{"--kubelet-socket", "KUBELET_SOCKET", "`--kubelet-plugins-dir`, `--kubelet-registrar-dir`; chart value `kubeletRoot`"},
 	{"--imex-channel-ids", "IMEX_CHANNEL_IDS", "none: IMEX channels are allocated by NVIDIA's DRA driver for ComputeDomains"},
-	{"--imex-required", "IMEX_REQUIRED", "none, as `--imex-channel-ids`"},
-	{"--restart-on-device-unhealthy", "RESTART_ON_DEVICE_UNHEALTHY", "none: the plugin is not restarted for a device"},
+	{"--imex-required", "IMEX_REQUIRED", "none, like `--imex-channel-ids`"},
+	{"--restart-on-device-unhealthy", "RESTART_ON_DEVICE_UNHEALTHY", "none: the plugin does not restart because of a device"},
 	{"", "DP_DISABLE_HEALTHCHECKS, DP_ENABLE_HEALTHCHECKS", "none: XIDs are not health checks in this version"},
 }
 
@@ -63,7 +63,7 @@ func migrationPage(root string) (string, error) {
 		return "", err
 	}
 	out := newText("From NVIDIA's device plugin or DRA driver", "migration.yaml of the chart and hack/reference")
-	out.para("Every value of the chart of NVIDIA's device plugin and every flag of the plugin, and what replaces it. `helm` refuses values that are not " +
+	out.para("Every value of the chart of NVIDIA's device plugin and every flag of the plugin, with its replacement. `helm` refuses values that are not " +
 		"accepted and names the replacement. The values of the DRA driver's chart are [below](#from-nvidias-dra-driver). Keys of the configuration file: [node-config.md](../node-config.md). Pods with `resources.limits` run unchanged.")
 	out.heading("Chart values")
 	t := table{head: []string{"value", "accepted", "here"}}

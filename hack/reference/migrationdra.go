@@ -25,20 +25,20 @@ var draValues = []draValue{
 	{"imagePullSecrets, image.repository, image.tag, image.pullPolicy", true, "the same, with other defaults; and `image.digest`"},
 	{"serviceAccount.create, serviceAccount.name, serviceAccount.annotations", true, "the same"},
 	{"resources.gpus.enabled", false, "none: keep the plugin off nodes with `kubeletPlugin.nodeSelector` or `kubeletPlugin.affinity`"},
-	{"resources.computeDomains", false, "none: NVIDIA's driver allocates ComputeDomains and IMEX channels; it runs beside this one with `resources.gpus.enabled=false`"},
+	{"resources.computeDomains", false, "none: NVIDIA's driver allocates ComputeDomains and IMEX channels; it can run beside Prism with `resources.gpus.enabled=false`"},
 	{"featureGates", false, "none: DynamicMIG is mode `mig`, TimeSlicingSettings and MPSSupport are modes and strategies, DeviceMetadata is `deviceMetadata`, health is " +
 		"always checked; PassthroughSupport is not supported"},
 	{"logVerbosity", true, "the same; default 2 or less, and other levels"},
 	{"webhook.enabled", false, "`controller.admission.enabled`"},
 	{"webhook.replicas", false, "`controller.replicas`: the controller serves the webhook"},
 	{"webhook.servicePort, webhook.containerPort", false, "`controller.admission.port`"},
-	{"webhook.failurePolicy", false, "none: a claim is also checked when it is prepared, so that a webhook that does not respond keeps no claim back"},
-	{"webhook.tls", false, "`controller.admission.certificate.secretName`, `controller.admission.certificate.caBundle`; cert-manager by `controller.admission.annotations`; else made by the chart"},
+	{"webhook.failurePolicy", false, "none: a claim is also checked when it is prepared, so that a webhook that does not respond blocks no claim"},
+	{"webhook.tls", false, "`controller.admission.certificate.secretName`, `controller.admission.certificate.caBundle`; cert-manager by `controller.admission.annotations`; otherwise the chart creates it"},
 	{"webhook.priorityClassName, webhook.podAnnotations, webhook.nodeSelector, webhook.tolerations, webhook.affinity", false,
 		"`controller.priorityClassName`, `controller.podAnnotations`, `controller.nodeSelector`, `controller.tolerations`, `controller.affinity`"},
-	{"webhook.strategy, webhook.podSecurityContext, webhook.serviceAccount, webhook.containers.webhook", false, "`controller.resources`; else none"},
-	{"controller.replicas", true, "the same; default for controller and webhook"},
-	{"controller.leaderElection", false, "none: replicas elect a leader always"},
+	{"webhook.strategy, webhook.podSecurityContext, webhook.serviceAccount, webhook.containers.webhook", false, "`controller.resources`; none for the others"},
+	{"controller.replicas", true, "the same; applies to controller and webhook"},
+	{"controller.leaderElection", false, "none: replicas always elect a leader"},
 	{"controller.metrics", false, "`metrics.service.create`, `metrics.podMonitor.create`"},
 	{"controller.priorityClassName, controller.podAnnotations, controller.nodeSelector, controller.tolerations, controller.affinity", true, "the same"},
 	{"controller.podSecurityContext", false, "none"},
@@ -48,19 +48,19 @@ var draValues = []draValue{
 	{"kubeletPlugin.priorityClassName, kubeletPlugin.updateStrategy, kubeletPlugin.podAnnotations", true, "the same"},
 	{"kubeletPlugin.nodeSelector, kubeletPlugin.tolerations, kubeletPlugin.affinity", true, "the same; on a node without an NVIDIA GPU the plugin is idle"},
 	{"kubeletPlugin.podSecurityContext", false, "`kubeletPlugin.securityContext` of the container"},
-	{"kubeletPlugin.kubeletRegistrarDirectoryPath, kubeletPlugin.kubeletPluginsDirectoryPath", false, "`kubeletRoot`, which both are below"},
-	{"kubeletPlugin.containers.init", false, "none: there is no init container; an Event `NVIDIADriverUnavailable` says what is missing"},
+	{"kubeletPlugin.kubeletRegistrarDirectoryPath, kubeletPlugin.kubeletPluginsDirectoryPath", false, "`kubeletRoot`, which contains both"},
+	{"kubeletPlugin.containers.init", false, "none: there is no init container; an Event `NVIDIADriverUnavailable` names the missing part"},
 	{"kubeletPlugin.containers.gpus.env", false, "`kubeletPlugin.extraEnv`"},
 	{"kubeletPlugin.containers.gpus.resources, kubeletPlugin.containers.gpus.securityContext", false, "`kubeletPlugin.resources`, `kubeletPlugin.securityContext`"},
-	{"kubeletPlugin.containers.gpus.healthcheckPort", false, "none: the probes need no port of the host"},
-	{"kubeletPlugin.containers.computeDomains", false, "none, as resources.computeDomains"},
+	{"kubeletPlugin.containers.gpus.healthcheckPort", false, "none: the probes use no port of the host"},
+	{"kubeletPlugin.containers.computeDomains", false, "none, like resources.computeDomains"},
 	{"kubeletPlugin.networkPolicy.enabled", false, "`kubeletPlugin.networkPolicy.create`"},
 }
 
 // draSection is for readers who know NVIDIA's DRA driver.
 func draSection(out *text) {
 	out.heading("From NVIDIA's DRA driver")
-	out.para("Every value of the chart of NVIDIA's DRA driver. The schema of the chart refuses values that it does not have. Manifests of that driver run " +
+	out.para("Every value of the chart of NVIDIA's DRA driver. The schema of the chart refuses unknown values. Manifests of that driver run " +
 		"unchanged under its name: [other-drivers.md](../other-drivers.md#replacing-nvidias-dra-driver).")
 	t := table{head: []string{"value", "same name", "here"}}
 	for _, v := range draValues {

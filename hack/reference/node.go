@@ -102,7 +102,7 @@ func samples() ([]published, error) {
 				(want.gpu < 0 || stringOf(d, publish.AttrParentUUID) == string(node.GPUs[want.gpu].UUID))
 		})
 		if d == nil {
-			return nil, fmt.Errorf("the sample node publishes no %s", want.title)
+			return nil, fmt.Errorf("the sample node does not publish a %s", want.title)
 		}
 		out = append(out, published{want.title, pool, *d})
 	}

@@ -26,10 +26,10 @@ type capability struct {
 
 var capabilities = []capability{
 	{"whole GPUs by claim", "1.34", "", "not installable: the API group resource.k8s.io/v1 is required", []string{"TestWholeFromTemplate", "TestWholeTwoGPUs"}, nil},
-	{"status of claims: conditions and device data", "1.34", "DRAResourceClaimDeviceStatus", "claims work; their status has no data", []string{"TestWholeFromTemplate"}, nil},
+	{"status of claims: conditions and device data", "1.34", "DRAResourceClaimDeviceStatus", "claims work, without data in their status", []string{"TestWholeFromTemplate"}, nil},
 	{
 		"names of containers in metrics", "1.34", "KubeletPodResourcesDynamicResources",
-		"values name no container; after a minute `/readyz` of the exporter and its log say so, and `prism_exporter_source_up` of `pod_resources` is 0",
+		"values name no container; after a minute `/readyz` of the exporter and its log report it, and `prism_exporter_source_up` of `pod_resources` is 0",
 		[]string{"TestExporter_WholeGPU_NamesThePod"}, nil,
 	},
 	{"alternatives: `firstAvailable`", "1.34", "DRAPrioritizedList", "the API server drops the field", []string{"TestMIGStaticDevice"}, nil},
@@ -40,16 +40,16 @@ var capabilities = []capability{
 	{"admission webhook", "1.34", "", "", []string{"TestAdmission_InvalidConfig_Refused"}, nil},
 	{
 		"GPUs in several modes, MIG devices on demand", "1.36", "DRAPartitionableDevices",
-		"each GPU advertises devices that cannot overlap: whole in mode whole, else a fixed set of MIG devices; Event `PartitionableDevicesDisabled`",
+		"each GPU advertises devices that cannot overlap: whole in mode whole, otherwise a fixed set of MIG devices; Event `PartitionableDevicesDisabled`",
 		[]string{"TestMIGAndWhole", "TestMIGSevenOnOneGPU"}, []string{"TestMIGDisjoint"},
 	},
 	{
-		"MPS shares, time-sliced shares, shared pre-created MIG devices", "1.36", "DRAConsumableCapacity", "each GPU is for one claim",
+		"MPS shares, time-sliced shares, shared pre-created MIG devices", "1.36", "DRAConsumableCapacity", "each GPU is allocated to one claim",
 		[]string{"TestMPSBySize", "TestTimeSliceShared", "TestMIGStaticDeviceShared"}, nil,
 	},
 	{
 		"shares and another mode on one GPU", "1.36.2", "DRAPartitionableDevices, DRAConsumableCapacity",
-		"whole in mode whole, else as shares of one mode; Event `SharedCountersUnsupported`",
+		"whole in mode whole, otherwise as shares of one mode; Event `SharedCountersUnsupported`",
 		[]string{"TestTimeSliceAndWhole", "TestMPSAndOtherModes_ExcludeEachOther"}, nil,
 	},
 	{
@@ -79,12 +79,12 @@ func versionsPage(root string) (string, error) {
 		return "", err
 	}
 	out := newText("Kubernetes versions", "hack/reference, checked against the end-to-end tests")
-	out.para("Kubernetes 1.34 or later is supported. A feature is on by default from the version in the table, where its gate is not turned off. The end-to-end " +
+	out.para("Kubernetes 1.34 or later is supported. A feature is enabled by default from the version in the table on, unless its gate is disabled. The end-to-end " +
 		"tests run on " + codes(versions) + ": `make e2e KUBERNETES=<version>`. Kubernetes 1.34 is not tested.")
-	out.para("The plugin probes what the API server stores when it starts, up to a minute after it has lost a connection to it, as in every upgrade and rollback, and " +
-		"after fields were dropped; at most once in ten minutes, and never without such a cause. GPUs are then advertised accordingly, without a restart: Event " +
-		"`ClusterFeaturesChanged`. What a scheduler counts follows from the API server's version. Where one is older, as a second scheduler or one that is upgraded " +
-		"later, set the chart value `schedulerVersion` to its version before the API server is upgraded, and remove it when all are: with a scheduler that does not count " +
+	out.para("The plugin probes which fields the API server stores: at its start, up to a minute after a lost connection, as in every upgrade and rollback, and " +
+		"after fields were dropped; at most once in ten minutes, and never without such a reason. GPUs are then advertised accordingly, without a restart: Event " +
+		"`ClusterFeaturesChanged`. The API server's version determines which counters a scheduler is assumed to support. If a scheduler is older, such as a second scheduler or one that is upgraded " +
+		"later, set the chart value `schedulerVersion` to its version before the API server is upgraded, and remove it after all are upgraded: with a scheduler that does not count " +
 		"them, devices of one GPU may be allocated together.")
 	t := table{head: []string{"feature", "Kubernetes", "feature gate", "without it", "tested on", "tests"}}
 	for _, c := range capabilities {
@@ -101,11 +101,11 @@ func versionsPage(root string) (string, error) {
 	}
 	out.heading("Kubernetes 1.38")
 	out.para("Not released yet. `make e2e KUBERNETES=" + preview + "` boots its control plane and kubelet as a preview; `make k8s138` compiles Prism with its libraries " +
-		"and runs the tests of what is published. Both need Go 1.27, which the go command downloads; Prism itself is built with Go 1.26 and the libraries of 1.37. " +
-		"The module proxy lacks some modules of the preview. `k8s.io/apiextensions-api` is made of the packages that it had in 1.37; in place of " +
-		"`sigs.k8s.io/iptables-wrappers` the kubelet finds no iptables and makes no rules; `sigs.k8s.io/structured-merge-diff/v7` is 7.0.0 instead of 7.0.1; " +
+		"and runs the tests of published objects. Both need Go 1.27, which the go command downloads; Prism itself is built with Go 1.26 and the libraries of 1.37. " +
+		"The module proxy lacks some modules of the preview. `k8s.io/apiextensions-api` consists of its packages in 1.37; instead of " +
+		"`sigs.k8s.io/iptables-wrappers` the kubelet finds no iptables and creates no rules; `sigs.k8s.io/structured-merge-diff/v7` is 7.0.0 instead of 7.0.1; " +
 		"`k8s.io/ktesting`, which only tests import, is empty.")
-	t = table{head: []string{"what 1.38 changes", "what follows"}}
+	t = table{head: []string{"change in 1.38", "effect on Prism"}}
 	for _, c := range changes138 {
 		t.row(c[0], c[1])
 	}
@@ -115,15 +115,15 @@ func versionsPage(root string) (string, error) {
 
 // changes138 are changes of Kubernetes 1.38, and what follows for Prism.
 var changes138 = [][2]string{
-	{"`resource.k8s.io/v1beta1` is removed", "nothing: Prism reads and writes `v1` alone"},
-	{"`DRAPartitionableDevices` and `DRADeviceTaints` are always on; `DRAConsumableCapacity` is on and can be turned off until 1.39",
-		"what the table says of a cluster without them holds for older versions, and for 1.38 with `DRAConsumableCapacity` off"},
-	{"a request finds a capacity with the driver's domain and without it, whichever the ResourceSlice has",
-		"a claim for `gpu.prism.dev/memory` of an MPS share stays Pending before 1.38, and gets a share there. The plugin and the admission webhook read both"},
+	{"`resource.k8s.io/v1beta1` is removed", "none: Prism reads and writes only `v1`"},
+	{"`DRAPartitionableDevices` and `DRADeviceTaints` are always enabled; `DRAConsumableCapacity` is enabled and can be disabled until 1.39",
+		"the column about clusters without them applies to older versions, and to 1.38 with `DRAConsumableCapacity` disabled"},
+	{"a request finds a capacity with the driver's domain and without it, for either name in the ResourceSlice",
+		"a claim for `gpu.prism.dev/memory` of an MPS share stays Pending before 1.38, and gets a share on 1.38. The plugin and the admission webhook read both names"},
 	{"the library that publishes refuses capacities in the driver's own domain by default",
-		"those that select MIG devices, such as `gpu.prism.dev/p1g10gb`, keep the domain: schedulers of 1.36 and 1.37 compare names as they are written, and without it " +
-			"they would match devices of other drivers. They can lose it when 1.38 is the oldest supported version, schedulers included. Claims keep the domain then, too"},
-	{"all claims go to the allocator implementation for stable features", "1.37 has another one for shares. [Both were measured](../benchmarks.md#the-allocator-of-kubernetes-138): the same CEL expressions, in less time"},
+		"capacities that select MIG devices, such as `gpu.prism.dev/p1g10gb`, keep the domain: schedulers of 1.36 and 1.37 compare names as they are written, and without it " +
+			"they would match devices of other drivers. They can be published without it when 1.38 is the oldest supported version, schedulers included. Claims keep the domain then, too"},
+	{"all claims go to the allocator implementation for stable features", "1.37 uses another one for shares. [Both were measured](../benchmarks.md#the-allocator-of-kubernetes-138): the same CEL expressions, in less time"},
 	{"a driver names the versions of device metadata that it writes", "`v1beta1` and `v1alpha1`"},
 }
 

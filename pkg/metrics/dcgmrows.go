@@ -174,7 +174,7 @@ var dcgmNamed = []dcgmRow{
 	},
 	{
 		name: "DCGM_FI_PROF_SM_ACTIVE", instance: true, of: scaled(FieldSMActive, 1, 6),
-		help: "Ratio of time in which an SM had a warp, averaged over all SMs.",
+		help: "Ratio of time in which an SM had a warp (mean over all SMs).",
 	},
 	{
 		name: "DCGM_FI_PROF_SM_OCCUPANCY", instance: true, of: scaled(FieldSMOccupancy, 1, 6),

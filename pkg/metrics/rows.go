@@ -268,7 +268,7 @@ var Table = withLinks([FieldCount]Row{
 	},
 	FieldSMActive: {
 		GPU: "prism_gpu_sm_active_ratio", MIG: "prism_mig_sm_active_ratio",
-		Help: "Ratio of time in which an SM had a warp, averaged over all SMs.",
+		Help: "Ratio of time in which an SM had a warp (mean over all SMs).",
 		Unit: "ratio", Source: SourceGPM, SourceOnMIG: SourceGPM, Since: Hopper, Sets: []string{SetBasic, SetUtilization, SetPipelines},
 	},
 	FieldSMOccupancy: {
