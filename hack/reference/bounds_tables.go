@@ -6,7 +6,7 @@ const (
 	refusedNow = "the connection is closed"
 )
 
-// tenantBounds are of what all tenants share.
+// tenantBounds limit resources that all tenants share.
 var tenantBounds = []bound{
 	{"reports API, each replica of the controller", "requests for a namespace, in progress or waiting", "pkg/reports.namespaceCalls", false, retryAfter},
 	{"reports API, each replica of the controller", "of these, requests of one user", "pkg/reports.userCalls", false, retryAfter},
@@ -56,7 +56,7 @@ var tenantBounds = []bound{
 	{"hook program", "time to wait for the profile of a container", "pkg/hook.prepareTimeout", false, "it starts without a profile"},
 }
 
-// recoveryBounds are of how long something lasts.
+// recoveryBounds limit durations.
 var recoveryBounds = []bound{
 	{"Prepare and Unprepare", "retries of transient errors", "pkg/plugin.retryBudget", false, "the kubelet calls again"},
 	{"Prepare and Unprepare", "cleanup that delays an Unprepare", "pkg/plugin.deferCleanupAfter", false, "it becomes pending, and the GPU is tainted"},

@@ -15,7 +15,7 @@ import (
 
 const chart = "deployments/helm/prism"
 
-// chartSchema is what the page needs of values.schema.json.
+// chartSchema is the part of values.schema.json for the page.
 type chartSchema struct {
 	Type        any
 	Enum        []any
@@ -74,7 +74,7 @@ func readSchema(root string) (chartSchema, error) {
 	return schema, err
 }
 
-// at is the schema of a value.
+// at returns the schema of a value.
 func (s chartSchema) at(path string) (chartSchema, bool) {
 	for key := range strings.SplitSeq(path, ".") {
 		below, ok := s.Properties[key]
@@ -86,8 +86,8 @@ func (s chartSchema) at(path string) (chartSchema, bool) {
 	return s, true
 }
 
-// missing is an error where values.yaml has no entry of a value of the schema. Values of other charts, and what Kubernetes defines, are not
-// there.
+// missing returns an error if values.yaml contains no entry for a value of the schema. Values of other charts, and types of Kubernetes, are
+// excluded.
 func (s chartSchema) missing(at string, known valueComment) error {
 	for key, below := range s.Properties {
 		path := strings.TrimPrefix(at+"."+key, ".")
@@ -106,7 +106,7 @@ func (s chartSchema) missing(at string, known valueComment) error {
 	return nil
 }
 
-// valid is what the schema allows, in one cell.
+// valid describes the values that the schema allows, in one cell.
 func (s chartSchema) valid() string {
 	var parts []string
 	for _, value := range s.Enum {
@@ -155,20 +155,20 @@ func valueAt(values map[string]any, path string) any {
 	return at
 }
 
-// valueComment are the keys of values.yaml in their order, and the comment above each.
+// valueComment contains the keys of values.yaml in their order, and the comment above each.
 type valueComment struct {
 	paths []string
 	text  map[string]string
 }
 
-// hasBelow reports whether a key below the path has a comment.
+// hasBelow reports whether a key below the path is commented.
 func (c valueComment) hasBelow(path string) bool {
 	return slices.ContainsFunc(c.paths, func(p string) bool { return strings.HasPrefix(p, path+".") && c.text[p] != "" })
 }
 
 var keyLine = regexp.MustCompile(`^( *)([A-Za-z]+):`)
 
-// valueComments reads them line by line: YAML libraries do not keep them. Lines of a comment that are indented are examples.
+// valueComments reads them line by line, because YAML libraries do not keep comments. Indented lines of a comment are examples.
 func valueComments(content string) valueComment {
 	found := valueComment{text: map[string]string{}}
 	var parents, comment []string
@@ -193,7 +193,7 @@ func valueComments(content string) valueComment {
 	return found
 }
 
-// leaf reports whether a key without a comment is part of the value above it, as cpu is of resources.
+// leaf reports whether a key without a comment is part of the value above it, such as cpu in resources.
 func (c valueComment) leaf(path string) bool {
 	above := path[:strings.LastIndex(path, ".")]
 	return !c.hasBelow(above)

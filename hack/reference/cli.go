@@ -10,7 +10,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/cli"
 )
 
-// cliPage is what pkg/cli defines.
+// cliPage documents pkg/cli.
 func cliPage(string) (string, error) {
 	out := newText("kubectl prism", "pkg/cli")
 	out.para("`kubectl-prism` is a plugin of kubectl: if the program is in `PATH`, kubectl has the command `kubectl prism`. It queries the cluster as the " +
@@ -20,7 +20,7 @@ func cliPage(string) (string, error) {
 	return out.String(), nil
 }
 
-// writeCommand writes what has no commands below it, depth first.
+// writeCommand writes the commands without subcommands, depth first.
 func writeCommand(out *text, command *cobra.Command) {
 	below := command.Commands()
 	for _, child := range below {

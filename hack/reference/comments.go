@@ -12,7 +12,7 @@ import (
 // comments are the doc comments of a package's types, by name of the type, and of fields, by "type.field".
 type comments map[string]string
 
-// readComments parses the Go files of a folder, its tests left out.
+// readComments parses the Go files of a folder, except tests.
 func readComments(folder string) (comments, error) {
 	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	if err != nil {

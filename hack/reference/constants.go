@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-// constants reads constants of the repository's packages, also those that are not exported.
+// constants reads constants of the repository's packages, including unexported ones.
 type constants struct {
 	root string
 	fset *token.FileSet
-	// times is package time, as far as constants are made of it.
+	// times is package time, reduced to the constants in use.
 	times    *types.Package
 	packages map[string]*checkedPackage
 }
 
-// checkedPackage is one without the bodies of its functions.
+// checkedPackage is a package that was checked without the bodies of its functions.
 type checkedPackage struct {
 	scope  *types.Scope
 	files  []*ast.File
@@ -34,7 +34,7 @@ func newConstants(root string) *constants {
 	return &constants{root: root, fset: token.NewFileSet(), times: units(), packages: map[string]*checkedPackage{}}
 }
 
-// units has the durations of package time. Its source may not be there when this runs.
+// units contains the durations of package time, whose source may be missing when this runs.
 func units() *types.Package {
 	times := types.NewPackage("time", "time")
 	duration := types.NewNamed(types.NewTypeName(token.NoPos, times, "Duration", nil), types.Typ[types.Int64], nil)
@@ -48,7 +48,7 @@ func units() *types.Package {
 	return times
 }
 
-// Import gives an empty package for one that no constant here is made of.
+// Import returns an empty package for a package that no constant here uses.
 func (c *constants) Import(path string) (*types.Package, error) {
 	if path == "time" {
 		return c.times, nil
@@ -58,7 +58,7 @@ func (c *constants) Import(path string) (*types.Package, error) {
 	return empty, nil
 }
 
-// in returns the package of a folder below the root. What other packages declare is not known.
+// in returns the package of a folder below the root. Declarations of other packages are unknown.
 func (c *constants) in(folder string) (*checkedPackage, error) {
 	if known := c.packages[folder]; known != nil {
 		return known, nil
@@ -83,12 +83,12 @@ func (c *constants) in(folder string) (*checkedPackage, error) {
 	}
 	values := map[ast.Expr]types.TypeAndValue{}
 	checker := types.Config{Importer: c, IgnoreFuncBodies: true, Error: func(error) {}}
-	of, _ := checker.Check(folder, c.fset, files, &types.Info{Types: values}) // what could not be checked has no value
+	of, _ := checker.Check(folder, c.fset, files, &types.Info{Types: values}) // the value of an unchecked expression is nil
 	c.packages[folder] = &checkedPackage{of.Scope(), files, values}
 	return c.packages[folder], nil
 }
 
-// find returns the value of a constant, or of "VARIABLE.FIELD" where a variable is declared with its fields.
+// find returns the value of a constant, or of "VARIABLE.FIELD" if a variable is declared with its fields.
 func (p *checkedPackage) find(name string) (value constant.Value, of types.Type) {
 	variable, field, inside := strings.Cut(name, ".")
 	if !inside {
@@ -113,7 +113,7 @@ func (p *checkedPackage) find(name string) (value constant.Value, of types.Type)
 	return value, of
 }
 
-// value returns a constant "FOLDER.NAME" or "FOLDER.VARIABLE.FIELD" as it is written in a page. bytes says that a number counts bytes.
+// value returns a constant "FOLDER.NAME" or "FOLDER.VARIABLE.FIELD" as a page shows it. bytes means that a number counts bytes.
 func (c *constants) value(name string, bytes bool) (string, error) {
 	folder, rest, _ := strings.Cut(name, ".")
 	declared, err := c.in(folder)
@@ -136,7 +136,7 @@ func (c *constants) value(name string, bytes bool) (string, error) {
 	return countText(number), nil
 }
 
-// durationText is "30 s", "10 min" or "1 h".
+// durationText formats a duration, such as "30 s", "10 min" or "1 h".
 func durationText(d time.Duration) string {
 	for _, unit := range []struct {
 		size time.Duration
@@ -149,7 +149,7 @@ func durationText(d time.Duration) string {
 	return fmt.Sprintf("%d ms", d/time.Millisecond)
 }
 
-// bytesText is "16 MiB".
+// bytesText formats a size, such as "16 MiB".
 func bytesText(n int64) string {
 	for i, unit := range []string{"GiB", "MiB", "KiB"} {
 		if size := int64(1) << (10 * (3 - i)); n >= size && n%size == 0 {
@@ -159,7 +159,7 @@ func bytesText(n int64) string {
 	return countText(n) + " bytes"
 }
 
-// countText has commas between thousands.
+// countText formats a number with commas between thousands.
 func countText(n int64) string {
 	digits := strconv.FormatInt(n, 10)
 	for i := len(digits) - 3; i > 0; i -= 3 {

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// defaults are the values that the defaulting code of the kind sets, by path of the field, where all objects are present.
+// defaults are the values that the defaulting code of the kind sets if all objects are present, by path of the field.
 func (k kind) defaults() map[string]string {
 	object := k.new()
 	present(reflect.ValueOf(object).Elem())
@@ -20,7 +20,7 @@ func (k kind) defaults() map[string]string {
 	return values
 }
 
-// present sets every object below a struct, and gives a list of objects one item.
+// present sets every object below a struct, and adds one item to each list of objects.
 func present(of reflect.Value) {
 	for i := range of.NumField() {
 		f := of.Field(i)
@@ -87,15 +87,15 @@ func written(value any) string {
 	return fmt.Sprint(value)
 }
 
-// defaultSentence is what a comment says of the default.
+// defaultSentence matches the sentence about the default in a comment.
 var defaultSentence = regexp.MustCompile(`\s*Default: (.+?)\.(?:\s|$)`)
 
-// withoutDefault is a comment without that sentence: the page has a column for it.
+// withoutDefault removes that sentence from a comment, because it is in a column of its own.
 func withoutDefault(doc string) string {
 	return strings.TrimSpace(defaultSentence.ReplaceAllString(doc, " "))
 }
 
-// defaultIn is the default that a comment names, empty for none.
+// defaultIn is the default in a comment, empty for none.
 func defaultIn(doc string) string {
 	found := defaultSentence.FindStringSubmatch(doc)
 	if found == nil {

@@ -67,10 +67,10 @@ var taints = []meaning{
 	{string(gpu.TypeMPS) + publish.UnavailableSuffix, "the MPS service of the node does not answer"},
 }
 
-// profileCapacity stands for the capacities that are called after profiles.
+// profileCapacity stands for the capacities that are named after profiles.
 const profileCapacity = "p<profile>"
 
-// devicesPage is what publish.Resources makes of the sample node.
+// devicesPage documents the output of publish.Resources for the sample node.
 func devicesPage(root string) (string, error) {
 	devices, err := samples()
 	if err != nil {
@@ -105,7 +105,7 @@ func devicesPage(root string) (string, error) {
 	return out.String(), nil
 }
 
-// publishes is an error where no Go file of pkg/publish has the text as a literal.
+// publishes returns an error if no Go file of pkg/publish contains the text as a literal.
 func publishes(root, text string) error {
 	files, err := filepath.Glob(filepath.Join(root, "pkg/publish/*.go"))
 	if err != nil {
@@ -123,7 +123,7 @@ func publishes(root, text string) error {
 	return fmt.Errorf("pkg/publish does not contain %q any more", text)
 }
 
-// attributeTables are the tables of attributes and capacities. A published name without a meaning is an error, and the reverse.
+// attributeTables writes the tables of attributes and capacities. A published name without a meaning is an error, and so is the reverse.
 func attributeTables(out *text, devices []published) error {
 	for _, part := range []struct {
 		title    string

@@ -4,7 +4,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/events"
 )
 
-// eventsPage is the table of pkg/events.
+// eventsPage documents pkg/events.
 func eventsPage(string) (string, error) {
 	out := newText("Events", "pkg/events")
 	out.para("The kubelet plugin writes the Events of a Node, the controller the Events of a ConfigMap or Lease. Events of a Node are in namespace default, whose readers need no " +

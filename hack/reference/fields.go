@@ -12,17 +12,17 @@ import (
 // field is one field of a kind, at its path in a document: lists with [], maps with [*].
 type field struct {
 	path, key string
-	// kind is the type as a reader of YAML knows it.
+	// kind is the type in YAML.
 	kind string
 	// of is the Go type, without the pointer.
 	of reflect.Type
-	// doc is the comment of the Go field, with the field called by its key.
+	// doc is the comment of the Go field, in which the key replaces the name of the field.
 	doc string
 	// children are the fields of an object, or of the objects of a list.
 	children []*field
 }
 
-// fieldsOf walks a struct of the API. A field without a comment is an error: the page would say nothing about it.
+// fieldsOf lists the fields of an API struct. A field without a comment is an error, because the page could not describe it.
 func fieldsOf(of reflect.Type, at string, docs comments) ([]*field, error) {
 	var out []*field
 	for i := range of.NumField() {
@@ -56,7 +56,7 @@ func fieldsOf(of reflect.Type, at string, docs comments) ([]*field, error) {
 	return out, nil
 }
 
-// renamed is a comment as a sentence about the key of the document.
+// renamed replaces the name of the Go field in a comment with the key of the document.
 func renamed(comment, name, key string) string {
 	rest, found := strings.CutPrefix(comment, name+" ")
 	if !found {
@@ -81,7 +81,7 @@ var (
 // scalar reports whether a struct is written as a string.
 func scalar(of reflect.Type) bool { return of == quantityType || of == durationType }
 
-// kindOf names a Go type as a reader of YAML knows it.
+// kindOf names a Go type in the terms of YAML.
 func kindOf(of reflect.Type) string {
 	switch {
 	case of == quantityType:
@@ -103,7 +103,7 @@ func kindOf(of reflect.Type) string {
 	}
 }
 
-// each visits a field and what is below it, in order.
+// each visits a field and the fields below it, in order.
 func each(fields []*field, visit func(*field)) {
 	for _, f := range fields {
 		visit(f)

@@ -4,7 +4,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 )
 
-// flagsPage is what pkg/config defines.
+// flagsPage documents the flags of pkg/config.
 func flagsPage(string) (string, error) {
 	out := newText("Flags", "pkg/config")
 	out.para("A flag takes precedence over its environment variable, the variable over the configuration file, and the file over the default. A dash means " +

@@ -8,7 +8,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// gpuMetricsPage has every metric of the exporter's own page.
+// gpuMetricsPage lists every metric of the exporter's own page.
 func gpuMetricsPage(string) (string, error) {
 	out := newText("GPU metrics", "the families of pkg/metrics")
 	out.para("`prism-exporter` on each GPU node exposes these metrics at `/metrics` on port 9400: OpenMetrics, or the text format 0.0.4 for a scraper " +
@@ -48,7 +48,7 @@ func gpuMetricsPage(string) (string, error) {
 	return out.String(), nil
 }
 
-// joinQuery gives the utilization of MIG devices the names of the containers that have them.
+// joinQuery adds the names of containers to the utilization of their MIG devices.
 const joinQuery = `prism_gpu_allocation_info
   * on (gpu_uuid, mig_uuid) group_left
   prism_mig_utilization_ratio`
@@ -73,7 +73,7 @@ func sectionOf(name string) string {
 	return "GPUs"
 }
 
-// fieldsSection has which GPU has which field.
+// fieldsSection lists the fields of GPUs by architecture.
 func fieldsSection(out *text) {
 	out.heading("GPU fields by architecture")
 	out.para("Fields that `prism-exporter` can read, by source, set of GPUMetricsConfig and architecture; all metrics with their meaning: " +
@@ -125,7 +125,7 @@ func onMIG(row *metrics.Row) string {
 	return ""
 }
 
-// dcgmSection has DCGM's names.
+// dcgmSection lists DCGM's names.
 func dcgmSection(out *text) {
 	out.heading("DCGM fields")
 	out.para("`/metrics/dcgm` exposes these in the text format 0.0.4, even if the scraper requests OpenMetrics, in which a counter without `_total` " +
@@ -154,7 +154,7 @@ func dcgmSection(out *text) {
 	out.table(t)
 }
 
-// unnamed is a field that has no metric of Prism's own.
+// unnamed describes a field without a metric on Prism's own page.
 func unnamed(row *metrics.Row) string {
 	help := strings.TrimSuffix(row.Help, ".")
 	return strings.ToLower(help[:1]) + help[1:]
@@ -177,7 +177,7 @@ func madeOf(fields []metrics.Field) []string {
 	return names
 }
 
-// recipeSection is how to get the fields that only DCGM has.
+// recipeSection explains how to get the fields that only DCGM provides.
 func recipeSection(out *text) {
 	out.heading("dcgm-exporter for GPUs before Hopper")
 	out.para("On Volta to Ada Lovelace, DCGM reads the fields of GPM with the performance monitor. On those nodes run dcgm-exporter for these " +
@@ -202,7 +202,7 @@ func recipeSection(out *text) {
 		"- Power limits and clocks: the exporter only reads them.")
 }
 
-// simulatedSection says what no real GPU has confirmed. A line leaves the list when `make test-gpu` has seen it on one.
+// simulatedSection lists assumptions that no real GPU has confirmed. A line is removed after `make test-gpu` has confirmed it.
 func simulatedSection(out *text) {
 	out.heading("Verified only with the simulated GPU")
 	out.para("NVIDIA's documentation leaves these questions open, or answers them for some drivers only. Prism relies on the behaviour of the simulated GPU, which no real GPU has " +

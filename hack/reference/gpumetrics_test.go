@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// selector is a metric of Prism in a query; grouping is a list of labels that metrics are joined on.
+// selector matches a metric of Prism in a query; grouping matches a list of labels on which metrics are joined.
 var (
 	selector = regexp.MustCompile(`prism_[a-z_]+`)
 	grouping = regexp.MustCompile(`(?:on|group_left) \(([a-z_, ]+)\)`)

@@ -2,7 +2,8 @@ package main
 
 import "strings"
 
-// What the decoder refuses beyond the limits of one field. A rule of api/v1alpha1 that has no document here is not in the reference.
+// Documents that the decoder refuses beyond the limits of one field. A rule of api/v1alpha1 without a document here is missing in the
+// reference.
 var (
 	invalidGPUConfigs = []string{
 		"sharing: {timeSlicing: {}, mps: {}}",

@@ -8,16 +8,16 @@ import (
 	"github.com/prism-gpu/prism/api/v1alpha1"
 )
 
-// kind is a kind of the API group with what its page needs.
+// kind is a kind of the API group with the inputs of its page.
 type kind struct {
 	name string
-	// use says where such an object is written.
+	// use describes the purpose of such an object.
 	use string
 	// new returns an empty object.
 	new func() defaulter
 	// decode is the decoder of the product.
 	decode func([]byte) error
-	// invalid are documents, without their header, that break rules between fields and rules of a form. See errorsOf for the others.
+	// invalid are documents, without their header, that violate rules between fields and rules about the form. See errorsOf for other errors.
 	invalid []string
 }
 
@@ -60,7 +60,7 @@ func (k kind) header() string {
 	return "apiVersion: " + v1alpha1.APIVersion + "\nkind: " + k.name + "\n"
 }
 
-// fields are those of the kind, with their comments.
+// fields are the fields of the kind, with their comments.
 func (k kind) fields(root string) ([]*field, comments, error) {
 	docs, err := readComments(filepath.Join(root, "api/v1alpha1"))
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// limits are what the errors of a field say about valid values.
+// limits are the valid values according to the errors of a field.
 type limits struct {
 	values           []string
 	lowest, highest  string

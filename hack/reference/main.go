@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// folder is where the pages are, below the root of the repository.
+// folder is the folder of the pages, below the root of the repository.
 const folder = "docs/reference"
 
 // page is one generated file.

@@ -11,7 +11,7 @@ import (
 	diagnostics "github.com/prism-gpu/prism/pkg/diagnostics"
 )
 
-// metricsPage is what the registries of both programs gather when nothing has happened yet.
+// metricsPage documents the metrics in the registries of both programs before any event.
 func metricsPage(string) (string, error) {
 	readings := diagnostics.Readings{}
 	zero(reflect.ValueOf(&readings).Elem())
@@ -42,7 +42,7 @@ func metricsPage(string) (string, error) {
 	return out.String(), nil
 }
 
-// version is what the build information of the example says.
+// version is the version in the build information of the example.
 const version = "0.0.0"
 
 func metricsOf(source prometheus.Gatherer) (table, error) {
@@ -77,7 +77,7 @@ func metricsOf(source prometheus.Gatherer) (table, error) {
 	return t, nil
 }
 
-// zero gives every function of a struct one that returns zero values, and a map one entry, so that its metric has a series.
+// zero sets every function of a struct to one that returns zero values, and adds one entry to a map, so that its metric shows a series.
 func zero(of reflect.Value) {
 	for i := range of.NumField() {
 		f := of.Field(i)

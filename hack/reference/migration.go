@@ -10,7 +10,7 @@ import (
 // foreignValue is a value of the chart of NVIDIA's device plugin.
 type foreignValue struct {
 	Name string `json:"name"`
-	// Accepted: this chart has it too. Others fail with the replacement.
+	// Accepted: this chart accepts it too. Others fail with the replacement.
 	Accepted    bool   `json:"accepted"`
 	Replacement string `json:"replacement"`
 }

@@ -1,9 +1,9 @@
 package main
 
-// draValue is a value of the chart of NVIDIA's DRA driver, and all below it.
+// draValue is a value of the chart of NVIDIA's DRA driver, with all values below it.
 type draValue struct {
 	name string
-	// same: this chart has a value of that name, with the same meaning but for what here says.
+	// same: this chart uses the same name for the same meaning, except for the differences in here.
 	same bool
 	here string
 }

@@ -18,11 +18,11 @@ import (
 const (
 	driverName = "gpu.prism.dev"
 	nodeName   = "node-1"
-	// board is the GPU of the examples: it has all device types.
+	// board is the GPU of the examples, which supports all device types.
 	board = "h100-80"
 )
 
-// sampleNode is a simulated node whose last GPU has a pre-created MIG device.
+// sampleNode is a simulated node with a pre-created MIG device on its last GPU.
 func sampleNode() (*gpu.Node, error) {
 	machine, err := model.New(model.Uniform(nodeName, board, 4))
 	if err != nil {
@@ -60,7 +60,7 @@ func sampleNode() (*gpu.Node, error) {
 	return node, nil
 }
 
-// sampleLayout advertises one GPU in each way; the last has a pre-created MIG device for two claims.
+// sampleLayout advertises one GPU in each mode; the last one contains a pre-created MIG device for two claims.
 func sampleLayout(n *gpu.Node) gpu.Layout {
 	const profile = "3g.40gb"
 	return gpu.Layout{
@@ -70,7 +70,7 @@ func sampleLayout(n *gpu.Node) gpu.Layout {
 	}
 }
 
-// sampleMPS are four shares of equal parts.
+// sampleMPS defines four shares of equal size.
 func sampleMPS() *gpu.MPSSharing {
 	const total, mebibyte = 81047 << 20, 1 << 20
 	return &gpu.MPSSharing{ShareName: "gpu-mps", MPSSize: gpu.MPSSize{
@@ -79,7 +79,7 @@ func sampleMPS() *gpu.MPSSharing {
 	}}
 }
 
-// published is one device of each type, as it is in a ResourceSlice.
+// published is one device of each type, as in a ResourceSlice.
 type published struct {
 	title, pool string
 	device      resourceapi.Device
@@ -109,7 +109,7 @@ func samples() ([]published, error) {
 	return out, nil
 }
 
-// find is the first device that fits, and its pool.
+// find returns the first device that fits, and its pool.
 func find(resources resourceslice.DriverResources, fits func(resourceapi.Device) bool) (string, *resourceapi.Device) {
 	for _, pool := range slices.Sorted(maps.Keys(resources.Pools)) {
 		for _, slice := range resources.Pools[pool].Slices {

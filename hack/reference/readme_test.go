@@ -18,7 +18,7 @@ var (
 	saying       = regexp.MustCompile(`(?m)^\s*say "(.*)"$`)
 )
 
-// TestREADME_Quickstart_IsWhatTheDemoPrints: the first command is make demo, and the headlines in its output are those of the script.
+// TestREADME_Quickstart_IsWhatTheDemoPrints: the first command is make demo, and its output shows the headlines of the script.
 func TestREADME_Quickstart_IsWhatTheDemoPrints(t *testing.T) {
 	root := rootOf(t)
 	readme, err := os.ReadFile(filepath.Join(root, "README.md"))

@@ -43,7 +43,7 @@ func TestPages_Committed_AreWhatIsGenerated(t *testing.T) {
 	}))
 }
 
-// unset begins what a comment says of a field that the defaulting code sets from another field.
+// unset begins the part of a comment about a field that the defaulting code sets from another field.
 var unset = regexp.MustCompile(`Unset: `)
 
 func TestDefaults_DocComments_EqualDefaultingCode(t *testing.T) {
@@ -77,7 +77,7 @@ func TestFields_NoDocComment_Refused(t *testing.T) {
 	require.EqualError(t, err, "field undocumented.Unknown has no doc comment")
 }
 
-// metricName is a metric's name as code has it.
+// metricName matches the name of a metric in code.
 var metricName = regexp.MustCompile(`"(prism_[a-z_]+)"`)
 
 func TestMetrics_EveryNameInCode_IsOnThePage(t *testing.T) {
@@ -153,10 +153,11 @@ func TestMigration_Values_AreInTheSchema(t *testing.T) {
 	}
 }
 
-// chartName is a name of a value of the chart in a replacement.
+// chartName matches the name of a chart value in a replacement.
 var chartName = regexp.MustCompile("`([a-z][A-Za-z]*(?:\\.[A-Za-z]+)+|nvidiaCDIHook|kubeletRoot|deviceMetadata)`")
 
-// TestMigration_DRADriver_NamesAreOfTheCharts: what is the same, and what replaces a value, is a value of the chart, and what is not the same is none.
+// TestMigration_DRADriver_NamesAreOfTheCharts: values that are the same, and replacements, are values of the chart, and other values are
+// not.
 func TestMigration_DRADriver_NamesAreOfTheCharts(t *testing.T) {
 	schema, err := readSchema(rootOf(t))
 	require.NoError(t, err)
@@ -173,7 +174,7 @@ func TestMigration_DRADriver_NamesAreOfTheCharts(t *testing.T) {
 			assert.True(t, ok || strings.HasPrefix(name[1], "resource.k8s.io"), "%s: %s is not a value of the chart", v.name, name[1])
 		}
 	}
-	// What two versions of that chart have at their top.
+	// The top-level values of two versions of that chart.
 	for name := range strings.FieldsSeq("nvidiaDriverRoot nvidiaCDIHookPath altProcDevices nameOverride fullnameOverride namespaceOverride selectorLabelsOverride " +
 		"gpuResourcesEnabledOverride consumableShares allowDefaultNamespace resourceApiVersion imagePullSecrets image serviceAccount resources featureGates " +
 		"logVerbosity webhook controller kubeletPlugin maskNvidiaDriverParams nvidiaCtkPath") {

@@ -9,7 +9,7 @@ import (
 	"github.com/prism-gpu/prism/api/v1alpha1"
 )
 
-// node is a JSON Schema, as far as the kinds need it.
+// node is a JSON Schema, limited to the features that the kinds use.
 type node struct {
 	Schema      string           `json:"$schema,omitempty"`
 	Title       string           `json:"title,omitempty"`
@@ -29,7 +29,7 @@ type node struct {
 	Additional any `json:"additionalProperties,omitempty"`
 }
 
-// jsonSchema is the schema of the kind. It knows types, values and numbers; rules between fields are the validation's.
+// jsonSchema is the schema of the kind. It checks types, values and numbers; the validation checks rules between fields.
 func (k kind) jsonSchema(root string) (string, error) {
 	fields, docs, err := k.fields(root)
 	if err != nil {

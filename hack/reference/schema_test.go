@@ -19,7 +19,7 @@ import (
 	"github.com/prism-gpu/prism/api/v1alpha1"
 )
 
-// configs calls found with every object of the API group below a value, also where it is text in a ConfigMap.
+// configs calls found with every object of the API group below a value, also if it is text in a ConfigMap.
 func configs(value any, found func(map[string]any)) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -47,7 +47,7 @@ var (
 	yamlBlock   = regexp.MustCompile("(?s)```yaml\n(.*?)```")
 )
 
-// documents are the YAML documents of a file, of Markdown those in its blocks.
+// documents are the YAML documents of a file; for Markdown, the documents in its code blocks.
 func documents(path, content string) []string {
 	blocks := []string{content}
 	if strings.HasSuffix(path, ".md") {

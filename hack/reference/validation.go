@@ -14,8 +14,8 @@ import (
 	"github.com/prism-gpu/prism/api/v1alpha1"
 )
 
-// errorsOf runs the decoder on invalid documents and returns its errors by the path of the field, without those of a wrong type. Each error
-// is there once, whatever value it is about.
+// errorsOf runs the decoder on invalid documents and returns its errors by the path of the field, except errors about a wrong type. Each
+// error appears once, for any value.
 func (k kind) errorsOf(fields []*field) map[string][]string {
 	found := map[string][]string{}
 	collect := func(document string) {
@@ -49,7 +49,7 @@ func (k kind) problemsOf(document string) []*v1alpha1.Problem {
 // typeError matches the errors that every field of a type has.
 var typeError = regexp.MustCompile(`^must be (a string|a boolean|an integer|an object|an array|a quantity such as "8Gi"|a duration such as "90s"), got |^must not be null$`)
 
-// shape is an error without the value that it is about.
+// shape removes the value from an error.
 func shape(text string) string {
 	before, _, _ := strings.Cut(text, ", got ")
 	return quoted.ReplaceAllString(itemOrKey.ReplaceAllString(before, "[]"), `"`)
@@ -57,7 +57,7 @@ func shape(text string) string {
 
 var quoted = regexp.MustCompile(`"[^"]*"`)
 
-// generalErrors are those of the type, for the first field of each.
+// generalErrors are the errors of a type, for the first field of each type.
 func (k kind) generalErrors(fields []*field) []string {
 	var texts []string
 	wrong := map[string]any{"string": 1, "boolean": "on", "integer": "50", "quantity": "8 GB", "duration": "soon", "object": "x"}
@@ -85,7 +85,7 @@ func (k kind) generalErrors(fields []*field) []string {
 	return texts
 }
 
-// invalidValues are values of a field's type that may be outside of what is valid; those that are not say nothing.
+// invalidValues are values of a field's type that may be invalid; the valid ones cause no error.
 func invalidValues(f *field) []any {
 	switch {
 	case f.of == quantityType:
@@ -110,7 +110,7 @@ func invalidValues(f *field) []any {
 	}
 }
 
-// example is an item of a list or a map that no rule allows, where the type has rules.
+// example is an item of a list or a map that is always invalid if the type has rules.
 func example(of reflect.Type) any {
 	if of.Kind() == reflect.Int32 {
 		return -1
@@ -118,7 +118,7 @@ func example(of reflect.Type) any {
 	return "X y"
 }
 
-// many are more entries than a map of the API may have.
+// many are more entries than the API allows in a map.
 func many(of reflect.Type) map[string]any {
 	entries := map[string]any{}
 	for i := range 100 {
@@ -127,7 +127,7 @@ func many(of reflect.Type) map[string]any {
 	return entries
 }
 
-// documentWith is a document that has the value at the path and nothing else.
+// documentWith is a document that only contains the value at the path.
 func documentWith(path string, value any) string {
 	keys := strings.Split(path, ".")
 	slices.Reverse(keys)
@@ -147,7 +147,7 @@ func documentWith(path string, value any) string {
 
 var itemOrKey = regexp.MustCompile(`\[[^\]]*\]`)
 
-// generic is the path of the field that an error is about: without the number of an item or the key of a map.
+// generic is the path of the field of an error, without the index of an item or the key of a map.
 func generic(fields []*field, path string) string {
 	paths := map[string]bool{}
 	each(fields, func(f *field) { paths[f.path] = true })

@@ -14,13 +14,13 @@ import (
 // capability is a feature of Prism that depends on Kubernetes.
 type capability struct {
 	feature string
-	// since is the first version that has it by default, as 1.36 or 1.36.2.
+	// since is the first version that supports it by default, such as 1.36 or 1.36.2.
 	since string
 	// gate is a feature gate of Kubernetes, empty for none.
 	gate string
-	// without says what happens on older versions, or with the gate off.
+	// without describes the effect on older versions, or with the gate disabled.
 	without string
-	// tests are end-to-end tests; older are those of older versions.
+	// tests are end-to-end tests; older are the tests on older versions.
 	tests, older []string
 }
 
@@ -113,7 +113,7 @@ func versionsPage(root string) (string, error) {
 	return out.String(), nil
 }
 
-// changes138 are changes of Kubernetes 1.38, and what follows for Prism.
+// changes138 are changes of Kubernetes 1.38, and their effect on Prism.
 var changes138 = [][2]string{
 	{"`resource.k8s.io/v1beta1` is removed", "none: Prism reads and writes only `v1`"},
 	{"`DRAPartitionableDevices` and `DRADeviceTaints` are always enabled; `DRAConsumableCapacity` is enabled and can be disabled until 1.39",
@@ -127,7 +127,7 @@ var changes138 = [][2]string{
 	{"a driver names the versions of device metadata that it writes", "`v1beta1` and `v1alpha1`"},
 }
 
-// on are the versions that have what is there since a version, or those that lack it.
+// on returns the versions from a version on, or the versions before it.
 func on(versions []string, since string, has bool) []string {
 	var out []string
 	for _, v := range versions {
@@ -154,7 +154,7 @@ func splitList(text string) []string {
 	return strings.Split(text, ", ")
 }
 
-// previewVersion is the one that hack/localcluster runs before its release.
+// previewVersion is the preview version that hack/localcluster runs before its release.
 func previewVersion(root string) (string, error) {
 	content, err := os.ReadFile(filepath.Join(root, "hack/localcluster/parts/table.go"))
 	if err != nil {
@@ -173,7 +173,7 @@ var (
 	otherVersions   = regexp.MustCompile(`var kubernetesVersions = \[\]string\{KubernetesVersion, ([^}]*)\}`)
 )
 
-// clusterVersions are those that hack/localcluster can run, the newest first. It is a module of its own, so its source is read.
+// clusterVersions are the versions that hack/localcluster can run, the newest first. It is a separate module, so its source is parsed.
 func clusterVersions(root string) ([]string, error) {
 	content, err := os.ReadFile(filepath.Join(root, "hack/localcluster/parts/table.go"))
 	if err != nil {
