@@ -44,7 +44,7 @@ func checkFlaky(text string, date time.Time) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		if counts[name] >= flakyLimit {
-			problems = append(problems, fmt.Errorf("%s was flaky %d times in %d days: mend the test, and remove its lines in the same commit",
+			problems = append(problems, fmt.Errorf("%s was flaky %d times in %d days: fix the test, and remove its lines in the same commit",
 				name, counts[name], flakyDays))
 		}
 	}

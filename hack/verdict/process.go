@@ -38,8 +38,8 @@ func wait(ctx context.Context, cmd *exec.Cmd) error {
 		return errors.Join(context.Cause(ctx), err)
 	}
 	if errors.Is(err, exec.ErrWaitDelay) {
-		// The command passed, and a process that it left still has its output.
-		_, _ = os.Stderr.WriteString("verdict: a process that outlives " + cmd.Args[0] + " keeps its output open\n")
+		// The command passed, and a process that it left still holds its output.
+		_, _ = os.Stderr.WriteString("verdict: a process that was left by " + cmd.Args[0] + " keeps its output open\n")
 		return nil
 	}
 	return err

@@ -43,7 +43,7 @@ func (t trouble) refusal(test testjson.TestCase, output []string) string {
 	case t.panicked[test.Package]:
 		return "panic in its package"
 	case test.Elapsed < 0:
-		return "it did not end"
+		return "it did not finish"
 	case slices.ContainsFunc(neverRetried, within):
 		return "tests of this package are never retried"
 	case slices.ContainsFunc(output, isLeak):

@@ -47,7 +47,7 @@ func TestRefusal_Output_RacePanicAndLeakNotRetried(t *testing.T) {
 
 func TestRefusal_TestThatDidNotEnd_NotRetried(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, "it did not end", newTrouble().refusal(testjson.TestCase{Package: "a", Test: "TestX_Y_Z", Elapsed: -1}, nil))
+	assert.Equal(t, "it did not finish", newTrouble().refusal(testjson.TestCase{Package: "a", Test: "TestX_Y_Z", Elapsed: -1}, nil))
 }
 
 func TestReserve_TwoOfARun_ThirdRefused(t *testing.T) {

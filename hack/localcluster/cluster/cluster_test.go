@@ -101,8 +101,8 @@ func TestComponent_NodeAndService_Found(t *testing.T) {
 	assert.Equal(t, filepath.Join(c.Dir, "control-plane", "control"), k.control)
 	for want, words := range map[string][]string{
 		"has 2 nodes: name one":        {"kubelet"},
-		"has no node \"n2\"":           {"n2", "kubelet"},
-		"there is no component":        {"n0", "docker"},
+		"does not have node \"n2\"":    {"n2", "kubelet"},
+		"unknown component \"docker\"": {"n0", "docker"},
 		"belongs to the control plane": {"n0", "etcd"},
 	} {
 		_, err = c.Component(words)

@@ -16,7 +16,7 @@ import (
 func (c *Cluster) Down(progress *report.Progress) error {
 	_, err := os.Stat(c.Dir)
 	if errors.Is(err, os.ErrNotExist) && len(c.inits()) == 0 && len(c.namespaces()) == 0 {
-		progress.Line("cluster %s: there is none", c.Name)
+		progress.Line("cluster %s does not exist", c.Name)
 		return nil
 	}
 	unlock, err := lock(c.Dir, progress)

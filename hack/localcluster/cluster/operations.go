@@ -57,7 +57,7 @@ func (c *Cluster) Component(words []string) (Component, error) {
 		return Component{name: name, control: c.controlPlane().Control, log: c.controlPlaneLog(name)}, nil
 	}
 	if name != "boot" && !slices.Contains(nodeServices, name) {
-		return Component{}, fmt.Errorf("there is no component %q: the components are %s and, on a node, %s",
+		return Component{}, fmt.Errorf("unknown component %q: the components are %s and, on a node, %s",
 			name, strings.Join(controlPlaneServices, ", "), strings.Join(nodeServices, ", "))
 	}
 	if len(words) == 1 && s.Nodes > 1 {
@@ -78,7 +78,7 @@ func (c *Cluster) node(name string, s Settings) (node.Machine, error) {
 			return c.machine(i, s), nil
 		}
 	}
-	return node.Machine{}, fmt.Errorf("cluster %s has no node %q: its nodes are %s to %s", c.Name, name, node.Name(0), node.Name(s.Nodes-1))
+	return node.Machine{}, fmt.Errorf("cluster %s does not have node %q: its nodes are %s to %s", c.Name, name, node.Name(0), node.Name(s.Nodes-1))
 }
 
 // Do starts, stops or restarts the component. A start returns when the component answers.

@@ -114,7 +114,7 @@ func kill(pids ...int) error {
 	for _, pid := range pids {
 		for !gone(pid) {
 			if time.Now().After(deadline) {
-				return fmt.Errorf("killing process %d: it is still there after %s", pid, limit)
+				return fmt.Errorf("killing process %d: it still exists after %s", pid, limit)
 			}
 			time.Sleep(10 * time.Millisecond)
 		}

@@ -34,7 +34,7 @@ type Spec struct {
 
 // Files that the first process inherits.
 const (
-	reportFile   = 3 // one JSON object: how the start went
+	reportFile   = 3 // one JSON object: the result of the start
 	listenerFile = 4 // the host's loopback port, in the control plane
 )
 

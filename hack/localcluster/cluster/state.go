@@ -62,7 +62,7 @@ func Open(name string) (*Cluster, error) {
 	root := filepath.Join(base, "prism")
 	c := &Cluster{Name: name, Root: root, Dir: filepath.Join(root, name), Cache: cache}
 	if longest := c.machine(node.MaxNodes-1, Settings{}).Control(); len(longest) > supervise.MaxSocketPath {
-		return nil, fmt.Errorf("%s is too long a path for a socket: set XDG_STATE_HOME to a shorter one", longest)
+		return nil, fmt.Errorf("path %s is too long for a socket: set XDG_STATE_HOME to a shorter one", longest)
 	}
 	return c, nil
 }

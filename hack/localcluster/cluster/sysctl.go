@@ -38,7 +38,7 @@ func saveSysctls(root string, progress *report.Progress) error {
 	for _, name := range sysctls {
 		text, err := os.ReadFile(filepath.Join(sysctlRoot, name))
 		if err != nil {
-			continue // a kernel without it has nothing to restore
+			continue // nothing to restore in a kernel without it
 		}
 		values[name] = string(text)
 	}

@@ -48,7 +48,7 @@ func (c *Cluster) Up(ctx context.Context, want Settings, progress *report.Progre
 		return err
 	}
 	if c.running(s) {
-		progress.Line("cluster %s is running already: export KUBECONFIG=%s", c.Name, c.Kubeconfig())
+		progress.Line("cluster %s is already running: export KUBECONFIG=%s", c.Name, c.Kubeconfig())
 		return nil
 	}
 	if err := c.lay(&s, progress); err != nil {
@@ -99,7 +99,7 @@ func (s Settings) check() error {
 		return fmt.Errorf("%d nodes: want 1 to %d", s.Nodes, node.MaxNodes)
 	}
 	if s.Port < 0 || s.Port > 65535 {
-		return fmt.Errorf("port %d: want 1 to 65535, or none to have a free one chosen", s.Port)
+		return fmt.Errorf("port %d: want 1 to 65535, or none to choose a free one", s.Port)
 	}
 	return parts.CheckKubernetes(s.Kubernetes)
 }
@@ -278,7 +278,7 @@ func (c *Cluster) startServices() error {
 func listen(port int) (*os.File, error) {
 	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("port %d on 127.0.0.1 is in use by another program: end that program, or make the cluster with another --port", port)
+		return nil, fmt.Errorf("port %d on 127.0.0.1 is in use by another program: stop that program, or create the cluster with another --port", port)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("opening port %d on 127.0.0.1: %w", port, err)

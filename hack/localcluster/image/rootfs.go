@@ -17,7 +17,7 @@ import (
 type entry struct {
 	mode   fs.FileMode // type and permissions
 	target string      // of a symbolic link
-	source string      // file on this machine that holds the content, or
+	source string      // file on this machine with the content, or
 	text   []byte      // the content itself
 }
 

@@ -219,7 +219,7 @@ func explain(err error, output, logPath string) error {
 		return fmt.Errorf("this version is not published: choose another one (see %s)", logPath)
 	case contains(output, "dial tcp", "no such host", "i/o timeout", "connection refused", "connection reset", "network is unreachable",
 		"TLS handshake", "proxyconnect", "module lookup disabled"):
-		return fmt.Errorf("the module proxy cannot be reached: check the network, or point GOPROXY at one that can be (see %s)", logPath)
+		return fmt.Errorf("the module proxy cannot be reached: check the network, or set GOPROXY to another one (see %s)", logPath)
 	}
 	return fmt.Errorf("%w: %s (see %s)", err, lastLine(output), logPath)
 }

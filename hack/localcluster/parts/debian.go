@@ -61,7 +61,7 @@ func InstallDebian(ctx context.Context, packages []DebianPackage, progress *repo
 	}
 	list := strings.Join(names, " ")
 	if _, err := exec.LookPath("apt-get"); err != nil {
-		return fmt.Errorf("these packages are missing: %s; there is no apt-get to install them: install their like with this machine's own tool", list)
+		return fmt.Errorf("these packages are missing: %s; apt-get, which would install them, is missing: install equivalent packages with the package manager of this machine", list)
 	}
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("these packages are missing: %s: run `apt-get install %s` as root", list, list)

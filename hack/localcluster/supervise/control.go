@@ -99,7 +99,7 @@ func (s *Supervisor) obey(ask request) ([]Status, error) {
 			return nil, u.obey(ask.Order)
 		}
 	}
-	return nil, fmt.Errorf("there is no %q here", ask.Service)
+	return nil, fmt.Errorf("unknown service %q", ask.Service)
 }
 
 func (u *unit) obey(order Order) error {

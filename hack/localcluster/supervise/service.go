@@ -55,7 +55,7 @@ type unit struct {
 	wanted bool
 	pid    int
 	since  time.Time
-	ended  chan struct{} // closed when the present process has ended
+	ended  chan struct{} // closed when the current process has exited
 	note   string
 }
 

@@ -119,7 +119,7 @@ func TestSupervisor_StartFails_EndOfLogReported(t *testing.T) {
 	_, err := Send(socket, Start, "broken")
 	require.EqualError(t, err, "starting broken: it ended with exit status 3; the end of its log: bad flag")
 	_, err = Send(socket, Start, "other")
-	require.EqualError(t, err, `there is no "other" here`)
+	require.EqualError(t, err, `unknown service "other"`)
 	_, err = Send(socket, "dance", "broken")
 	assert.EqualError(t, err, `unknown order "dance"`)
 }

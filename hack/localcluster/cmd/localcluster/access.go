@@ -53,7 +53,7 @@ func (s *session) logs() *cobra.Command {
 	follow := false
 	cmd := &cobra.Command{
 		Use:   "logs [NODE] COMPONENT",
-		Short: "Print the log of a component, or with `boot` that of a node's boot",
+		Short: "Print the log of a component, or with `boot` the log of a node's boot",
 		Args:  cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := s.cluster()
@@ -67,7 +67,7 @@ func (s *session) logs() *cobra.Command {
 			return component.Log(cmd.Context(), cmd.OutOrStdout(), follow)
 		},
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on printing what is added")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "continue to print new lines")
 	return cmd
 }
 

@@ -18,8 +18,8 @@ import (
 func (s *session) image() *cobra.Command {
 	cmd := &cobra.Command{Use: "image", Short: "Build container images without a container engine"}
 	cmd.AddCommand(
-		builtin("pause", "Write the image "+image.PauseName+", which every node has", image.Pause),
-		builtin("test", "Write the image "+image.TestName+" (C library and shell), which every node has", image.Test),
+		builtin("pause", "Write the image "+image.PauseName+", which is part of every node", image.Pause),
+		builtin("test", "Write the image "+image.TestName+" (C library and shell), which is part of every node", image.Test),
 		imageBuild())
 	return cmd
 }
@@ -52,7 +52,7 @@ func imageBuild() *cobra.Command {
 	var want content
 	cmd := &cobra.Command{
 		Use:   "build",
-		Short: "Write an image of files of this machine and of Debian packages",
+		Short: "Write an image with files of this machine and of Debian packages",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return want.build(cmd.Context()) },
 	}

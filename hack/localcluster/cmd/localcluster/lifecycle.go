@@ -20,7 +20,7 @@ func (s *session) up() *cobra.Command {
 	var want cluster.Settings
 	cmd := &cobra.Command{
 		Use:   "up",
-		Short: "Start the cluster, or what of it does not run; returns when pods can be created",
+		Short: "Start the cluster, or its parts that do not run; returns when pods can be created",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.cluster()
@@ -47,7 +47,7 @@ func (s *session) up() *cobra.Command {
 func (s *session) down() *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
-		Short: "Remove the cluster and everything it left on the machine",
+		Short: "Remove the cluster and all its traces on the machine",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			c, err := s.cluster()
@@ -62,7 +62,7 @@ func (s *session) down() *cobra.Command {
 func (s *session) status() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Show what runs",
+		Short: "Show the components and whether they run",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.cluster()
@@ -93,7 +93,7 @@ func (s *session) reboot() *cobra.Command {
 func (s *session) order(order, short string) *cobra.Command {
 	return &cobra.Command{
 		Use:   order + " [NODE] COMPONENT",
-		Short: short + ": etcd, apiserver, scheduler, controller-manager; of a node: kubelet, containerd",
+		Short: short + ": etcd, apiserver, scheduler, controller-manager; on a node: kubelet, containerd",
 		Args:  cobra.RangeArgs(1, 2),
 		RunE: func(_ *cobra.Command, args []string) error {
 			c, err := s.cluster()
@@ -111,7 +111,7 @@ func (s *session) order(order, short string) *cobra.Command {
 
 // build builds parts ahead of time and prints where their programs are.
 func (s *session) build() *cobra.Command {
-	return partsCommand("build", "Build what a cluster is made of (or only some parts) into the cache, and print the programs' paths",
+	return partsCommand("build", "Build the parts of a cluster (all, or the named ones) into the cache, and print the paths of the programs",
 		func(cmd *cobra.Command, cache parts.Cache, recipes []parts.Recipe, all bool) error {
 			dirs, err := parts.Ensure(cmd.Context(), cache, recipes, s.progress)
 			if err != nil {
@@ -178,7 +178,7 @@ func choose(cluster, extras []parts.Recipe, names []string) ([]parts.Recipe, err
 	}
 	for _, name := range names {
 		if !slices.Contains(known, name) {
-			return nil, fmt.Errorf("there is no part %q: the parts are %s", name, strings.Join(known, ", "))
+			return nil, fmt.Errorf("unknown part %q; supported values: %s", name, strings.Join(known, ", "))
 		}
 	}
 	return chosen, nil

@@ -59,7 +59,7 @@ func TestChoose_Names_PartsOrError(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"prometheus", "promtool"}, extra[0].Programs())
 	_, err = choose(table, parts.Extras(), []string{"docker"})
-	assert.ErrorContains(t, err, `there is no part "docker": the parts are kubernetes`)
+	assert.ErrorContains(t, err, `unknown part "docker"; supported values: kubernetes`)
 }
 
 func TestRoot_NameInEitherPlace_Parsed(t *testing.T) {
