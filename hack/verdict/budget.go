@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// retryLimit is how many tests may run again in one run, all steps together.
+// retryLimit is the number of tests that may run again in one run, over all steps.
 const retryLimit = 2
 
-// The files of a run's folder that commands share: a line for each retry, and one for each test that passed so.
+// The files in a run's folder that commands share: a line for each retry, and one for each test that passed on retry.
 const (
 	retriesFile = "retries"
 	flakyFile   = "flaky"
@@ -28,7 +28,7 @@ func reserve(dir string, tests []string) (bool, error) {
 		return false, fmt.Errorf("counting retries: %w", err)
 	}
 	defer func() { _ = file.Close() }()
-	// Groups of e2e run side by side.
+	// Groups of e2e run concurrently.
 	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err != nil {
 		return false, fmt.Errorf("counting retries: locking: %w", err)
 	}

@@ -13,18 +13,19 @@ import (
 	"gotest.tools/gotestsum/testjson"
 )
 
-// events prints the events of a command and keeps them.
+// events prints and stores the events of a command.
 type events struct {
 	stream, out io.Writer
 	formatter   testjson.EventFormatter
 	trouble     trouble
-	// builds is what the compiler printed, by import path. It is printed where the build fails: warnings of C code would hide the rest.
+	// builds is the output of the compiler, by import path. It is only printed if the build fails, because warnings of C code would hide the
+	// rest.
 	builds map[string][]string
 }
 
 // Event implements testjson.EventHandler.
 func (h *events) Event(e testjson.TestEvent, execution *testjson.Execution) error {
-	// An event without bytes was added for a test that did not end.
+	// An event without bytes was added for a test that did not finish.
 	if len(e.Bytes()) > 0 {
 		if _, err := fmt.Fprintf(h.stream, "%s\n", e.Bytes()); err != nil {
 			return fmt.Errorf("keeping events: %w", err)
@@ -43,7 +44,7 @@ func (h *events) Event(e testjson.TestEvent, execution *testjson.Execution) erro
 		}
 		return nil
 	}
-	// What a package prints outside of its tests says why it failed, where no test did.
+	// If no test failed, the output of a package outside of its tests contains the reason of its failure.
 	if e.PackageEvent() && e.Action == testjson.ActionFail && len(execution.Package(e.Package).Failed) == 0 {
 		text := &strings.Builder{}
 		if err := execution.Package(e.Package).WriteOutputTo(text, 0); err != nil {
@@ -56,7 +57,7 @@ func (h *events) Event(e testjson.TestEvent, execution *testjson.Execution) erro
 	return h.formatter.Format(e, execution)
 }
 
-// Err implements testjson.EventHandler: a line that is not an event, of a program that prints around Go's test framework.
+// Err implements testjson.EventHandler: it handles a line that is not an event, from a program that prints outside of Go's test framework.
 func (h *events) Err(text string) error {
 	_, err := fmt.Fprintln(h.out, text)
 	return err
@@ -73,7 +74,7 @@ type tally struct {
 type result struct {
 	name, pkg string
 	outcome   testjson.Action
-	// elapsed is the longest of its runs.
+	// elapsed is the duration of its longest run.
 	elapsed time.Duration
 	last    int
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A test that is flaky so often in so many days needs mending.
+// A test that is flaky this many times in this many days must be fixed.
 const (
 	flakyLimit = 3
 	flakyDays  = 14
@@ -20,8 +20,8 @@ const (
 
 var testName = regexp.MustCompile(`^Test\w+$`)
 
-// checkFlaky checks lines "YYYY-MM-DD TestName": their form, and how often each name is there in the days before date. Lines that are newer
-// than date, the last commit's, count too: they are of the next commit.
+// checkFlaky checks lines "YYYY-MM-DD TestName": their form, and the number of lines with each name in the days before date. Lines that are
+// newer than date, the date of the last commit, count too: they belong to the next commit.
 func checkFlaky(text string, date time.Time) error {
 	var problems []error
 	counts := map[string]int{}

@@ -1,8 +1,8 @@
 //go:build linux
 
 // Package main runs the steps of CI and the tests of a step, and decides whether they passed. gotestsum's testjson package reads and prints
-// the events of tests. Its --rerun-fails does not fit: it counts within one command, while a run of CI has many, and it cannot exclude a leak
-// or a package.
+// the events of tests. Its --rerun-fails does not fit: it counts within one command, while a run of CI consists of many, and it cannot
+// exclude a leak or a package.
 package main
 
 import (
@@ -30,7 +30,7 @@ the count of its retries; without it the command is a run of its own.
 `
 
 func main() {
-	// A step ends as a whole: the processes that it started are ended before this one.
+	// A step ends as a whole: its processes are stopped before this one exits.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	err := run(ctx, os.Args[1:])
 	stop()
@@ -133,7 +133,7 @@ func flakyCommand(args []string) error {
 	return nil
 }
 
-// withFolder calls f with the folder of the run: VERDICT_DIR, or a temporary one that processes of f find there.
+// withFolder calls f with the folder of the run: VERDICT_DIR, or a temporary one that processes of f find in that variable.
 func withFolder(f func(dir string) error) error {
 	if dir := os.Getenv("VERDICT_DIR"); dir != "" {
 		if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// endIn is how long an interrupted command has to clean up, a cluster for example, before it is killed.
+// endIn is the time for an interrupted command to clean up, a cluster for example, before it is killed.
 const endIn = 2 * time.Minute
 
-// command has a process group of its own, which is ended as a whole: by SIGTERM when ctx is done, and after endIn by SIGKILL. It stays in
-// this session, since a session of its own would have the CPU weight of all of this one.
+// command creates a command in a separate process group, which is terminated as a whole: by SIGTERM when ctx is done, and after endIn by
+// SIGKILL. It stays in this session, because a separate session would get the same CPU weight as this whole session.
 func command(ctx context.Context, args []string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error {
 		group := -cmd.Process.Pid
-		// What ignores SIGTERM would keep the output open, and its reader waiting.
+		// A process that ignores SIGTERM would keep the output open, and its reader waiting.
 		time.AfterFunc(endIn, func() { _ = syscall.Kill(group, syscall.SIGKILL) })
 		return syscall.Kill(group, syscall.SIGTERM)
 	}
@@ -29,11 +29,11 @@ func command(ctx context.Context, args []string) *exec.Cmd {
 	return cmd
 }
 
-// wait waits for a command, and after an interrupt kills what is left of its process group.
+// wait waits for a command, and after an interrupt kills the remaining processes of its group.
 func wait(ctx context.Context, cmd *exec.Cmd) error {
 	err := cmd.Wait()
 	if ctx.Err() != nil {
-		// The group is gone where all of it ended in time.
+		// The group does not exist any more if all of it exited in time.
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		return errors.Join(context.Cause(ctx), err)
 	}

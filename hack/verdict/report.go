@@ -16,16 +16,16 @@ import (
 	"gotest.tools/gotestsum/testjson"
 )
 
-// slowest is how many tests of unit and of e2e the report names.
+// slowest is the number of tests of unit and of e2e in the report.
 const slowest = 15
 
-// complaint is a line of a failed step that says what failed.
+// complaint matches a line of a failed step that names a failure.
 var complaint = regexp.MustCompile(`^ *--- FAIL:|^panic:|^WARNING: DATA RACE|^fatal error:|^FAIL\s|^make.*\*\*\*|^\S+\.go:\d+:`)
 
-// complaints is how many such lines of a step are printed.
+// complaints is the number of printed lines of a step.
 const complaints = 40
 
-// report prints what the steps took, which tests were slow, flaky or failed, and the count of tests last.
+// report prints the duration of the steps, slow, flaky and failed tests, and the count of tests last.
 func (r *runner) report() error {
 	w := &strings.Builder{}
 	r.reportSteps(w)
@@ -82,7 +82,7 @@ func reportSlowest(w *strings.Builder, name string, t *tally) {
 	}
 }
 
-// reportFailures repeats what failed, where only the last lines are kept.
+// reportFailures repeats the failures for readers who only see the last lines.
 func (r *runner) reportFailures(w *strings.Builder) {
 	for _, s := range r.steps {
 		if s.result != "failed" {
@@ -129,7 +129,7 @@ func (r *runner) tests(name string) (*tally, error) {
 		if err != nil {
 			return &tally{}, err
 		}
-		// A line that was cut off, as a killed step leaves it, is not an event.
+		// An incomplete line, as left by a killed step, is not an event.
 		execution, err := testjson.ScanTestOutput(testjson.ScanConfig{Stdout: file, IgnoreNonJSONOutputLines: true})
 		if err := errors.Join(err, file.Close()); err != nil {
 			return &tally{}, fmt.Errorf("reading the events of %s: %w", filepath.Base(path), err)
@@ -139,7 +139,7 @@ func (r *runner) tests(name string) (*tally, error) {
 	return newTally(executions...), nil
 }
 
-// done is the last line. Its form is gotestsum's.
+// done is the last line, in gotestsum's form.
 func (r *runner) done(total *tally) string {
 	verdict := "passed"
 	if slices.ContainsFunc(r.steps, func(s *step) bool { return s.result != "passed" }) {

@@ -10,8 +10,8 @@ import (
 	"gotest.tools/gotestsum/testjson"
 )
 
-// neverRetried are folders whose tests show races of the product rather than of the machine: signals, records, and what is undone after a
-// crash. The folders below them count too.
+// neverRetried are folders whose tests show races of the product rather than of the machine: signals, records, and undoing after a crash.
+// The folders below them count too.
 var neverRetried = []string{"pkg/checkpoint", "pkg/prepare", "pkg/plugin/mps", "pkg/mpsd", "pkg/profiler/native", "test/lifecycle"}
 
 var leak = regexp.MustCompile(`(?i)leak`)
@@ -21,7 +21,7 @@ type trouble struct{ race, panicked map[string]bool }
 
 func newTrouble() trouble { return trouble{race: map[string]bool{}, panicked: map[string]bool{}} }
 
-// note takes in one event. Go may print a panic or a race in the output of another test that runs at the same time.
+// note adds one event. Go may print a panic or a race in the output of another test that runs at the same time.
 func (t trouble) note(e testjson.TestEvent) {
 	if e.Action != testjson.ActionOutput {
 		return
@@ -52,7 +52,7 @@ func (t trouble) refusal(test testjson.TestCase, output []string) string {
 	return ""
 }
 
-// isLeak leaves out the lines that Go prints around a test, which have its name.
+// isLeak excludes the lines that Go prints around a test, which contain its name.
 func isLeak(line string) bool {
 	line = strings.TrimSpace(line)
 	return !strings.HasPrefix(line, "---") && !strings.HasPrefix(line, "===") && leak.MatchString(line)

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// step is a make target of a run, and what it took.
+// step is a make target of a run, and its duration.
 type step struct {
 	name string
 	// result is "passed", "failed" or "not run".
@@ -21,13 +21,13 @@ type step struct {
 	took, cpu, machine time.Duration
 }
 
-// runner runs the steps of a run one after another. dir has their output and the events of their tests.
+// runner runs the steps of a run one after another. dir contains their output and the events of their tests.
 type runner struct {
 	dir     string
 	out     io.Writer
 	command func(step string) []string
 
-	// loaded says whether other processes of the machine are busy; nil measures that.
+	// loaded reports whether other processes of the machine are busy; nil measures that.
 	loaded func() bool
 
 	steps   []*step
@@ -37,7 +37,7 @@ type runner struct {
 
 func makeTarget(step string) []string { return []string{"make", "--no-print-directory", step} }
 
-// run runs the steps until one fails, and prints the report in any case. e2e and lifecycle prove different things, so one runs although the
+// run runs the steps until one fails, and prints the report in any case. e2e and lifecycle prove different things, so one runs even if the
 // other failed.
 func (r *runner) run(ctx context.Context, names []string, beside bool) error {
 	r.started, r.load = time.Now(), load()
@@ -63,7 +63,7 @@ func (r *runner) all(ctx context.Context, beside bool) error {
 			second = nil
 			continue
 		}
-		// Lifecycle needs what the steps before e2e prove.
+		// Lifecycle requires success of the steps before e2e.
 		if failure != nil && !r.reached("e2e") {
 			break
 		}
@@ -89,7 +89,7 @@ func (r *runner) step(ctx context.Context, s *step, out io.Writer, weight *lowes
 	cmd := weight.command(ctx, r.command(s.name))
 	cmd.Env = append(os.Environ(), "VERDICT_DIR="+r.dir)
 	if program, err := os.Executable(); err == nil {
-		// hack/verdict.sh of the step does not build it again.
+		// The step's hack/verdict.sh does not build it again.
 		cmd.Env = append(cmd.Env, "VERDICT_PROGRAM="+program)
 	}
 	cmd.Stdout = io.MultiWriter(out, log)
@@ -120,14 +120,14 @@ func (r *runner) step(ctx context.Context, s *step, out io.Writer, weight *lowes
 	return nil
 }
 
-// besideStep is lifecycle while e2e runs.
+// besideStep is lifecycle, running concurrently with e2e.
 type besideStep struct {
 	done   chan error
 	weight *lowestWeight
 	output string
 }
 
-// startBeside starts lifecycle at the lowest weight. It returns nil without that step, or if the kernel has no such weight.
+// startBeside starts lifecycle at the lowest weight. It returns nil without that step, or if the kernel does not support such a weight.
 func (r *runner) startBeside(ctx context.Context) *besideStep {
 	at := slices.IndexFunc(r.steps, func(s *step) bool { return s.name == "lifecycle" })
 	if at < 0 {
@@ -137,7 +137,7 @@ func (r *runner) startBeside(ctx context.Context) *besideStep {
 		r.loaded = othersBusy
 	}
 	if r.loaded() {
-		// At the lowest weight it would get nothing, and its deadlines would pass.
+		// At the lowest weight it would get no CPU time, and its deadlines would pass.
 		_, _ = fmt.Fprintln(r.out, "verdict: lifecycle runs after e2e: other processes keep the CPUs busy")
 		return nil
 	}
@@ -152,7 +152,7 @@ func (r *runner) startBeside(ctx context.Context) *besideStep {
 	return b
 }
 
-// finish gives lifecycle the usual weight, waits for it, and prints what it wrote, which would mix with the lines of e2e.
+// finish restores the usual weight of lifecycle, waits for it, and prints its output, which would mix with the lines of e2e.
 func (b *besideStep) finish(out io.Writer) error {
 	close(b.weight.alone)
 	err := <-b.done

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// scripted is a runner whose steps are shell scripts that have the folder of the run as $1.
+// scripted is a runner whose steps are shell scripts with the folder of the run as $1.
 func scripted(t *testing.T, scripts map[string]string) (*runner, *bytes.Buffer) {
 	t.Helper()
 	out := &bytes.Buffer{}
@@ -75,7 +75,7 @@ func TestSteps_Beside_BothRunAtOnce(t *testing.T) {
 	if _, err := newLowestWeight(); err != nil {
 		t.Skip(err)
 	}
-	// Each waits for the other.
+	// Both steps wait for each other.
 	meet := func(mine, other string) string {
 		return `touch "$1/` + mine + `"; until [ -e "$1/` + other + `" ]; do sleep 0.1; done; echo met`
 	}
@@ -97,7 +97,7 @@ func TestSteps_MachineLoaded_LifecycleAfterE2E(t *testing.T) {
 	assert.Contains(t, out.String(), "verdict: lifecycle runs after e2e: other processes keep the CPUs busy\n")
 }
 
-// TestSteps_E2EDone_LifecycleHasUsualWeight: lifecycle waits until its group has the weight of others.
+// TestSteps_E2EDone_LifecycleHasUsualWeight: lifecycle waits until its group gets the weight of others.
 func TestSteps_E2EDone_LifecycleHasUsualWeight(t *testing.T) {
 	t.Parallel()
 	weight, err := newLowestWeight()
@@ -138,7 +138,7 @@ func TestSteps_Interrupted_NoProcessLeft(t *testing.T) {
 	assert.FileExists(t, filepath.Join(r.dir, "cleaned"), "a step cleans up before it ends")
 	assert.Contains(t, out.String(), "DONE ")
 	for _, pid := range pids {
-		// A process that exited stays for a moment until its new parent has waited for it.
+		// A process that exited remains for a moment until its new parent has waited for it.
 		assert.Eventually(t, func() bool { return ended(pid) }, time.Minute, 10*time.Millisecond)
 	}
 }

@@ -15,10 +15,10 @@ import (
 	"gotest.tools/gotestsum/testjson"
 )
 
-// suite is one command whose tests run again where the rules allow it.
+// suite is one command whose tests run again if the rules allow it.
 type suite struct {
 	name, dir, workDir, format string
-	// out has the events in the format, log has what the suite says of them.
+	// out receives the events in the format, log the messages of the suite.
 	out, log io.Writer
 	// command is the command line of all tests, or of one test of a package.
 	command func(pkg, test string) []string
@@ -45,7 +45,7 @@ func programCommand(pkg string, program []string, test string) []string {
 
 func only(test string) string { return "^" + regexp.QuoteMeta(test) + "$" }
 
-// run fails when tests failed, or one that was retried did so again.
+// run fails if tests failed, and a retry did not help or was not allowed.
 func (s *suite) run(ctx context.Context) error {
 	s.trouble = newTrouble()
 	stream, err := os.OpenFile(filepath.Join(s.dir, s.name+".json"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
@@ -82,7 +82,7 @@ func (s *suite) scan(ctx context.Context, args []string, stream io.Writer) (*tes
 	handler := &events{stream: stream, out: s.log, formatter: formatter, trouble: s.trouble, builds: map[string][]string{}}
 	execution, scanErr := testjson.ScanTestOutput(testjson.ScanConfig{Stdout: stdout, Handler: handler, IgnoreNonJSONOutputLines: true})
 	if scanErr != nil {
-		// The command must not wait for a reader that is gone.
+		// The command must not block because its reader is gone.
 		_, _ = io.Copy(io.Discard, stdout)
 	}
 	return execution, errors.Join(wait(ctx, cmd), scanErr)
@@ -118,7 +118,7 @@ func (s *suite) retry(ctx context.Context, first *testjson.Execution, stream io.
 	return nil
 }
 
-// again runs one failed test alone. A test that is skipped, or not there, has not passed.
+// again runs one failed test alone. A test that is skipped or missing has not passed.
 func (s *suite) again(ctx context.Context, test testjson.TestCase, stream io.Writer) error {
 	name := test.Test.Name()
 	s.printf("%s: retry: %s of %s failed and runs once more, alone\n", s.name, name, test.Package)
@@ -135,7 +135,7 @@ func (s *suite) again(ctx context.Context, test testjson.TestCase, stream io.Wri
 	return appendLine(filepath.Join(s.dir, flakyFile), line)
 }
 
-// candidates are the failed top-level tests, and why none of them may run again.
+// candidates are the failed top-level tests, or the reason why none of them may run again.
 func (s *suite) candidates(e *testjson.Execution) (failed []testjson.TestCase, why string) {
 	for _, name := range e.Packages() {
 		pkg := e.Package(name)

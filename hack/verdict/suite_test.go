@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// planted is a module whose tests fail as their names say. A test counts its runs in a file. Functions are indented, since test/words
-// checks the names of tests at the beginning of a line.
+// planted is a module whose tests fail according to their names. A test counts its runs in a file. Functions are indented, because
+// test/words checks the names of tests at the beginning of a line.
 var planted = map[string]string{
 	"go.mod": "module planted\n\ngo 1.26.0\n",
 	"flaky/flaky_test.go": `package flaky
@@ -79,7 +79,7 @@ func planting(t *testing.T, module string, flags []string, packages ...string) (
 	return s, out
 }
 
-// runs is how often a planted test ran.
+// runs is the number of runs of a planted test.
 func runs(t *testing.T, s *suite, test string) int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.dir, test))

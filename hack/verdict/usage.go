@@ -15,7 +15,7 @@ import (
 // clockTicks per second are the unit of /proc/stat on every architecture of Linux that Go supports.
 const clockTicks = 100
 
-// busy is the CPU time of the whole machine since boot, of which containers and daemons are a part.
+// busy is the CPU time of the whole machine since boot, including containers and daemons.
 func busy() (time.Duration, error) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -42,7 +42,7 @@ func parseBusy(stat string) (time.Duration, error) {
 	return time.Duration(ticks) * time.Second / clockTicks, nil
 }
 
-// othersBusy says whether more than half of the CPU time goes to processes of others, in seconds in which no step runs.
+// othersBusy reports whether other processes use more than half of the CPU time, in seconds in which no step runs.
 func othersBusy() bool {
 	const sample = 3 * time.Second
 	before, start := machineTime(), time.Now()
@@ -50,13 +50,13 @@ func othersBusy() bool {
 	return (machineTime() - before).Seconds() > time.Since(start).Seconds()*float64(runtime.NumCPU())/2
 }
 
-// machineTime is busy, or 0 if that cannot be read: a run does not fail for its report.
+// machineTime is busy, or 0 if it cannot be read: a run does not fail because of its report.
 func machineTime() time.Duration {
 	d, _ := busy()
 	return d
 }
 
-// cpuOf is the CPU time of a process that exited, and of those that it waited for.
+// cpuOf is the CPU time of an exited process, and of the children for which it waited.
 func cpuOf(state *os.ProcessState) time.Duration {
 	usage, ok := state.SysUsage().(*syscall.Rusage)
 	if !ok {

@@ -16,21 +16,21 @@ import (
 	"time"
 )
 
-// groupPrefix is of the names of control groups.
+// groupPrefix begins the names of control groups.
 const groupPrefix = "prism-lifecycle-"
 
-// lowestWeight is a place for a step whose processes only get CPU time that no other process of the machine wants. A nice value does not do
-// that: the kernel groups processes by session, and compares nice values within a session only.
+// lowestWeight makes the processes of a step only use CPU time that no other process of the machine needs. A nice value does not achieve
+// that: the kernel groups processes by session, and compares nice values only within a session.
 type lowestWeight struct {
-	// group is a control group below the root of its hierarchy, beside those of the clusters; empty where the session has the weight.
+	// group is a control group below the root of its hierarchy, beside the groups of the clusters; empty if the session gets the weight.
 	group string
-	// file has the weight of the group, usual is that of other groups.
+	// file is the file with the weight of the group, usual is the weight of other groups.
 	file, usual string
-	// alone is closed when the step has the usual weight from now on.
+	// alone is closed when the usual weight is restored.
 	alone chan struct{}
 }
 
-// newLowestWeight makes a control group, or else checks that sessions have weights.
+// newLowestWeight creates a control group, or otherwise checks that sessions have weights.
 func newLowestWeight() (*lowestWeight, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -69,7 +69,7 @@ func cpuHierarchy(mountinfo string) (root, file, lowest, usual string) {
 }
 
 func makeGroup(root, file, weight string) (string, error) {
-	// Groups of runs that were killed; those of running ones have processes and stay.
+	// Groups of killed runs; groups of active runs contain processes and stay.
 	left, err := filepath.Glob(filepath.Join(root, groupPrefix+"*"))
 	if err != nil {
 		return "", err
@@ -78,7 +78,7 @@ func makeGroup(root, file, weight string) (string, error) {
 		_ = os.Remove(group)
 	}
 	if file == "cpu.weight" {
-		// Version 2 hands controllers to groups one by one. It fails where that was done, or the root is not the machine's.
+		// Version 2 delegates controllers to groups one by one. The write fails if that was already done, or the root is not the machine's.
 		_ = os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+cpu"), 0o644)
 	}
 	group, err := os.MkdirTemp(root, groupPrefix)
@@ -103,7 +103,7 @@ func (w *lowestWeight) String() string {
 	return "in a session with nice value 19"
 }
 
-// command is a command that takes the weight before it starts its own processes.
+// command creates a command that sets the weight before it starts its own processes.
 func (w *lowestWeight) command(ctx context.Context, args []string) *exec.Cmd {
 	switch {
 	case w == nil:
@@ -118,7 +118,7 @@ func (w *lowestWeight) command(ctx context.Context, args []string) *exec.Cmd {
 	}
 }
 
-// restoring restores the usual weight when cmd is interrupted: what cleans up after itself needs CPU time.
+// restoring restores the usual weight when cmd is interrupted, because cleanup needs CPU time.
 func (w *lowestWeight) restoring(cmd *exec.Cmd) *exec.Cmd {
 	end := cmd.Cancel
 	cmd.Cancel = func() error {
@@ -128,17 +128,17 @@ func (w *lowestWeight) restoring(cmd *exec.Cmd) *exec.Cmd {
 	return cmd
 }
 
-// restore gives a running step the usual weight. At the lowest it would get nothing beside a process that is always busy.
+// restore sets a running step to the usual weight. At the lowest one it would get nothing beside a process that is always busy.
 func (w *lowestWeight) restore(cmd *exec.Cmd) {
 	path, weight := filepath.Join(w.group, w.file), w.usual
 	if w.group == "" {
 		path, weight = filepath.Join("/proc", strconv.Itoa(cmd.Process.Pid), "autogroup"), "0"
 	}
-	// A step that has exited needs none.
+	// A step that has exited needs no weight.
 	_ = os.WriteFile(path, []byte(weight), 0o644)
 }
 
-// remove removes the group. After an interrupt it first kills what is left there.
+// remove removes the group. After an interrupt it first kills its remaining processes.
 func (w *lowestWeight) remove(interrupted bool) {
 	if w == nil || w.group == "" {
 		return

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package cgroup makes and removes the control groups of a cluster in every hierarchy of the machine.
+// Package cgroup creates and removes the control groups of a cluster in every hierarchy of the machine.
 package cgroup
 
 import (
@@ -21,7 +21,7 @@ type Hierarchy struct {
 	Unified bool
 }
 
-// Hierarchies lists those that this process sees.
+// Hierarchies lists the hierarchies that this process sees.
 func Hierarchies() ([]Hierarchy, error) {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -30,7 +30,7 @@ func Hierarchies() ([]Hierarchy, error) {
 	return parse(string(text)), nil
 }
 
-// parse reads mountinfo: the mount point is field 5, the type follows the lone dash.
+// parse parses mountinfo: the mount point is field 5, the type follows the single dash.
 func parse(mountinfo string) []Hierarchy {
 	var found []Hierarchy
 	for line := range strings.Lines(mountinfo) {
@@ -47,15 +47,15 @@ func parse(mountinfo string) []Hierarchy {
 	return found
 }
 
-// The pods of all clusters have the weight of four processes outside, as those of a node with four processors have: with that of one, which is
-// the kernel's default, the pods of three clusters starve behind the API servers and kubelets.
+// The pods of all clusters together get the weight of four processes outside, like the pods of a node with four processors: with the weight
+// of one process, the kernel's default, the pods of three clusters starve behind the API servers and kubelets.
 const (
 	cpuShares = "4096" // cgroup version 1; one process has 1024
 	cpuWeight = "400"  // version 2; one process has 100
 )
 
-// Create makes the group (a path like /prism/default/n0) in every hierarchy and hands it the controllers. Its first part has the weight of four
-// processes.
+// Create creates the group (a path such as /prism/default/n0) in every hierarchy and delegates the controllers to it. Its first path
+// element gets the weight of four processes.
 func Create(hierarchies []Hierarchy, group string) error {
 	for _, h := range hierarchies {
 		dir := filepath.Join(h.Path, group)
@@ -72,7 +72,7 @@ func Create(hierarchies []Hierarchy, group string) error {
 	return nil
 }
 
-// weigh sets the weight of a group in the hierarchy that has the controller of processors.
+// weigh sets the weight of a group in the hierarchy with the CPU controller.
 func (h Hierarchy) weigh(group string) error {
 	name, weight := "cpu.shares", cpuShares
 	if h.Unified {
@@ -89,8 +89,8 @@ func (h Hierarchy) weigh(group string) error {
 	return errors.Join(err, file.Close())
 }
 
-// delegate turns on the controllers on the way down to the group. A controller that the tree lacks (all of them on a hybrid machine)
-// is not an error here: the kubelet names what it misses.
+// delegate enables the controllers on the way down to the group. A missing controller (on a hybrid machine all of them are missing) is not
+// an error here: the kubelet names the ones that it misses.
 func delegate(root, group string) {
 	dir := root
 	for _, name := range append(strings.Split(strings.Trim(group, "/"), "/"), "") {
@@ -101,8 +101,7 @@ func delegate(root, group string) {
 	}
 }
 
-// Remove removes the group and all below it in every hierarchy. Groups whose processes are still ending are tried again until the
-// limit.
+// Remove removes the group and all groups below it in every hierarchy. It retries groups whose processes are still exiting until the limit.
 func Remove(hierarchies []Hierarchy, group string, limit time.Duration) error {
 	deadline := time.Now().Add(limit)
 	for {
@@ -124,7 +123,7 @@ func removeOnce(hierarchies []Hierarchy, group string) error {
 	return failed
 }
 
-// removeTree removes directories from the deepest up; the files in them belong to the kernel.
+// removeTree removes directories bottom-up; the files in them belong to the kernel.
 func removeTree(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -146,7 +145,7 @@ func removeTree(dir string) error {
 	return nil
 }
 
-// RemoveEmpty removes the group in every hierarchy where nothing else uses it.
+// RemoveEmpty removes the group in every hierarchy if nothing else uses it.
 func RemoveEmpty(hierarchies []Hierarchy, group string) {
 	for _, h := range hierarchies {
 		_ = os.Remove(filepath.Join(h.Path, group))

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// api asks the cluster's API server from the host.
+// api queries the cluster's API server from the host.
 type api struct {
 	base   string
 	client *http.Client
@@ -39,7 +39,7 @@ func (c *Cluster) api(s Settings) (*api, error) {
 	}, nil
 }
 
-// get decodes what is at the path into answer, unless that is nil.
+// get decodes the response for the path into answer, unless answer is nil.
 func (a *api) get(ctx context.Context, path string, answer any) error {
 	ask, err := http.NewRequestWithContext(ctx, http.MethodGet, a.base+path, nil)
 	if err != nil {
@@ -63,7 +63,7 @@ func (a *api) get(ctx context.Context, path string, answer any) error {
 	return nil
 }
 
-// apiNode is what matters of a Node object.
+// apiNode contains the used fields of a Node object.
 type apiNode struct {
 	Metadata struct{ Name string }
 	Status   struct {
@@ -72,7 +72,7 @@ type apiNode struct {
 	}
 }
 
-// ready returns nil, or why the node is not Ready in this boot.
+// ready returns nil, or the reason why the node is not Ready in this boot.
 func (n apiNode) ready(bootID string) error {
 	if n.Status.NodeInfo.BootID != bootID {
 		return fmt.Errorf("node %s has not registered since it was booted", n.Metadata.Name)

@@ -16,7 +16,7 @@ import (
 	"github.com/prism-gpu/prism/hack/localcluster/report"
 )
 
-// open makes a cluster whose folders are the test's own.
+// open creates a cluster in folders of the test.
 func open(t *testing.T, name string) *Cluster {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "lc") // a socket's path must be short

@@ -8,7 +8,7 @@ import (
 	"github.com/prism-gpu/prism/hack/localcluster/supervise"
 )
 
-// The services of the control plane, by the names that commands take.
+// The services of the control plane, by their names in commands.
 const (
 	etcd              = "etcd"
 	apiserver         = "apiserver"
@@ -16,7 +16,7 @@ const (
 	controllerManager = "controller-manager"
 )
 
-// controlPlaneDir holds the control plane's spec, socket, log and data.
+// controlPlaneDir contains the control plane's spec, socket, log and data.
 func (c *Cluster) controlPlaneDir() string { return filepath.Join(c.Dir, "control-plane") }
 
 func (c *Cluster) controlPlaneLog(service string) string {
@@ -41,7 +41,7 @@ func (c *Cluster) controlPlane() Spec {
 	}
 }
 
-// etcdArgs: the data of a test cluster need not survive a power cut of the machine, so nothing waits for the disk.
+// etcdArgs: the data of a test cluster may be lost in a power cut of the machine, so nothing waits for the disk.
 func (c *Cluster) etcdArgs() []string {
 	return []string{
 		c.Program("etcd"), "--data-dir=" + filepath.Join(c.controlPlaneDir(), "etcd"), "--unsafe-no-fsync",

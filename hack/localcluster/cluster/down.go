@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/hack/localcluster/report"
 )
 
-// Down removes the cluster: its processes, namespaces, control groups and files. What is half there or not there at all is no error.
+// Down removes the cluster: its processes, namespaces, control groups and files. An incomplete or missing cluster is not an error.
 func (c *Cluster) Down(progress *report.Progress) error {
 	_, err := os.Stat(c.Dir)
 	if errors.Is(err, os.ErrNotExist) && len(c.inits()) == 0 && len(c.namespaces()) == 0 {
@@ -58,7 +58,7 @@ func (c *Cluster) stopEverything() error {
 	return nil
 }
 
-// removeFolder tries again for a while: the kernel takes mounts apart after the last process of a namespace has gone.
+// removeFolder retries for a while, because the kernel removes mounts after the last process of a namespace has gone.
 func removeFolder(dir string) error {
 	deadline := time.Now().Add(groupLimit)
 	for {

@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/hack/localcluster/node"
 )
 
-// Environment prints shell assignments with which any outside tool can attach to the cluster. Paths are as the host sees them.
+// Environment prints shell assignments with which any outside tool can attach to the cluster. Paths are paths of the host.
 func (c *Cluster) Environment(out io.Writer) error {
 	s, err := c.Load()
 	if err != nil {
@@ -50,7 +50,7 @@ func (c *Cluster) Environment(out io.Writer) error {
 	return nil
 }
 
-// quote makes one word of a shell out of any text.
+// quote quotes any text as one word of a shell.
 func quote(text string) string {
 	if text != "" && !strings.ContainsFunc(text, special) {
 		return text

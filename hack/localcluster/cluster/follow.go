@@ -12,7 +12,7 @@ import (
 // followPause is the time between two reads of a log that is followed.
 const followPause = 200 * time.Millisecond
 
-// copyLog copies the file, and what is appended to it when follow is set.
+// copyLog copies the file, and with follow also later lines.
 func copyLog(ctx context.Context, out io.Writer, file *os.File, follow bool) error {
 	for {
 		if _, err := io.Copy(out, file); err != nil || !follow {

@@ -11,14 +11,14 @@ import (
 	"github.com/prism-gpu/prism/hack/localcluster/pki"
 )
 
-// serverNames are the names and addresses under which the API server is reached.
+// serverNames are the names and addresses of the API server.
 var serverNames = pki.Subject{
 	CommonName: "kube-apiserver", FileBase: "apiserver",
 	DNSNames: []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
 	IPs:      []string{"127.0.0.1", apiAddress, serviceAddress},
 }
 
-// writeCredentials makes what is missing of the certificates and writes every kubeconfig.
+// writeCredentials creates missing certificates and writes every kubeconfig.
 func (c *Cluster) writeCredentials(s Settings) error {
 	authority, err := pki.Open(c.pki())
 	if err != nil {
@@ -62,8 +62,8 @@ func (c *Cluster) writeCredentials(s Settings) error {
 	return nil
 }
 
-// frontProxy has the certificate with which the API server asks the servers of aggregated APIs, and its authority, which signs no other: a
-// certificate of it speaks for any user.
+// frontProxy is the folder of the API server's certificate for the servers of aggregated APIs, and of the CA that signs no other
+// certificate: a certificate of this CA can act as any user.
 func (c *Cluster) frontProxy() string { return filepath.Join(c.pki(), "front-proxy") }
 
 // frontProxyName is the name in that certificate.

@@ -11,8 +11,8 @@ import (
 	"github.com/prism-gpu/prism/hack/localcluster/report"
 )
 
-// lock keeps other localcluster commands away from the cluster. The folder itself is locked, so that nothing is left when it is
-// removed; a folder that was removed while this waited is created and locked again.
+// lock excludes other localcluster commands from the cluster. The folder itself is locked, so that nothing remains after it is removed; a
+// folder that was removed during the wait is created and locked again.
 func lock(dir string, progress *report.Progress) (unlock func(), err error) {
 	for {
 		if err := os.MkdirAll(dir, 0o755); err != nil {

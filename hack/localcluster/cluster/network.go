@@ -23,8 +23,8 @@ const (
 
 const namespaceFolder = "/run/netns"
 
-// controlPlaneLinks configures the namespace of the control plane: a bridge for the nodes, and the address of the `kubernetes`
-// service, which is the API server itself, so that no proxy is needed.
+// controlPlaneLinks configures the namespace of the control plane: a bridge for the nodes, and the address of the `kubernetes` service,
+// which is the API server itself, so that no proxy is needed.
 func controlPlaneLinks() string {
 	return strings.Join([]string{
 		"link set lo up",
@@ -56,7 +56,7 @@ func (c *Cluster) makeNodeNetwork(i int) error {
 	if err := makeNamespace(c.nodeNamespace(i)); err != nil {
 		return err
 	}
-	// The kernel removes the links of a deleted namespace a little later; what an earlier boot left must not be in the way.
+	// The kernel removes the links of a deleted namespace a little later; links of an earlier boot must not conflict.
 	_ = ip("", "-n", c.namespace(), "link", "del", fmt.Sprintf("v%d", i))
 	if err := ip(nodeUplink(i, c.nodeNamespace(i)), "-n", c.namespace(), "-batch", "-"); err != nil {
 		return err
@@ -64,7 +64,7 @@ func (c *Cluster) makeNodeNetwork(i int) error {
 	return ip(nodeLinks(i), "-n", c.nodeNamespace(i), "-batch", "-")
 }
 
-// makeNamespace makes a named network namespace in place of one that was left.
+// makeNamespace creates a named network namespace and replaces an existing one.
 func makeNamespace(name string) error {
 	if err := deleteNamespace(name); err != nil {
 		return err
@@ -72,7 +72,7 @@ func makeNamespace(name string) error {
 	return ip("", "netns", "add", name)
 }
 
-// deleteNamespace deletes the name; what holds the namespace open, if anything, keeps it.
+// deleteNamespace deletes the name; open references keep the namespace.
 func deleteNamespace(name string) error {
 	path := filepath.Join(namespaceFolder, name)
 	if err := unix.Access(path, unix.F_OK); err != nil {
@@ -81,8 +81,8 @@ func deleteNamespace(name string) error {
 	return ip("", "netns", "del", name)
 }
 
-// removeNamespaceFolder undoes what ip did for the machine's first named namespace: a mount of the folder onto itself. A folder in
-// use stays.
+// removeNamespaceFolder undoes a mount by ip for the machine's first named namespace: a mount of the folder onto itself. A folder in use
+// stays.
 func removeNamespaceFolder() {
 	if entries, err := os.ReadDir(namespaceFolder); err == nil && len(entries) == 0 {
 		_ = unix.Unmount(namespaceFolder, unix.UMOUNT_NOFOLLOW)
@@ -90,7 +90,7 @@ func removeNamespaceFolder() {
 	}
 }
 
-// namespaces lists the names that belong to the cluster.
+// namespaces lists the network namespaces of the cluster.
 func (c *Cluster) namespaces() []string {
 	var names []string
 	for _, pattern := range []string{c.namespace(), c.namespace() + "_*"} {

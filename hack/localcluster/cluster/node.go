@@ -16,7 +16,7 @@ import (
 	"github.com/prism-gpu/prism/hack/localcluster/supervise"
 )
 
-// The services of a node, by the names that commands take.
+// The services of a node, by their names in commands.
 const (
 	kubelet    = "kubelet"
 	containerd = "containerd"
@@ -42,7 +42,7 @@ func (c *Cluster) nodeInit(m node.Machine) Spec {
 	}
 }
 
-// enter is the command line that runs a program in the node's namespaces, as its first process would.
+// enter is the command line that runs a program in the node's namespaces, like a child of its first process.
 func (c *Cluster) enter(m node.Machine, args ...string) ([]string, error) {
 	pid := find(c.nodeSpec(m))
 	if pid == 0 {
@@ -52,7 +52,7 @@ func (c *Cluster) enter(m node.Machine, args ...string) ([]string, error) {
 	return append(append(line, m.Environment()...), args...), nil
 }
 
-// importImage puts the images of an archive into the node. The archive is read here: the node need not see it.
+// importImage imports the images of an archive into the node. The archive is read here, because the node may not see it.
 func (c *Cluster) importImage(ctx context.Context, m node.Machine, archive string) error {
 	file, err := os.Open(archive)
 	if err != nil {

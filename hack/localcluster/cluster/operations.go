@@ -18,7 +18,7 @@ import (
 	"github.com/prism-gpu/prism/hack/localcluster/supervise"
 )
 
-// prepare installs and builds what the cluster needs and returns the archives of the built-in images.
+// prepare installs and builds the parts of the cluster and returns the archives of the built-in images.
 func (c *Cluster) prepare(ctx context.Context, s Settings, progress *report.Progress) ([]string, error) {
 	if err := parts.InstallDebian(ctx, parts.RunPackages, progress); err != nil {
 		return nil, err
@@ -29,7 +29,7 @@ func (c *Cluster) prepare(ctx context.Context, s Settings, progress *report.Prog
 	return image.Builtin(ctx, c.Cache, progress)
 }
 
-// Component is a program of the cluster and where it runs.
+// Component is a program of the cluster and its location.
 type Component struct {
 	name    string
 	control string
@@ -37,13 +37,13 @@ type Component struct {
 	machine *node.Machine
 }
 
-// Services of the control plane and of a node, as commands name them.
+// Services of the control plane and of a node, by their names in commands.
 var (
 	controlPlaneServices = []string{etcd, apiserver, scheduler, controllerManager}
 	nodeServices         = []string{containerd, kubelet}
 )
 
-// Component finds a component by the words of a command line: [NODE] COMPONENT. The node may be left out when there is only one.
+// Component finds a component by the words of a command line: [NODE] COMPONENT. The node may be omitted if there is only one.
 func (c *Cluster) Component(words []string) (Component, error) {
 	s, err := c.Load()
 	if err != nil {
@@ -81,13 +81,13 @@ func (c *Cluster) node(name string, s Settings) (node.Machine, error) {
 	return node.Machine{}, fmt.Errorf("cluster %s does not have node %q: its nodes are %s to %s", c.Name, name, node.Name(0), node.Name(s.Nodes-1))
 }
 
-// Do starts, stops or restarts the component. A start returns when the component answers.
+// Do starts, stops or restarts the component. A start returns when the component responds.
 func (k Component) Do(order supervise.Order) error {
 	_, err := supervise.Send(k.control, order, k.name)
 	return err
 }
 
-// Log copies the component's log; follow goes on until ctx ends.
+// Log copies the component's log; with follow it continues until ctx ends.
 func (k Component) Log(ctx context.Context, out io.Writer, follow bool) error {
 	file, err := os.Open(k.log)
 	if errors.Is(err, os.ErrNotExist) {
@@ -137,7 +137,7 @@ func (c *Cluster) Reboot(ctx context.Context, name string, progress *report.Prog
 	return c.awaitNode(ctx, api, m)
 }
 
-// LoadImage puts the images of an archive into every node.
+// LoadImage imports the images of an archive into every node.
 func (c *Cluster) LoadImage(ctx context.Context, archive string) error {
 	s, err := c.Load()
 	if err != nil {

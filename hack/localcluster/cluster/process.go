@@ -17,11 +17,11 @@ import (
 	"github.com/prism-gpu/prism/hack/localcluster/supervise"
 )
 
-// InitCommand is the hidden command of the first process of a namespace; its only argument is the path of its spec. Together they
-// identify the process.
+// InitCommand is the hidden command of the first process of a namespace; its only argument is the path of its spec. Both together identify
+// the process.
 const InitCommand = "init"
 
-// process is a running first process, as the host sees it.
+// process is a running first process, as seen from the host.
 type process struct {
 	PID int `json:"pid"`
 	// Started is the start time in clock ticks since the machine's boot: a pid alone may be reused by another process.
@@ -37,7 +37,7 @@ func remember(spec string, pid int) error {
 	return writeJSON(spec+".pid", process{PID: pid, Started: started})
 }
 
-// find returns the pid of the process that runs the spec, 0 when there is none.
+// find returns the pid of the process with the spec, 0 if there is none.
 func find(spec string) int {
 	text, err := os.ReadFile(spec + ".pid")
 	if err != nil {
@@ -53,7 +53,7 @@ func find(spec string) int {
 	return noted.PID
 }
 
-// startTime is field 22 of /proc/PID/stat; the command name before it may hold blanks.
+// startTime is field 22 of /proc/PID/stat; the command name before it may contain spaces.
 func startTime(pid int) (string, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -83,7 +83,7 @@ func isInit(args []string, spec func(string) bool) bool {
 	return len(args) == 3 && args[1] == InitCommand && spec(args[2])
 }
 
-// inits finds every first process of the cluster, also those that a crash left without a note of their pid.
+// inits finds every first process of the cluster, including processes without a recorded pid after a crash.
 func (c *Cluster) inits() []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -102,7 +102,7 @@ func (c *Cluster) inits() []int {
 	return pids
 }
 
-// kill ends the first processes, and with them everything in their namespaces, as a power cut would.
+// kill kills the first processes, and with them everything in their namespaces, like a power cut.
 func kill(pids ...int) error {
 	for _, pid := range pids {
 		if err := supervise.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -122,7 +122,7 @@ func kill(pids ...int) error {
 	return nil
 }
 
-// gone reports whether the process has ended; one that its parent has not collected yet has.
+// gone reports whether the process has exited, even if its parent has not collected it yet.
 func gone(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/prism-gpu/prism/hack/localcluster/supervise"
 )
 
-// Spec configures the first process of a namespace. It is a file, so that a reboot needs nothing else.
+// Spec configures the first process of a namespace. It is a file, so a reboot needs no other input.
 type Spec struct {
 	// Node is set for a node and nil for the control plane.
 	Node     *node.Machine       `json:"node,omitempty"`
@@ -28,7 +28,7 @@ type Spec struct {
 	Control  string              `json:"control"`
 	// Log receives the first process's own output.
 	Log string `json:"log"`
-	// Forward is where connections to the inherited listener go; only the control plane has one.
+	// Forward is the target of connections to the inherited listener; only the control plane uses it.
 	Forward string `json:"forward,omitempty"`
 }
 
@@ -42,8 +42,7 @@ type outcome struct {
 	Error string `json:"error,omitempty"`
 }
 
-// spawn starts the first process of new namespaces in the named network namespace, waits until it serves orders, and remembers
-// its pid.
+// spawn starts the first process of new namespaces in the named network namespace, waits until it accepts orders, and records its pid.
 func spawn(path, namespace string, spec Spec, listener *os.File) error {
 	if err := writeJSON(path, spec); err != nil {
 		return fmt.Errorf("writing %s: %w", path, err)
@@ -96,7 +95,7 @@ func awaitOutcome(read io.Reader, log string) error {
 	return nil
 }
 
-// startIn starts the command in a network namespace: a child gets the namespace of the thread that starts it.
+// startIn starts the command in a network namespace: a child inherits the namespace of the thread that starts it.
 func startIn(namespace string, cmd *exec.Cmd) error {
 	runtime.LockOSThread()
 	own, err := os.Open("/proc/thread-self/ns/net")
@@ -124,7 +123,7 @@ func startIn(namespace string, cmd *exec.Cmd) error {
 	return nil
 }
 
-// Init is the life of a first process: it prepares its namespaces, says so, and then serves until it is killed.
+// Init is the main function of a first process: it prepares its namespaces, reports that, and then runs until it is killed.
 func Init(path string) error {
 	started := os.NewFile(reportFile, "report")
 	serve, err := begin(path)
@@ -161,7 +160,7 @@ func begin(path string) (serve func() error, err error) {
 		}
 	}
 	if spec.Forward != "" {
-		// The switch belongs to this network namespace: pods of different nodes meet here.
+		// The setting belongs to this network namespace, through which pods of different nodes communicate.
 		if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644); err != nil {
 			return nil, fmt.Errorf("forwarding between nodes: %w", err)
 		}
@@ -176,7 +175,7 @@ func begin(path string) (serve func() error, err error) {
 	return func() error { return supervise.New(spec.Services, env, reaper).Serve(control) }, nil
 }
 
-// forward hands each connection of the listener, which belongs to the host's network, on to an address of this namespace.
+// forward forwards each connection of the listener, which belongs to the host's network, to an address of this namespace.
 func forward(file *os.File, to string) error {
 	listener, err := net.FileListener(file)
 	if err != nil {

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package cluster starts, inspects and removes clusters. A cluster is a network namespace with a control plane and, for each node, a
-// set of namespaces that look like a machine. Everything that it keeps lies in one folder.
+// Package cluster starts, inspects and removes clusters. A cluster is a network namespace with a control plane and, for each node, a set of
+// namespaces that appear as a machine. All its files are in one folder.
 package cluster
 
 import (
@@ -18,18 +18,18 @@ import (
 	"github.com/prism-gpu/prism/hack/localcluster/supervise"
 )
 
-// Settings is what a cluster was made with.
+// Settings are the settings of a cluster at its creation.
 type Settings struct {
 	Kubernetes   string   `json:"kubernetes"`
 	Nodes        int      `json:"nodes"`
 	BootCommands []string `json:"bootCommands,omitempty"`
-	// KubeletConfig are fields of the configuration of every kubelet besides those that each has.
+	// KubeletConfig are additional fields of the configuration of every kubelet.
 	KubeletConfig []string `json:"kubeletConfig,omitempty"`
 	// Port is the loopback port of the API server on the host.
 	Port int `json:"port"`
 }
 
-// Cluster is a name and the folders that belong to it.
+// Cluster is a name and its folders.
 type Cluster struct {
 	Name  string
 	Root  string // the folder of all clusters
@@ -37,7 +37,7 @@ type Cluster struct {
 	Cache parts.Cache
 }
 
-// ErrNotThere means that no cluster of this name was started, or that it was taken down.
+// ErrNotThere means that no cluster of this name was started, or that it was removed.
 var ErrNotThere = errors.New("no such cluster")
 
 var validName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?$`)
@@ -67,7 +67,7 @@ func Open(name string) (*Cluster, error) {
 	return c, nil
 }
 
-// Load reads the settings; ErrNotThere when there is no such cluster.
+// Load reads the settings; ErrNotThere if the cluster does not exist.
 func (c *Cluster) Load() (Settings, error) {
 	var s Settings
 	text, err := os.ReadFile(c.settingsFile())
@@ -90,7 +90,7 @@ func (c *Cluster) save(s Settings) error {
 	return nil
 }
 
-// writeJSON replaces the file as a whole.
+// writeJSON replaces the whole file.
 func writeJSON(path string, value any) error {
 	text, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
@@ -105,7 +105,7 @@ func writeJSON(path string, value any) error {
 func (c *Cluster) settingsFile() string { return filepath.Join(c.Dir, "cluster.json") }
 func (c *Cluster) pki() string          { return filepath.Join(c.Dir, "pki") }
 
-// programs is a folder of links to the programs of this cluster's versions.
+// programs is a folder of links to the programs in the versions of this cluster.
 func (c *Cluster) programs() string { return filepath.Join(c.Dir, "bin") }
 
 // Program returns the path of a program that the cluster runs.
@@ -114,8 +114,8 @@ func (c *Cluster) Program(name string) string { return filepath.Join(c.programs(
 // Kubeconfig returns the path of the administrator's kubeconfig, for use on the host.
 func (c *Cluster) Kubeconfig() string { return filepath.Join(c.Dir, "admin.kubeconfig") }
 
-// namespace is the network namespace of the control plane. An underscore cannot be in a cluster's name, so the names of two clusters'
-// namespaces cannot meet.
+// namespace is the network namespace of the control plane. The name of a cluster cannot contain an underscore, so the names of two
+// clusters' namespaces cannot collide.
 func (c *Cluster) namespace() string { return "prism-" + c.Name }
 
 func (c *Cluster) nodeNamespace(i int) string { return c.namespace() + "_" + node.Name(i) }

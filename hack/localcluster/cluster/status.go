@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/hack/localcluster/supervise"
 )
 
-// running reports whether everything that the cluster is made of runs.
+// running reports whether all parts of the cluster run.
 func (c *Cluster) running(s Settings) bool {
 	if find(c.controlPlaneSpec()) == 0 || !allRun(c.controlPlane().Control) {
 		return false
@@ -37,7 +37,7 @@ func allRun(control string) bool {
 	return err == nil && len(services) > 0
 }
 
-// Status prints what runs. The error is for a cluster that is not there.
+// Status prints the components and whether they run. It returns an error if the cluster does not exist.
 func (c *Cluster) Status(ctx context.Context, out io.Writer) error {
 	s, err := c.Load()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/hack/localcluster/report"
 )
 
-// sysctls are what the kubelet sets for the whole machine.
+// sysctls are the settings that the kubelet changes for the whole machine.
 var sysctls = []string{
 	"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes",
 }
@@ -23,7 +23,7 @@ const (
 	sysctlRoot = "/proc/sys"
 )
 
-// saveSysctls keeps the machine's values unless an earlier cluster did. root is the folder of all clusters.
+// saveSysctls saves the machine's values unless an earlier cluster did. root is the folder of all clusters.
 func saveSysctls(root string, progress *report.Progress) error {
 	unlock, err := lock(root, progress)
 	if err != nil {
@@ -48,8 +48,8 @@ func saveSysctls(root string, progress *report.Progress) error {
 	return nil
 }
 
-// leave puts the machine back when the last cluster has gone: the kept values, the folder of all clusters, and the folder of network
-// namespaces when it is empty.
+// leave restores the machine after the last cluster was removed: the saved values, the folder of all clusters, and the folder of network
+// namespaces if it is empty.
 func leave(root string, progress *report.Progress) error {
 	unlock, err := lock(root, progress)
 	if err != nil {

@@ -21,14 +21,14 @@ import (
 	"github.com/prism-gpu/prism/hack/localcluster/supervise"
 )
 
-// runSpace is what a cluster may take on disk in the state folder.
+// runSpace is the disk space of a cluster in the state folder.
 const runSpace = 1 << 30
 
-// readyLimit is how long the API server, a node or the default service account may take.
+// readyLimit limits the wait for the API server, a node or the default service account.
 const readyLimit = 10 * time.Minute
 
-// Up starts the cluster, or what of it does not run, and returns when pods can be created. Zero values of want stand for what the
-// cluster has, or for the defaults.
+// Up starts the cluster, or its parts that do not run, and returns when pods can be created. Zero values of want mean the cluster's current
+// values, or the defaults.
 func (c *Cluster) Up(ctx context.Context, want Settings, progress *report.Progress) error {
 	s, err := c.resolve(want)
 	if err != nil {
@@ -43,7 +43,7 @@ func (c *Cluster) Up(ctx context.Context, want Settings, progress *report.Progre
 		return err
 	}
 	defer unlock()
-	// Resolved again: another command may have made the cluster in the meantime.
+	// Resolved again: another command may have created the cluster in the meantime.
 	if s, err = c.resolve(want); err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (c *Cluster) Up(ctx context.Context, want Settings, progress *report.Progre
 	return nil
 }
 
-// resolve joins the requested settings with those of the cluster.
+// resolve merges the requested settings with the settings of the cluster.
 func (c *Cluster) resolve(want Settings) (Settings, error) {
 	have, err := c.Load()
 	if errors.Is(err, ErrNotThere) {
@@ -104,7 +104,7 @@ func (s Settings) check() error {
 	return parts.CheckKubernetes(s.Kubernetes)
 }
 
-// lay writes everything that the programs read, and chooses the port.
+// lay writes all inputs of the programs, and chooses the port.
 func (c *Cluster) lay(s *Settings, progress *report.Progress) error {
 	if err := parts.CheckSpace(c.Dir, runSpace, "XDG_STATE_HOME"); err != nil {
 		return err
@@ -116,7 +116,7 @@ func (c *Cluster) lay(s *Settings, progress *report.Progress) error {
 		}
 		s.Port = port
 	}
-	// A busy port is reported before anything is kept, so that the next try may name another one.
+	// A busy port is reported before anything is saved, so that the next attempt may name another one.
 	if find(c.controlPlaneSpec()) == 0 {
 		port, err := listen(s.Port)
 		if err != nil {
@@ -124,7 +124,7 @@ func (c *Cluster) lay(s *Settings, progress *report.Progress) error {
 		}
 		port.Close()
 	}
-	// The settings go first: while they are there, no other cluster's end restores the sysctls.
+	// The settings are written first: while they exist, the removal of another cluster does not restore the sysctls.
 	if err := c.save(*s); err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (c *Cluster) lay(s *Settings, progress *report.Progress) error {
 	return nil
 }
 
-// linkPrograms makes the folder that goes first in PATH.
+// linkPrograms creates the folder that comes first in PATH.
 func (c *Cluster) linkPrograms(kubernetes string) error {
 	if err := os.MkdirAll(c.programs(), 0o755); err != nil {
 		return fmt.Errorf("making the folder of programs: %w", err)
@@ -164,7 +164,7 @@ func (c *Cluster) linkPrograms(kubernetes string) error {
 	return nil
 }
 
-// boot starts what does not run: the control plane, and beside it the nodes up to their container runtime; then the kubelets.
+// boot starts the parts that do not run: the control plane and, concurrently, the nodes up to their container runtime; then the kubelets.
 func (c *Cluster) boot(ctx context.Context, s Settings, images []string, progress *report.Progress) error {
 	if err := c.startControlPlane(s); err != nil {
 		return err
@@ -191,7 +191,7 @@ func (c *Cluster) boot(ctx context.Context, s Settings, images []string, progres
 	return c.awaitReady(ctx, s)
 }
 
-// awaitReady returns when all nodes are Ready in their present boot and the default service account exists.
+// awaitReady returns when all nodes are Ready in their current boot and the default service account exists.
 func (c *Cluster) awaitReady(ctx context.Context, s Settings) error {
 	api, err := c.api(s)
 	if err != nil {
@@ -215,7 +215,7 @@ func (c *Cluster) awaitNode(ctx context.Context, api *api, m node.Machine) error
 	return poll(ctx, "node "+m.Name, func() error { return api.nodeReady(ctx, m.Name, bootID) })
 }
 
-// poll repeats the question until the answer is no error, or the time is up.
+// poll repeats the question until it returns no error, or the time is up.
 func poll(ctx context.Context, what string, question func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, readyLimit)
 	defer cancel()
@@ -232,8 +232,8 @@ func poll(ctx context.Context, what string, question func() error) error {
 	}
 }
 
-// startControlPlane starts the first process of the control plane unless it runs. Without it the nodes are dead too: their network
-// hangs on its namespace.
+// startControlPlane starts the first process of the control plane unless it runs. Without it the nodes do not work either, because their
+// network depends on its namespace.
 func (c *Cluster) startControlPlane(s Settings) error {
 	if find(c.controlPlaneSpec()) != 0 {
 		return nil
@@ -274,7 +274,7 @@ func (c *Cluster) startServices() error {
 	return nil
 }
 
-// listen takes the loopback port for the cluster.
+// listen opens the loopback port for the cluster.
 func listen(port int) (*os.File, error) {
 	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -296,7 +296,7 @@ func freePort() (int, error) {
 	return listener.Addr().(*net.TCPAddr).Port, nil
 }
 
-// startNode boots a node unless it runs, up to a container runtime that has its images.
+// startNode boots a node unless it runs, up to a container runtime with its images.
 func (c *Cluster) startNode(ctx context.Context, i int, s Settings, images []string) error {
 	m := c.machine(i, s)
 	if find(c.nodeSpec(m)) == 0 {
@@ -310,7 +310,7 @@ func (c *Cluster) startNode(ctx context.Context, i int, s Settings, images []str
 	if _, err := supervise.Send(m.Control(), supervise.Start, containerd); err != nil {
 		return err
 	}
-	// Also into a node that runs: an earlier start may have been cut off before this.
+	// Also into a running node: an earlier start may have been interrupted before this.
 	for _, image := range images {
 		if err := c.importImage(ctx, m, image); err != nil {
 			return err
@@ -319,8 +319,8 @@ func (c *Cluster) startNode(ctx context.Context, i int, s Settings, images []str
 	return nil
 }
 
-// bootNode starts the node's first process. Control groups that are left of containers of an earlier boot
-// go first: the kubelet would spend seconds on each.
+// bootNode starts the node's first process. It first removes control groups of containers of an earlier boot, because the kubelet would
+// spend seconds on each.
 func (c *Cluster) bootNode(m node.Machine) error {
 	hierarchies, err := cgroup.Hierarchies()
 	if err != nil {
@@ -339,5 +339,5 @@ func (c *Cluster) bootNode(m node.Machine) error {
 	return err
 }
 
-// groupLimit is how long the processes of a killed node may take to leave their control groups.
+// groupLimit limits the wait for the processes of a killed node to leave their control groups.
 const groupLimit = time.Minute

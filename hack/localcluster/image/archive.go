@@ -23,21 +23,21 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// epoch is the time of everything in an image.
+// epoch is the time of all files in an image.
 var epoch = time.Unix(0, 0).UTC()
 
-// Config is what a container of the image is started with.
+// Config configures containers of the image.
 type Config struct {
-	// Name is the full reference under which a runtime knows the image.
+	// Name is the full reference of the image in a runtime.
 	Name       string
 	Entrypoint []string
 	// Env is a list of NAME=VALUE.
 	Env []string
-	// User is a name or id; empty is root.
+	// User is a name or id; empty: root.
 	User string
 }
 
-// Write writes the image as an OCI archive, which containerd, Docker and Podman load.
+// Write writes the image as an OCI archive, which containerd, Docker and Podman can load.
 func Write(out string, config Config, rootfs *Rootfs) error {
 	img, err := build(config, rootfs)
 	if err != nil {
@@ -86,7 +86,7 @@ func build(config Config, rootfs *Rootfs) (v1.Image, error) {
 	return mutate.ConfigFile(img, text)
 }
 
-// writeLayer writes the tree as a tar, in the order of the paths.
+// writeLayer writes the tree as a tar archive, in the order of the paths.
 func (r *Rootfs) writeLayer(out io.Writer) error {
 	archive := tar.NewWriter(out)
 	for _, name := range slices.Sorted(maps.Keys(r.entries)) {
@@ -120,7 +120,7 @@ func writeEntry(archive *tar.Writer, name string, e entry) error {
 	return err
 }
 
-// permissions turns Go's mode bits into those of Unix.
+// permissions converts Go's mode bits to Unix mode bits.
 func permissions(mode fs.FileMode) int64 {
 	bits := int64(mode.Perm())
 	for flag, bit := range map[fs.FileMode]int64{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000} {

@@ -12,16 +12,16 @@ import (
 	"github.com/prism-gpu/prism/hack/localcluster/report"
 )
 
-// The images that every node has.
+// The images on every node.
 const (
 	PauseName = "localhost/pause:1"
 	TestName  = "localhost/prism-test:1"
 )
 
-// builtinVersion changes when the content of the built-in images does.
+// builtinVersion changes with the content of the built-in images.
 const builtinVersion = "2"
 
-// Builtin returns the archives of the pause and the test image, built into the cache when they are not there.
+// Builtin returns the archives of the pause and the test image, which are built into the cache if they are missing.
 func Builtin(ctx context.Context, cache parts.Cache, progress *report.Progress) ([]string, error) {
 	var archives []string
 	for _, image := range []struct {
@@ -59,7 +59,7 @@ int main(void) {
 }
 `
 
-// Pause writes the image that holds the namespaces of a pod.
+// Pause writes the image whose container holds the namespaces of a pod.
 func Pause(ctx context.Context, _ parts.Cache, out string) error {
 	dir, err := os.MkdirTemp("", "pause-*")
 	if err != nil {
@@ -79,8 +79,8 @@ func Pause(ctx context.Context, _ parts.Cache, out string) error {
 	return Write(out, Config{Name: PauseName, Entrypoint: []string{"/pause"}, User: "65535:65535"}, rootfs)
 }
 
-// Test writes the image of test pods: Debian's C library, a shell and the usual commands. A pod that names no command lists its
-// GPUs, and fails without one, as CUDA's samples do.
+// Test writes the image of test pods: Debian's C library, a shell and the usual commands. A pod without a command lists its GPUs, and fails
+// without one, like CUDA's samples.
 func Test(ctx context.Context, cache parts.Cache, out string) error {
 	rootfs := NewRootfs(true)
 	if err := rootfs.Debian(ctx, cache, []string{"libc6", busybox}); err != nil {

@@ -14,8 +14,8 @@ import (
 
 const busybox = "busybox-static"
 
-// Debian adds the files of Debian packages, unpacked once into the cache. Manuals and character-set tables are left out, licences are
-// kept. busybox-static brings a link for each of its commands.
+// Debian adds the files of Debian packages, unpacked once into the cache. It omits manuals and character-set tables, and keeps licences.
+// busybox-static adds a link for each of its commands.
 func (r *Rootfs) Debian(ctx context.Context, cache parts.Cache, packages []string) error {
 	for _, name := range packages {
 		dir := filepath.Join(cache.Dir, "debian", release()+"-"+runtime.GOARCH+"-"+name)
@@ -36,7 +36,7 @@ func (r *Rootfs) Debian(ctx context.Context, cache parts.Cache, packages []strin
 	return nil
 }
 
-// superfluous reports whether a container does not need a file of a package.
+// superfluous reports whether containers do not need a file of a package.
 func superfluous(name string) bool {
 	if strings.HasPrefix(name, "usr/share/doc/") {
 		const below = len("usr/share/doc/")

@@ -1,4 +1,4 @@
-// Package image puts files into container images without a container engine. The same files give the same image, byte for byte.
+// Package image creates container images from files without a container engine. The same files give the same image, byte for byte.
 package image
 
 import (
@@ -27,8 +27,8 @@ type Rootfs struct {
 	merged  bool
 }
 
-// NewRootfs makes an empty tree. With merged, /bin, /sbin, /lib and /lib64 are links into /usr as on a present Debian, and what is
-// added below them lands there.
+// NewRootfs creates an empty tree. With merged, /bin, /sbin, /lib and /lib64 are links into /usr as on current Debian, and files that are
+// added below them are stored there.
 func NewRootfs(merged bool) *Rootfs {
 	r := &Rootfs{entries: map[string]entry{}, merged: merged}
 	if merged {
@@ -42,7 +42,7 @@ func NewRootfs(merged bool) *Rootfs {
 
 var mergedDirs = []string{"bin", "sbin", "lib", "lib64"}
 
-// clean turns a path of the image into the key of its entry.
+// clean converts a path of the image to the key of its entry.
 func (r *Rootfs) clean(name string) string {
 	name = strings.TrimPrefix(path.Clean("/"+name), "/")
 	if first, rest, found := strings.Cut(name, "/"); r.merged && found && slices.Contains(mergedDirs, first) {
@@ -93,7 +93,7 @@ func (r *Rootfs) File(name, source string, mode fs.FileMode) error {
 	return nil
 }
 
-// Tree adds everything below a folder of this machine except the paths that skip names. A nil skip keeps all.
+// Tree adds everything below a folder of this machine except the paths for which skip returns true. A nil skip keeps all.
 func (r *Rootfs) Tree(dir string, skip func(name string) bool) error {
 	return filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -133,7 +133,7 @@ func (r *Rootfs) addFrom(name, file string, d fs.DirEntry) error {
 	return nil
 }
 
-// content opens what the entry holds and returns its size.
+// content opens the content of the entry and returns its size.
 func (e entry) content() (io.ReadCloser, int64, error) {
 	if e.source == "" {
 		return io.NopCloser(strings.NewReader(string(e.text))), int64(len(e.text)), nil

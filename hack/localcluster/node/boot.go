@@ -18,8 +18,8 @@ import (
 	"github.com/prism-gpu/prism/hack/localcluster/supervise"
 )
 
-// Boot makes the machine out of this process's namespaces and runs the boot commands. It must be called by pid 1 of new mount, pid,
-// net, uts and ipc namespaces; it refuses to run anywhere else, because it mounts over the machine's own folders.
+// Boot turns this process's namespaces into the machine and runs the boot commands. It must be called by pid 1 of new mount, pid, net, uts
+// and ipc namespaces; it refuses to run anywhere else, because it mounts over the machine's own folders.
 func (m Machine) Boot(reaper *supervise.Reaper) error {
 	if err := m.checkPrivate(); err != nil {
 		return err
@@ -47,7 +47,7 @@ func (m Machine) Boot(reaper *supervise.Reaper) error {
 	return m.runBootCommands(reaper)
 }
 
-// checkPrivate compares this mount namespace with the one of the process that asked for the boot.
+// checkPrivate compares this mount namespace with the namespace of the process that requested the boot.
 func (m Machine) checkPrivate() error {
 	if os.Getpid() != 1 {
 		return errors.New("this is not the first process of a node")
@@ -62,7 +62,7 @@ func (m Machine) checkPrivate() error {
 	return nil
 }
 
-// MountNamespace names the mount namespace of this process.
+// MountNamespace returns the name of this process's mount namespace.
 func MountNamespace() (string, error) {
 	name, err := os.Readlink("/proc/thread-self/ns/mnt")
 	if err != nil {
@@ -71,7 +71,7 @@ func MountNamespace() (string, error) {
 	return name, nil
 }
 
-// mountOverlays keeps what the node writes out of the host's folders.
+// mountOverlays keeps writes of the node out of the host's folders.
 func (m Machine) mountOverlays() error {
 	for _, dir := range []string{"/etc", "/opt", "/var/lib", "/var/log", "/usr"} {
 		upper := filepath.Join(m.Dir, "overlay", strings.ReplaceAll(dir[1:], "/", "-"))
@@ -88,12 +88,12 @@ func (m Machine) mountOverlays() error {
 	return nil
 }
 
-// mountOwn binds the folders that must lie on a real file system, empties what the host had in them, and recreates /run.
+// mountOwn binds the folders that must be on a real file system, hides the host's content of them, and recreates /run.
 func (m Machine) mountOwn() error {
 	binds := [][2]string{
 		{"kubelet", "/var/lib/kubelet"},
 		{"containerd", "/var/lib/containerd"},
-		// Pods in user namespaces have parts of it, which an overlay cannot be mapped for.
+		// Pods in user namespaces mount parts of it, and overlays cannot be id-mapped.
 		{"prism", "/var/lib/gpu.prism.dev"},
 		{"etc-cdi", "/etc/cdi"},
 		{networkDir, "/etc/cni/net.d"},
@@ -137,7 +137,7 @@ func linkAll(from, to string) error {
 	return nil
 }
 
-// writeIdentity gives the node a machine id of its own, and a resolver that answers "no" at once: the cluster has no name service.
+// writeIdentity writes a separate machine id, and a resolver that refuses at once: the cluster has no name service.
 func writeIdentity() error {
 	if err := replace("/etc/resolv.conf"); err != nil {
 		return err
@@ -162,7 +162,7 @@ func writeIdentity() error {
 	return os.WriteFile(marker, nil, 0o444)
 }
 
-// replace removes the file so that a link in its place is not followed.
+// replace removes the file so that a link at its path is not followed.
 func replace(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -179,7 +179,7 @@ func mkdirs(dirs ...string) error {
 	return nil
 }
 
-// runBootCommands runs one after the other; the first that fails ends the boot. What they leave in the background keeps running.
+// runBootCommands runs the commands one after the other; the first failure ends the boot. Their background processes keep running.
 func (m Machine) runBootCommands(reaper *supervise.Reaper) error {
 	for _, command := range m.BootCommands {
 		output, err := os.CreateTemp(m.Dir, "boot-output-*")

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// File names below Machine.Dir, where the host writes what the node reads.
+// File names below Machine.Dir, where the host writes the inputs of the node.
 const (
 	kubeletConfigFile    = "kubelet.yaml"
 	containerdConfigFile = "containerd.toml"
 	networkDir           = "cni-net"
 )
 
-// kubeletConfig: kubelets refuse control groups version 1 and swap by default. The disk thresholds are low because the
-// disk is shared with the rest of the machine, and images are never collected because nothing can pull them again. There is no name
-// service: a pod asks itself and is refused at once, where no address would be an event on every pod and another one a timeout.
+// kubeletConfig: kubelets refuse control groups version 1 and swap by default. The disk thresholds are low because the disk is shared with
+// the rest of the machine, and images are never collected because nothing can pull them again. The cluster has no name service: a pod
+// queries itself and is refused at once; without an address every pod would get an Event, and another address would cause a timeout.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: %[1]s/ca.crt}}
@@ -48,8 +48,8 @@ const networkConfig = `{"cniVersion": "1.0.0", "name": "pods", "plugins": [{"typ
   "type": "host-local", "ranges": [[{"subnet": "%s"}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}
 `
 
-// WriteConfig makes the node's folder with the configuration of its programs. pki is the folder of the cluster's certificates,
-// pauseImage the image that holds a pod's namespaces.
+// WriteConfig creates the node's folder with the configuration of its programs. pki is the folder of the cluster's certificates, pauseImage
+// the image whose container holds a pod's namespaces.
 func (m Machine) WriteConfig(pki, pauseImage string) error {
 	for _, dir := range []string{"log", "state", networkDir} {
 		if err := os.MkdirAll(filepath.Join(m.Dir, dir), 0o755); err != nil {
@@ -69,7 +69,7 @@ func (m Machine) WriteConfig(pki, pauseImage string) error {
 	return nil
 }
 
-// KubeletArgs are the kubelet's arguments; every path is the default one.
+// KubeletArgs are the kubelet's arguments; every path is the default path.
 func (m Machine) KubeletArgs(kubeconfig string) []string {
 	return []string{
 		filepath.Join(m.Programs, "kubelet"),
@@ -86,14 +86,14 @@ func (m Machine) ContainerdArgs() []string {
 	return []string{filepath.Join(m.Programs, "containerd"), "--config", filepath.Join(m.Dir, containerdConfigFile)}
 }
 
-// Majors that the driver gets at load time, from the range that the kernel allocates.
+// Major numbers that the driver gets at load time, from the range for dynamic allocation.
 const (
 	firstDynamicMajor = 235
 	lastDynamicMajor  = 244
 )
 
-// deviceTable adds the driver's lines to the text of /proc/devices, as a machine with the driver loaded has them. Majors that are
-// taken already are stepped over; a machine that has the driver keeps its own lines.
+// deviceTable adds the driver's lines to the text of /proc/devices, as on a machine with the loaded driver. It skips major numbers that are
+// in use; a machine with the driver keeps its own lines.
 func deviceTable(devices string) string {
 	head, tail, _ := strings.Cut(devices, "\nBlock devices:")
 	taken := map[string]bool{}

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makeDev builds a /dev of the node's own and moves it into place. It must be moved before the mounts are shared: afterwards the
-// move is refused, and device nodes would be made in the machine's /dev.
+// makeDev builds a separate /dev for the node and moves it into place. This must happen before the mounts are shared: afterwards the move
+// is refused, and device nodes would be created in the machine's /dev.
 func (m Machine) makeDev() error {
 	dev := filepath.Join(m.Dir, "dev")
 	if err := mkdirs(dev); err != nil {
@@ -35,7 +35,7 @@ func (m Machine) makeDev() error {
 	return unix.Mount(dev, "/dev", "", unix.MS_MOVE, "")
 }
 
-// copyDevice makes the same device node elsewhere. One that the machine lacks is left out.
+// copyDevice creates the same device node at another path. It skips a device that the machine lacks.
 func copyDevice(from, to string) error {
 	var stat unix.Stat_t
 	if err := unix.Stat(from, &stat); err != nil {
@@ -53,7 +53,7 @@ func copyDevice(from, to string) error {
 
 func fillDev(dev string) error {
 	pts, shm := filepath.Join(dev, "pts"), filepath.Join(dev, "shm")
-	// udev makes char, and links in it.
+	// udev creates char and its links.
 	if err := mkdirs(pts, shm, filepath.Join(dev, "char")); err != nil {
 		return err
 	}
@@ -74,11 +74,11 @@ func fillDev(dev string) error {
 	return nil
 }
 
-// unmaskedDir is where the node has a /proc and a /sys over which nothing is mounted.
+// unmaskedDir contains a /proc and a /sys over which nothing is mounted.
 const unmaskedDir = "/run/unmasked"
 
-// mountUnmasked mounts a second proc and sysfs, for pods with hostUsers false: the kernel lets a user namespace mount its own only
-// where it has one already of which no part is hidden, and mountTables hides parts of /proc and /sys.
+// mountUnmasked mounts a second proc and sysfs, for pods with hostUsers false: the kernel allows a user namespace to mount its own only if
+// an existing one has no hidden parts, and mountTables hides parts of /proc and /sys.
 func (m Machine) mountUnmasked() error {
 	for name, kind := range map[string]string{"proc": "proc", "sys": "sysfs"} {
 		dir := filepath.Join(unmaskedDir, name)
@@ -92,13 +92,13 @@ func (m Machine) mountUnmasked() error {
 	return nil
 }
 
-// mountTables puts files of the node's own where the kernel shows hardware, so that a simulated GPU can be laid out there.
+// mountTables mounts files of the node over the kernel's hardware information, so that a simulated GPU can appear there.
 func (m Machine) mountTables() error {
 	if err := unix.Mount("driver", "/proc/driver", "tmpfs", 0, "mode=755"); err != nil {
 		return fmt.Errorf("tmpfs on /proc/driver: %w", err)
 	}
 	const pci = "/sys/bus/pci/devices"
-	// A machine without a PCI bus has no folder to lay anything over.
+	// A machine without a PCI bus lacks the folder to mount over.
 	if err := unix.Mount("pci", pci, "tmpfs", 0, "mode=755"); err != nil && !errors.Is(err, syscall.ENOENT) {
 		return fmt.Errorf("tmpfs on %s: %w", pci, err)
 	}
@@ -116,7 +116,7 @@ func (m Machine) mountTables() error {
 	return m.bindText("boot-id", id+"\n", "/proc/sys/kernel/random/boot_id")
 }
 
-// BootID returns the id of the node's present boot, as the kubelet reports it.
+// BootID returns the id of the node's current boot, as reported by the kubelet.
 func (m Machine) BootID() (string, error) {
 	text, err := os.ReadFile(filepath.Join(m.Dir, "boot-id"))
 	if err != nil {

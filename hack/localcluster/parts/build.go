@@ -17,10 +17,10 @@ import (
 	"github.com/prism-gpu/prism/hack/localcluster/report"
 )
 
-// buildSpace is what a cold build of everything takes on disk, Go's own caches included.
+// buildSpace is the disk space of a cold build of everything, including Go's own caches.
 const buildSpace = 6 << 30
 
-// Ensure builds what is missing of the recipes and returns each part's folder by name.
+// Ensure builds the missing recipes and returns each part's folder by name.
 func Ensure(ctx context.Context, cache Cache, recipes []Recipe, progress *report.Progress) (map[string]string, error) {
 	dirs := map[string]string{}
 	var missing []Recipe
@@ -42,7 +42,7 @@ func Ensure(ctx context.Context, cache Cache, recipes []Recipe, progress *report
 // build builds the recipes, which are in the table's order.
 func build(ctx context.Context, cache Cache, missing []Recipe, progress *report.Progress) error {
 	progress.Line("building %d parts from their sources, once: %s", len(missing), cache.expect(missing...))
-	// The table begins with the longest. The short ones are compiled while its modules are downloaded.
+	// The table begins with the longest build. The short ones are compiled while its modules are downloaded.
 	defer fetchAhead(ctx, cache, missing)()
 	for i, r := range slices.Backward(missing) {
 		end := progress.Step("building %s %s (%d of %d, %s)", r.Name, r.Version, len(missing)-i, len(missing), cache.expect(r))
@@ -86,16 +86,16 @@ func compile(ctx context.Context, cache Cache, r Recipe, dir string) error {
 	})
 }
 
-// buildModule is a throw-away Go module and the log of the commands in it.
+// buildModule is a throw-away Go module and the log of its commands.
 type buildModule struct {
 	dir string
 	log *os.File
-	// toolchain is the version of Go that the modules need; empty: that of the go command in PATH.
+	// toolchain is the version of Go that the modules require; empty: the version of the go command in PATH.
 	toolchain string
 }
 
-// inModule calls use with the module that builds the recipe. The module is beside the cache's entries, and is removed; name is its own
-// while the caller has a lock of that name, so what a killed build left there goes as well.
+// inModule calls use with the module that builds the recipe. The module is beside the cache's entries, and is removed; only one process
+// uses name while the caller holds the lock of that name, so leftovers of a killed build are removed too.
 func inModule(ctx context.Context, cache Cache, name string, r Recipe, use func(buildModule) error) error {
 	base := filepath.Join(cache.Dir, "build")
 	if left, err := filepath.Glob(filepath.Join(base, name+"-*")); err == nil {
@@ -159,7 +159,7 @@ func writeModule(dir string, r Recipe, staging []string) error {
 	return nil
 }
 
-// downloaded is where a module is in the module cache.
+// downloaded is the location of a module in the module cache.
 type downloaded struct{ Dir, GoMod, Error string }
 
 func (m buildModule) download(ctx context.Context, module string) (found downloaded, err error) {
@@ -173,7 +173,7 @@ func (m buildModule) download(ctx context.Context, module string) (found downloa
 	return found, nil
 }
 
-// readStaging asks the module cache for the go.mod of the recipe's Kubernetes.
+// readStaging reads the go.mod of the recipe's Kubernetes from the module cache.
 func (m buildModule) readStaging(ctx context.Context, r Recipe) ([]string, error) {
 	found, err := m.download(ctx, kubernetesModule+"@v"+r.Staging)
 	if err != nil {
@@ -186,11 +186,11 @@ func (m buildModule) readStaging(ctx context.Context, r Recipe) ([]string, error
 	return stagingModules(string(text)), nil
 }
 
-// compilerGC lets each compiler use memory instead of collecting garbage, which takes a fifth off a cold build.
+// compilerGC makes each compiler use memory instead of collecting garbage, which saves a fifth of a cold build.
 var compilerGC = [2]string{"GOGC=off", "GOMEMLIMIT=2GiB"}
 
-// run runs the go command outside any workspace and without the caller's build flags, and returns its standard output. The command's own
-// temporary files are in the module's folder, where the next build removes what a killed one left.
+// run runs the go command outside of any workspace and without the caller's build flags, and returns its standard output. The command's own
+// temporary files are in the module's folder, where the next build removes leftovers of a killed one.
 func (m buildModule) run(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = m.dir
@@ -210,7 +210,7 @@ func (m buildModule) run(ctx context.Context, args ...string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// explain turns the failure of a go command into one line that says what to change.
+// explain turns the failure of a go command into one line with the fix.
 func explain(err error, output, logPath string) error {
 	switch {
 	case strings.Contains(output, "no space left on device") || errors.Is(err, syscall.ENOSPC):

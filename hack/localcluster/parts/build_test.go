@@ -18,7 +18,7 @@ import (
 	"github.com/prism-gpu/prism/hack/localcluster/report"
 )
 
-// fakeGo notes how it is called, and builds empty programs.
+// fakeGo records its calls, and builds empty programs.
 const fakeGo = `#!/bin/sh
 echo "$*" >>"$FAKE_GO"
 [ "$1" = build ] || exit 0
@@ -26,7 +26,7 @@ while [ "$1" != -o ]; do shift; done
 mkdir -p "$2" && : >"$2/$(basename "$3")"
 `
 
-// newCache returns an empty cache, for which the go command is the script, and the file that its calls are noted in.
+// newCache returns an empty cache that uses the script as go command, and the file in which its calls are recorded.
 func newCache(t *testing.T, script string) (cache Cache, calls string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -145,7 +145,7 @@ func TestExpect_BuiltBefore_LastTimeSaid(t *testing.T) {
 	assert.Contains(t, cache.expect(runc), "on two processors")
 }
 
-// TestFirstBuilds_EveryPart_Known: a machine without earlier builds has an estimate for each part.
+// TestFirstBuilds_EveryPart_Known: an estimate exists for each part on a machine without earlier builds.
 func TestFirstBuilds_EveryPart_Known(t *testing.T) {
 	known := map[string]bool{}
 	for _, r := range append(Table(KubernetesVersion), Extras()...) {

@@ -9,12 +9,12 @@ import (
 	"syscall"
 )
 
-// Cache is the folder that holds built parts and images. Its content can be deleted at any time that no cluster runs.
+// Cache is the folder of built parts and images. Its content can be deleted while no cluster runs.
 type Cache struct {
 	Dir string
 }
 
-// OpenCache returns $XDG_CACHE_HOME/prism or ~/.cache/prism, made when it is not there.
+// OpenCache returns $XDG_CACHE_HOME/prism or ~/.cache/prism, which it creates if it is missing.
 func OpenCache() (Cache, error) {
 	base, err := os.UserCacheDir()
 	if err != nil {
@@ -38,8 +38,8 @@ func (c Cache) Has(path string) bool {
 	return err == nil
 }
 
-// Fill makes the entry at path (below the cache's folder) by calling build with an empty folder that becomes the entry when build
-// succeeds. Only one process builds an entry; the others wait for it and find it there.
+// Fill creates the entry at path (below the cache's folder) by calling build with an empty folder that becomes the entry if build succeeds.
+// Only one process builds an entry; the others wait for it and find it there.
 func (c Cache) Fill(path string, build func(dir string) error) error {
 	if c.Has(path) {
 		return nil
@@ -52,7 +52,7 @@ func (c Cache) Fill(path string, build func(dir string) error) error {
 	if c.Has(path) {
 		return nil
 	}
-	// The lock makes the name ours, so what a killed build left is cleared here.
+	// The lock reserves the name, so leftovers of a killed build are removed here.
 	dir := filepath.Join(filepath.Dir(path), ".new-"+filepath.Base(path))
 	if err := emptyFolder(dir); err != nil {
 		return fmt.Errorf("making room for %s in the cache: %w", filepath.Base(path), err)
@@ -79,7 +79,7 @@ func (c Cache) lock(name string) (unlock func(), err error) {
 	return unlock, err
 }
 
-// tryLock does not wait: free is false while another process, or goroutine, has the lock.
+// tryLock does not wait: free is false while another process or goroutine holds the lock.
 func (c Cache) tryLock(name string) (unlock func(), free bool, err error) {
 	return c.flock(name, syscall.LOCK_EX|syscall.LOCK_NB)
 }
@@ -104,7 +104,7 @@ func (c Cache) flock(name string, how int) (unlock func(), free bool, err error)
 	return nil, false, fmt.Errorf("locking %s in the cache: %w", name, err)
 }
 
-// CheckSpace refuses to go on when the file system of dir has less than need bytes free. variable is what moves dir elsewhere.
+// CheckSpace returns an error if the file system of dir has less than need bytes free. variable is the variable that moves dir elsewhere.
 func CheckSpace(dir string, need uint64, variable string) error {
 	var stat syscall.Statfs_t
 	if err := syscall.Statfs(dir, &stat); err != nil {

@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// runTied runs the command, which ends with this process: a compiler that goes on after a build was killed would compete with the next
-// build. The kernel ties the command to the thread that started it.
+// runTied runs the command, which is killed with this process: otherwise a compiler of a killed build would compete with the next build.
+// The kernel ties the command to the thread that started it.
 func runTied(cmd *exec.Cmd) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -11,10 +11,10 @@ import (
 	"github.com/prism-gpu/prism/hack/localcluster/report"
 )
 
-// DebianPackage is a package of the distribution and what shows that it, or its like, is installed.
+// DebianPackage is a package of the distribution and a sign that it, or an equivalent, is installed.
 type DebianPackage struct {
 	Name string
-	// Program is found in PATH, or File (a glob) on disk, when the package is there.
+	// Program is found in PATH, or File (a glob) on disk, if the package is installed.
 	Program, File string
 }
 
@@ -27,7 +27,7 @@ var (
 	buildPackages = map[string]DebianPackage{
 		"libseccomp-dev": {Name: "libseccomp-dev", File: "/usr/include/seccomp.h"},
 	}
-	// RunPackages are what a cluster needs while it runs.
+	// RunPackages are the packages that a running cluster needs.
 	RunPackages = []DebianPackage{
 		{Name: "iproute2", Program: "ip"},
 		{Name: "util-linux", Program: "nsenter"},
@@ -48,7 +48,7 @@ func (p DebianPackage) installed() bool {
 	return len(found) > 0
 }
 
-// InstallDebian installs what is missing of the packages with apt-get. Nothing missing costs nothing.
+// InstallDebian installs the missing packages with apt-get. It costs nothing if none is missing.
 func InstallDebian(ctx context.Context, packages []DebianPackage, progress *report.Progress) error {
 	var names []string
 	for _, p := range packages {
@@ -87,7 +87,7 @@ func apt(ctx context.Context, args ...string) (string, error) {
 	return string(out), err
 }
 
-// Unpack puts the files of a Debian package into dir, without installing it.
+// Unpack extracts the files of a Debian package into dir, without installing it.
 func Unpack(ctx context.Context, name, dir string) error {
 	tmp, err := os.MkdirTemp("", "deb-*")
 	if err != nil {

@@ -8,14 +8,15 @@ import (
 	"time"
 )
 
-// firstBuilds are about how long the parts take on two processors in the order of Ensure, after the tools and with empty caches otherwise.
+// firstBuilds are approximate durations of builds on two processors in the order of Ensure, after the tools and with otherwise empty
+// caches.
 var firstBuilds = map[string]time.Duration{
 	"nvidia-cdi-hook": 10 * time.Second, "cni": 3 * time.Second, "runc": 7 * time.Second, "etcd": 17 * time.Second, "containerd": 34 * time.Second,
 	"helm": 35 * time.Second, "kubernetes": 175 * time.Second, "prometheus": 60 * time.Second,
 	"nvidia-cdi-hook-1.17": 10 * time.Second, "nvidia-ctk-1.15": 10 * time.Second,
 }
 
-// lastBuild returns how long the last build of the part took on this machine, of any version, or else the duration that was measured on another machine.
+// lastBuild returns the duration of the last build of the part on this machine, of any version, otherwise the duration on another machine.
 func (c Cache) lastBuild(r Recipe) (took time.Duration, here bool) {
 	text, err := os.ReadFile(c.durationFile(r))
 	if err == nil {
@@ -26,7 +27,7 @@ func (c Cache) lastBuild(r Recipe) (took time.Duration, here bool) {
 	return firstBuilds[r.Name], false
 }
 
-// recordBuild is for people only: what cannot be written is not missed.
+// recordBuild is only for people, so errors are ignored.
 func (c Cache) recordBuild(r Recipe, took time.Duration) {
 	if err := os.MkdirAll(filepath.Dir(c.durationFile(r)), 0o755); err != nil {
 		return
@@ -36,7 +37,7 @@ func (c Cache) recordBuild(r Recipe, took time.Duration) {
 
 func (c Cache) durationFile(r Recipe) string { return filepath.Join(c.Dir, "durations", r.Name) }
 
-// expect says how long the build of the recipes is going to take.
+// expect estimates the duration of the build of the recipes.
 func (c Cache) expect(recipes ...Recipe) string {
 	var sum time.Duration
 	all := true
@@ -50,7 +51,7 @@ func (c Cache) expect(recipes ...Recipe) string {
 	return "about " + human(sum) + " on two processors"
 }
 
-// human rounds to what a person wants to know.
+// human rounds a duration for people.
 func human(d time.Duration) string {
 	if d < 100*time.Second {
 		return fmt.Sprintf("%.0f s", max(d.Seconds(), 1))

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Fetch downloads the modules of the recipes that are not built yet, in their order. A build that begins meanwhile needs not wait for
-// it: the go command downloads a module once, whichever process needs it first.
+// Fetch downloads the modules of the recipes that are not built yet, in their order. A concurrent build need not wait for it: the go
+// command downloads a module once, whichever process needs it first.
 func Fetch(ctx context.Context, cache Cache, recipes []Recipe) error {
 	for _, r := range recipes {
 		if cache.Has(cache.Part(r)) {
@@ -33,7 +33,7 @@ func fetch(ctx context.Context, cache Cache, r Recipe) error {
 	})
 }
 
-// fetchAhead runs Fetch beside builds, which report its errors when they meet them. The function that it returns ends it.
+// fetchAhead runs Fetch concurrently with builds, which report its errors when they encounter them. The returned function ends it.
 func fetchAhead(ctx context.Context, cache Cache, recipes []Recipe) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})

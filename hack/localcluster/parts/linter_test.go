@@ -22,7 +22,8 @@ case $* in *-n*) exit ;; esac
 : >"$GOBIN/golangci-lint" && chmod 755 "$GOBIN/golangci-lint"
 `
 
-// TestLinter_EarlierRunKilled_BuiltAndCleared: the linter is built into the same cache as the parts, and what a killed build left goes.
+// TestLinter_EarlierRunKilled_BuiltAndCleared: the linter is built into the same cache as the parts, and leftovers of a killed build are
+// removed.
 func TestLinter_EarlierRunKilled_BuiltAndCleared(t *testing.T) {
 	_, calls := newCache(t, fakeInstall)
 	cache := t.TempDir()

@@ -35,7 +35,7 @@ func TestLibraries_ProjectGoMod_SameVersions(t *testing.T) {
 	}
 }
 
-// TestBeside_KubernetesClient_CompiledOnce compares what the Kubernetes client is made of in the cluster's parts and in the project. It
+// TestBeside_KubernetesClient_CompiledOnce compares the packages of the Kubernetes client in the cluster's parts and in the project. It
 // downloads the modules that a build of the parts needs too.
 func TestBeside_KubernetesClient_CompiledOnce(t *testing.T) {
 	t.Setenv("GOFLAGS", "")
@@ -48,7 +48,7 @@ func TestBeside_KubernetesClient_CompiledOnce(t *testing.T) {
 	for _, r := range []Recipe{kubernetesRecipe(KubernetesVersion), helmRecipe(), Extras()[0]} {
 		var got []byte
 		err := inModule(t.Context(), Cache{Dir: t.TempDir()}, "list", r, func(m buildModule) (err error) {
-			// The main module has no packages: what it is asked for comes from its requirements.
+			// The main module contains no packages: its requirements determine the versions.
 			got, err = m.run(t.Context(), append(list, "-mod=mod", client)...)
 			return err
 		})

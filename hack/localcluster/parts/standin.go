@@ -10,25 +10,25 @@ import (
 	"strings"
 )
 
-// StandIn takes the place of a module that the module proxy does not have.
+// StandIn replaces a module that the module proxy lacks.
 type StandIn struct {
 	// Module is its path.
 	Module string
-	// From is the module ("path@version") that had the packages before they moved, Folders are those that are copied, without tests.
+	// From is the module ("path@version") that contained the packages before they moved, Folders are the copied folders, without tests.
 	From    string
 	Folders []string
-	// LeftOut are the names of files that stayed there when the packages moved.
+	// LeftOut are the names of files that did not move with the packages.
 	LeftOut []string
-	// Imports are replaced in what is copied: the beginning of an import path, and what it is now.
+	// Imports are replaced in the copied files: the old and the new beginning of an import path.
 	Imports [][2]string
-	// Files are written as they are, by their paths.
+	// Files are additional files, by their paths.
 	Files map[string]string
 }
 
-// folder is where it is made, in the folder of a build module.
+// folder is its folder in the folder of a build module.
 func (s StandIn) folder() string { return "standin/" + s.Module }
 
-// previewStandIns are what a cluster of PreviewVersion lacks: the module proxy has neither of them.
+// previewStandIns are modules that a cluster of PreviewVersion needs and the module proxy lacks.
 var previewStandIns = []StandIn{
 	{
 		Module: "k8s.io/apiextensions-api",
@@ -38,7 +38,7 @@ var previewStandIns = []StandIn{
 			"pkg/client/informers", "pkg/client/listers",
 		},
 		LeftOut: []string{"conversion.go", "zz_generated.conversion.go"},
-		// What other files use of those that are left out.
+		// Declarations of the omitted files that other files use.
 		Files: map[string]string{
 			"pkg/apis/apiextensions/v1/null.go":      "package v1\n" + nullLiteral,
 			"pkg/apis/apiextensions/v1beta1/null.go": "package v1beta1\n" + nullLiteral,
@@ -55,8 +55,8 @@ var previewStandIns = []StandIn{
 
 const nullLiteral = "\nvar nullLiteral = []byte(`null`)\n"
 
-// noIPTables has what the kubelet names, and finds no iptables on the system: the kubelet then makes no rules, which are for other components.
-// The nodes of a cluster here have none.
+// noIPTables declares the names that the kubelet uses, and finds no iptables on the system: the kubelet then creates no rules, which are
+// for other components. The nodes of these clusters run none.
 const noIPTables = `package iptables
 
 import (
@@ -97,7 +97,7 @@ type Interface interface {
 func NewBestEffort(context.Context, mode) map[string]Interface { return nil }
 `
 
-// standIn makes a stand-in in the build module's folder.
+// standIn creates a stand-in in the build module's folder.
 func (m buildModule) standIn(ctx context.Context, s StandIn) error {
 	to := filepath.Join(m.dir, s.folder())
 	files := map[string]string{"go.mod": "module " + s.Module + "\n\ngo 1.26.0\n"}

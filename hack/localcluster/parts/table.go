@@ -13,21 +13,21 @@ import (
 	"strings"
 )
 
-// KubernetesVersion is the Kubernetes that a cluster runs by default.
+// KubernetesVersion is the default Kubernetes version of a cluster.
 const KubernetesVersion = "1.37.2"
 
-// kubernetesVersions are all that a cluster can run, one of each minor version and the newest first. They are made and started alike:
-// the same build, flags and configuration files.
+// kubernetesVersions are all supported versions of a cluster, one of each minor version and the newest first. All use the same build, flags
+// and configuration files.
 var kubernetesVersions = []string{KubernetesVersion, "1.36.4", "1.35.4"}
 
-// PreviewVersion is a Kubernetes before its release, to find early what it changes. It needs a newer Go than all else here, and has stand-ins
-// for modules that the module proxy does not have.
+// PreviewVersion is a Kubernetes version before its release, to find its changes early. It requires a newer Go than everything else here,
+// and stand-ins for modules that the module proxy lacks.
 const PreviewVersion = "1.38.0-beta.0"
 
-// previewGo is the version of Go that PreviewVersion needs, downloaded by the go command.
+// previewGo is the version of Go that PreviewVersion requires, downloaded by the go command.
 const previewGo = "1.27.2"
 
-// The other versions; this is the one place that names them.
+// The other versions; no other place names them.
 const (
 	etcdVersion       = "3.7.3"
 	containerdVersion = "2.4.2"
@@ -35,39 +35,39 @@ const (
 	cniVersion        = "1.9.1"
 	helmVersion       = "4.3.1"
 	toolkitVersion    = "1.20.2"
-	// prometheusVersion is Prometheus's own, 3.13; its Go module has other numbers.
+	// prometheusVersion is Prometheus 3.13, whose Go module uses other numbers.
 	prometheusVersion = "0.313.0"
 )
 
-// Recipe says how one part is built: a throw-away Go module that requires Module at Version and builds Packages of it.
+// Recipe describes the build of one part: a throw-away Go module that requires Module at Version and builds Packages of it.
 type Recipe struct {
-	// Name is the part's name and the name of the program when Main is set.
+	// Name is the part's name and, if Main is set, the name of the program.
 	Name string
 	// Version is without a leading v.
 	Version string
 	Module  string
 	// Packages are import paths below Module.
 	Packages []string
-	// Main is the source of the program, where the module has none of its own to build.
+	// Main is the source of the program, if the module contains none to build.
 	Main string
 	Tags []string
 	// Vars are set by the linker: package path and variable, then the value.
 	Vars [][2]string
-	// Beside are modules that are required as well ("path@version"), though none of their packages is built: packages whose imports
-	// have the same versions everywhere are compiled once, for all parts and for the project's own programs.
+	// Beside are further required modules ("path@version"), though none of their packages is built: packages whose imports have the same
+	// versions everywhere are compiled once, for all parts and for the project's own programs.
 	Beside []string
 	// Staging is a release of Kubernetes: every `k8s.io/… v0.0.0` of its go.mod is the published module of that release. Empty: none.
 	Staging string
-	// Go is the version of Go that the modules need; empty: that of the go command in PATH.
+	// Go is the version of Go that the modules require; empty: the version of the go command in PATH.
 	Go string
-	// Replace are modules in place of others ("path@version", "path@version"), StandIns those that are made here in place of others.
+	// Replace are modules that replace others ("path@version", "path@version"), StandIns the replacements that are created here.
 	Replace  [][2]string
 	StandIns []StandIn
 	// Debian names the packages that the build needs besides Go and a C compiler.
 	Debian []string
 }
 
-// Table returns the recipes of everything a cluster of this Kubernetes version is made of, the longest build first.
+// Table returns the recipes of all parts of a cluster of this Kubernetes version, the longest build first.
 func Table(kubernetes string) []Recipe {
 	return []Recipe{
 		kubernetesRecipe(kubernetes),
@@ -98,11 +98,11 @@ func Table(kubernetes string) []Recipe {
 	}
 }
 
-// Extras returns the recipes of what no cluster needs to run: tests build it by name.
+// Extras returns the recipes of parts that no cluster needs: tests build them by name.
 func Extras() []Recipe {
 	return []Recipe{{
-		// Without the service discovery of clouds, which is most of what would be compiled. That of Kubernetes is compiled with the
-		// client that kubectl and helm have.
+		// Without the service discovery of clouds, which is most of the code to compile. The discovery of Kubernetes is compiled with the same
+		// client as in kubectl and helm.
 		Name: "prometheus", Version: prometheusVersion, Module: "github.com/prometheus/prometheus",
 		Packages: []string{"cmd/prometheus", "cmd/promtool"}, Tags: []string{"remove_all_sd", "enable_kubernetes_sd", grpcTag},
 		Vars:   [][2]string{{"github.com/prometheus/common/version.Version", "3.13.0"}},
@@ -110,7 +110,7 @@ func Extras() []Recipe {
 	}, oldToolkit("1.17.8", "nvidia-cdi-hook"), oldToolkit("1.15.0", "nvidia-ctk")}
 }
 
-// oldToolkit is a program of an older NVIDIA Container Toolkit, as hosts have it. The part has its name and the minor version.
+// oldToolkit is a program of an older NVIDIA Container Toolkit, as on existing hosts. The name of the part includes the minor version.
 func oldToolkit(version, program string) Recipe {
 	return Recipe{
 		Name: program + "-" + version[:strings.LastIndex(version, ".")], Version: version, Module: toolkitModule, Packages: []string{"cmd/" + program},
@@ -133,12 +133,11 @@ func main() { etcdmain.Main(os.Args) }
 
 const kubernetesModule = "k8s.io/kubernetes"
 
-// grpcTag is what releases of Kubernetes are built with, and the programs of the project: without gRPC's trace pages the linker drops
-// more.
+// grpcTag is a build tag of Kubernetes releases, and of the programs of the project: without gRPC's trace pages the linker drops more.
 const grpcTag = "grpcnotrace"
 
-// libraries are the modules that the project requires in a version newer than Kubernetes and helm do, of those that its Kubernetes client
-// imports: with them that client is compiled once for the cluster and the project.
+// libraries are modules that the project requires in a newer version than Kubernetes and helm do, among the imports of its Kubernetes
+// client: with them that client is compiled once for the cluster and the project.
 func libraries() []string {
 	return []string{"go.yaml.in/yaml/v3@v3.0.6", "golang.org/x/oauth2@v0.37.0", "golang.org/x/net@v0.62.0"}
 }
@@ -170,7 +169,7 @@ func kubernetesRecipe(version string) Recipe {
 
 const helmModule = "helm.sh/helm/v4"
 
-// helmRecipe: one helm serves every Kubernetes. It is made with the libraries of the version that clusters run by default.
+// helmRecipe: one helm supports every Kubernetes version. It is built with the libraries of the default version.
 func helmRecipe() Recipe {
 	return Recipe{
 		Name: "helm", Version: helmVersion, Module: helmModule, Packages: []string{"cmd/helm"}, Tags: []string{grpcTag},
@@ -179,7 +178,7 @@ func helmRecipe() Recipe {
 	}
 }
 
-// KubernetesVersions lists the versions that a cluster can run, for people.
+// KubernetesVersions lists the supported versions of a cluster, for people.
 func KubernetesVersions() string {
 	return strings.Join(kubernetesVersions, ", ") + " or, as a preview, " + PreviewVersion
 }
@@ -192,7 +191,7 @@ func CheckKubernetes(version string) error {
 	return fmt.Errorf("a cluster cannot run Kubernetes %q: choose %s", version, KubernetesVersions())
 }
 
-// Key names the part's directory in the cache: it changes with anything that changes what is built.
+// Key names the part's directory in the cache: it changes with every input of the build.
 func (r Recipe) Key() string {
 	text, err := json.Marshal(r)
 	if err != nil { // strings only: cannot happen
@@ -202,7 +201,7 @@ func (r Recipe) Key() string {
 	return fmt.Sprintf("%s-%s-%s", r.Name, r.Version, hex.EncodeToString(sum[:4]))
 }
 
-// Programs are the file names that the build leaves.
+// Programs are the file names of the built programs.
 func (r Recipe) Programs() []string {
 	if r.Main != "" {
 		return []string{r.Name}
@@ -227,8 +226,7 @@ func (r Recipe) moduleFile(staging []string) string {
 	for _, module := range append([]string{r.pinned()}, r.Beside...) {
 		fmt.Fprintf(&b, "require %s\n", strings.Replace(module, "@", " ", 1))
 	}
-	// Required, and not replaced in every version: with a replacement, what is compiled names the version that it replaced, and is not
-	// shared.
+	// Required, and not replaced in every version: with a replacement, the compiled packages name the replaced version, and are not shared.
 	version := "v0" + strings.TrimPrefix(r.Staging, "1")
 	for _, module := range staging {
 		fmt.Fprintf(&b, "require %s %s\nreplace %s v0.0.0 => %s %s\n", module, version, module, module, version)
@@ -254,9 +252,9 @@ func stagingModules(goMod string) []string {
 	return modules
 }
 
-// compilerFlags are those of the project's own programs, too (hack/tools.sh, deployments/container/programs.sh): with others, what is
-// compiled could not be shared. Without paths it is also shared by clones in different folders. Debug information would be dropped by the
-// linker, and takes the compiler a tenth of its time.
+// compilerFlags are also the flags of the project's own programs (hack/tools.sh, deployments/container/programs.sh): with other flags,
+// compiled packages could not be shared. Without paths, clones in different folders share them too. The linker would drop debug
+// information, which takes a tenth of the compiler's time.
 var compilerFlags = []string{"-trimpath", "-gcflags=all=-dwarf=false"}
 
 // buildArguments are the arguments of `go` that build the part into the folder out.
@@ -278,7 +276,7 @@ func (r Recipe) buildArguments(out string) []string {
 	return append(append(args, "-o", out), r.mains()...)
 }
 
-// mains are the packages that are built.
+// mains are the packages to build.
 func (r Recipe) mains() []string {
 	if r.Main != "" {
 		return []string{"."}

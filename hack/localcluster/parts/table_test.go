@@ -85,7 +85,7 @@ func TestTable_Programs_Listed(t *testing.T) {
 	}, all)
 }
 
-// TestExtras_Cluster_HasNone: what only tests need is not built for a cluster.
+// TestExtras_Cluster_HasNone: parts for tests are not built for a cluster.
 func TestExtras_Cluster_HasNone(t *testing.T) {
 	names := []string{}
 	for _, extra := range Extras() {

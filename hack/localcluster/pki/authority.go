@@ -1,4 +1,4 @@
-// Package pki makes the certificates of one cluster.
+// Package pki creates the certificates of one cluster.
 package pki
 
 import (
@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// lifetime is longer than any cluster of this kind.
+// lifetime exceeds the lifetime of any such cluster.
 const lifetime = 10 * 365 * 24 * time.Hour
 
-// Subject is what a certificate is for.
+// Subject is the subject of a certificate.
 type Subject struct {
 	CommonName   string
 	Organization string
@@ -35,7 +35,7 @@ type Authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// Open reads the authority of dir, or makes it: ca.crt and ca.key.
+// Open reads or creates the CA in dir: ca.crt and ca.key.
 func Open(dir string) (*Authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the certificate folder: %w", err)
@@ -58,7 +58,7 @@ func Open(dir string) (*Authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("signing the authority's certificate: %w", err)
 	}
-	// The key goes first: a certificate without its key would be taken for a complete authority.
+	// The key is written first: a certificate without its key would be mistaken for a complete CA.
 	if err := writePair(dir, "ca", der, key); err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func read(dir string) (*Authority, error) {
 	return &Authority{dir: dir, cert: cert, key: key}, nil
 }
 
-// Issue writes FileBase.crt and FileBase.key for the subject, for both ends of a connection, unless they are there.
+// Issue writes FileBase.crt and FileBase.key for the subject, for both ends of a connection, unless they exist.
 func (a *Authority) Issue(subject Subject) error {
 	if exists(filepath.Join(a.dir, subject.FileBase+".crt")) {
 		return nil
@@ -105,7 +105,7 @@ func (a *Authority) Issue(subject Subject) error {
 	return writePair(a.dir, subject.FileBase, der, key)
 }
 
-// KeyPair writes base.key and base.pub (the pair that signs service account tokens) unless they are there.
+// KeyPair writes base.key and base.pub (the pair that signs service account tokens) unless they exist.
 func (a *Authority) KeyPair(base string) error {
 	if exists(filepath.Join(a.dir, base+".pub")) {
 		return nil

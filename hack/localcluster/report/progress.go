@@ -1,4 +1,4 @@
-// Package report prints what a long command is doing, one line a step, with the time it took.
+// Package report prints the progress of a long command, one line per step, with its duration.
 package report
 
 import (
@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// tick is how often a step that is still running says so.
+// tick is the interval of lines about a step that is still running.
 const tick = 15 * time.Second
 
-// Progress writes lines that begin with the seconds since it was made. It is safe for concurrent use.
+// Progress writes lines that begin with the seconds since its creation. It is safe for concurrent use.
 type Progress struct {
 	mu    sync.Mutex
 	out   io.Writer
@@ -30,8 +30,8 @@ func (p *Progress) Line(format string, args ...any) {
 	fmt.Fprintf(p.out, "[%4.0fs] %s\n", time.Since(p.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// Step says that what begins, repeats it while it lasts, and returns the function that ends it. The end prints the time when it
-// was long enough to be felt.
+// Step prints the begin of a step, repeats it while it lasts, and returns the function that ends it. The end prints the duration if it was
+// noticeable.
 func (p *Progress) Step(format string, args ...any) (end func()) {
 	what := fmt.Sprintf(format, args...)
 	begin := time.Now()

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Order is what a supervisor does with a service.
+// Order is an action of a supervisor on a service.
 type Order string
 
 // The orders. Start and Restart return when the service answers its probe; Launch does not wait.
@@ -50,7 +50,7 @@ func New(services []Service, env []string, reaper *Reaper) *Supervisor {
 	return s
 }
 
-// Listen opens the control socket, in place of one that an earlier supervisor left.
+// Listen opens the control socket, and replaces the socket of an earlier supervisor.
 func Listen(path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
 		return nil, fmt.Errorf("removing the old control socket: %w", err)
@@ -62,7 +62,7 @@ func Listen(path string) (net.Listener, error) {
 	return listener, nil
 }
 
-// Serve takes orders, each on a connection of its own, until the listener fails.
+// Serve accepts orders, each on a separate connection, until the listener fails.
 func (s *Supervisor) Serve(listener net.Listener) error {
 	for {
 		conn, err := listener.Accept()

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// Probe reports whether a service is ready. At most one field is set; none means that a running process is enough.
+// Probe checks whether a service is ready. At most one field is set; without one, a running process is sufficient.
 type Probe struct {
 	// Socket is a unix socket that must accept a connection.
 	Socket string `json:"socket,omitempty"`
-	// URL must answer 200. Certificates are not checked: the probe asks for life, not for secrets.
+	// URL must answer 200. Certificates are not checked, because the probe only checks liveness.
 	URL string `json:"url,omitempty"`
 }
 

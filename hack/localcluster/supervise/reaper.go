@@ -23,8 +23,8 @@ func NewReaper() *Reaper {
 	r := &Reaper{waiting: map[int]chan syscall.WaitStatus{}}
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
-	// Go leaves these two ignored where they were, under nohup or in the background of a script. What is started would ignore them
-	// too, and some of its containers: not those of a pod alike.
+	// Go keeps these two signals ignored if they were, under nohup or in the background of a script. Started programs would ignore them too,
+	// and so would some of their containers, but not all containers of a pod.
 	for _, kept := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
 		if signal.Ignored(kept) {
 			signal.Notify(children, kept)
@@ -38,14 +38,14 @@ func NewReaper() *Reaper {
 	return r
 }
 
-// Child is a started process. Its status is sent once when it has ended.
+// Child is a started process. Its status is sent once when it has exited.
 type Child struct {
 	PID  int
 	Exit <-chan syscall.WaitStatus
 }
 
-// Start starts the command. The lock is held so that a child that ends at once is known before it is reaped. The process id is read
-// before the release: afterwards os/exec answers -1, which kill(2) takes for every process there is.
+// Start starts the command. The lock is held so that a child that exits at once is known before it is reaped. The process id is read before
+// the release: afterwards os/exec returns -1, which kill(2) interprets as every process.
 func (r *Reaper) Start(cmd *exec.Cmd) (Child, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,7 +57,7 @@ func (r *Reaper) Start(cmd *exec.Cmd) (Child, error) {
 	return Child{PID: pid, Exit: exit}, cmd.Process.Release()
 }
 
-// Kill sends a signal to one process. It refuses the ids that stand for a group or for everything.
+// Kill sends a signal to one process. It refuses ids that mean a group or all processes.
 func Kill(pid int, signal syscall.Signal) error {
 	if pid <= 1 {
 		return fmt.Errorf("sending signal %d: %d is not the id of one process", signal, pid)
@@ -65,7 +65,7 @@ func Kill(pid int, signal syscall.Signal) error {
 	return syscall.Kill(pid, signal)
 }
 
-// reap collects all that have ended. One signal can stand for many children.
+// reap collects all exited processes. One signal can stand for many children.
 func (r *Reaper) reap() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

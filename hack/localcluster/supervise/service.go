@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package supervise is the first process of a pid namespace: it starts programs, keeps them running, reaps what they leave and
-// takes orders over a unix socket. When it is killed, everything it started is killed with it.
+// Package supervise is the first process of a pid namespace: it starts programs, restarts them, reaps their children and accepts orders
+// over a unix socket. When it is killed, everything that it started is killed with it.
 package supervise
 
 import (
@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// stopGrace is how long a program has to end after SIGTERM.
+	// stopGrace is the time for a program to exit after SIGTERM.
 	stopGrace = 5 * time.Second
-	// startLimit is how long a program has to answer its probe.
+	// startLimit is the time for a program to answer its probe.
 	startLimit = 5 * time.Minute
-	// restartPause is the time between an unexpected end and the next start.
+	// restartPause is the time between an unexpected exit and the next start.
 	restartPause = time.Second
 )
 
@@ -30,18 +30,18 @@ type Service struct {
 	Name string `json:"name"`
 	// Args is the command line; the first is an absolute path.
 	Args []string `json:"args"`
-	// Log is the file that receives its output, appended to.
+	// Log is the file to which its output is appended.
 	Log   string `json:"log"`
 	Probe Probe  `json:"probe"`
 }
 
-// Status is what is known of a service now.
+// Status is the current state of a service.
 type Status struct {
 	Name string `json:"name"`
-	// PID is the process id in the supervisor's namespace, 0 when it does not run.
+	// PID is the process id in the supervisor's namespace, 0 if it does not run.
 	PID   int       `json:"pid"`
 	Since time.Time `json:"since"`
-	// Note says why it does not run.
+	// Note is the reason why it does not run.
 	Note string `json:"note,omitempty"`
 }
 
@@ -76,7 +76,7 @@ func (u *unit) start() error {
 	return u.launch()
 }
 
-// launch needs the lock.
+// launch requires the lock.
 func (u *unit) launch() error {
 	if err := os.MkdirAll(filepath.Dir(u.Log), 0o755); err != nil {
 		return fmt.Errorf("opening the log of %s: %w", u.Name, err)
@@ -99,7 +99,7 @@ func (u *unit) launch() error {
 	return nil
 }
 
-// watch takes note of the end of the process and starts it again when no order asked for the end.
+// watch records the exit of the process and starts it again if no order requested the exit.
 func (u *unit) watch(exit <-chan syscall.WaitStatus, ended chan struct{}) {
 	status := <-exit
 	u.mu.Lock()
@@ -128,7 +128,7 @@ func describe(status syscall.WaitStatus) string {
 	return fmt.Sprintf("ended with exit status %d", status.ExitStatus())
 }
 
-// stop asks the program to end, then kills it. What the program started keeps running.
+// stop terminates the program, and then kills it. Processes that the program started keep running.
 func (u *unit) stop() error {
 	u.mu.Lock()
 	u.wanted = false
@@ -153,7 +153,7 @@ func (u *unit) stop() error {
 	return fmt.Errorf("stopping %s: process %d does not end after SIGKILL", u.Name, pid)
 }
 
-// await returns when the service answers its probe, or why it does not.
+// await returns when the service answers its probe, or returns the reason why it does not.
 func (u *unit) await() error {
 	deadline := time.Now().Add(startLimit)
 	for {

@@ -75,7 +75,7 @@ func TestSupervisor_StartStopRestart_ProcessFollows(t *testing.T) {
 	assert.Zero(t, pidOf(t, socket, "sleeper"))
 }
 
-// TestReaper_UnderNohup_ProgramsHeed runs this test again as nohup does, and as a shell does in the background.
+// TestReaper_UnderNohup_ProgramsHeed runs this test again like nohup, and like a shell in the background.
 func TestReaper_UnderNohup_ProgramsHeed(t *testing.T) {
 	const into = "SUPERVISE_TEST_STATUS"
 	cmd := exec.Command("/bin/sh", "-c", `trap "" HUP INT QUIT; exec "$0" -test.run "^$1\$"`, os.Args[0], t.Name())
@@ -125,7 +125,7 @@ func TestSupervisor_StartFails_EndOfLogReported(t *testing.T) {
 }
 
 func TestKill_NotOneProcess_Refused(t *testing.T) {
-	// Signal 0 only asks, so that the test is harmless where the refusal is missing.
+	// Signal 0 only checks, so that the test is harmless if the refusal is missing.
 	for _, pid := range []int{-1, 0, 1, -5} {
 		assert.ErrorContains(t, Kill(pid, 0), "not the id of one process", pid)
 	}

@@ -103,7 +103,7 @@ func (s *session) exec() *cobra.Command {
 	}
 }
 
-// passThrough makes a command that hands everything on to a program of the cluster.
+// passThrough creates a command that passes all arguments to a program of the cluster.
 func (s *session) passThrough(program string) *cobra.Command {
 	return &cobra.Command{
 		Use:                program + " ARGUMENT...",
@@ -127,8 +127,8 @@ func (s *session) passThrough(program string) *cobra.Command {
 	}
 }
 
-// aimed is the environment in which kubectl and helm find this cluster and no other. What the caller has set for another one goes: of
-// two values of one variable, a program may take the first.
+// aimed is the environment in which kubectl and helm find only this cluster. Variables of the caller for another one are removed, because a
+// program may use the first of two values of one variable.
 func aimed(environment []string, kubeconfig string) []string {
 	others := slices.DeleteFunc(slices.Clone(environment), func(variable string) bool {
 		return strings.HasPrefix(variable, "KUBECONFIG=") || strings.HasPrefix(variable, "HELM_KUBE")
@@ -136,7 +136,7 @@ func aimed(environment []string, kubeconfig string) []string {
 	return append(others, "KUBECONFIG="+kubeconfig)
 }
 
-// takeName takes a leading --name off arguments that are otherwise not ours.
+// takeName removes a leading --name from arguments for another program.
 func (s *session) takeName(args []string) ([]string, error) {
 	if len(args) == 0 {
 		return args, nil
@@ -155,7 +155,7 @@ func (s *session) takeName(args []string) ([]string, error) {
 	return args[2:], nil
 }
 
-// become replaces this process by the program.
+// become replaces this process with the program.
 func become(program string, args, env []string) error {
 	path, err := exec.LookPath(program)
 	if err != nil {

@@ -39,7 +39,7 @@ func builtin(name, short string, build func(context.Context, parts.Cache, string
 	}
 }
 
-// content is what the flags of `image build` ask for.
+// content contains the flags of `image build`.
 type content struct {
 	config image.Config
 	output string
@@ -102,7 +102,7 @@ func (c content) build(ctx context.Context) error {
 	return image.Write(c.output, c.config, rootfs)
 }
 
-// parseFile reads HOST_PATH:IMAGE_PATH[:MODE]; the mode is octal and 0 when it is not given.
+// parseFile parses HOST_PATH:IMAGE_PATH[:MODE]; the mode is octal, and 0 if it is missing.
 func parseFile(text string) (source, target string, mode fs.FileMode, err error) {
 	fields := strings.Split(text, ":")
 	if len(fields) < 2 || len(fields) > 3 || fields[0] == "" || !strings.HasPrefix(fields[1], "/") {

@@ -89,7 +89,7 @@ func (s *session) reboot() *cobra.Command {
 	}
 }
 
-// order makes the command that sends a supervisor an order for a component.
+// order creates the command that sends an order for a component to a supervisor.
 func (s *session) order(order, short string) *cobra.Command {
 	return &cobra.Command{
 		Use:   order + " [NODE] COMPONENT",
@@ -109,7 +109,7 @@ func (s *session) order(order, short string) *cobra.Command {
 	}
 }
 
-// build builds parts ahead of time and prints where their programs are.
+// build builds parts ahead of time and prints the paths of their programs.
 func (s *session) build() *cobra.Command {
 	return partsCommand("build", "Build the parts of a cluster (all, or the named ones) into the cache, and print the paths of the programs",
 		func(cmd *cobra.Command, cache parts.Cache, recipes []parts.Recipe, all bool) error {
@@ -130,7 +130,7 @@ func (s *session) build() *cobra.Command {
 		})
 }
 
-// fetch downloads what build needs, for use beside other work.
+// fetch downloads the modules that build needs, concurrently with other work.
 func (*session) fetch() *cobra.Command {
 	return partsCommand("fetch", "Download the modules of the parts that are not built yet",
 		func(cmd *cobra.Command, cache parts.Cache, recipes []parts.Recipe, _ bool) error {
@@ -138,7 +138,7 @@ func (*session) fetch() *cobra.Command {
 		})
 }
 
-// partsCommand makes a command about parts, all of a cluster or those that its arguments name.
+// partsCommand creates a command for parts: all parts of a cluster, or the named ones.
 func partsCommand(name, short string, run func(cmd *cobra.Command, cache parts.Cache, recipes []parts.Recipe, all bool) error) *cobra.Command {
 	kubernetes := parts.KubernetesVersion
 	cmd := &cobra.Command{
@@ -163,7 +163,7 @@ func partsCommand(name, short string, run func(cmd *cobra.Command, cache parts.C
 	return cmd
 }
 
-// choose keeps the recipes that are named; none named means all of a cluster.
+// choose returns the named recipes; without names, all recipes of a cluster.
 func choose(cluster, extras []parts.Recipe, names []string) ([]parts.Recipe, error) {
 	if len(names) == 0 {
 		return cluster, nil

@@ -1,6 +1,6 @@
 //go:build linux
 
-// The localcluster command runs real Kubernetes clusters out of namespaces.
+// The localcluster command runs real Kubernetes clusters in namespaces.
 package main
 
 import (
@@ -27,7 +27,7 @@ func main() {
 	exit(err)
 }
 
-// exit prints the error as one message and ends the process.
+// exit prints the error as one message and exits.
 func exit(err error) {
 	if err == nil {
 		os.Exit(0)
@@ -39,7 +39,7 @@ func exit(err error) {
 	os.Exit(1)
 }
 
-// session is what every command works with.
+// session is the state that all commands share.
 type session struct {
 	name     string
 	progress *report.Progress

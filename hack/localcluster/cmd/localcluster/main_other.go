@@ -1,6 +1,6 @@
 //go:build !linux
 
-// The localcluster command needs Linux.
+// The localcluster command requires Linux.
 package main
 
 import (
