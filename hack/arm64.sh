@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Prints the environment with which tests run C code for arm64: a cross compiler and an emulator of Debian, unpacked into the user's cache
-# directory (107 MB to download, 155 MB unpacked). Prints nothing, and why on standard error, where they cannot be fetched.
+# directory (107 MB to download, 155 MB unpacked). If they cannot be downloaded, prints only the reason, on standard error.
 set -euo pipefail
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/prism/arm64
 compiler=$cache/usr/bin/aarch64-linux-gnu-gcc-12 emulator=$cache/usr/bin/qemu-aarch64-static
@@ -20,7 +20,7 @@ if [ ! -x "$emulator" ]; then
 	mkdir "$new/root"
 	for package in "$new"/*.deb; do
 		case $package in
-		# The package has an emulator for every architecture.
+		# The package contains an emulator for every architecture.
 		*/qemu-*) dpkg-deb --fsys-tarfile "$package" | tar -xC "$new/root" ./usr/bin/qemu-aarch64-static ;;
 		*) dpkg-deb -x "$package" "$new/root" ;;
 		esac

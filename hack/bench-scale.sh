@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Measures what a layout costs the scheduler: tables of one node first, then pods per second with the real scheduler and NODES fake
-# nodes, a cluster of its own for each layout. The tables go to standard output, everything else to standard error. Environment:
-#   NODES   how many fake nodes (500); a layout with MIG devices takes at most 500 of them: 1,000 need 8 GB for the API server alone
-#   PODS    how many pods a phase has at most (500); fewer where the nodes have not twice as many devices left
-#   LIMIT   the most time that a phase takes (45s)
-#   LAYOUTS which layouts (all)
-#   KUBERNETES  the version of the clusters; the tables are made with the allocator of 1.37, for 1.38 with that of 1.38
+# Measures the cost of a layout for the scheduler: tables of one node first, then pods per second with the real scheduler and NODES fake
+# nodes, on a separate cluster for each layout. The tables go to standard output, everything else to standard error. Environment:
+#   NODES   number of fake nodes (500); layouts with MIG devices use at most 500 of them: 1,000 need 8 GB for the API server alone
+#   PODS    maximum number of pods in a phase (500); fewer if the nodes do not have twice as many free devices
+#   LIMIT   time limit of a phase (45s)
+#   LAYOUTS layouts to measure (all)
+#   KUBERNETES  version of the clusters; the tables use the allocator of 1.37, for 1.38 the allocator of 1.38
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ "$(uname -s)" != Linux ] || [ "$(id -u)" != 0 ]; then
@@ -27,7 +27,7 @@ scale=(bin/prism-scale --report "$work/report.json" --work "$work" --pods "${POD
 for layout in ${LAYOUTS:-prism-whole nvidia-whole prism-whole-monitor prism-mig nvidia-mig}; do
 	"${local[@]}" down >/dev/null 2>&1 9>&- || true
 	"${local[@]}" up ${KUBERNETES:+--kubernetes "$KUBERNETES"} >&2 9>&-
-	# The run starts a scheduler without a request limit, and of the controllers only the one that creates claims from templates.
+	# The run starts a scheduler without a request limit, and only one controller, which creates claims from templates.
 	"${local[@]}" stop scheduler >&2
 	"${local[@]}" stop controller-manager >&2
 	eval "$("${local[@]}" env)"

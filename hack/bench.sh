@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Measures what a claim costs, on a cluster of its own that is always removed. The tables go to standard output, everything else
-# to standard error. Exits with 1 when a count exceeds its budget. Environment: MODEL, KUBERNETES; BENCH_KEEP keeps the cluster; PARTS
-# measures only these parts (names that a run prints, with commas between them); BASE is the commit whose build the part tenants compares with.
+# Measures the cost of a claim, on a separate cluster that is always removed. The tables go to standard output, everything else to standard
+# error. Exits with 1 if a count exceeds its budget. Environment: MODEL, KUBERNETES; BENCH_KEEP keeps the cluster; PARTS measures only these
+# parts (names that a run prints, separated by commas); BASE is the commit whose build the part tenants compares with.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . hack/building.sh
@@ -24,7 +24,7 @@ hack/tools.sh >&2
 hack/packages.sh strace >&2
 CGO_ENABLED=0 go build -o bin/prism-bench ./test/bench/cmd/prism-bench
 
-# The driver that ours is measured beside, unmodified: its own module, with its own go.mod and go.sum.
+# The driver for comparison, unmodified: a separate module, with its own go.mod and go.sum.
 example_version=v0.4.0
 example="${XDG_CACHE_HOME:-$HOME/.cache}/prism/dra-example-driver-$example_version/dra-example-kubeletplugin"
 if [ ! -x "$example" ]; then
@@ -42,7 +42,7 @@ ended() {
 }
 trap ended EXIT
 
-# The build that this one is compared with, in a working tree of its own; its programs are built as those of the image.
+# The build for comparison, in a separate working tree; its programs are built like the programs of the image.
 before=()
 if [ -n "$base" ]; then
 	git worktree add --quiet --detach "$unpacked/source" "$base" >&2
@@ -52,12 +52,12 @@ if [ -n "$base" ]; then
 	before=(--before "$unpacked/before" --before-name "build $base")
 fi
 
-# A node of an earlier run would not be new. 9>&-: no process that stays may hold the lock.
+# A node of an earlier run would not be new. 9>&-: no remaining process may hold the lock.
 "${local[@]}" down >/dev/null 2>&1 9>&- || true
 hack/cluster-up.sh >&2 9>&-
 eval "$("${local[@]}" env)"
-# The programs that run without a container are written as a container runtime unpacks an image, 32 KiB at a time: the kernel maps as much
-# of a file at once as was written at once, so that resident memory of one program would differ between its files.
+# The programs that run without a container are written like a container runtime unpacks an image, 32 KiB at a time: the kernel maps a file
+# in units of its writes, so the resident memory of one program would otherwise differ between its files.
 for program in dist/programs/* "$example"; do
 	dd if="$program" of="$unpacked/${program##*/}" bs=32K status=none
 	chmod 0755 "$unpacked/${program##*/}"
@@ -67,7 +67,7 @@ server=https://$(kubectl get endpointslices kubernetes --output jsonpath='{.endp
 	--binary "$unpacked/prism-kubelet-plugin" --example "$unpacked/${example##*/}" \
 	--gpu-load "$(bin/simgpu build)/tool/gpu-load" --parts "${PARTS:-}" "${before[@]}"
 
-# What needs no cluster: programs in containers of their own, and the servers of 1,000 nodes.
+# Parts without a cluster: programs in separate containers, and the servers of 1,000 nodes.
 programs() {
 	go test -count 1 -run '^$' -bench '^Benchmark(Exec_NoMatch_OverNone|Start_OverReady|List_1000Nodes)$' -benchtime 1x ./pkg/profiler/native ./pkg/reports
 }

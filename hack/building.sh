@@ -1,5 +1,5 @@
-# Read by scripts that build. building WHAT SECONDS COMMAND... runs the command, and says before how long it took the last time on this
-# machine, or about how long it takes with empty caches on two processors.
+# Sourced by scripts that build. building WHAT SECONDS COMMAND... runs the command, and first prints the duration of its last run on this
+# machine, or its approximate duration with empty caches on two processors.
 building() {
 	local what=$1 expected="about $2 s on two processors" begin=$SECONDS
 	local last="${XDG_CACHE_HOME:-$HOME/.cache}/prism/durations/${what// /-}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the files in which this folder differs from the merge base of HEAD and its upstream branch, one a line. Where HEAD is no branch, it is
-# compared with the remote's default branch. Exits with 1 where there is nothing to compare with: no upstream branch, or not its history.
+# Prints the files that differ between this folder and the merge base of HEAD and its upstream branch, one per line. If HEAD is not a
+# branch, it is compared with the remote's default branch. Exits with 1 if the upstream branch or its history is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 upstream=$(git rev-parse --verify --quiet '@{upstream}' || git rev-parse --verify --quiet refs/remotes/origin/HEAD) || exit 1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Format, vet, lint, import walls, generated files, the module files, and data races of the packages and their tests: every check that
-# needs no cluster.
+# Format, vet, lint, import walls, generated files, the module files, and data races of the packages and their tests: every check that needs
+# no cluster.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 hack/packages.sh cc
@@ -10,8 +10,8 @@ fail() { printf 'check: %s\n' "$*" >&2; exit 1; }
 linter=$(hack/golangci-lint.sh)
 # The modules besides the product's.
 modules=(hack/localcluster hack/verdict)
-# Programs that bind NVIDIA's library must leave its symbols open until they are used. Debug information is half of the cost of linking, and no
-# test reads it. The tests have been vetted.
+# Programs that bind NVIDIA's library must leave its symbols unresolved until they are used. Debug information is half of the cost of
+# linking, and no test reads it. The tests have already been vetted.
 flags=(-vet=off -timeout 30m -ldflags="-w -extldflags=-Wl,-z,lazy")
 # A retry of one step counts for all.
 if [ -z "${VERDICT_DIR:-}" ]; then
@@ -38,7 +38,7 @@ step "lint and import walls"
 for module in "${modules[@]}"; do (cd "$module" && "$linter" run --allow-parallel-runners --config "$OLDPWD/.golangci.yml" ./...); done
 
 step "flaky tests"
-# A commit has the same verdict on any day.
+# The verdict on a commit does not depend on the day.
 hack/verdict.sh flaky --at "$(git log -1 --format=%cs)" test/flaky.txt
 
 step "import walls, sizes and words"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Boots a cluster whose nodes have simulated GPUs and installs the chart. Environment: NAME, MODEL, COUNT, NODES, GPU_NODES (how many of
-# them have GPUs, all), KUBERNETES (the version of a new cluster), KUBELET_CONFIG (lines of a new cluster's kubelet configuration),
-# HELM_ARGS (more arguments for helm), IMAGE_BUILT (set: dist/prism.tar is what is installed).
+# Boots a cluster whose nodes have simulated GPUs and installs the chart. Environment: NAME, MODEL, COUNT, NODES, GPU_NODES (number of nodes
+# with GPUs, all by default), KUBERNETES (version of a new cluster), KUBELET_CONFIG (lines of a new cluster's kubelet configuration),
+# HELM_ARGS (additional arguments for helm), IMAGE_BUILT (if set, installs dist/prism.tar).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 local=(bin/localcluster --name "${NAME:-default}")
@@ -15,7 +15,7 @@ done <<<"${KUBELET_CONFIG:-}"
 [ -n "${IMAGE_BUILT:-}" ] || hack/image.sh
 "${local[@]}" load-image dist/prism.tar
 # shellcheck disable=SC2086 # HELM_ARGS is a list
-# The watcher, which is the default of --wait, waits for DaemonSets whose pods are replaced on deletion only.
+# The watcher, the default of --wait, only waits for DaemonSets whose pods are replaced on deletion.
 "${local[@]}" helm upgrade --install prism deployments/helm/prism --namespace prism-system --create-namespace \
 	--set "image.tag=$(cat dist/image.tag)" --wait=legacy --timeout 10m --hide-notes ${HELM_ARGS:-} | awk '/^(NAME|NAMESPACE|STATUS):/'
 eval "$("${local[@]}" env)"

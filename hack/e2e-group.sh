@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# Runs tests of test/e2e on one cluster: one that runs already is used as it is, with the plugin and the chart of this folder; else it is booted, and
-# removed at the end. hack/e2e.sh has built everything and starts this; nothing is compiled here. Environment, besides that of hack/e2e.sh:
-#   GROUP    what the results are called
-#   LOGS     the folder of GROUP.stats, which has the seconds of boot and of CPU, and of GROUP.up, which is made when the cluster has been booted,
-#            or failed to
+# Runs tests of test/e2e on one cluster. A running cluster is used as it is, with the plugin and the chart of this folder; otherwise a
+# cluster is booted, and removed at the end. hack/e2e.sh has built everything and starts this script, which compiles nothing. Environment,
+# besides the variables of hack/e2e.sh:
+#   GROUP    name of the results
+#   LOGS     folder of GROUP.stats, with the seconds of boot and of CPU, and of GROUP.up, which is created after the cluster has booted,
+#            or failed to boot
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export NAME
 local=(bin/localcluster --name "$NAME")
 
-# cpu prints how many seconds of CPU the tests and their cluster have used: the control groups of the nodes, the control plane, which is in none of
-# them, and the children of this script, whose times are in a file.
+# cpu prints the CPU seconds of the tests and their cluster: the control groups of the nodes, the control plane, which is outside of them,
+# and the children of this script, whose times are in a file.
 cpu() {
 	local nodes control children
 	nodes=$(cat "/sys/fs/cgroup/cpuacct/prism/$NAME/cpuacct.usage" "/sys/fs/cgroup/cpu,cpuacct/prism/$NAME/cpuacct.usage" 2>/dev/null | head -1 || true)
@@ -35,7 +36,7 @@ running=
 if "${local[@]}" status >/dev/null 2>&1; then
 	running=yes
 else
-	# What is left of a cluster whose processes were killed, perhaps of another folder.
+	# Leftovers of a cluster whose processes were killed, perhaps from another folder.
 	"${local[@]}" down >/dev/null
 	[ -n "${E2E_KEEP:-}" ] || remove=yes
 fi

@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Runs tests of test/e2e on real Kubernetes with simulated GPUs: the core tests, a third of the others, and all of each area whose files changed, as
-# test/e2e/selection says. The table there has the cluster of each test: tests mostly wait, so three clusters run side by side, and one that is done
-# makes room for another. Everything is built before the first cluster boots, but Prometheus, for tests that read metrics from it, when they have
-# booted. With RUN it is one cluster: one that runs already is used as it is, with the plugin and the chart of this folder; else it is
-# booted, and removed at the end. Environment:
-#   NAME            the cluster's name (e2e)
-#   FULL            set: all tests
-#   E2E_SHARE       i/3: the third that runs, instead of the one that the hash of HEAD's tree says; areas: the areas that changed, and no others
-#   RUN             a regular expression that picks tests, on one cluster of NODES nodes, of which GPU_NODES have GPUs
-#   GROUP           with RUN: the group of the table whose cluster it is
-#   SKIP            a regular expression of tests that are left out of those
-#   KUBERNETES      the version of the cluster that is booted; tests of features that it lacks are skipped
-#   KUBELET_CONFIG  lines of its kubelets' configuration
-#   E2E_KEEP        keep the cluster that was booted
-#   VERDICT_DIR     set: the folder of a run of hack/verdict, which runs a failed test once more, where it may; the events of test2json are written
-#                   there, a file e2e-GROUP.json for each cluster
-#   E2E_RAN         a file to which the names of the tests are appended that ran; a test that was skipped did not
+# Runs tests of test/e2e on real Kubernetes with simulated GPUs: the core tests, a third of the others, and all tests of each area with
+# changed files, according to test/e2e/selection. Its table assigns each test to a cluster. Tests mostly wait, so three clusters run
+# concurrently, and the end of one starts another. Everything is built before the first cluster boots, except Prometheus, which tests that
+# read its metrics use after the clusters have booted. With RUN all tests use one cluster: a running cluster is used as it is, with the
+# plugin and the chart of this folder; otherwise a cluster is booted, and removed at the end. Environment:
+#   NAME            name of the cluster (e2e)
+#   FULL            if set, all tests
+#   E2E_SHARE       i/3: the third to run, instead of the third for the hash of HEAD's tree; areas: only the changed areas
+#   RUN             regular expression that selects tests, on one cluster of NODES nodes, GPU_NODES of them with GPUs
+#   GROUP           with RUN: the group of the table that defines the cluster
+#   SKIP            regular expression of tests to exclude
+#   KUBERNETES      version of the booted cluster; tests of features that it lacks are skipped
+#   KUBELET_CONFIG  lines of the kubelet configuration
+#   E2E_KEEP        keep the booted cluster
+#   VERDICT_DIR     if set, folder of a run of hack/verdict, which runs a failed test once more, if allowed; the events of test2json are
+#                   written there, in a file e2e-GROUP.json for each cluster
+#   E2E_RAN         file to which the names of tests that ran are appended, without skipped tests
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ "$(uname -s)" != Linux ] || [ "$(id -u)" != 0 ]; then
@@ -24,7 +24,7 @@ if [ "$(uname -s)" != Linux ] || [ "$(id -u)" != 0 ]; then
 fi
 export NAME=${NAME:-e2e} SKIP=${SKIP:-} E2E_RAN=${E2E_RAN:-}
 [ -z "$E2E_RAN" ] || E2E_RAN=$(realpath "$E2E_RAN")
-# One CPU stays shared (a fraction is rounded up), and little of it is subtracted from what pods may request.
+# One CPU stays shared (a fraction is rounded up), and little of it is subtracted from the allocatable CPU of pods.
 staticPolicy=$'cpuManagerPolicy: static\ncpuManagerReconcilePeriod: 1s\nsystemReserved: {cpu: 100m}'
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
@@ -32,9 +32,10 @@ export LOGS=$logs E2E_RETRY=${VERDICT_DIR:-} VERDICT_DIR=${VERDICT_DIR:-$logs}
 mkdir -p "$VERDICT_DIR"
 VERDICT_DIR=$(realpath "$VERDICT_DIR")
 
-# compile compiles the tests of a folder into bin/NAME.test. `make check` has vetted them, and the linker takes half of its time without debug information.
+# compile compiles the tests of a folder into bin/NAME.test. `make check` has vetted them, and without debug information the linker takes
+# half of the time.
 compile() { go test -c -vet=off -trimpath -ldflags '-s -w' -o "bin/$1.test" "./$2"; }
-# build builds what the groups run.
+# build builds the programs of the groups.
 build() {
 	hack/tools.sh
 	CGO_ENABLED=0 go build -o bin/e2e ./test/e2e/selection/cmd/e2e
@@ -43,14 +44,14 @@ build() {
 	compile e2e test/e2e
 	bin/localcluster build ${KUBERNETES:+--kubernetes "$KUBERNETES"} >/dev/null
 	hack/image.sh >/dev/null
-	# The drivers of the nodes, and those that tests put in their place.
+	# The drivers of the nodes, and drivers that tests install instead.
 	local driver
 	for driver in 580.95.05 580.105.08 550.163.01; do
 		bin/simgpu build --driver "$driver" >/dev/null
 	done
 }
 
-# settings are of the cluster of a group.
+# settings prints the settings of a group's cluster.
 settings() {
 	[ "$1" != nodes ] || export NODES=3 GPU_NODES=2 KUBELET_CONFIG=$staticPolicy
 }
@@ -67,7 +68,7 @@ if [ -n "${RUN:-}" ]; then
 	exit
 fi
 
-# The names of clusters are those of the machine. One run at a time has them, and first ends what a run left that was killed.
+# The names of clusters are global on the machine. One run at a time uses them, and first removes leftovers of a killed run.
 exec 9>"${TMPDIR:-/tmp}/prism-$NAME.lock"
 flock --nonblock 9 || { echo "e2e: waiting for another run with clusters $NAME-*" && flock 9; }
 begin=$SECONDS
@@ -84,7 +85,7 @@ busy() { awk '/^cpu / { for (i = 2; i <= 9; i++) all += $i; print all, $5 + $6; 
 sample() {
 	local all idle before minute never
 	before=$(busy)
-	# A read that nothing ends but its limit: a child would outlive this.
+	# A read that only its limit ends: a child would outlive this.
 	exec {never}<> <(:)
 	for ((minute = 1; ; minute++)); do
 		read -rt 60 -u "$never" _ || true
@@ -94,7 +95,7 @@ sample() {
 	done
 }
 
-# plan has the tests of each group.
+# plan lists the tests of each group.
 selection=(--share "${E2E_SHARE:-}" --tree "$(git rev-parse 'HEAD^{tree}' 2>/dev/null || echo 0)")
 [ -z "${FULL:-}" ] || selection+=(--full)
 hack/changed.sh >"$logs/changed" 2>/dev/null || selection+=(--unknown)
@@ -105,13 +106,13 @@ while IFS=$'\t' read -r group pattern; do
 done <"$logs/plan"
 [ ${#plan[@]} -gt 0 ] || exit 0
 
-# tested runs a test of another package, and fails where that is skipped.
+# tested runs a test of another package, and fails if it is skipped.
 tested() {
 	E2E_RAN='' hack/e2e-run.sh e2e-rules "$1" "$2" -test.run "$3" | tee "$logs/tested"
 	grep -q '^--- PASS' "$logs/tested"
 }
-# rules tests the chart's rules, and the queries of the documentation and of the dashboards, with promtool. Tests that read metrics wait for the
-# Prometheus that it builds.
+# rules tests the chart's rules, and the queries of the documentation and of the dashboards, with promtool. Tests that read metrics wait for
+# the Prometheus that it builds.
 rules() {
 	local group
 	for group in "$@"; do
@@ -127,7 +128,7 @@ group() {
 	(settings "$1" && export NAME="$NAME-$1" GROUP=$1 RUN=${plan[$1]} && exec hack/e2e-group.sh) >"$logs/$1" 2>&1 9>&- &
 	groups[$1]=$! started[$1]=$SECONDS
 }
-# finish waits until a group ends, prints what it wrote, and leaves its name in ended.
+# finish waits until a group exits, prints its output, and stores its name in ended.
 status=0
 finish() {
 	local pid result=passed name
@@ -145,14 +146,14 @@ finish() {
 }
 
 rm -f "$VERDICT_DIR"/e2e-*.json
-# Those that take longest first.
+# The longest ones first.
 next=()
 for name in node layouts profile mps nodes; do
 	[ -z "${plan[$name]:-}" ] || next+=("$name")
 done
 sample >"$logs/idle" 9>&- &
 sampler=$!
-# The clusters of groups that were started go with this script.
+# The clusters of started groups are removed with this script.
 trap 'kill "$sampler" "${groups[@]}" 2>/dev/null || true; wait; rm -rf "$logs"' EXIT
 before=$(busy)
 for name in "${next[@]:0:3}"; do

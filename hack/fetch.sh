@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Downloads the modules of what a first run builds beside the project: the linter, the parts of a cluster, Prometheus. Started in the
-# background it keeps the network busy while compilers keep the processors busy. Nothing waits for it, and what is built needs none of it.
+# Downloads the modules of tools that a first run builds besides the project: the linter, the parts of a cluster, Prometheus. In the
+# background it keeps the network busy while compilers keep the processors busy. Nothing waits for it, and no build depends on it.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 hack/golangci-lint.sh fetch

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Fuzzes every target of the module in turn, and continues after one that fails. An input that makes a target fail is kept in that
-# package's testdata/fuzz, where every later `go test` tries it again: fix the code and commit the input. Environment:
-#   FUZZTIME  how long each target runs (10s), or how many inputs it tries (100000x)
-#   RUN       a regular expression that picks targets
-#   CASES     how many random patterns and texts pkg/pattern compares in Go, in C and in C for arm64 (1000000); without RUN only
+# Fuzzes every target of the module one after another, and continues after a failure. A failing input is stored in that package's
+# testdata/fuzz, where every later `go test` tries it again: fix the code and commit the input. Environment:
+#   FUZZTIME  duration for each target (10s), or number of inputs (100000x)
+#   RUN       regular expression that selects targets
+#   CASES     number of random patterns and texts that pkg/pattern compares in Go, in C and in C for arm64 (1000000); only without RUN
 set -euo pipefail
 cd "$(dirname "$0")/.."
 hack/packages.sh cc
@@ -11,21 +11,21 @@ time=${FUZZTIME:-10s}
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 
-# Go minimizes not only inputs that fail, but also those that reach new code, and would spend most of the time on that.
+# Go minimizes not only failing inputs, but also inputs that reach new code, and would spend most of the time on that.
 smaller=1000x
 targets=0 failed=0
 while IFS=: read -r file target; do
 	package=./$(dirname "$file")
 	targets=$((targets + 1))
 	if ! go test -ldflags=-extldflags=-Wl,-z,lazy -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime "$smaller" "$package" >"$out" 2>&1 &&
-		# A timeout in the middle of an input is no failure of the input.
+		# A timeout in the middle of an input is not a failure of the input.
 		{ grep -q 'Failing input written\|failure while testing seed' "$out" || ! grep -q 'context deadline exceeded' "$out"; }; then
 		failed=$((failed + 1))
 		cat "$out"
 		printf 'fuzz: %s %s: FAILED\n' "$package" "$target"
 		continue
 	fi
-	# Without such a line the time was over before the known inputs were tried.
+	# Without such a line the time expired before the known inputs were tried.
 	last=$(grep -o 'execs: .*' "$out" | tail -1 || true)
 	tried=$(sed -n 's/^execs: \([0-9]*\).*/\1/p' <<<"$last") kept=$(sed -n 's/.*total: \([0-9]*\).*/\1/p' <<<"$last")
 	printf 'fuzz: %s %s: %s inputs, %s interesting\n' "$package" "$target" "${tried:-0}" "${kept:-0}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the image without a container engine: image.sh [OUTPUT_TAR]. The root filesystem is the one of the Dockerfile. The
-# tag ends with a digest of the programs, so that a changed image is another one; it is written to dist/image.tag.
+# Builds the image without a container engine: image.sh [OUTPUT_TAR]. The root filesystem is the same as in the Dockerfile. The tag ends
+# with a digest of the programs, so a changed image gets another tag; it is written to dist/image.tag.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . hack/building.sh

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# The invariants of a claim on a simulated GPU node: first within one process and with the race detector, then with processes that are
-# killed and machines that lose their power. Prints "N of M points, share i/n, 0 leaks" last, and fails if there was no point.
-# Arguments: "soak" runs random scenarios only. Environment:
-#   LIFECYCLE_SHARE  i/n: only that part of the points; "auto": the part of five that belongs to HEAD's tree, so that a commit has one verdict, and half
-#                    of the points of what the commits since the upstream branch have changed. Empty: FULL
-#   FULL             set: every point, those of long scenarios that show little more included, and kills at fault points that only read
-#   DURATION         how long a soak takes (30m)
+# Tests the invariants of a claim on a simulated GPU node: first within one process and with the race detector, then with killed processes
+# and machines that lose their power. Prints "N of M points, share i/n, 0 leaks" last, and fails if there was no point. Arguments: "soak"
+# only runs random scenarios. Environment:
+#   LIFECYCLE_SHARE  i/n: only that share of the points; "auto": one share of five, determined by HEAD's tree, so that the verdict on a commit is
+#                    fixed, and half of the points in areas that commits since the upstream branch have changed. Empty: FULL
+#   FULL             if set, every point, including points of long scenarios that show little more, and kills at fault points that only read
+#   DURATION         duration of a soak (30m)
 #   LIFECYCLE_SEED   repeats the scenario with the seed that a failed run has printed
 set -euo pipefail
 cd "$(dirname "$0")/.."
 hack/packages.sh cc
-# The machines are in memory, in a mount that only these processes see: the result of a power cut is computed from what was written
-# and synced, never produced on the disk of this machine, which would cost half of the time.
+# The machines are in memory, in a mount that only these processes see: the result of a power cut is computed from writes and syncs, never
+# produced on the disk of this machine, which would cost half of the time.
 if [ "$(id -u)" = 0 ] && [ -z "${LIFECYCLE_MEMORY:-}" ] && unshare --mount true 2>/dev/null; then
 	exec env LIFECYCLE_MEMORY=1 unshare --mount --propagation private hack/lifecycle.sh "$@"
 fi
@@ -21,7 +21,7 @@ trap 'if mountpoint --quiet "$here"; then umount --lazy "$here"; fi; rm -rf "$he
 mkdir "$here/points" "$here/machines" "$here/taken"
 
 [ -n "${LIFECYCLE_SHARE:-}" ] || export FULL=1
-# A share that was asked for is the same for all points.
+# A requested share is the same for all points.
 export LIFECYCLE_CHANGED=/dev/null
 if [ -n "${FULL:-}" ]; then
 	export LIFECYCLE_SHARE=0/1
@@ -36,9 +36,10 @@ elif [ "$LIFECYCLE_SHARE" = auto ]; then
 fi
 echo "lifecycle: share $LIFECYCLE_SHARE"
 
-# Programs that bind NVIDIA's library must leave its symbols open until they are used. Each program is linked once; go vet is another step.
+# Programs that bind NVIDIA's library must leave its symbols unresolved until they are used. Each program is linked once; go vet is another
+# step.
 compile=(go test -c -vet=off -ldflags="-w -extldflags=-Wl,-z,lazy")
-# run runs one and prints what it has printed, which is what the plugins logged, only if it fails.
+# run runs one program and prints its output, which contains the plugins' logs, only if it fails.
 run() {
 	local printed failed=0
 	printed=$(mktemp -p "$here")
@@ -55,8 +56,8 @@ else
 	"${compile[@]}" -race -o "$here/race.test" ./test/lifecycle
 	run "$here/race.test" -test.short -test.skip '_ProcessKilled_Recovers$|_RunTwice_'
 	rm "$here/race.test"
-	# A process can load one driver library, so each has one machine: two of them use two cores, and divide the scenarios among them.
-	# What they keep is little, so most of their garbage collections would be for nothing.
+	# A process can load one driver library, so each runs one machine: two of them use two cores, and divide the scenarios. They keep little
+	# memory, so most of their garbage collections would be useless.
 	export LIFECYCLE_TAKEN=$here/taken GOGC=800
 	LIFECYCLE_TALLY=$here/points/first run "$here/lifecycle.test" -test.run '^TestScenarios_ProcessKilled_Recovers$' &
 	LIFECYCLE_TALLY=$here/points/second run "$here/lifecycle.test" -test.run '^TestScenarios_ProcessKilled_Recovers$/^EveryFaultPoint$|_EveryFaultPointFails_Recovers$|^TestMPS_ProcessKilled_Recovers$|^TestMPS_RunTwice_' || status=$?

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs Debian packages that are missing: packages.sh cc|strace
+# Installs missing Debian packages: packages.sh cc|strace
 set -euo pipefail
 case "${1:?usage: packages.sh cc|strace}" in
 cc) program=gcc packages="gcc libc6-dev" ;;

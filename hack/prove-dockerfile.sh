@@ -1,8 +1,7 @@
 #!/bin/sh
-# Tests the final stage of the Dockerfile with Debian's buildah, without a
-# registry: the scripts of the build stage run on this machine. Then the image
-# must have exactly the files of the root filesystem, and its program must start
-# in it. Needs root, Debian and gcc; installs buildah when missing.
+# Tests the final stage of the Dockerfile with Debian's buildah, without a registry: the scripts of the build stage run on this machine.
+# Then the image must contain exactly the files of the root filesystem, and its program must start in it. Needs root, Debian and gcc;
+# installs buildah if it is missing.
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -29,7 +28,7 @@ mkdir -p "$work/build" "$work/empty"
 deployments/container/programs.sh "$work/programs"
 deployments/container/rootfs.sh "$work/programs" "$work/build/rootfs"
 
-# The last FROM and what follows it.
+# The last FROM and the lines after it.
 awk '/^FROM /{stage = ""} {stage = stage $0 "\n"} END {printf "%s", stage}' Dockerfile >"$work/Dockerfile"
 $store build --quiet --isolation chroot --build-context "build=$work/build" \
 	--tag localhost/prism:proof --file "$work/Dockerfile" "$work/empty" >/dev/null

@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Runs tests beside busy loops, to find deadlines and waits that a busy machine breaks: the packages and the e2e areas that changed since the merge
-# base with the upstream branch. Environment:
+# Runs tests beside busy loops, to find deadlines and waits that fail on a busy machine: the packages and the e2e areas that changed since
+# the merge base with the upstream branch. Environment:
 #   PACKAGES  these packages instead, and no e2e
-#   RUN       a regular expression that picks tests: of PACKAGES, or without that of e2e only
-#   N         how often each test of a package runs (5); e2e runs once
-#   LOOPS     how many busy loops (4)
+#   RUN       regular expression that selects tests: tests of PACKAGES, or without PACKAGES only e2e
+#   N         number of runs of each test of a package (5); e2e runs once
+#   LOOPS     number of busy loops (4)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 hack/packages.sh cc
 count=${N:-5} loops=${LOOPS:-4}
 
-# changed prints the packages with tests of which files changed. Lifecycle takes hours with the race detector, test/gpu needs a GPU.
+# changed prints the packages with changed files that have tests. Lifecycle takes hours with the race detector, test/gpu needs a GPU.
 changed() {
 	local file dir
 	while read -r file; do
 		dir=$(dirname "$file")
-		# testdata and the like belong to the package above.
+		# testdata and similar folders belong to the package above.
 		while [ "$dir" != . ] && ! compgen -G "$dir/*_test.go" >/dev/null; do dir=$(dirname "$dir"); done
 		[ "$dir" = . ] || echo "./$dir"
 	done | sort -u | grep -vE '^\./test/(e2e|gpu|lifecycle)$' || true
@@ -39,14 +39,14 @@ ended() {
 trap ended EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
-# Each loop has a session of its own, and so the CPU weight that the kernel gives to a session. It exits by itself when this script was killed.
+# Each loop runs in a separate session, which gets its own CPU weight from the kernel. It exits by itself if this script was killed.
 for ((i = 0; i < loops; i++)); do
 	# shellcheck disable=SC2016 # the loop's own variables
 	setsid sh -c 'while [ -e "/proc/$1" ]; do i=0; while [ "$i" -lt 100000 ]; do i=$((i + 1)); done; done' sh $$ &
 	pids+=($!)
 done
 
-# run runs a command in a process group of its own, which ends with this.
+# run runs a command in a separate process group, which ends with this script.
 run() {
 	echo "stress: beside $loops busy loops: $*"
 	set -m
@@ -65,7 +65,7 @@ for package in "${packages[@]}"; do
 		package=.${package#"$module"}
 		;;
 	esac
-	# Programs that bind NVIDIA's library must leave its symbols open until they are used.
+	# Programs that bind NVIDIA's library must leave its symbols unresolved until they are used.
 	run go -C "$module" test -race -count "$count" -timeout 0 -ldflags=-extldflags=-Wl,-z,lazy ${RUN:+-run "$RUN"} "$package"
 done
 if [ -n "$areas" ]; then

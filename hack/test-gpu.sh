@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Checks on a real GPU that change none of its settings. Skipped without an NVIDIA kernel driver.
-# OUT=DIR keeps what the driver answered.
-# "hack/test-gpu.sh build" compiles them into bin/test-gpu for a GPU node without Go: with this folder copied there, `make test-gpu` runs them.
+# Runs checks on a real GPU that change none of its settings. Skipped without an NVIDIA kernel driver. OUT=DIR stores the driver's answers.
+# "hack/test-gpu.sh build" compiles the checks into bin/test-gpu for a GPU node without Go: copy this folder there, and run `make test-gpu`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 compiled=$PWD/bin/test-gpu
@@ -34,5 +33,5 @@ tests() {
 	fi
 }
 tests test/gpu .
-# Kernels in a report, where the machine has Nsight Systems.
+# Kernels in a report, if Nsight Systems is installed.
 tests pkg/profiler/native '^TestNsys_GPU_'

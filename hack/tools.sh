@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the programs that demo and e2e use into bin/.
+# Builds the programs for demo and e2e into bin/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . hack/building.sh
@@ -7,13 +7,13 @@ hack/packages.sh cc
 mkdir -p bin
 
 tools() {
-	# As deployments/container/programs.sh and the parts of a cluster are built, so that packages are compiled once for all.
+	# Built like deployments/container/programs.sh and the parts of a cluster, so that packages are compiled once for all.
 	local flags=(-trimpath -gcflags=all=-dwarf=false -tags grpcnotrace -ldflags "-s -w")
 	CGO_ENABLED=0 go -C hack/localcluster build "${flags[@]}" -o "$PWD/bin/localcluster" ./cmd/localcluster
-	# The modules of a cluster's parts come while the other programs are compiled; there is nothing to do where the parts are built.
+	# The modules of a cluster's parts are downloaded while the other programs are compiled; this does nothing if the parts are built.
 	bin/localcluster fetch ${KUBERNETES:+--kubernetes "$KUBERNETES"} >/dev/null 2>&1 </dev/null &
 	CGO_ENABLED=0 go build "${flags[@]}" -o bin/simgpu ./test/simgpu/cmd/simgpu
-	# With the C library, as most programs that have a Kubernetes client.
+	# With the C library, like most programs with a Kubernetes client.
 	CGO_ENABLED=1 go build "${flags[@]}" -o bin/kubectl-prism ./cmd/kubectl-prism
 }
 # Later builds are short.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the tests that need no cluster, of every module. hack/check.sh vets them.
+# Runs the tests that need no cluster, in every module. hack/check.sh vets them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 eval "$(hack/arm64.sh)"
@@ -12,7 +12,7 @@ fi
 # The others need a cluster, a GPU, or minutes.
 mapfile -t packages < <(go list ./... | grep -vE '/test/(e2e|gpu|lifecycle)$')
 status=0
-# As in hack/check.sh, so that a result of one serves the other.
+# Like in hack/check.sh, so that both use the same cached results.
 hack/verdict.sh test --name unit -- -vet=off -timeout 30m -ldflags="-w -extldflags=-Wl,-z,lazy" -- "${packages[@]}" || status=$?
 for module in localcluster verdict; do
 	hack/verdict.sh test --name "unit-$module" --dir "hack/$module" -- -vet=off -ldflags=-w -- ./... || status=$?

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds and runs hack/verdict, which runs the steps of CI and tests; without arguments it prints how. VERDICT_PROGRAM is the program of a
-# step that has built it.
+# Builds and runs hack/verdict, which runs the steps of CI and tests; without arguments it prints its usage. VERDICT_PROGRAM is the program
+# of a step that has already built it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ -z "${VERDICT_PROGRAM:-}" ]; then
