@@ -36,17 +36,17 @@ func TestAdmission_InvalidConfig_Refused(t *testing.T) {
 		err := ns.retryUntilAnswered(func() error {
 			_, err := ns.try("create", "--filename", ns.spec(filepath.Join("refused-config", name+".yaml")))
 			return err
-		}, "resourceclaimtemplate", name)
+		}, "pod/"+name, "resourceclaimtemplate/"+name)
 		ns.isDenied(name, err, append(parts, `spec.spec.devices.config[0].opaque.parameters: request "gpu": `)...)
 		assert.True(t, apierrors.IsNotFound(ns.read(nil, "resourceclaimtemplate", name)), "it is not stored")
 	}
-	err := ns.retryUntilAnswered(func() error { return ns.createText(migWithInterval) }, "resourceclaim", "mig")
+	err := ns.retryUntilAnswered(func() error { return ns.createText(migWithInterval) }, "resourceclaim/mig")
 	ns.isDenied("mig", err, `spec.devices.config[0].opaque.parameters: request "mig": GPUConfig.sharing with strategy TimeSlicing is not supported for a MIG device`, "supported values: MPS")
 	ns.do("apply", "--dry-run=server", "--filename", ns.spec("time-slicing-interval/pod.yaml"))
 }
 
 // retryUntilAnswered creates an object that the webhook must validate. On a busy machine the answer may come too late: then the API server
-// has stored the object and counts that, and retryUntilAnswered removes the object and creates it again.
+// has stored the object and counts that, and retryUntilAnswered removes the objects and creates them again.
 func (ns *namespace) retryUntilAnswered(create func() error, stored ...string) error {
 	ns.t.Helper()
 	const late = `apiserver_admission_webhook_fail_open_count{name="opaque-config.admission.gpu.prism.dev"`
@@ -60,7 +60,7 @@ func (ns *namespace) retryUntilAnswered(create func() error, stored ...string) e
 		if err != nil || attempts == 0 || count() == before {
 			return err
 		}
-		ns.delete(stored...)
+		ns.delete(append([]string{"--ignore-not-found"}, stored...)...)
 	}
 }
 
