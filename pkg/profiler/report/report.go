@@ -12,15 +12,15 @@ import (
 type State string
 
 const (
-	// Recording: the process runs, or the tool writes its report.
+	// Recording means that the process runs, or the tool writes its report.
 	Recording State = "Recording"
-	// Importing: the tool's raw file is complete and is being imported.
+	// Importing means that the tool's raw file is complete and is being imported.
 	Importing State = "Importing"
-	// Ready: the report can be downloaded.
+	// Ready means that the report can be downloaded.
 	Ready State = "Ready"
-	// Raw: the importer failed; the raw file can be downloaded, and imported by the same version of the tool.
+	// Raw means that the importer failed; the raw file can be downloaded, and imported by the same version of the tool.
 	Raw State = "Raw"
-	// Lost: the recording ended without a readable file.
+	// Lost means that the recording ended without a readable file.
 	Lost State = "Lost"
 )
 

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// ErrFollowing: a report cannot be changed here, because another process of the node stores reports.
+// ErrFollowing means that a report cannot be changed here, because another process of the node stores reports.
 var ErrFollowing = errors.New("another process on the node stores reports; try again")
 
 // Lead reads all indexes again, and lets the store write them from now on: no other process writes them any more.

@@ -76,7 +76,7 @@ type Store struct {
 	identities identities
 }
 
-// ErrBusy: a report cannot be deleted because it is not complete yet.
+// ErrBusy means that a report cannot be deleted because it is not complete yet.
 var ErrBusy = errors.New("the report is still being recorded or imported")
 
 // uidPattern matches the name of a claim's folder.
