@@ -43,7 +43,7 @@ func acquire(ctx context.Context, guard *ownership.Guard, rollback *rollback, r 
 	}
 }
 
-// unowned refuses a GPU of which another claim owns what the record is to own.
+// unowned refuses a GPU if another claim owns effects on it that the record is to own.
 func unowned(guard *ownership.Guard, r *checkpoint.Record) error {
 	conflict := guard.Conflict(r)
 	if conflict == nil {

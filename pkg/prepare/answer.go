@@ -61,8 +61,8 @@ func (a answers) answer(ctx context.Context, rc *resourceapi.ResourceClaim) (e e
 	return e, nil
 }
 
-// present reports whether an answered claim still has its effects and its pre-created MIG devices. It waits for the GPUs' locks:
-// work on a GPU shows intermediate states.
+// present reports whether the effects and the pre-created MIG devices of an answered claim still exist. It waits for the GPUs' locks: work
+// on a GPU shows intermediate states.
 func (a answers) present(ctx context.Context, r *checkpoint.Record) (bool, error) {
 	if !slices.ContainsFunc(r.Results, isStatic) && !slices.ContainsFunc(r.Steps, a.steps.verified) {
 		return true, nil

@@ -9,8 +9,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/ownership"
 )
 
-// withinBounds refuses what would be more, together with what other claims have of the same device, than the device has. The scheduler counts the
-// same, but a claim that it does not know any more may still have its part: its pod was deleted by force.
+// withinBounds refuses a claim whose shares, together with the shares of other claims, exceed the device. The scheduler counts the same,
+// but a claim that it no longer knows, because its pod was deleted by force, may still hold its share.
 func (steps Steps) withinBounds(guard *ownership.Guard, r *checkpoint.Record) error {
 	for i := range r.Steps {
 		s := &r.Steps[i]
@@ -43,7 +43,7 @@ func (steps Steps) withinBounds(guard *ownership.Guard, r *checkpoint.Record) er
 	return nil
 }
 
-// ownData is what the extension of the step's kind keeps of the record's own results of the step's device.
+// ownData returns the data that the extension of the step's kind keeps for the record's own results of the step's device.
 func ownData(r *checkpoint.Record, s *checkpoint.Step) (all []json.RawMessage) {
 	for i := range r.Results {
 		result := &r.Results[i]

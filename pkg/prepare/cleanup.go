@@ -24,7 +24,7 @@ type cleanup struct {
 	now     func() time.Time
 }
 
-// undo undoes the effects in reverse, then removes spec and record. What cannot be undone stays as a pending cleanup, which a
+// undo undoes the effects in reverse, then removes spec and record. An effect that cannot be undone stays as a pending cleanup, which a
 // *cleanupError reports.
 func (c *cleanup) undo(ctx context.Context, r *checkpoint.Record) error {
 	all := r.Steps
@@ -32,7 +32,7 @@ func (c *cleanup) undo(ctx context.Context, r *checkpoint.Record) error {
 		return c.deferCleanup(r, all, err)
 	}
 	if err := c.records.Delete(r.Claim.UID); err != nil {
-		c.guard.Put(r) // the record may be gone all the same: what it had of shared effects is undone
+		c.guard.Put(r) // the record may be gone all the same: its part of shared effects is undone
 		return err
 	}
 	c.guard.Remove(r.Claim.UID)
@@ -71,8 +71,8 @@ func (c *cleanup) after(ctx context.Context, r *checkpoint.Record, err error) er
 	return join(err, c.undo(ctx, r))
 }
 
-// removeLeftovers removes what a crash may have left of a claim without a record: a spec, a record half written, or the removal of a
-// record not yet durable. The claim's lock is held.
+// removeLeftovers removes the leftovers of a crash of a claim without a record: a spec, a record half written, or the removal of a record
+// not yet durable. The claim's lock is held.
 func (c *cleanup) removeLeftovers(uid string) error {
 	if err := c.specs.Remove(uid); err != nil {
 		return err
@@ -84,8 +84,8 @@ func (c *cleanup) removeLeftovers(uid string) error {
 	return nil
 }
 
-// deferCleanup stores that the record is a pending cleanup, since when and why. The record names what is left of all its steps: the
-// devices of the others are free when that is stored. It returns a *cleanupError.
+// deferCleanup stores that the record is a pending cleanup, since when and why. The record names its remaining steps: the devices of the
+// other steps are free once it is stored. It returns a *cleanupError.
 func (c *cleanup) deferCleanup(r *checkpoint.Record, all []checkpoint.Step, cause error) error {
 	now := c.now()
 	pending := checkpoint.PendingCleanup{Since: now, Cause: cause.Error()}

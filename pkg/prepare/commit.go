@@ -40,9 +40,9 @@ type specSource struct {
 	steps Steps
 }
 
-// renew writes the spec of an answered claim again where it is missing or differs: CDI directories are emptied by reboots and by people,
-// and device numbers change when a driver is loaded. A claim that has its spec keeps its answer also while the node could not make that
-// spec, or this version would leave out what a newer one put into it.
+// renew writes the spec of an answered claim again if it is missing or differs: CDI directories are emptied by reboots and by people, and
+// device numbers change when a driver is loaded. A claim with a spec keeps its answer even while the node could not make that spec, or
+// while this version would leave out parts that a newer version put into it.
 func (s specSource) renew(r *checkpoint.Record) error {
 	spec, err := s.build(r)
 	if unknown := s.extensions.unknown(r); unknown != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 )
 
-// life is what a claim goes through in one process.
+// life takes a claim through all its calls in one process.
 func life(t *testing.T, p *process) error {
 	t.Helper()
 	if _, err := p.Prepare(t.Context(), wants("a", device(0), device(1))); err != nil {
@@ -90,7 +90,7 @@ func dieAndGoOn(t *testing.T, steps []string, at int, restart func(*testing.T, *
 	w.clean(t)
 }
 
-// whole returns what is missing of an answered claim.
+// whole returns an error that names the missing parts of an answered claim.
 func whole(w *world, r *checkpoint.Record) error {
 	if r.State != checkpoint.Done || r.BootID != w.boot {
 		return fmt.Errorf("the record is %s of %s", r.State, r.BootID)
@@ -174,7 +174,7 @@ func refuseAndGoOn(t *testing.T, w *world, forEver bool) {
 	_, err := p.Prepare(t.Context(), wants("a", device(0), device(1)))
 	w.owned(t)
 	if err != nil && !forEver {
-		w.clean(t) // what was refused once is taken back at once
+		w.clean(t) // a claim that was refused once is taken back at once
 	}
 	if err == nil {
 		require.NoError(t, whole(w, w.record(t, "a")))

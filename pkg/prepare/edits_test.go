@@ -18,9 +18,9 @@ import (
 // contributing is an effect that contributes to specs, status and metrics.
 type contributing struct {
 	effect
-	// pipes is what it sets the variable PIPES to.
+	// pipes is the value of the variable PIPES.
 	pipes string
-	// err is why it has no edits.
+	// err is the reason for the missing edits.
 	err error
 }
 

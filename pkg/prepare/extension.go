@@ -26,7 +26,7 @@ type Inactive string
 // Kind is its text.
 func (i Inactive) Kind() string { return string(i) }
 
-// Concerned is an Extension that has no data in records.
+// Concerned is an Extension without data in records.
 type Concerned interface {
 	Extension
 	// Concerns reports whether the extension is asked for a record.
@@ -54,7 +54,7 @@ type Filer interface {
 	Makes(hostPath string) bool
 	// Ensure makes the files of a record before its spec is put in place; those that are the same are left alone.
 	Ensure(r *checkpoint.Record) error
-	// RemoveFiles removes what is the claim's alone after its spec was removed; no error if there is nothing.
+	// RemoveFiles removes the files that only the claim uses, after its spec was removed; no error if there are none.
 	RemoveFiles(claimUID string) error
 }
 
@@ -73,7 +73,7 @@ type Lister interface {
 	Claims() ([]string, error)
 }
 
-// Extensions are what a node does for claims. They edit containers in their order.
+// Extensions are the extensions of a node. They edit containers in their order.
 type Extensions []Extension
 
 // of returns those that are asked for a record and implement an interface.
@@ -121,7 +121,7 @@ func (all Extensions) marks(r *checkpoint.Record) map[string]string {
 	return marks
 }
 
-// edits returns what extensions add to the record's devices.
+// edits returns the edits that extensions add to the record's devices.
 func (all Extensions) edits(r *checkpoint.Record) (edits []cdi.DeviceEdits, err error) {
 	for _, e := range of[RecordEditor](all, r) {
 		more, err := e.EditsOf(r)
@@ -141,7 +141,7 @@ func (all Extensions) makes(r *checkpoint.Record) func(hostPath string) bool {
 	}
 }
 
-// extendedSpecs are specs with what extensions keep beside them.
+// extendedSpecs are specs with the files that extensions keep beside them.
 type extendedSpecs struct {
 	Specs
 	extensions Extensions
@@ -163,12 +163,12 @@ func (s extendedSpecs) Write(r *checkpoint.Record, spec *specs.Spec) error {
 	return nil
 }
 
-// removeOf removes the spec of a record, and what its extensions have of it.
+// removeOf removes the spec of a record, and the files of its extensions.
 func (s extendedSpecs) removeOf(r *checkpoint.Record) error {
 	return s.remove(r.Claim.UID, of[Follower](s.extensions, r), of[Filer](s.extensions, r))
 }
 
-// Remove removes what there is of a claim without a record.
+// Remove removes the spec and files of a claim without a record.
 func (s extendedSpecs) Remove(claimUID string) error {
 	return s.remove(claimUID, implementing[Follower](s.extensions), implementing[Filer](s.extensions))
 }
@@ -184,7 +184,7 @@ func (s extendedSpecs) remove(claimUID string, followers []Follower, filers []Fi
 	return errors.Join(failed...)
 }
 
-// Claims lists the claims that have a spec, or files of an extension.
+// Claims lists the claims with a spec or with files of an extension.
 func (s extendedSpecs) Claims() ([]string, error) {
 	uids, err := s.Specs.Claims()
 	if err != nil {

@@ -64,7 +64,7 @@ func (e everywhere) EditsOf(r *checkpoint.Record) ([]cdi.DeviceEdits, error) {
 	return []cdi.DeviceEdits{{Device: r.CDI.Devices[0], Source: e.Kind()}}, nil
 }
 
-// requests is what the last Build was asked for.
+// requests keeps the request of the last Build.
 type requests struct {
 	Specs
 	last *cdi.SpecRequest

@@ -155,7 +155,7 @@ func TestCollect_LockedClaimsAndGPUs_LeftAlone(t *testing.T) {
 	})
 }
 
-// TestCollect_ChangedBeforeLock_ReadAgain: until it has the lock, a leaked effect may get an owner or go.
+// TestCollect_ChangedBeforeLock_ReadAgain: until the collector holds the lock, a leaked effect may get an owner or go.
 func TestCollect_ChangedBeforeLock_ReadAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, p := crowded(t)
@@ -214,7 +214,7 @@ func TestCollect_DependentEffects_UndoneInWorkingOrder(t *testing.T) {
 	})
 }
 
-// TestCollect_UnknownOwners_NothingUndone: of some records it is not known what they own.
+// TestCollect_UnknownOwners_NothingUndone: the effects of some records are not known.
 func TestCollect_UnknownOwners_NothingUndone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, p := crowded(t)

@@ -35,7 +35,7 @@ func TestWithGPULock_ForeignChange_StillLearned(t *testing.T) {
 	})
 }
 
-// TestPrepare_EveryChange_UnderGPULock: what is stored before the GPU's lock is released is what the next claim of the GPU reads.
+// TestPrepare_EveryChange_UnderGPULock: the next claim of the GPU reads the state that was stored before the GPU's lock was released.
 func TestPrepare_EveryChange_UnderGPULock(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)

@@ -13,8 +13,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// TestPrepare_CallerGone_EffectsUndone at whatever point the caller has gone: undoing has a context of its own, and hardware is asked for
-// nothing more.
+// TestPrepare_CallerGone_EffectsUndone at whatever point the caller has gone: undoing uses its own context, and no other request reaches
+// the hardware.
 func TestPrepare_CallerGone_EffectsUndone(t *testing.T) {
 	for _, during := range []string{"ensure", "check", "make", "fill", "build", "put done"} {
 		t.Run(during, func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestPrepare_CallerGone_EffectsUndone(t *testing.T) {
 	}
 }
 
-// TestUnprepare_CallerGone_EffectsStayRecorded: what was not undone is undone by the next call.
+// TestUnprepare_CallerGone_EffectsStayRecorded: the next call undoes the remaining effects.
 func TestUnprepare_CallerGone_EffectsStayRecorded(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
@@ -76,7 +76,8 @@ func (n *refusing) Ensure(ctx context.Context, _ claim.Precondition) error {
 	return ctx.Err()
 }
 
-// TestPrepare_PreconditionFails_Refused: a need that says itself whether a retry helps is believed, and says what to change.
+// TestPrepare_PreconditionFails_Refused: if a need states whether a retry helps, its statement counts, and its error names the necessary
+// change.
 func TestPrepare_PreconditionFails_Refused(t *testing.T) {
 	broken := errors.New("NVML UNKNOWN")
 	refusal := func(transient bool) error {

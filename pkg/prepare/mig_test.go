@@ -148,7 +148,7 @@ func TestPrepare_UnknownPrecondition_Refused(t *testing.T) {
 	})
 }
 
-// TestPrepare_MIGDeviceHalfCreated_Undone, and what was made before it, in reverse; each undoing knows what was made.
+// TestPrepare_MIGDeviceHalfCreated_Undone, and the effects before it, in reverse; each undoing knows the effect that was made.
 func TestPrepare_MIGDeviceHalfCreated_Undone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
@@ -275,7 +275,7 @@ func TestPrepare_StaticMIGDeviceReplaced_Refused(t *testing.T) {
 	})
 }
 
-// TestPrepare_StaticMIGDeviceReplaced_AnsweredAgain, where the inventory knows it.
+// TestPrepare_StaticMIGDeviceReplaced_AnsweredAgain, if the inventory knows it.
 func TestPrepare_StaticMIGDeviceReplaced_AnsweredAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)

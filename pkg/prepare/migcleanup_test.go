@@ -71,8 +71,8 @@ func TestUnprepare_MIGDeviceStuck_OthersUndone(t *testing.T) {
 	})
 }
 
-// TestUnprepare_FewerStepsLeftForSameCause_StoredAgain: what a retry has undone is undone for the next process too, although the rest is pending
-// since the same time for the same cause.
+// TestUnprepare_FewerStepsLeftForSameCause_StoredAgain: the next process knows the steps that a retry has undone, although the rest is
+// pending since the same time for the same cause.
 func TestUnprepare_FewerStepsLeftForSameCause_StoredAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)

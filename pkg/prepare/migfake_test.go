@@ -36,7 +36,7 @@ func newPartitionable(gpus int) (*world, *migDriver) {
 	return w, &migDriver{world: w, there: map[string]gpu.MIGUUID{}}
 }
 
-// startWithMIG is what a plugin does when it starts.
+// startWithMIG starts a plugin with MIG.
 func (c *migDriver) startWithMIG(t *testing.T) *process {
 	t.Helper()
 	p := c.start(t)
@@ -49,7 +49,7 @@ func (c *migDriver) startWithMIG(t *testing.T) *process {
 // migName is the name of a MIG device of the first GPU by its profile and its placement: "9-4".
 func migName(placed string) string { return device(0) + "-mig-" + placed }
 
-// usesOf are what these MIG devices, by profile and placement, use of the first GPU.
+// usesOf returns the uses of the first GPU by these MIG devices, which are named by profile and placement.
 func usesOf(devices ...string) (uses []gpu.Use) {
 	for _, placed := range devices {
 		profile, start, _ := strings.Cut(placed, "-")
@@ -104,7 +104,7 @@ func (c *migDriver) destroy(fresh bool) {
 	}
 }
 
-// view is what the inventory sees of an administrator from now on.
+// view sets the administrator's MIG devices that the inventory sees from now on.
 func (c *migDriver) view(static []gpu.Instance) {
 	node, g := *c.node, c.node.GPUs[0]
 	m := *g.MIG

@@ -25,8 +25,8 @@ func (n *noting) Undo(ctx context.Context, s checkpoint.Step) error {
 	return n.migDriver.Undo(ctx, s)
 }
 
-// TestUndo_FirstTry_MarkedWhole: what is half there then was not left by an earlier try. Later ones may find what an earlier one has left,
-// also where the disk had no room for the record of it.
+// TestUndo_FirstTry_MarkedWhole: then no earlier try has left a part of an effect. Later tries may find such a part, even if the disk
+// lacked the space to record it.
 func TestUndo_FirstTry_MarkedWhole(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)

@@ -21,8 +21,8 @@ func ofNewerSchema(body []byte) []byte {
 	return fmt.Appendf(nil, "{\"schema\":3,\"crc32c\":\"%08x\",\"len\":%d}\n%s\n", sum, len(body), body)
 }
 
-// releasingOf is a claim's record as a newer version writes it after it released the first of two GPUs: what it still has to undo on the
-// other one is in a field that this version does not read.
+// releasingOf is a claim's record as a newer version writes it after it released the first of two GPUs: the effects that remain on the
+// other one are in a field that this version does not read.
 func releasingOf(t *testing.T, r *checkpoint.Record) []byte {
 	t.Helper()
 	r.State = checkpoint.Releasing
@@ -41,7 +41,7 @@ func releasingOf(t *testing.T, r *checkpoint.Record) []byte {
 }
 
 // TestReleasingRecord_NewerSchema_LeftAlone: to an older plugin every GPU of a claim that a newer version was releasing is held and
-// tainted, also where it sees nothing left to undo; nothing is undone, and the record stays as it is for the version that can.
+// tainted, even if it sees nothing left to undo; nothing is undone, and the record stays as it is for the version that can.
 func TestReleasingRecord_NewerSchema_LeftAlone(t *testing.T) {
 	minimal := ofNewerSchema(fmt.Appendf(nil, `{"claim":{"uid":"a","namespace":"default","name":"claim-a"},"state":["releasing"],"steps":{},`+
 		`"results":[{"gpuUUID":%q},{"gpuUUID":%q}]}`, uuid(0), uuid(1)))

@@ -12,8 +12,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// TestRecord_NewerVersion_LeftAlone is not answered from, not undone and not lost; what stands on its GPU is kept from others, other
-// GPUs go on, and the pod may go in the end.
+// TestRecord_NewerVersion_LeftAlone is not answered from, not undone and not lost; effects on its GPU are kept from other claims, other
+// GPUs work as before, and the pod may end.
 func TestRecord_NewerVersion_LeftAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
@@ -74,7 +74,7 @@ func TestStep_NewerVersion_Pending(t *testing.T) {
 	})
 }
 
-// TestSpec_NewerVersion_Kept: an older plugin would leave out what a step that it does not know put into it.
+// TestSpec_NewerVersion_Kept: an older plugin would leave out the edits of a step that it does not know.
 func TestSpec_NewerVersion_Kept(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)

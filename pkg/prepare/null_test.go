@@ -19,7 +19,7 @@ import (
 	"github.com/prism-gpu/prism/test/null"
 )
 
-// marks are what the step of the family null makes in a world.
+// marks are the effects that the step of the family null makes in a world.
 type marks struct{ *world }
 
 func (m marks) Mark(ctx context.Context, id gpu.UUID) error {
@@ -79,7 +79,7 @@ func TestNull_Prepared_SpecAndRecordAndEffect(t *testing.T) {
 	})
 }
 
-// TestNull_Shares_BesideEachOtherAlone: several claims have shares of one device of an added family, and none has the GPU beside them.
+// TestNull_Shares_BesideEachOtherAlone: several claims share one device of an added family, and no claim gets the GPU beside them.
 func TestNull_Shares_BesideEachOtherAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)

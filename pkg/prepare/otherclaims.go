@@ -16,7 +16,7 @@ type heldError struct {
 	other   checkpoint.Claim
 	// cause is why the cleanup after the other claim is pending; nil for a claim that is not being released.
 	cause error
-	// released is closed when a claim releases a GPU after the refusal; nil where only time can help.
+	// released is closed when a claim releases a GPU after the refusal; nil if only time can help.
 	released <-chan struct{}
 }
 
@@ -34,18 +34,18 @@ func (e *redacted) Error() string { return e.text }
 
 func (e *redacted) Unwrap() error { return e.err }
 
-// Redact returns err with another text for users: its own text names other claims, which may be in namespaces without access.
-// It is still err for errors.Is and errors.As, and LogValues has its text.
+// Redact returns err with another text for users: its own text names other claims, which may be in namespaces without access. The result is
+// still err for errors.Is and errors.As, and LogValues returns its text.
 func Redact(text string, err error) error { return &redacted{text: text, err: err} }
 
 // OfClaim is the error of doing something to a claim, which its text names by the UID alone: it becomes an Event of the Node, in namespace
-// default. LogValues has the claim's name.
+// default. LogValues returns the claim's name.
 func OfClaim(doing string, of checkpoint.Claim, err error) error {
 	return Redact(fmt.Sprintf("%s claim %s: %v", doing, of.UID, err), fmt.Errorf("%s claim %s/%s: %w", doing, of.Namespace, of.Name, err))
 }
 
-// LogValues are the keys and values about other claims that the log has of an error of Prepare, and its text does not. It returns
-// nil where there are none.
+// LogValues returns the keys and values about other claims that an error of Prepare writes to the log, but not into its text. It returns
+// nil if there are none.
 func LogValues(err error) []any {
 	var values []any
 	if held, ok := errors.AsType[*heldError](err); ok {

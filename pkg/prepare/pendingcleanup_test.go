@@ -154,7 +154,8 @@ func TestPrepare_CleanupOfAnotherProcess_Finished(t *testing.T) {
 	})
 }
 
-// TestPrepare_CleanupOnTwoGPUs_Finished: a claim that needs one of them finishes it, in either order of the GPUs. A GPU where all is undone has none pending.
+// TestPrepare_CleanupOnTwoGPUs_Finished: a claim that needs one of them finishes it, in either order of the GPUs. A GPU without remaining
+// effects has none pending.
 func TestPrepare_CleanupOnTwoGPUs_Finished(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		for needed := range 2 {
@@ -180,7 +181,8 @@ func TestPrepare_CleanupOnTwoGPUs_Finished(t *testing.T) {
 	})
 }
 
-// TestPrepare_CleanupRetriedByTwo_UndoneOnce: its own claim waits for the GPU while another retries the cleanup, and must not undo what that one made since.
+// TestPrepare_CleanupRetriedByTwo_UndoneOnce: its own claim waits for the GPU while another retries the cleanup, and must not undo effects
+// that this claim made since.
 func TestPrepare_CleanupRetriedByTwo_UndoneOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
@@ -279,7 +281,7 @@ func TestPrepare_UndoFails_CleanupPending(t *testing.T) {
 	})
 }
 
-// TestUnprepare_Begun_RecordDoesNotAnswer, else a crash leaves one that promises what is half undone.
+// TestUnprepare_Begun_RecordDoesNotAnswer, else a crash leaves a record that promises effects that are half undone.
 func TestUnprepare_Begun_RecordDoesNotAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)

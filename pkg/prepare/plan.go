@@ -61,8 +61,8 @@ func (p planning) resolve(ctx context.Context, rc *resourceapi.ResourceClaim, be
 	return plan, nil
 }
 
-// withheld refuses a plan that uses a GPU while the node's GPUs are withheld. A claim that has a record of this very allocation is
-// prepared again: its containers may be running, and other components find the GPU in use. Admin access allocates no GPU.
+// withheld refuses a plan that uses a GPU while the node's GPUs are withheld. A claim with a record of this very allocation is prepared
+// again: its containers may be running, and other components find the GPU in use. Admin access allocates no GPU.
 func (p planning) withheld(plan *claim.Plan, e earlier) error {
 	i := slices.IndexFunc(plan.Results, func(result claim.Result) bool { return !result.Admin })
 	if p.settings.Withheld == nil || i < 0 || e.sameAllocation {

@@ -33,7 +33,7 @@ type Specs interface {
 	gc.Specs
 	// Build joins a spec and verifies that every device node is there; a device that cannot be prepared is a *cdi.DeviceError.
 	Build(request cdi.SpecRequest) (*specs.Spec, error)
-	// Write puts the record's spec in place, with what it mounts; a file with the same content is left alone.
+	// Write puts the record's spec in place, with the files that it mounts; a file with the same content is left alone.
 	Write(r *checkpoint.Record, spec *specs.Spec) error
 	// Holds reports whether the claim's spec is there with exactly these devices.
 	Holds(claimUID string, devices []string) bool
@@ -47,7 +47,7 @@ type Planner interface {
 	Resolve(ctx context.Context, rc *resourceapi.ResourceClaim) (*claim.Plan, error)
 }
 
-// Ports is what a Transaction works on.
+// Ports are the interfaces that a Transaction uses.
 type Ports struct {
 	Records Records
 	Locks   Locks
@@ -56,9 +56,9 @@ type Ports struct {
 	// Steps are the kinds of effects a plan may name, Preconditions the kinds of states.
 	Steps         Steps
 	Preconditions map[string]Precondition
-	// Extensions are what is done for claims besides the steps. Records with data of others wait for a version that knows them.
+	// Extensions serve claims besides the steps. Records with data of other extensions wait for a version that knows them.
 	Extensions Extensions
-	// Static is called where a plan has pre-created MIG devices.
+	// Static is called if a plan contains pre-created MIG devices.
 	Static Static
 }
 
@@ -82,11 +82,10 @@ type Settings struct {
 	// PendingCleanups is called with all pending cleanups, in the order of the GPUs, whenever they change, so that the scheduler can
 	// be informed.
 	PendingCleanups func([]gpu.PendingCleanup)
-	// Loaded is called, once, with the records that New has read; the listener may keep them. It is not called where they cannot
-	// be read.
+	// Loaded is called, once, with the records that New has read; the listener may keep them. It is not called if they cannot be read.
 	Loaded func(records []*checkpoint.Record)
-	// Withheld returns why no claim gets a GPU that is not prepared yet, nil where nothing prevents it. Claims with a record are
-	// prepared in any case.
+	// Withheld returns why no claim gets a GPU that is not prepared yet, nil if nothing prevents it. Claims with a record are prepared in
+	// any case.
 	Withheld func() error
 	// Now is the clock that pending cleanups are dated by.
 	Now func() time.Time

@@ -142,7 +142,7 @@ func (s records) Unfinished() ([]string, error) { return s.unfinished("record ")
 
 func (s records) Discard(uid string) error { return s.discard("record " + uid) }
 
-// unfinished lists what has this before its UID among the files that are half written.
+// unfinished lists the UIDs of half-written files whose names contain this text before the UID.
 func (w *world) unfinished(what string) (uids []string, err error) {
 	err = w.op("list halves of a "+what, func() error {
 		for name := range w.halves {

@@ -48,7 +48,7 @@ func (p preflight) check(ctx context.Context, r *checkpoint.Record, precondition
 	return nil
 }
 
-// precheck checks what needs no GPU: a claim that it refuses changes no MIG mode.
+// precheck makes the checks that need no GPU: a claim that it refuses changes no MIG mode.
 func (p preflight) precheck(ctx context.Context, r *checkpoint.Record) error {
 	for i := range r.Steps {
 		s := &r.Steps[i]
@@ -80,7 +80,7 @@ func refuse(r *checkpoint.Record, id gpu.UUID, refusal *claim.Refusal) *claim.Re
 	return refusal
 }
 
-// refuseStep names the record's result that cannot be prepared, where the step is of one.
+// refuseStep names the record's result that cannot be prepared, if the step belongs to one.
 func refuseStep(r *checkpoint.Record, s *checkpoint.Step, err error) error {
 	if s.Device == "" {
 		return err

@@ -33,7 +33,7 @@ func (p planning) record(plan *claim.Plan) (*checkpoint.Record, error) {
 	return r, nil
 }
 
-// keep encodes what extensions have planned.
+// keep encodes the data that extensions have planned.
 func keep(kept *checkpoint.Extensions, planned map[string]any) error {
 	for kind, data := range planned {
 		if err := kept.Set(kind, data); err != nil {
@@ -75,8 +75,8 @@ func shareOf(r *claim.Result) *checkpoint.Share {
 	return &checkpoint.Share{Replicas: shares.Count, Name: shares.Name}
 }
 
-// deviceName names a result in the spec. The UUID in it is that of what programs see; of a MIG device that does not exist yet, its
-// GPU's.
+// deviceName names a result in the spec. It contains the UUID of the device that programs see, or the GPU's UUID for a MIG device that does
+// not exist yet.
 func deviceName(claimUID string, r *checkpoint.Result) string {
 	uuid := string(r.GPUUUID)
 	if r.MIG != nil && r.MIG.Identity.UUID != "" {

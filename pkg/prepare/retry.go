@@ -18,7 +18,7 @@ const (
 	longWait  = 2 * time.Second
 )
 
-// withBudget bounds a call by the retry budget, and by the caller's deadline less a tenth of what is left of it: the caller of a try that
+// withBudget bounds a call by the retry budget, and by the caller's deadline less a tenth of the remaining time: the caller of a try that
 // fails gets the cause, and not a bare timeout.
 func withBudget(ctx context.Context, budget time.Duration) (context.Context, context.CancelFunc) {
 	if deadline, ok := ctx.Deadline(); ok {
@@ -28,9 +28,9 @@ func withBudget(ctx context.Context, budget time.Duration) (context.Context, con
 	return context.WithTimeout(ctx, budget)
 }
 
-// retry tries until a try succeeds, the cause is permanent, or the context ends; the error is the last try's. A try that
-// the end of the context has cut short names no cause, so the error has that of the try before as well. waiting is called with the first
-// cause; it may be nil.
+// retry tries until a try succeeds, the cause is permanent, or the context ends; the error is the last try's. A try that the end of the
+// context has cut short names no cause, so the error also contains the cause of the try before. waiting is called with the first cause; it
+// may be nil.
 func retry(ctx context.Context, waiting func(cause error), try func() (*checkpoint.Record, error)) (*checkpoint.Record, error) {
 	var before error
 	for wait := firstWait; ; wait = min(2*wait, longWait) {
@@ -70,14 +70,14 @@ func transient(err error) bool {
 	return slices.ContainsFunc(causes, func(cause error) bool { return errors.Is(err, cause) })
 }
 
-// mendable reports whether what failed on a node may succeed in a later call, although not by itself: everything but what driver or hardware
-// can never do.
+// mendable reports whether an operation that failed on a node may succeed in a later call, although not by itself. It reports false only
+// for operations that driver or hardware does not support.
 func mendable(err error) bool {
 	_, never := errors.AsType[*gpu.UnsupportedError](err)
 	return !never
 }
 
-// released returns a channel that is closed when another try may succeed, nil where only time can help.
+// released returns a channel that is closed when another try may succeed, nil if only time can help.
 func released(err error) <-chan struct{} {
 	if held, ok := errors.AsType[*heldError](err); ok {
 		return held.released

@@ -191,7 +191,8 @@ func TestPrepare_TwoProcesses_OwnersShared(t *testing.T) {
 	})
 }
 
-// TestUnprepare_ForeignChange_RecordsNotRead: the release of a claim on a GPU does not read what another process recorded of that GPU.
+// TestUnprepare_ForeignChange_RecordsNotRead: the release of a claim on a GPU does not read the records that another process wrote for that
+// GPU.
 func TestUnprepare_ForeignChange_RecordsNotRead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)

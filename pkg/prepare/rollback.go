@@ -15,7 +15,7 @@ import (
 type rollback struct {
 	cleanup *cleanup
 	guard   *ownership.Guard
-	// unable holds by claim UID since when this process has failed to unprepare what a newer version prepared.
+	// unable holds by claim UID since when this process has failed to unprepare a claim that a newer version prepared.
 	unable *sync.Map
 }
 

@@ -41,7 +41,7 @@ func TestUnprepare_SharedEffect_LastRemovesIt(t *testing.T) {
 	})
 }
 
-// What another process has prepared since counts, and costs one reading of the records.
+// A claim that another process has prepared since counts, and costs one reading of the records.
 func TestUnprepare_EffectSharedByOtherProcess_LeftAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		d := newDaemons()
@@ -126,7 +126,7 @@ func TestUnprepare_SharedEffectAndUnreadableRecord_PendingCleanup(t *testing.T) 
 	})
 }
 
-// What is recorded of an effect counts in every state, and not after a reboot.
+// The record of an effect counts in every state, but not after a reboot.
 func TestUnprepare_OtherRecordOfSharedEffect_CountsInItsBoot(t *testing.T) {
 	for state, want := range map[checkpoint.State]string{
 		checkpoint.Intent: "leave a0", checkpoint.Done: "leave a0", checkpoint.Releasing: "leave a0", "of an earlier boot": "stop a0", "without the step": "stop a0",
@@ -254,7 +254,7 @@ func TestCollect_SharedEffect_RemovedWithoutRecord(t *testing.T) {
 	})
 }
 
-// Shares are counted again from the records: what the scheduler counts as free may still be held.
+// Shares are counted again from the records: a claim may still hold shares that the scheduler counts as free.
 func TestPrepare_SharesOfOthersHeld_Refused(t *testing.T) {
 	for name, c := range map[string]struct {
 		held, wanted []int
@@ -297,7 +297,7 @@ func TestPrepare_SharesOfOthersHeld_Refused(t *testing.T) {
 	}
 }
 
-// A claim that another claim's pending cleanup still has a share of is counted, and one that is cleaned up is not.
+// A share that belongs to a claim's pending cleanup is counted, and a share that is cleaned up is not.
 func TestPrepare_SharesBeingReleased_Counted(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		d := newDaemons()

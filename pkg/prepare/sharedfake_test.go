@@ -116,7 +116,7 @@ func (d daemons) Find(ctx context.Context) (found []checkpoint.Step, err error) 
 	return found, err
 }
 
-// Exceeded compares with what the plan says.
+// Exceeded compares with the plan.
 func (d daemons) Exceeded(s checkpoint.Step, results []json.RawMessage) (string, error) {
 	args, err := claim.ParseMPS(s.Args)
 	if err != nil {

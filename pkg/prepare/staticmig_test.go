@@ -11,8 +11,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// TestStaticDevice_Gone_NeverMade: an administrator or a reboot has removed it, its placement is advertised as one where the plugin makes
-// MIG devices, and claims that had it come back. They are refused until the administrator has made it again.
+// TestStaticDevice_Gone_NeverMade: an administrator or a reboot has removed it, its placement is advertised as one in which the plugin
+// makes MIG devices, and claims of the removed device come back. They are refused until the administrator has made it again.
 func TestStaticDevice_Gone_NeverMade(t *testing.T) {
 	shared := func(uid string) *resourceapi.ResourceClaim { return wantsShare(uid, migName("19-6")) }
 	alone := func(uid string) *resourceapi.ResourceClaim { return wantsOf(uid, "19-6") }

@@ -7,8 +7,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 )
 
-// StatusData returns what the record's steps add to the data of each result's status, in the order of the results; nil for a result
-// without such steps. Of several steps that set one key the first one counts.
+// StatusData returns the values that the record's steps add to the data of each result's status, in the order of the results; nil for a
+// result without such steps. Of several steps that set one key the first one counts.
 func (steps Steps) StatusData(r *checkpoint.Record) []map[string]any {
 	data := make([]map[string]any, len(r.Results))
 	for i := range r.Steps {

@@ -14,15 +14,15 @@ import (
 
 // Step is one kind of hardware effect. Both halves are idempotent.
 type Step interface {
-	// Do makes the effect that the step's Args ask for and returns what it made, with an error too if a part of it was made. After a
-	// process died in Do, Undo finds the effect from the same step without Made.
+	// Do makes the effect that the step's Args request and returns a description of the effect, with an error too if only a part was made.
+	// After a process died in Do, Undo finds the effect from the same step without Made.
 	Do(ctx context.Context, s checkpoint.Step) (made json.RawMessage, err error)
 	// Undo removes the effect. An absent effect is no error.
 	Undo(ctx context.Context, s checkpoint.Step) error
 }
 
-// Prechecker is a Step that can detect that its effect cannot be made before the preconditions of its GPU are ensured: what it inspects is
-// not the GPU.
+// Prechecker is a Step that can detect that its effect cannot be made before the preconditions of its GPU are ensured: it does not inspect
+// the GPU.
 type Prechecker interface {
 	Step
 	Precheck(ctx context.Context, s checkpoint.Step) error
@@ -42,11 +42,11 @@ type Verifier interface {
 	Verify(ctx context.Context, s checkpoint.Step) error
 }
 
-// Shared is a Step whose effect several claims may have at once. Do makes it or finds it there, and Undo removes it where the step is the
-// Last with that effect; otherwise it removes only what is the claim's own.
+// Shared is a Step whose effect several claims may share at once. Do makes the effect or finds it there. Undo removes it if the step is the
+// Last with that effect; otherwise it removes only the claim's own part.
 type Shared interface {
 	Step
-	// Same reports whether two steps of this kind on one GPU have the same effect.
+	// Same reports whether two steps of this kind on one GPU make the same effect.
 	Same(a, b checkpoint.Step) bool
 }
 

@@ -38,7 +38,7 @@ func wantsShare(uid string, devices ...string) *resourceapi.ResourceClaim {
 
 var share = device(0) + "-timeslice"
 
-// A share costs what a whole GPU costs.
+// A share costs as much as a whole GPU.
 func TestPrepare_Share_NoEffects(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newShared(false)
@@ -123,7 +123,7 @@ func TestPrepare_SharesOfStaticMIGDevice_Prepared(t *testing.T) {
 	})
 }
 
-// TestShares_OfAnotherKind_ExcludeEachOther: what a later version shares in its own way is no time-slicing.
+// TestShares_OfAnotherKind_ExcludeEachOther: a kind of sharing that a later version adds is no time-slicing.
 func TestShares_OfAnotherKind_ExcludeEachOther(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newShared(false)

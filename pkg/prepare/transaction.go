@@ -75,8 +75,8 @@ func (t *Transaction) Steps() Steps { return t.execution.steps }
 // Collector returns the collector of leaked effects, which uses the locks of this Transaction.
 func (t *Transaction) Collector() *gc.Collector { return t.collector }
 
-// WithGPULock runs work that belongs to no claim under the lock of a GPU: no work on a claim that has the GPU is in flight
-// meanwhile, in this process or another.
+// WithGPULock runs work that belongs to no claim under the lock of a GPU: no work on a claim that uses the GPU is in flight meanwhile, in
+// this process or another.
 func (t *Transaction) WithGPULock(ctx context.Context, id gpu.UUID, do func(ctx context.Context) error) error {
 	unlock, err := t.guard.LockOnly(ctx, []gpu.UUID{id})
 	if err != nil {

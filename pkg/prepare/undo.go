@@ -20,7 +20,7 @@ type undoing struct {
 func (u undoing) undo(ctx context.Context, r *checkpoint.Record, whole bool) error {
 	var left []checkpoint.Step
 	var failed []error
-	onlyDevices := true // among what failed
+	onlyDevices := true // among the failures
 	for i, s := range slices.Backward(r.Steps) {
 		_, device := u.steps[s.Kind].(Maker)
 		if len(failed) > 0 && (!onlyDevices || !device) {
@@ -54,8 +54,8 @@ func (u undoing) one(ctx context.Context, r *checkpoint.Record, s checkpoint.Ste
 	return step.Undo(ctx, s)
 }
 
-// last reports whether no other step has the effect, in this record or in another one. An error: the other records cannot be read, so that
-// the effect may be theirs.
+// last reports whether no other step shares the effect, in this record or in another one. An error: the other records cannot be read, so
+// that the effect may be theirs.
 func (u undoing) last(r *checkpoint.Record, s *checkpoint.Step, shared Shared, before []checkpoint.Step) (bool, error) {
 	if slices.ContainsFunc(before, func(o checkpoint.Step) bool { return o.Kind == s.Kind && o.Target == s.Target && shared.Same(o, *s) }) {
 		return false, nil

@@ -89,7 +89,7 @@ func TestPrepare_Withheld_RecordAnswered(t *testing.T) {
 	})
 }
 
-// TestPrepare_Withheld_UnfinishedRecordUndone: no container has seen what was not answered.
+// TestPrepare_Withheld_UnfinishedRecordUndone: no container has used a claim that was not answered.
 func TestPrepare_Withheld_UnfinishedRecordUndone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)

@@ -61,10 +61,10 @@ type world struct {
 	during  func(op string)       // runs before an operation, outside the lock
 	steps   []string              // kinds of effects that plans for owned GPUs have
 	finds   bool                  // effects can be listed
-	extend  func(*claim.Plan)     // adds what extensions keep to a plan
+	extend  func(*claim.Plan)     // adds data of extensions to a plan
 }
 
-// died is what a process that is made to die panics with.
+// died is the value with which a process panics that is made to die.
 type died struct{ op string }
 
 func newWorld(gpus int) *world {
@@ -112,7 +112,7 @@ func (w *world) op(name string, effect func() error) error {
 	return err
 }
 
-// events returns what happened since it was asked last, without what only reads.
+// events returns the events since the last call, without those that only read.
 func (w *world) events() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -137,7 +137,7 @@ func (w *world) record(t *testing.T, uid string) *checkpoint.Record {
 	return r
 }
 
-// reboot drops what a boot does not keep.
+// reboot drops all state that does not survive a boot.
 func (w *world) reboot(boot string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -197,7 +197,7 @@ type process struct {
 	Extensions Extensions
 }
 
-// start is what a plugin does when it starts.
+// start starts a plugin.
 func (w *world) start(t *testing.T) *process {
 	t.Helper()
 	p := w.process(t)
@@ -238,7 +238,7 @@ func (p *process) Prepare(ctx context.Context, rc *resourceapi.ResourceClaim) (*
 	return r, err
 }
 
-// otherClaim finds what names a claim in a text: "claim-a", "claim a", "UID a".
+// otherClaim finds the name of a claim in a text: "claim-a", "claim a", "UID a".
 var otherClaim = regexp.MustCompile(`(?:claim[ -]|UID )(\w+)`)
 
 func (p *process) namesNoOther(rc *resourceapi.ResourceClaim, err error) {
@@ -292,8 +292,7 @@ func (p *process) settings() Settings {
 	}
 }
 
-// survive runs what the only process of a world does and reports whether it survived. The kernel drops the locks of a
-// dead process.
+// survive runs the work of the only process of a world and reports whether it survived. The kernel drops the locks of a dead process.
 func (w *world) survive(t *testing.T, do func()) (alive bool) {
 	t.Helper()
 	defer func() {

@@ -28,17 +28,17 @@ type Unfinished interface {
 	Discard(uid string) error
 }
 
-// Records has the damaged and the unfinished records; checkpoint.Store is the real one.
+// Records lists the damaged and the unfinished records; checkpoint.Store is the real one.
 type Records interface {
 	Unfinished
-	// SetAside lists the claims that have a damaged record.
+	// SetAside lists the claims with a damaged record.
 	SetAside() (uids []string, err error)
 }
 
-// Specs has the CDI specs, also unfinished ones; cdi.Dir is the real one.
+// Specs lists the CDI specs, also unfinished ones; cdi.Dir is the real one.
 type Specs interface {
 	Unfinished
-	// Claims lists the claims that have a spec.
+	// Claims lists the claims with a spec.
 	Claims() (uids []string, err error)
 	// Remove is no error when there is nothing to remove.
 	Remove(claimUID string) error
@@ -66,7 +66,7 @@ func Finders[Step any](steps map[string]Step) map[string]Finder {
 	return finders
 }
 
-// Ports is what a Collector works on.
+// Ports are the interfaces that a Collector uses.
 type Ports struct {
 	// Guard locks claims and GPUs and reads the records.
 	Guard   *ownership.Guard
@@ -84,10 +84,10 @@ type Collector struct{ ports Ports }
 // New returns a Collector.
 func New(ports Ports) *Collector { return &Collector{ports: ports} }
 
-// Collect removes leaked effects and files. The records do not say which pods run on the node, so the caller names the devices that containers
-// have, by their names in the driver's CDI specs: their claims keep spec and effects although their record may be lost. Complete: the
-// caller has observed the node long enough that no other container can have any. Until then the effects that may belong to a claim with a
-// damaged record stay. There is one error for each leak that could not be removed; removed has the others, in any case.
+// Collect removes leaked effects and files. The records do not say which pods run on the node, so the caller names the devices that
+// containers use, by their names in the driver's CDI specs: their claims keep spec and effects although their record may be lost. Complete:
+// the caller has observed the node long enough that no other container can use any. Until then the effects that may belong to a claim with
+// a damaged record stay. There is one error for each leak that could not be removed; removed lists the other leaks, in any case.
 func (c *Collector) Collect(ctx context.Context, inUse []string, complete bool) (removed []Leak, err error) {
 	var damaged []string // claims that may be in use although their record is lost
 	if !complete {
@@ -106,7 +106,7 @@ func (c *Collector) Collect(ctx context.Context, inUse []string, complete bool) 
 	return done.removed, errors.Join(done.failed...)
 }
 
-// outcome has the leaks that one Collect has removed, and the errors of the rest.
+// outcome lists the leaks that one Collect has removed, and the errors of the rest.
 type outcome struct {
 	removed []Leak
 	failed  []error
@@ -153,7 +153,7 @@ func (c *Collector) locked(ctx context.Context, uid string, do func(context.Cont
 	return do(ctx, r)
 }
 
-// inUseBy reports whether a container has a device of the claim.
+// inUseBy reports whether a container uses a device of the claim.
 func inUseBy(uid string, inUse []string) bool {
 	return slices.ContainsFunc(inUse, func(device string) bool { return strings.HasPrefix(device, uid+"-") })
 }

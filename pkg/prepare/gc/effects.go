@@ -38,7 +38,7 @@ func (e effects) collect(ctx context.Context) {
 	}
 }
 
-// clean undoes the leaked effects of these kinds on one GPU under its lock, where they are searched again.
+// clean undoes the leaked effects of these kinds on one GPU under its lock, under which they are searched again.
 func (e effects) clean(ctx context.Context, id gpu.UUID, kinds []string) {
 	waiting, cancel := context.WithTimeout(ctx, BusyAfter)
 	defer cancel()
@@ -100,7 +100,7 @@ func (e effects) find(ctx context.Context, kinds []string) (found []checkpoint.S
 	return found
 }
 
-// owners returns all records, or an error where one of them may name effects that this version does not know.
+// owners returns all records, or an error if one of them may name effects that this version does not know.
 func (e effects) owners() ([]*checkpoint.Record, error) {
 	records, err := e.ports.Guard.All()
 	if err != nil {
@@ -114,8 +114,8 @@ func (e effects) owners() ([]*checkpoint.Record, error) {
 	return records, nil
 }
 
-// leaked are the effects that no record of this boot names. There are none while a container has a device of a claim whose
-// record is lost: they may be effects of that claim.
+// leaked are the effects that no record of this boot names. There are none while a container uses a device of a claim whose record is lost:
+// they may be effects of that claim.
 func (e effects) leaked(found []checkpoint.Step, records []*checkpoint.Record) []checkpoint.Step {
 	lost := slices.ContainsFunc(e.inUse, func(device string) bool {
 		return !slices.ContainsFunc(records, func(r *checkpoint.Record) bool { return inUseBy(r.Claim.UID, []string{device}) })

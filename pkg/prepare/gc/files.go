@@ -16,7 +16,7 @@ type files struct {
 // specs removes the CDI specs of claims that have neither record nor container. Damaged are claims whose record is lost and that may be
 // in use.
 func (f files) specs(ctx context.Context, inUse, damaged []string) {
-	uids, err := f.ports.Specs.Claims() // before the records: a claim that is being prepared has its record before its spec
+	uids, err := f.ports.Specs.Claims() // before the records: the record of a claim that is being prepared is written before its spec
 	if err != nil {
 		f.fail(err)
 		return

@@ -30,7 +30,7 @@ type Leak struct {
 	Kind Kind
 	// Claim is the one it was made for. Specs and files have only the UID, effects no claim.
 	Claim checkpoint.Claim
-	// GPU had the effect; empty for another kind.
+	// GPU is the GPU with the effect; empty for another kind.
 	GPU gpu.UUID
 	// What names the kind of effect or of file: "mig", "record", "CDI spec". Empty for claims and specs.
 	What string
