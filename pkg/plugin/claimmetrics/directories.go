@@ -15,20 +15,20 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 )
 
-// containerMetrics is where containers have the directories of their claims.
+// containerMetrics is the path in containers at which the directories of their claims are mounted.
 const containerMetrics = "/run/prism/metrics"
 
-// claimUID is what names the directory of a claim; nothing else is made or removed.
+// claimUID matches the name of a claim's directory; no other directory is made or removed.
 var claimUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 // dirPermissions is the mode of a claim's directory.
 const dirPermissions = 0o755
 
 // Extension keeps the directories in which prism-exporter writes the metrics of claims for their containers, one for each claim with
-// exposeInContainer, and says in the status of claims which metrics they have. The directories are on a tmpfs, and made again with the specs.
+// exposeInContainer, and writes their metrics to the status of claims. The directories are on a tmpfs, and made again with the specs.
 type Extension struct {
 	Disk disk.Files
-	// Dir is the host's directory that has one for each claim.
+	// Dir is the host's directory with one subdirectory for each claim.
 	Dir string
 	// Exporter: prism-exporter runs on the node of that name.
 	Exporter bool
@@ -43,7 +43,7 @@ func (m Extension) Claim(context.Context) claim.Extension {
 	return claim.MetricsExtension{Exporter: m.Exporter, NodeName: m.NodeName}
 }
 
-// exposes reports whether the containers of a result have its metrics.
+// exposes reports whether the containers of a result can read its metrics.
 func exposes(r *checkpoint.Record, result *checkpoint.Result) (bool, error) {
 	options, err := checkpoint.ExtensionOf[claim.Metrics](result.Extensions, claim.KindMetrics)
 	return err == nil && options != nil && options.ExposeInContainer && claimUID.MatchString(r.Claim.UID), err
@@ -102,7 +102,7 @@ func (m Extension) RemoveFiles(uid string) error {
 	return nil
 }
 
-// Claims lists the UIDs of the claims that have a directory. Other names are not this driver's.
+// Claims lists the UIDs of the claims with a directory. Other names are not this driver's.
 func (m Extension) Claims() ([]string, error) {
 	names, err := m.Disk.List(m.Dir)
 	if err != nil {

@@ -30,7 +30,7 @@ func with(options string) checkpoint.Extensions {
 	return checkpoint.Extensions{"metrics": json.RawMessage(options)}
 }
 
-// exposing is the record of a claim with three devices, of which the first has the option.
+// exposing is the record of a claim with three devices; only the first device uses the option.
 func exposing(claim string) *checkpoint.Record {
 	return &checkpoint.Record{
 		Claim: checkpoint.Claim{UID: claim},
@@ -91,7 +91,7 @@ func TestMakes_DirectoryOfClaim_Alone(t *testing.T) {
 	}
 }
 
-// TestEnsure_ExposedClaim_KeptAndRemoved: what the exporter wrote stays when the claim is prepared again.
+// TestEnsure_ExposedClaim_KeptAndRemoved: files of the exporter stay when the claim is prepared again.
 func TestEnsure_ExposedClaim_KeptAndRemoved(t *testing.T) {
 	t.Parallel()
 	m := Extension{Disk: disk.OS{}, Dir: filepath.Join(t.TempDir(), "run", "metrics")}

@@ -1,2 +1,3 @@
-// Package claimmetrics is what the kubelet plugin does for claims with a GPUMetricsConfig: prism-exporter reads their options from the records.
+// Package claimmetrics is the kubelet plugin's part of metrics for claims with a GPUMetricsConfig: prism-exporter reads their options from
+// the records.
 package claimmetrics

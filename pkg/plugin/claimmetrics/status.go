@@ -11,12 +11,12 @@ import (
 	"github.com/prism-gpu/prism/pkg/kube"
 )
 
-// conditionReady is the condition of devices whose claim has a GPUMetricsConfig.
+// conditionReady is the condition of devices whose claim contains a GPUMetricsConfig.
 const conditionReady = "GPUMetricsReady"
 
 var _ driver.StatusExtension = Extension{}
 
-// dataKey is the extension's in the data of a device.
+// dataKey is the extension's key in the data of a device.
 const dataKey = "metrics"
 
 // The reasons of condition GPUMetricsReady.
@@ -25,20 +25,20 @@ const (
 	reasonExporterDisabled  = "ExporterDisabled"
 )
 
-// metricsData is `metrics` in the data of a device whose claim has options for metrics. The JSON keys are API.
+// metricsData is `metrics` in the data of a device whose claim contains options for metrics. The JSON keys are API.
 type metricsData struct {
-	// Source is where values come from; empty where the GPU is not there any more.
+	// Source is the source of the values; empty if the GPU is not there any more.
 	Source string `json:"source,omitempty"`
-	// Sets are those of the claim and Basic.
+	// Sets are the sets of the claim, and Basic.
 	Sets []string `json:"sets"`
-	// Interval is what the claim asks for; none where the node's counts.
+	// Interval is the claim's interval; empty if the node's interval counts.
 	Interval string `json:"interval,omitempty"`
 }
 
-// basicSet is the group of metrics that every device has.
+// basicSet is the group of metrics of every device.
 const basicSet = "Basic"
 
-// StatusData is what a result's options for metrics are in force.
+// StatusData returns a result's options for metrics as they are in force.
 func (m Extension) StatusData(node *gpu.Node, _ *checkpoint.Record, r *checkpoint.Result) map[string]any {
 	options, err := checkpoint.ExtensionOf[claim.Metrics](r.Extensions, claim.KindMetrics)
 	if options == nil || err != nil {
@@ -86,7 +86,7 @@ func (m Extension) StatusConditions(*checkpoint.Record) []kube.Condition {
 	default:
 		return []kube.Condition{{
 			Type: conditionReady, True: true, Reason: reasonMetricsConfigured,
-			// The plugin knows the chart's value alone, not what an exporter does.
+			// The plugin knows only the chart's value, not the state of an exporter.
 			Message: "The options of the claim are recorded for prism-exporter, which is enabled on GPU nodes; metric prism_gpu_up says " +
 				"whether it samples the GPU.",
 		}}

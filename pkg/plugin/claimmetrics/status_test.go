@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/kube"
 )
 
-// TestStatusConditions_Exporter_SaidWhatIsKnown: kubectl describe shows what the plugin knows, and no more.
+// TestStatusConditions_Exporter_SaidWhatIsKnown: kubectl describe shows only facts that the plugin knows.
 func TestStatusConditions_Exporter_SaidWhatIsKnown(t *testing.T) {
 	t.Parallel()
 	for exporter, want := range map[bool]kube.Condition{
@@ -30,7 +30,7 @@ func TestStatusConditions_Exporter_SaidWhatIsKnown(t *testing.T) {
 	}
 }
 
-// TestStatusData_Sources_OfTheGPU: unset is what the exporter chooses for the GPU, as far as that is known.
+// TestStatusData_Sources_OfTheGPU: an unset source becomes the exporter's choice for the GPU, as far as it is known.
 func TestStatusData_Sources_OfTheGPU(t *testing.T) {
 	t.Parallel()
 	const hopper, ampere = gpu.UUID("GPU-hopper"), gpu.UUID("GPU-ampere")

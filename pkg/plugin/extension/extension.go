@@ -1,5 +1,6 @@
-// Package extension is how the kubelet plugin runs what claims request besides their devices. An extension has a folder of its own and one line
-// in package plugin. It is a prepare.Extension, may be a driver.StatusExtension, and implements the interfaces below that it needs.
+// Package extension defines how the kubelet plugin runs requests of claims besides their devices. An extension consists of its own folder
+// and one line in package plugin. It is a prepare.Extension, may be a driver.StatusExtension, and implements the interfaces below that it
+// needs.
 package extension
 
 import (
@@ -19,7 +20,7 @@ import (
 // Extension is one extension of a plugin.
 type Extension = prepare.Extension
 
-// API is the cluster, and what the node keeps.
+// API is the cluster, and the records of the node.
 type API struct {
 	// Claims is the client of calls that a claim waits for, Background of all others.
 	Claims, Background kubernetes.Interface
@@ -29,7 +30,7 @@ type API struct {
 	Records func() ([]*checkpoint.Record, error)
 }
 
-// Advertised returns the node and what its GPUs are advertised as; the error says why that is not known yet.
+// Advertised returns the node and the layout that it advertises; the error says why that is not known yet.
 type Advertised = func() (*gpu.Node, gpu.Layout, error)
 
 // Availability is whether new claims may get devices of a type.
@@ -51,7 +52,7 @@ type Node struct {
 	SetAvailability func(device gpu.DeviceType, availability Availability)
 	// Events are about the node.
 	Events events.Recorder
-	// Records are this node's; WithGPULock runs what belongs to no claim under the lock of a GPU.
+	// Records are this node's; WithGPULock runs work that belongs to no claim under the lock of a GPU.
 	Records     func() ([]*checkpoint.Record, error)
 	WithGPULock func(ctx context.Context, id gpu.UUID, do func(ctx context.Context) error) error
 }
@@ -66,8 +67,8 @@ type Stepper interface {
 // Attacher is an Extension with devices of its own.
 type Attacher interface {
 	Extension
-	// Attach is called once, before anything is advertised; Begin before the first publication, for what is to be known by then, as far as that
-	// is quick; Renewed whenever what is advertised may have changed.
+	// Attach is called once, before anything is advertised; Begin before the first publication, to learn necessary facts by then, as far as
+	// that is quick; Renewed whenever the advertised devices may have changed.
 	Attach(ctx context.Context, node Node)
 	Begin(ctx context.Context)
 	Renewed()
@@ -76,21 +77,21 @@ type Attacher interface {
 // Planner is an Extension that plans claims.
 type Planner interface {
 	Extension
-	// Claim returns what plans one claim, within the time of the call.
+	// Claim returns the extension that plans one claim, within the time of the call.
 	Claim(ctx context.Context) claim.Extension
 }
 
 // Connector is an Extension that needs the cluster.
 type Connector interface {
 	Extension
-	// Connect is called once, before a claim is prepared. It may read what claims need, as far as that is quick.
+	// Connect is called once, before a claim is prepared. It may read objects that claims need, as far as that is quick.
 	Connect(ctx context.Context, api API)
 }
 
-// Follower is an Extension that has the statuses of claims written again.
+// Follower is an Extension that causes the statuses of claims to be written again.
 type Follower interface {
 	Extension
-	// Follow returns what reports claims in place of reports.
+	// Follow returns the Reports to use in place of reports.
 	Follow(reports driver.Reports) driver.Reports
 	// Gone is called for a claim that was deleted, or is not prepared any more.
 	Gone(claimUID string)
@@ -113,7 +114,7 @@ type Leader interface {
 // Withdrawer is an Extension that has announced something under the driver's name.
 type Withdrawer interface {
 	Extension
-	// Withdraw takes back what was announced under a former name.
+	// Withdraw takes back the announcements under a former name.
 	Withdraw(ctx context.Context, former *config.Plugin, client kubernetes.Interface) error
 }
 

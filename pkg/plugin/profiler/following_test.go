@@ -74,7 +74,7 @@ func TestFollowed_ManyChanges_OneStatusInFiveSeconds(t *testing.T) {
 	})
 }
 
-// TestFollowed_ChangeOfOneClaim_OthersNotDelayed: each claim has its own pause.
+// TestFollowed_ChangeOfOneClaim_OthersNotDelayed: the pauses of claims are independent.
 func TestFollowed_ChangeOfOneClaim_OthersNotDelayed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

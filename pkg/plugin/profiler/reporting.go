@@ -17,7 +17,7 @@ const profileSweep = time.Minute
 // sweepJitter is the maximum delay of the next sweep, as a part of the interval.
 const sweepJitter = 0.2
 
-// storeRetry is the pause after reports could not be stored: the node has no inotify instance left, or its disk fails.
+// storeRetry is the pause after reports could not be stored: the node lacks a free inotify instance, or its disk fails.
 const storeRetry = 30 * time.Second
 
 // serveRetry is the pause after serving reports failed, for example because their port is in use.

@@ -215,7 +215,7 @@ func (p *profiling) perfEvents() error {
 	}
 }
 
-// Unprofiled logs why the cluster's defaults have no effect on a claim.
+// Unprofiled logs why the cluster's defaults do not affect a claim.
 func (p *profiling) Unprofiled(rc *resourceapi.ResourceClaim, cause error) {
 	p.logger.Info("Preparing a claim without the profile of profiler.defaults",
 		"claim", klog.KObj(rc), "claimUID", rc.UID, "reason", cause.Error())

@@ -22,7 +22,7 @@ type Host interface {
 	// Program returns the first of the paths that is an executable file.
 	Program(paths ...string) (path string, found bool)
 	FileID(path string) (id hostfs.FileID, found bool)
-	// NoExec reports whether the host's mount at a path has the option noexec.
+	// NoExec reports whether the host's mount at a path uses the option noexec.
 	NoExec(path string) (bool, error)
 	// CheckPrograms returns problems of a directory of programs that users of containers execute.
 	CheckPrograms(dir string) error

@@ -23,7 +23,7 @@ import (
 // testVersion is the program's version in tests.
 const testVersion = "test"
 
-// hookNode is a node whose host has no hook program.
+// hookNode is a node whose host lacks the hook program.
 type hookNode struct {
 	cfg   *config.Plugin
 	host  Host
