@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// keptOf is what is saved of the GPU.
+// keptOf returns the saved state of the GPU.
 func (w *world) keptOf(t *testing.T) saved {
 	t.Helper()
 	kept, err := w.service("boot-1").Store.get(daemonA)

@@ -35,7 +35,7 @@ type Options struct {
 	Hook HookOptions
 }
 
-// StoreOptions say where compute modes are saved, and during which boot.
+// StoreOptions name the directory in which compute modes are saved, and the boot.
 type StoreOptions struct {
 	Files       disk.Files
 	Dir, BootID string
@@ -47,8 +47,8 @@ type HookOptions struct {
 	Socket  string
 }
 
-// Extension has claims use devices as MPS clients: it plans and marks such claims, has the MPS service of the node start control daemons, keeps
-// these running, and keeps new claims from MPS shares while the service does not answer.
+// Extension lets claims use devices as MPS clients: it plans and marks such claims, starts control daemons through the node's MPS service,
+// keeps these running, and keeps new claims from MPS shares while the service does not answer.
 type Extension struct {
 	*Service
 	options    Options
@@ -70,7 +70,7 @@ func New(o Options) *Extension {
 // Kind is claim.KindMPS.
 func (*Extension) Kind() string { return claim.KindMPS }
 
-// Claim bounds what uses MPS.
+// Claim bounds the shares of claims that use MPS.
 func (*Extension) Claim(context.Context) claim.Extension { return claim.MPSExtension{} }
 
 // Mark is added to a type of device that is used with or without MPS.
@@ -92,7 +92,7 @@ func (e *Extension) Steps(advertised extension.Advertised, recorder events.Recor
 	}}
 }
 
-// Attach has the node's shares be advertised by what the service answers; none is before it was asked.
+// Attach makes the service's answers decide whether the node's shares are advertised; none is advertised before the first answer.
 func (e *Extension) Attach(ctx context.Context, node extension.Node) {
 	e.node, e.reconciler = node, e.newReconciler(ctx, node)
 	e.setAvailability(Answer{})
@@ -107,7 +107,7 @@ func (e *Extension) Run(ctx context.Context) error { return e.Watcher.Run(ctx, e
 // Lead keeps control daemons of shared devices running until the context ends.
 func (e *Extension) Lead(ctx context.Context) { e.reconciler.Run(ctx) }
 
-// Renewed has the service asked again: what the node advertises may have changed.
+// Renewed asks the service again: the node's advertised devices may have changed.
 func (e *Extension) Renewed() { e.Watcher.Wake() }
 
 // Reconcile is one round of Lead.
@@ -164,12 +164,13 @@ type reportingStep struct {
 	left *leftClients
 }
 
-// Metrics are those of this process.
+// Metrics are the metrics of this process.
 func (s reportingStep) Metrics() []prepare.Metric {
 	return diagnostics.MPSMetrics(s.Counts.Restarts, s.Counts.LimitsChanged, s.Counts.Failures)
 }
 
-// Watched has the node's shares be tainted while the service does not answer or can start no control daemon, and not be advertised before it has been asked.
+// Watched taints the node's shares while the service does not answer or can start no control daemon, and advertises none before the service
+// was asked.
 func (e *Extension) Watched() Watched {
 	recorder := e.node.Events
 	return Watched{

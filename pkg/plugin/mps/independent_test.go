@@ -20,7 +20,7 @@ const (
 	daemonB = gpu.MPSDaemonID("bbbbbbbb")
 )
 
-// withSecondGPU has a claim share another GPU.
+// withSecondGPU adds a claim that shares another GPU.
 func (n *sharedNode) withSecondGPU(t *testing.T) {
 	t.Helper()
 	n.modes[string(uuidB)] = gpu.ComputeDefault

@@ -14,7 +14,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// clientsExit is what clients have to exit, after their containers have, before they are reported.
+// clientsExit is the time in which clients must exit after their containers. Later they are reported.
 const clientsExit = 10 * time.Second
 
 // leftClients reports the clients that keep MPS control daemons from being stopped when their last shares have been released.

@@ -22,7 +22,8 @@ const (
 	mostRounds = 40
 )
 
-// countedDisk counts the rounds of a reconciler, each of which lists what is saved. It ends a loop that does not wait: time stands still for it.
+// countedDisk counts the rounds of a reconciler, each of which lists the saved devices. It ends a loop that does not wait: time stands
+// still for it.
 type countedDisk struct {
 	disk.OS
 	rounds *atomic.Int64
@@ -42,8 +43,8 @@ func (d countedDisk) List(dir string) ([]string, error) {
 
 var errFails = errors.New("input/output error")
 
-// ports are what can fail below a reconciler, and whether its failure must be reported: by an Event of the reconciler, or, if the service fails, by
-// the watcher.
+// ports are the dependencies of a reconciler that can fail. The reconciler must report some failures by an Event, and the watcher the
+// failures of the service.
 var ports = map[string]struct {
 	fail   func(n *sharedNode, disk countedDisk)
 	silent bool
@@ -106,7 +107,7 @@ func TestRun_PortFails_FewRounds(t *testing.T) {
 	}
 }
 
-// failLock has the lock of the GPU fail where the test says so.
+// failLock makes the lock of the GPU fail when the test says so.
 func (n *sharedNode) failLock() {
 	lock := n.r.WithGPULock
 	n.r.WithGPULock = func(ctx context.Context, id gpu.UUID, do func(ctx context.Context) error) error {
@@ -131,7 +132,7 @@ func (n *sharedNode) run(ctx context.Context) (ended func()) {
 	return func() { <-watching; <-reconciling }
 }
 
-// TestReconcile_Unreadable_ReportedOnceAndReadAgain, and what is known of devices stays.
+// TestReconcile_Unreadable_ReportedOnceAndReadAgain, and the knowledge about devices stays.
 func TestReconcile_Unreadable_ReportedOnceAndReadAgain(t *testing.T) {
 	t.Parallel()
 	n := newSharedNode(t)

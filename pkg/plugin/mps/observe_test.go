@@ -83,7 +83,7 @@ func TestReconcile_LimitsRestoredMeanwhile_NotSetAgain(t *testing.T) {
 	assert.Empty(t, n.events())
 }
 
-// TestReconcile_KilledBeforeModeWasProhibited_ProhibitedFirst: what the process before has saved is not what it has done.
+// TestReconcile_KilledBeforeModeWasProhibited_ProhibitedFirst: the process before saved the mode before it set it.
 func TestReconcile_KilledBeforeModeWasProhibited_ProhibitedFirst(t *testing.T) {
 	t.Parallel()
 	n := newSharedNode(t)

@@ -37,7 +37,8 @@ func TestStep_ServiceDiesBeforeItAnswers_UndoneLater(t *testing.T) {
 	assert.Equal(t, gpu.ComputeExclusiveProcess, w.mode(string(uuidA)))
 }
 
-// TestUndo_ServicePodReplaced_PendingUntilItAnswers: the daemon is gone with the service, and its directory has the files of its clients.
+// TestUndo_ServicePodReplaced_PendingUntilItAnswers: the daemon is gone with the service, and its directory contains the files of its
+// clients.
 func TestUndo_ServicePodReplaced_PendingUntilItAnswers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -109,7 +110,7 @@ func TestStep_FirstShare_DaemonOfEarlierClaimReplaced(t *testing.T) {
 	require.ErrorIs(t, err, gpu.ErrInUse, "a client of an earlier claim still runs")
 }
 
-// TestStep_RestartForLivingClaims_NotNew: containers have the directory.
+// TestStep_RestartForLivingClaims_NotNew: containers use the directory.
 func TestStep_RestartForLivingClaims_NotNew(t *testing.T) {
 	t.Parallel()
 	n := newSharedNode(t)

@@ -39,38 +39,38 @@ type ReconcilerPorts struct {
 	Report      Reports
 }
 
-// Reports are called with what happens to shared devices. They must not block.
+// Reports are called with events of shared devices. They must not block.
 type Reports struct {
-	// Restarted: the daemon had exited, for that cause where it is known, and runs again.
+	// Restarted: the daemon had exited, for that cause if it is known, and runs again.
 	Restarted func(d Shared, cause string)
 	// ServerRestarted: the daemon has run on, and its server for all users had exited and runs again.
 	ServerRestarted func(d Shared)
-	// LimitsChanged: limits had been changed to these, and were set again to those of the settings.
+	// LimitsChanged: limits had been changed to these, and were set again to the limits of the settings.
 	LimitsChanged func(d Shared, found gpu.MPSLimitsInForce, settings gpu.MPSDaemonSpec)
-	// SingleUser: the driver has no server for all users. It is called once per device and process.
+	// SingleUser: the driver lacks a server for all users. It is called once per device and process.
 	SingleUser func(d Shared)
 	// Failed: the device cannot be used. It is called once per cause, until the device can be used.
 	Failed func(d Shared, err error)
-	// Unread: the records of claims, or what is saved of devices, cannot be read, so no device is checked. It is called once per cause, until
-	// they can be read.
+	// Unread: the records of claims, or the saved states of devices, cannot be read, so no device is checked. It is called once per cause,
+	// until they can be read.
 	Unread func(err error)
 }
 
-// progress is what a Reconciler remembers of a device.
+// progress is a Reconciler's memory of a device.
 type progress struct {
-	// next is when a device that cannot be used is repaired again at the earliest, delay what is waited.
+	// next is the earliest time of another repair of a device that cannot be used, delay the time between two repairs.
 	next  time.Time
 	delay time.Duration
-	// failing is why the device cannot be used; empty where it can.
+	// failing is why the device cannot be used; empty if it can.
 	failing string
-	// prohibited: this process has prohibited the mode, or found that it was, since the device had a daemon.
+	// prohibited: this process has prohibited the mode, or found it prohibited, since the device's last daemon exited.
 	prohibited bool
 	singleUser bool
 	// checking: a check is in flight. again: the device has to be checked again after it, and fully if that was asked for.
 	checking, again, full bool
-	// kept is what was saved of the device at the last round.
+	// kept is the saved state of the device at the last round.
 	kept saved
-	// daemon and server are the pids of those that ran last; 0 where that is not known.
+	// daemon and server are the last known pids; 0 if unknown.
 	daemon, server int
 }
 
@@ -82,7 +82,7 @@ const (
 	restartFirst = time.Second
 	restartMost  = 5 * time.Minute
 	calm         = 10 * time.Minute
-	// unreadable is the time between two attempts to read what is saved and the records.
+	// unreadable is the time between two attempts to read the saved states and the records.
 	unreadable = 10 * time.Second
 	// shortest is the least time between two rounds without news.
 	shortest = 100 * time.Millisecond
@@ -215,7 +215,7 @@ func (r *Reconciler) checks(ctx context.Context, d Shared, kept saved, full bool
 	r.check(ctx, d, kept, full)
 }
 
-// read returns what is saved of devices and, if anything is, the records of claims.
+// read returns the saved states of devices and, if there are any, the records of claims.
 func (r *Reconciler) read() (map[gpu.MPSDaemonID]saved, []*checkpoint.Record, error) {
 	kept, err := r.Store.present()
 	if err != nil || len(kept) == 0 {
@@ -268,7 +268,7 @@ func (r *Reconciler) prepared(kept map[gpu.MPSDaemonID]saved) (wait time.Duratio
 	return wait
 }
 
-// keep forgets devices that are not shared any more, and remembers what is saved of the others.
+// keep forgets devices that are not shared any more, and remembers the saved states of the others.
 func (r *Reconciler) keep(devices []Shared, kept map[gpu.MPSDaemonID]saved) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -282,8 +282,8 @@ func (r *Reconciler) keep(devices []Shared, kept map[gpu.MPSDaemonID]saved) {
 	}
 }
 
-// due reports whether something may have to be done about a device, and whether mode and limits have to be checked. What is known answers that,
-// without its lock.
+// due reports whether something may have to be done about a device, and whether mode and limits have to be checked. Known facts answer
+// that, without its lock.
 func (r *Reconciler) due(d Shared, kept saved, full bool) (due, forced bool) {
 	r.mu.Lock()
 	p := *r.devices[d.ID]

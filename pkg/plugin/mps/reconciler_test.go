@@ -46,7 +46,7 @@ func newSharedNode(t *testing.T) *sharedNode {
 	return n
 }
 
-// newReconciler is that of a new process, whose watcher runs only where the test runs it.
+// newReconciler returns the reconciler of a new process, whose watcher runs only if the test runs it.
 func (n *sharedNode) newReconciler() *Reconciler {
 	report := func(format string, args ...any) {
 		n.mu.Lock()
@@ -79,7 +79,7 @@ func (n *sharedNode) newReconciler() *Reconciler {
 	})
 }
 
-// reports has the service report what it has to the reconciler's process.
+// reports makes the service report its daemons to the reconciler's process.
 func (n *sharedNode) reports() {
 	n.mu.Lock()
 	next := state{current: n.down == nil}
@@ -93,7 +93,7 @@ func (n *sharedNode) reports() {
 	n.r.Watcher.set(next)
 }
 
-// events are what was reported since the last time.
+// events returns the reports since the last call.
 func (n *sharedNode) events() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -128,7 +128,7 @@ func TestReconcile_AllInForce_ReadOnlyWhenFull(t *testing.T) {
 	assert.Empty(t, n.since(), "nothing is known yet")
 }
 
-// TestReconcile_DaemonDied_ModeLast: while the GPU has no daemon nothing may use it, and the mode that allows it comes after the daemon.
+// TestReconcile_DaemonDied_ModeLast: while the GPU lacks a daemon nothing may use it, and the mode that allows it comes after the daemon.
 func TestReconcile_DaemonDied_ModeLast(t *testing.T) {
 	t.Parallel()
 	n := newSharedNode(t)
@@ -338,7 +338,7 @@ func TestReconcile_SingleUserAndOutdated_ReportedAndRenewed(t *testing.T) {
 	assert.Equal(t, 102, kept.PID)
 }
 
-// TestShared_RecordsOfBoot_MostOfSettings: claims that are not prepared, and those of another boot, need no daemon.
+// TestShared_RecordsOfBoot_MostOfSettings: claims that are not prepared, and claims of another boot, need no daemon.
 func TestShared_RecordsOfBoot_MostOfSettings(t *testing.T) {
 	t.Parallel()
 	record := func(boot string, state checkpoint.State, steps ...checkpoint.Step) *checkpoint.Record {

@@ -11,10 +11,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// checkTime is what the check of one device may take, with the wait for its lock.
+// checkTime is the time limit for the check of one device, with the wait for its lock.
 const checkTime = time.Minute
 
-// check does what has to be done about a device. It takes the lock only where something is to be done, which it finds out again then.
+// check repairs a device if necessary. It takes the lock only for a repair, and checks under the lock again that it is necessary.
 func (r *Reconciler) check(ctx context.Context, d Shared, known saved, full bool) {
 	checking, stop := context.WithTimeout(ctx, checkTime)
 	defer stop()
@@ -41,8 +41,8 @@ func (r *Reconciler) check(ctx context.Context, d Shared, known saved, full bool
 	}
 }
 
-// act does what has to be done about a device. The GPU's lock is held. A device without the process of its daemon is withheld from processes
-// before the service is asked, which may be restarting or hang.
+// act repairs a device. The GPU's lock is held. A device without the process of its daemon is withheld from processes before the service is
+// asked, which may be restarting or hang.
 func (r *Reconciler) act(ctx context.Context, d Shared, full bool) error {
 	kept, err := r.kept(ctx, d)
 	if err != nil || kept == nil {
@@ -87,7 +87,7 @@ func (r *Reconciler) asWanted(ctx context.Context, d Shared, kept saved) bool {
 	return err == nil && inForce(limits, daemon.Spec)
 }
 
-// now returns the device as the records have it under its lock; nil where no claim shares it.
+// now returns the device from the records that are read under its lock; nil if no claim shares it.
 func (r *Reconciler) now(id gpu.MPSDaemonID) (*Shared, error) {
 	records, err := r.Records()
 	if err != nil {
@@ -159,7 +159,7 @@ func (r *Reconciler) change(id gpu.MPSDaemonID, how func(p *progress)) {
 	}
 }
 
-// repair has the daemon run and its mode and limits be in force. The GPU's lock is held, so what the service has is asked again.
+// repair starts the daemon and enforces its mode and limits. The GPU's lock is held, so the service is asked again for its daemons.
 func (r *Reconciler) repair(ctx context.Context, d Shared, kept *saved, how repairing) error {
 	daemons, _, err := r.Daemons.Daemons(ctx, 0)
 	if err != nil {
@@ -189,7 +189,7 @@ func (r *Reconciler) repair(ctx context.Context, d Shared, kept *saved, how repa
 	return nil
 }
 
-// readmit has processes use a device again whose daemon runs. errTooSoon: that failed too recently.
+// readmit lets processes use a device again whose daemon runs. errTooSoon: that failed too recently.
 func (r *Reconciler) readmit(ctx context.Context, d Shared, kept *saved) error {
 	if !r.mayStart(d.ID) {
 		return errors.Join(r.ensureProhibited(ctx, d, kept), fmt.Errorf("having %s accept clients: %w", named(d.ID, d.GPU), errTooSoon))
@@ -198,10 +198,10 @@ func (r *Reconciler) readmit(ctx context.Context, d Shared, kept *saved) error {
 	return err
 }
 
-// serverless reports whether the server has exited that a daemon has for all users: no client is admitted without it.
+// serverless reports whether the daemon's server for all users has exited: no client is admitted without it.
 func serverless(daemon *gpu.MPSDaemon) bool { return daemon.MultiUser && len(daemon.Servers) == 0 }
 
-// renew starts the server of a daemon again that has exited, and a daemon of an earlier driver where it has no clients. errTooSoon: the
+// renew starts the server of a daemon again that has exited, and a daemon of an earlier driver if it serves no clients. errTooSoon: the
 // server was started too recently. No server starts on a device that other processes may use.
 func (r *Reconciler) renew(ctx context.Context, d Shared, kept *saved, daemon *gpu.MPSDaemon) error {
 	exited := serverless(daemon)
@@ -223,7 +223,7 @@ func (r *Reconciler) renew(ctx context.Context, d Shared, kept *saved, daemon *g
 	return nil
 }
 
-// kept is what is saved of the device. Where the driver was loaded again since, the mode before is the present one.
+// kept returns the saved state of the device. If the driver was loaded again since, the mode before is the present one.
 func (r *Reconciler) kept(ctx context.Context, d Shared) (*saved, error) {
 	kept, err := r.Store.get(d.ID)
 	if err != nil || kept == nil || !kept.outdated(r.Load()) || kept.Mode == "" {
@@ -269,8 +269,8 @@ func (r *Reconciler) restart(ctx context.Context, d Shared, kept *saved, daemon 
 	return &started, nil
 }
 
-// ensureProhibited keeps processes from a device. What is saved about that may not hold: the process that saved it may have been killed before
-// it set the mode, and a driver without persistence mode forgets it.
+// ensureProhibited keeps processes from a device. The saved state may not hold: the process that saved it may have been killed before it
+// set the mode, and a driver without persistence mode forgets it.
 func (r *Reconciler) ensureProhibited(ctx context.Context, d Shared, kept *saved) (err error) {
 	if kept.Prohibited {
 		err = r.enforce(ctx, kept, gpu.ComputeProhibited)
@@ -299,7 +299,7 @@ func (p *progress) wait() {
 	p.next = now.Add(p.delay)
 }
 
-// admitted notes that processes can use the device, and reports a daemon that has no server for all users.
+// admitted notes that processes can use the device, and reports a daemon without a server for all users.
 func (r *Reconciler) admitted(d Shared, daemon *gpu.MPSDaemon) {
 	news := false
 	r.change(d.ID, func(p *progress) {
@@ -312,7 +312,7 @@ func (r *Reconciler) admitted(d Shared, daemon *gpu.MPSDaemon) {
 	}
 }
 
-// enforce sets the mode where it is another one: a driver without persistence mode forgets modes.
+// enforce sets the mode if it is another one: a driver without persistence mode forgets modes.
 func (r *Reconciler) enforce(ctx context.Context, kept *saved, wanted gpu.ComputeMode) error {
 	if kept.Mode == "" {
 		return nil
@@ -331,7 +331,7 @@ func (r *Reconciler) enforce(ctx context.Context, kept *saved, wanted gpu.Comput
 	return nil
 }
 
-// forced sets mode and limits where they are not those of the settings: processes that can reach the daemon can change limits.
+// forced sets mode and limits if they differ from the settings: processes that can reach the daemon can change limits.
 func (r *Reconciler) forced(ctx context.Context, d Shared, kept *saved, settings gpu.MPSDaemonSpec) error {
 	if err := r.enforce(ctx, kept, gpu.ComputeExclusiveProcess); err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
 )
 
-// newReconciler builds what keeps the control daemons of shared devices running.
+// newReconciler builds the reconciler that keeps the control daemons of shared devices running.
 func (e *Extension) newReconciler(ctx context.Context, node extension.Node) *Reconciler {
 	recorder := node.Events
 	return NewReconciler(ReconcilerPorts{

@@ -11,22 +11,23 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Service is what step and reconciler work with. Work on a device is done under the lock of its GPU.
+// Service is the common part of step and reconciler. Work on a device is done under the lock of its GPU.
 type Service struct {
 	Daemons Daemons
 	Modes   Modes
 	Store   *Store
-	// Load identifies the present load of the driver, empty where that is not known.
+	// Load identifies the present load of the driver, empty if that is not known.
 	Load func() string
 	// Process finds processes of the host.
 	Process Process
-	// Watcher has what the MPS service reported last.
+	// Watcher holds the last report of the MPS service.
 	Watcher *Watcher
-	// Counts are those of this process.
+	// Counts are the counts of this process.
 	Counts *Counts
 }
 
-// share has the device used through its control daemon alone. What was saved of the device costs no call of the driver and one round trip.
+// share makes the device usable only through its control daemon. A device with a saved state costs no call of the driver and one round
+// trip.
 func (s *Service) share(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) error {
 	kept, err := s.Store.get(id)
 	if err != nil {
@@ -35,7 +36,7 @@ func (s *Service) share(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDae
 	switch {
 	case kept == nil || kept.Device != spec.Device:
 		return s.first(ctx, id, spec, s.startNew)
-	case kept.outdated(s.Load()): // claims that have the directory may be prepared all the same
+	case kept.outdated(s.Load()): // claims that use the directory may be prepared all the same
 		return s.first(ctx, id, spec, s.start)
 	case !kept.Prohibited && (s.gone(id, kept) || s.died(ctx, id)):
 		if err := s.prohibit(ctx, id, kept); err != nil {
@@ -66,8 +67,8 @@ func (s *Service) died(ctx context.Context, id gpu.MPSDaemonID) bool {
 // starts is how a control daemon is started: for a device without claims, or again.
 type starts func(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error)
 
-// first starts the control daemon of a device that is not shared yet. It is started before anything is saved, so that what is saved names
-// its process; until it has a server it uses nothing.
+// first starts the control daemon of a device that is not shared yet. It is started before anything is saved, so that the saved state names
+// its process; without a server it does not use the device.
 func (s *Service) first(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec, start starts) error {
 	modes, err := s.Modes()
 	if err != nil {
@@ -85,8 +86,8 @@ func (s *Service) first(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDae
 	if err != nil {
 		return err
 	}
-	// Until the daemon accepts clients the next share, or the reconciler, admits them: a process that is killed before does not leave a device
-	// that others may use, or that has a daemon which clients cannot reach.
+	// Until the daemon accepts clients the next share, or the reconciler, admits them: a process that is killed before does not leave a
+	// device that others may use, or a daemon which clients cannot reach.
 	kept := &saved{GPU: spec.GPU, Device: spec.Device, Mode: before, Load: s.Load(), Prohibited: true}
 	if err := s.save(id, kept, daemon); err != nil {
 		return err
@@ -105,7 +106,7 @@ func (s *Service) first(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDae
 	return err
 }
 
-// accept has the daemon accept clients, and only then saves that nothing is left to do for them.
+// accept makes the daemon accept clients, and only then saves that nothing is left to do for them.
 func (s *Service) accept(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec, kept *saved) (gpu.MPSDaemon, error) {
 	daemon, err := s.run(ctx, id, spec, s.Daemons.Ensure, sameDevice)
 	if err != nil {
@@ -115,8 +116,8 @@ func (s *Service) accept(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDa
 	return daemon, s.save(id, kept, daemon)
 }
 
-// admit has processes use a device again whose mode is prohibited: with its control daemon first and its mode last, and then with a server.
-// The mode is prohibited again where the daemon does not accept clients, and the next share or the reconciler tries again.
+// admit lets processes use a device again whose mode is prohibited: it starts the control daemon, sets the mode and then starts the server.
+// The mode is prohibited again if the daemon does not accept clients, and the next share or the reconciler tries again.
 func (s *Service) admit(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec, kept *saved) (gpu.MPSDaemon, error) {
 	daemon, err := s.start(ctx, id, spec)
 	if err != nil {
@@ -136,7 +137,7 @@ func (s *Service) admit(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDae
 	return daemon, err
 }
 
-// prohibit keeps processes from a device that has no control daemon.
+// prohibit keeps processes from a device without a control daemon.
 func (s *Service) prohibit(ctx context.Context, id gpu.MPSDaemonID, kept *saved) error {
 	kept.Prohibited = true
 	if err := s.Store.put(id, *kept); err != nil {
@@ -150,7 +151,7 @@ func (s *Service) prohibit(ctx context.Context, id gpu.MPSDaemonID, kept *saved)
 	return err
 }
 
-// set sets the mode of a device that has one of its own.
+// set sets the mode of a device with its own mode.
 func (s *Service) set(ctx context.Context, id gpu.MPSDaemonID, kept *saved, mode gpu.ComputeMode) error {
 	if kept.Mode == "" {
 		return nil
@@ -169,13 +170,13 @@ func (s *Service) set(ctx context.Context, id gpu.MPSDaemonID, kept *saved, mode
 	return nil
 }
 
-// start has the control daemon run, without a server if it has none yet.
+// start starts the control daemon if it does not run, without a server.
 func (s *Service) start(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {
 	return s.run(ctx, id, spec, s.Daemons.Start, sameDevice)
 }
 
-// startNew does that for a device that no claim uses yet. A daemon that runs with other settings than those of the spec is
-// replaced, also where an MPS service of an earlier version has answered.
+// startNew does that for a device that no claim uses yet. A daemon whose settings differ from the spec is replaced, even if an MPS service
+// of an earlier version has answered.
 func (s *Service) startNew(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {
 	return s.run(ctx, id, spec, s.Daemons.StartNew, func(a, b gpu.MPSDaemonSpec) bool { return a == b })
 }
@@ -183,7 +184,7 @@ func (s *Service) startNew(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPS
 // sameDevice: a daemon that runs keeps its other settings, which claims rely on.
 func sameDevice(a, b gpu.MPSDaemonSpec) bool { return a.Device == b.Device }
 
-// ensure has the control daemon run with its server, and saves its process where that is another one.
+// ensure starts the control daemon and its server, and saves the daemon's process if it is another one.
 func (s *Service) ensure(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec, kept *saved) error {
 	daemon, err := s.run(ctx, id, spec, s.Daemons.Ensure, sameDevice)
 	if err == nil && daemon.PID != kept.PID {
@@ -207,7 +208,7 @@ func (s *Service) run(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemo
 	return daemon, nil
 }
 
-// save saves what is kept of a device with the process of its control daemon.
+// save saves the state of a device with the process of its control daemon.
 func (s *Service) save(id gpu.MPSDaemonID, kept *saved, daemon gpu.MPSDaemon) error {
 	kept.PID = daemon.PID
 	kept.Started, _ = s.Process(daemon.PID)
@@ -238,8 +239,8 @@ func (s *Service) release(ctx context.Context, id gpu.MPSDaemonID, target gpu.UU
 	return s.Store.remove(id)
 }
 
-// stop stops the daemon. Only an answer of the service proves that: without one it may have a daemon that was not saved, or be about to start
-// one, and of a daemon whose process is gone the directory is left, with files of its clients. If no service has run since the boot, there is
+// stop stops the daemon. Only an answer of the service proves that: otherwise it may run a daemon that was not saved, or be about to start
+// one, and a daemon whose process is gone leaves its directory with files of its clients. If no service has run since the boot, there is
 // nothing.
 func (s *Service) stop(ctx context.Context, id gpu.MPSDaemonID, kept *saved) error {
 	err := s.Daemons.Stop(ctx, id)

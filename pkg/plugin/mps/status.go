@@ -8,7 +8,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/claim"
 )
 
-// Counts are what metrics show of a process.
+// Counts are the values of a process's metrics.
 type Counts struct {
 	restarts, limitsChanged, failures atomic.Int64
 }
@@ -25,7 +25,7 @@ func (c *Counts) Failures() int64 { return c.failures.Load() }
 // enforcement is how the memory of MPS clients is limited: a client that changes its environment escapes.
 const enforcement = "cooperative"
 
-// Status has the limits of the share, and what is known of its daemon.
+// Status returns the limits of the share, and the known facts about its daemon.
 func (s Step) Status(step checkpoint.Step) map[string]any {
 	wanted, err := claim.ParseMPS(step.Args)
 	if err != nil {

@@ -17,36 +17,36 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Step has a claim use its device as an MPS client. It is a prepare.Step of kind claim.StepMPS, whose effect, a control daemon with the
+// Step makes a claim use its device as an MPS client. It is a prepare.Step of kind claim.StepMPS, whose effect, a control daemon with the
 // compute mode, several claims share: the first one makes it, and the last one removes it.
 type Step struct {
 	*Service
 	// MIG returns the open driver; gpu.ErrDriverNotLoaded without one.
 	MIG func() (gpu.MIGDriver, error)
-	// Dir is the host's directory with those of the daemons.
+	// Dir is the host's directory with the directories of the daemons.
 	Dir string
 	// Needed reports whether the node has or advertises MPS shares. As long as it has not, the service is not asked.
 	Needed func() bool
-	// Hook is the CDI hook of Prism with those arguments; nil where there is none.
+	// Hook is the CDI hook of Prism with those arguments; nil if there is none.
 	Hook func(args ...string) *specs.Hook
 	// Socket is the host's path of the socket on which the hook reports a container that it refuses.
 	Socket string
 }
 
-// Where containers find the daemon.
+// Paths of the daemon in containers.
 const (
 	pipeDir = "/run/prism/mps"
-	// shmDir is /dev/shm in a spelling of its own: a runtime replaces a mount at the same text, and mounts this one over a volume that the pod
-	// has at /dev/shm. So the hook finds the volume, and leaves the container that or fails it.
+	// shmDir is /dev/shm in another spelling: a runtime replaces a mount whose path has the same spelling, but mounts this one over a
+	// volume of the pod at /dev/shm. So the hook finds the volume, and leaves it to the container or fails the container.
 	shmDir = "/dev/.//shm"
 )
 
-// precheckTime is what the question to a service may take that was not asked yet. The GPU is locked meanwhile.
+// precheckTime is the time limit for the first request to a service. The GPU is locked meanwhile.
 const precheckTime = time.Second
 
-// Precheck refuses a claim while the MPS service does not answer, before anything is made. It makes a round trip only on a node that neither
-// has nor advertises MPS shares, where the service is not watched and need not run: the claim is for a whole GPU or a MIG device, and refused
-// also where the service cannot start a control daemon.
+// Precheck refuses a claim while the MPS service does not answer, before anything is made. It makes a round trip only on a node that
+// neither holds nor advertises MPS shares. There the service is not watched and need not run: the claim is for a whole GPU or a MIG device,
+// and is refused also if the service cannot start a control daemon.
 func (s Step) Precheck(ctx context.Context, _ checkpoint.Step) error {
 	if err := s.Watcher.Unavailable(); err != nil || s.Watcher.Asked() {
 		return explained(err)
@@ -63,7 +63,7 @@ func (s Step) Precheck(ctx context.Context, _ checkpoint.Step) error {
 	return explained(err)
 }
 
-// Do has the device shared, and its daemon run. What it makes is in the store.
+// Do shares the device, and starts its daemon. The store keeps the effect.
 func (s Step) Do(ctx context.Context, step checkpoint.Step) (json.RawMessage, error) {
 	wanted, err := claim.ParseMPS(step.Args)
 	if err != nil {
@@ -77,7 +77,7 @@ func (s Step) Do(ctx context.Context, step checkpoint.Step) (json.RawMessage, er
 	return nil, s.share(ctx, d.ID, d.spec(device))
 }
 
-// device is the UUID of what is shared: the GPU, or the MIG device at the placement.
+// device returns the UUID of the shared device: the GPU, or the MIG device at the placement.
 func (s Step) device(ctx context.Context, id gpu.UUID, at *claim.MIG) (string, error) {
 	if at == nil {
 		return string(id), nil
@@ -100,7 +100,7 @@ func (s Step) device(ctx context.Context, id gpu.UUID, at *claim.MIG) (string, e
 	return string(instances[i].Compute[0].UUID), nil
 }
 
-// Undo ends the sharing where no other claim has a share, else it does nothing. *gpu.MPSClientsError: processes still use it.
+// Undo ends the sharing if no other claim holds a share, else it does nothing. *gpu.MPSClientsError: processes still use it.
 func (s Step) Undo(ctx context.Context, step checkpoint.Step) error {
 	if !step.Last {
 		return nil
@@ -117,7 +117,7 @@ func (Step) Same(a, b checkpoint.Step) bool {
 	return a.Target == b.Target && daemonOf(a) == daemonOf(b)
 }
 
-// daemonOf is empty where the arguments cannot be read.
+// daemonOf is empty if the arguments cannot be read.
 func daemonOf(s checkpoint.Step) gpu.MPSDaemonID {
 	wanted, err := claim.ParseMPS(s.Args)
 	if err != nil {
@@ -126,8 +126,8 @@ func daemonOf(s checkpoint.Step) gpu.MPSDaemonID {
 	return wanted.Daemon
 }
 
-// Verify reports whether the daemon runs: gpu.ErrNotFound where it does not. It makes a round trip only where the service has not reported
-// by itself that it runs.
+// Verify reports whether the daemon runs: gpu.ErrNotFound if it does not. It makes a round trip only if the service has not reported by
+// itself that it runs.
 func (s Step) Verify(ctx context.Context, step checkpoint.Step) error {
 	wanted, err := claim.ParseMPS(step.Args)
 	if err != nil {
@@ -190,9 +190,9 @@ func (s Step) Find(ctx context.Context) ([]checkpoint.Step, error) {
 // Names reports whether both are of one daemon.
 func (s Step) Names(recorded, found checkpoint.Step) bool { return s.Same(recorded, found) }
 
-// Edits has the containers of the device connect to the daemon, with the limits of the share. They may have no other device of this driver,
-// which the hook verifies: of two values of a variable a container gets one. Where the pod has a volume at /dev/shm the hook takes the clients'
-// off it.
+// Edits connects the containers of the device to the daemon, with the limits of the share. They may use no other device of this driver,
+// which the hook verifies: of two values of a variable a container gets one. If the pod mounts a volume at /dev/shm the hook takes the
+// clients' off it.
 func (s Step) Edits(step checkpoint.Step) (cdi.Edits, error) {
 	wanted, err := claim.ParseMPS(step.Args)
 	if err != nil {

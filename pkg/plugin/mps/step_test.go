@@ -175,7 +175,7 @@ func TestStep_FullDisk_DoFailsAndUndoSucceeds(t *testing.T) {
 	assert.Empty(t, w.files(t))
 }
 
-// TestStep_MIGDevice_FoundAtPlacement with its own daemon. Its mode is set only where the driver has one for it, and goes with it.
+// TestStep_MIGDevice_FoundAtPlacement with its own daemon. Its mode is set only if the driver supports one for it, and goes with it.
 func TestStep_MIGDevice_FoundAtPlacement(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -259,7 +259,8 @@ func TestPrecheck_ServiceUnavailable_RefusedWithoutRoundTrip(t *testing.T) {
 	assert.Empty(t, w.since())
 }
 
-// TestPrecheck_ServiceNotWatched_AskedOnce: a claim for a whole GPU on a node that has no MPS shares may want MPS, and the node no service.
+// TestPrecheck_ServiceNotWatched_AskedOnce: a claim for a whole GPU on a node without MPS shares may want MPS, and the node may lack the
+// service.
 func TestPrecheck_ServiceNotWatched_AskedOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Store has of every device with a control daemon what undoing its sharing needs. Its files survive the process and are invalid after a
-// reboot. A caller that reads and changes the file of a device holds the lock of its GPU.
+// Store holds the state of every device with a control daemon that undoing its sharing needs. Its files survive the process and are invalid
+// after a reboot. A caller that reads and changes the file of a device holds the lock of its GPU.
 type Store struct {
 	disk   disk.Files
 	dir    string
@@ -28,14 +28,14 @@ type saved struct {
 	// GPU is the physical GPU, Device the UUID of the GPU or MIG device.
 	GPU    gpu.UUID `json:"gpu"`
 	Device string   `json:"device"`
-	// Mode is the device's compute mode before it was shared; empty for a device without one of its own.
+	// Mode is the device's compute mode before it was shared; empty for a device without its own mode.
 	Mode gpu.ComputeMode `json:"mode,omitempty"`
-	// Load is the load of the driver in which the mode was set: no mode outlives it. Empty where it was not known.
+	// Load is the load of the driver in which the mode was set: no mode outlives it. Empty if it was not known.
 	Load string `json:"load,omitempty"`
 	// PID and Started are the control daemon's on the host.
 	PID     int    `json:"pid,omitempty"`
 	Started uint64 `json:"started,omitempty"`
-	// Prohibited: the mode is or is about to be prohibited, as the device has no daemon.
+	// Prohibited: the mode is or is about to be prohibited, as the device lacks a daemon.
 	Prohibited bool `json:"prohibited,omitempty"`
 }
 
@@ -51,7 +51,7 @@ const suffix = ".json"
 
 func (s *Store) file(id gpu.MPSDaemonID) string { return filepath.Join(s.dir, string(id)+suffix) }
 
-// get returns what is saved of a device; nil where nothing was in this boot.
+// get returns the saved state of a device; nil if nothing was saved in this boot.
 func (s *Store) get(id gpu.MPSDaemonID) (*saved, error) {
 	found, err := s.read(id)
 	if found != nil && found.BootID != s.bootID {
@@ -60,7 +60,7 @@ func (s *Store) get(id gpu.MPSDaemonID) (*saved, error) {
 	return found, err
 }
 
-// read returns what is saved of a device, also in an earlier boot; nil where nothing is.
+// read returns the saved state of a device, also of an earlier boot; nil if there is none.
 func (s *Store) read(id gpu.MPSDaemonID) (*saved, error) {
 	raw, err := s.disk.Read(s.file(id))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -133,7 +133,7 @@ func (s *Store) present() (map[gpu.MPSDaemonID]saved, error) {
 	return found, err
 }
 
-// Empty reports whether nothing of this boot is saved. Where that cannot be read the answer is no.
+// Empty reports whether nothing of this boot is saved. If that cannot be read the answer is no.
 func (s *Store) Empty() bool {
 	found, err := s.present()
 	return err == nil && len(found) == 0

@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// loseService has the service not answer any more; its daemon runs on, or is gone with it.
+// loseService ends the service's answers; its daemon runs on, or is gone with it.
 func (n *sharedNode) loseService(daemonRuns bool) {
 	if !daemonRuns {
 		n.exit(daemonA)
@@ -43,7 +43,7 @@ func TestReconcile_ServiceUnavailableDaemonRuns_ModeKept(t *testing.T) {
 	assert.Empty(t, n.since())
 	assert.Empty(t, n.events(), "the service is reported for the node")
 
-	n.r.Process = func(int) (uint64, bool) { return 4711, true } // another process has its pid
+	n.r.Process = func(int) (uint64, bool) { return 4711, true } // another process uses its pid
 	n.loseService(true)
 	n.r.Reconcile(t.Context(), false)
 	assert.Equal(t, gpu.ComputeProhibited, n.mode(string(uuidA)))
@@ -102,7 +102,7 @@ func TestReconcile_ModeResetWhileUnavailable_ProhibitedBeforeStart(t *testing.T)
 	assert.Equal(t, []string{"list", "mode", "Prohibited", "start", "Exclusive_Process", "ensure"}, n.since())
 }
 
-// TestReconcile_ServiceUnavailableDriverLoadedAgain_ModeRestored: what was set in the present load is undone at the end.
+// TestReconcile_ServiceUnavailableDriverLoadedAgain_ModeRestored: a mode that was set in the present load is undone at the end.
 func TestReconcile_ServiceUnavailableDriverLoadedAgain_ModeRestored(t *testing.T) {
 	t.Parallel()
 	n := newSharedNode(t)

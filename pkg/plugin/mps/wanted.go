@@ -72,7 +72,7 @@ func (d *Shared) spec(device string) gpu.MPSDaemonSpec {
 // gibibyte is a GiB in MiB: from there on MPS reports memory limits rounded down to whole ones.
 const gibibyte = 1024
 
-// inForce reports whether the limits of the daemon and of its servers are those of its settings, as far as MPS reports them exactly.
+// inForce reports whether the limits of the daemon and of its servers match its settings, as far as MPS reports them exactly.
 func inForce(limits gpu.MPSLimitsInForce, spec gpu.MPSDaemonSpec) bool {
 	if !reaches(limits.Default, spec) {
 		return false
@@ -90,7 +90,7 @@ func reaches(limits gpu.MPSLimits, spec gpu.MPSDaemonSpec) bool {
 	if wanted >= gibibyte {
 		found, wanted = found/gibibyte, wanted/gibibyte
 	}
-	// All SMs are as good as no limit. MPS may report a part of the SMs instead of what was set, which is 1 % off at most.
+	// All SMs are as good as no limit. MPS may report a part of the SMs instead of the set value, which is 1 % off at most.
 	off := part(limits.ActiveThreadPercentage) - part(float64(spec.ActiveThreadPercentage))
 	return found == wanted && -1 <= off && off <= 1
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Watcher has what the MPS service reports, while the node has or advertises MPS shares. Every process of a node may run one. Before the first
-// report nothing is known.
+// Watcher holds the reports of the MPS service, while the node holds or advertises MPS shares. Every process of a node may run one. Before
+// the first report nothing is known.
 type Watcher struct {
 	daemons Daemons
 	wake    chan struct{}
@@ -23,9 +23,9 @@ type Watcher struct {
 	news  chan struct{} // closed when the state has changed
 }
 
-// Watched is what a Watcher asks and reports to.
+// Watched are the functions that a Watcher calls.
 type Watched struct {
-	// Needed reports whether the node has or advertises MPS shares. It is called often. As long as it has not, the service is not asked.
+	// Needed reports whether the node holds or advertises MPS shares. It is called often. While it returns false, the service is not asked.
 	Needed func() bool
 	// Changed is called when the service was asked for the first time, does not answer or answers again, has another problem, and when it is not
 	// needed any more.
@@ -45,9 +45,9 @@ type Answer struct {
 // Usable reports whether the service answers and can start control daemons.
 func (a Answer) Usable() bool { return a.Unavailable == nil && a.Problem == "" }
 
-// state is what a Watcher knows.
+// state is a Watcher's knowledge.
 type state struct {
-	// current: daemons are those that the service has now.
+	// current: daemons are the present daemons of the service.
 	current bool
 	daemons []gpu.MPSDaemon
 	answer  Answer
@@ -57,9 +57,9 @@ const (
 	// grace is how long the service may take to restart before it counts as unavailable. One that has not run since the node has booted, so
 	// that there is no socket, does at once.
 	grace = 10 * time.Second
-	// beginTime is what the first probe and listing may take.
+	// beginTime is the time limit for the first probe and listing.
 	beginTime = time.Second
-	// pollTime is what a listing that waits for a change may take.
+	// pollTime is the time limit for a listing that waits for a change.
 	pollTime = 45 * time.Second
 	// A service that does not answer is asked again after askFirst, with exponential back-off up to askMost.
 	askFirst = 100 * time.Millisecond
@@ -81,7 +81,7 @@ func (w *Watcher) Wake() {
 	}
 }
 
-// Begin asks the service once, before Run, so that what a node advertises first says whether its MPS shares can be used.
+// Begin asks the service once, before Run, so that a node's first advertisement says whether its MPS shares can be used.
 func (w *Watcher) Begin(ctx context.Context, of Watched) {
 	if of.Needed() {
 		w.ask(ctx, of)
@@ -153,7 +153,8 @@ func (w *Watcher) Run(ctx context.Context, of Watched) error {
 	return nil
 }
 
-// without is what holds when the service has not answered since failing: what it answered last, unless that is longer than it takes to restart.
+// without returns the answer that holds if the service has not answered since failing: its last answer, unless that is longer ago than a
+// restart takes.
 func (w *Watcher) without(err error, failing time.Time) Answer {
 	w.mu.Lock()
 	last := w.state.answer
@@ -194,14 +195,14 @@ func (w *Watcher) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// report replaces what is known, and reports another answer.
+// report replaces the known state, and reports another answer.
 func (w *Watcher) report(of Watched, next state) {
 	if before, changed := w.set(next); changed {
 		of.Changed(before, next.answer)
 	}
 }
 
-// set replaces what is known. It returns the answer before, and whether that was another one.
+// set replaces the known state. It returns the answer before, and whether that was another one.
 func (w *Watcher) set(next state) (Answer, bool) {
 	w.mu.Lock()
 	before := w.state
@@ -238,7 +239,7 @@ func (w *Watcher) Unavailable() error {
 	return w.state.answer.Unavailable
 }
 
-// Daemon returns a daemon as the service has it now; false where it has none, or that is not known.
+// Daemon returns the service's present daemon; false if there is none, or if that is not known.
 func (w *Watcher) Daemon(id gpu.MPSDaemonID) (gpu.MPSDaemon, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

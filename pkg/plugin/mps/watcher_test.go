@@ -320,8 +320,8 @@ func TestRun_DaemonDies_RestartedWithoutWaiting(t *testing.T) {
 	})
 }
 
-// TestWatcher_NoSocket_UnavailableAtOnce: no service restarts where none has run, and the node must not advertise shares that cannot be
-// used.
+// TestWatcher_NoSocket_UnavailableAtOnce: a service that has never run does not restart, and the node must not advertise shares that cannot
+// be used.
 func TestWatcher_NoSocket_UnavailableAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

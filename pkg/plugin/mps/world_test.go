@@ -37,7 +37,7 @@ type world struct {
 	limits   map[gpu.MPSDaemonID]gpu.MPSLimitsInForce
 	nextPID  int
 	clients  []int
-	// singleUser: the driver has no server for all users.
+	// singleUser: the driver lacks a server for all users.
 	singleUser bool
 	// down is why the service does not answer; mute: it does not answer to a call that it has done.
 	down error
@@ -51,7 +51,7 @@ type world struct {
 	modes   map[string]gpu.ComputeMode
 	mig     []gpu.Instance
 	load    string
-	// calls are those of the service and of the driver, in their order.
+	// calls are the calls of the service and of the driver, in their order.
 	calls []string
 	dir   string
 }
@@ -149,7 +149,7 @@ func (w *world) Start(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemo
 	return *w.run(id, spec), w.leave()
 }
 
-// StartNew does what a service of this version does; an older one keeps a daemon that runs, and its files.
+// StartNew behaves like a service of this version; an older one keeps a daemon that runs, and its files.
 func (w *world) StartNew(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -224,7 +224,7 @@ func (w *world) Stop(ctx context.Context, id gpu.MPSDaemonID) error {
 	return w.leave()
 }
 
-// process finds the processes of daemons; those of a daemon that died are gone.
+// process finds the processes of daemons; the processes of a daemon that died are gone.
 func (w *world) process(pid int) (uint64, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -236,7 +236,7 @@ func (w *world) process(pid int) (uint64, bool) {
 	return 0, false
 }
 
-// exit has the daemon die.
+// exit makes the daemon die.
 func (w *world) exit(id gpu.MPSDaemonID) {
 	w.set(func() { w.daemons[id].State, w.daemons[id].Error = gpu.MPSDead, "exit status 1" })
 }
@@ -280,7 +280,7 @@ func (d driver) SetComputeMode(ctx context.Context, device string, mode gpu.Comp
 
 func (d driver) Instances(context.Context, gpu.UUID) ([]gpu.Instance, error) { return d.mig, nil }
 
-// service is that of a process of that boot.
+// service returns the Service of a process of that boot.
 func (w *world) service(boot string) *Service {
 	return &Service{
 		Daemons: w, Modes: func() (gpu.ComputeModes, error) { return driver{world: w}, w.failing["driver"] },
@@ -331,7 +331,7 @@ func useMIG() checkpoint.Step {
 	return checkpoint.Step{Kind: claim.StepMPS, Target: uuidA, Device: "gpu-aaaaaaaa-mig-19-4", Args: args}
 }
 
-// withMIG has the MIG device of useMIG on the GPU.
+// withMIG puts the MIG device of useMIG on the GPU.
 func (w *world) withMIG() {
 	w.mig = []gpu.Instance{
 		{ID: 1, Profile: 19, Placement: gpu.Placement{Start: 0, Size: 1}, Compute: []gpu.ComputeInstance{{UUID: "MIG-0"}}},
