@@ -52,8 +52,8 @@ func (s realSpecs) Build(request cdi.SpecRequest) (*specs.Spec, error) {
 	return s.builder.Build(request)
 }
 
-// contributingTo starts a process whose claims have effects of the kinds "mode" and "partition" that contribute. Missing is a path that the
-// host does not have.
+// contributingTo starts a process whose claims cause contributing effects of the kinds "mode" and "partition". Missing is a path that does
+// not exist on the host.
 func contributingTo(t *testing.T, w *world) (p *process, mode, slice *contributing, missing *string) {
 	t.Helper()
 	w.steps = []string{"mode", "partition"}

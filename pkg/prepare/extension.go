@@ -76,7 +76,7 @@ type Lister interface {
 // Extensions are the extensions of a node. They edit containers in their order.
 type Extensions []Extension
 
-// of returns those that are asked for a record and implement an interface.
+// of returns the extensions that concern a record and implement an interface.
 func of[T Extension](all Extensions, r *checkpoint.Record) (asked []T) {
 	for _, e := range all {
 		part, ok := e.(T)

@@ -83,7 +83,7 @@ func TestStaticDevice_MadeAgainAfterAReboot_WaitsForTheInventory(t *testing.T) {
 	})
 }
 
-// TestStaticDevice_AnotherBesideIt_BothThere: of a claim for several devices, those that the plugin makes are no reason to refuse it.
+// TestStaticDevice_AnotherBesideIt_BothThere: a claim for several devices is not refused because of the devices that the plugin makes.
 func TestStaticDevice_AnotherBesideIt_BothThere(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newShared(true)

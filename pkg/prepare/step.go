@@ -63,11 +63,11 @@ type Finder interface {
 	gc.Finder
 }
 
-// Bounded is a Step of which several claims have one on a device, and which the device bounds together. The extension of the same kind keeps
-// how much each result has.
+// Bounded is a Step that several claims may use on one device, and whose sum the device bounds. The extension of the same kind keeps the
+// amount of each result.
 type Bounded interface {
 	Step
-	// Exceeded says how the device's bounds, which the step has, are exceeded by results with that data; empty if they are not.
+	// Exceeded says how results with that data exceed the device's bounds, which the step contains; empty if they do not.
 	Exceeded(s checkpoint.Step, results []json.RawMessage) (string, error)
 }
 

@@ -24,8 +24,8 @@ type Transaction struct {
 	collector *gc.Collector
 }
 
-// New reads the records and returns a Transaction whose ownership table has their claims. Records that had to be set aside, or cannot be
-// read, are in damaged; they do not prevent serving.
+// New reads the records and returns a Transaction whose ownership table contains their claims. Records that had to be set aside, or cannot
+// be read, are in damaged; they do not prevent serving.
 func New(ports Ports, settings Settings) (t *Transaction, damaged []error, err error) {
 	guard, records, damaged, err := ownership.New(ports.Records, ports.Locks, ownership.Settings{
 		Damaged: settings.Damaged, PendingCleanups: settings.PendingCleanups,

@@ -81,7 +81,7 @@ func (*Extension) Mark(r *checkpoint.Result) string {
 	return "+" + string(gpu.TypeMPS)
 }
 
-// Steps has claims use their devices as MPS clients.
+// Steps makes claims use their devices as MPS clients.
 func (e *Extension) Steps(advertised extension.Advertised, recorder events.Recorder) map[string]prepare.Step {
 	return map[string]prepare.Step{claim.StepMPS: reportingStep{
 		Step: Step{

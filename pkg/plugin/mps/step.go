@@ -153,9 +153,8 @@ func find(daemons []gpu.MPSDaemon, id gpu.MPSDaemonID) *gpu.MPSDaemon {
 	return nil
 }
 
-// Find lists the devices that are shared: those that something is saved of, if only a file of an earlier boot, and those whose daemon the
-// MPS service knows. It asks the
-// service only on a node that has or had shares.
+// Find lists the shared devices: devices with a saved state, if only a file of an earlier boot, and devices whose daemon the MPS service
+// knows. It asks the service only on a node that has or had shares.
 func (s Step) Find(ctx context.Context) ([]checkpoint.Step, error) {
 	kept, err := s.Store.all()
 	if err != nil {

@@ -16,7 +16,7 @@ type Shared struct {
 	GPU gpu.UUID
 	// Shares counts the claims' shares.
 	Shares int
-	// settings are those that the daemon is started with.
+	// settings are the daemon's settings at its start.
 	settings claim.MPSDefaults
 }
 

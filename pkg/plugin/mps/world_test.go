@@ -30,7 +30,7 @@ const (
 // world is a node with an MPS service and a GPU. All of it can fail.
 type world struct {
 	mu sync.Mutex
-	// daemons are those that the service knows, revision counts their changes; changed wakes those that wait for one.
+	// daemons are the daemons that the service knows, revision counts their changes; changed wakes those that wait for one.
 	daemons  map[gpu.MPSDaemonID]*gpu.MPSDaemon
 	revision int64
 	changed  chan struct{}
