@@ -36,8 +36,8 @@ type Step struct {
 // Paths of the daemon in containers.
 const (
 	pipeDir = "/run/prism/mps"
-	// shmDir is /dev/shm in another spelling: a runtime replaces a mount whose path has the same spelling, but mounts this one over a
-	// volume of the pod at /dev/shm. So the hook finds the volume, and leaves it to the container or fails the container.
+	// shmDir is /dev/shm in another spelling: a runtime replaces a mount if its path is spelled the same, but mounts this one over a volume
+	// of the pod at /dev/shm. So the hook finds the volume, and leaves it to the container or fails the container.
 	shmDir = "/dev/.//shm"
 )
 
