@@ -10,7 +10,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// advertised is what a node advertises at one moment.
+// advertised is the state of a node that it advertises at one moment.
 type advertised struct {
 	source Source
 	node   *gpu.Node
@@ -78,7 +78,7 @@ func of(device string, g *gpu.GPU) bool {
 	return device == whole || strings.HasPrefix(device, whole+"-")
 }
 
-// absent refuses a device that its GPU, which is there, does not advertise, and names what it advertises.
+// absent refuses a device that its present GPU does not advertise, and names the advertised devices.
 func (a advertised) absent(r *resourceapi.DeviceRequestAllocationResult, g *gpu.GPU, modes gpu.Modes) error {
 	why := "the node's configuration, or what is on the GPU, has changed"
 	for _, family := range a.source.families() {
@@ -104,11 +104,11 @@ func (a advertised) absent(r *resourceapi.DeviceRequestAllocationResult, g *gpu.
 	return a.changed(r, "GPU %s does not advertise it now: %s; it advertises: %s", g.UUID, why, strings.Join(has, ", "))
 }
 
-// againFix is the advice where another allocation helps.
+// againFix is the advice if another allocation helps.
 const againFix = "delete the pod so that it is scheduled again"
 
-// changed refuses a device that the layout does not have, or not there. The layout of a process on standby may be an old one, and that of a
-// claim that was just allocated may come back: the configuration was edited while its pod was scheduled.
+// changed refuses a device that the layout lacks, or places elsewhere. The layout of a process on standby may be out of date. The device
+// of a claim that was just allocated may come back: the configuration was edited while its pod was scheduled.
 func (a advertised) changed(r *resourceapi.DeviceRequestAllocationResult, cause string, args ...any) error {
 	if a.standby {
 		return passing(r, "wait until the update of the plugin on this node is complete; if this stays, "+againFix, cause, args...)
@@ -144,8 +144,8 @@ func (a advertised) missing(r *resourceapi.DeviceRequestAllocationResult) error 
 	return passing(r, "if it does not come back, "+againFix, "node %s does not advertise this device now", node)
 }
 
-// names reports whether a device name is of that GPU. A GPU that does not answer has no ID: how many digits of its UUID its
-// names carry is not known, but they are at least the shortest that a GPU alone would get.
+// names reports whether a device name is of that GPU. A GPU that does not answer lacks an ID: the number of UUID digits in its names is
+// unknown, but it is at least the shortest length that a GPU alone would get.
 func names(device string, uuid gpu.UUID) bool {
 	if uuid == "" {
 		return false

@@ -47,7 +47,7 @@ func (p *Plan) forDevice(config *resourceapi.DeviceAllocationConfiguration, o op
 	return o, err
 }
 
-// limitsPath is where a configuration has memory limits for single devices.
+// limitsPath is the path of the memory limits for single devices in a configuration.
 func (o option) limitsPath() string {
 	return o.kind + ".sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit"
 }

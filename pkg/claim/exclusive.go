@@ -8,8 +8,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// exclusive refuses a claim with two devices that exclude each other: the scheduler never allocates those. Two shares of one device are
-// no such devices, but those of one request are to be on different GPUs.
+// exclusive refuses a claim with two devices that exclude each other: the scheduler never allocates such pairs. Two shares of one device
+// do not exclude each other, but the shares of one request must be on different GPUs.
 func (p *Plan) exclusive(driver string) error {
 	for i := range p.Results {
 		for j := range i {
@@ -48,8 +48,8 @@ func sameGPU(r *Result, driver string) error {
 		"the request was allocated two shares of GPU %s, which are no more of it than one", r.Device.Parent().UUID)
 }
 
-// oneShare refuses a request of an extended resource for several devices of which one is a share, where the node's configuration
-// wants that. A claim that people write says what it means; a number behind the name of a resource may be meant as more of one GPU.
+// oneShare refuses a request of an extended resource for several devices of which one is a share, if the node's configuration requires
+// that. A claim that people write is explicit; a number behind the name of a resource may be meant as more of one GPU.
 func (s Source) oneShare(p *Plan, rc *resourceapi.ResourceClaim, layout gpu.Layout) error {
 	if rc.Annotations[resourceapi.ExtendedResourceClaimAnnotation] != "true" {
 		return nil

@@ -12,7 +12,7 @@ import (
 )
 
 // Extension is something that a claim may request besides its devices. The optional parts of an extension are the interfaces below; an
-// extension that does not implement one is skipped there. What an extension refuses is a *Refusal.
+// extension that does not implement one is skipped there. Its refusals are of type *Refusal.
 type Extension interface {
 	// Kind is the key of the extension's data in plans and records, the same in every version.
 	Kind() string
@@ -23,9 +23,10 @@ type Configured interface {
 	Extension
 	// Reads reports whether a configuration is of the extension; the other methods get no others.
 	Reads(config v1alpha1.Config) bool
-	// Supports returns an error that names what of the configuration devices of the type cannot have; an empty type stands for any.
+	// Supports returns an error that names the parts of the configuration that devices of the type cannot have; an empty type stands for
+	// any.
 	Supports(config v1alpha1.Config, device gpu.DeviceType) error
-	// Merge overlays what was merged so far, nil for nothing, with a configuration, into a new value.
+	// Merge overlays the result of earlier merges, nil for none, with a configuration, into a new value.
 	Merge(merged any, config v1alpha1.Config, from v1alpha1.Source) (any, error)
 	// Forbidden returns why a claim with admin access cannot have the merged configuration; nil if it can.
 	Forbidden(merged any) error
@@ -41,8 +42,8 @@ type Decoding interface {
 // Defaulting is a Configured extension with defaults of the cluster.
 type Defaulting interface {
 	Configured
-	// Defaults returns a function that overlays what the class of a result sets with the cluster's defaults for a claim. The error says why
-	// these cannot be decided now; Plan gets it.
+	// Defaults returns a function that overlays the class's configuration of a result with the cluster's defaults for a claim. The error
+	// says why these cannot be decided now; Plan gets it.
 	Defaults(rc *resourceapi.ResourceClaim) (overlay func(r *Result, merged any) (any, error), undecided error)
 }
 
@@ -66,7 +67,7 @@ type Planning interface {
 	Plan(p *Plan, rc *resourceapi.ResourceClaim, options []Options, undecided error) error
 }
 
-// Validating is an Extension that checks what a request will be allocated with as soon as its claim is written.
+// Validating is an Extension that checks a request's configuration as soon as its claim is written.
 type Validating interface {
 	Extension
 	// Validate gets the merged options of class and claim, a function that merges the claim's alone, and the number of devices, 0 for
@@ -77,7 +78,7 @@ type Validating interface {
 // Checking is a Configured extension that checks each configuration when it is written, besides its own validation.
 type Checking interface {
 	Configured
-	// Check returns what checks the configurations of one object. It may bound the time that all checks of the object take.
+	// Check returns the function that checks the configurations of one object. It may bound the time that all checks of the object take.
 	Check() func(config v1alpha1.Config) error
 }
 
@@ -115,12 +116,12 @@ func (s Source) kinds() map[string]func() v1alpha1.Config {
 	return kinds
 }
 
-// Options are the opaque configuration of one result, merged by kind: what the class sets, and over it what the claim sets, later ones
-// over earlier ones.
+// Options are the opaque configuration of one result, merged by kind: the class's settings, and over them the claim's settings, later
+// ones over earlier ones.
 type Options struct {
 	// GPU is nil without a GPUConfig.
 	GPU *v1alpha1.GPUConfig
-	// Extensions has the merged configuration of each extension, of the extension's own type.
+	// Extensions contains the merged configuration of each extension, of the extension's own type.
 	Extensions map[string]any
 }
 
@@ -177,7 +178,7 @@ func (s Source) defaults(rc *resourceapi.ResourceClaim) defaults {
 	return d
 }
 
-// over overlays what the class of a result sets with the cluster's defaults.
+// over overlays the class's settings of a result with the cluster's defaults.
 func (d defaults) over(o Options, r *Result) (Options, error) {
 	if r.Admin || r.Device.Type() == gpu.TypeMonitor {
 		return o, nil
@@ -209,10 +210,10 @@ func eachExtension[T Extension](s Source, call func(T) error) error {
 	return nil
 }
 
-// Extend sets what an extension keeps of the claim.
+// Extend sets the extension's data of the claim.
 func (p *Plan) Extend(kind string, data any) { extend(&p.Extensions, kind, data) }
 
-// Extend sets what an extension keeps of the result.
+// Extend sets the extension's data of the result.
 func (r *Result) Extend(kind string, data any) { extend(&r.Extensions, kind, data) }
 
 func extend(all *map[string]any, kind string, data any) {

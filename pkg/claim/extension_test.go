@@ -2,7 +2,7 @@ package claim
 
 import "github.com/prism-gpu/prism/api/v1alpha1"
 
-// mpsOf, metricsIn, profileIn and isProfiled are what the extensions keep; nil or false without.
+// mpsOf, metricsIn, profileIn and isProfiled return the data of the extensions; nil or false without.
 func mpsOf(r *Result) *MPSUse {
 	use, _ := r.Extensions[KindMPS].(*MPSUse)
 	return use

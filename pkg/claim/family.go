@@ -9,20 +9,20 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Family is how allocation results of one type of device are planned. Each has a file of its own. What it refuses is a *Refusal.
+// Family plans the allocation results of one type of device. Each is in a file of its own. Its refusals are of type *Refusal.
 type Family interface {
 	// Type is the type of the devices; the other methods get no devices of another one.
 	Type() gpu.DeviceType
 	// HasClass reports whether a DeviceClass is, by its name, one of the driver's that selects only devices of the family.
 	HasClass(class, driver string) bool
-	// Supports returns an error that names what of one GPUConfig of a claim or class the devices cannot have. kind is the configuration's as
-	// it was written.
+	// Supports returns an error that names the parts of one GPUConfig of a claim or class that the devices cannot have. kind is the
+	// configuration's as it was written.
 	Supports(kind string, config *v1alpha1.GPUConfig) error
 	// Admit refuses a result that the devices are not for, whatever its options are.
 	Admit(r *Result, driver string) error
 	// Plan adds the preconditions and steps of an admitted result to the plan. modes are those in which its GPU is advertised.
 	Plan(p *Plan, r *Result, options Options, modes gpu.Modes) error
-	// Resource names the extended resource that requests a share of the device; empty where none does.
+	// Resource names the extended resource that requests a share of the device; empty without one.
 	Resource(d gpu.Device, modes gpu.Modes) string
 }
 
@@ -34,7 +34,7 @@ type Absences interface {
 
 // Requests is implemented by a Family whose devices not every request is for.
 type Requests interface {
-	// Asked says what is wrong with a request for count devices, 0 for one that may be for any number, whatever will be allocated.
+	// Asked returns the error of a request for count devices, 0 if it may be for any number, that holds for every allocation.
 	Asked(count int64, admin bool, capacity *resourceapi.CapacityRequirements) error
 }
 

@@ -14,7 +14,7 @@ import (
 // KindMetrics is the kind of the extension that has options for metrics. Their data is a Metrics.
 const KindMetrics = "metrics"
 
-// Metrics is what the exporter does for a result beyond what it does for every device: the GPUMetricsConfig in force.
+// Metrics is the exporter's work for a result beyond its work for every device: the GPUMetricsConfig in force.
 type Metrics struct {
 	// Source is the API's name of the source of values; empty for the exporter's choice.
 	Source string `json:"source,omitempty"`
@@ -26,21 +26,21 @@ type Metrics struct {
 	Labels map[string]string `json:"labels,omitempty"`
 	// PerProcess splits values by command.
 	PerProcess bool `json:"perProcess,omitempty"`
-	// ExposeInContainer: the containers have a directory with the claim's metrics.
+	// ExposeInContainer: the containers get a directory with the claim's metrics.
 	ExposeInContainer bool `json:"exposeInContainer,omitempty"`
 }
 
 const (
-	// adminMetrics is why a claim with admin access has no options for metrics, monitorMetrics why a monitor device has none.
+	// adminMetrics says why a claim with admin access cannot set options for metrics, monitorMetrics why a monitor device cannot.
 	adminMetrics   = "GPUMetricsConfig is not supported with adminAccess: a GPU's metrics are attributed to the claim that uses it"
 	monitorMetrics = "GPUMetricsConfig is not supported for a monitor device, which only shows GPUs that other claims use"
-	// pastSource is what only a source that is not supported would have.
+	// pastSource names the unsupported source that these options need.
 	pastSource = "source NsightSystems, which is not supported by this version of the driver"
-	// fixMetrics is the advice where a GPU does not have what its claim asks for.
+	// fixMetrics is the advice if a GPU lacks the requested metrics.
 	fixMetrics = "change GPUMetricsConfig, or request a GPU of architecture Hopper or later"
 )
 
-// metricsSources and metricsSets are what is supported.
+// metricsSources and metricsSets are the supported values.
 var (
 	metricsSources = []string{string(v1alpha1.SourceNVML), string(v1alpha1.SourceGPM)}
 	metricsSets    = []string{
@@ -50,7 +50,7 @@ var (
 	}
 )
 
-// claimUID is what the API server calls a claim. A directory is named after it.
+// claimUID is the form of a claim's UID from the API server. A directory is named after it.
 var claimUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 // MetricsExtension plans GPUMetricsConfig.
@@ -70,7 +70,7 @@ func (MetricsExtension) Reads(config v1alpha1.Config) bool {
 	return ok
 }
 
-// Supports what GPUs have, and nothing for a monitor device.
+// Supports accepts the supported options for a GPU, and none for a monitor device.
 func (MetricsExtension) Supports(config v1alpha1.Config, device gpu.DeviceType) error {
 	c, ok := config.(*v1alpha1.GPUMetricsConfig)
 	const kind = v1alpha1.KindGPUMetricsConfig
@@ -103,7 +103,7 @@ func (MetricsExtension) Merge(merged any, config v1alpha1.Config, _ v1alpha1.Sou
 // Forbidden forbids everything.
 func (MetricsExtension) Forbidden(any) error { return errors.New(adminMetrics) }
 
-// Validate returns what is wrong with the merged configuration: its parts are valid, and may not fit each other.
+// Validate returns the error of the merged configuration: its parts are valid, and may contradict each other.
 func (MetricsExtension) Validate(merged Options, _ func() (Options, error), _ int64) error {
 	return inconsistent(OptionsOf[*v1alpha1.GPUMetricsConfig](merged, KindMetrics))
 }
@@ -118,7 +118,7 @@ func inconsistent(config *v1alpha1.GPUMetricsConfig) error {
 	return nil
 }
 
-// PlanResult sets what the exporter does for a result.
+// PlanResult sets the exporter's work for a result.
 func (e MetricsExtension) PlanResult(p *Plan, r *Result, options Options) error {
 	config := OptionsOf[*v1alpha1.GPUMetricsConfig](options, KindMetrics)
 	if config == nil {
@@ -172,7 +172,7 @@ func metricsOf(c *v1alpha1.GPUMetricsConfig) *Metrics {
 	return m
 }
 
-// lacking names the first source or set that the device does not have, and what it has.
+// lacking names the first source or set that the device lacks, and those that it supports.
 func (m *Metrics) lacking(d gpu.Device) error {
 	g := d.Parent()
 	name := fmt.Sprintf("GPU %s (architecture %s)", g.UUID, g.Product.Architecture)

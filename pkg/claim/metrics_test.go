@@ -73,7 +73,7 @@ func TestResolve_Metrics_MergedByField(t *testing.T) {
 	assert.Nil(t, metricsIn(&plan.Results[0]), "without a configuration")
 }
 
-// TestResolve_MetricsNotThere_Refused: the sentence names what is there.
+// TestResolve_MetricsNotThere_Refused: the error names the supported values.
 func TestResolve_MetricsNotThere_Refused(t *testing.T) {
 	t.Parallel()
 	ampere := ofCapability("8.0", "Ampere")
@@ -175,7 +175,7 @@ func TestResolve_MetricsWithAdminAccess_ClaimRefusedClassIgnored(t *testing.T) {
 	}
 }
 
-// What is wrong whatever device is allocated is refused when it is written.
+// Configuration that is wrong for every device is refused when it is written.
 func TestValidator_Metrics_JudgedWhenWritten(t *testing.T) {
 	t.Parallel()
 	class := &resourceapi.DeviceClass{}

@@ -17,12 +17,12 @@ const StepMIG = "mig"
 
 // MIG is the Args of a step of kind StepMIG.
 type MIG struct {
-	// PCIBusID is where the GPU sat.
+	// PCIBusID is the PCI address of the GPU.
 	PCIBusID string `json:"pciBusID"`
 	// Profile is the driver's id of the GPU instance profile, Name its name.
 	Profile int    `json:"profile"`
 	Name    string `json:"name"`
-	// Placement is where the instance goes.
+	// Placement is the place for the instance.
 	Placement gpu.Placement `json:"placement"`
 }
 
@@ -40,10 +40,10 @@ type mig struct{}
 // Type is gpu.TypeMIG.
 func (mig) Type() gpu.DeviceType { return gpu.TypeMIG }
 
-// profileClass is what precedes the driver's name in the name of the class of a MIG profile.
+// profileClass matches the part before the driver's name in the class of a MIG profile.
 var profileClass = regexp.MustCompile(`^mig-[1-9][0-9]?g-[0-9]{1,4}gb(-[a-z]+)*$`)
 
-// HasClass knows mig.<driver>, by-capacity.<driver>, whose capacities only MIG devices have, those of profiles, and NVIDIA's.
+// HasClass knows mig.<driver>, by-capacity.<driver>, whose capacities only MIG devices have, the classes of profiles, and NVIDIA's.
 func (mig) HasClass(class, driver string) bool {
 	name, ours := strings.CutSuffix(class, "."+driver)
 	return class == classOf(gpu.TypeMIG, driver) || class == "by-capacity."+driver || ours && profileClass.MatchString(name) ||
@@ -72,8 +72,8 @@ func (mig) Admit(r *Result, driver string) error {
 	return nil
 }
 
-// Plan turns the GPU's MIG mode on and makes the device, where it is not pre-created, and then starts the MPS control daemon of the
-// claim's configuration, which is stopped before the device is destroyed.
+// Plan turns the GPU's MIG mode on and makes the device unless it is pre-created. Then it starts the MPS control daemon of the claim's
+// configuration, which is stopped before the device is destroyed.
 func (mig) Plan(p *Plan, r *Result, options Options, modes gpu.Modes) error {
 	d, ok := r.Device.(gpu.MIGDevice)
 	if !ok {
@@ -99,7 +99,7 @@ func (mig) Resource(d gpu.Device, modes gpu.Modes) string {
 	return "nvidia.com/mig-" + strings.ReplaceAll(d.ProfileName(), "+", ".")
 }
 
-// Absent knows a share of a pre-created device that is gone, and a GPU that has no MIG.
+// Absent knows a share of a pre-created device that is gone, and a GPU without MIG.
 func (mig) Absent(r *resourceapi.DeviceRequestAllocationResult, g *gpu.GPU) (cause string, refused error) {
 	switch {
 	case !strings.Contains(r.Device, "-mig-"):

@@ -41,7 +41,7 @@ func (monitor) Admit(r *Result, _ string) error {
 // Plan adds nothing: nothing about a GPU is changed.
 func (monitor) Plan(*Plan, *Result, Options, gpu.Modes) error { return nil }
 
-// Resource is none: an extended resource has no admin access.
+// Resource is none: an extended resource cannot request admin access.
 func (monitor) Resource(gpu.Device, gpu.Modes) string { return "" }
 
 // monitorFix says how a claim gets to see GPUs.
@@ -50,7 +50,7 @@ func monitorFix(driver string) string {
 		classOf(gpu.TypeMonitor, driver))
 }
 
-// monitor is the node's monitor device, where it has one.
+// monitor is the node's monitor device, if there is one.
 func (a advertised) monitor(r *resourceapi.DeviceRequestAllocationResult) (gpu.Device, error) {
 	device := gpu.Monitor{}
 	switch {

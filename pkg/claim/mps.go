@@ -13,15 +13,15 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// StepMPS is the kind of the step that has an MPS control daemon serve a GPU or MIG device. Several claims share its effect.
+// StepMPS is the kind of the step by which an MPS control daemon serves a GPU or MIG device. Several claims share its effect.
 const StepMPS = "mps"
 
-// MPS is the Args of a step of kind StepMPS: how one result uses the daemon, and what the daemon is started with if it is not running.
+// MPS is the Args of a step of kind StepMPS: how one result uses the daemon, and the settings that start the daemon if it is not running.
 type MPS struct {
 	MPSUse
 	// Default are the settings of the daemon for all of its clients.
 	Default MPSDefaults `json:"default"`
-	// Bounds are what all shares of the GPU may have together; nil for a device that is exclusive to the claim.
+	// Bounds limit all shares of the GPU together; nil for a device that is exclusive to the claim.
 	Bounds *MPSBounds `json:"bounds,omitempty"`
 	// MIG is the MIG device that the daemon serves, which an earlier step of the claim made or an administrator; nil for a GPU.
 	MIG *MIG `json:"mig,omitempty"`
@@ -47,7 +47,7 @@ type MPSDefaults struct {
 	ShmBytes int64 `json:"shmBytes"`
 }
 
-// MPSBounds are what all MPS shares of a GPU may have together.
+// MPSBounds limit all MPS shares of a GPU together.
 type MPSBounds struct {
 	// MemoryMiB is the sum of their memory, ActiveThreadPercentage of their percentages; 0 for no bound.
 	MemoryMiB              int64 `json:"memoryMiB,omitempty"`
@@ -56,7 +56,7 @@ type MPSBounds struct {
 	Shares int `json:"shares,omitempty"`
 }
 
-// Exceeded says in which way these shares of one GPU are more than they may be; empty where they are not.
+// Exceeded says in which way these shares of one GPU exceed the bounds; empty if they do not.
 func (b *MPSBounds) Exceeded(shares []MPSUse) string {
 	var memory int64
 	var threads int
@@ -104,7 +104,7 @@ func (mpsShare) Type() gpu.DeviceType { return gpu.TypeMPS }
 // HasClass knows mps.<driver>.
 func (mpsShare) HasClass(class, driver string) bool { return class == classOf(gpu.TypeMPS, driver) }
 
-// Supports limits of the claim that are lower than what it was allocated.
+// Supports limits of the claim that are below its allocation.
 func (mpsShare) Supports(kind string, config *v1alpha1.GPUConfig) error {
 	if s := config.Sharing; s != nil && s.Uses() == v1alpha1.StrategyTimeSlicing {
 		return fmt.Errorf("%s.sharing with strategy %s is not supported for a device of type %q; supported values: %s", kind,
@@ -140,7 +140,7 @@ func (mpsShare) Asked(count int64, admin bool, capacity *resourceapi.CapacityReq
 	return nil
 }
 
-// Plan turns the GPU's MIG mode off where it may be on, and has the control daemon of the GPU serve the claim.
+// Plan turns the GPU's MIG mode off if it may be on, and the control daemon of the GPU serves the claim.
 func (mpsShare) Plan(p *Plan, r *Result, options Options, modes gpu.Modes) error {
 	d, ok := r.Device.(gpu.MPSShare)
 	if !ok || modes.MPS == nil {
@@ -165,7 +165,7 @@ func (mpsShare) Plan(p *Plan, r *Result, options Options, modes gpu.Modes) error
 	use.Daemon = gpu.MPSDaemonOf(d)
 	return p.serve(r, MPS{
 		MPSUse: use,
-		// What a client may have can be lowered for each client, and not be raised.
+		// The limits can be lowered for each client, but not raised.
 		Default: MPSDefaults{MemoryMiB: d.Size.Memory.Max / mebibyte, ShmBytes: cmp.Or(modes.MPS.ShmBytes, defaultShmBytes)},
 		Bounds: &MPSBounds{
 			MemoryMiB: d.Size.Memory.Total / mebibyte, ActiveThreadPercentage: d.Size.Threads.Total, Shares: d.Size.Replicas,
@@ -181,17 +181,17 @@ func (mpsShare) Resource(_ gpu.Device, modes gpu.Modes) string {
 	return modes.MPS.Resource
 }
 
-// adminShare is why a claim with admin access has no MPS share.
+// adminShare says why a claim with admin access cannot get an MPS share.
 const adminShare = "MPS shares cannot be requested with adminAccess"
 
-// The names of the capacities of which a share has a part.
+// The names of the capacities that a share consumes in part.
 const (
 	capacityMemory  = "memory"
 	capacityThreads = "activeThreadPercentage"
 )
 
-// allocatedMPS is what the scheduler allocated to a share. A result without consumed capacity, as that of a GPU with one share, has the
-// defaults.
+// allocatedMPS is the consumed capacity that the scheduler allocated to a share. A result without consumed capacity, as on a GPU with one
+// share, gets the defaults.
 func allocatedMPS(r *Result, size gpu.MPSSize) (use MPSUse, err error) {
 	bytes, err := consumed(r, capacityMemory, size.Memory.Default)
 	if err != nil {
@@ -229,12 +229,12 @@ func consumed(r *Result, capacity string, otherwise int64) (int64, error) {
 	return value, nil
 }
 
-// fixRequest is the advice where the request of a capacity is wrong.
+// fixRequest is the advice if the request of a capacity is wrong.
 func fixRequest(capacity string) string {
 	return fmt.Sprintf("correct capacity.requests.%s of the request, and recreate the claim", capacity)
 }
 
-// lower applies the limits of the claim's configuration, nil for none. They cannot raise what was allocated.
+// lower applies the limits of the claim's configuration, nil for none. They cannot raise the allocated values.
 func (u *MPSUse) lower(r *Result, settings *v1alpha1.MPS) error {
 	if settings == nil {
 		return nil
@@ -259,7 +259,7 @@ func (u *MPSUse) lower(r *Result, settings *v1alpha1.MPS) error {
 	return nil
 }
 
-// unlimited says what a percentage of 0 stands for.
+// unlimited explains a percentage of 0.
 func unlimited(percentage int) string {
 	if percentage == 0 {
 		return ", which is no limit,"

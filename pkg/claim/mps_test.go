@@ -56,12 +56,12 @@ func anMPSShare(request, pool, device, id string, capacities ...string) resource
 	})
 }
 
-// serves is the step that has the daemon of a GPU serve a result.
+// serves is the step by which the daemon of a GPU serves a result.
 func serves(id gpu.UUID, device, share, args string) Step {
 	return Step{Kind: StepMPS, Target: id, Device: gpu.DeviceName(device), ShareID: share, Args: json.RawMessage(args)}
 }
 
-// mpsDefaults are what the steps of shares of A and B have in common.
+// mpsDefaults are the args that the steps of shares of A and B have in common.
 const (
 	defaultsA = `"default":{"memoryMiB":20480,"shmBytes":2147483648},"bounds":{"memoryMiB":40960,"activeThreadPercentage":100,"shares":4}}`
 	defaultsB = `"default":{"memoryMiB":2048,"shmBytes":1073741824},"bounds":{"memoryMiB":4096,"shares":2}}`

@@ -74,7 +74,8 @@ func TestResolve_RandomClaims_OneStepForEachMPSResult(t *testing.T) {
 	}
 }
 
-// requireOneStep fails the test unless one step has a control daemon serve the result, after the device is made, and within what the daemon allows.
+// requireOneStep fails the test unless a control daemon serves the result in exactly one step, after the device is made and within the
+// daemon's bounds.
 func requireOneStep(t *testing.T, plan *Plan, r *Result) {
 	t.Helper()
 	is := func(kind string) func(Step) bool {

@@ -174,7 +174,7 @@ func TestMPSBounds_SumsOfShares_Checked(t *testing.T) {
 	}
 }
 
-// What is wrong whatever is allocated is refused when the claim is written.
+// A request that is wrong for every allocation is refused when the claim is written.
 func TestValidator_MPSRequests_ProblemsWithPath(t *testing.T) {
 	t.Parallel()
 	const at = `spec.devices.requests: request "r": `

@@ -13,20 +13,20 @@ import (
 
 const (
 	mebibyte = 1 << 20
-	// defaultShmBytes is the size of the /dev/shm of MPS clients where the node's configuration has none for the GPU.
+	// defaultShmBytes is the size of the /dev/shm of MPS clients if the node's configuration sets none for the GPU.
 	defaultShmBytes = 1 << 30
 )
 
 const (
 	// cooperative is why limits of MPS are not enforced.
 	cooperative = "the memory limits of MPS are cooperative, as programs can lift them"
-	// adminMPS is why a claim with admin access has no control daemon.
+	// adminMPS says why a claim with admin access gets no control daemon.
 	adminMPS = "strategy MPS cannot be set with adminAccess: nothing about a GPU is changed for such a claim"
-	// takeOutMPS is the advice where a device cannot be used with MPS.
+	// takeOutMPS is the advice if a device cannot be used with MPS.
 	takeOutMPS = "take strategy MPS out of the claim's configuration"
 )
 
-// tooOldForMPS is why a GPU has no MPS.
+// tooOldForMPS says why a GPU does not support MPS.
 func tooOldForMPS(g *gpu.GPU) string {
 	return fmt.Sprintf("a GPU of compute capability %s (%s) cannot be shared with MPS: that requires 7.0 (Volta) or later",
 		g.Product.ComputeCapability, g.Product.Name)
@@ -40,7 +40,7 @@ func (o Options) mps() *v1alpha1.MPS {
 	return cmp.Or(o.GPU.Sharing.MPS, &v1alpha1.MPS{})
 }
 
-// unenforced names what no device can have of merged options.
+// unenforced names the merged options that no device can enforce.
 func (o Options) unenforced() error {
 	if o.mps() != nil && enforcesMemory(o.GPU) {
 		return errors.New("enforceMemory is not supported with strategy MPS: " + cooperative)
@@ -56,7 +56,7 @@ func (r *Result) usesMPS(options Options) bool {
 // KindMPS is the kind of the extension that has results use their device as MPS clients. Their data is an MPSUse.
 const KindMPS = "mps"
 
-// MPSExtension bounds what uses MPS. The family of the device adds the step that has a control daemon serve it.
+// MPSExtension bounds the uses of MPS. The family of the device adds the step by which a control daemon serves it.
 type MPSExtension struct{}
 
 // Kind is KindMPS.
@@ -88,7 +88,7 @@ func (MPSExtension) Validate(merged Options, _ func() (Options, error), count in
 const (
 	// onePerContainer is why a request for MPS is for one device.
 	onePerContainer = "a container can use only one with MPS: its processes connect to one MPS control daemon, which serves one GPU"
-	// fixCount is the advice where a request for MPS is for several devices.
+	// fixCount is the advice if a request for MPS is for several devices.
 	fixCount = "set count: 1, and add a request for each container that is to have another GPU"
 )
 
@@ -97,8 +97,8 @@ func severalWithMPS(count int64) error {
 	return fmt.Errorf("count must be 1, got %d: %s; add a request for each container that is to have another GPU", count, onePerContainer)
 }
 
-// exclusiveMPS has a control daemon of its own serve a device that is exclusive to the claim, where the options say so. device is
-// the MIG device that it serves, nil for a GPU.
+// exclusiveMPS starts a separate control daemon for a device that is exclusive to the claim, if the options say so. device is the MIG
+// device that it serves, nil for a GPU.
 func (p *Plan) exclusiveMPS(r *Result, options Options, modes gpu.Modes, device *MIG) error {
 	settings := options.mps()
 	if settings == nil {
@@ -133,7 +133,7 @@ func (p *Plan) exclusiveMPS(r *Result, options Options, modes gpu.Modes, device 
 	}})
 }
 
-// serve adds the step that has a control daemon serve the result.
+// serve adds the step by which the control daemon serves the result.
 func (p *Plan) serve(r *Result, args MPS) error {
 	raw, err := json.Marshal(args)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// The steps that make a MIG device of GPU A and have a daemon serve it.
+// The steps that make a MIG device of GPU A and let a daemon serve it.
 var (
 	makesHigh = Step{
 		Kind: StepMIG, Target: uuidA, Device: migA + "9-4",
@@ -196,7 +196,7 @@ func TestResolve_StrategyMPSNotPossible_Refused(t *testing.T) {
 	}
 }
 
-// Enforced memory is what a device for one claim has by its hardware.
+// The hardware enforces the memory of a device for one claim.
 func TestResolve_EnforceMemory_HeldByHardware(t *testing.T) {
 	t.Parallel()
 	n, layout := mpsShared()

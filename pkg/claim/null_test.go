@@ -56,7 +56,7 @@ func allocated(device string, configs ...string) *resourceapi.ResourceClaim {
 	return rc
 }
 
-// The table has every family: what the layout advertises can be prepared.
+// The table contains every family: every device that the layout advertises can be prepared.
 func TestFamilies_EveryAdvertisedDevice_Planned(t *testing.T) {
 	t.Parallel()
 	source, g := withNull()

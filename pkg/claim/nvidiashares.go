@@ -13,12 +13,13 @@ import (
 // capacityShares is the capacity of which NVIDIA's driver gives a claim one or several parts.
 const capacityShares = "shares"
 
-// shareFix is what to request in place of a share of NVIDIA's driver.
+// shareFix is the request to write in place of a share of NVIDIA's driver.
 const shareFix = "request the class timeslice." + nvidiaDriver + " or mps." + nvidiaDriver + " for a share, and a GPU of at least some memory by a " +
 	"selector on its capacity"
 
-// nvidiaShares refuses what was written for --consumable-shares of NVIDIA's driver: there a claim for the class of whole GPUs has the memory or
-// the shares that it requests. Kubernetes takes the memory for the least that the whole GPU must have, and the claim would have all of it.
+// nvidiaShares refuses claims that were written for --consumable-shares of NVIDIA's driver: there a claim for the class of whole GPUs
+// gets the memory or the shares that it requests. Kubernetes takes the memory for the least that the whole GPU must have, and the claim
+// would get all of it.
 func (s Source) nvidiaShares(p *Plan, rc *resourceapi.ResourceClaim) error {
 	if s.Driver != nvidiaDriver {
 		return nil

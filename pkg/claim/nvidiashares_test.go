@@ -20,7 +20,7 @@ func capacityRequest(name, class, capacity, value string) resourceapi.DeviceRequ
 	return resourceapi.DeviceRequest{Name: name, Exactly: exactly}
 }
 
-// TestResolve_NVIDIAConsumableShares_Refused: what was written for a part of a GPU's memory does not get the whole GPU.
+// TestResolve_NVIDIAConsumableShares_Refused: a claim that was written for a part of a GPU's memory does not get the whole GPU.
 func TestResolve_NVIDIAConsumableShares_Refused(t *testing.T) {
 	t.Parallel()
 	const fix = "; request the class timeslice.gpu.nvidia.com or mps.gpu.nvidia.com for a share, and a GPU of at least some memory by a selector on its " +

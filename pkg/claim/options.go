@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// overlay lays the fields that override sets over those of base, into a new object. Lists are replaced.
+// overlay lays the fields that override sets over the fields of base, into a new object. Lists are replaced.
 func overlay[T any](base, override *T) (*T, error) {
 	merged := new(T)
 	for _, layer := range []*T{base, override} {
@@ -96,16 +96,17 @@ func (s Source) read(raw []byte) (option, error) {
 	return option{config: foreign.Config, kind: foreign.Kind, only: only, limits: foreign.MemoryLimits}, nil
 }
 
-// layers are what the options of results are merged from besides a class: configurations of the allocation, and the cluster's defaults.
+// layers are the sources of the options of results besides a class: configurations of the allocation, and the cluster's defaults.
 type layers struct {
 	source   Source
 	configs  []resourceapi.DeviceAllocationConfiguration
 	defaults defaults
 }
 
-// merge merges the configurations that apply to one result, the class's before the cluster's defaults before the claim's, and refuses what
-// the device cannot have. For a result with admin access only what a class says about claims counts: nothing about a GPU is changed then,
-// and the author of a claim cannot take anything out of its class. What a class says about extensions has no effect then.
+// merge merges the configurations that apply to one result, the class's before the cluster's defaults before the claim's, and refuses
+// options that the device cannot have. For a result with admin access only the class's settings about claims count: nothing about a GPU
+// is changed then, and the author of a claim cannot take anything out of its class. The class's settings about extensions are ignored
+// then.
 func (o opaque) merge(from layers, plan *Plan, r *Result, family Family) (merged Options, err error) {
 	if merged, err = o.mergeFrom(resourceapi.AllocationConfigSourceClass, merged, from, plan, r, family); err != nil {
 		return Options{}, err
@@ -116,14 +117,14 @@ func (o opaque) merge(from layers, plan *Plan, r *Result, family Family) (merged
 	return o.mergeFrom(resourceapi.AllocationConfigSourceClaim, merged, from, plan, r, family)
 }
 
-// mergeFrom lays what class or claim sets over the options.
+// mergeFrom lays the settings of class or claim over the options.
 func (o opaque) mergeFrom(
 	source resourceapi.AllocationConfigSource, merged Options, from layers, plan *Plan, r *Result, family Family,
 ) (_ Options, err error) {
 	for i := range from.configs {
 		config := &from.configs[i]
 		decoded, ours := o[config.Opaque]
-		// One that names no request is for those of its type among all.
+		// One that names no request applies to all results of its type.
 		if !ours || config.Source != source || !r.matches(config) || len(config.Requests) == 0 && !decoded.fits(family.Type()) {
 			continue
 		}
@@ -146,8 +147,8 @@ func (o opaque) mergeFrom(
 	return merged, nil
 }
 
-// forAdmin is what a class still says of a device that a claim has with admin access. Only the settings of how a GPU is used have no
-// meaning then.
+// forAdmin is the part of a class's settings that still applies to a device with admin access. Only the settings of how a GPU is used
+// mean nothing then.
 func (o option) forAdmin() option {
 	c, ok := o.config.(*v1alpha1.GPUConfig)
 	if !ok {
@@ -161,8 +162,8 @@ func (o option) fits(device gpu.DeviceType) bool {
 	return o.only == "" || device == "" || o.only == device
 }
 
-// unsupported names what devices of the family cannot have, and what this version knows and cannot do yet. Where the family is not known
-// yet, nil, it names what no device can have.
+// unsupported names options that devices of the family cannot have, and known options that this version does not support yet. If the
+// family is not known yet, nil, it names options that no device can have.
 func (s Source) unsupported(o option, family Family) error {
 	device := gpu.DeviceType("")
 	if family != nil {
@@ -189,7 +190,7 @@ func enforcesMemory(c *v1alpha1.GPUConfig) bool {
 	return c != nil && c.EnforceMemory != nil && *c.EnforceMemory
 }
 
-// forbidden names what a claim with admin access cannot set, whatever its device is.
+// forbidden names options that a claim with admin access cannot set, whatever its device is.
 func (s Source) forbidden(o Options) error {
 	switch {
 	case o.setInterval():
@@ -213,8 +214,8 @@ func sourceOf(source resourceapi.AllocationConfigSource) v1alpha1.Source {
 	return v1alpha1.FromClaim
 }
 
-// about names the request that a configuration is for: the first that it lists, or the only one there is. Kubernetes leaves
-// the list out where a configuration is for all of them.
+// about names the request that a configuration is for: the first that it lists, or the only one there is. Kubernetes leaves the list out
+// if a configuration is for all of them.
 func (s Source) about(listed []string, results []resourceapi.DeviceRequestAllocationResult) string {
 	if len(listed) > 0 {
 		return listed[0]

@@ -7,8 +7,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/pattern"
 )
 
-// maxPatterns is how many different patterns of one object are compiled: those of one full configuration. Compiling one takes up to tens of
-// milliseconds, and the API server waits. Further ones of an object are checked when the claim is prepared, with one configuration.
+// maxPatterns bounds the different patterns of one object that are compiled: one full configuration contains as many. Compiling one takes
+// up to tens of milliseconds, and the API server waits. Further ones of an object are checked when the claim is prepared, with one
+// configuration.
 const maxPatterns = 17
 
 // patterns checks the patterns of one object, each once.
@@ -17,7 +18,7 @@ type patterns struct {
 	checked map[written]error
 }
 
-// Patterns compiles patterns; *pattern.Cache keeps what it has compiled.
+// Patterns compiles patterns; *pattern.Cache keeps the compiled ones.
 type Patterns interface {
 	Compile(text string, dialect pattern.Dialect) (*pattern.Table, error)
 }

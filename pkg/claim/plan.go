@@ -10,7 +10,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Plan is what to do for one claim.
+// Plan lists the work for one claim.
 type Plan struct {
 	// UID, Namespace and Name are the claim's.
 	UID, Namespace, Name string
@@ -20,7 +20,7 @@ type Plan struct {
 	Preconditions []Precondition
 	// Steps are the hardware effects in the order in which they are to be made.
 	Steps []Step
-	// Extensions is what extensions keep of the claim, by kind.
+	// Extensions is the extensions' data of the claim, by kind.
 	Extensions map[string]any
 }
 
@@ -34,11 +34,11 @@ type Result struct {
 	ShareID string
 	// Admin: allocated with admin access; other claims may use the device, and nothing about it is changed.
 	Admin bool
-	// Device is what was allocated.
+	// Device is the allocated device.
 	Device gpu.Device
 	// Consumed is the capacity taken of a device with shares, as Kubernetes quantities, by names without the driver's domain.
 	Consumed map[string]string
-	// Extensions is what extensions keep of the result, by kind.
+	// Extensions is the extensions' data of the result, by kind.
 	Extensions map[string]any
 }
 
@@ -58,7 +58,7 @@ type Step struct {
 	Kind string
 	// Target is the physical GPU it works on.
 	Target gpu.UUID
-	// Device is the allocated device that it makes or sets; empty where it does something else.
+	// Device is the allocated device that it makes or sets; empty if it does something else.
 	Device gpu.DeviceName
 	// ShareID distinguishes the shares of a device of which a claim has several; empty for other devices.
 	ShareID string
@@ -88,26 +88,26 @@ func (p *Plan) require(n Precondition) {
 	}
 }
 
-// Source is what a plan is made against.
+// Source is the input of plans besides the claims.
 type Source struct {
 	// Driver is this driver's name.
 	Driver string
 	// NodeName is the node's, and the name of the pool of its whole GPUs.
 	NodeName string
-	// Monitor: the node has a monitor device.
+	// Monitor: the node advertises a monitor device.
 	Monitor bool
-	// Advertised says what the node has now and what its GPUs are advertised as; it is called once per plan and the node is never nil. An
-	// error says why that is not known yet.
+	// Advertised returns the node's present state and the modes in which its GPUs are advertised; it is called once per plan and the node
+	// is never nil. An error says why that is not known yet.
 	Advertised func() (*gpu.Node, gpu.Layout, error)
 	// Standby reports whether another process may advertise another layout of the node, so that a device that is not advertised here is
 	// refused for the moment only. It is called before Advertised; nil: none does.
 	Standby func() bool
-	// Recent reports whether a claim was allocated so recently that a device which is not advertised now is refused for the moment only: a
-	// scheduler that holds a pod at Permit binds it to what was advertised before. Nil: no claim was.
+	// Recent reports whether a claim was allocated so recently that a device which is not advertised now is refused for the moment only:
+	// a scheduler that holds a pod at Permit binds it to a device that was advertised before. Nil: no claim was.
 	Recent func(rc *resourceapi.ResourceClaim) bool
-	// Families plan the results of their types; nil: those of this package.
+	// Families plan the results of their types; nil: all families of this package.
 	Families []Family
-	// Extensions plan what claims request besides their devices; nil: those of this package.
+	// Extensions plan the claims' requests besides their devices; nil: all extensions of this package.
 	Extensions []Extension
 }
 
@@ -165,7 +165,7 @@ func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 	return plan, nil
 }
 
-// planResults has the extensions plan each result.
+// planResults lets the extensions plan each result.
 func (s Source) planResults(plan *Plan, options []Options) error {
 	return eachExtension(s, func(e ResultPlanning) error {
 		for i := range plan.Results {
@@ -177,7 +177,7 @@ func (s Source) planResults(plan *Plan, options []Options) error {
 	})
 }
 
-// plan adds what the results need, family by family.
+// plan adds the steps that the results need, family by family.
 func (s Source) plan(plan *Plan, options []Options, layout gpu.Layout) error {
 	for _, family := range s.families() {
 		for i := range plan.Results {
@@ -197,7 +197,7 @@ func (s Source) plan(plan *Plan, options []Options, layout gpu.Layout) error {
 type AllocationKey struct {
 	// Request is "<request>" or "<request>/<subrequest>".
 	Request string
-	// Pool and Device name what was allocated.
+	// Pool and Device name the allocated device.
 	Pool, Device string
 	// ShareID distinguishes the allocations of one shareable device; empty for other devices.
 	ShareID string

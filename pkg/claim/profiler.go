@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Profiler is what a node profiles processes with.
+// Profiler is the profiling tool of a node.
 type Profiler interface {
 	// The patterns of a claim are compiled by it.
 	Patterns
@@ -23,8 +23,8 @@ type Profiler interface {
 	// Limit sets the limits of the cluster's policy that a merged configuration of a claim leaves open, and returns why the policy does not
 	// allow it.
 	Limit(namespace string, config *v1alpha1.ProfilerConfig) error
-	// Choose sets the version of the tool in a configuration that has every default, and returns why none of the node can profile so; a
-	// *Refusal may say what to change. software: CUDA can be traced in software only, as on a MIG device or with MPS.
+	// Choose sets the version of the tool in a configuration with every default, and returns why none of the node can profile so; a
+	// *Refusal may say how to fix it. software: CUDA can be traced in software only, as on a MIG device or with MPS.
 	Choose(config *v1alpha1.ProfilerConfig, software bool) error
 	// Unprofiled reports that the processes of a claim are not profiled, although only the cluster's defaults ask for that.
 	Unprofiled(rc *resourceapi.ResourceClaim, cause error)
@@ -38,7 +38,7 @@ const (
 	fixProfiler     = "correct the ProfilerConfig"
 )
 
-// supportedProfiler names what of a configuration no node can do yet.
+// supportedProfiler names the parts of a configuration that no node can do yet.
 func supportedProfiler(c *v1alpha1.ProfilerConfig) error {
 	refuse := func(field string, value any, supported string) error {
 		return fmt.Errorf("%s.%s %v is not supported by this version of the driver; %s", v1alpha1.KindProfilerConfig, field, value, supported)
@@ -65,18 +65,18 @@ func supportedProfiler(c *v1alpha1.ProfilerConfig) error {
 // is reports whether an option is set to that value.
 func is[T comparable](option *T, value T) bool { return option != nil && *option == value }
 
-// KindProfile is the kind of the extension that has processes profiled. Its data of a claim is a *v1alpha1.ProfilerConfig with every default filled
-// in, that of a result an empty object: processes of containers that have the result are profiled.
+// KindProfile is the kind of the extension that profiles processes. Its data of a claim is a *v1alpha1.ProfilerConfig with every default
+// filled in. Its data of a result is an empty object: processes of containers that use the result are profiled.
 const KindProfile = "profile"
 
 // ProfileExtension plans ProfilerConfig.
 type ProfileExtension struct {
-	// Profiler is what the node profiles processes with; nil: with nothing.
+	// Profiler is the node's profiling tool; nil: there is none.
 	Profiler Profiler
 	// NodeName is the node's, for errors.
 	NodeName string
-	// Policy returns why the cluster's policy does not allow what a claim itself sets, when it is written; nil: nothing is known of a policy. It
-	// may change the configuration.
+	// Policy returns why the cluster's policy does not allow the claim's own settings, when the claim is written; nil: nothing is known
+	// of a policy. It may change the configuration.
 	Policy func(config *v1alpha1.ProfilerConfig) error
 }
 
@@ -96,7 +96,7 @@ func (ProfileExtension) Reads(config v1alpha1.Config) bool {
 	return ok
 }
 
-// Supports what some node can do, and nothing for a monitor device.
+// Supports accepts the options that some node can do, and none for a monitor device.
 func (ProfileExtension) Supports(config v1alpha1.Config, device gpu.DeviceType) error {
 	c, ok := config.(*v1alpha1.ProfilerConfig)
 	if !ok {
@@ -138,8 +138,8 @@ func (ProfileExtension) Check() func(config v1alpha1.Config) error {
 	}
 }
 
-// Validate returns why the cluster's policy does not allow what the claim itself sets of its profile. What its class sets may be changed by the
-// cluster's defaults, and is left to Plan.
+// Validate returns why the cluster's policy does not allow the claim's own settings of its profile. The cluster's defaults may change the
+// class's settings, so Plan checks those.
 func (e ProfileExtension) Validate(merged Options, own func() (Options, error), _ int64) error {
 	if config := OptionsOf[ProfileOptions](merged, KindProfile).Config; e.Policy == nil || config == nil || is(config.Enabled, false) {
 		return nil
@@ -152,7 +152,7 @@ func (e ProfileExtension) Validate(merged Options, own func() (Options, error), 
 	return e.Policy(config)
 }
 
-// Defaults are the cluster's for a claim; none where processes are not profiled.
+// Defaults are the cluster's for a claim; none if processes are not profiled.
 func (e ProfileExtension) Defaults(rc *resourceapi.ResourceClaim) (overlay func(*Result, any) (any, error), undecided error) {
 	if e.Profiler == nil {
 		return nil, nil
@@ -267,7 +267,7 @@ func forProfile(err error, reason string) error {
 	return &about
 }
 
-// equal compares what is written: quantities and durations may have the same value in several forms.
+// equal compares the written configurations: quantities and durations may have the same value in several forms.
 func equal(a, b *v1alpha1.ProfilerConfig) bool {
 	one, errOne := json.Marshal(a)
 	other, errOther := json.Marshal(b)

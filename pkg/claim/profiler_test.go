@@ -133,7 +133,7 @@ func TestResolve_DefaultsUndecided_Refused(t *testing.T) {
 	}
 }
 
-// TestResolve_NoProfile_NothingPlanned: without a configuration, with one that is not enabled, and where the claim opts out.
+// TestResolve_NoProfile_NothingPlanned: without a configuration, with one that is not enabled, and with a claim that opts out.
 func TestResolve_NoProfile_NothingPlanned(t *testing.T) {
 	t.Parallel()
 	on := []*v1alpha1.ProfilerConfig{profiled(t, `"failurePolicy":"FailClosed"`)}
@@ -160,7 +160,7 @@ func TestResolve_NoProfile_NothingPlanned(t *testing.T) {
 	}
 }
 
-// TestResolve_DefaultsAlone_ClaimPreparedUnprofiled: where neither class nor claim has a profile, nothing of it keeps a pod from starting.
+// TestResolve_DefaultsAlone_ClaimPreparedUnprofiled: if neither class nor claim sets a profile, no default keeps a pod from starting.
 func TestResolve_DefaultsAlone_ClaimPreparedUnprofiled(t *testing.T) {
 	t.Parallel()
 	p := &fakeProfiler{defaults: []*v1alpha1.ProfilerConfig{profiled(t, "")}, lacking: errors.New("no tool")}
@@ -220,7 +220,7 @@ func TestResolve_ProfileNotPossible_Refused(t *testing.T) {
 	require.ErrorContains(t, err, `"uid-1" is no UID of a claim`)
 }
 
-// TestResolve_PatternNotPossible_RefusedAsWhenWritten: what cannot be matched is refused with the reason, in both dialects.
+// TestResolve_PatternNotPossible_RefusedAsWhenWritten: a pattern that cannot be matched is refused with the reason, in both dialects.
 func TestResolve_PatternNotPossible_RefusedAsWhenWritten(t *testing.T) {
 	t.Parallel()
 	for fields, want := range map[string]string{
@@ -258,7 +258,8 @@ func TestPatterns_ManyInOneObject_Bounded(t *testing.T) {
 	assert.Len(t, checked.checked, maxPatterns)
 }
 
-// TestResolve_Patterns_CompiledByProfiler, which keeps what it has compiled: claims with the same pattern are planned without compiling it again.
+// TestResolve_Patterns_CompiledByProfiler, which keeps compiled patterns: claims with the same pattern are planned without compiling it
+// again.
 func TestResolve_Patterns_CompiledByProfiler(t *testing.T) {
 	t.Parallel()
 	p := &fakeProfiler{}

@@ -2,16 +2,16 @@ package claim
 
 import "strings"
 
-// StaticFix is the advice where a pre-created MIG device is not there.
+// StaticFix is the advice if a pre-created MIG device is not there.
 const StaticFix = "it was pre-created by an administrator of the node; nvidia-smi -L shows there what is left"
 
 // Refusal is why a claim cannot be prepared, as its author reads it.
 type Refusal struct {
-	// Request and Device are what it is about; empty when it is about the whole claim.
+	// Request and Device are the refused ones; empty if the whole claim is refused.
 	Request, Device string
-	// Cause is what is wrong.
+	// Cause is the problem.
 	Cause string
-	// Fix is what to change.
+	// Fix says how to correct it.
 	Fix string
 	// Transient: it may go away by itself, so a retry may help.
 	Transient bool
@@ -28,7 +28,7 @@ type Refusal struct {
 // Unwrap returns the error behind the cause.
 func (r *Refusal) Unwrap() error { return r.Err }
 
-// Error is one sentence: request, device, cause, what to change, whether a retry helps.
+// Error is one sentence: request, device, cause, fix, whether a retry helps.
 func (r *Refusal) Error() string {
 	var b strings.Builder
 	if r.Request != "" {

@@ -74,7 +74,7 @@ func TestResolve_Shares_Planned(t *testing.T) {
 	}
 }
 
-// A request of an extended resource for several is refused where the configuration says so. A claim that people write is not.
+// A request of an extended resource for several is refused if the configuration says so. A claim that people write is not.
 func TestResolve_ExtendedResource_OneShareOnly(t *testing.T) {
 	t.Parallel()
 	const fix = "; request one, or set failRequestsGreaterThanOne: false in the node's configuration (will be retried)"
@@ -135,8 +135,8 @@ func TestResolve_ExtendedResource_OneShareOnly(t *testing.T) {
 	}
 }
 
-// TestResolve_ShareOfPreCreatedDeviceGone_WillBeRetried: whether what is free there now is advertised or not, and what would be made would be for one
-// claim alone.
+// TestResolve_ShareOfPreCreatedDeviceGone_WillBeRetried: it does not matter whether the free device there now is advertised. A device
+// that the plugin makes would be for one claim alone.
 func TestResolve_ShareOfPreCreatedDeviceGone_WillBeRetried(t *testing.T) {
 	t.Parallel()
 	n, layout := timeSliced()

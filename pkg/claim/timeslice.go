@@ -38,8 +38,8 @@ func (timeSlice) Admit(r *Result, driver string) error {
 	return nil
 }
 
-// Plan turns the GPU's MIG mode off where it may be on, and refuses what requires a memory limit where there is none. A limit needs no step:
-// it is set on the container's cgroup and ends with that.
+// Plan turns the GPU's MIG mode off if it may be on, and refuses enforceMemory for a share without a memory limit. A limit needs no step: it
+// is set on the container's cgroup and ends with that.
 func (timeSlice) Plan(p *Plan, r *Result, options Options, modes gpu.Modes) error {
 	if options.GPU != nil && options.GPU.EnforceMemory != nil && *options.GPU.EnforceMemory {
 		if err := r.limited(); err != nil {
@@ -69,7 +69,7 @@ func (r *Result) limited() error {
 	return nil
 }
 
-// ConsumedMemory is how much memory, in bytes, a result was allocated of a shareable device; 0 where nothing was requested.
+// ConsumedMemory is the memory of a shareable device, in bytes, that a result was allocated; 0 if nothing was requested.
 func ConsumedMemory(consumed map[string]string) (int64, error) {
 	const memory = "memory"
 	text, ok := consumed[memory]
@@ -83,7 +83,7 @@ func ConsumedMemory(consumed map[string]string) (int64, error) {
 	return quantity.Value(), nil
 }
 
-// Resource is the node's name for the shares, else that of a GPU.
+// Resource is the node's name for the shares, else the name of a GPU's resource.
 func (timeSlice) Resource(_ gpu.Device, modes gpu.Modes) string {
 	if modes.TimeSlice == nil {
 		return resourceGPU

@@ -11,15 +11,15 @@ import (
 	"github.com/prism-gpu/prism/api/v1alpha1"
 )
 
-// Validator checks the opaque configuration of claims and classes when they are written, before anything is allocated: what it refuses,
-// Resolve refuses too, but for what a class sets without effect for claims with admin access. What depends on the device that is allocated
-// is left to Resolve.
+// Validator checks the opaque configuration of claims and classes when they are written, before anything is allocated. Resolve refuses
+// all that it refuses, except class settings without effect for claims with admin access. Checks that depend on the allocated device are
+// left to Resolve.
 type Validator struct {
 	// Driver is this driver's name. Configuration for other drivers is left out.
 	Driver string
 	// Class returns a DeviceClass, nil for one that is not known. It may be nil.
 	Class func(name string) *resourceapi.DeviceClass
-	// Families and Extensions are what configuration is checked against; nil: those of this package.
+	// Families and Extensions check the configuration; nil: all of this package.
 	Families   []Family
 	Extensions []Extension
 }
@@ -29,7 +29,7 @@ func (v Validator) source() Source {
 	return Source{Driver: v.Driver, Families: v.Families, Extensions: v.Extensions}
 }
 
-// check returns what checks the configurations of one object.
+// check returns the function that checks the configurations of one object.
 func (v Validator) check() func(read option) error {
 	source, checks := v.source(), map[string]func(v1alpha1.Config) error{}
 	return func(read option) error {
@@ -44,8 +44,8 @@ func (v Validator) check() func(read option) error {
 	}
 }
 
-// Claim checks the configuration in the spec of a claim or of a template. path leads to that spec in the object: "spec", "spec.spec".
-// The error joins what is wrong, each with the path and the request that it is about.
+// Claim checks the configuration in the spec of a claim or of a template. path leads to that spec in the object: "spec", "spec.spec". The
+// error joins all problems, each with its path and request.
 func (v Validator) Claim(path string, spec *resourceapi.ResourceClaimSpec) error {
 	requests, check := v.requests(spec.Devices.Requests), v.check()
 	var problems []error
@@ -67,7 +67,7 @@ func (v Validator) Claim(path string, spec *resourceapi.ResourceClaimSpec) error
 	return errors.Join(problems...)
 }
 
-// DeviceClass checks the configuration in the spec of a class of that name. The error is as that of Claim.
+// DeviceClass checks the configuration in the spec of a class of that name. The error has the form of Claim's errors.
 func (v Validator) DeviceClass(name string, spec *resourceapi.DeviceClassSpec) error {
 	var problems []error
 	check := v.check()
@@ -92,7 +92,7 @@ type asked struct {
 	// name is "<request>" or "<request>/<alternative>", parent the request's.
 	name, parent string
 	class        string
-	// family is that of the devices of the class, nil where it is not known.
+	// family is the family of the class's devices, nil if it is not known.
 	family Family
 	admin  bool
 	// count is how many devices it is for, 0 for all that there are.
@@ -105,7 +105,7 @@ func (r asked) in(listed []string) bool {
 	return len(listed) == 0 || slices.Contains(listed, r.name) || slices.Contains(listed, r.parent)
 }
 
-// requests lists what is asked for, in the order of the spec.
+// requests lists the requests, in the order of the spec.
 func (v Validator) requests(requests []resourceapi.DeviceRequest) []asked {
 	var all []asked
 	for i := range requests {
@@ -126,7 +126,7 @@ func (v Validator) requests(requests []resourceapi.DeviceRequest) []asked {
 	return all
 }
 
-// capacity is what a request asks for, by names without the driver's domain; nil for nil.
+// capacity is the requested capacity, by names without the driver's domain; nil for nil.
 func (v Validator) capacity(c *resourceapi.CapacityRequirements) *resourceapi.CapacityRequirements {
 	if c == nil {
 		return nil
@@ -199,7 +199,7 @@ func eachRequest(requests []asked, check func(asked) error) []error {
 	return problems
 }
 
-// refusesRequest says why a request cannot have what it asks for, with all configuration of its class and its claim.
+// refusesRequest says why a request cannot be fulfilled with all configuration of its class and its claim.
 func (v Validator) refusesRequest(r asked, configs []resourceapi.DeviceClaimConfiguration) error {
 	if family, ok := r.family.(Requests); ok {
 		if err := family.Asked(r.count, r.admin, r.capacity); err != nil {
@@ -230,7 +230,7 @@ func (v Validator) refusesRequest(r asked, configs []resourceapi.DeviceClaimConf
 	return errors.Join(problems...)
 }
 
-// options are what a request's class sets, and over it what its claim sets. What cannot be read is left out.
+// options are the settings of a request's class, and over them the settings of its claim. Unreadable configuration is left out.
 func (v Validator) options(r asked, configs []resourceapi.DeviceClaimConfiguration) (Options, error) {
 	merged := v.ofClass(r.class)
 	for i := range configs {
@@ -252,7 +252,7 @@ func (v Validator) options(r asked, configs []resourceapi.DeviceClaimConfigurati
 // refuses says why a request cannot have a configuration of its claim, as a result is refused when a claim is prepared.
 func (v Validator) refuses(r asked, read option, forAll bool) error {
 	if forAll && r.family != nil && !read.fits(r.family.Type()) {
-		return nil // for those of its type among all
+		return nil // it applies to all requests of its type
 	}
 	source := v.source()
 	if err := source.unsupported(read, r.family); err != nil {
@@ -269,7 +269,7 @@ func (v Validator) refuses(r asked, read option, forAll bool) error {
 	return err
 }
 
-// ofClass is what a class sets; nothing where the class is not known or wrong itself.
+// ofClass returns the settings of a class; nothing if the class is not known or wrong itself.
 func (v Validator) ofClass(name string) Options {
 	var merged Options
 	if v.Class == nil {

@@ -41,7 +41,7 @@ func (whole) Supports(string, *v1alpha1.GPUConfig) error { return nil }
 // Admit refuses nothing.
 func (whole) Admit(*Result, string) error { return nil }
 
-// Plan turns the GPU's MIG mode off where it may be on, and sets the time-slice interval or starts the MPS control daemon of the claim's
+// Plan turns the GPU's MIG mode off if it may be on, and sets the time-slice interval or starts the MPS control daemon of the claim's
 // configuration.
 func (whole) Plan(p *Plan, r *Result, options Options, modes gpu.Modes) error {
 	p.withoutMIG(r, modes)
@@ -65,13 +65,13 @@ func (whole) Plan(p *Plan, r *Result, options Options, modes gpu.Modes) error {
 	return nil
 }
 
-// Resource is none: a whole GPU has no shares.
+// Resource is none: a whole GPU cannot be shared.
 func (whole) Resource(gpu.Device, gpu.Modes) string { return "" }
 
 // adminInterval is why a claim with admin access sets no interval.
 const adminInterval = "a time-slice interval cannot be set with adminAccess: nothing about a GPU is changed for such a claim"
 
-// withoutMIG adds that the result's GPU is not in MIG mode, where it may be: it is also advertised as MIG devices, or was seen in MIG mode.
+// withoutMIG adds that the result's GPU is not in MIG mode, if it may be: it is also advertised as MIG devices, or was seen in MIG mode.
 func (p *Plan) withoutMIG(r *Result, modes gpu.Modes) {
 	if g := r.Device.Parent(); !r.Admin && g.MIG != nil && (modes.Partitioned() || g.MIG.Mode.Enabled) {
 		p.require(Precondition{Kind: PreconditionNoMIGMode, Target: g.UUID})
@@ -79,7 +79,7 @@ func (p *Plan) withoutMIG(r *Result, modes gpu.Modes) {
 }
 
 // volta reports whether a GPU has compute capability 7.0 or later, from which on time-slice intervals can be set and MPS clients have
-// limits. It is tried where the driver does not report what the GPU is.
+// limits. It is tried if the driver does not report the GPU's capability.
 func volta(g *gpu.GPU) bool {
 	major, _, _ := strings.Cut(g.Product.ComputeCapability, ".")
 	n, err := strconv.Atoi(major)

@@ -80,7 +80,7 @@ func TestResolve_Intervals_OneStepEach(t *testing.T) {
 	}
 }
 
-// TestClassSettings_AdminAccess_Ignored: the author of a claim cannot change its class. What the class says about claims stays in force.
+// TestClassSettings_AdminAccess_Ignored: the author of a claim cannot change its class. The class's settings about claims stay in force.
 func TestClassSettings_AdminAccess_Ignored(t *testing.T) {
 	t.Parallel()
 	partitioned, layout := partitionable()
@@ -111,7 +111,7 @@ func TestClassSettings_AdminAccess_Ignored(t *testing.T) {
 	assert.Equal(t, []Step{sets(uuidB, "Short")}, plan.Steps, "in force beside it")
 }
 
-// TestClaimSettings_AdminAccess_Refused also where the class has some, with what to change.
+// TestClaimSettings_AdminAccess_Refused also if the class sets some, with the fix.
 func TestClaimSettings_AdminAccess_Refused(t *testing.T) {
 	t.Parallel()
 	one := results(result("gpu", "gpu-aaaaaaaa", withAdmin))
