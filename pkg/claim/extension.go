@@ -28,7 +28,7 @@ type Configured interface {
 	Supports(config v1alpha1.Config, device gpu.DeviceType) error
 	// Merge overlays the result of earlier merges, nil for none, with a configuration, into a new value.
 	Merge(merged any, config v1alpha1.Config, from v1alpha1.Source) (any, error)
-	// Forbidden returns why a claim with admin access cannot have the merged configuration; nil if it can.
+	// Forbidden returns why the merged configuration is forbidden for a claim with admin access; nil if it is allowed.
 	Forbidden(merged any) error
 }
 

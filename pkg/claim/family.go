@@ -38,7 +38,7 @@ type Requests interface {
 	Asked(count int64, admin bool, capacity *resourceapi.CapacityRequirements) error
 }
 
-// Families are those of this package. Steps are made in their order.
+// Families are all families of this package. Steps are made in their order.
 func Families() []Family { return []Family{whole{}, timeSlice{}, mpsShare{}, mig{}, monitor{}} }
 
 // families are those that claims are planned with.

@@ -143,7 +143,7 @@ func (e MetricsExtension) PlanResult(p *Plan, r *Result, options Options) error 
 	return nil
 }
 
-// exposes says why a claim's containers cannot have its metrics.
+// exposes says why a claim's containers cannot get its metrics.
 func (e MetricsExtension) exposes(plan *Plan) error {
 	switch {
 	case !e.Exporter:

@@ -140,7 +140,7 @@ func (mpsShare) Asked(count int64, admin bool, capacity *resourceapi.CapacityReq
 	return nil
 }
 
-// Plan turns the GPU's MIG mode off if it may be on, and the control daemon of the GPU serves the claim.
+// Plan turns the GPU's MIG mode off if it may be on, and lets the control daemon of the GPU serve the claim.
 func (mpsShare) Plan(p *Plan, r *Result, options Options, modes gpu.Modes) error {
 	d, ok := r.Device.(gpu.MPSShare)
 	if !ok || modes.MPS == nil {

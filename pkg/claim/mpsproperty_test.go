@@ -40,8 +40,8 @@ func randomClaim(r *rand.Rand) *resourceapi.ResourceClaim {
 	return allocated(rc, configs...)
 }
 
-// Whatever is accepted: a result is used with MPS if it is a share of an mps device or its configuration chose MPS, has exactly one step for it
-// then, and the step that makes its MIG device comes before.
+// Whatever is accepted: a result is used with MPS if it is a share of an mps device or its configuration chose MPS. Then exactly one step
+// exists for it, after the step that makes its MIG device.
 func TestResolve_RandomClaims_OneStepForEachMPSResult(t *testing.T) {
 	t.Parallel()
 	n, layout := mpsShared()

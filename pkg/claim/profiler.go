@@ -267,7 +267,7 @@ func forProfile(err error, reason string) error {
 	return &about
 }
 
-// equal compares the written configurations: quantities and durations may have the same value in several forms.
+// equal compares the written configurations: one quantity or duration can be written in several forms.
 func equal(a, b *v1alpha1.ProfilerConfig) bool {
 	one, errOne := json.Marshal(a)
 	other, errOther := json.Marshal(b)

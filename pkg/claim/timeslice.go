@@ -38,8 +38,8 @@ func (timeSlice) Admit(r *Result, driver string) error {
 	return nil
 }
 
-// Plan turns the GPU's MIG mode off if it may be on, and refuses enforceMemory for a share without a memory limit. A limit needs no step: it
-// is set on the container's cgroup and ends with that.
+// Plan turns the GPU's MIG mode off if it may be on, and refuses enforceMemory for a share without a memory limit. A limit needs no step:
+// it is set on the container's cgroup and ends with that.
 func (timeSlice) Plan(p *Plan, r *Result, options Options, modes gpu.Modes) error {
 	if options.GPU != nil && options.GPU.EnforceMemory != nil && *options.GPU.EnforceMemory {
 		if err := r.limited(); err != nil {

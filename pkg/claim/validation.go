@@ -12,8 +12,8 @@ import (
 )
 
 // Validator checks the opaque configuration of claims and classes when they are written, before anything is allocated. Resolve refuses
-// all that it refuses, except class settings without effect for claims with admin access. Checks that depend on the allocated device are
-// left to Resolve.
+// the same configuration, except class settings without effect for claims with admin access. Checks that depend on the allocated device
+// are left to Resolve.
 type Validator struct {
 	// Driver is this driver's name. Configuration for other drivers is left out.
 	Driver string
@@ -249,7 +249,7 @@ func (v Validator) options(r asked, configs []resourceapi.DeviceClaimConfigurati
 	return merged, nil
 }
 
-// refuses says why a request cannot have a configuration of its claim, as a result is refused when a claim is prepared.
+// refuses says why a configuration of its claim does not suit a request, as a result is refused when a claim is prepared.
 func (v Validator) refuses(r asked, read option, forAll bool) error {
 	if forAll && r.family != nil && !read.fits(r.family.Type()) {
 		return nil // it applies to all requests of its type

@@ -13,8 +13,8 @@ const (
 	ComputeExclusiveProcess ComputeMode = "Exclusive_Process"
 )
 
-// ComputeModes is the part of an open driver that reads and sets compute modes. Its errors are those of this package; an
-// *UnsupportedError for a device that has none of its own.
+// ComputeModes is the part of an open driver that reads and sets compute modes. Its errors are from this package; an *UnsupportedError
+// for a device without a compute mode of its own.
 type ComputeModes interface {
 	// ComputeMode reads the mode of a GPU or MIG device.
 	ComputeMode(ctx context.Context, device string) (ComputeMode, error)

@@ -27,38 +27,38 @@ type PoolDevice struct {
 }
 
 // Device is one way of using a GPU that can be allocated to a claim. Each family is one type in a file of its own: Whole, TimeSliced,
-// MPSShare, MIGDevice and Monitor. What depends on the family is a method, so that a family which leaves one out does not compile. Values are
-// comparable.
+// MPSShare, MIGDevice and Monitor. Behavior that depends on the family is a method, so that a family which leaves one out does not
+// compile. Values are comparable.
 type Device interface {
 	// Name is the device's name inside its pool. It begins with the name of the Whole of its GPU, but for a device of the whole node.
 	Name() DeviceName
 	// Type is the value of its `type` attribute.
 	Type() DeviceType
-	// Parent is the physical GPU behind it; a GPU without UUID where all GPUs of the node are behind it.
+	// Parent is the physical GPU behind it; a GPU without UUID if all GPUs of the node are behind it.
 	Parent() *GPU
 	// ID is the value of its `uuid` attribute, known before the device exists. It never contains spaces.
 	ID() string
-	// ProfileName is the name of its MIG profile, "1g.10gb"; empty for what is no MIG device.
+	// ProfileName is the name of its MIG profile, "1g.10gb"; empty for other devices.
 	ProfileName() string
 	// Capacity is how much of the GPU its programs see. Zero means that the driver does not report it.
 	Capacity() Capacity
-	// Shares says how many claims can have the device at once.
+	// Shares says how many claims can hold the device at once.
 	Shares() Shares
-	// Use is what a claim has of the GPU that was allocated the device, or one share of it.
+	// Use is how a claim uses its GPU if it was allocated the device, or one share of it.
 	Use(share bool) Use
 }
 
-// Shares says how many claims can have a device at once.
+// Shares says how many claims can hold a device at once.
 type Shares struct {
 	// Count is 1 for a device that is exclusive to a claim.
 	Count int
-	// Name is what the node's configuration calls the shares; empty without a name.
+	// Name is the name of the shares in the node's configuration; empty without a name.
 	Name string
-	// Consumable: a claim has a share of the device and consumes its capacities, also where there is one share.
+	// Consumable: a claim gets a share of the device and consumes its capacities, even if there is only one share.
 	Consumable bool
 }
 
-// Shared reports whether a claim has a share of the device, with what it consumes, and not the device.
+// Shared reports whether a claim gets a share of the device with the consumed capacities, and not the device.
 func (s Shares) Shared() bool { return s.Count > 1 || s.Consumable }
 
 // exclusive are the shares of a device for one claim.

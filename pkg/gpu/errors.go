@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// What adapters translate vendor codes into. Callers test with errors.Is.
+// Adapters translate vendor codes into these. Callers test with errors.Is.
 var (
 	// ErrNotFound: no such GPU, device, library or file.
 	ErrNotFound = errors.New("not found")
@@ -21,15 +21,15 @@ var (
 	ErrPermission = errors.New("permission denied")
 )
 
-// UnsupportedError is returned where driver or hardware can never do what was asked.
+// UnsupportedError is returned if driver or hardware can never do the requested operation.
 type UnsupportedError struct {
-	// Feature is what was asked for: "nvmlDeviceGetMemoryInfo_v2".
+	// Feature is the requested one: "nvmlDeviceGetMemoryInfo_v2".
 	Feature string
 	// Needs is the least that would do: "driver 470 or later".
 	Needs string
 }
 
-// Error names the feature and what it needs.
+// Error names the feature and its requirements.
 func (e *UnsupportedError) Error() string {
 	if e.Needs == "" {
 		return fmt.Sprintf("%s is not supported here", e.Feature)

@@ -1,6 +1,6 @@
 package gpu
 
-// Use is what a claim has of a GPU, or what was left of it there, as far as it excludes others. It is comparable.
+// Use is the part of a GPU that a claim uses, or that it left behind there, as far as it excludes others. It is comparable.
 type Use struct {
 	// Type is the type of device; a record of a newer version may have one that this version does not know.
 	Type DeviceType
@@ -8,26 +8,26 @@ type Use struct {
 	Device DeviceName
 	// Shared: it is one of several shares of the device.
 	Shared bool
-	// Placement is where a MIG device is. One without size may be anywhere.
+	// Placement is the place of a MIG device. One without size may be anywhere.
 	Placement Placement
-	// MediaExtensions: a MIG device has the engines that a GPU has for one instance only.
+	// MediaExtensions: a MIG device contains the engines that a GPU provides for one instance only.
 	MediaExtensions bool
 }
 
-// next is what the next claim has that the device is allocated to.
+// next is the use of the next claim that the device is allocated to.
 func next(d Device) Use { return d.Use(d.Shares().Shared()) }
 
 // Owns reports whether it is more than the right to see the GPU.
 func (u Use) Owns() bool { return u.Type != TypeMonitor }
 
 // Excludes reports whether one GPU cannot be used in both ways at the same time, in whichever order they are named. This is the only
-// place where that is decided:
+// place that decides it:
 //
 //   - A monitor device excludes nothing.
-//   - Shares of one device are beside each other, and beside no share of another one: time-sliced shares and MPS shares of a GPU are not. That
-//     holds for every type of device but whole GPUs: a version prepares no share of a type that it does not know.
-//   - MIG devices are beside each other where they have no memory slice in common and only one of them has the media extensions.
-//   - Everything else excludes everything, above all a type that is not known: what it does to a GPU is not known either.
+//   - Shares of one device are beside each other, and beside no share of another one: time-sliced shares and MPS shares of a GPU are not.
+//     That holds for every type of device but whole GPUs: a version prepares no share of a type that it does not know.
+//   - MIG devices are beside each other if they share no memory slice and only one of them has media extensions.
+//   - Everything else excludes everything, above all an unknown type: its effect on a GPU is not known either.
 func Excludes(a, b Use) bool {
 	if !a.Owns() || !b.Owns() {
 		return false

@@ -52,7 +52,8 @@ func TestExcludes_EveryPair_AsListed(t *testing.T) {
 	}
 }
 
-// TestDevices_EveryPair_PendingCleanupsAndWithheldAgree: what is left of a device, and what is withheld for it, keep back the same others.
+// TestDevices_EveryPair_PendingCleanupsAndWithheldAgree: the pending cleanup of a device, and a withheld use of it, keep back the same
+// others.
 func TestDevices_EveryPair_PendingCleanupsAndWithheldAgree(t *testing.T) {
 	t.Parallel()
 	g := full()

@@ -22,38 +22,38 @@ const UnknownMinor = -1
 type GPU struct {
 	// UUID identifies the GPU.
 	UUID UUID
-	// ID is the short form that device names carry: the first 8 hex digits of the UUID, more where two GPUs of a node
-	// share them. AssignIDs sets it.
+	// ID is the short form that device names carry: the first 8 hex digits of the UUID, more if two GPUs of a node share them. AssignIDs
+	// sets it.
 	ID string
 	// Index is NVML's index; it may change when a GPU is added or lost.
 	Index int
-	// Minor is the device node's minor number: /dev/nvidia<Minor>; UnknownMinor where the driver does not report it.
+	// Minor is the device node's minor number: /dev/nvidia<Minor>; UnknownMinor if the driver does not report it.
 	Minor int
-	// PCI says where the GPU sits.
+	// PCI is the position of the GPU in the machine.
 	PCI PCI
-	// Product says what the GPU is.
+	// Product is the model of the GPU.
 	Product Product
 	// Capacity says how much of it there is.
 	Capacity Capacity
-	// MIG is how the GPU can be partitioned and how it is now; nil where it cannot be, or where that was not read.
+	// MIG is how the GPU can be partitioned and how it is now; nil if it cannot be, or if that was not read.
 	MIG *MIG
 	// MemoryLimits reports whether the GPU memory of a container can be limited.
 	MemoryLimits bool
-	// MissingNode is the host's path of a device node without which no container can use the GPU, and which is not there: its own, or one of
-	// ControlNodes; empty where all are there.
+	// MissingNode is the host's path of a device node that is not there and without which no container can use the GPU: its own, or one
+	// of ControlNodes; empty if all are there.
 	MissingNode string
 	// UnifiedMemory: the driver reports no memory of the GPU, which uses the system's. Capacity.MemoryBytes is from elsewhere.
 	UnifiedMemory bool
 }
 
-// ControlNodes are the device nodes that every container with a GPU gets besides that of the GPU.
+// ControlNodes are the device nodes that every container with a GPU gets besides the GPU's own.
 var ControlNodes = []string{"/dev/nvidiactl", "/dev/nvidia-uvm"}
 
 // DeviceNode is the path of the GPU's device node in a container, and below the directory of the driver's device nodes.
 func (g *GPU) DeviceNode() string { return "/dev/nvidia" + strconv.Itoa(g.Minor) }
 
-// HasGPM reports whether the GPU has GPU performance monitoring, as Hopper and later have. It is assumed where the driver does not report
-// what the GPU is.
+// HasGPM reports whether the GPU supports GPU performance monitoring, as Hopper and later do. It is assumed if the driver does not report
+// the architecture.
 func (g *GPU) HasGPM() bool {
 	major, _, _ := strings.Cut(g.Product.ComputeCapability, ".")
 	n, err := strconv.Atoi(major)
@@ -64,13 +64,13 @@ func (g *GPU) HasGPM() bool {
 type PCI struct {
 	// BusID is the address with a four-digit domain in lower case: "0000:3b:00.0".
 	BusID string
-	// Root is the PCIe root complex, "pci0000:3a"; empty where the machine does not report it.
+	// Root is the PCIe root complex, "pci0000:3a"; empty if the machine does not report it.
 	Root string
-	// NUMANode is the node's number, -1 where the machine does not report it.
+	// NUMANode is the node's number, -1 if the machine does not report it.
 	NUMANode int
 }
 
-// Product is what a GPU is sold as.
+// Product is the model under which a GPU is sold.
 type Product struct {
 	// Name is NVML's product name: "NVIDIA H100 80GB HBM3".
 	Name string
@@ -78,7 +78,7 @@ type Product struct {
 	Brand string
 	// Architecture is the family: "Turing", "Ampere", "Ada Lovelace", "Hopper", "Blackwell".
 	Architecture string
-	// AddressingMode is how the GPU reaches memory of the system: "None", "HMM" or "ATS"; empty where the driver does not report it.
+	// AddressingMode is how the GPU reaches memory of the system: "None", "HMM" or "ATS"; empty if the driver does not report it.
 	AddressingMode string
 	// ComputeCapability is CUDA's "<major>.<minor>".
 	ComputeCapability string
@@ -88,8 +88,8 @@ type Product struct {
 
 // Capacity is how much of each engine a GPU has. Zero means that the driver does not report it.
 type Capacity struct {
-	// MemoryBytes is the framebuffer that NVML reports as total. For a GPU without one it is what the node's configuration says, else the
-	// system's memory.
+	// MemoryBytes is the framebuffer that NVML reports as total. For a GPU without one it is the value in the node's configuration, else
+	// the system's memory.
 	MemoryBytes uint64
 	// Multiprocessors counts streaming multiprocessors.
 	Multiprocessors uint32

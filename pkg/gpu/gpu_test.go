@@ -31,7 +31,7 @@ func TestNodeDevices_GPUs_WholeInOrder(t *testing.T) {
 	assert.Equal(t, []DeviceName{"gpu-3f2a9c1b", "gpu-00000001"}, names)
 }
 
-// TestMonitor_NodesGPUs_BlockedByNothing: the monitor of a node has no GPU of its own.
+// TestMonitor_NodesGPUs_BlockedByNothing: the monitor of a node belongs to no single GPU.
 func TestMonitor_NodesGPUs_BlockedByNothing(t *testing.T) {
 	t.Parallel()
 	var d Device = Monitor{}

@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// Layout says what each GPU of a node is to be advertised as. A GPU without an entry is advertised whole; so is every GPU of a nil
-// layout.
+// Layout says how each GPU of a node is to be advertised. A GPU without an entry is advertised whole; so is every GPU of a nil layout.
 type Layout map[UUID]Modes
 
 // Modes are the modes in which one GPU is to be advertised.
@@ -22,9 +21,9 @@ type Modes struct {
 	// MIGReplicas is, by profile, how many claims may share one pre-created MIG device; without an entry one. A MIG device that is made
 	// for a claim is exclusive to that claim.
 	MIGReplicas map[string]int
-	// MIGResources is, by profile, the extended resource that requests one of these where it is not called after the profile.
+	// MIGResources is, by profile, the extended resource that requests one of these if it is not called after the profile.
 	MIGResources map[string]string
-	// MemoryBytes is the memory of the GPU where the driver does not report it; 0 for what is known without. See Layout.Sized.
+	// MemoryBytes is the memory of the GPU if the driver does not report it; 0 if it is not needed. See Layout.Sized.
 	MemoryBytes uint64 `json:",omitempty"`
 	// OneShare refuses a request of an extended resource for more than one time-sliced share. One for several MPS shares is always refused.
 	OneShare bool
@@ -33,17 +32,17 @@ type Modes struct {
 	Static bool
 	// Disjoint: no two advertised devices exclude each other, as nothing else would keep them apart. See Layout.Disjoint.
 	Disjoint bool
-	// Withheld is what claims have of the GPU while no device stands for it. What it excludes is not advertised. It holds for the
-	// moment and is never saved.
+	// Withheld are the uses of the GPU by claims while no device stands for them. Devices that they exclude are not advertised. It holds
+	// for the moment and is never saved.
 	Withheld []Use `json:"-"`
-	// Extra are further modes, after those of this package. They are not saved.
+	// Extra are further modes, after the modes of this package. They are not saved.
 	Extra []Mode `json:"-"`
 }
 
 // Mode lists the devices of one family on a GPU. Values are comparable: equal modes list equal devices.
 type Mode interface {
-	// Devices lists them for a GPU that is advertised in modes o. What the MIG mode of the GPU, pre-created MIG devices and withheld uses
-	// exclude is left out by the caller.
+	// Devices lists them for a GPU that is advertised in modes o. The caller leaves out the devices that the MIG mode of the GPU,
+	// pre-created MIG devices and withheld uses exclude.
 	Devices(o Modes, g *GPU) []Device
 }
 
@@ -92,7 +91,7 @@ func (l Layout) Sized(n *Node) *Node {
 	return sized
 }
 
-// Sized is the GPU with that memory, or the GPU itself where the driver reports its memory or the modes have none.
+// Sized is the GPU with that memory, or the GPU itself if the driver reports its memory or the modes set none.
 func (o Modes) Sized(g *GPU) *GPU {
 	if o.MemoryBytes == 0 || g.Capacity.MemoryBytes > 0 && !g.UnifiedMemory {
 		return g
@@ -112,13 +111,13 @@ func (l Layout) Disjoint() Layout {
 	return disjoint
 }
 
-// WithoutCounters is what the GPU is advertised as to such a server.
+// WithoutCounters are the modes in which the GPU is advertised to such a server.
 func (o Modes) WithoutCounters() Modes {
 	o.Disjoint = o.Partitioned()
 	return o
 }
 
-// Of returns what the GPU is to be advertised as. A GPU with pre-created MIG devices is partitioned.
+// Of returns the modes in which the GPU is to be advertised. A GPU with pre-created MIG devices is partitioned.
 func (l Layout) Of(g *GPU) Modes {
 	modes, ok := l[g.UUID]
 	if !ok {
@@ -128,8 +127,8 @@ func (l Layout) Of(g *GPU) Modes {
 	return modes
 }
 
-// Partitioned reports whether more than the GPU as it is may be advertised: MIG devices, or shares. Its devices then have a pool of
-// their own, and exclude each other by counters where they are not disjoint.
+// Partitioned reports whether more than the GPU as it is may be advertised: MIG devices, or shares. Its devices then form a pool of their
+// own, and exclude each other by counters unless they are disjoint.
 func (o Modes) Partitioned() bool {
 	return len(o.MIG) > 0 || o.Static || o.TimeSlice != nil || o.MPS != nil || len(o.Extra) > 0
 }
@@ -183,15 +182,15 @@ func (o Modes) Pool(node string, g *GPU) string {
 	return node
 }
 
-// Devices lists what of the GPU can be allocated in the state it is in: itself for one claim, then for several, then MIG devices in the
-// order of their profiles and placements, then what further modes have.
+// Devices lists the devices of the GPU that can be allocated in its present state: itself for one claim, then for several, then MIG
+// devices in the order of their profiles and placements, then the devices of further modes.
 //
-// Where the MIG mode is fixed until a reset, it decides between the GPU and MIG devices. A pre-created MIG device is advertised,
-// whatever the advertised profiles, if one compute instance fills it. The GPU itself and everything that cannot be beside such a device
-// are left out, and so is everything that cannot be beside what is withheld.
+// If the MIG mode is fixed until a reset, it decides between the GPU and MIG devices. A pre-created MIG device is advertised, whatever
+// the advertised profiles, if one compute instance fills it. The GPU itself and everything that cannot be beside such a device are left
+// out, and so is everything that a withheld use excludes.
 //
-// A disjoint GPU has the first of these that is advertised and can be: the GPU for one claim, the GPU for several, a fixed choice of MIG
-// devices of which no two exclude each other, the first device of the first further mode.
+// A disjoint GPU gets the first of these that is advertised and possible: the GPU for one claim, the GPU for several, a fixed choice of
+// MIG devices of which no two exclude each other, the first device of the first further mode.
 func (o Modes) Devices(g *GPU) []Device {
 	var devices []Device
 	for _, list := range families {
@@ -219,7 +218,7 @@ func (o Modes) extra(mode Mode, g *GPU) []Device {
 	return devices
 }
 
-// available is a device that is not part of a partitioned GPU, nothing where it cannot be allocated now.
+// available is a device that is not part of a partitioned GPU, nothing if it cannot be allocated now.
 func (o Modes) available(d Device) []Device {
 	if partitionedNow(d) || o.withholds(d) {
 		return nil
@@ -238,7 +237,7 @@ func partitionedNow(d Device) bool {
 	})
 }
 
-// withholds reports whether a claim has what excludes the device.
+// withholds reports whether a claim's use excludes the device.
 func (o Modes) withholds(d Device) bool {
 	return slices.ContainsFunc(o.Withheld, func(u Use) bool { return Excludes(u, next(d)) })
 }

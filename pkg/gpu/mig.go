@@ -6,18 +6,18 @@ import (
 )
 
 // MIGUUID names a MIG device as NVML prints it, "MIG-" and five groups of hex digits. The name is made from the GPU, the id of the GPU
-// instance and the engine: what is made again in its place has the same one, also with another profile or size. So another UUID means
-// another device, and the same UUID proves nothing.
+// instance and the engine: a device that is made again in its place gets the same one, also with another profile or size. So another UUID
+// means another device, and the same UUID proves nothing.
 type MIGUUID string
 
-// Placement is where a GPU instance sits: consecutive memory slices of the GPU.
+// Placement is the place of a GPU instance: consecutive memory slices of the GPU.
 type Placement struct {
 	// Start is the first memory slice, Size how many there are.
 	Start int `json:"start"`
 	Size  int `json:"size"`
 }
 
-// Overlaps reports whether the two have a memory slice in common.
+// Overlaps reports whether the two share a memory slice.
 func (p Placement) Overlaps(other Placement) bool {
 	return p.Start < other.Start+other.Size && other.Start < p.Start+p.Size
 }
@@ -32,7 +32,7 @@ type MIGProfile struct {
 	Slices int
 	// MaxInstances is how many instances of it the driver makes on an empty GPU.
 	MaxInstances int
-	// Capacity is what one instance has.
+	// Capacity is the capacity of one instance.
 	Capacity Capacity
 	// Placements are all that are possible on an empty GPU.
 	Placements []Placement
@@ -68,7 +68,7 @@ type MIGMode struct {
 type ComputeInstance struct {
 	// ID is the driver's, unique inside the GPU instance and used again after a deletion.
 	ID int
-	// Slices counts its compute slices: fewer than its GPU instance has where several share that instance.
+	// Slices counts its compute slices: fewer than the GPU instance's if several share that instance.
 	Slices int
 	// Part: it does not have all multiprocessors that one compute instance of its GPU instance can have. Compute slices do not show it: one
 	// of one compute slice may leave a part of a double-memory instance unused.
@@ -77,12 +77,12 @@ type ComputeInstance struct {
 	UUID MIGUUID
 }
 
-// MIGIdentity distinguishes one MIG device from all others that exist at the same time. What is made later in its place can have the same.
+// MIGIdentity distinguishes one MIG device from all others that exist at the same time. A later one in its place can get the same.
 type MIGIdentity struct {
 	// GPUInstance and ComputeInstance are the driver's ids, used again after a deletion.
 	GPUInstance     int `json:"gpuInstance"`
 	ComputeInstance int `json:"computeInstance"`
-	// UUID is empty where nothing exists yet.
+	// UUID is empty if nothing exists yet.
 	UUID MIGUUID `json:"uuid,omitempty"`
 }
 
@@ -92,7 +92,7 @@ type Instance struct {
 	ID int
 	// Profile is the ID of its profile.
 	Profile int
-	// Placement is where it sits.
+	// Placement is its place on the GPU.
 	Placement Placement
 	// Compute are its compute instances; none while it is made or after it was half removed.
 	Compute []ComputeInstance
@@ -107,8 +107,8 @@ type MIG struct {
 	Mode MIGMode
 	// Profiles are the kinds of instances, in the driver's order.
 	Profiles []MIGProfile
-	// Instances are those that exist, in the order of their IDs. Where their origin matters they are pre-created: those
-	// of claims are known from the claims' records.
+	// Instances are the existing ones, in the order of their IDs. If their origin matters they are pre-created: the claims' instances are
+	// known from the claims' records.
 	Instances []Instance
 }
 

@@ -46,7 +46,7 @@ func (d MIGDevice) Capacity() Capacity { return d.Profile.Capacity }
 // Shares are the replicas of a pre-created device, else one.
 func (d MIGDevice) Shares() Shares { return Shares{Count: max(d.Replicas, 1)} }
 
-// Use is the placement, and the media extensions where the profile has them.
+// Use is the placement, and the media extensions if the profile includes them.
 func (d MIGDevice) Use(share bool) Use {
 	u := d.part()
 	u.Device, u.Shared = d.Name(), share
@@ -58,7 +58,7 @@ func (d MIGDevice) is(instance Instance) bool {
 	return d.Profile.ID == instance.Profile && d.Placement == instance.Placement
 }
 
-// part is what the instance takes of its GPU, whichever device it is.
+// part is the part of its GPU that the instance takes, whichever device it is.
 func (d MIGDevice) part() Use {
 	return Use{Type: TypeMIG, Placement: d.Placement, MediaExtensions: d.Profile.HasMediaExtensions()}
 }
@@ -66,7 +66,7 @@ func (d MIGDevice) part() Use {
 // excludes reports whether the device cannot be made while that instance is on its GPU.
 func (d MIGDevice) excludes(instance *Instance) bool { return Excludes(d.part(), instance.part(d.GPU)) }
 
-// part is what an instance takes of its GPU.
+// part is the part of its GPU that an instance takes.
 func (i *Instance) part(g *GPU) Use {
 	profile, known := g.MIG.Profile(i.Profile)
 	return Use{Type: TypeMIG, Placement: i.Placement, MediaExtensions: known && profile.HasMediaExtensions()}

@@ -2,7 +2,7 @@ package gpu
 
 import "context"
 
-// MIGDriver is the part of an open driver that partitions GPUs. Its errors are those of this package.
+// MIGDriver is the part of an open driver that partitions GPUs. Its errors are from this package.
 type MIGDriver interface {
 	// MIGMode reads the mode.
 	MIGMode(ctx context.Context, id UUID) (MIGMode, error)
@@ -13,7 +13,7 @@ type MIGDriver interface {
 	Instances(ctx context.Context, id UUID) ([]Instance, error)
 	// Occupied is Instances without the compute instances.
 	Occupied(ctx context.Context, id UUID) ([]Instance, error)
-	// Instance reads one GPU instance, of what is in it only the MIG device of that UUID; nil where there is no such instance.
+	// Instance reads one GPU instance, with only the MIG device of that UUID in it; nil if there is no such instance.
 	Instance(ctx context.Context, id UUID, gi int, device MIGUUID) (*Instance, error)
 	// CreateInstance makes a GPU instance of the profile with that driver's id. ErrInUse: nothing was made.
 	CreateInstance(ctx context.Context, id UUID, profile int, at Placement) (gi int, err error)

@@ -34,13 +34,13 @@ func (p Product) SupportsMPS() bool {
 // fields apply at once.
 type MPSSharing struct {
 	MPSSize
-	// ShareName is what the node's configuration calls the shares; empty without a name.
+	// ShareName is the name of the shares in the node's configuration; empty without a name.
 	ShareName string
 	// Resource is the extended resource that requests one, as "nvidia.com/gpu-2gb"; empty without one.
 	Resource string
 	// ShmBytes is the size of the /dev/shm that the clients share. It applies to the next control daemon.
 	ShmBytes int64
-	// Namespaces are those whose claims may have a share; empty for all.
+	// Namespaces are the namespaces whose claims may get a share; empty for all.
 	Namespaces []string
 }
 
@@ -58,7 +58,7 @@ type MPSSize struct {
 type MPSMemory struct {
 	// Total is the most that all shares may have together.
 	Total int64
-	// Default is what a request without a value gets.
+	// Default applies to a request without a value.
 	Default int64
 	// Min and Max bound one share, which has Min or a multiple of Step more.
 	Min, Max, Step int64
@@ -66,14 +66,14 @@ type MPSMemory struct {
 
 // MPSThreads bounds the active thread percentages of shares.
 type MPSThreads struct {
-	// Default is what a request without a value gets; 0 is no limit.
+	// Default applies to a request without a value; 0 is no limit.
 	Default int
 	// Total is the most that all shares may have together; more than 100 oversubscribes the SMs.
 	Total int
 }
 
-// equal reports whether both advertise the same shares; nil is without shares. What only the next claim or the next control daemon sees
-// does not count.
+// equal reports whether both advertise the same shares; nil is without shares. Settings that only the next claim or the next control
+// daemon sees do not count.
 func (m *MPSSharing) equal(other *MPSSharing) bool {
 	if m == nil || other == nil {
 		return m == other
@@ -91,14 +91,14 @@ func (m *MPSSharing) withSettings(of *MPSSharing) *MPSSharing {
 	return &with
 }
 
-// WithSettings is what the GPU is advertised as with those settings of other modes that apply to it without another layout. Claims of a GPU
-// whose layout changes are planned with them.
+// WithSettings are the modes of the GPU with those settings of other modes that apply to it without another layout. Claims of a GPU whose
+// layout changes are planned with them.
 func (o Modes) WithSettings(of Modes) Modes {
 	o.MPS, o.MemoryBytes = o.MPS.withSettings(of.MPS), of.MemoryBytes
 	return o
 }
 
-// Allows reports whether claims of the namespace may have a share.
+// Allows reports whether claims of the namespace may get a share.
 func (m *MPSSharing) Allows(namespace string) bool {
 	return len(m.Namespaces) == 0 || slices.Contains(m.Namespaces, namespace)
 }
@@ -108,7 +108,7 @@ type MPSShare struct {
 	GPU *GPU
 	// Size says how much of the GPU its shares may have.
 	Size MPSSize
-	// ShareName is what the node's configuration calls them; empty without a name.
+	// ShareName is their name in the node's configuration; empty without a name.
 	ShareName string
 }
 
@@ -134,7 +134,7 @@ func (d MPSShare) Capacity() Capacity {
 	return c
 }
 
-// Shares are the replicas, also where that is one: its claim asks for as much memory as it needs, and is limited to that.
+// Shares are the replicas, even if there is only one: its claim requests as much memory as it needs, and is limited to that.
 func (d MPSShare) Shares() Shares {
 	return Shares{Count: d.Size.Replicas, Name: d.ShareName, Consumable: true}
 }
@@ -142,7 +142,7 @@ func (d MPSShare) Shares() Shares {
 // Use is the GPU beside other MPS shares of it.
 func (d MPSShare) Use(share bool) Use { return Use{Type: TypeMPS, Device: d.Name(), Shared: share} }
 
-// mpsDevices is the GPU for several claims with MPS, where it is advertised so.
+// mpsDevices is the GPU for several claims with MPS, if it is advertised so.
 func mpsDevices(o Modes, g *GPU) []Device {
 	if o.MPS == nil {
 		return nil

@@ -22,7 +22,8 @@ func TestSupportsMPS_ComputeCapabilities_FromSeven(t *testing.T) {
 	}
 }
 
-// TestMPSShare_AnyModes_DeviceOfTheGPU: it has the size and the name of the sharing, and nothing of what applies without another device.
+// TestMPSShare_AnyModes_DeviceOfTheGPU: it takes the size and the name of the sharing, and none of the settings that apply without
+// another device.
 func TestMPSShare_AnyModes_DeviceOfTheGPU(t *testing.T) {
 	t.Parallel()
 	g := hopper()

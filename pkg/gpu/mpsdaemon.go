@@ -9,7 +9,7 @@ import (
 // file name.
 type MPSDaemonID string
 
-// MPSDaemonOf is the control daemon of a device: that of its GPU, or of the MIG device.
+// MPSDaemonOf is the control daemon of a device: the daemon of its GPU, or of the MIG device.
 func MPSDaemonOf(d Device) MPSDaemonID {
 	id := d.Parent().ID
 	if m, ok := d.(MIGDevice); ok {
@@ -32,7 +32,7 @@ type MPSDaemonSpec struct {
 	ShmBytes int64 `json:"shmBytes"`
 }
 
-// MPSDaemonState is what a control daemon does now.
+// MPSDaemonState is the present state of a control daemon.
 type MPSDaemonState string
 
 // The states of a control daemon.
@@ -60,7 +60,7 @@ type MPSDaemon struct {
 	Outdated bool `json:"outdated,omitempty"`
 	// Starts counts how often the daemon was started since its first client was expected.
 	Starts int `json:"starts"`
-	// Error is why the daemon is not running; empty where it is.
+	// Error is why the daemon is not running; empty if it is.
 	Error string `json:"error,omitempty"`
 }
 
@@ -82,7 +82,7 @@ var ErrMPSUnavailable = errors.New("the MPS service does not answer")
 
 // MPSClientsError says that a control daemon is not stopped while clients are connected.
 type MPSClientsError struct {
-	// PIDs are those of the clients on the host.
+	// PIDs are the host's PIDs of the clients.
 	PIDs []int
 }
 

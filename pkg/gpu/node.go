@@ -17,16 +17,16 @@ type Driver struct {
 type Fault struct {
 	// Index is NVML's index of the GPU.
 	Index int
-	// UUID and BusID are set where they could still be read.
+	// UUID and BusID are set if they could still be read.
 	UUID  UUID
 	BusID string
-	// Err says what did not work.
+	// Err is the failure.
 	Err error
 }
 
-// Recall returns the faults with UUIDs and PCI addresses that could not be read, from GPUs that were there before and are missing now. A fault is
-// the missing GPU with its UUID or PCI address; of the others, one is a GPU only where as many are missing: first the one with its index, at last
-// the only one that is left. The other faults stay as they are: it is not known which GPU they are.
+// Recall returns the faults with UUIDs and PCI addresses that could not be read, from GPUs that were there before and are missing now. A
+// fault is the missing GPU with its UUID or PCI address. Of the other faults, one is a GPU only if as many are missing: first the one
+// with its index, at last the only remaining one. The rest stay as they are: it is not known which GPU they are.
 func Recall(faults []Fault, missing []GPU) []Fault {
 	recalled, left := slices.Clone(faults), slices.Clone(missing)
 	var open []*Fault
@@ -55,7 +55,7 @@ func Recall(faults []Fault, missing []GPU) []Fault {
 	return recalled
 }
 
-// Node is what a machine has at one moment. Published values are never written to again; a change is a new Node.
+// Node is the state of a machine at one moment. Published values are never written to again; a change is a new Node.
 type Node struct {
 	// Driver is the zero value while no driver is loaded.
 	Driver Driver
@@ -65,8 +65,8 @@ type Node struct {
 	Faults []Fault
 }
 
-// Devices lists every device of a node whose GPUs are advertised whole, in the order of the GPUs. Modes.Devices lists those of one GPU
-// that is advertised in other modes.
+// Devices lists every device of a node whose GPUs are advertised whole, in the order of the GPUs. Modes.Devices lists the devices of one
+// GPU that is advertised in other modes.
 func (n *Node) Devices() []Device {
 	devices := make([]Device, 0, len(n.GPUs))
 	for i := range n.GPUs {

@@ -9,7 +9,7 @@ import (
 	"github.com/prism-gpu/prism/test/null"
 )
 
-// What a mode outside the package lists is left out where the GPU cannot be allocated as a whole.
+// The devices of a mode outside the package are left out if the GPU cannot be allocated as a whole.
 func TestModes_ExtraMode_AdvertisedWherePossible(t *testing.T) {
 	t.Parallel()
 	base := func() gpu.GPU {
@@ -52,7 +52,7 @@ func TestLayout_WithModes_AddedToEveryGPU(t *testing.T) {
 	assert.Len(t, gpu.Layout(nil).WithModes(gpus, null.Mode{}), 2)
 }
 
-// What is not known excludes everything but a monitor.
+// An unknown use excludes everything but a monitor.
 func TestExcludes_AddedFamily_ExcludesAllOthers(t *testing.T) {
 	t.Parallel()
 	g := gpu.GPU{UUID: "GPU-3f2a9c1b-0", ID: "3f2a9c1b"}

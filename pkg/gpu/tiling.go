@@ -7,9 +7,9 @@ import (
 
 // tiles chooses MIG devices that can all exist at the same time; the order of the devices stays.
 //
-// Pre-created MIG devices come first. Then rounds of all profiles follow, the largest first, each with its highest placement that is
-// free: fewer profiles reach there. In the first round a profile is left out where it would take the memory slices of smaller ones, so
-// that as many profiles as possible are advertised. The choice does not depend on what claims use now.
+// Pre-created MIG devices come first. Then rounds of all profiles follow, the largest first, each with its highest free placement: fewer
+// profiles reach there. In the first round a profile is left out if it would take the memory slices of smaller ones, so that as many
+// profiles as possible are advertised. The choice does not depend on present claims.
 func tiles(g *GPU, devices []MIGDevice) []MIGDevice {
 	t := tiling{free: g.MIG.MemorySlices()}
 	for _, instance := range g.MIG.Instances {
@@ -59,7 +59,7 @@ func (t *tiling) put(instance Instance) {
 	t.free -= instance.Placement.Size
 }
 
-// next is the highest placement of a profile that can be beside what is there, false if there is none.
+// next is the highest placement of a profile that can be beside the chosen devices, false if there is none.
 func (t *tiling) next(profile []MIGDevice) (MIGDevice, bool) {
 	var best MIGDevice
 	found := false
@@ -72,8 +72,8 @@ func (t *tiling) next(profile []MIGDevice) (MIGDevice, bool) {
 	return best, found
 }
 
-// need counts the memory slices that one of each of these profiles takes, the largest first, where it still fits. Of those with
-// media extensions only one can be there.
+// need counts the memory slices that one of each of these profiles takes, the largest first, if it still fits. Of profiles with media
+// extensions only one can be there.
 func (t *tiling) need(profiles [][]MIGDevice) int {
 	plain, extended := 0, 0
 	for _, profile := range profiles {

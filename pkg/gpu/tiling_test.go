@@ -39,7 +39,7 @@ func full(profiles ...profile) *GPU {
 	return g
 }
 
-// chosen is what a disjoint GPU is advertised as, as "1g.10gb@6".
+// chosen lists the advertised devices of a disjoint GPU, as "1g.10gb@6".
 func chosen(g *GPU, names ...string) string {
 	var out []string
 	for _, d := range (Layout{g.UUID: {MIG: names}}).Disjoint().Of(g).Devices(g) {
@@ -71,7 +71,7 @@ func TestTiles_Profiles_AsManyAsPossible(t *testing.T) {
 	}
 }
 
-// Only one instance has the media extensions, so no room is kept for a second.
+// Only one instance contains the media extensions, so no room is kept for a second.
 func TestTiles_MediaExtensions_Once(t *testing.T) {
 	t.Parallel()
 	g := full(
@@ -83,7 +83,7 @@ func TestTiles_MediaExtensions_Once(t *testing.T) {
 	assert.Equal(t, "2g.12gb@2 2g.12gb+me@0", chosen(g, "2g.12gb", "2g.12gb+me"))
 }
 
-// What was pre-created is advertised, and the rest of the GPU is partitioned around it.
+// Pre-created devices are advertised, and the rest of the GPU is partitioned around them.
 func TestTiles_PreCreatedDevices_Kept(t *testing.T) {
 	t.Parallel()
 	compute := func(slices int) []ComputeInstance { return []ComputeInstance{{Slices: slices, UUID: "MIG-1"}} }

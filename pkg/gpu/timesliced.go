@@ -5,10 +5,9 @@ package gpu
 type Replicas struct {
 	// Count is how many claims there may be, 2 or more.
 	Count int
-	// ShareName is what the node's configuration calls them; empty without a name.
+	// ShareName is their name in the node's configuration; empty without a name.
 	ShareName string
-	// Resource is the extended resource that requests one, as "nvidia.com/gpu.shared"; empty where they have the name of what is
-	// shared.
+	// Resource is the extended resource that requests one, as "nvidia.com/gpu.shared"; empty if they use the name of the shared device.
 	Resource string
 	// Interval is the time-slice interval.
 	Interval Interval
@@ -27,7 +26,7 @@ type TimeSliced struct {
 	GPU *GPU
 	// Replicas is how many claims there may be.
 	Replicas int
-	// ShareName is what the node's configuration calls them; empty without a name.
+	// ShareName is their name in the node's configuration; empty without a name.
 	ShareName string
 }
 
@@ -57,7 +56,7 @@ func (d TimeSliced) Use(share bool) Use {
 	return Use{Type: TypeTimeSlice, Device: d.Name(), Shared: share}
 }
 
-// timeSlicedDevices is the GPU for several claims, where it is advertised so.
+// timeSlicedDevices is the GPU for several claims, if it is advertised so.
 func timeSlicedDevices(o Modes, g *GPU) []Device {
 	if o.TimeSlice == nil {
 		return nil

@@ -27,7 +27,7 @@ func (Whole) Shares() Shares { return exclusive }
 // Use is the whole GPU.
 func (d Whole) Use(share bool) Use { return Use{Type: TypeGPU, Device: d.Name(), Shared: share} }
 
-// wholeDevices is the GPU as it is, where it is advertised so.
+// wholeDevices is the GPU as it is, if it is advertised so.
 func wholeDevices(o Modes, g *GPU) []Device {
 	if !o.Whole {
 		return nil

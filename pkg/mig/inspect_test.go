@@ -24,8 +24,8 @@ func requireUninspected(t *testing.T, w *world, err error, mode, cause string) {
 		", and its device node may have another number now: "+cause+"; check on the node that nvidia-smi -L answers and lists it (will be retried)")
 }
 
-// TestMeet_InspectionFails_Refused until an inspection succeeds, although the mode is right by then: the claim would get the number that the
-// device node had before.
+// TestMeet_InspectionFails_Refused until an inspection succeeds, although the mode is right by then: the claim would get the former
+// number of the device node.
 func TestMeet_InspectionFails_Refused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "h100-80")
@@ -67,7 +67,8 @@ func TestMeet_ModeChangedByOthers_Inspected(t *testing.T) {
 	}
 }
 
-// TestMeet_InspectionShowsNothingNew_Refused: what inspects and does nothing is no inspection, and a GPU that is left out is not known.
+// TestMeet_InspectionShowsNothingNew_Refused: an inspection that reads nothing does not count, and the mode of a GPU that it leaves out
+// is not known.
 func TestMeet_InspectionShowsNothingNew_Refused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "h100-80")
@@ -80,7 +81,7 @@ func TestMeet_InspectionShowsNothingNew_Refused(t *testing.T) {
 	requireUninspected(t, w, w.mode().Ensure(t.Context(), w.needs(claim.PreconditionMIGMode)), "on", cause)
 }
 
-// TestMeet_CallerGone_InspectionGoesOn: it has a context of its own, with a deadline.
+// TestMeet_CallerGone_InspectionGoesOn: it uses its own context, with a deadline.
 func TestMeet_CallerGone_InspectionGoesOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "h100-80")
@@ -97,7 +98,8 @@ func TestMeet_CallerGone_InspectionGoesOn(t *testing.T) {
 	assert.True(t, w.shown.Enabled)
 }
 
-// TestMeet_ChangeFails_Inspected: what was changed and changed back has another minor number too. A refusal has changed nothing.
+// TestMeet_ChangeFails_Inspected: a GPU whose mode was changed and changed back gets another minor number too. A refusal has changed
+// nothing.
 func TestMeet_ChangeFails_Inspected(t *testing.T) {
 	t.Parallel()
 	for ret, inspections := range map[model.Return]int{model.Unknown: 1, model.Timeout: 1, model.InUse: 0} {

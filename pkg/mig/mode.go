@@ -10,22 +10,23 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Mode brings a GPU's MIG mode about. It is a prepare.Precondition of the kinds claim.PreconditionMIGMode and claim.PreconditionNoMIGMode: a MIG device needs the mode on, a
-// whole GPU needs it off, as a GPU in MIG mode runs no program without an instance.
+// Mode brings a GPU's MIG mode about. It is a prepare.Precondition of the kinds claim.PreconditionMIGMode and
+// claim.PreconditionNoMIGMode: a MIG device needs the mode on, a whole GPU needs it off, as a GPU in MIG mode runs no program without an
+// instance.
 type Mode struct {
 	// Driver returns the open driver; gpu.ErrDriverNotLoaded without one.
 	Driver func() (gpu.MIGDriver, error)
-	// Shown returns the MIG mode in which the GPU was when what CDI specs are built from was read; false where that lacks the GPU.
+	// Shown returns the GPU's MIG mode at the last read of the data for CDI specs; false if that lacks the GPU.
 	Shown func(id gpu.UUID) (gpu.MIGMode, bool)
-	// Changed reads that again when a mode has changed, before the claim gets anything: the GPU's minor number may be another one now. Its
-	// context is its own: that of a call which ends would cut short what all claims rely on.
+	// Changed reads that data again when a mode has changed, before the claim gets anything: the GPU's minor number may be another one
+	// now. It uses its own context: all claims rely on the read, so it must not end with one call.
 	Changed func(ctx context.Context) error
 }
 
-// changedTime is what Changed gets, also when the caller's time is over.
+// changedTime is the time limit of Changed, also when the caller's time is over.
 const changedTime = 10 * time.Second
 
-// Ensure costs one read where the mode is right already, and one listing of the instances where the mode is turned off. Where the mode has
+// Ensure costs one read if the mode is right already, and one listing of the instances if the mode is turned off. If the mode has
 // changed, by Prism or by other means, all GPUs are inspected once; as long as that fails the error is a transient *claim.Refusal.
 func (m Mode) Ensure(ctx context.Context, need claim.Precondition) error {
 	driver, err := m.Driver()
@@ -61,8 +62,8 @@ func (m Mode) Ensure(ctx context.Context, need claim.Precondition) error {
 	return m.inspected(ctx, need.Target, on)
 }
 
-// inspected ensures that what is known of the GPU was read in its present MIG mode. A process that failed to do so after a change may have
-// exited, and others change modes too, so nothing but that is relied upon.
+// inspected ensures that the known state of the GPU was read in its present MIG mode. A process that failed to do so after a change may
+// have exited, and others change modes too, so only that is relied upon.
 func (m Mode) inspected(ctx context.Context, id gpu.UUID, on bool) error {
 	if m.shows(id, on) {
 		return nil
@@ -92,8 +93,8 @@ func (m Mode) inspect(ctx context.Context) error {
 	return m.Changed(ctx)
 }
 
-// leaves returns gpu.ErrInUse for a GPU that would lose instances: an administrator may have made them since the last inspection. That the driver
-// refuses to take them away is not relied upon.
+// leaves returns gpu.ErrInUse for a GPU that would lose instances: an administrator may have made them since the last inspection. The
+// driver's refusal to remove them is not relied upon.
 func leaves(ctx context.Context, driver gpu.MIGDriver, id gpu.UUID, on bool) error {
 	if on {
 		return nil
@@ -108,7 +109,7 @@ func leaves(ctx context.Context, driver gpu.MIGDriver, id gpu.UUID, on bool) err
 	return nil
 }
 
-// resetNeeded names what the administrator has to do, as Prism does not.
+// resetNeeded says how the administrator resets the GPU, as Prism does not.
 func resetNeeded(id gpu.UUID, on bool) error {
 	flag := 0
 	if on {

@@ -11,8 +11,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// remade takes away what there is and has an administrator make the same profile at the same placement. It has the same id and
-// UUID.
+// remade removes the present instance and lets an administrator make the same profile at the same placement. The new one gets the same id
+// and UUID.
 func remade(t *testing.T, w *world) gpu.Instance {
 	t.Helper()
 	first := w.there()[0]
@@ -23,8 +23,8 @@ func remade(t *testing.T, w *world) gpu.Instance {
 	return again
 }
 
-// TestUndo_DriverLoadedAgain_InstancesKept: no instance outlives a load of the driver, so what has the id and UUID of ours is an
-// administrator's. Where the loads are not known, the record is all there is to go by.
+// TestUndo_DriverLoadedAgain_InstancesKept: no instance outlives a load of the driver, so an instance with the id and UUID of ours is an
+// administrator's. If the loads are not known, only the record can decide.
 func TestUndo_DriverLoadedAgain_InstancesKept(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -59,8 +59,8 @@ func TestUndo_DriverLoadedAgain_InstancesKept(t *testing.T) {
 	}
 }
 
-// TestUndo_NoComputeInstance_UndoneOnceBegun: as long as the record answers, ours has its compute instance. After that an earlier try may
-// have removed it.
+// TestUndo_NoComputeInstance_UndoneOnceBegun: as long as the record answers, ours contains its compute instance. After that an earlier
+// try may have removed it.
 func TestUndo_NoComputeInstance_UndoneOnceBegun(t *testing.T) {
 	t.Parallel()
 	for _, state := range []checkpoint.State{checkpoint.Done, checkpoint.Releasing} {
@@ -81,8 +81,8 @@ func TestUndo_NoComputeInstance_UndoneOnceBegun(t *testing.T) {
 	}
 }
 
-// TestUndo_ReplacedAtOnce_ReportedGone: what was made between the removal and the check of it has a compute instance, and the step's has none any
-// more.
+// TestUndo_ReplacedAtOnce_ReportedGone: an instance that was made between the removal and its check contains a compute instance, and the
+// step's is without one by then.
 func TestUndo_ReplacedAtOnce_ReportedGone(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)

@@ -15,8 +15,8 @@ type Static struct {
 	Driver func() (gpu.MIGDriver, error)
 }
 
-// There costs six calls of the driver, however many instances the GPU has. What an administrator has made again just as it was passes
-// for the same.
+// There costs six calls of the driver, however many instances the GPU has. An instance that an administrator has made again just as it
+// was counts as the same.
 func (s Static) There(ctx context.Context, id gpu.UUID, m *checkpoint.MIG) error {
 	driver, err := s.Driver()
 	if err != nil {

@@ -16,7 +16,7 @@ const mediaSlice = 20
 
 func (w *world) static() Static { return Static{Driver: w.open} }
 
-// static is what a record keeps of an administrator's instance.
+// static is the record's entry for an administrator's instance.
 func static(instance gpu.Instance) *checkpoint.MIG {
 	c := instance.Compute[0]
 	return &checkpoint.MIG{
@@ -25,8 +25,8 @@ func static(instance gpu.Instance) *checkpoint.MIG {
 	}
 }
 
-// TestThere_AdministratorCreatedAgain_Checked: what is created again has the ids of what was removed, and is another device if
-// anything else differs.
+// TestThere_AdministratorCreatedAgain_Checked: an instance that is created again gets the ids of the removed one, and is another device
+// if anything else differs.
 func TestThere_AdministratorCreatedAgain_Checked(t *testing.T) {
 	t.Parallel()
 	for name, replace := range map[string]func(*world, *checkpoint.MIG){
@@ -69,7 +69,7 @@ func TestThere_AdministratorCreatedAgain_Checked(t *testing.T) {
 	}
 }
 
-// TestThere_RecreatedWithSameUUID_Found: it is what was promised, and nothing distinguishes it from what was there before.
+// TestThere_RecreatedWithSameUUID_Found: it is the promised device, and nothing distinguishes it from the earlier one.
 func TestThere_RecreatedWithSameUUID_Found(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)

@@ -15,21 +15,21 @@ import (
 type Step struct {
 	// Driver returns the open driver; gpu.ErrDriverNotLoaded without one.
 	Driver func() (gpu.MIGDriver, error)
-	// Load identifies the present load of the driver, empty where that is not known. May be nil.
+	// Load identifies the present load of the driver, empty if that is not known. May be nil.
 	Load func() string
 }
 
-// made is what a step has made. Without UUID it has no compute instance, or none that is known.
+// made is the result of a step. Without UUID it lacks a compute instance, or none is known.
 type made struct {
 	gpu.MIGIdentity
-	// Load is the load of the driver in which it was made: no instance outlives it. Empty where it was not known.
+	// Load is the load of the driver in which it was made: no instance outlives it. Empty if it was not known.
 	Load string `json:"load,omitempty"`
 	// Fills: the compute instance has all of the GPU instance. Earlier versions did not say, and compared memory slices.
 	Fills bool `json:"fills,omitempty"`
 }
 
-// lost returns whether the driver was loaded again since, which removed all instances: what is there is an administrator's, also where
-// it has the same ids and UUID.
+// lost returns whether the driver was loaded again since, which removed all instances: a present instance is an administrator's, even if
+// its ids and UUID are the same.
 func (m *made) lost(load string) bool {
 	return m != nil && m.Load != "" && load != "" && m.Load != load
 }
@@ -61,10 +61,10 @@ func (s Step) Check(ctx context.Context, step checkpoint.Step) error {
 	return nil
 }
 
-// nothing is what was made where the driver refused to make anything: no instance has that id, so Undo finds none.
+// nothing is the id if the driver refused to make anything: no instance has that id, so Undo finds none.
 const nothing = -1
 
-// Do makes the GPU instance and its compute instance. With an error it also returns what it has made by then.
+// Do makes the GPU instance and its compute instance. With an error it also returns the part that it has made by then.
 func (s Step) Do(ctx context.Context, step checkpoint.Step) (json.RawMessage, error) {
 	wanted, driver, err := s.open(step)
 	if err != nil {
@@ -76,7 +76,7 @@ func (s Step) Do(ctx context.Context, step checkpoint.Step) (json.RawMessage, er
 		if !errors.Is(err, gpu.ErrInUse) {
 			return nil, err
 		}
-		// Another program took the place since Check. What sits there may seem ours, and is not.
+		// Another program took the place since Check. Its instance may seem ours, and is not.
 		m.GPUInstance = nothing
 		return encode(m), err
 	}
@@ -94,7 +94,7 @@ func encode(m made) json.RawMessage {
 	return raw
 }
 
-// Identify reports what Do made.
+// Identify reports the identity of the MIG device that Do made.
 func (Step) Identify(made json.RawMessage) (id gpu.MIGIdentity, err error) {
 	if err := json.Unmarshal(made, &id); err != nil {
 		return id, fmt.Errorf("reading what was made: %w", err)
@@ -102,9 +102,9 @@ func (Step) Identify(made json.RawMessage) (id gpu.MIGIdentity, err error) {
 	return id, nil
 }
 
-// Verify reports whether what Do made is still there: a driver that is unloaded takes all instances with it. gpu.ErrNotFound: it
-// is gone, or has lost its compute instance. What an administrator has made again just as it was passes for it. A GPU that does not
-// answer is another error, as its instances may be in use.
+// Verify reports whether the MIG device that Do made is still there: a driver that is unloaded takes all instances with it.
+// gpu.ErrNotFound: it is gone, or has lost its compute instance. A device that an administrator has made again just as it was counts as
+// the same. A GPU that does not answer is another error, as its instances may be in use.
 func (s Step) Verify(ctx context.Context, step checkpoint.Step) error {
 	wanted, driver, err := s.open(step)
 	if err != nil {
@@ -140,7 +140,7 @@ func (s Step) open(step checkpoint.Step) (claim.MIG, gpu.MIGDriver, error) {
 	return wanted, driver, err
 }
 
-// decodeMade returns nil for a step that was never known to be done. Where making it failed half-way there is no UUID.
+// decodeMade returns nil for a step that was never known to be done. If making it failed half-way there is no UUID.
 func decodeMade(step checkpoint.Step) (*made, error) {
 	if len(step.Made) == 0 {
 		return nil, nil

@@ -47,7 +47,7 @@ func TestStep_DoAndUndo_NothingLeft(t *testing.T) {
 	w.untouched()
 }
 
-// TestDo_OtherDevices_CostTheSame: what is asked of the driver once the MIG device is created grows with nothing.
+// TestDo_OtherDevices_CostTheSame: Undo and Verify make the same number of driver calls however many other devices there are.
 func TestDo_OtherDevices_CostTheSame(t *testing.T) {
 	t.Parallel()
 	counted := func(others int) (undo, verify uint64) {
@@ -103,8 +103,8 @@ func TestCheck_PlacementTaken_Refused(t *testing.T) {
 	}
 }
 
-// TestUndo_EveryPartialState_NothingLeft: whatever the driver has and whatever is known of it, nothing of the MIG device is left, and what is
-// next to it stays.
+// TestUndo_EveryPartialState_NothingLeft: in every state of the driver and of the record, nothing of the MIG device remains, and its
+// neighbors stay.
 func TestUndo_EveryPartialState_NothingLeft(t *testing.T) {
 	t.Parallel()
 	for there, make := range map[string]func(*world) checkpoint.Step{
@@ -206,7 +206,7 @@ func TestDo_Fails_ReturnsWhatItCreated(t *testing.T) {
 	}
 }
 
-// TestDo_PlacementTakenAfterCheck_Kept, although it is just what was to be made.
+// TestDo_PlacementTakenAfterCheck_Kept, although it equals the device that Do was to make.
 func TestDo_PlacementTakenAfterCheck_Kept(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)

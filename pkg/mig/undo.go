@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Undo removes what Do made, in whatever state it is, and sees that it is gone. Nothing there, and another instance in its
+// Undo removes the device that Do made, in whatever state it is, and sees that it is gone. Nothing there, and another instance in its
 // place, is no error. gpu.ErrInUse: a process still runs on it, or a sample of it was not freed in time.
 func (s Step) Undo(ctx context.Context, step checkpoint.Step) error {
 	wanted, driver, err := s.open(step)
@@ -37,7 +37,7 @@ func (s Step) Undo(ctx context.Context, step checkpoint.Step) error {
 		return fmt.Errorf("removing GPU instance %d (%s): %w", ours.ID, wanted.Name, err)
 	}
 	left, err := driver.Instance(ctx, step.Target, ours.ID, "")
-	if left != nil { // or another owner's, that has the same id
+	if left != nil { // or another owner's with the same id
 		left, err = search(ctx, driver, step.Target, wanted, m, false)
 	}
 	if err != nil {
@@ -75,8 +75,8 @@ func destroyed(ctx context.Context, until time.Time, destroy func() error) error
 	}
 }
 
-// inspect finds what the step made, nil where it is not there. What is whole costs a few calls however many others there are. Whole: the
-// step's instance has its compute instance, or is gone.
+// inspect finds the instance that the step made, nil if it is not there. A whole one costs a few calls however many others there are.
+// Whole: the step's instance contains its compute instance, or is gone.
 func inspect(ctx context.Context, driver gpu.MIGDriver, id gpu.UUID, wanted claim.MIG, m *made, whole bool) (*gpu.Instance, error) {
 	if m == nil || m.UUID == "" {
 		return search(ctx, driver, id, wanted, m, whole)
@@ -100,9 +100,9 @@ func search(ctx context.Context, driver gpu.MIGDriver, id gpu.UUID, wanted claim
 	return find(instances, wanted, m, whole), nil
 }
 
-// find reports which instance the step made. It sits at the step's placement, which was free before. Where it is known what was
-// made, it has that id, and in it just that compute instance, or none where that may be gone: anything else was made later and is not
-// the step's. Ids and UUIDs come from the placement, so what is the same in all of this counts as the step's as long as a record names it.
+// find reports which instance the step made. It sits at the step's placement, which was free before. If the made instance is known, it
+// has that id and contains just that compute instance, or none if that may be gone: anything else was made later and is not the step's.
+// Ids and UUIDs come from the placement, so an instance with all of these the same counts as the step's as long as a record names it.
 func find(instances []gpu.Instance, wanted claim.MIG, m *made, whole bool) *gpu.Instance {
 	for i := range instances {
 		instance := &instances[i]
@@ -117,7 +117,7 @@ func find(instances []gpu.Instance, wanted claim.MIG, m *made, whole bool) *gpu.
 	return nil
 }
 
-// matches returns whether an instance at the step's placement can be what it has made.
+// matches returns whether an instance at the step's placement can be the one that it has made.
 func (m *made) matches(instance *gpu.Instance, whole bool) bool {
 	switch {
 	case instance.ID != m.GPUInstance:
@@ -132,8 +132,8 @@ func (m *made) matches(instance *gpu.Instance, whole bool) bool {
 	return instance.Compute[0].ID == m.ComputeInstance && instance.Compute[0].UUID == m.UUID
 }
 
-// Owned reports which instances the records name: those that were made, and those that are about to be. Load is the present load of the
-// driver, empty where it is not known.
+// Owned reports which instances the records name: the made ones, and the ones about to be made. Load is the present load of the driver,
+// empty if it is not known.
 func Owned(records []*checkpoint.Record, bootID, load string) func(id gpu.UUID, instance *gpu.Instance) bool {
 	type owned struct {
 		wanted claim.MIG

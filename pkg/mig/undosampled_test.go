@@ -14,7 +14,8 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// sampled has another session sample the MIG device, as prism-exporter does. It returns what frees the sample and what ends the session.
+// sampled opens another session that samples the MIG device, as prism-exporter does. It returns functions that free the sample and end
+// the session.
 func (w *world) sampled(device gpu.MIGUUID) (free, end func()) {
 	w.t.Helper()
 	session, err := w.node.Open("", []int{w.node.Identities()[0].Minor})
@@ -55,7 +56,7 @@ func TestUndo_SampleFreedMeanwhile_DestroyedAMillisecondLater(t *testing.T) {
 	}
 }
 
-// TestUndo_SampleHeldLonger_InUseAfter50ms: what holds it for longer is the retry's of the whole call, which reports it.
+// TestUndo_SampleHeldLonger_InUseAfter50ms: a longer hold is left to the retry of the whole call, which reports it.
 func TestUndo_SampleHeldLonger_InUseAfter50ms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := partitioned(t)
@@ -73,7 +74,7 @@ func TestUndo_SampleHeldLonger_InUseAfter50ms(t *testing.T) {
 	})
 }
 
-// TestUndo_DeviceInUse_OneLimitForBothInstances: a process that exits late leaves the GPU instance what is left of the time.
+// TestUndo_DeviceInUse_OneLimitForBothInstances: after a process that exits late, only the rest of the time remains for the GPU instance.
 func TestUndo_DeviceInUse_OneLimitForBothInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := partitioned(t)

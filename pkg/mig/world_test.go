@@ -18,7 +18,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/port"
 )
 
-// world is a GPU that refuses as a real one does. It notes what the step or the need under test changes.
+// world is a GPU that refuses as a real one does. It notes the changes by the step or the need under test.
 type world struct {
 	gpu.MIGDriver
 
@@ -29,7 +29,7 @@ type world struct {
 	// absent: the driver is not loaded; lies: it says that it has removed instances and has not; careless: it turns the mode off under
 	// instances.
 	absent, lies, careless bool
-	// shown is what the rest of the program knows of the GPU's mode, unless unseen; inspections counts how often it was read.
+	// shown is the GPU's mode as the rest of the program knows it, unless unseen; inspections counts how often it was read.
 	shown       gpu.MIGMode
 	unseen      bool
 	inspections int
@@ -37,7 +37,7 @@ type world struct {
 	inspect func(ctx context.Context) error
 	// destroyed is called when an instance was removed.
 	destroyed func()
-	// load is that of the driver.
+	// load is the driver's load.
 	load string
 }
 
@@ -60,7 +60,7 @@ func newWorldOf(t *testing.T, spec model.Spec) *world {
 	return w
 }
 
-// refresh reads what the rest of the program knows.
+// refresh updates the mode that the rest of the program knows.
 func (w *world) refresh(ctx context.Context) error {
 	w.inspections++
 	if w.inspect != nil {
@@ -96,7 +96,7 @@ func (w *world) mode() Mode {
 	return Mode{Driver: w.open, Shown: func(id gpu.UUID) (gpu.MIGMode, bool) { return w.shown, id == w.id && !w.unseen }, Changed: w.refresh}
 }
 
-// note keeps what was changed.
+// note records a change.
 func (w *world) note(format string, args ...any) {
 	w.changes = append(w.changes, fmt.Sprintf(format, args...))
 }
@@ -137,7 +137,7 @@ func (w *world) DestroyInstance(ctx context.Context, id gpu.UUID, gi int) error 
 	return w.MIGDriver.DestroyInstance(ctx, id, gi)
 }
 
-// calls counts what was asked of the driver.
+// calls counts the calls of the driver.
 func (w *world) calls() (n uint64) {
 	for _, of := range w.node.Calls.Of(os.Getpid()).Counts {
 		n += of
