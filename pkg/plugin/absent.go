@@ -13,9 +13,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/inventory"
 )
 
-// AwaitGPU returns when the node may have an NVIDIA GPU, or has claims that were prepared when it had one. Until then the process does
-// nothing but check for one and answer probes: it neither asks the API server nor registers with the kubelet, which removes what an earlier
-// process has published. A missing GPU is no error, whatever failOnInitError says: a driver that does not answer is one.
+// AwaitGPU returns when the node may contain an NVIDIA GPU, or has claims that were prepared when it contained one. Until then the process
+// only checks for a GPU and answers probes. It does not ask the API server. It does not register with the kubelet, so the kubelet removes
+// the ResourceSlices of an earlier process. A missing GPU is no error, whatever failOnInitError says: a driver that does not answer is one.
 func AwaitGPU(ctx context.Context, cfg *config.Plugin, a Adapters, clock inventory.Clock) error {
 	mayHave := mayHaveGPU(a.Host)
 	needed := func() bool { return mayHave() || hasRecords(cfg) }
@@ -38,7 +38,7 @@ func AwaitGPU(ctx context.Context, cfg *config.Plugin, a Adapters, clock invento
 	return <-served
 }
 
-// mayHaveGPU takes a machine whose hardware cannot be listed for one that has a GPU.
+// mayHaveGPU also returns true if the hardware of the machine cannot be listed.
 func mayHaveGPU(host Host) func() bool {
 	return func() bool {
 		has, err := host.MayHaveGPU()

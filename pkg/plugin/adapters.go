@@ -33,7 +33,7 @@ type DeviceNodes interface {
 	Locate(root, path string) (hostPath string, found bool)
 }
 
-// Host is what a plugin finds on its host: the driver, GPUs, device nodes, programs and sockets. *hostfs.FS is the real one.
+// Host finds things on the plugin's host: the driver, GPUs, device nodes, programs and sockets. *hostfs.FS is the real one.
 type Host interface {
 	inventory.Host
 	DeviceNodes
@@ -42,18 +42,18 @@ type Host interface {
 	BootID() (string, error)
 	DriverLoad() string
 	MayHaveGPU() (bool, error)
-	// CharDevices finds what containers get besides GPUs.
+	// CharDevices finds the character devices that containers get besides GPUs.
 	CharDevices(dir, pattern string) ([]hostfs.CharDevice, error)
 	// LinkCharDevices makes links to device nodes in the host's /dev/char.
 	LinkCharDevices(nodes []hostfs.CharDevice) error
 	// Process finds a process by its pid.
 	Process(pid int) (hostfs.Process, bool)
-	// Writable returns a path for writing a directory of the host; gpu.ErrNotFound where there is none.
+	// Writable returns a path for writing a directory of the host; gpu.ErrNotFound if the directory does not exist.
 	Writable(path string) (dir string, release func(), err error)
 	// UnifiedCgroups and Cgroup are about the cgroups of containers.
 	UnifiedCgroups() bool
 	Cgroup(path string) (string, error)
-	// Sockets lists what else may allocate the GPUs.
+	// Sockets lists the sockets of other components that may allocate the GPUs.
 	Sockets(dir, pattern string) ([]string, error)
 }
 
@@ -69,12 +69,12 @@ type Locks interface {
 	prepare.Locks
 	// Lead waits until no other process of the node leads.
 	Lead(ctx context.Context) (release func(), err error)
-	// TryLead does not wait; release is nil where another process leads.
+	// TryLead does not wait; release is nil if another process leads.
 	TryLead() (release func(), err error)
 	Close() error
 }
 
-// Adapters are what a plugin works on. All of them are required, but for families and for the API of a machine alone.
+// Adapters connect a plugin to its node. All are required, except families, and except the API if only a Machine is built.
 type Adapters struct {
 	// Version is this program's.
 	Version string
@@ -82,9 +82,9 @@ type Adapters struct {
 	Host    Host
 	// Locks opens the locks in the plugin's directory.
 	Locks func(dir string) (Locks, error)
-	// Driver returns what opens the driver, whose hooks name the program of that path; empty: it has no hooks.
+	// Driver returns the function that opens the driver. The driver's hooks name the program at that path; empty: no hooks.
 	Driver func(hook string) inventory.Opener
-	// Tool returns what sets the time-slice intervals of the GPUs of that inventory.
+	// Tool returns the tool that sets the time-slice intervals of the GPUs of that inventory.
 	Tool func(inv *inventory.Inventory) timeslice.Tool
 	// MPS returns the MPS service at that socket; nil for a machine without one.
 	MPS func(socket string) mps.Daemons
@@ -94,13 +94,13 @@ type Adapters struct {
 	Families []Family
 	// Extensions are wired after the built-in ones; nil for none.
 	Extensions []extension.Extension
-	// Transaction makes what prepares claims; prepare.New is the real one.
+	// Transaction makes the transaction that prepares claims; prepare.New is the real one.
 	Transaction func(prepare.Ports, prepare.Settings) (*prepare.Transaction, []error, error)
 	// HookImage is the hook program that is installed on hosts that have none, or one without some hooks; a missing file is no error.
 	HookImage string
 	// HookAbilities returns the hooks of the host's program at a path. It is called once for each file, and not while it runs.
 	HookAbilities func(ctx context.Context, path string) ([]string, error)
-	// OwnHookImage is prism-hook, which is installed on every host; a missing file is no error, and what needs it is refused.
+	// OwnHookImage is prism-hook, which is installed on every host; a missing file is no error, but claims that need it are refused.
 	OwnHookImage string
 	// ProfilerImage is the directory with the programs that containers of profiled claims get; missing ones are no error, and profiles are
 	// refused.
@@ -115,7 +115,7 @@ type Adapters struct {
 const (
 	imageHook    = "/usr/bin/" + cdi.HookName
 	imageOwnHook = "/usr/bin/" + cdi.OwnHookName
-	// imageProfiler has what containers of profiled claims get.
+	// imageProfiler is the directory with the programs that containers of profiled claims get.
 	imageProfiler = "/usr/bin"
 )
 
@@ -131,7 +131,7 @@ func System(cfg *config.Plugin, version string) Adapters {
 	}
 }
 
-// programs are what programs are installed with.
+// programs returns the options for installing programs.
 func (a Adapters) programs(cfg *config.Plugin, specs *cdi.Dir) programs.Options {
 	return programs.Options{
 		Config: cfg, Version: a.Version, Disk: a.Disk, Host: a.Host, Specs: specs, Runtime: a.Runtime, Abilities: a.HookAbilities,

@@ -18,10 +18,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
-// API is the API server. The clients are two, so that background writes never use up what claims wait for.
+// API is the API server. It has two clients, so that background writes never use up the request rate that claims need.
 type API struct {
 	Claims, Background kubernetes.Interface
-	// Cluster answers what a layout asks.
+	// Cluster answers the questions of a layout.
 	Cluster Cluster
 	// Slices keeps the node's ResourceSlices.
 	Slices ResourceSlices
@@ -29,11 +29,11 @@ type API struct {
 	Events events.Recorder
 	// ClaimEvents are about claims; nil: none are written.
 	ClaimEvents events.ClaimRecorder
-	// Lost has a token after a connection to the API server was lost; nil: that is not known.
+	// Lost receives a value after a connection to the API server was lost; nil: that is not known.
 	Lost <-chan struct{}
 }
 
-// ResourceSlices keeps what is published last in the API server; *kube.Slices is the real one.
+// ResourceSlices keeps the last published devices in the API server; *kube.Slices is the real one.
 type ResourceSlices interface {
 	layout.ResourceSlices
 	// Run writes ResourceSlices until the context ends. One process of a node does at a time. Dropped is called when the API server has stored
@@ -91,7 +91,7 @@ type cluster struct {
 	client kubernetes.Interface
 }
 
-// Tainted lists what the API server has of this node's devices, and of each whether it is tainted as draining.
+// Tainted lists this node's devices in the API server, and whether each is tainted as draining.
 func (c cluster) Tainted(ctx context.Context) (map[gpu.PoolDevice]bool, error) {
 	stored := kube.Stored{Client: c.client, DriverName: c.DriverName, NodeName: c.NodeName}
 	return stored.Tainted(ctx, c.DriverName+"/"+publish.DrainingTaint)

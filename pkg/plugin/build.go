@@ -23,7 +23,7 @@ import (
 // statusDelay is longer than the claims of pods that start together take, and shorter than a container takes to start.
 const statusDelay = 200 * time.Millisecond
 
-// Plugin is everything that runs. What Run has in the background can be called step by step in its place.
+// Plugin is everything that runs. Instead of Run, its background work can be called step by step.
 type Plugin struct {
 	*Core
 	layout   *nodeLayout
@@ -37,7 +37,7 @@ type Plugin struct {
 }
 
 // Build builds everything and serves nothing. It opens the node's files and inspects the driver once; a driver that does not answer is an
-// error only where the operator asked for that and no claim would suffer.
+// error only if the operator configured that and no claim would suffer.
 func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error) {
 	api, err := a.API(ctx)
 	if err != nil {
@@ -90,7 +90,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	}, nil
 }
 
-// newBackground returns what works beside claims: what extensions do, and what finds out whether containers get their devices.
+// newBackground returns the work beside claims: the work of extensions, and the check whether containers get their devices.
 func newBackground(cfg *config.Plugin, machine *Machine, api API, changed func(r *checkpoint.Record)) []func(ctx context.Context) {
 	work := []func(ctx context.Context){func(ctx context.Context) {
 		machine.programs.Injection.Run(ctx, programs.InjectionReports{
@@ -104,7 +104,7 @@ func newBackground(cfg *config.Plugin, machine *Machine, api API, changed func(r
 	return work
 }
 
-// retrying reports why a claim waits: in its status, and in the log with what the status must not say about other claims.
+// retrying reports why a claim waits: in its status, and in the log. Only the log also contains details about other claims.
 func retrying(ctx context.Context, status driver.ClaimStatus, rc *resourceapi.ResourceClaim, cause error) {
 	values := append([]any{"claim", klog.KObj(rc), "claimUID", rc.UID, "reason", cause.Error()}, prepare.LogValues(cause)...)
 	klog.FromContext(ctx).V(2).Info("Claim is retried", values...)

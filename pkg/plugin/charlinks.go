@@ -16,11 +16,11 @@ type charLinks struct {
 	logger klog.Logger
 
 	mu sync.Mutex
-	// failed is what could not be made the last time; "" for nothing.
+	// failed is the reason of the last failure; "" if the last call succeeded.
 	failed string
 }
 
-// of makes those of the device nodes of a spec; what fails is logged once.
+// of makes the links to the device nodes of a spec. It logs a failure once.
 func (l *charLinks) of(spec *specs.Spec) {
 	all := spec.ContainerEdits.DeviceNodes
 	for i := range spec.Devices {

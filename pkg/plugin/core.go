@@ -15,7 +15,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/timeslice"
 )
 
-// Core is what a plugin does to its node: it prepares claims and sets intervals, by what is advertised.
+// Core changes the node: it prepares claims and sets intervals, according to the advertised devices.
 type Core struct {
 	Machine *Machine
 	Claims  *prepare.Transaction
@@ -25,7 +25,7 @@ type Core struct {
 	Damaged []error
 
 	layout *Layout
-	found  []*checkpoint.Record // what the start has read, nil where it could not
+	found  []*checkpoint.Record // the records read at the start, nil if they could not be read
 }
 
 // coreReports are how a Core reports.
@@ -38,7 +38,7 @@ type coreReports struct {
 	userNamespace func(ctx context.Context, rc *resourceapi.ResourceClaim) (string, error)
 }
 
-// newCore builds what prepares claims on a machine that has opened its files. Claims can be unprepared from then on, and prepared after begin.
+// newCore builds a Core on a machine that has opened its files. Claims can be unprepared from then on, and prepared after begin.
 func newCore(ctx context.Context, m *Machine, l *Layout, reports coreReports) (*Core, error) {
 	c := &Core{Machine: m, layout: l}
 	settings := m.Settings()
@@ -67,7 +67,7 @@ func newCore(ctx context.Context, m *Machine, l *Layout, reports coreReports) (*
 	return c, nil
 }
 
-// begin inspects the driver once and begins to advertise. A driver that does not respond is an error only where the operator has configured
+// begin inspects the driver once and begins to advertise. A driver that does not respond is an error only if the operator has configured
 // that, and no claim would suffer.
 func (c *Core) begin(ctx context.Context, read layout.AtStart) error {
 	fail := c.Machine.cfg.Driver.FailOnInitError

@@ -22,7 +22,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/prepare"
 )
 
-// newExtensions returns the plugin's, in the order in which they edit containers. A new one has a line here.
+// newExtensions returns the plugin's extensions, in the order in which they edit containers. A new extension needs a line here.
 func newExtensions(ctx context.Context, m *Machine) (prepare.Extensions, error) {
 	profiles, err := profiler.Open(ctx, profiler.Options{Config: m.cfg, Files: m.adapters.Disk, Now: m.adapters.Now, Programs: m.programs.Profiler})
 	return append(prepare.Extensions{
@@ -34,7 +34,7 @@ func newExtensions(ctx context.Context, m *Machine) (prepare.Extensions, error) 
 	}, m.adapters.Extensions...), err
 }
 
-// newMPS returns the extension that has claims use devices with MPS.
+// newMPS returns the extension for claims that use devices with MPS.
 func newMPS(m *Machine) extension.Extension {
 	host, run := m.adapters.Host, m.cfg.RunDir()
 	o := mps.Options{
@@ -73,7 +73,7 @@ func conditionTypes(all prepare.Extensions) []string {
 	return types
 }
 
-// renewed returns what is called whenever what is advertised may have changed.
+// renewed returns the function to call whenever the advertised devices may have changed.
 func renewed(all prepare.Extensions) func() {
 	return func() {
 		for _, e := range extension.All[extension.Attacher](all) {
@@ -82,7 +82,7 @@ func renewed(all prepare.Extensions) func() {
 	}
 }
 
-// gone returns what is called for a claim that was deleted, or is not prepared any more.
+// gone returns the function to call for a claim that was deleted, or is not prepared any more.
 func gone(all prepare.Extensions) func(claimUID string) {
 	followers := extension.All[extension.Follower](all)
 	return func(claimUID string) {
@@ -98,7 +98,7 @@ type planner struct {
 	extensions []extension.Planner
 }
 
-// Resolve implements prepare.Planner. A claim whose caller has gone is not planned without what could not be read for it.
+// Resolve implements prepare.Planner. If the caller has gone, it fails, because extensions may not have read everything for the claim.
 func (p planner) Resolve(ctx context.Context, rc *resourceapi.ResourceClaim) (*claim.Plan, error) {
 	for _, e := range p.extensions {
 		p.Extensions = append(p.Extensions, e.Claim(ctx))
@@ -118,8 +118,8 @@ type claimSpecs struct {
 	links    *charLinks
 }
 
-// Claims also lists claims that have the spec of a metadata file alone: the kubelet-plugin library writes these after a claim was prepared, and
-// removes them only if the kubelet unprepares it.
+// Claims also lists claims of which only the spec of a metadata file exists: the kubelet-plugin library writes these specs after a claim
+// was prepared, and removes them only if the kubelet unprepares the claim.
 func (s claimSpecs) Claims() ([]string, error) { return s.ClaimsAnd(s.metadata.claim) }
 
 // Write makes the links to the spec's device nodes, and puts the spec in place.

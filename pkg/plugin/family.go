@@ -14,23 +14,23 @@ import (
 	"github.com/prism-gpu/prism/pkg/timeslice"
 )
 
-// Family is what the stages have of the devices of one type.
+// Family contains the parts of the stages for the devices of one type.
 type Family struct {
-	// Claim plans the devices of claims, Publish publishes devices. Both have the type of the family.
+	// Claim plans the devices of claims, Publish publishes devices. Both return the type of the family.
 	Claim   claim.Family
 	Publish publish.Family
-	// Mode advertises the devices on every GPU; nil where the node's configuration decides that.
+	// Mode advertises the devices on every GPU; nil if the node's configuration decides that.
 	Mode gpu.Mode
-	// Steps returns those that Claim plans, by kind, for a node that advertises that; nil for none.
+	// Steps returns the steps that Claim plans, by kind, for a node with these advertised devices; nil for none.
 	Steps func(advertised Advertised) map[string]prepare.Step
-	// GPUNode: containers get the device node of the GPU, and what steps add. What those of built-in families get is in pkg/cdi.
+	// GPUNode: containers get the device node of the GPU and the edits of steps. For built-in families pkg/cdi decides instead.
 	GPUNode bool
 }
 
 // families are in the order in which the scheduler gets their devices, and in which the steps of a claim are made.
 type families []Family
 
-// families are the built-in families of devices and those of the adapters. A family is wired by its line here.
+// families are the built-in families of devices and the families of the adapters. A family is wired by its line here.
 func (m *Machine) families() families {
 	return append(families{
 		builtIn(gpu.TypeGPU, nil),
@@ -56,7 +56,7 @@ func migSteps(m *Machine) stepsOf {
 	}
 }
 
-// builtIn is what pkg/claim and pkg/publish have of a type of device, with its steps.
+// builtIn combines the families of a type of device in pkg/claim and pkg/publish with its steps.
 func builtIn(device gpu.DeviceType, steps stepsOf) Family {
 	planned, published := claim.Families(), publish.Families()
 	return Family{
@@ -66,7 +66,7 @@ func builtIn(device gpu.DeviceType, steps stepsOf) Family {
 	}
 }
 
-// claim is what claims are planned with.
+// claim returns the families that plan claims.
 func (all families) claim() (list []claim.Family) {
 	for _, f := range all {
 		list = append(list, f.Claim)
@@ -74,7 +74,7 @@ func (all families) claim() (list []claim.Family) {
 	return list
 }
 
-// publish is what devices are published with.
+// publish returns the families that publish devices.
 func (all families) publish() (list []publish.Family) {
 	for _, f := range all {
 		list = append(list, f.Publish)
@@ -82,7 +82,7 @@ func (all families) publish() (list []publish.Family) {
 	return list
 }
 
-// modes are those of every GPU besides what the node's configuration says.
+// modes are the modes of every GPU besides the modes in the node's configuration.
 func (all families) modes() (list []gpu.Mode) {
 	for _, f := range all {
 		if f.Mode != nil {
@@ -92,7 +92,7 @@ func (all families) modes() (list []gpu.Mode) {
 	return list
 }
 
-// steps are those of all families, by kind.
+// steps are the steps of all families, by kind.
 func (all families) steps(advertised Advertised) map[string]prepare.Step {
 	byKind := map[string]prepare.Step{}
 	for _, f := range all {

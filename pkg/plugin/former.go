@@ -19,37 +19,38 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 )
 
-// releaseFile and namespaceFile are in the plugin's directory and have the name and the namespace of the release, by which the release finds its
-// directories of earlier driver names. Versions before wrote, and after a rollback read, the name alone.
+// releaseFile and namespaceFile are in the plugin's directory and contain the name and the namespace of the release. By these the release
+// finds its directories of earlier driver names. Earlier versions wrote only the name, and read only the name after a rollback.
 const (
 	releaseFile   = "release"
 	namespaceFile = "release-namespace"
 )
 
-// keptFolders and keptFiles are in the plugin's directory besides records, and are of use under another driver name: what was set on GPUs and
-// has to be set back, and what GPUs are advertised as.
+// keptFolders and keptFiles are in the plugin's directory besides records, and are of use under another driver name. They contain the
+// settings of GPUs that must be set back, and the advertised layout of GPUs.
 var (
 	keptFolders = []string{"intervals", "mps"}
 	keptFiles   = []string{"layout.json"}
 )
 
-// formerNames are the driver names that the release had on this node before, and still has something of. Their records, CDI specs and state are
-// the driver's own from the time on when no process of that name leads.
+// formerNames are the release's earlier driver names on this node of which some state remains. Their records, CDI specs and state are the
+// driver's own as soon as no process of that name leads.
 type formerNames struct {
 	cfg      *config.Plugin
 	adapters Adapters
-	state    State // without what is opened after this
+	state    State // without the parts that are opened after this
 
 	mu sync.Mutex
-	// held has what lets go of a name, waiting why a name is not held: its process still runs.
+	// held contains the function that releases each name. waiting contains the reason why a name is not held: its process still runs.
 	held    map[string]func()
 	waiting map[string]error
-	// othersEnded is closed when no process of another name runs any more: until then it is not known what its records own.
+	// othersEnded is closed when no process of another name runs any more: until then the devices of its records are not known.
 	othersEnded chan struct{}
 }
 
-// formerDriverNames lists the directories of the release's plugins of other driver names. Unmarked are those that no release has: they may be of
-// another one, of a version that did not write the file, and are left alone. One whose namespace is not known is the release's by its name.
+// formerDriverNames lists the directories of the release's plugins of other driver names. Unmarked are the directories that name no
+// release. They may belong to another release, of a version that did not write the file, and are not changed. A directory without a
+// namespace belongs to the release of its name.
 func formerDriverNames(cfg *config.Plugin, d disk.Files) (names, unmarked []string) {
 	if cfg.Release == "" {
 		return nil, nil
@@ -77,8 +78,8 @@ func formerDriverNames(cfg *config.Plugin, d disk.Files) (names, unmarked []stri
 	return names, unmarked
 }
 
-// releaseOf is the <namespace>/<name> of the release that a plugin's directory is of; the name alone where a version before wrote it.
-// fs.ErrNotExist: it has none.
+// releaseOf is the <namespace>/<name> of the release that a plugin's directory belongs to; the name alone if an earlier version wrote it.
+// fs.ErrNotExist: the directory names no release.
 func releaseOf(dir string, d disk.Files) (string, error) {
 	name, err := d.Read(filepath.Join(dir, releaseFile))
 	if err != nil {
@@ -91,7 +92,7 @@ func releaseOf(dir string, d disk.Files) (string, error) {
 	return path.Join(string(namespace), string(name)), nil
 }
 
-// openFormer marks the plugin's directory with the release, and takes over what the release has under other names.
+// openFormer marks the plugin's directory with the release, and takes over the release's directories of other names.
 func openFormer(ctx context.Context, cfg *config.Plugin, a Adapters, s State) (*formerNames, error) {
 	f := &formerNames{cfg: cfg, adapters: a, state: s, held: map[string]func(){}, waiting: map[string]error{}, othersEnded: make(chan struct{})}
 	if cfg.Release == "" {
@@ -118,7 +119,8 @@ func openFormer(ctx context.Context, cfg *config.Plugin, a Adapters, s State) (*
 	return f, nil
 }
 
-// taken ends the waiting for names. When none is left, the plugin's directory, which said until then which are the release's, is marked.
+// taken ends the waiting for names. When no name waits any more, it marks the plugin's directory. Until then the old mark identifies the
+// release's directories.
 func (f *formerNames) taken(names ...string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -132,7 +134,7 @@ func (f *formerNames) taken(names ...string) error {
 	return mark(f.cfg, f.adapters.Disk)
 }
 
-// mark has the release's name and namespace in a plugin's directory. The name last: without it a directory is no release's.
+// mark writes the release's name and namespace to a plugin's directory. The name comes last: without it a directory belongs to no release.
 func mark(cfg *config.Plugin, d disk.Files) error {
 	for _, file := range [][2]string{{namespaceFile, path.Dir(cfg.Release)}, {releaseFile, path.Base(cfg.Release)}} {
 		at := filepath.Join(cfg.PluginDir(), file[0])
@@ -158,7 +160,7 @@ func tryLead(locks Locks) (release func(), err error) {
 	return release, err
 }
 
-// take takes over what is left of a name under its lead lock; nothing where another process has removed the directory meanwhile.
+// take takes over the remaining state of a name under its lead lock. It does nothing if another process has removed the directory.
 func (f *formerNames) take(name string, lead func(Locks) (release func(), err error)) error {
 	locks, err := f.adapters.Locks(f.config(name).PluginDir())
 	if err == nil {
@@ -176,7 +178,7 @@ func (f *formerNames) take(name string, lead func(Locks) (release func(), err er
 	return err
 }
 
-// adopt has the records and CDI specs of a name be the driver's own, with what was set on GPUs. The lead lock of the name is held.
+// adopt makes the records and CDI specs of a name, and its settings of GPUs, the driver's own. The caller holds the lead lock of the name.
 func (f *formerNames) adopt(name string, letGo func()) error {
 	dir, own := f.config(name).PluginDir(), f.cfg.PluginDir()
 	if err := mark(f.config(name), f.adapters.Disk); err != nil {
@@ -232,7 +234,7 @@ func keepFile(d disk.Files, from, to string) error {
 	return d.SyncDir(filepath.Dir(to))
 }
 
-// remove removes what is left of a name without claims.
+// remove removes the remaining files of a name without claims.
 func (f *formerNames) remove(name string) error {
 	dir := f.config(name).PluginDir()
 	err := removeRegistrations(f.adapters.Disk, f.cfg.Paths.KubeletRegistrar, name)
@@ -248,11 +250,11 @@ func (f *formerNames) remove(name string) error {
 	return nil
 }
 
-// podUID is what registration sockets have after the name of the driver.
+// podUID matches the part after the driver's name in the names of registration sockets.
 var podUID = regexp.MustCompile(`^-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// removeRegistrations removes the registration sockets of a driver that processes left which were killed. Those of a driver whose name only
-// begins alike stay.
+// removeRegistrations removes the registration sockets that killed processes of a driver left. It keeps the sockets of a driver whose name
+// only begins with the same text.
 func removeRegistrations(d disk.Files, dir, name string) error {
 	files, err := d.List(dir)
 	for _, file := range files {
@@ -265,7 +267,7 @@ func removeRegistrations(d disk.Files, dir, name string) error {
 	return err
 }
 
-// close lets other processes take over what is left.
+// close lets other processes take over the remaining names.
 func (f *formerNames) close() {
 	if f == nil {
 		return

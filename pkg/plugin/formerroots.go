@@ -12,16 +12,16 @@ import (
 	"github.com/prism-gpu/prism/pkg/prepare"
 )
 
-// rootsFile is in the plugin's directory and lists where its CDI specs are and were.
+// rootsFile is in the plugin's directory and lists the present and former directories of its CDI specs.
 const rootsFile = "cdi-roots.json"
 
 // cdiRoots are the CDI directories of the release on this node.
 type cdiRoots struct{ *places }
 
-// sweep removes, in former directories, the specs of claims that have no record, or a spec in the present directory. In all directories it removes
-// the specs of metadata files of claims without record and spec: the kubelet-plugin library removes them from the one directory that is configured
-// when a claim is unprepared, which may be another one than when it was prepared. What is kept in the present directory for a spec without a record
-// has a damaged record, and nothing else removes it.
+// sweep removes, in former directories, the specs of claims without a record, and of claims with a spec in the present directory. In all
+// directories it removes the specs of metadata files of claims without record and spec: the kubelet-plugin library removes them only from
+// the directory that is configured when a claim is unprepared, and the claim may have been prepared with another one. If the present
+// directory keeps a metadata spec of a claim without a record, the record is damaged, and nothing else removes the spec.
 func (r cdiRoots) sweep(ctx context.Context, tx *prepare.Transaction, present *cdi.Dir) error {
 	return r.places.sweep(func(root place, dir string) (kept bool, err error) {
 		names, err := r.disk.List(dir)
@@ -31,7 +31,7 @@ func (r cdiRoots) sweep(ctx context.Context, tx *prepare.Transaction, present *c
 		if names = slices.DeleteFunc(names, func(name string) bool { return readSpecName(root.Driver, name) == specFile{} }); len(names) == 0 {
 			return false, nil
 		}
-		// A claim has a record before it has a spec: these are read later than the names of files.
+		// The record of a claim is written before its spec: so the records are read after the names of files.
 		claims := specClaims{present: present, former: root.Path != r.now.Path}
 		if claims.records, err = tx.Records(); err != nil {
 			return true, nil //nolint:nilerr // Recover returns it
@@ -60,7 +60,7 @@ func (r cdiRoots) sweep(ctx context.Context, tx *prepare.Transaction, present *c
 	})
 }
 
-// specFile is a CDI spec of the driver, by what its name has after the driver's: the claim's UID comes first.
+// specFile is a CDI spec of the driver, by the rest of its file name after the driver's name: the claim's UID comes first.
 type specFile struct {
 	rest string
 	// metadata: it mounts a file with device metadata.
@@ -90,7 +90,7 @@ type specClaims struct {
 	former bool
 }
 
-// now has the present record of a claim alone, nil where there is none: the claim may have been prepared again.
+// now replaces the records by the present record of one claim, which may have been prepared again; nil without a record.
 func (c specClaims) now(record *checkpoint.Record) specClaims {
 	c.records = nil
 	if record != nil {

@@ -55,7 +55,8 @@ func (s *formerServing) run(ctx context.Context) error {
 	return nil
 }
 
-// await takes over a name whose process still runs, when that ends, and reports whether something is left of it. Claims get GPUs once it is known what the records of the name own.
+// await waits until the process of a name ends, takes over the name, and reports whether its directory still exists. Claims get GPUs once
+// the records of the name, and so their devices, are known.
 func (s *formerServing) await(ctx context.Context, name string) bool {
 	lead := func(locks Locks) (func(), error) { return locks.Lead(ctx) }
 	for ctx.Err() == nil {
@@ -115,7 +116,7 @@ func (s *formerServing) drain(ctx context.Context, name string, signal <-chan st
 	}
 }
 
-// serve serves one name until no claim has devices of it, then removes what is left of it.
+// serve serves one name until no claim has devices of it, then removes the remaining files of the name.
 func (s *formerServing) serve(ctx context.Context, name string) {
 	logger := klog.FromContext(ctx).WithValues("driver", name)
 	serving, stop := context.WithCancel(ctx)
@@ -183,7 +184,7 @@ func (s *formerServing) left(ctx context.Context, name string, reported *int) (n
 	}
 }
 
-// withdraw takes back what extensions have announced under the name.
+// withdraw takes back the announcements of extensions under the name.
 func (s *formerServing) withdraw(ctx context.Context, name string) error {
 	var failed []error
 	for _, e := range extension.All[extension.Withdrawer](s.extensions) {

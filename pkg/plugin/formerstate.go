@@ -21,7 +21,7 @@ const statesFile = "state-dirs.json"
 // programs in the former one.
 type stateDirs struct {
 	*places
-	// events are about the node; nil: what stays in a former directory is logged alone.
+	// events are about the node; nil: the rest of a former directory is only logged.
 	events events.Recorder
 	// reported are the directories of which it was said that something stays.
 	reported map[string]bool
@@ -59,7 +59,7 @@ func (s stateDirs) sweep(ctx context.Context, specs *cdi.Dir) error {
 // presentIn reports whether the present directory is at a path, or below it.
 func (s stateDirs) presentIn(path string) bool { return strings.HasPrefix(s.now.Path+"/", path+"/") }
 
-// report says once what a former directory has besides programs.
+// report reports once the folders of a former directory besides programs.
 func (s stateDirs) report(ctx context.Context, path string, left []string) {
 	left = slices.DeleteFunc(slices.Clone(left), func(folder string) bool { return folder == config.ProgramsIn(path) })
 	if len(left) == 0 || s.reported[path] {

@@ -23,7 +23,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/reconcile"
 )
 
-// collected is what the reconciler removes things from: the transaction, and the files that the kubelet-plugin library writes beside it.
+// collected is the state that the reconciler cleans: the transaction, and the files that the kubelet-plugin library writes beside it.
 type collected struct {
 	*prepare.Transaction
 	*gc.Collector
@@ -35,8 +35,8 @@ type collected struct {
 
 var _ reconcile.Node = collected{}
 
-// Recover also removes what is left in directories outside of the plugin's own: CDI specs once they are in the present directory, and programs
-// once no spec names them, which is known when all specs are there.
+// Recover also cleans the directories outside of the plugin's own. It removes CDI specs once they are in the present directory, and
+// programs once no spec names them, which is known when all specs are in the present directory.
 func (c collected) Recover(ctx context.Context) error {
 	err := errors.Join(c.Transaction.Recover(ctx), c.outside.roots.sweep(ctx, c.Transaction, c.specs))
 	if err != nil || c.outside.roots.former() {
@@ -59,7 +59,7 @@ func (c collected) Unprepare(ctx context.Context, claim checkpoint.Claim) error 
 	for _, cfg := range append([]*config.Plugin{c.Config}, c.former.configs()...) {
 		metadata := driver.MetadataOf(cfg)
 		if named || err != nil {
-			failed = append(failed, metadata.RemoveSpecs(uid)) // the folder has no UID in its name: it belongs to the claim of that name that exists now
+			failed = append(failed, metadata.RemoveSpecs(uid)) // the folder's name contains no UID: it belongs to the present claim of that name
 			continue
 		}
 		failed = append(failed, metadata.Remove(types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}, uid))

@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/timeslice"
 )
 
-// newIntervals builds what sets the intervals that the node's configuration says.
+// newIntervals builds the reconciler that sets the intervals of the node's configuration.
 func newIntervals(ctx context.Context, m *Machine, l *Layout, tx *prepare.Transaction, nodeEvents events.Recorder) *timeslice.Reconciler {
 	return timeslice.NewReconciler(timeslice.ReconcilerPorts{
 		Tool: m.Tool, Store: m.State.Intervals, WithGPULock: tx.WithGPULock, Wanted: l.Intervals,

@@ -22,7 +22,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
-// Cluster is what a layout asks the API server.
+// Cluster asks the API server for a layout.
 type Cluster interface {
 	// PartitionableDevices and DeviceTaints report whether the API server stores shared counters and taints, CountsShares whether the
 	// scheduler counts the shares of a device together with other devices of the GPU.
@@ -35,17 +35,17 @@ type Cluster interface {
 	Allocated(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error)
 }
 
-// layoutPorts are what a layout works with besides the machine.
+// layoutPorts are the ports of a layout besides the machine.
 type layoutPorts struct {
 	Cluster Cluster
 	// Config is the node's configuration.
 	Config layout.ConfigPorts
-	// Slices is what ResourceSlices are published with.
+	// Slices publishes ResourceSlices.
 	Slices layout.ResourceSlices
 	Events events.Recorder
 }
 
-// Layout decides what the GPUs are advertised as.
+// Layout decides as which devices the GPUs are advertised.
 type Layout struct {
 	Controller *layout.Controller
 	Publisher  *layout.Publisher
@@ -66,7 +66,7 @@ func buildLayout(cfg *config.Plugin, m *Machine, ports layoutPorts) *Layout {
 			PartitionableDevices: cluster.PartitionableDevices, CountsShares: cluster.CountsShares, DeviceTaints: cluster.DeviceTaints,
 			Tainted: cluster.Tainted, Allocated: cluster.Allocated, Probed: func(taints bool) {
 				l.Publisher.TaintsStored(taints)
-				l.Publisher.Renew() // what an earlier version dropped is written again
+				l.Publisher.Renew() // fields that an earlier version dropped are written again
 			},
 		},
 	})
@@ -103,9 +103,9 @@ func publishAvailability(to advertiser, device gpu.DeviceType, availability exte
 	}
 }
 
-// conflict keeps new claims from all devices while another component allocates the GPUs: by taints where the API server stores them, else by
-// withdrawing the devices. A conflict begins with what is known of taints then, and its end changes nothing about that: devices that are
-// tainted for another reason must not be published by a server that drops their taints.
+// conflict keeps new claims from all devices while another component allocates the GPUs: by taints if the API server stores them, else by
+// withdrawing the devices. The start of a conflict sets whether taints are stored, and its end does not unset it: devices that are tainted
+// for another reason must not be published by a server that drops their taints.
 func (l *Layout) conflict(with publish.Conflict, taints bool) {
 	if with != "" || taints {
 		l.Publisher.TaintsStored(taints)
@@ -113,7 +113,7 @@ func (l *Layout) conflict(with publish.Conflict, taints bool) {
 	l.Publisher.SetTaints(layout.Conflict, publish.ConflictTaints(with))
 }
 
-// Bind has a transaction report what keeps GPUs from new claims, and refuse claims while the GPUs are withheld.
+// Bind makes a transaction report the pending cleanups, which keep GPUs from new claims, and refuse claims while the GPUs are withheld.
 func (l *Layout) Bind(settings *prepare.Settings) {
 	settings.PendingCleanups = func(pending []gpu.PendingCleanup) {
 		l.Publisher.SetTaints(layout.Cleanup, publish.CleanupTaints(pending))
@@ -121,8 +121,8 @@ func (l *Layout) Bind(settings *prepare.Settings) {
 	settings.Withheld = func() error { return cmp.Or(l.former.withheld(), l.Conflicts.Withheld()) }
 }
 
-// Begin finds out what to advertise, as far as that is quick, and publishes it, after a check for other components that allocate the GPUs,
-// and for what else keeps new claims from what is advertised.
+// Begin decides which devices to advertise, as far as that is quick, and publishes them. Before, it checks for other components that
+// allocate the GPUs, and runs the checks for other reasons that keep new claims from the devices.
 func (l *Layout) Begin(ctx context.Context, read layout.AtStart, checks ...func(context.Context)) {
 	reading, stop := context.WithTimeout(ctx, firstRead)
 	defer stop()
@@ -143,7 +143,7 @@ func (l *Layout) Now() (*gpu.Node, gpu.Layout, error) {
 // Standby reports whether another process may advertise another layout.
 func (l *Layout) Standby() bool { return l.Controller.Snapshot().Standby }
 
-// Flags are the settings of the node's configuration; nil where it has none.
+// Flags are the settings of the node's configuration; nil if it contains none.
 func (l *Layout) Flags() *v1alpha1.NodeFlags { return l.Controller.Snapshot().Flags }
 
 // Intervals returns the time-slice interval of every GPU that has one.
@@ -151,7 +151,7 @@ func (l *Layout) Intervals() (map[gpu.UUID]gpu.Interval, error) {
 	return l.Controller.Snapshot().Intervals()
 }
 
-// Lead has layouts change, and publishes what the process before this one had come to. Only the process that leads calls it.
+// Lead lets layouts change, and publishes the last layout of the process before this one. Only the process that leads calls it.
 func (l *Layout) Lead() {
 	l.Controller.Lead(true)
 	l.Publisher.Publish()
@@ -163,7 +163,7 @@ type nodeLayout struct {
 	config *configsource.Source
 	slices ResourceSlices
 	events events.Recorder
-	// lost has a token after a connection to the API server was lost; nil: never.
+	// lost receives a value after a connection to the API server was lost; nil: never.
 	lost <-chan struct{}
 }
 
@@ -175,7 +175,7 @@ func newLayout(cfg *config.Plugin, m *Machine, source *configsource.Source, api 
 	})}
 }
 
-// published has the node of the ResourceSlices, and what they have besides what the GPUs are advertised as.
+// published returns the node of the ResourceSlices, and their devices besides GPUs.
 func published(cfg *config.Plugin) publish.Options {
 	return publish.Options{DriverName: cfg.DriverName, NodeName: cfg.NodeName, Monitor: cfg.MonitorDevices == config.MonitorPerNode}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/timeslice"
 )
 
-// newReconciler builds what collects resources without an owner. It reads claims with the client that no claim waits for.
+// newReconciler builds the reconciler that collects resources without an owner. It reads claims with the client that no claim waits for.
 func newReconciler(cfg *config.Plugin, state State, api API, tx *prepare.Transaction, metrics *diagnostics.Metrics) *reconcile.Reconciler {
 	state.outside.states.events = api.Events
 	return reconcile.New(reconcile.Ports{
@@ -29,7 +29,7 @@ func newReconciler(cfg *config.Plugin, state State, api API, tx *prepare.Transac
 	})
 }
 
-// kubeletPods is what the kubelet says of pods, as the reconciler asks for it.
+// kubeletPods asks the kubelet about pods for the reconciler.
 type kubeletPods struct {
 	podresources.Client
 	former *formerNames
@@ -54,8 +54,8 @@ func (p kubeletPods) InUse(ctx context.Context, own func(namespace, name string)
 	return uses, nil
 }
 
-// leader does what only one process per node may: publish, recover what other processes left, remove leaked resources, and set what the
-// node's configuration says of GPUs.
+// leader does the work that only one process per node may do: it publishes, recovers claims of other processes, removes leaked resources,
+// and applies the GPU settings of the node's configuration.
 type leader struct {
 	locks Locks
 	// othersEnded is closed when no process of an earlier driver name runs any more.
@@ -70,8 +70,8 @@ type leader struct {
 	registered <-chan struct{}
 }
 
-// registrationLimit is how long devices are not published for want of the kubelet, which registers a plugin within about a second of its
-// socket. A kubelet that takes longer is not running, and what it will not prepare it will not be asked for either.
+// registrationLimit is the longest time that devices wait unpublished for the kubelet. It registers a plugin within about a second after
+// the socket exists. A kubelet that takes longer is not running, so no pod gets devices that this plugin would have to prepare.
 const registrationLimit = 5 * time.Second
 
 // run leads as soon as no other process of the node does, until the context ends.
@@ -85,7 +85,7 @@ func (l *leader) run(ctx context.Context) error {
 	}
 	defer release()
 	select {
-	case <-l.othersEnded: // what claims of an earlier driver name own would be leaked effects, and free
+	case <-l.othersEnded: // devices of claims of an earlier driver name would seem leaked, and free
 	case <-ctx.Done():
 		return nil
 	}
@@ -114,7 +114,7 @@ func (l *leader) awaitKubelet(ctx context.Context) {
 	}
 }
 
-// renew has what the node advertises read again: it may have changed.
+// renew makes the publisher, the intervals and the extensions read the advertised devices again: they may have changed.
 func (l *leader) renew() {
 	l.layout.Publisher.Renew()
 	l.intervals.Trigger()

@@ -40,7 +40,7 @@ type Machine struct {
 	Inventory *inventory.Inventory
 	// Tool sets time-slice intervals.
 	Tool timeslice.Tool
-	// Extensions are what is done for claims besides their devices.
+	// Extensions do the work for claims besides their devices.
 	Extensions prepare.Extensions
 
 	openedWith
@@ -48,7 +48,7 @@ type Machine struct {
 	damaged  func(error)
 }
 
-// openedWith is what a machine was opened with.
+// openedWith are the parameters that a machine was opened with.
 type openedWith struct {
 	cfg      *config.Plugin
 	adapters Adapters
@@ -120,17 +120,17 @@ func (m *Machine) owned() (inventory.Owned, error) {
 	return mig.Owned(records, m.State.BootID, m.adapters.Host.DriverLoad()), nil
 }
 
-// Advertised is what claims can be allocated of this node.
+// Advertised are the devices of this node that can be allocated to claims.
 type Advertised interface {
 	// Now returns the node and the layout of its GPUs; the error says why that is not known yet.
 	Now() (*gpu.Node, gpu.Layout, error)
 	// Standby reports whether another process may advertise another layout.
 	Standby() bool
-	// Flags are the settings of the node's configuration; nil where it has none.
+	// Flags are the settings of the node's configuration; nil if it contains none.
 	Flags() *v1alpha1.NodeFlags
 }
 
-// Ports returns what a transaction on this machine works on. Events are about the node.
+// Ports returns the ports of a transaction on this machine. Events are about the node.
 func (m *Machine) Ports(advertised Advertised, recorder events.Recorder) prepare.Ports {
 	host := m.adapters.Host
 	open := m.Inventory.MIGDriver

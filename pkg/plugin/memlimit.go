@@ -16,7 +16,7 @@ func limitsMemory(installed *programs.Set, host Host) bool {
 	return err == nil && host.UnifiedCgroups()
 }
 
-// memoryEdits have the runtime request limits.
+// memoryEdits make the runtime request limits.
 func (m *Machine) memoryEdits() memlimit.Edits {
 	return memlimit.Edits{
 		Hook: m.programs.CreateRuntime, Socket: m.cfg.HookSocket(),

@@ -20,10 +20,10 @@ type metadataSpecs struct {
 
 var _ prepare.Filer = metadataSpecs{}
 
-// Kind is "deviceMetadata". It has no data in records.
+// Kind is "deviceMetadata". Records contain no data of it.
 func (metadataSpecs) Kind() string { return "deviceMetadata" }
 
-// Concerns is false: the specs of claims that have a record belong to the library.
+// Concerns is false: the specs of claims with a record belong to the library.
 func (metadataSpecs) Concerns(*checkpoint.Record) bool { return false }
 
 // Makes is false.

@@ -32,13 +32,13 @@ type places struct {
 	all []place
 }
 
-// outside is what the plugin has outside of its own directory.
+// outside are the plugin's directories outside of its own one.
 type outside struct {
 	roots  cdiRoots
 	states stateDirs
 }
 
-// openOutside reads where that is, and was.
+// openOutside reads the present and former paths of these directories.
 func openOutside(cfg *config.Plugin, a Adapters) (o outside, err error) {
 	o.states.reported = map[string]bool{}
 	if o.roots.places, err = openPlaces(cfg, a, rootsFile, cfg.Paths.CDIRoot, cfg.Paths.CDIRoot); err != nil {
@@ -48,7 +48,7 @@ func openOutside(cfg *config.Plugin, a Adapters) (o outside, err error) {
 	return o, err
 }
 
-// adopt adds what the plugin of an earlier driver name has, with its configuration.
+// adopt adds the directories of the plugin of an earlier driver name, with its configuration.
 func (o outside) adopt(former *config.Plugin) error {
 	dir, name := former.PluginDir(), former.DriverName
 	return errors.Join(
@@ -67,7 +67,7 @@ func openPlaces(cfg *config.Plugin, a Adapters, file, path, assumed string) (*pl
 	return p, p.add(p.file, place{assumed, cfg.DriverName})
 }
 
-// add adds those that a file in a plugin's directory of the release lists; assumed where there is no file.
+// add adds the places that a file in a plugin's directory of the release lists; assumed if the file does not exist.
 func (p *places) add(file string, assumed place) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,7 +76,7 @@ func (p *places) add(file string, assumed place) error {
 		return fmt.Errorf("reading which directories the plugin used before: %w", err)
 	}
 	var listed []place
-	if json.Unmarshal(text, &listed) != nil { // also what is damaged: it is written whole or not at all
+	if json.Unmarshal(text, &listed) != nil { // also a damaged file: it is written whole or not at all
 		listed = []place{assumed}
 	}
 	for _, at := range append(slices.Clone(listed), p.now) {

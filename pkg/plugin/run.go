@@ -13,10 +13,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
 )
 
-// drainTime is what the last claim statuses get to be written when the process exits.
+// drainTime is the time for writing the last claim statuses when the process exits.
 const drainTime = 3 * time.Second
 
-// Serve builds everything and runs it, once the node may have a GPU. It returns nil when the context ends.
+// Serve builds everything and runs it, once the node may contain a GPU. It returns nil when the context ends.
 func Serve(ctx context.Context, cfg *config.Plugin, a Adapters, clock inventory.Clock) error {
 	if err := AwaitGPU(ctx, cfg, a, clock); err != nil || ctx.Err() != nil {
 		return err
@@ -66,7 +66,7 @@ func (p *Plugin) Run(signalled context.Context) error {
 	return context.Cause(ctx)
 }
 
-// parts are what runs until the context ends. An error of one ends all.
+// parts are the functions that run until the context ends. An error of one ends all.
 func (p *Plugin) parts() []func(context.Context) error {
 	l, inventory := p.layout, p.Machine.Inventory
 	parts := []func(context.Context) error{

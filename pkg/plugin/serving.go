@@ -14,16 +14,16 @@ import (
 	"github.com/prism-gpu/prism/pkg/timeslice"
 )
 
-// serving is what the kubelet and people talk to.
+// serving contains the servers for the kubelet and for people.
 type serving struct {
 	server *driver.Server
 	http   diagnostics.HTTP
-	failed chan error // what keeps the plugin from serving the kubelet, once
+	failed chan error // receives the error that keeps the plugin from serving the kubelet, once
 	// registered is closed once the kubelet has registered the plugin.
 	registered chan struct{}
 }
 
-// driverPorts is what the kubelet's calls are answered with.
+// driverPorts answer the kubelet's calls.
 type driverPorts struct {
 	tx      *prepare.Transaction
 	reports driver.Reports

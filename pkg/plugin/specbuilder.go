@@ -10,8 +10,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/inventory"
 )
 
-// SpecBuilder returns what builds the CDI specs of claims from what the inventory shows at the time. Extra are the devices that
-// containers get besides GPUs; nil for none.
+// SpecBuilder returns the builder of the CDI specs of claims. It reads the inventory for each spec. Extra are the devices that containers
+// get besides GPUs; nil for none.
 func SpecBuilder(host DeviceNodes, inv *inventory.Inventory, extra *extradevices.Finder) *cdi.SpecBuilder {
 	return &cdi.SpecBuilder{
 		Present: func() cdi.Present {

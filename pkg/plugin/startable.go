@@ -13,8 +13,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/prepare"
 )
 
-// startable refuses claims whose containers would not start: runc ignores in a user namespace which path a device node has on the host, and
-// the driver may have nodes that the host's /dev does not have.
+// startable refuses claims whose containers would not start: in a user namespace runc ignores the host path of a device node, and the
+// driver may have nodes that the host's /dev lacks.
 type startable struct {
 	prepare.Planner
 	// driverNode returns a device node that is in the driver's own dev/ alone, of these GPUs; "" without one.
@@ -23,7 +23,7 @@ type startable struct {
 	pod func(ctx context.Context, rc *resourceapi.ResourceClaim) (string, error)
 }
 
-// podTimeout bounds what a claim waits for its pods.
+// podTimeout bounds the time that a claim waits for its pods.
 const podTimeout = 2 * time.Second
 
 // Resolve implements prepare.Planner.

@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/timeslice"
 )
 
-// State is what outlives the process, and the boot that it is read in.
+// State is the data that outlives the process, and the ID of the boot in which it is read.
 type State struct {
 	Records   *checkpoint.Store
 	Locks     Locks
@@ -24,13 +24,13 @@ type State struct {
 	outside outside
 }
 
-// close lets other processes have the locks.
+// close releases the locks for other processes.
 func (s *State) close() error {
 	s.former.close()
 	return s.Locks.Close()
 }
 
-// openState opens the plugin's directories, which it makes where they are missing. Close the locks.
+// openState opens the plugin's directories, and makes missing ones. Close the locks.
 func openState(ctx context.Context, cfg *config.Plugin, a Adapters) (s State, err error) {
 	if s.BootID, err = a.Host.BootID(); err != nil {
 		return s, err

@@ -15,14 +15,14 @@ func (p *Plugin) Kubelet() *driver.Plugin { return p.serving.server.Plugin }
 // Serve serves the kubelet until the context ends.
 func (p *Plugin) Serve(ctx context.Context) error { return p.serving.server.Run(ctx) }
 
-// Layout decides what the GPUs are advertised as.
+// Layout decides as which devices the GPUs are advertised.
 func (p *Plugin) Layout() *Layout { return p.layout.Layout }
 
 // Statuses writes the statuses of claims while Run runs.
 func (p *Plugin) Statuses() *kube.Statuses { return p.statuses }
 
-// Advertise has the layout follow the node's configuration, the inventory and the API server, and publishes each change, until the context
-// ends.
+// Advertise makes the layout follow the node's configuration, the inventory and the API server, and publishes each change, until the
+// context ends.
 func (p *Plugin) Advertise(ctx context.Context) error {
 	published := make(chan error, 1)
 	go func() {
@@ -42,7 +42,7 @@ func (p *Plugin) Close() error {
 	return closeUnused(p.statuses, p.Machine)
 }
 
-// closeUnused closes what Build has opened.
+// closeUnused closes everything that Build has opened.
 func closeUnused(statuses *kube.Statuses, m *Machine) error {
 	ended, end := context.WithCancel(context.Background())
 	end()
