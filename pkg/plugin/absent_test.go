@@ -25,7 +25,7 @@ const limit = time.Minute
 // bareNode is a node without a GPU and the API server that a plugin of it would ask.
 type bareNode struct {
 	cfg *config.Plugin
-	// asked counts requests to the API server, waits has the length of each wait, and ticks ends one.
+	// asked counts requests to the API server, waits contains the length of each wait, and ticks ends one.
 	asked atomic.Int64
 	waits chan time.Duration
 	ticks chan time.Time

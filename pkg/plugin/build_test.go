@@ -34,8 +34,8 @@ func (d *countedReads) Read(path string) ([]byte, error) {
 	return d.OS.Read(path)
 }
 
-// TestBuild_RecordsAndConfiguration_ReadOnce: what the start has read is what the layout begins with. The plugin then serves, and ends with
-// its context.
+// TestBuild_RecordsAndConfiguration_ReadOnce: the layout begins with the data that the start has read. The plugin then serves, and ends
+// with its context.
 func TestBuild_RecordsAndConfiguration_ReadOnce(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n0"}}, &corev1.ConfigMap{

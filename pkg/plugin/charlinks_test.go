@@ -15,7 +15,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/port"
 )
 
-// linkedHost has a /dev/char.
+// linkedHost is a host with /dev/char.
 type linkedHost struct {
 	ownDev
 	made *[]hostfs.CharDevice
@@ -36,7 +36,7 @@ func newLinked(t *testing.T, missing ...string) (*wired, linkedHost) {
 	return n, linked
 }
 
-// TestPrepare_DeviceNodes_Linked: those of the driver and of the GPU, where the host has them, before a container can start.
+// TestPrepare_DeviceNodes_Linked: the device nodes of the driver and of the GPU are linked, if they exist, before a container can start.
 func TestPrepare_DeviceNodes_Linked(t *testing.T) {
 	t.Parallel()
 	n, host := newLinked(t, "/dev/nvidia0")

@@ -100,7 +100,7 @@ func newTaintless(answers bool) *taintless {
 	return s
 }
 
-// write does what the server does before it stores a ResourceSlice.
+// write does the server's work before it stores a ResourceSlice.
 func (s *taintless) write(slice *resourceapi.ResourceSlice, dryRun bool) (bool, runtime.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +122,7 @@ func (s *taintless) write(slice *resourceapi.ResourceSlice, dryRun bool) (bool, 
 	return false, nil, nil
 }
 
-// devices counts what is stored in the pool of the node, -1 for no ResourceSlice.
+// devices counts the stored devices in the pool of the node, -1 for no ResourceSlice.
 func (s *taintless) devices(t *testing.T) int {
 	t.Helper()
 	list, err := s.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
@@ -163,7 +163,7 @@ func started(t *testing.T, server *taintless) (*nodeLayout, net.Listener) {
 	return l, socket
 }
 
-// oneGPUNode is a node with one GPU, and what a plugin of it works on.
+// oneGPUNode is a node with one GPU, and the adapters of its plugin.
 func oneGPUNode(t *testing.T, server kubernetes.Interface) (*config.Plugin, Adapters) {
 	t.Helper()
 	root, err := os.MkdirTemp("", "prism") // a socket's path has at most 108 bytes
@@ -189,8 +189,8 @@ func oneGPUNode(t *testing.T, server kubernetes.Interface) (*config.Plugin, Adap
 	return cfg, a
 }
 
-// TestConflict_TaintsDropped_DevicesWithdrawn: where the API server says that it stores no taints, no device is published during a conflict,
-// not for a moment; where that was said by another replica, as in the middle of an upgrade, none stays published. All are back afterwards.
+// TestConflict_TaintsDropped_DevicesWithdrawn: if the API server says that it stores no taints, no device is ever published during a
+// conflict. If another replica answered, as in the middle of an upgrade, no device stays published. All are back afterwards.
 func TestConflict_TaintsDropped_DevicesWithdrawn(t *testing.T) {
 	t.Parallel()
 	for name, answers := range map[string]bool{"the server says so": false, "another replica answers": true} {

@@ -79,7 +79,7 @@ func called(rc *resourceapi.ResourceClaim) []*drapb.Claim {
 	return []*drapb.Claim{{Namespace: rc.Namespace, Name: rc.Name, Uid: string(rc.UID)}}
 }
 
-// TestRun_DriverRenamed_OldNameServedUntilUnprepared: what a record of the old name names stays until then, and nothing afterwards.
+// TestRun_DriverRenamed_OldNameServedUntilUnprepared: all things that a record of the old name names stay until then, and none afterwards.
 func TestRun_DriverRenamed_OldNameServedUntilUnprepared(t *testing.T) {
 	t.Parallel()
 	n, claims := renamed(t, "old")
@@ -178,8 +178,8 @@ func TestBuild_DriverRenamedTwice_StateTakenOver(t *testing.T) {
 	assert.Len(t, n.tool.set, 4, "the interval of each GPU is set back")
 }
 
-// TestRun_ProcessOfOldNameRuns_ClaimsWaitForIt: it may be preparing a claim, and its locks are not ours. What it prepared is known before a GPU
-// is allocated again.
+// TestRun_ProcessOfOldNameRuns_ClaimsWaitForIt: it may be preparing a claim, and its locks are not ours. Its prepared claims are known
+// before a GPU is allocated again.
 func TestRun_ProcessOfOldNameRuns_ClaimsWaitForIt(t *testing.T) {
 	t.Parallel()
 	n, _ := renamed(t, "old")
@@ -201,7 +201,7 @@ func TestRun_ProcessOfOldNameRuns_ClaimsWaitForIt(t *testing.T) {
 	require.ErrorContains(t, prepared(ctx, p, rc), "is still held by another claim")
 }
 
-// TestLead_ProcessOfOldNameRuns_LeadsAfterIt: what it prepared would be free devices and leaked effects before.
+// TestLead_ProcessOfOldNameRuns_LeadsAfterIt: before, the devices of its claims would seem free and their effects leaked.
 func TestLead_ProcessOfOldNameRuns_LeadsAfterIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -219,8 +219,8 @@ func TestLead_ProcessOfOldNameRuns_LeadsAfterIt(t *testing.T) {
 	})
 }
 
-// TestFormerDriverNames_DirectoriesOfOthers_NotTaken: those of another release, also of a version that wrote no release, of other drivers, and of the
-// driver itself.
+// TestFormerDriverNames_DirectoriesOfOthers_NotTaken: these are directories of another release, also of a version that wrote no release, of
+// other drivers, and of the driver itself.
 func TestFormerDriverNames_DirectoriesOfOthers_NotTaken(t *testing.T) {
 	t.Parallel()
 	n, _ := renamed(t, "old")
@@ -278,7 +278,7 @@ func TestStart_DirectoryOfUnknownRelease_LeftAlone(t *testing.T) {
 	}
 }
 
-// TestStart_NamespaceChanged_EarlierNamesTakenOver: the release that was installed in another namespace has the same driver's directory.
+// TestStart_NamespaceChanged_EarlierNamesTakenOver: the release that was installed in another namespace uses the same driver's directory.
 func TestStart_NamespaceChanged_EarlierNamesTakenOver(t *testing.T) {
 	t.Parallel()
 	n, _ := renamed(t, "old")
@@ -320,7 +320,8 @@ func TestBuild_RenamedWithUpgrade_ClaimsTakenOver(t *testing.T) {
 	}
 }
 
-// TestStart_NamespaceChangedWhileOldNameRuns_TakenOverAfterIt: what a process leads is not rewritten, and found again after a restart.
+// TestStart_NamespaceChangedWhileOldNameRuns_TakenOverAfterIt: the directory of a leading process is not rewritten, and is found again after
+// a restart.
 func TestStart_NamespaceChangedWhileOldNameRuns_TakenOverAfterIt(t *testing.T) {
 	t.Parallel()
 	n, _ := renamed(t, "old")

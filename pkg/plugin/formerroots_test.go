@@ -14,8 +14,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 )
 
-// TestRun_CDIRootChanged_SpecsMove: also together with the name. The specs of claims that the runtime may start containers of are never missing in
-// both directories, and those of others stay.
+// TestRun_CDIRootChanged_SpecsMove: also together with the name. While the runtime may start containers of a claim, its spec is always in
+// one of the two directories. The specs of other drivers stay.
 func TestRun_CDIRootChanged_SpecsMove(t *testing.T) {
 	t.Parallel()
 	for name, driver := range map[string]string{"same driver": nameBefore, "other driver": nameNow} {
@@ -70,7 +70,7 @@ func TestRun_CDIRootChangedAndBack_MetadataOfGoneClaimsRemoved(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, p.Close())
 	}
-	// A claim whose record is damaged may have a container that is started again.
+	// The container of a claim with a damaged record may be started again.
 	require.NoError(t, os.WriteFile(filepath.Join(n.cfg.PluginDir(), "claims", uid+".json"), []byte("damaged"), 0o600))
 	p, _ := n.start(t)
 	eventually(t, func() bool {

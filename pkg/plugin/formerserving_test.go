@@ -69,7 +69,7 @@ func TestDrain_AllocatedWithoutRecord_ListedSeldom(t *testing.T) {
 	})
 }
 
-// TestDrain_RecordsOrFailure_CheckedEveryPeriod: neither lists all claims. What ends without a signal, as in another process, is noticed soon.
+// TestDrain_RecordsOrFailure_CheckedEveryPeriod: neither lists all claims. An end without a signal, as in another process, is noticed soon.
 func TestDrain_RecordsOrFailure_CheckedEveryPeriod(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

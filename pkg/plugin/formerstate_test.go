@@ -82,7 +82,7 @@ func TestRecover_StateDirChanged_ProgramsStayWhileNamed(t *testing.T) {
 	}
 }
 
-// TestRecover_SpecInFormerDirectory_ProgramsStay: what is in a former CDI directory names programs too.
+// TestRecover_SpecInFormerDirectory_ProgramsStay: a spec in a former CDI directory names programs too.
 func TestRecover_SpecInFormerDirectory_ProgramsStay(t *testing.T) {
 	t.Parallel()
 	for name, block := range map[string]func(*testing.T, *wired, string) (path string){
@@ -128,7 +128,7 @@ func TestRecover_SpecInFormerDirectory_ProgramsStay(t *testing.T) {
 	}
 }
 
-// TestRecover_StateDirChanged_ReportsReported: where the former directory has more than programs, an Event of the Node says so, once.
+// TestRecover_StateDirChanged_ReportsReported: if the former directory contains more than programs, an Event of the Node says so, once.
 func TestRecover_StateDirChanged_ReportsReported(t *testing.T) {
 	t.Parallel()
 	n, _ := renamed(t)
@@ -157,7 +157,8 @@ func TestRecover_StateDirChanged_ReportsReported(t *testing.T) {
 	assert.FileExists(t, foreign)
 }
 
-// TestRecover_StateDirBelowFormer_PresentStays: the former directory is cleaned of what is in it alone, and no Event advises to delete the present one.
+// TestRecover_StateDirBelowFormer_PresentStays: only the former directory's own programs are removed, and no Event advises to delete the
+// present directory.
 func TestRecover_StateDirBelowFormer_PresentStays(t *testing.T) {
 	t.Parallel()
 	for _, below := range []string{"v2", "programs", "programs/v2", "profiles", "tools/v2"} {

@@ -63,14 +63,14 @@ func TestCollection_Removed_OneEventPerKind(t *testing.T) {
 	}, map[gc.Kind]int(m))
 }
 
-// collectionCounts counts what was removed by kind, and failures.
+// collectionCounts counts removals by kind, and failures.
 type collectionCounts map[gc.Kind]int
 
 func (c collectionCounts) Collected(kind gc.Kind) { c[kind]++ }
 
 func (c collectionCounts) CollectionFailed() { c["failed"]++ }
 
-// kept is what the reconciler works on, with a record, a spec and metadata files of each of these claims.
+// kept is the reconciler's state, with a record, a spec and metadata files of each of these claims.
 func kept(t *testing.T, claims ...checkpoint.Claim) (collected, func() []string) {
 	t.Helper()
 	root := t.TempDir()

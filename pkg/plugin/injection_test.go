@@ -27,7 +27,7 @@ import (
 	"github.com/prism-gpu/prism/test/fakes"
 )
 
-// fakeRuntime is a container runtime that says what it does not do.
+// fakeRuntime is a container runtime that reports its problem with CDI.
 type fakeRuntime struct {
 	start, problem string
 	// containers have started, asked counts how often it was asked for CDI and for containers.
@@ -96,7 +96,7 @@ func (n *injected) check(t *testing.T) {
 	}))
 }
 
-// prepare prepares a claim, and has a pod of its name use it.
+// prepare prepares a claim that a pod of its name uses.
 func (n *injected) prepare(t *testing.T, name string, device int) *resourceapi.ResourceClaim {
 	t.Helper()
 	rc := n.claim(t, name, device)
@@ -108,7 +108,7 @@ func (n *injected) prepare(t *testing.T, name string, device int) *resourceapi.R
 	return rc
 }
 
-// runHooks is what a runtime with CDI does when it starts a container of the claim; it returns the number of programs.
+// runHooks runs the hooks like a runtime with CDI that starts a container of the claim; it returns the number of programs.
 func (n *injected) runHooks(t *testing.T, rc *resourceapi.ResourceClaim, run bool) (count int) {
 	t.Helper()
 	text, err := os.ReadFile(n.plugin.Machine.State.Specs.File(string(rc.UID)))
@@ -128,7 +128,7 @@ func (n *injected) runHooks(t *testing.T, rc *resourceapi.ResourceClaim, run boo
 	return len(all)
 }
 
-// condition is what the status of a claim says of whether its containers get the device; nil: nothing.
+// condition is the condition in the claim's status on whether its containers get the device; nil: none.
 func (n *injected) condition(t *testing.T, rc *resourceapi.ResourceClaim) *metav1.Condition {
 	t.Helper()
 	require.NoError(t, n.plugin.Statuses().Drain(t.Context()))
@@ -197,7 +197,7 @@ func TestInjection_ContainerWithoutHook_ReportedUntilItRuns(t *testing.T) {
 	assert.Contains(t, strings.Join(n.events.Written(), "\n"), "Normal CDIAvailable")
 }
 
-// TestInjection_RuntimeSaysOff_ReportedBeforeAnyContainer, and again what the next start of the runtime says.
+// TestInjection_RuntimeSaysOff_ReportedBeforeAnyContainer, and again after the next start of the runtime.
 func TestInjection_RuntimeSaysOff_ReportedBeforeAnyContainer(t *testing.T) {
 	t.Parallel()
 	n := newInjected(t, "", "CDI is off in containerd v1.7.27")
@@ -213,7 +213,7 @@ func TestInjection_RuntimeSaysOff_ReportedBeforeAnyContainer(t *testing.T) {
 	assert.Nil(t, n.condition(t, rc))
 }
 
-// TestInjection_SettingIsNone_NoHook: no program may be executed on such a host, and what the runtime says is still reported.
+// TestInjection_SettingIsNone_NoHook: no program may be executed on such a host, and the runtime's answer is still reported.
 func TestInjection_SettingIsNone_NoHook(t *testing.T) {
 	t.Parallel()
 	n := newInjected(t, config.NoCDIHook, "")

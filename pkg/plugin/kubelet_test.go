@@ -15,7 +15,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// register does what the kubelet does once the plugin's registration socket is there.
+// register does the kubelet's part once the plugin's registration socket exists.
 func (n *wired) register(t *testing.T) {
 	t.Helper()
 	registerAt(t, n.cfg.Paths.KubeletRegistrar)

@@ -85,7 +85,7 @@ func (d unreadable) Read(path string) ([]byte, error) {
 	return d.OS.Read(path)
 }
 
-// TestMachine_RecordsUnreadable_ErrorNamesNoClaim: what the layout cannot be determined for is shown to claims of others.
+// TestMachine_RecordsUnreadable_ErrorNamesNoClaim: the reason why the layout is not known is shown in claims of others.
 func TestMachine_RecordsUnreadable_ErrorNamesNoClaim(t *testing.T) {
 	t.Parallel()
 	now := false

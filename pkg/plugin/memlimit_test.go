@@ -87,7 +87,7 @@ func shared(node *model.Node) *checkpoint.Record {
 	}
 }
 
-// limitedSpec is the spec of a record with what the machine's extensions add.
+// limitedSpec is the spec of a record with the edits of the machine's extensions.
 func limitedSpec(m *Machine, r *checkpoint.Record) (*specs.Spec, error) {
 	var edits []cdi.DeviceEdits
 	for _, e := range extension.All[prepare.RecordEditor](m.Extensions) {
@@ -135,7 +135,7 @@ func TestMachine_TimeSlicedShareWithMemory_LimitedByHook(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, gpu.MemoryLimits{Hard: 4 << 30}, limits)
 
-	// The runtime writes what the spec says of two claims into one configuration.
+	// The runtime merges the spec's edits of two claims into one configuration.
 	other := *edits.Hooks[0]
 	other.Args = slices.Clone(other.Args)
 	other.Args[slices.Index(other.Args, "--claim")+1] = "other"

@@ -115,7 +115,7 @@ func (h100) GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) {
 	return gpus, faults, err
 }
 
-// naming has the API server name and version ResourceSlices, which the fake one does not.
+// naming makes the API server name and version ResourceSlices, which the fake one does not.
 func naming(server *fake.Clientset) {
 	var version atomic.Int64
 	for _, verb := range []string{"create", "update"} {
@@ -131,7 +131,7 @@ func naming(server *fake.Clientset) {
 	}
 }
 
-// mpsOf is what the plugin has claims use devices with MPS with.
+// mpsOf is the plugin's extension for claims that use devices with MPS.
 func mpsOf(p *Plugin) *mps.Extension { return extension.All[*mps.Extension](p.Machine.Extensions)[0] }
 
 // mpsNode runs a plugin whose GPU is advertised in these modes, with an MPS service that answers.
@@ -177,7 +177,7 @@ func mpsNodeOf(t *testing.T, modes string, service *askedService) (p *Plugin, se
 	return p, server, recorder
 }
 
-// unallocated is a cluster where no claim has a device.
+// unallocated is a cluster in which no claim has devices.
 type unallocated struct{ Cluster }
 
 func (unallocated) Allocated(context.Context, kube.AllocatedQuery) (*kube.AllocatedPage, error) {
@@ -241,7 +241,7 @@ func TestMPS_ServiceUnavailableAtStart_FirstPublicationTainted(t *testing.T) {
 	assert.Len(t, recorder.all(), 1)
 }
 
-// TestMPS_NoControlDaemonCanBeStarted_SharesTainted: the service answers, and the driver has no programs of MPS. The taint is removed
+// TestMPS_NoControlDaemonCanBeStarted_SharesTainted: the service answers, and the driver lacks the programs of MPS. The taint is removed
 // once they are installed.
 func TestMPS_NoControlDaemonCanBeStarted_SharesTainted(t *testing.T) {
 	t.Parallel()
@@ -308,7 +308,7 @@ func TestMPS_ConflictEndsWhereTaintsAreDropped_SharesNotPublished(t *testing.T) 
 	assert.Equal(t, []string{"gpu-aaaaaaaa"}, published())
 }
 
-// writtenTainted asserts that no ResourceSlice was ever written in which the device has no taint.
+// writtenTainted asserts that no ResourceSlice was ever written with the device but without its taint.
 func writtenTainted(t *testing.T, server *fake.Clientset, device string) {
 	t.Helper()
 	for _, action := range server.Actions() {

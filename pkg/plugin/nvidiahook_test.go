@@ -32,7 +32,7 @@ func (s hookedSession) CommonEdits(ctx context.Context) (*specs.ContainerEdits, 
 	return edits, err
 }
 
-// oldHost has a program of toolkit 1.17.
+// oldHost is a host with a program of toolkit 1.17.
 type oldHost struct{ wiredHost }
 
 func (oldHost) Program(paths ...string) (string, bool) { return paths[0], true }

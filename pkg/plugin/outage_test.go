@@ -28,7 +28,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/plugin/mps"
 )
 
-// TestMain has no error of client-go wait a millisecond by a clock that all tests share: those in bubbles have other ones.
+// TestMain removes client-go's error handler that waits a millisecond: it compares the times of all tests, but each bubble uses its own
+// clock.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1] // which logs
 	m.Run()
@@ -46,11 +47,11 @@ type outageNode struct {
 	watches []watch.Interface
 	// answer is how long the MPS service takes to answer, in nanoseconds.
 	answer atomic.Int64
-	// published has what the last process has published.
+	// published contains the publications of the last process.
 	published *publications
 }
 
-// publications are what a process has published, without what it has published again.
+// publications are the published resources of a process, without repetitions.
 type publications struct {
 	ResourceSlices
 	mu       sync.Mutex
@@ -145,7 +146,7 @@ func (a answering) Allocated(ctx context.Context, query kube.AllocatedQuery) (*k
 	return a.Cluster.Allocated(ctx, query)
 }
 
-// start starts a plugin, which leads, and does what changes ResourceSlices. Stop ends it.
+// start starts a plugin, which leads, and runs the parts of it that change ResourceSlices. Stop ends it.
 func (n *outageNode) start(t *testing.T) (stop func()) {
 	t.Helper()
 	p, err := Build(t.Context(), n.cfg, n.adapters)
@@ -168,8 +169,8 @@ func (n *outageNode) start(t *testing.T) (stop func()) {
 	return stop
 }
 
-// created starts a plugin of a node that has its ResourceSlices. Another one has created them: in fake time the controller would check those that
-// it has created itself, after a minute, for ever.
+// created starts a plugin on a node whose ResourceSlices another process has created. In fake time the controller would, after a minute,
+// check for ever the ResourceSlices that it has created itself.
 func (n *outageNode) created(t *testing.T) (stop func()) {
 	t.Helper()
 	stop = n.start(t)
@@ -180,7 +181,7 @@ func (n *outageNode) created(t *testing.T) (stop func()) {
 	return stop
 }
 
-// stopAPI has the API server answer no more, and end its watches.
+// stopAPI makes the API server stop answering, and ends its watches.
 func (n *outageNode) stopAPI() {
 	n.down.Store(true)
 	n.mu.Lock()

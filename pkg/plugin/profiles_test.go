@@ -36,7 +36,7 @@ func specOf(t *testing.T, cfg *config.Plugin) (spec specs.Spec) {
 	return spec
 }
 
-// TestPrepare_Profile_PlanAndSpec: the containers get the plan, the tool and the hook; a repeated Prepare makes again what is missing.
+// TestPrepare_Profile_PlanAndSpec: the containers get the plan, the tool and the hook; a repeated Prepare makes missing ones again.
 func TestPrepare_Profile_PlanAndSpec(t *testing.T) {
 	t.Parallel()
 	n := profilingNode(t, "", "2023.4.4")

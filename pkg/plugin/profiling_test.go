@@ -148,7 +148,7 @@ func TestPrepare_Profile_InRecord(t *testing.T) {
 	assert.Equal(t, got, profileOf(t, p))
 }
 
-// TestPrepare_NotProfiled_RefusedBySentence: each names what to change.
+// TestPrepare_NotProfiled_RefusedBySentence: each sentence names the necessary change.
 func TestPrepare_NotProfiled_RefusedBySentence(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ rules, fields, want string }{
@@ -176,7 +176,7 @@ func TestPrepare_NotProfiled_RefusedBySentence(t *testing.T) {
 		"ProfilerConfig requires the profiler, which does not run on node n0: the chart's value profiler.tools is empty")
 }
 
-// TestPrepare_PerfEventsForbidden_Refused: the profiler would record no samples where the kernel allows them to administrators alone.
+// TestPrepare_PerfEventsForbidden_Refused: the profiler would record no samples if the kernel allows them to administrators alone.
 func TestPrepare_PerfEventsForbidden_Refused(t *testing.T) {
 	t.Parallel()
 	for level, sampling := range map[string]string{"3": "ProcessTree", "2": "ProcessTree", "4": "None", "": "ProcessTree"} {
@@ -288,8 +288,8 @@ func (s silent) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, r.Context().Err()
 }
 
-// TestPrepare_CallEnds_APIServerNotAwaited: the call of the kubelet, or the stop of the plugin, bounds what is read for profiles too, and a claim
-// is not prepared without what the time did not suffice for.
+// TestPrepare_CallEnds_APIServerNotAwaited: the kubelet's call, or the stop of the plugin, also bounds the reads for profiles. A claim is
+// not prepared if the time did not suffice for them.
 func TestPrepare_CallEnds_APIServerNotAwaited(t *testing.T) {
 	t.Parallel()
 	const text = "defaults: [{namespaceSelector: {}, config: {captureEnvironment: true}}]"

@@ -17,7 +17,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
 )
 
-// profilesLead is what the leading process does with reports.
+// profilesLead does the leading process's work with reports.
 func profilesLead(ctx context.Context, p *Plugin) {
 	for _, e := range extension.All[extension.Leader](p.Machine.Extensions) {
 		if e.Kind() == claim.KindProfile {

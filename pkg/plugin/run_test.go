@@ -48,14 +48,14 @@ func (n *wired) start(t *testing.T) (p *Plugin, stop func() error) {
 	return p, stop
 }
 
-// TestRun_ConfigurationChanges_PublishedAndSet: it is watched, and both what is published and the GPUs follow.
+// TestRun_ConfigurationChanges_PublishedAndSet: it is watched, and both the published devices and the GPUs follow.
 func TestRun_ConfigurationChanges_PublishedAndSet(t *testing.T) {
 	t.Parallel()
 	n := newWired(t)
 	_, stop := n.run(t)
 	eventually(t, func() bool { return len(n.slices.published()) == 4 }, "the leader publishes")
 	eventually(t, func() bool { return n.tool.count(gpu.IntervalLong) == 2 }, "the leader sets intervals")
-	// A watch of the fake client has nothing of what changed before it.
+	// A watch of the fake client does not return earlier changes.
 	eventually(t, func() bool {
 		return slices.ContainsFunc(n.client.Actions(), func(a clienttesting.Action) bool { return a.Matches("watch", "configmaps") })
 	}, "the configuration is watched")
@@ -69,7 +69,7 @@ func TestRun_ConfigurationChanges_PublishedAndSet(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// TestRun_DroppedTaints_Reported by what publishes.
+// TestRun_DroppedTaints_Reported by the publishing part.
 func TestRun_DroppedTaints_Reported(t *testing.T) {
 	t.Parallel()
 	n := newWired(t)
@@ -169,7 +169,7 @@ func TestRun_Endpoints_Served(t *testing.T) {
 	assert.Contains(t, get("/readyz"), "ok")
 }
 
-// TestRun_StatusPending_WrittenBeforeTheEnd: a claim that was prepared last has its status, too.
+// TestRun_StatusPending_WrittenBeforeTheEnd: also the claim that was prepared last gets its status.
 func TestRun_StatusPending_WrittenBeforeTheEnd(t *testing.T) {
 	t.Parallel()
 	n := newWired(t)

@@ -65,7 +65,7 @@ func TestPublishAvailability_EveryOrder_NoShareWithoutTaint(t *testing.T) {
 	assert.NotContains(t, p.published, false, "a share without its taint")
 }
 
-// TestBuild_MPSAdvertised_ServiceAskedBeforePublication: what is published first says whether shares can be used.
+// TestBuild_MPSAdvertised_ServiceAskedBeforePublication: the first publication says whether shares can be used.
 func TestBuild_MPSAdvertised_ServiceAskedBeforePublication(t *testing.T) {
 	t.Parallel()
 	n := newWired(t)
@@ -84,7 +84,7 @@ func TestBuild_MPSAdvertised_ServiceAskedBeforePublication(t *testing.T) {
 	assert.Empty(t, share.Taints)
 }
 
-// leadLocks have a lead lock that is released with a function.
+// leadLocks contain a lead lock that is released with a function.
 type leadLocks struct {
 	Locks
 	release func()

@@ -16,7 +16,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/port"
 )
 
-// ownDev is a host whose driver has a dev/ of its own; the host's /dev does not have these.
+// ownDev is a host whose driver uses its own dev/; the host's /dev lacks its nodes.
 type ownDev struct {
 	wiredHost
 	missing []string
@@ -43,9 +43,8 @@ func (h ownDev) CharDevice(path string) (hostfs.CharDevice, error) {
 	return device, err
 }
 
-// TestPrepare_UserNamespaceAndDriverDev_RefusedWithoutHostNode: with the device nodes in the host's /dev the claim is prepared with those,
-// and where they are missing only a pod with a user namespace
-// that crun does not start is refused.
+// TestPrepare_UserNamespaceAndDriverDev_RefusedWithoutHostNode: if the host's /dev contains the device nodes, the claim is prepared with
+// these. If not, only a pod with a user namespace that crun does not start is refused.
 func TestPrepare_UserNamespaceAndDriverDev_RefusedWithoutHostNode(t *testing.T) {
 	t.Parallel()
 	const refused = "pod train has hostUsers: false, for which runc takes device nodes from /dev of the node, and that has none of the same device as " +

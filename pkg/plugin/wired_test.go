@@ -37,7 +37,7 @@ import (
 // testVersion is the program's version in tests.
 const testVersion = "test"
 
-// wired is a node with two simulated GPUs, and what a plugin of it works on.
+// wired is a node with two simulated GPUs, and the adapters of its plugin.
 type wired struct {
 	cfg      *config.Plugin
 	adapters Adapters
@@ -109,7 +109,7 @@ func (r *recordedTool) count(of gpu.Interval) (n int) {
 	return n
 }
 
-// recordedSlices has what was published while a process leads, and reports that taints were dropped.
+// recordedSlices records the devices published while a process leads, and reports that taints were dropped.
 type recordedSlices struct {
 	mu      sync.Mutex
 	leads   bool
@@ -152,7 +152,7 @@ func (r *recordedSlices) published() map[string]resourceapi.Device {
 
 const wiredConfig = "apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\ngpus: [{modes: [%s], timeSlice: {replicas: 3, interval: %s}}]\n"
 
-// configMap has the node's configuration with these modes and that interval.
+// configMap contains the node's configuration with these modes and that interval.
 func configMap(modes string, interval gpu.Interval) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "nodes"},
@@ -181,7 +181,7 @@ func newWired(t *testing.T) *wired {
 	return n
 }
 
-// supportive is a cluster with all features, whose claims have no devices.
+// supportive is a cluster with all features, whose claims are without devices.
 type supportive struct{ Cluster }
 
 func (supportive) PartitionableDevices(context.Context) (bool, error) { return true, nil }
@@ -206,7 +206,7 @@ func (n *wired) build(t *testing.T) *Plugin {
 // device is the name of a GPU's device.
 func (n *wired) device(i int) string { return "gpu-" + n.model.Identities()[i].UUID[4:12] }
 
-// claim returns a claim in the API server that is allocated a GPU and has an interval.
+// claim returns a claim in the API server with an allocated GPU and an interval.
 func (n *wired) claim(t *testing.T, name string, device int) *resourceapi.ResourceClaim {
 	t.Helper()
 	rc := &resourceapi.ResourceClaim{

@@ -16,7 +16,7 @@ import (
 	"github.com/prism-gpu/prism/test/fakes"
 )
 
-// TestBuild_CallInFlight_StatusWaits: what is written for earlier claims does not compete with a claim that is being prepared.
+// TestBuild_CallInFlight_StatusWaits: status writes for earlier claims do not compete with a claim that is being prepared.
 func TestBuild_CallInFlight_StatusWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestBuild_ClaimWaits_StatusHasReason(t *testing.T) {
 	})
 }
 
-// TestBuild_DamagedRecord_ReportedAndCounted at the start, where it is set aside.
+// TestBuild_DamagedRecord_ReportedAndCounted at the start, which sets it aside.
 func TestBuild_DamagedRecord_ReportedAndCounted(t *testing.T) {
 	t.Parallel()
 	n := newWired(t)
@@ -94,7 +94,7 @@ func TestBuild_DamagedRecord_ReportedAndCounted(t *testing.T) {
 	assert.InDelta(t, 1, n.metric(t, p, "prism_checkpoints_corrupted_total"), 0)
 }
 
-// TestBuild_Metrics_ReadTheParts: what was published, prepared and refused is in the metrics.
+// TestBuild_Metrics_ReadTheParts: published devices, prepared claims and refused claims are in the metrics.
 func TestBuild_Metrics_ReadTheParts(t *testing.T) {
 	t.Parallel()
 	n := newWired(t)
