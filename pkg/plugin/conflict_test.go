@@ -133,7 +133,7 @@ func (s *taintless) devices(t *testing.T) int {
 	return len(list.Items[0].Spec.Devices)
 }
 
-// started is a plugin's publishing half beside a device plugin, whose socket is returned. The API server has it publish.
+// started is a plugin's publishing half beside a device plugin, whose socket is returned. It publishes to the API server.
 func started(t *testing.T, server *taintless) (*nodeLayout, net.Listener) {
 	t.Helper()
 	cfg, a := oneGPUNode(t, server)
@@ -190,7 +190,7 @@ func oneGPUNode(t *testing.T, server kubernetes.Interface) (*config.Plugin, Adap
 }
 
 // TestConflict_TaintsDropped_DevicesWithdrawn: if the API server says that it stores no taints, no device is ever published during a
-// conflict. If another replica answered, as in the middle of an upgrade, no device stays published. All are back afterwards.
+// conflict. If another replica answers that it does, as in the middle of an upgrade, no device stays published. All are back afterwards.
 func TestConflict_TaintsDropped_DevicesWithdrawn(t *testing.T) {
 	t.Parallel()
 	for name, answers := range map[string]bool{"the server says so": false, "another replica answers": true} {

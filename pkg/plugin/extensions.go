@@ -52,7 +52,7 @@ func newMPS(m *Machine) extension.Extension {
 	return mps.New(o)
 }
 
-// statusExtensions are those with something to say in the status of claims.
+// statusExtensions are the extensions that write to the status of claims.
 func statusExtensions(all prepare.Extensions) (parts []driver.StatusExtension) {
 	for _, e := range all {
 		if part, ok := e.(driver.StatusExtension); ok {

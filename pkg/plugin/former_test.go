@@ -320,8 +320,8 @@ func TestBuild_RenamedWithUpgrade_ClaimsTakenOver(t *testing.T) {
 	}
 }
 
-// TestStart_NamespaceChangedWhileOldNameRuns_TakenOverAfterIt: the directory of a leading process is not rewritten, and is found again after
-// a restart.
+// TestStart_NamespaceChangedWhileOldNameRuns_TakenOverAfterIt: the directory of a leading process is not rewritten, and is found again
+// after a restart.
 func TestStart_NamespaceChangedWhileOldNameRuns_TakenOverAfterIt(t *testing.T) {
 	t.Parallel()
 	n, _ := renamed(t, "old")

@@ -50,8 +50,8 @@ func TestRun_CDIRootChanged_SpecsMove(t *testing.T) {
 	}
 }
 
-// TestRun_CDIRootChangedAndBack_MetadataOfGoneClaimsRemoved: the library removes the spec of a claim's metadata file from the directory alone that is
-// configured when the claim is unprepared.
+// TestRun_CDIRootChangedAndBack_MetadataOfGoneClaimsRemoved: the library removes the spec of a claim's metadata file only from the
+// directory that is configured when the claim is unprepared.
 func TestRun_CDIRootChangedAndBack_MetadataOfGoneClaimsRemoved(t *testing.T) {
 	t.Parallel()
 	n, claims := renamed(t, "old")

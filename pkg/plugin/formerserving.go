@@ -149,8 +149,8 @@ func (s *formerServing) serve(ctx context.Context, name string) {
 		"as %s alone", name, s.names.cfg.DriverName))
 }
 
-// left counts the claims that the kubelet may have unprepared under the name: those with a record, and without any those that are allocated
-// devices of the name. The records are reported when their number changes. Listed: the API server has listed the claims of the cluster.
+// left counts the claims that the kubelet may have unprepared under the name: the claims with a record or, if no record exists, the claims
+// with allocated devices of the name. It reports the records when their number changes. Listed: the API server has listed all claims.
 func (s *formerServing) left(ctx context.Context, name string, reported *int) (n int, listed bool, err error) {
 	stored := kube.Stored{Client: s.api.Background, DriverName: name, NodeName: s.names.cfg.NodeName}
 	if err := stored.Remove(ctx); err != nil { // the kubelet does not remove them while the name is registered

@@ -23,7 +23,7 @@ type stateDirs struct {
 	*places
 	// events are about the node; nil: the rest of a former directory is only logged.
 	events events.Recorder
-	// reported are the directories of which it was said that something stays.
+	// reported are the directories for which report has reported remaining folders.
 	reported map[string]bool
 }
 

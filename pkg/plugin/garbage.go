@@ -59,7 +59,7 @@ func (c collected) Unprepare(ctx context.Context, claim checkpoint.Claim) error 
 	for _, cfg := range append([]*config.Plugin{c.Config}, c.former.configs()...) {
 		metadata := driver.MetadataOf(cfg)
 		if named || err != nil {
-			failed = append(failed, metadata.RemoveSpecs(uid)) // the folder's name contains no UID: it belongs to the present claim of that name
+			failed = append(failed, metadata.RemoveSpecs(uid)) // its folder's name contains no UID: the present claim of that name uses it
 			continue
 		}
 		failed = append(failed, metadata.Remove(types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}, uid))
@@ -117,7 +117,7 @@ func (r collection) Removed(ctx context.Context, leaks []gc.Leak) {
 	}
 }
 
-// Failed counts every failure and reports those that are new.
+// Failed counts every failure and reports new ones.
 func (r collection) Failed(ctx context.Context, err error, news bool) {
 	r.Metrics.CollectionFailed()
 	if news {

@@ -184,7 +184,7 @@ func layoutStore(cfg *config.Plugin, a Adapters) layout.Store {
 	return layout.File{Disk: a.Disk, Dir: cfg.PluginDir()}
 }
 
-// startConfig reads the node's configuration, and returns the settings of the process with those that it has.
+// startConfig reads the node's configuration, and returns the settings of the process with the settings in it.
 func startConfig(ctx context.Context, cfg *config.Plugin, a Adapters, api API) (*configsource.Source, *config.Plugin, layout.AtStart) {
 	reading, stop := context.WithTimeout(ctx, firstRead)
 	defer stop()

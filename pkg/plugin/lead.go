@@ -71,7 +71,7 @@ type leader struct {
 }
 
 // registrationLimit is the longest time that devices wait unpublished for the kubelet. It registers a plugin within about a second after
-// the socket exists. A kubelet that takes longer is not running, so no pod gets devices that this plugin would have to prepare.
+// the socket exists. A kubelet that takes longer is not running, so it starts no pods whose claims would be refused.
 const registrationLimit = 5 * time.Second
 
 // run leads as soon as no other process of the node does, until the context ends.

@@ -135,7 +135,7 @@ func TestMachine_TimeSlicedShareWithMemory_LimitedByHook(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, gpu.MemoryLimits{Hard: 4 << 30}, limits)
 
-	// The runtime merges the spec's edits of two claims into one configuration.
+	// The runtime merges the edits of two claims into one configuration.
 	other := *edits.Hooks[0]
 	other.Args = slices.Clone(other.Args)
 	other.Args[slices.Index(other.Args, "--claim")+1] = "other"

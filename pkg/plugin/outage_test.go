@@ -43,7 +43,7 @@ type outageNode struct {
 	// down: the API server does not answer.
 	down atomic.Bool
 	mu   sync.Mutex
-	// watches are those that the API server has begun.
+	// watches are the watches that the API server has begun.
 	watches []watch.Interface
 	// answer is how long the MPS service takes to answer, in nanoseconds.
 	answer atomic.Int64

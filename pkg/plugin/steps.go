@@ -9,7 +9,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/kube"
 )
 
-// Kubelet answers the kubelet's calls; Serve has them from its sockets.
+// Kubelet answers the kubelet's calls; Serve receives them from its sockets.
 func (p *Plugin) Kubelet() *driver.Plugin { return p.serving.server.Plugin }
 
 // Serve serves the kubelet until the context ends.

@@ -15,7 +15,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
-// TestTainted_PublishedDrainingDevice_Found: the taint that is waited for is the one that is published, in a GPU's own pool too.
+// TestTainted_PublishedDrainingDevice_Found: the plugin waits for the same taint that it publishes, also in a GPU's own pool.
 func TestTainted_PublishedDrainingDevice_Found(t *testing.T) {
 	t.Parallel()
 	g := gpu.GPU{UUID: "GPU-aaaaaaaa-0000-4000-8000-000000000000", Product: gpu.Product{Name: "NVIDIA H100", MIGCapable: true}, MIG: &gpu.MIG{}}
