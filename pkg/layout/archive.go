@@ -14,11 +14,11 @@ type archive struct {
 	ports  *Ports
 	state  *state
 	output *output
-	// saved is what was saved or loaded last.
+	// saved is the state that was saved or loaded last.
 	saved Saved
 }
 
-// load reads what was saved, with the modes that are not: a layout without them would be another one.
+// load reads the saved state and adds the modes that are not saved: without them the layout would differ.
 func (a *archive) load() (Saved, error) {
 	saved, err := a.ports.Store.Load()
 	saved.GPUs = maps.Clone(saved.GPUs)

@@ -31,7 +31,7 @@ func supported(yes bool) Support {
 	return Unsupported
 }
 
-// features are those of the API server and the scheduler.
+// features are the features of the API server and the scheduler.
 type features struct {
 	// counters: the API server stores shared counters. Shares: the scheduler counts allocated shares of a device when it decides about other
 	// devices of the GPU. Taints: the API server stores device taints, which is assumed until it has dropped one.
@@ -54,8 +54,8 @@ func newCapabilities() capabilities {
 	return capabilities{retry: backoff.Backoff{First: retryFirst, Max: retryMax}, again: newReprobe()}
 }
 
-// limit returns the modes in which a GPU is advertised: without modes that only counters keep apart, where no counters are stored, and where
-// the scheduler does not count the shares of these modes. Until the cluster has been probed it returns all of them.
+// limit returns the modes in which a GPU is advertised: without modes that only counters keep apart, if no counters are stored or the
+// scheduler does not count the shares of these modes. Until the cluster has been probed it returns all of them.
 func (c *capabilities) limit(as gpu.Modes) gpu.Modes {
 	if c.counters == Unsupported || c.counters == Supported && c.uncounted(as) {
 		return as.WithoutCounters()
@@ -73,8 +73,8 @@ func (c *capabilities) reduced(as gpu.Modes) bool {
 	return c.counters == Supported && c.uncounted(as) && as.SharesGPU() && as.Several()
 }
 
-// ask probes the API server: whether it stores counters, and, where it does, whether the scheduler counts shares; again also whether it stores
-// taints. Counters that no layout has required yet are not probed again.
+// ask probes whether the API server stores counters and, if so, whether the scheduler counts shares. With again, it also probes whether the
+// API server stores taints. Counters that no layout has required yet are not probed again.
 func (api APIPorts) ask(ctx context.Context, known features, again bool) (features, error) {
 	if again {
 		stored, err := api.DeviceTaints(ctx)
@@ -100,7 +100,7 @@ func (api APIPorts) ask(ctx context.Context, known features, again bool) (featur
 // unprobed reports whether the layout waits for a probe.
 func (s *Snapshot) unprobed() bool { return errors.Is(s.Err, errCounters) }
 
-// probe probes the features, where the layout waits for that or they are to be probed again, and a probe is due.
+// probe probes the features if a probe is due and the layout waits for it or the features are to be probed again.
 func (w *worker) probe(ctx context.Context) {
 	c, now := &w.state.capabilities, time.Now()
 	waits, again := w.output.latest.Load().unprobed(), c.again.isDue(now)
@@ -126,7 +126,7 @@ func (w *worker) probe(ctx context.Context) {
 	w.output.stale = w.output.stale || found != c.features
 	w.state.found(found)
 	if again && !waits {
-		reprobed(w, before, found, lost || found != known) // what is dropped all the same would be dropped again
+		reprobed(w, before, found, lost || found != known) // else the same fields would be dropped again
 	}
 }
 
@@ -151,7 +151,7 @@ func (s *state) notFound(err error, waits bool) {
 	}
 }
 
-// found records the features, and reports what is missing.
+// found records the features, and reports the missing ones.
 func (s *state) found(now features) {
 	s.capabilities.shares, s.capabilities.taints = now.shares, now.taints
 	if now.shares == Supported {

@@ -9,7 +9,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// TestCapabilities_SharesNotCounted_OneMode: where the scheduler does not count shares, a GPU that has some is advertised in one mode, and no
+// TestCapabilities_SharesNotCounted_OneMode: if the scheduler does not count shares, a GPU with shares is advertised in one mode, and no
 // other GPU is affected.
 func TestCapabilities_SharesNotCounted_OneMode(t *testing.T) {
 	t.Parallel()

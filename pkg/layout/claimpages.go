@@ -31,9 +31,9 @@ type pages struct {
 type claimList struct {
 	// checked are the changes that the list decides about, as they were when it began.
 	checked map[gpu.UUID]checked
-	// leaving are the devices that the list is searched for, and allocated those of them that were found.
+	// leaving are the devices that the list is searched for. allocated are the ones found allocated.
 	leaving, allocated map[gpu.PoolDevice]bool
-	// token is where the next page begins, limit how many claims it has, read how many pages were read.
+	// token marks the beginning of the next page, limit is the number of claims per page, read counts the pages that were read.
 	token string
 	limit int64
 	read  int
@@ -112,8 +112,9 @@ func (p *pages) begin(r *Rollout, ready []gpu.UUID, now time.Time) *claimList {
 	return list
 }
 
-// readClaims reads the next page of the claims, where GPUs are ready to change and the node's page slot is due. With the last page it
-// changes the layout of the GPUs of which no leaving device is allocated; true when there are any. The returned GPUs are those of the error.
+// readClaims reads the next page of the claims when GPUs are ready to change and the node's page slot is due. After the last page it
+// changes the layout of the GPUs of which no leaving device is allocated, and returns true if there are any. The returned GPUs are the GPUs
+// to which the error applies.
 func (d *drain) readClaims(ctx context.Context, ready []gpu.UUID) (changed bool, about []gpu.UUID, err error) {
 	p, r := &d.pages, d.state.rollout
 	list, begins := p.due(r, ready, time.Now())

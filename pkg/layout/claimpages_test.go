@@ -26,7 +26,8 @@ func (d *fixture) untilListed(t *testing.T, pages int) {
 	require.GreaterOrEqual(t, d.listed, pages)
 }
 
-// paged makes the desk's claims a list of so many pages, of which one has a claim with the whole first GPU; none has where that is zero.
+// paged splits the list of the desk's claims into so many pages. Page number holder contains a claim for the whole first GPU; with zero, no
+// page does.
 func (d *fixture) paged(t *testing.T, pages, holder int) (queries *[]kube.AllocatedQuery) {
 	t.Helper()
 	queries = &[]kube.AllocatedQuery{}
@@ -107,7 +108,7 @@ func TestClaimList_ManyClaims_TakesNoMoreThanFortyPages(t *testing.T) {
 	})
 }
 
-// TestClaimList_PageFails_BeginsAgain: a list that the API server does not know any more has no next page.
+// TestClaimList_PageFails_BeginsAgain: a list that the API server does not know any more cannot be continued.
 func TestClaimList_PageFails_BeginsAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -185,8 +186,8 @@ func TestClaimList_SituationChangesMeanwhile_LayoutStays(t *testing.T) {
 	}
 }
 
-// TestClaimList_ChangeReplaced_OthersComplete: the list does not know what the other change needs, also where its own taints are old
-// enough when the list ends.
+// TestClaimList_ChangeReplaced_OthersComplete: the list was not read for the other change, even if the taints of that change are old enough
+// when the list ends.
 func TestClaimList_ChangeReplaced_OthersComplete(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -210,7 +211,7 @@ func TestClaimList_ChangeReplaced_OthersComplete(t *testing.T) {
 	})
 }
 
-// TestComplete_TaintsWentAndCame_LayoutStays: a scheduler may have allocated what leaves while it was not tainted.
+// TestComplete_TaintsWentAndCame_LayoutStays: a scheduler may have allocated the leaving devices while they were not tainted.
 func TestComplete_TaintsWentAndCame_LayoutStays(t *testing.T) {
 	t.Parallel()
 	for name, vanish := range map[string]bool{"they stayed": false, "they went and came": true} {

@@ -8,8 +8,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// partly describes what the GPUs of a partly invalid configuration are advertised as. The text must not change while that does not, so it
-// does not name the refused GPUs that are new.
+// partly describes how the GPUs of a partly invalid configuration are advertised. The text must change only when that changes, so it does
+// not name the refused GPUs that are new.
 func partly(gpus []gpu.GPU, layout gpu.Layout, refused []gpu.UUID) string {
 	isRefused := func(g *gpu.GPU) bool { return slices.Contains(refused, g.UUID) }
 	isNothing := func(g *gpu.GPU) bool {

@@ -17,7 +17,7 @@ const twice = `[{select: {indices: [0]}, modes: [mig]}, {select: {products: ["*H
 const twiceNote = "Warning NodeConfigInvalid Configure: GPU 0 stays as it was advertised, whole if it is new; all else is applied: " +
 	"NodeConfig: gpus[1].select: selects GPU 0 (NVIDIA H100, " + string(firstUUID) + "), as does gpus[0]; a GPU has one entry: narrow one of them"
 
-// others lists what the second GPU is advertised as.
+// others lists the devices that the second GPU is advertised as.
 func (d *fixture) others(t *testing.T) (names []string) {
 	t.Helper()
 	s := d.now()
@@ -82,7 +82,7 @@ func TestRefusedGPU_Changing_GoesOnToTheLastValidLayout(t *testing.T) {
 	})
 }
 
-// TestRefusedGPU_New_Whole, and what is reported of it does not change when it is no longer new.
+// TestRefusedGPU_New_Whole, and its report does not change when it is no longer new.
 func TestRefusedGPU_New_Whole(t *testing.T) {
 	t.Parallel()
 	d := opened(t, twice)

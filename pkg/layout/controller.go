@@ -8,13 +8,13 @@ import (
 	"github.com/prism-gpu/prism/pkg/inventory"
 )
 
-// Controller decides what the node's GPUs are advertised as. A GPU whose devices are allocated stays advertised as it was, in the same
-// pool, until they are released.
+// Controller decides how the node's GPUs are advertised. A GPU whose devices are allocated stays advertised as it was, in the same pool,
+// until they are released.
 type Controller struct {
 	ports    *Ports
 	requests *requests
 	output   *output
-	// writing has a token of the goroutine that uses worker: Run's as long as it runs, else Begin's or Lead's.
+	// writing holds a token of the goroutine that uses worker: Run's as long as it runs, else Begin's or Lead's.
 	writing chan struct{}
 	worker  *worker
 }
@@ -27,17 +27,16 @@ func New(ports Ports) *Controller {
 	return c
 }
 
-// Begin takes the configuration and the records that were read at the start, and probes the API server where that is required. No claim may
-// be prepared or unprepared before it returns, and Run
-// may not run yet.
+// Begin takes the configuration and the records that were read at the start, and probes the API server if required. No claim may be
+// prepared or unprepared before it returns, and Run may not run yet.
 func (c *Controller) Begin(ctx context.Context, read AtStart) {
 	c.writing <- struct{}{}
 	defer func() { <-c.writing }()
 	c.worker.begin(ctx, read)
 }
 
-// Run brings every GPU to what the configuration says, and returns when the context ends. Changed is called at every snapshot that replaces
-// another one and is known; it must not block.
+// Run brings every GPU to its configured layout, and returns when the context ends. It calls changed when a known snapshot replaces another
+// one; changed must not block.
 func (c *Controller) Run(ctx context.Context, changed func()) error {
 	c.writing <- struct{}{}
 	defer func() { <-c.writing }()
@@ -56,8 +55,8 @@ func (c *Controller) Snapshot() *Snapshot {
 }
 
 // Lead sets whether this process is the one that publishes. Only the leading process changes layouts, beginning with those that the process
-// before it had saved. When Lead returns the snapshot has the change, and a process that does not lead any more saves no layouts: the goroutine
-// that writes has applied the change, or there is none now.
+// before it had saved. When Lead returns, the snapshot contains the change, and a process that does not lead any more saves no layouts: the
+// goroutine that writes has applied the change, or no such goroutine runs.
 func (c *Controller) Lead(leading bool) {
 	taken := make(chan struct{})
 	c.requests.leave(func(r *request) {
@@ -92,7 +91,7 @@ func (c *Controller) ConnectionLost() { c.requests.leave(func(r *request) { r.lo
 // FieldsDropped is called when the API server has dropped fields: its features are probed again after a while. It does not block.
 func (c *Controller) FieldsDropped() { c.requests.leave(func(r *request) { r.dropped = true }) }
 
-// request has the pending requests of other goroutines.
+// request holds the pending requests of other goroutines.
 type request struct {
 	// leading is nil without a call of Lead; taken are closed when the request is applied.
 	leading                                *bool
@@ -105,7 +104,7 @@ type request struct {
 type requests struct {
 	mu   sync.Mutex
 	left request
-	wake chan struct{} // has a token while requests may be pending
+	wake chan struct{} // holds a token while requests may be pending
 }
 
 // leave adds to the pending requests.

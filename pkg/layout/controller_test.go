@@ -48,7 +48,7 @@ func TestController_Configuration_MakesTheLayout(t *testing.T) {
 	}
 }
 
-// TestController_DevicesInUse_LayoutAndPoolStay: else the scheduler would take what is in use for free.
+// TestController_DevicesInUse_LayoutAndPoolStay: else the scheduler would take the devices in use for free.
 func TestController_DevicesInUse_LayoutAndPoolStay(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -14,14 +14,14 @@ import (
 	"github.com/prism-gpu/prism/pkg/nodeconfig"
 )
 
-// state has the inputs of a layout besides the inventory's view and the claims' records.
+// state holds the inputs of a layout other than the inventory's view and the claims' records.
 type state struct {
 	node         string
 	config       *configuration
 	capabilities capabilities
 	rollout      *Rollout
 	notices      *notices
-	// modes are those of every GPU besides what the configuration says.
+	// modes apply to every GPU, in addition to its configured modes.
 	modes []gpu.Mode
 }
 
@@ -62,8 +62,8 @@ func (s *state) compose(view *inventory.View, records []*checkpoint.Record, now 
 	return layout, nil
 }
 
-// desired is what the configuration says of a view's GPUs. A configuration that was invalid since the start has no valid version here, so the
-// layouts stay as they were before the start.
+// desired returns the configured layout of a view's GPUs. A configuration that was invalid since the start is without a valid version here,
+// so the layouts stay as they were before the start.
 func (s *state) desired(view *inventory.View) gpu.Layout {
 	if !s.config.known {
 		return maps.Clone(s.rollout.current)
@@ -83,7 +83,7 @@ func (s *state) desired(view *inventory.View) gpu.Layout {
 	return layout
 }
 
-// adviseMode reports a GPU that has no device because its MIG mode is not what the configuration needs.
+// adviseMode reports a GPU that has no device because its MIG mode differs from the mode that the configuration needs.
 func (s *state) adviseMode(g *gpu.GPU, as gpu.Modes) {
 	about := advice{events.MIGModeMismatch, g.UUID}
 	if !modeMismatch(g, as) {
@@ -99,8 +99,8 @@ func (s *state) adviseMode(g *gpu.GPU, as gpu.Modes) {
 		g.Product.Name, g.UUID, requests, g.Index, mode, g.Index))
 }
 
-// modeMismatch reports whether a GPU's MIG mode is why it has no device. Where the mode is right, an instance of the administrator may leave
-// no free placement.
+// modeMismatch reports whether a GPU has no device because of its MIG mode. If the mode is right, an instance of the administrator may
+// leave no free placement.
 func modeMismatch(g *gpu.GPU, as gpu.Modes) bool {
 	if g.MIG == nil || !g.MIG.Mode.NeedsReset || len(as.Devices(g)) > 0 {
 		return false

@@ -1,14 +1,14 @@
-// Package layout decides what each GPU of the node is advertised as, and publishes it: whole, in time-sliced shares, in MIG devices, as the
-// node's configuration says, and as the API server and the allocated devices allow. A GPU goes from one layout to the next when its
-// devices that leave have been released: see Rollout.
+// Package layout decides how each GPU of the node is advertised, and publishes it: whole, in time-sliced shares, or in MIG devices, as the
+// node's configuration requires, and as the API server and the allocated devices allow. A GPU changes to its next layout when the leaving
+// devices have been released: see Rollout.
 //
-// One goroutine writes: that of Controller.Run, and before it that of Controller.Begin. It reads the configuration and the claims' records,
-// probes the API server, checks taints, reads claims and saves layouts. While a call of the API server runs it goes on with everything else,
-// as a change of the inventory must not wait for an answer. Other goroutines leave requests, which it applies.
+// One goroutine writes: the one of Controller.Run, and before it the one of Controller.Begin. It reads the configuration and the claims'
+// records, probes the API server, checks taints, reads claims and saves layouts. During a call of the API server it continues with
+// everything else, because a change of the inventory must not wait for an answer. Other goroutines leave requests, which it applies.
 //
-// Everything else reads Controller.Snapshot, which never waits: it is one atomic read of an immutable value. A snapshot and
-// its GPUs belong together. Where the inventory has seen another view since, as it has just after a claim changed the MIG mode of a GPU, the
-// snapshot has the layout of the last one on the GPUs of the latest view: the layout says of each GPU what it is advertised as, and the GPU's
-// state in that view determines the devices. While a GPU is in no snapshot yet the layout is unknown. So a reader
-// that comes after a Refresh of the inventory finds its GPUs at least as new as that.
+// Everything else reads Controller.Snapshot, which never waits: it is one atomic read of an immutable value. A snapshot and its GPUs belong
+// together. If the inventory has a newer view, for example just after a claim changed the MIG mode of a GPU, the snapshot combines the last
+// layout with the GPUs of the latest view: the layout lists the modes of each GPU, and the GPU's state in that view determines the devices.
+// The layout is unknown while a GPU is not yet in a snapshot. So a reader that comes after a Refresh of the inventory finds GPUs at least
+// as new as that Refresh.
 package layout

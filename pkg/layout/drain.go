@@ -72,13 +72,13 @@ func (d *drain) advance(ctx context.Context) {
 	}
 }
 
-// failed puts off what could not be found out or done.
+// failed postpones the GPUs whose check or change failed.
 func (d *drain) failed(ctx context.Context, ids []gpu.UUID, err error) {
 	klog.FromContext(ctx).Error(err, "GPU layouts are not changed yet")
 	d.state.rollout.Defer(ids, false, time.Now())
 }
 
-// due reports whether a check is due, and saves what is advertised.
+// due reports whether a check is due, and saves the advertised layouts.
 func (d *drain) due(ctx context.Context) bool {
 	if !d.leading || d.output.latest.Load().Err != nil {
 		return false
@@ -98,7 +98,7 @@ func (d *drain) due(ctx context.Context) bool {
 	return due
 }
 
-// progress has the GPUs whose layout changes, by the state of the change.
+// progress groups the GPUs whose layout changes by the state of the change.
 type progress struct {
 	// all are those that change. Of untainted and ready there are none, unless a check of one of them is due.
 	all []gpu.UUID

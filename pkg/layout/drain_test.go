@@ -93,7 +93,7 @@ func TestDrain_NothingInUse_LayoutChangesAfterTheTaintTime(t *testing.T) {
 	})
 }
 
-// TestDrain_GPUGone_NotChecked, however long it stays away, and goes on to what is desired when it returns.
+// TestDrain_GPUGone_NotChecked, however long it stays away; it continues to the desired layout when it returns.
 func TestDrain_GPUGone_NotChecked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -168,7 +168,7 @@ func TestDrain_ConfigurationTakenBack_ChangeEnds(t *testing.T) {
 	})
 }
 
-// TestDrain_SaveFailsLate_SavedAgain: what a restart finds is not a change that was taken back then.
+// TestDrain_SaveFailsLate_SavedAgain: a restart must not find a change that was taken back.
 func TestDrain_SaveFailsLate_SavedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -191,7 +191,7 @@ func TestDrain_SaveFailsLate_SavedAgain(t *testing.T) {
 	})
 }
 
-// TestDrain_DevicesOnlyJoin_AtOnce: nothing leaves, and counters keep what joins from what is in use.
+// TestDrain_DevicesOnlyJoin_AtOnce: no device leaves, and counters keep the joining devices from overlapping the devices in use.
 func TestDrain_DevicesOnlyJoin_AtOnce(t *testing.T) {
 	t.Parallel()
 	d := opened(t, onlyBig, holds(ownPool, big, "3g.40gb"))
@@ -202,7 +202,7 @@ func TestDrain_DevicesOnlyJoin_AtOnce(t *testing.T) {
 	assert.Empty(t, d.leaving(t))
 }
 
-// TestDrain_Restart_GoesOn with a change from what was advertised, and only the process that leads does.
+// TestDrain_Restart_GoesOn with a change from the advertised layout, and only in the process that leads.
 func TestDrain_Restart_GoesOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -274,7 +274,7 @@ func TestStart_ConfigurationUnavailable_LayoutStays(t *testing.T) {
 	})
 }
 
-// TestReload_Invalid_LastValidStays: what is wrong is reported once, and what is valid again too.
+// TestReload_Invalid_LastValidStays: an error is reported once, and so is its correction.
 func TestReload_Invalid_LastValidStays(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -302,7 +302,7 @@ func TestReload_Invalid_LastValidStays(t *testing.T) {
 	})
 }
 
-// TestReload_Invalid_ReadWithBackOff while a GPU is draining, and not at all where the configuration is watched.
+// TestReload_Invalid_ReadWithBackOff while a GPU is draining, and not at all if the configuration is watched.
 func TestReload_Invalid_ReadWithBackOff(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -381,7 +381,7 @@ func TestDrain_TaintsUnsupported_LayoutChangesWithoutThem(t *testing.T) {
 	})
 }
 
-// TestCountersUnsupported_MIGDevicesInUse_NotAdvertisedWhole where the API server has stopped storing counters.
+// TestCountersUnsupported_MIGDevicesInUse_NotAdvertisedWhole after the API server has stopped storing counters.
 func TestCountersUnsupported_MIGDevicesInUse_NotAdvertisedWhole(t *testing.T) {
 	t.Parallel()
 	d := opened(t, both, holds(ownPool, small6, "1g.10gb"))

@@ -28,17 +28,17 @@ func (s publishedNames) Publish(resources resourceslice.DriverResources) {
 	s.published <- names
 }
 
-// guard is held while tests set what fakes read, and while fakes count, in the background.
+// guard is held while tests set values that fakes read, and while fakes count, in the background.
 var guard sync.Mutex
 
-// handOver comes between what a test has set and the wait in which it is read: fakes run only while the test waits, which the race
-// detector does not know.
+// handOver separates a test's write from the wait during which fakes read it: fakes run only while the test waits, which the race detector
+// does not know.
 func handOver() {
 	guard.Lock()
 	defer guard.Unlock()
 }
 
-// ask has a fake answer, unless the context has ended.
+// ask lets a fake answer, unless the context has ended.
 func ask[T any](ctx context.Context, answer func() (T, error)) (T, error) {
 	guard.Lock()
 	defer guard.Unlock()

@@ -17,7 +17,7 @@ import (
 	"github.com/prism-gpu/prism/test/fakes"
 )
 
-// fixture is a Controller of a node with two GPUs, and what it works with.
+// fixture is a Controller of a node with two GPUs, and its ports.
 type fixture struct {
 	*Controller
 
@@ -26,7 +26,7 @@ type fixture struct {
 	read    error  // why that cannot be read
 	reads   int
 	records []*checkpoint.Record
-	watched bool // what the configuration is read from
+	watched bool // whether the source of the configuration is watched
 	written fakes.Events
 	saved   *memory
 	modes   []gpu.Mode
@@ -36,12 +36,12 @@ type fixture struct {
 // changeWait is when a change of the configuration of node n0 was read.
 var changeWait = debounce + phase("n0", pageInterval) + time.Millisecond
 
-// server is what the API server answers.
+// server holds the answers of the API server.
 type server struct {
 	unknown     error // why it is not known whether it stores counters
 	probes      int
 	uncountered bool   // it stores no counters
-	probed      []bool // what Probed was called with
+	probed      []bool // the arguments of the calls of Probed
 	uncounted   bool   // the scheduler does not count shares
 	sharesError error  // why that is not known
 
@@ -52,7 +52,7 @@ type server struct {
 	lost      gpu.DeviceName          // a device of the node's pool whose taint it has not stored
 }
 
-// newFixture has a GPU that can be partitioned and one that cannot.
+// newFixture creates a GPU that can be partitioned and one that cannot.
 func newFixture(t *testing.T, entries string) *fixture {
 	t.Helper()
 	m := fakes.TwoGPUs()
@@ -69,7 +69,7 @@ func newFixture(t *testing.T, entries string) *fixture {
 	return d
 }
 
-// restart begins again with what was saved.
+// restart begins again from the saved state.
 func (d *fixture) restart(t *testing.T) {
 	t.Helper()
 	d.Controller = New(Ports{
@@ -147,7 +147,7 @@ func (d *fixture) load(t *testing.T) bool {
 	return err == nil
 }
 
-// probe probes the API server where that is due.
+// probe probes the API server if that is due.
 func (d *fixture) probe(t *testing.T) {
 	t.Helper()
 	d.write(func(w *worker) {
@@ -157,7 +157,7 @@ func (d *fixture) probe(t *testing.T) {
 	})
 }
 
-// renew has the layout worked out again.
+// renew computes the layout again.
 func (d *fixture) renew() {
 	d.write(func(w *worker) { w.output.stale = true; w.update() })
 }
@@ -189,7 +189,7 @@ func (d *fixture) page(query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
 	return page, nil
 }
 
-// stored is what the API server has stored of the first GPU.
+// stored lists the devices of the first GPU that the API server has stored.
 func (d *fixture) stored(t *testing.T) map[gpu.PoolDevice]bool {
 	present := d.output.latest.Load()
 	assert.NoError(t, present.Err)
@@ -212,7 +212,7 @@ func (d *fixture) runs(t *testing.T) (stop func()) {
 	return fakes.Run(t, func(ctx context.Context) error { return d.Run(ctx, func() {}) })
 }
 
-// after lets time pass, in which fakes may read what the test has set.
+// after lets time pass, during which fakes may read values that the test has set.
 func after(pass time.Duration) {
 	handOver()
 	time.Sleep(pass)
@@ -229,7 +229,7 @@ func opened(t *testing.T, entries string, records ...*checkpoint.Record) *fixtur
 	return d
 }
 
-// advertised lists what the first GPU is advertised as, with its pool.
+// advertised lists the devices that the first GPU is advertised as, with its pool.
 func (d *fixture) advertised(t *testing.T) []string {
 	t.Helper()
 	s := d.now()
@@ -263,7 +263,7 @@ const (
 	onlyBig   = `[{select: {indices: [0]}, modes: [mig], mig: {profiles: [3g.40gb]}}]`
 )
 
-// holds is the record of a claim that has a device of the first GPU.
+// holds is the record of a claim for a device of the first GPU.
 func holds(pool, device string, profile ...string) *checkpoint.Record {
 	result := checkpoint.Result{Pool: pool, Device: device, GPUUUID: firstUUID, Type: gpu.TypeGPU}
 	for _, name := range profile {

@@ -44,7 +44,7 @@ func TestSnapshot_ConfiguredMemory_OfGPUWithout(t *testing.T) {
 	})
 }
 
-// requireMemory checks the memory of the first GPU, in GiB; the other one has its own.
+// requireMemory checks the memory of the first GPU, in GiB; the memory of the other one differs.
 func requireMemory(t *testing.T, s *Snapshot, gibibytes uint64) {
 	t.Helper()
 	require.NoError(t, s.Err)

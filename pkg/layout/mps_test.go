@@ -18,7 +18,7 @@ const (
 	mpsDevice = first + "-mps"
 	// withMPS has MPS shares of the first GPU for two claims, in one namespace.
 	withMPS = `[{select: {indices: [0]}, modes: [mps], mps: {replicas: 2, shmSize: 1Gi, namespaces: [team-a], resourceName: x.com/a}}]`
-	// withWholeAndMPS has the GPU whole too.
+	// withWholeAndMPS also advertises the GPU whole.
 	withWholeAndMPS = `[{select: {indices: [0]}, modes: [whole, mps], mps: {replicas: 2, shmSize: 1Gi, namespaces: [team-a]}}]`
 )
 
@@ -68,8 +68,8 @@ func TestMPS_SettingsChange_AppliedAtOnce(t *testing.T) {
 	})
 }
 
-// TestMPS_SizesChange_WaitForRelease: claims keep the sizes that they were allocated by, so that the next control daemon has the new ones. The
-// settings of no device apply meanwhile, also those that change during the change, and are the last ones when it is complete.
+// TestMPS_SizesChange_WaitForRelease: claims keep the sizes with which they were allocated, so that the next control daemon uses the new
+// ones. Meanwhile settings that belong to no device apply, also if they change during the change; the last ones apply when it is complete.
 func TestMPS_SizesChange_WaitForRelease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -163,7 +163,8 @@ func TestFile_MPS_LoadedAgain(t *testing.T) {
 	assert.False(t, got.same(Saved{GPUs: gpu.Layout{firstUUID: {Whole: true, MPS: &other}, "GPU-b": {MPS: &everywhere}}}))
 }
 
-// TestFile_KeysOfLaterVersions_LeftOut: that is how a version without MPS reads a layout with it. What its records name is withheld.
+// TestFile_KeysOfLaterVersions_LeftOut: that is how a version without MPS reads a layout with it. Devices that its records name are
+// withheld.
 func TestFile_KeysOfLaterVersions_LeftOut(t *testing.T) {
 	t.Parallel()
 	file := File{Disk: disk.OS{}, Dir: t.TempDir()}

@@ -14,7 +14,7 @@ import (
 
 // configuration is a node's configuration as far as it was read.
 type configuration struct {
-	// last is the last valid one, nil where there is none for the node; known: there was a valid one since the start.
+	// last is the last valid configuration, nil if the node has none; known: a valid one was read since the start.
 	last  *v1alpha1.NodeConfig
 	known bool
 	// before: there is a layout from before the start.
@@ -72,7 +72,7 @@ func (c *configuration) take(ctx context.Context, from ConfigPorts, config *v1al
 	c.valid, c.fits = err == nil, true
 }
 
-// stays describes what is advertised while the configuration is not known: by the last known one, or else as passed in.
+// stays describes the advertised layout while the configuration is not known: by the last known one, or else as passed in.
 func (c *configuration) stays(otherwise string) string {
 	switch {
 	case c.known:
@@ -84,15 +84,15 @@ func (c *configuration) stays(otherwise string) string {
 	}
 }
 
-// changed has the configuration read again after the wait; further changes until then are read with it.
+// changed requests another read of the configuration after the wait; that read also covers further changes until then.
 func (c *configuration) changed(now time.Time) {
 	if !c.stale {
 		c.stale, c.due = true, now.Add(c.wait)
 	}
 }
 
-// retries reports whether the configuration has to be read again to be known. An invalid one waits for another text, where that is watched,
-// or for other GPUs, which do not require reading it again.
+// retries reports whether the configuration has to be read again to be known. An invalid one waits for another text, if that is watched, or
+// for other GPUs, which do not require reading it again.
 func (c *configuration) retries(watched bool) bool {
 	return c.passing || !watched && (!c.valid || !c.fits)
 }
@@ -110,7 +110,7 @@ func (c *configuration) again(now time.Time, watched bool) bool {
 	return true
 }
 
-// flags are the settings in the last valid configuration, which were saved where it is from before the start; nil where it has none.
+// flags are the settings in the last valid configuration, or the saved ones if that is from before the start; nil if it contains none.
 func (c *configuration) flags(saved *v1alpha1.NodeFlags) *v1alpha1.NodeFlags {
 	switch {
 	case !c.known:
@@ -122,7 +122,7 @@ func (c *configuration) flags(saved *v1alpha1.NodeFlags) *v1alpha1.NodeFlags {
 	}
 }
 
-// reread reads the configuration where it may have changed, or where the last try failed or found it invalid.
+// reread reads the configuration if it may have changed, or if the last try failed or found it invalid.
 func (w *worker) reread(ctx context.Context) {
 	c, now := w.state.config, time.Now()
 	retried, changed := c.again(now, w.ports.Config.Watched), c.stale && !now.Before(c.due)

@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/test/null"
 )
 
-// TestModes_Restart_NothingChanges: modes that are not saved are those of the saved layout too, and of one that is not known any more.
+// TestModes_Restart_NothingChanges: modes that are not saved also belong to the saved layout, and to one that is not known any more.
 func TestModes_Restart_NothingChanges(t *testing.T) {
 	t.Parallel()
 	for name, unread := range map[string]error{"read again": nil, "not available": errLater} {

@@ -18,7 +18,7 @@ func pageSlot(node string, now time.Time) time.Time {
 	return now.Add(pageInterval - time.Duration(since))
 }
 
-// phase is the part of a time after which a node does what all nodes do: 0 or more, and less than all of it.
+// phase is the part of a time after which a node does the work that all nodes do: 0 or more, and less than all of it.
 func phase(node string, of time.Duration) time.Duration {
 	sum := sha256.Sum256([]byte(node))
 	return time.Duration(binary.BigEndian.Uint16(sum[:2])) * of / (1 << 16)

@@ -13,15 +13,15 @@ import (
 )
 
 // remindAfter is how long a GPU's devices may be in use before it is reported that its layout change waits for them. It may wait for ever:
-// claims that tolerate the taint are allocated what leaves again and again.
+// the leaving devices may be allocated again and again to claims that tolerate the taint.
 const remindAfter = 10 * time.Minute
 
 // findClaims is the command that shows which claims have which devices.
 const findClaims = "kubectl get resourceclaims -A -o custom-columns=" +
 	"'NAMESPACE:.metadata.namespace,NAME:.metadata.name,DEVICES:.status.allocation.devices.results[*].device'"
 
-// remind reports the GPUs whose layout changes wait for devices in use for too long, each change once, and those of one edit in one Event. It
-// names no claim: readers of a Node's Events may not have access to the claims of every namespace.
+// remind reports the GPUs whose layout changes wait too long for devices in use. Each change is reported once, and all changes of one edit
+// are in one Event. It names no claim: readers of a Node's Events may lack access to the claims of every namespace.
 func (d *drain) remind(now time.Time) {
 	var waiting []string
 	node := d.output.latest.Load().Node

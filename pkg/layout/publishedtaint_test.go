@@ -46,7 +46,7 @@ func (s *sliceStore) Publish(resources resourceslice.DriverResources) {
 	s.store()
 }
 
-// set changes what becomes of ResourceSlices from now on.
+// set changes the effect of writing ResourceSlices from now on.
 func (s *sliceStore) set(how func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +115,7 @@ func published(t *testing.T, entries string) (d *fixture, store *sliceStore, sto
 	return d, store, stop
 }
 
-// What a GPU in its own pool has before and after an edit takes the MIG devices of one profile from it.
+// The devices of a GPU in its own pool before and after an edit removes the MIG devices of one profile.
 var (
 	taintedInItsPool = map[string][]string{
 		"n0 " + second: {}, ownPool + " " + first: {drainingTaint + ":NoSchedule"}, ownPool + " " + small6: {drainingTaint + ":NoSchedule"},
@@ -143,7 +143,7 @@ func TestPublishedTaint_EditForAGPUInItsOwnPool_TaintsWhatLeaves(t *testing.T) {
 	})
 }
 
-// TestPublishedTaint_NotStoredYet_IsWaitedFor also where the GPU has its own pool.
+// TestPublishedTaint_NotStoredYet_IsWaitedFor also if the GPU is in its own pool.
 func TestPublishedTaint_NotStoredYet_IsWaitedFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -163,7 +163,8 @@ func TestPublishedTaint_NotStoredYet_IsWaitedFor(t *testing.T) {
 	})
 }
 
-// TestPublishedTaint_Vanishes_RestartsTheTaintTime: a scheduler that saw the ResourceSlices without taints may have allocated what leaves.
+// TestPublishedTaint_Vanishes_RestartsTheTaintTime: a scheduler that saw the ResourceSlices without taints may have allocated the leaving
+// devices.
 func TestPublishedTaint_Vanishes_RestartsTheTaintTime(t *testing.T) {
 	t.Parallel()
 	for name, vanish := range map[string]time.Duration{

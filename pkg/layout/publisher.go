@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
-// Source is what keeps new claims from devices by taints. The taints of a device are in the order of the sources.
+// Source is a reason to keep new claims from devices by taints. The taints of a device are in the order of the sources.
 type Source int
 
 // The sources.
@@ -32,12 +32,12 @@ const (
 	sources
 )
 
-// ResourceSlices writes the node's ResourceSlices; that of pkg/kube is the real one.
+// ResourceSlices writes the node's ResourceSlices; pkg/kube implements it.
 type ResourceSlices interface {
 	Publish(resources resourceslice.DriverResources)
 }
 
-// Publisher publishes the layout, and has the devices that it has published last.
+// Publisher publishes the layout, and keeps the devices that it has published last.
 type Publisher struct {
 	layout  func() *Snapshot
 	options publish.Options
@@ -87,9 +87,9 @@ func (p *Publisher) SetTaints(source Source, rules []publish.TaintRule) {
 	p.Renew()
 }
 
-// Withhold has Run publish no device of a type, as it is not known whether a source taints it, or publish them again. Before the first
-// publication nothing is published instead, while the layout has such devices: those of the process before may be allocated, and a scheduler
-// that does not find them takes the GPU for free. It does not block.
+// Withhold makes Run publish no device of a type while it is not known whether a source taints it, or publish them again. Before the first
+// publication, Run publishes nothing at all while the layout contains such devices: the previous process's devices may be allocated, and a
+// scheduler that does not find them takes the GPU for free. It does not block.
 func (p *Publisher) Withhold(t gpu.DeviceType, withheld bool) {
 	p.taints.mu.Lock()
 	types := slices.DeleteFunc(slices.Clone(p.taints.withheld), func(other gpu.DeviceType) bool { return other == t })
@@ -104,8 +104,8 @@ func (p *Publisher) Withhold(t gpu.DeviceType, withheld bool) {
 	}
 }
 
-// TaintsStored sets whether the API server stores taints, which is assumed before the first call. Where it does not, sources may have the devices withdrawn. It
-// does not block.
+// TaintsStored sets whether the API server stores taints, which is assumed before the first call. If taints are not stored, sources may
+// withdraw the devices. It does not block.
 func (p *Publisher) TaintsStored(stored bool) {
 	p.taints.mu.Lock()
 	changed := p.taints.dropped == stored

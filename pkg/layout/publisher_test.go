@@ -96,7 +96,7 @@ func TestPublisher_Describe_PublishedAttributes(t *testing.T) {
 	assert.Nil(t, p.Describe("n1", "gpu-bbbbbbbb"))
 }
 
-// TestPublisher_TypeWithheld_OtherDevicesPublished: what prepared claims have of such devices is described as before.
+// TestPublisher_TypeWithheld_OtherDevicesPublished: such devices of prepared claims are described as before.
 func TestPublisher_TypeWithheld_OtherDevicesPublished(t *testing.T) {
 	t.Parallel()
 	d := opened(t, withWholeAndMPS)
@@ -119,8 +119,8 @@ func TestPublisher_TypeWithheld_OtherDevicesPublished(t *testing.T) {
 	}
 }
 
-// TestPublisher_TypeWithheldAtStart_NothingPublishedUntilKnown: what the process before has published stays. A layout without such devices is
-// published, and so is the withdrawal of all devices.
+// TestPublisher_TypeWithheldAtStart_NothingPublishedUntilKnown: the devices that the previous process published stay. A layout without such
+// devices is published, and so is the withdrawal of all devices.
 func TestPublisher_TypeWithheldAtStart_NothingPublishedUntilKnown(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -159,7 +159,7 @@ type everything struct{ last resourceslice.DriverResources }
 
 func (e *everything) Publish(resources resourceslice.DriverResources) { e.last = resources }
 
-// devices lists what is published, with the pool and the values of taints.
+// devices lists the published devices, with the pool and the values of taints.
 func (e *everything) devices() []string {
 	names := []string{}
 	for _, pool := range slices.Sorted(maps.Keys(e.last.Pools)) {
@@ -177,7 +177,7 @@ func (e *everything) devices() []string {
 }
 
 // TestPublisher_ConflictWithoutTaints_DevicesWithdrawn: every device of every pool is withdrawn, whether it is known before that taints are
-// not stored or only then; what prepared claims have is described as before, and all of it is back when the conflict is over.
+// not stored or only then; the devices of prepared claims are described as before, and all devices are back when the conflict is over.
 func TestPublisher_ConflictWithoutTaints_DevicesWithdrawn(t *testing.T) {
 	t.Parallel()
 	d := opened(t, both)

@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	// lossSpread is the time over which the nodes of a cluster probe again when all of them have lost their connections: 1,000 nodes send at
-	// most 20 probes a second. lossInterval is the time between two probes of a node, as where connections are lost all the time.
+	// lossSpread is the time over which the nodes of a cluster probe again when all of them have lost their connections: 1,000 nodes send
+	// at most 20 probes a second. lossInterval is the time between two probes of a node, even if connections are lost all the time.
 	lossSpread   = time.Minute
 	lossInterval = 10 * time.Minute
-	// What was dropped is probed again after dropFirst, twice as long each time, dropTries times: one of several API servers may be older for
-	// the time of an upgrade, and another one may have answered the probe. Then, as nothing is probed for ever, not before the next lost
-	// connection.
+	// Dropped fields are probed again after dropFirst, twice as long each time, dropTries times: during an upgrade one of several API
+	// servers may be older, and another one may have answered the probe. Then, to not probe for ever, they are not probed before the next
+	// lost connection.
 	dropFirst = 5 * time.Minute
 	dropMax   = 80 * time.Minute
 	dropTries = 5
@@ -25,7 +25,7 @@ type reprobe struct {
 	due, last time.Time
 	// lost: it is for a lost connection.
 	lost bool
-	// drops has the waits after fields were dropped, and dropped counts them.
+	// drops holds the waits after fields were dropped, and dropped counts them.
 	drops   backoff.Backoff
 	dropped int
 }

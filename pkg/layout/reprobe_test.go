@@ -74,7 +74,7 @@ func TestConnectionLost_ServerAway_ProbedWhenItAnswers(t *testing.T) {
 	})
 }
 
-// TestFieldsDropped_AnotherServerStoresThem_FewTries: of several API servers one may drop what the one stores that answers probes.
+// TestFieldsDropped_AnotherServerStoresThem_FewTries: one of several API servers may drop fields that the server answering probes stores.
 func TestFieldsDropped_AnotherServerStoresThem_FewTries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestFieldsDropped_AnotherServerStoresThem_FewTries(t *testing.T) {
 	})
 }
 
-// TestFieldsDropped_NothingChanged_NotPublishedAgain: publishing what is dropped all the same would drop it again, for ever.
+// TestFieldsDropped_NothingChanged_NotPublishedAgain: fields that the server drops anyway would be dropped again, for ever.
 func TestFieldsDropped_NothingChanged_NotPublishedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

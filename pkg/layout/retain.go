@@ -40,8 +40,8 @@ func keep(node string, g *gpu.GPU, layout gpu.Layout, records []*checkpoint.Reco
 }
 
 // restorable reports whether the plugin can advertise the device of a result again. It creates no MIG device in the place of a pre-created
-// one, and does not know the types of later versions. Of MPS shares the record has what one claim consumes, and not how much of the GPU all
-// of them may have: with a guess the scheduler would count other sums than those that the running claims were allocated by.
+// one, and does not know the types of later versions. The record of an MPS share contains the consumption of one claim, but not the limit
+// for all shares of the GPU: with a guess the scheduler would count other sums than it used to allocate the running claims.
 func restorable(result *checkpoint.Result) bool {
 	switch result.Type {
 	case gpu.TypeGPU:
@@ -55,8 +55,8 @@ func restorable(result *checkpoint.Result) bool {
 	return false
 }
 
-// disjoint is a disjoint layout of a GPU without devices that a claim's device excludes: where the API server stopped storing counters, MIG
-// devices of a GPU may be in use that would now be advertised whole.
+// disjoint is a disjoint layout of a GPU without devices that a claim's device excludes: if the API server stopped storing counters, MIG
+// devices may be in use on a GPU that would now be advertised whole.
 func disjoint(node string, g *gpu.GPU, as gpu.Modes, records []*checkpoint.Record) gpu.Modes {
 	var held []*checkpoint.Result
 	parts := gpu.Modes{Static: true, Disjoint: true}
@@ -85,8 +85,8 @@ func disjoint(node string, g *gpu.GPU, as gpu.Modes, records []*checkpoint.Recor
 	return gpu.Modes{Static: true, Disjoint: true}
 }
 
-// withheld are the devices that claims own on a GPU and that its layout does not have, so that the scheduler does not count them: a static
-// MIG device that is not there any more, an MPS share where neither the saved layout nor the configuration has any, or a device of a type
+// withheld are the devices that claims own on a GPU and that are not in its layout, so that the scheduler does not count them: a static MIG
+// device that is not there any more, an MPS share if neither the saved layout nor the configuration contains any, or a device of a type
 // that only a later version supports.
 func withheld(node string, g *gpu.GPU, as gpu.Modes, records []*checkpoint.Record) (uses []gpu.Use) {
 	for _, r := range records {
@@ -127,8 +127,8 @@ func (s *Snapshot) released(node string, records []*checkpoint.Record) bool {
 	return false
 }
 
-// advertised reports whether a layout has the same device that a claim was allocated: a pre-created MIG device is not the one that the plugin
-// would create at its placement.
+// advertised reports whether a layout contains the same device that a claim was allocated: a pre-created MIG device is not the one that the
+// plugin would create at its placement.
 func advertised(node string, g *gpu.GPU, as gpu.Modes, result *checkpoint.Result) bool {
 	if result.Pool != as.Pool(node, g) {
 		return false

@@ -36,7 +36,7 @@ var preCreated = gpu.Instance{
 	ID: 7, Profile: 19, Placement: gpu.Placement{Start: 6, Size: 1}, Compute: []gpu.ComputeInstance{{Slices: 1, UUID: "MIG-7"}},
 }
 
-// holdsStatic is the record of a claim that has a share of the pre-created MIG device.
+// holdsStatic is the record of a claim for a share of the pre-created MIG device.
 func holdsStatic() *checkpoint.Record {
 	r := holds(ownPool, small6, "1g.10gb")
 	r.Results[0].ShareID, r.Results[0].Share = "share-1", &checkpoint.Share{Replicas: 2}
@@ -119,8 +119,8 @@ func TestStaticDevice_AnotherInItsPlace_Withheld(t *testing.T) {
 	assert.Equal(t, []string{ownPool, small, big}, d.advertised(t))
 }
 
-// TestRetain_DeviceOfUnknownType_NothingElseAdvertised: only the version that has recorded it knows what it excludes. Nor is the device of an
-// MPS share advertised again whose size is not known.
+// TestRetain_DeviceOfUnknownType_NothingElseAdvertised: only the version that has recorded it knows which devices it excludes. Nor is an
+// MPS share of unknown size advertised again.
 func TestRetain_DeviceOfUnknownType_NothingElseAdvertised(t *testing.T) {
 	t.Parallel()
 	later := holds(ownPool, first+"-later")
@@ -141,7 +141,7 @@ func TestRetain_DeviceOfUnknownType_NothingElseAdvertised(t *testing.T) {
 	}
 }
 
-// TestReleased_RecordsUnreadable_NothingChanges, as it is not known what is still in use.
+// TestReleased_RecordsUnreadable_NothingChanges, because it is not known which devices are still in use.
 func TestReleased_RecordsUnreadable_NothingChanges(t *testing.T) {
 	t.Parallel()
 	r := holds("n0", first)

@@ -12,11 +12,11 @@ import (
 )
 
 // taintTime is how long the taints of leaving devices must have been seen before claims are checked: a scheduler that has not received the
-// taint yet may allocate the device until then, and the claim has the allocation by then.
+// taint yet may allocate the device until then, and by then the claim records the allocation.
 const taintTime = 5 * time.Second
 
-// A GPU with devices in use, or whose check failed, is checked again after checkFirst, twice as long each time up to checkMax: a check reads
-// all claims of the cluster. Each GPU has a back-off of its own.
+// A GPU with devices in use, or whose check failed, is checked again after checkFirst, twice as long each time up to checkMax: a check
+// reads all claims of the cluster. Each GPU backs off by itself.
 const (
 	checkFirst = time.Second
 	checkMax   = 30 * time.Second
@@ -46,17 +46,17 @@ const (
 	Ended
 )
 
-// Rollout has the current and the target layouts of the GPUs of a node. Each GPU goes through the phases by itself:
+// Rollout holds the current and the target layouts of the GPUs of a node. Each GPU goes through the phases by itself:
 //
 //	Stable ──Aim──▶ Draining ──Tainted──▶ AwaitingRelease ──Complete──▶ Stable
 //
 // Aim at the current layout ends a change, Aim at another one begins another, and taints that are gone again lead back to Draining. Devices
 // that only join are advertised without phases. A restart goes on with the saved layouts, and waits for the taints again.
 //
-// It has no clock and no I/O: facts and the time are passed in. It is not safe for concurrent use.
+// It uses no clock and no I/O: facts and the time are passed in. It is not safe for concurrent use.
 type Rollout struct {
 	node string
-	// current has the layouts of now, before the limits of hardware and API server; it is empty until the first Aim.
+	// current holds the present layouts, before the limits of hardware and API server; it is empty until the first Aim.
 	current gpu.Layout
 	changes changes
 }
@@ -72,8 +72,8 @@ type change struct {
 	tainted time.Time
 	// check is when the API server may be called for this GPU.
 	check backoff.Backoff
-	// begun is when the change was desired first. Recorded and allocated are those of the leaving devices that were in use when records and
-	// claims were read last.
+	// begun is when the change was first desired. Recorded and allocated are the leaving devices that were in use when records and claims
+	// were read last.
 	begun               time.Time
 	recorded, allocated []gpu.PoolDevice
 	reminded            bool
@@ -82,7 +82,7 @@ type change struct {
 // Facts are the inputs of Aim besides the state of the GPU.
 type Facts struct {
 	Records []*checkpoint.Record
-	// Limit reduces a layout where the API server cannot keep its devices apart.
+	// Limit reduces a layout if the API server cannot keep its devices apart.
 	Limit func(gpu.Modes) gpu.Modes
 	Now   time.Time
 }
@@ -92,9 +92,8 @@ func NewRollout(node string) *Rollout {
 	return &Rollout{node: node, current: gpu.Layout{}, changes: changes{}}
 }
 
-// Aim sets what a GPU is to be advertised as and returns what it is advertised as now, limit applied. A GPU that was never advertised before
-// is advertised so at once. Claims with a record always find their devices. Settings that are of no device apply at once, also while devices
-// leave.
+// Aim sets the desired layout of a GPU and returns its present layout, limit applied. A GPU that was never advertised before is advertised
+// so at once. Claims with a record always find their devices. Settings that belong to no device apply at once, also while devices leave.
 func (r *Rollout) Aim(g *gpu.GPU, to gpu.Modes, facts Facts) (advertised gpu.Modes, t Transition) {
 	now, known := r.current[g.UUID]
 	if !known {
@@ -232,7 +231,7 @@ func (all changes) where(is func(c *change) bool) []gpu.UUID {
 // Complete makes layouts the current ones, as they were saved. The changes of their GPUs end when they are aimed next.
 func (r *Rollout) Complete(layouts gpu.Layout) { maps.Copy(r.current, layouts) }
 
-// of is a layout of a GPU with what the GPU's state adds to it.
+// of is a layout of a GPU with the additions from the GPU's state.
 func of(g *gpu.GPU, as gpu.Modes) gpu.Modes { return gpu.Layout{g.UUID: as}.Of(g) }
 
 // leaves lists the devices of the first layout that the second one does not have, or has with other properties.

@@ -38,7 +38,7 @@ func (r *rolled) aim(to gpu.Modes) (gpu.Modes, Transition) {
 	return r.Aim(r.g, to, Facts{Records: r.records, Limit: func(o gpu.Modes) gpu.Modes { return o }, Now: r.now})
 }
 
-// taints has the API server store the taints of all that leaves, or of nothing.
+// taints sets whether the API server stores the taints of all leaving devices, or none.
 func (r *rolled) taints(stored bool) {
 	seen := map[gpu.PoolDevice]bool{}
 	for at := range r.Leaving() {
@@ -47,7 +47,7 @@ func (r *rolled) taints(stored bool) {
 	r.Tainted(seen, true, r.now)
 }
 
-// TestRollout_Transitions_LeadFromPhaseToPhase: each row is what happens to a GPU that is advertised whole, and the phase that follows.
+// TestRollout_Transitions_LeadFromPhaseToPhase: each row lists the events of a GPU that is advertised whole, and the phase that follows.
 func TestRollout_Transitions_LeadFromPhaseToPhase(t *testing.T) {
 	t.Parallel()
 	type step struct {
@@ -123,7 +123,7 @@ func TestRollout_Unrecorded_RecordsOfWhatLeavesCount(t *testing.T) {
 	assert.Empty(t, r.Unrecorded([]*checkpoint.Record{holds("n0", first)}))
 }
 
-// TestRollout_Defer_EachGPUForItself: a failure defers what was due, an answer is one about the others too.
+// TestRollout_Defer_EachGPUForItself: a failure defers the checks that were due; an answer applies to the others too.
 func TestRollout_Defer_EachGPUForItself(t *testing.T) {
 	t.Parallel()
 	r := newRolled()

@@ -9,25 +9,25 @@ import (
 	"github.com/prism-gpu/prism/pkg/inventory"
 )
 
-// Snapshot has the GPUs of a node at one moment, and their layout. It is immutable.
+// Snapshot holds the GPUs of a node at one moment, and their layout. It is immutable.
 type Snapshot struct {
 	// Node is never nil.
 	Node *gpu.Node
-	// Layout has an entry for every GPU of Node; nil where Err says why it is not known.
+	// Layout contains an entry for every GPU of Node; it is nil if Err explains why it is not known.
 	Layout gpu.Layout
 	Err    error
 	// Leaving are the advertised devices that get no new claims, because their GPU's layout changes when they are released.
 	Leaving map[gpu.PoolDevice]bool
 	// Standby: another process of the node may publish, and advertise another layout at any moment.
 	Standby bool
-	// Flags are the settings in the last valid configuration, which may be one from before the start; nil where it has none.
+	// Flags are the settings in the last valid configuration, which may be one from before the start; nil if it contains none.
 	Flags  *v1alpha1.NodeFlags
 	Status Status
 
 	view *inventory.View
 }
 
-// Status has the parts of a configuration that are not applied.
+// Status lists the parts of a configuration that are not applied.
 type Status struct {
 	// Changing counts the GPUs whose layout changes when their devices are released.
 	Changing int
@@ -77,9 +77,9 @@ func (s *Snapshot) hasAny(types []gpu.DeviceType) bool {
 	return len(types) > 0 && slices.ContainsFunc(s.Devices(), func(d gpu.Device) bool { return slices.Contains(types, d.Type()) })
 }
 
-// Intervals returns the time-slice interval of every GPU that has one: as the node's configuration says where the GPU is advertised in
-// time-sliced shares, else the NVIDIA driver's default. GPUs in MIG mode have none. The error says why that is not known;
-// gpu.ErrDriverNotLoaded where there is no driver.
+// Intervals returns the time-slice interval of every GPU that uses one: the configured interval if the GPU is advertised in time-sliced
+// shares, else the NVIDIA driver's default. GPUs in MIG mode use none. The error explains why the intervals are not known; it is
+// gpu.ErrDriverNotLoaded if there is no driver.
 func (s *Snapshot) Intervals() (map[gpu.UUID]gpu.Interval, error) {
 	if errors.Is(s.view.Err, gpu.ErrDriverNotLoaded) {
 		return nil, s.view.Err

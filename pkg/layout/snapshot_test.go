@@ -15,7 +15,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/kube"
 )
 
-// hanging is what does not answer until it is released.
+// hanging is a call that does not return until it is released.
 type hanging struct {
 	reached chan struct{}
 	release chan struct{}
@@ -67,8 +67,8 @@ func (d *fixture) hang(what string, h hanging) {
 	}
 }
 
-// TestSnapshot_SomethingHangs_NeverWaits, whatever it is that the goroutine which writes waits for. A call of the API server that hangs keeps
-// it from nothing else: what the inventory sees is taken up.
+// TestSnapshot_SomethingHangs_NeverWaits, for any call that the writing goroutine waits for. A call of the API server that hangs delays
+// nothing else: changes of the inventory are applied.
 func TestSnapshot_SomethingHangs_NeverWaits(t *testing.T) {
 	t.Parallel()
 	for what, served := range map[string]bool{"records": false, "store": false, "configuration": true, "taints": true, "claims": true} {
@@ -90,7 +90,7 @@ func TestSnapshot_SomethingHangs_NeverWaits(t *testing.T) {
 				before := d.Snapshot()
 				require.NoError(t, before.Err)
 				d.machine.Change(t, d.ports.Inventory, func() { d.machine.GPUs = d.machine.GPUs[:1] })
-				s := d.Snapshot() // in a bubble, a wait for what hangs would never end
+				s := d.Snapshot() // in a bubble, a wait for a hanging call would never end
 				require.NoError(t, s.Err)
 				assert.Len(t, s.Node.GPUs, 1, "the inventory's latest view")
 				assert.Equal(t, before.Layout[firstUUID], s.Layout[firstUUID])
@@ -104,7 +104,7 @@ func TestSnapshot_SomethingHangs_NeverWaits(t *testing.T) {
 	}
 }
 
-// TestSnapshot_Read_NoCalls: what a claim's plan is made against is read from memory alone, also after a Refresh of the inventory.
+// TestSnapshot_Read_NoCalls: a claim's plan uses data read from memory alone, also after a Refresh of the inventory.
 func TestSnapshot_Read_NoCalls(t *testing.T) {
 	t.Parallel()
 	d := opened(t, both)

@@ -71,7 +71,7 @@ func TestStandby_LayoutSavedByTheLeader_IsFollowed(t *testing.T) {
 	})
 }
 
-// TestStandby_LayoutThatCannotBeRead_KeepsTheOneBefore without an Event: the process that leads has its own.
+// TestStandby_LayoutThatCannotBeRead_KeepsTheOneBefore without an Event: the process that leads uses its own layout.
 func TestStandby_LayoutThatCannotBeRead_KeepsTheOneBefore(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t, onlyMIG)
@@ -83,7 +83,7 @@ func TestStandby_LayoutThatCannotBeRead_KeepsTheOneBefore(t *testing.T) {
 	assert.Empty(t, d.events())
 }
 
-// TestStandby_NewLayout_IsReportedByRun, so that what is known of published devices is renewed.
+// TestStandby_NewLayout_IsReportedByRun, so that the knowledge of published devices is renewed.
 func TestStandby_NewLayout_IsReportedByRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

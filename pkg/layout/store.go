@@ -16,9 +16,9 @@ import (
 
 // Saved is the state on disk. With it a start without an available configuration keeps the layouts.
 type Saved struct {
-	// GPUs are what the GPUs are advertised as, nil where that was never saved.
+	// GPUs are the layouts in which the GPUs are advertised, nil if they were never saved.
 	GPUs gpu.Layout
-	// Flags are the settings in the last valid configuration, nil where it has none.
+	// Flags are the settings in the last valid configuration, nil if it contains none.
 	Flags *v1alpha1.NodeFlags
 }
 

@@ -45,7 +45,7 @@ func TestFile_Saved_LoadedAgain(t *testing.T) {
 	require.ErrorContains(t, File{Disk: disk.OS{}, Dir: file.Dir + "/none"}.Save(saved), "saving what the GPUs are advertised as: ")
 }
 
-// TestStore_RestartWithInvalidConfiguration_FlagsKept, and what requests may ask for.
+// TestStore_RestartWithInvalidConfiguration_FlagsKept, and so is the limit of shares per request.
 func TestStore_RestartWithInvalidConfiguration_FlagsKept(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -19,7 +19,7 @@ const (
 
 var wholeOfSecond = gpu.PoolDevice{Pool: "n0", Device: second}
 
-// holdsSecond is the record of a claim that has the second GPU.
+// holdsSecond is the record of a claim for the second GPU.
 func (d *fixture) holdsSecond() *checkpoint.Record {
 	return &checkpoint.Record{State: checkpoint.Done, Results: []checkpoint.Result{
 		{Pool: "n0", Device: second, Type: gpu.TypeGPU, GPUUUID: d.machine.GPUs[1].UUID},

@@ -146,7 +146,7 @@ func call[T any](ctx context.Context, w *worker, api func(ctx context.Context) (
 	return value, err
 }
 
-// update applies requests and, while another process leads, the layouts that it has saved, and computes the snapshot where inputs changed.
+// update applies requests and, while another process leads, the layouts that it has saved, and computes the snapshot if inputs changed.
 func (w *worker) update() {
 	r := w.requests.take()
 	if r.reload {
@@ -176,7 +176,7 @@ func (w *worker) update() {
 	}
 }
 
-// renew computes the snapshot where an input has changed.
+// renew computes the snapshot if an input has changed.
 func (w *worker) renew() {
 	view := w.ports.Inventory.Current()
 	if !w.output.stale && w.output.view() == view {

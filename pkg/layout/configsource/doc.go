@@ -1,3 +1,3 @@
-// Package configsource reads the node's configuration, from a file or from a ConfigMap and a label of the Node, for what a layout is decided
-// by. It is read first of all when a process starts, because it also has settings of the process.
+// Package configsource reads the node's configuration, from which the layout is decided: from a file, or from a ConfigMap and a label of
+// the Node. A starting process reads it before anything else, because it also contains settings of the process.
 package configsource

@@ -26,7 +26,7 @@ type reader struct {
 	warned   sync.Map // warnings that were logged
 }
 
-// read returns the node's configuration, nil where there is none, and says once what of it has no effect.
+// read returns the node's configuration, nil if there is none, and reports once which parts of it have no effect.
 func (r *reader) read(ctx context.Context) (*v1alpha1.NodeConfig, error) {
 	config, warnings, err := r.parse(ctx)
 	for _, warning := range warnings {
@@ -101,7 +101,7 @@ type readError struct{ error }
 
 func (e *readError) Unwrap() error { return e.error }
 
-// Watch calls changed when what the configuration is read from may have changed, until the context ends.
+// Watch calls changed when a source of the configuration may have changed, until the context ends.
 func (r *reader) Watch(ctx context.Context, changed func()) error {
 	if r.from.File != "" {
 		disk.Watch(ctx, r.from.File, changed, func(err error) {

@@ -19,17 +19,17 @@ type Options struct {
 	Config *config.Plugin
 	// API is read if the configuration is in a ConfigMap.
 	API kube.Configs
-	// Saved has the settings of the last good configuration, for a start at which it cannot be read.
+	// Saved holds the settings of the last good configuration, for a start at which it cannot be read.
 	Saved layout.Store
 	// Events are about the node.
 	Events events.Recorder
 }
 
-// Source is the node's configuration for a process that has started, and reports what of it needs another start.
+// Source is the node's configuration for a process that has started, and reports changes that need another start.
 type Source struct {
 	reader
 	events events.Recorder
-	// follows: the driver's root is what the node's configuration says, not a flag. The process was started with root.
+	// follows: the driver's root comes from the node's configuration, not from a flag. The process was started with root.
 	follows bool
 	root    string
 
@@ -49,8 +49,8 @@ func Open(ctx context.Context, o Options) (*Source, *config.Plugin, layout.AtSta
 	return s, with, read
 }
 
-// withFlags returns the settings with those of the node's configuration that neither a flag nor the environment nor the process's own file
-// has set. Where it could not be read, those of the last good one are taken.
+// withFlags adds the settings of the node's configuration that are set neither by a flag nor by the environment nor by the process's own
+// file. If the configuration could not be read, it adds the settings of the last good one.
 func withFlags(cfg *config.Plugin, read layout.AtStart, saved layout.Store) *config.Plugin {
 	flags := &v1alpha1.NodeFlags{}
 	if read.ConfigErr != nil {
@@ -70,7 +70,7 @@ func withFlags(cfg *config.Plugin, read layout.AtStart, saved layout.Store) *con
 	return &with
 }
 
-// Read returns the node's configuration, nil where there is none.
+// Read returns the node's configuration, nil if there is none.
 func (s *Source) Read(ctx context.Context) (*v1alpha1.NodeConfig, error) {
 	config, err := s.read(ctx)
 	if err != nil {
@@ -83,8 +83,8 @@ func (s *Source) Read(ctx context.Context) (*v1alpha1.NodeConfig, error) {
 	return config, nil
 }
 
-// otherRoot says that a configuration has another root of the driver than the one that was taken at start, which stays as long as the
-// process; empty where it has not, or where that is said already.
+// otherRoot returns a message if a configuration names another root of the driver than the one taken at start, which stays for the life of
+// the process. The message is empty if the root is the same, or if it was reported already.
 func (s *Source) otherRoot(config *v1alpha1.NodeConfig) string {
 	root := ""
 	if config != nil && config.Flags != nil && config.Flags.NVIDIADriverRoot != nil {

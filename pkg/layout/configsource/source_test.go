@@ -26,7 +26,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/layout"
 )
 
-// What only an edit corrects is reported, and GPUs are advertised without it; everything else is retried.
+// An error that only an edit corrects is reported, and GPUs are advertised without the configuration; every other error is retried.
 func TestPassing_Errors_RetriedOrNot(t *testing.T) {
 	t.Parallel()
 	maps := schema.GroupResource{Resource: "configmaps"}
@@ -96,7 +96,7 @@ func TestNodeConfig_FileChanges_ReadAgain(t *testing.T) {
 	assert.NoError(t, <-ended)
 }
 
-// TestNodeConfig_NodeLabel_Chooses where there is one; what it names must be there.
+// TestNodeConfig_NodeLabel_Chooses if there is one; the configuration that it names must exist.
 func TestNodeConfig_NodeLabel_Chooses(t *testing.T) {
 	t.Parallel()
 	const key, header = "nvidia.com/device-plugin.config", "apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\n"
@@ -127,7 +127,7 @@ func TestNodeConfig_NodeLabel_Chooses(t *testing.T) {
 	assert.False(t, Retryable(err))
 }
 
-// TestNodeFlags_Configuration_Applied: they are those of the process that nothing nearer to it has set.
+// TestNodeFlags_Configuration_Applied: they apply unless a source nearer to the process sets them.
 func TestNodeFlags_Configuration_Applied(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "node.yaml")
