@@ -44,7 +44,8 @@ func sampleRequests(t *testing.T, file string) (requests []resourceapi.ExactDevi
 	return requests
 }
 
-// TestSamples_AdminAccess_TolerateTaints: monitoring ends where a GPU is about to be repaired, if a request does not tolerate its taint.
+// TestSamples_AdminAccess_TolerateTaints: if a request does not tolerate the taint of a GPU that is about to be repaired, its monitoring
+// ends.
 func TestSamples_AdminAccess_TolerateTaints(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../../demo/specs/*/*.yaml")
@@ -89,8 +90,9 @@ func TestAll_GPUInUse_None(t *testing.T) {
 	assert.Nil(t, s.allocate(every))
 }
 
-// TestAll_MatchAttributeUnsatisfied_Error: what one node cannot satisfy is an error of the allocator, for which the scheduler tries no other node;
-// with a count it is not. When that is mended, docs/troubleshooting.md says what is not true any more.
+// TestAll_MatchAttributeUnsatisfied_Error: a constraint that one node cannot satisfy is an error of the allocator, after which the
+// scheduler tries no other node; with a count it is not. When Kubernetes fixes that, a statement in docs/troubleshooting.md is not true any
+// more.
 func TestAll_MatchAttributeUnsatisfied_Error(t *testing.T) {
 	t.Parallel()
 	n := node(t, "h100-80", 2)

@@ -26,7 +26,7 @@ type scheduler struct {
 	slices   []*resourceapi.ResourceSlice
 	classes  structured.DeviceClassLister
 	taken    sets.Set[structured.DeviceID]
-	// allocated has the devices of taken.
+	// allocated contains the devices of taken.
 	allocated allocator.Allocated
 	cache     *cel.Cache
 }
@@ -78,7 +78,7 @@ func request(class string, count int64, expressions ...string) resourceapi.Exact
 	return r
 }
 
-// allocator knows what is taken now.
+// allocator knows the devices that are taken now.
 func (s *scheduler) allocator() structured.Allocator {
 	s.t.Helper()
 	a, err := allocator.New(s.t.Context(), s.features, s.allocated, s.classes, s.slices, s.cache)
@@ -121,7 +121,7 @@ func (s *scheduler) release(r resourceapi.DeviceRequestAllocationResult) {
 	s.allocated.Consumed.Remove(structured.NewDeviceConsumedCapacity(id, r.ConsumedCapacity))
 }
 
-// wouldAllocate returns what a claim with one request would get, nil if it must wait.
+// wouldAllocate returns the devices that a claim with one request would get, nil if it must wait.
 func (s *scheduler) wouldAllocate(allocator structured.Allocator, r resourceapi.ExactDeviceRequest) []resourceapi.DeviceRequestAllocationResult {
 	s.t.Helper()
 	claim := &resourceapi.ResourceClaim{

@@ -29,8 +29,8 @@ const (
 	AttrMemoryEnforcement     = "memoryEnforcement"
 )
 
-// Standard attributes, which other drivers' devices carry too: claims align GPUs with network cards through them. They are
-// only there where the machine reports the value.
+// Standard attributes, which other drivers' devices carry too: claims align GPUs with network cards through them. They are only there if
+// the machine reports the value.
 const (
 	AttrPCIeRoot = "resource.kubernetes.io/pcieRoot"
 	AttrPCIBusID = "resource.kubernetes.io/pciBusID"
@@ -38,9 +38,9 @@ const (
 )
 
 const (
-	// notApplicable stands where an attribute has no meaning for a device.
+	// notApplicable is the value of an attribute without a meaning for a device.
 	notApplicable = "none"
-	// unknown stands where the driver does not report it.
+	// unknown is the value if the driver does not report it.
 	unknown = "unknown"
 )
 
@@ -52,7 +52,7 @@ const (
 	enforcementCooperative = "cooperative"
 )
 
-// common lists what a selector can ask about every device of a GPU.
+// common lists the attributes that a selector can use for every device of a GPU.
 func common(d gpu.Device, driver gpu.Driver) Attributes {
 	g, shares := d.Parent(), d.Shares()
 	set := Attributes{

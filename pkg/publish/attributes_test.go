@@ -69,8 +69,8 @@ func TestAttributes_EachKindOfDevice_ExactKeys(t *testing.T) {
 	assert.LessOrEqual(t, len(dynamicMIGKeys), 8)
 }
 
-// TestAttributes_GuardedSelector_NoError: what the documentation says to write where a MIG device may lack the attribute, on the static and
-// the dynamic devices of a GPU, in the scheduler's environment for expressions.
+// TestAttributes_GuardedSelector_NoError: the selector that the documentation gives for MIG devices that may lack the attribute, on the
+// static and the dynamic devices of a GPU, in the scheduler's environment for expressions.
 func TestAttributes_GuardedSelector_NoError(t *testing.T) {
 	t.Parallel()
 	static, layout := sharedMIGDevice(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Capacity names in the driver's own domain. Every device has memory; whole GPUs and MIG devices have the others where the
-// driver reports them. See also CapGPUs.
+// Capacity names in the driver's own domain. Every device has memory; whole GPUs and MIG devices have the others if the driver reports
+// them. See also CapGPUs.
 const (
 	CapMemory          = "memory"
 	CapMultiprocessors = "multiprocessors"
@@ -19,18 +19,18 @@ const (
 	CapEncoders        = "encoders"
 	CapJPEGEngines     = "jpegEngines"
 	CapOFAEngines      = "ofaEngines"
-	// CapShares counts the claims that may use a device at once; only devices of which a claim has a share have it.
+	// CapShares counts the claims that may use a device at once; only devices that are claimed in shares have it.
 	CapShares = "shares"
 )
 
-// memoryStep is what a share's memory is counted in. The API wants no step that is more than there is.
+// memoryStep is the unit of a share's memory. The API allows no step larger than the capacity.
 const memoryStep = 1 << 20
 
 // WithMemory returns the memory of a device, and its shares if it is for several claims.
 //
-// Of a device for several claims everything is consumed, and a capacity without a policy all at once. So a claim takes one share of it,
-// and of its memory what it asks for, in steps of 1Mi: that is a sum which the scheduler keeps, and no limit to the programs. Its engines
-// are for information.
+// Claims consume every capacity of a device for several claims, and a capacity without a policy entirely at once. So a claim takes one
+// share of it, and as much memory as it asks for, in steps of 1Mi: the scheduler keeps that sum, but it does not limit the programs. Its
+// engines are for information.
 func WithMemory(d gpu.Device) Capacities {
 	set := Capacities{CapMemory: quantity(d.Capacity().MemoryBytes, resource.BinarySI)}
 	if n := d.Shares().Count; n > 1 {
@@ -50,7 +50,7 @@ func withEngines(d gpu.Device) Capacities {
 	return set
 }
 
-// share makes the capacities those of a device for n claims.
+// share changes the capacities so that n claims can use the device.
 func share(set Capacities, n int) {
 	for name, c := range set {
 		c.RequestPolicy = &resourceapi.CapacityRequestPolicy{
@@ -64,7 +64,8 @@ func share(set Capacities, n int) {
 	set[CapShares] = claims(n)
 }
 
-// claims is a capacity of which each claim takes one. A device for one claim has no policy: the API allows none there.
+// claims is a capacity of which each claim takes one. The capacity of a device for one claim is without a policy, because the API allows
+// none for it.
 func claims(n int) resourceapi.DeviceCapacity {
 	c := resourceapi.DeviceCapacity{Value: *count(int64(n))}
 	if n > 1 {

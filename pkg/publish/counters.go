@@ -14,8 +14,8 @@ import (
 // Counters of a partitioned GPU. The whole GPU takes all of them, as do all claims together that share it by time-slicing. A MIG device
 // takes its memory slices, which keep overlapping placements apart, its memory, and the media extensions if it has them.
 //
-// Engines are no counters: the driver's own figures for them do not add up (on an H100 two 3g instances have 120 of 132
-// multiprocessors and leave no room), and what a sum allows or forbids is not what the hardware does.
+// Engines are no counters: the driver's own figures for them do not add up (on an H100 two 3g instances have 120 of 132 multiprocessors and
+// leave no room), and their sums allow and forbid other combinations than the hardware.
 const (
 	CounterMemory          = "memory"
 	CounterMediaExtensions = "media-extensions"
@@ -23,8 +23,8 @@ const (
 	counterMemorySlice = "memory-slice-"
 )
 
-// partitioned is the pool of a partitioned GPU: a ResourceSlice with its counters, then ResourceSlices with its devices. The API wants the
-// two apart. Where no two advertised devices exclude each other there are no counters.
+// partitioned is the pool of a partitioned GPU: a ResourceSlice with its counters, then ResourceSlices with its devices. The API requires
+// the two to be separate. If no two advertised devices exclude each other, there are no counters.
 func (o Options) partitioned(g *gpu.GPU, node *gpu.Node) resourceslice.Pool {
 	modes := o.Layout.Of(g)
 	members := o.members(modes.Devices(g))
@@ -52,7 +52,7 @@ func total(g *gpu.GPU) Counters {
 		set[CounterMemory] = bytes(max(g.Capacity.MemoryBytes, 1)) // a counter of nothing excludes nothing
 		return set
 	}
-	// A sum below what the driver can make would forbid it.
+	// A sum smaller than a set of devices that the driver can create would forbid that set.
 	set[CounterMemory] = bytes(max(g.Capacity.MemoryBytes, heaviest(g.MIG)))
 	for i := range g.MIG.MemorySlices() {
 		set[memorySlice(i)] = one()

@@ -15,10 +15,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// olderFeatures are those of Kubernetes 1.35.
+// olderFeatures are the features of Kubernetes 1.35.
 var olderFeatures = structured.Features{AdminAccess: true, PrioritizedList: true}
 
-// stored is what a server without counters keeps of the ResourceSlices.
+// stored returns the part of the ResourceSlices that a server without counters keeps.
 func stored(published []*resourceapi.ResourceSlice) []*resourceapi.ResourceSlice {
 	var out []*resourceapi.ResourceSlice
 	for _, slice := range published {

@@ -30,9 +30,9 @@ func layoutsOf(t *testing.T, board string) (*gpu.Node, []gpu.Layout) {
 	return n, []gpu.Layout{nil, layout, layout.Disjoint()}
 }
 
-// TestResources_AllBoards_OnlySelectingCapacitiesQualified: k8s.io/dynamic-resource-allocation 0.38 refuses names in the driver's own domain by
-// default, and where a device has a name with the domain and without, CEL sees either. So a name has the domain only if
-// it selects MIG devices, and none is there twice.
+// TestResources_AllBoards_OnlySelectingCapacitiesQualified: k8s.io/dynamic-resource-allocation 0.38 refuses names in the driver's own
+// domain by default, and if a device has a name with and without the domain, CEL sees only one of them. So a name contains the domain only
+// if it selects MIG devices, and no name is there twice.
 func TestResources_AllBoards_OnlySelectingCapacitiesQualified(t *testing.T) {
 	t.Parallel()
 	qualified := 0

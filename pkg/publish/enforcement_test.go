@@ -8,8 +8,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// TestMemoryEnforcement_EachFamily_AsShared: hardware limits the memory of a device that one claim has, MPS that of its clients, and nothing that
-// of others.
+// TestMemoryEnforcement_EachFamily_AsShared: hardware limits the memory of a device for one claim, MPS the memory of its clients, and
+// nothing the memory of other devices.
 func TestMemoryEnforcement_EachFamily_AsShared(t *testing.T) {
 	t.Parallel()
 	static, shared := sharedMIGDevice(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// TestCounters_EveryPair_AsExcludes: the scheduler, which knows counters only, keeps two devices of a GPU apart exactly where claims of
-// both would be refused.
+// TestCounters_EveryPair_AsExcludes: the scheduler, which knows counters only, keeps two devices of a GPU apart exactly if claims of both
+// would be refused.
 func TestCounters_EveryPair_AsExcludes(t *testing.T) {
 	t.Parallel()
 	for _, board := range migBoards(t) {

@@ -9,7 +9,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Attributes are what a selector can ask about a device.
+// Attributes are the attributes that a selector can use for a device.
 type Attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 
 // Capacities are how much of each thing a device has.
@@ -18,21 +18,21 @@ type Capacities = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
 // Counters are how much of each shared thing of a GPU there is, or is taken.
 type Counters = map[string]resourceapi.Counter
 
-// Family is how the devices of one type are published. Each has a file of its own.
+// Family publishes the devices of one type. Each is in its own file.
 type Family interface {
 	// Type is the type of the devices; the others get no devices of another one.
 	Type() gpu.DeviceType
-	// Attributes returns those of a device. common are those that every device on the GPU can have, which may be changed.
+	// Attributes returns the attributes of a device. It may change common, the attributes that every device on the GPU can have.
 	Attributes(d gpu.Device, common Attributes, driverName string) Attributes
-	// Capacities returns those of a device of the node. Those of a device with several shares have a request policy.
+	// Capacities returns the capacities of a device of the node. A device with several shares has capacities with a request policy.
 	Capacities(d gpu.Device, node *gpu.Node, driverName string) Capacities
-	// Counters returns what a device takes of all counters of its GPU; nil for one that takes nothing.
+	// Counters returns the part of all counters of its GPU that a device takes; nil if it takes nothing.
 	Counters(d gpu.Device, all Counters) Counters
-	// Compare orders two devices of a GPU: negative where a is allocated before b. Equal ones keep their order.
+	// Compare orders two devices of a GPU: negative if a is allocated before b. Equal ones keep their order.
 	Compare(a, b gpu.Device) int
 }
 
-// Families are those of this package, in the order in which the scheduler gets their devices.
+// Families are the families of this package, in the order in which the scheduler gets their devices.
 func Families() []Family { return []Family{whole{}, timeSlice{}, mpsShare{}, mig{}, monitor{}} }
 
 // member is a device with the family that it is published by.

@@ -41,7 +41,7 @@ func TestResources_WholeGPUs_Golden(t *testing.T) {
 	}
 }
 
-// slicesOf gives what is published the form it has in the API server.
+// slicesOf returns the published ResourceSlices in their form in the API server.
 func slicesOf(n *gpu.Node, pending ...gpu.PendingCleanup) []*resourceapi.ResourceSlice {
 	pool := publish.Resources(publish.Options{DriverName: driverName, NodeName: nodeName, Taints: publish.CleanupTaints(pending)}, n).Pools[nodeName]
 	var out []*resourceapi.ResourceSlice

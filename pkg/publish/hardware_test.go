@@ -21,7 +21,7 @@ func migBoards(t *testing.T) []string {
 	})
 }
 
-// migNode is a node whose GPUs can be partitioned: those of Ampere are in MIG mode already.
+// migNode is a node whose GPUs can be partitioned: GPUs of the Ampere generation are in MIG mode already.
 func migNode(t *testing.T, board string, count int) *gpu.Node {
 	t.Helper()
 	n := node(t, board, count)
@@ -31,7 +31,7 @@ func migNode(t *testing.T, board string, count int) *gpu.Node {
 	return n
 }
 
-// migOf is what a board's driver reports about its profiles, in the driver's order.
+// migOf returns a board's profiles as its driver reports them, in the driver's order.
 func migOf(t *testing.T, id string) *gpu.MIG {
 	t.Helper()
 	board, err := model.BoardByID(id)
@@ -57,14 +57,14 @@ func migOf(t *testing.T, id string) *gpu.MIG {
 // instance is one of a profile at a start.
 type instance struct{ profile, start int }
 
-// hardware is what a GPU can hold at once, found out on the simulated GPU and not from what is published: an instance is possible
-// beside others if the driver makes it.
+// hardware finds the sets of instances that a GPU can hold at once, from the simulated GPU and not from the ResourceSlices: an instance is
+// possible beside others if the driver makes it.
 type hardware struct {
 	t       *testing.T
 	driver  *model.Session
 	gpu     model.Handle
 	numbers map[instance]int
-	// known has the answers, by the set of the instances' numbers.
+	// known holds the answers, by the set of the instances' numbers.
 	known map[uint64]bool
 }
 

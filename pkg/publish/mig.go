@@ -20,9 +20,9 @@ type mig struct{}
 // Type is gpu.TypeMIG.
 func (mig) Type() gpu.DeviceType { return gpu.TypeMIG }
 
-// dynamicMIG are the attributes of a MIG device that is made for a claim. A node has some 200 of them, and the scheduler copies the attributes
-// of each into a map for each expression that it evaluates: the ninth of a domain makes that map grow, and the fifteenth once more. Such a
-// device has no UUID before it is made, it is for one claim, and its GPU is selected by parentUUID or the PCI address.
+// dynamicMIG are the attributes of a MIG device that is made for a claim. A node has some 200 of them, and the scheduler copies the
+// attributes of each into a map for each expression that it evaluates: the ninth of a domain makes that map grow, and the fifteenth once
+// more. Such a device gets its UUID when it is made, it is for one claim, and its GPU is selected by parentUUID or the PCI address.
 var dynamicMIG = []resourceapi.QualifiedName{
 	AttrType, AttrProfile, AttrParentUUID, AttrProductName, AttrArchitecture, AttrCUDAComputeCapability, AttrDriverVersion, AttrCUDADriverVersion,
 	AttrPCIeRoot, AttrPCIBusID, AttrNUMANode,
@@ -70,8 +70,8 @@ func (mig) Counters(d gpu.Device, _ Counters) Counters {
 	return takes
 }
 
-// Compare puts the least first: little memory, few compute slices, no media extensions. Of equal ones the highest placement comes first:
-// fewer and smaller profiles reach there, so what needs the low memory slices stays possible longest.
+// Compare puts the smallest device first: little memory, few compute slices, no media extensions. Of equal devices the highest placement
+// comes first: fewer and smaller profiles reach there, so profiles that need the low memory slices stay possible longest.
 func (mig) Compare(a, b gpu.Device) int {
 	x, ok := a.(gpu.MIGDevice)
 	y, too := b.(gpu.MIGDevice)
@@ -95,15 +95,15 @@ func media(p *gpu.MIGProfile) int {
 	return 0
 }
 
-// profileName is what ProfileCapacity has a name for.
+// profileName matches the profiles that get a name from ProfileCapacity.
 var profileName = regexp.MustCompile(`^[0-9][0-9A-Za-z.]*([+-][0-9A-Za-z.]+)*$`)
 
-// ProfileCapacity is the name, without domain, of the capacity that the MIG devices of a profile have, and no other devices: a C identifier.
-// It counts how many claims a device is for: 1, and the number of its shares where a pre-created MIG device is for several. A request
-// for 1 selects the profile, and one share of such a device.
+// ProfileCapacity is the name, without domain, of the capacity of the MIG devices of a profile, and of no other devices: a C identifier. It
+// counts the claims that a device is for: 1, or the number of shares of a pre-created MIG device for several claims. A request for 1
+// selects the profile, and one share of such a device.
 //
-// Dots are left out, "+" becomes "_", and "-" becomes "_no_": without it "1g.24gb+me" and "1g.24gb-me" had one name. A profile with other
-// characters, or a name beyond the API's limit of 32, has no such capacity, and the empty string is returned.
+// Dots are left out, "+" becomes "_", and "-" becomes "_no_": otherwise "1g.24gb+me" and "1g.24gb-me" would get the same name. For a
+// profile with other characters, or a name beyond the API's limit of 32, there is no such capacity, and the empty string is returned.
 func ProfileCapacity(profile string) string {
 	name := "p" + strings.NewReplacer(".", "", "+", "_", "-", "_no_").Replace(profile)
 	if !profileName.MatchString(profile) || len(name) > resourceapi.DeviceMaxIDLength {
@@ -114,10 +114,10 @@ func ProfileCapacity(profile string) string {
 
 // addSelectable adds the capacities by which a claim selects a MIG device. The others of the device are in the set already.
 //
-// Their names carry the domain: the allocator of Kubernetes 1.36 and 1.37 compares the names in a claim with those in a ResourceSlice as they
-// are written, and a name without a domain would also match devices of other drivers. With the domain a claim means these devices alone. From
-// 1.38 on a claim with the domain also matches names without it. They can be published without it when 1.38 is the oldest supported
-// Kubernetes, schedulers included, and no other name has the domain.
+// Their names carry the domain: the allocator of Kubernetes 1.36 and 1.37 compares the names in a claim literally with the names in a
+// ResourceSlice, and a name without a domain would also match devices of other drivers. With the domain a claim means these devices alone.
+// From 1.38 on a claim with the domain also matches names without it. They can be published without it when 1.38 is the oldest supported
+// Kubernetes, schedulers included, and no other name contains the domain.
 func addSelectable(set Capacities, driverName string, d gpu.Device) {
 	qualified := func(name string) resourceapi.QualifiedName { return resourceapi.QualifiedName(driverName + "/" + name) }
 	set[qualified(CapMIGMemory)] = set[CapMemory]

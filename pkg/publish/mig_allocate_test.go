@@ -15,9 +15,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// The scheduler allocates exactly the sets of devices that the hardware can hold: from every set that can be, every further
-// device is asked for. Sets only grow in one order of the devices, which reaches each once; what holds a set that
-// cannot be cannot be either, so these speak for all.
+// The scheduler allocates exactly the sets of devices that the hardware can hold: from every possible set, every further device is asked
+// for. Sets only grow in one order of the devices, which reaches each set once. A set that contains an impossible set is also impossible,
+// so the tested sets are sufficient.
 func TestCounters_AllocatableSets_AsHardware(t *testing.T) {
 	t.Parallel()
 	testJointly(t, classOf)
@@ -33,7 +33,7 @@ func testJointly(t *testing.T, ask func(gpu.Device) resourceapi.ExactDeviceReque
 				t.Skip("an enumeration that one goroutine makes, and most of the package's time")
 			}
 			n := migNode(t, board, 1)
-			// Also where MIG mode needs a reset: the counters must suffice.
+			// Also if MIG mode needs a reset: the counters must suffice.
 			n.GPUs[0].MIG.Mode = gpu.MIGMode{}
 			e := newEnumeration(t, board, n)
 			e.ask = ask
@@ -78,7 +78,7 @@ func newEnumeration(t *testing.T, board string, n *gpu.Node) *enumeration {
 	return e
 }
 
-// grow asks for every device that comes after those of a set that is taken.
+// grow asks for every device that comes after the devices of a taken set.
 func (e *enumeration) grow(set []gpu.Device) {
 	e.sets++
 	first := 0
@@ -126,8 +126,8 @@ func classOf(d gpu.Device) resourceapi.ExactDeviceRequest {
 	return request("mig.gpu.prism.dev", 1)
 }
 
-// Beside an instance that an administrator made, and in place of it, is published exactly what the hardware can hold with it:
-// the instance may be there for ever without a claim, so counters do not count it.
+// Beside an instance that an administrator made, exactly the devices are published that the hardware can hold with it: the instance may be
+// there for ever without a claim, so counters do not count it. The instance itself is published too, as a pre-created device.
 func TestResources_PreCreatedDevice_RestAdvertised(t *testing.T) {
 	t.Parallel()
 	for _, board := range migBoards(t) {

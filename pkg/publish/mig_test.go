@@ -73,7 +73,7 @@ func TestResources_MIG_Golden(t *testing.T) {
 	}
 }
 
-// Every pool of a large node keeps within what the API server takes.
+// Every pool of a large node keeps within the limits of the API server.
 func TestResources_LargeNode_WithinAPILimits(t *testing.T) {
 	t.Parallel()
 	for _, board := range migBoards(t) {
@@ -145,7 +145,7 @@ func checkCounters(t *testing.T, counters map[string]resourceapi.Counter) {
 	}
 }
 
-// Whole GPUs of a node stay where they are when others are partitioned.
+// Whole GPUs of a node stay in their pool when others are partitioned.
 func TestResources_MixedNode_PoolPerPartitionedGPU(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 3)
@@ -162,7 +162,7 @@ func TestResources_MixedNode_PoolPerPartitionedGPU(t *testing.T) {
 	assert.Equal(t, []string{id(2) + "-mig-9-4", id(2) + "-mig-9-0"}, byPool[nodeName+"/"+id(2)])
 }
 
-// What is published without a layout does not depend on what is known about MIG.
+// Without a layout, the published devices do not depend on the known MIG profiles.
 func TestResources_NoLayout_WholeOnly(t *testing.T) {
 	t.Parallel()
 	opts := publish.Options{DriverName: driverName, NodeName: nodeName}
@@ -183,7 +183,7 @@ func TestTaints_PendingCleanupOfGPU_AllDevices(t *testing.T) {
 	}
 }
 
-// A MIG device that was not released keeps claims from what overlaps with it, and from nothing else.
+// A MIG device that was not released keeps claims from overlapping devices, and from nothing else.
 func TestTaints_PendingCleanupOfMIGDevice_WhatOverlaps(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 2)
@@ -207,7 +207,7 @@ func TestTaints_PendingCleanupOfMIGDevice_WhatOverlaps(t *testing.T) {
 	}, tainted)
 }
 
-// The scheduler allocates what is beside a MIG device that was not released.
+// The scheduler allocates devices beside a MIG device that was not released.
 func TestAllocate_BesidePendingCleanup_Allocated(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 1)

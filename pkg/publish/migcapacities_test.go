@@ -71,7 +71,7 @@ func TestProfileCapacity_AllProfiles_OneNameEach(t *testing.T) {
 	}
 }
 
-// TestByCapacity_WholeAndTimeSliced_NoCapacityOfTheDomain: what selects MIG devices is on no other device.
+// TestByCapacity_WholeAndTimeSliced_NoCapacityOfTheDomain: the capacities that select MIG devices are on no other device.
 func TestByCapacity_WholeAndTimeSliced_NoCapacityOfTheDomain(t *testing.T) {
 	t.Parallel()
 	for _, board := range migBoards(t) {
@@ -132,7 +132,7 @@ func TestByCapacity_AllocatableSets_AsHardware(t *testing.T) {
 	})
 }
 
-// TestByCapacity_MIGMemory_LeastThatFits at each threshold of each board: what a profile has, and one byte more.
+// TestByCapacity_MIGMemory_LeastThatFits at each threshold of each board: the memory of a profile, and one byte more.
 func TestByCapacity_MIGMemory_LeastThatFits(t *testing.T) {
 	t.Parallel()
 	for _, board := range migBoards(t) {
@@ -174,8 +174,8 @@ func TestByCapacity_NoMIGDevice_Waits(t *testing.T) {
 	}
 }
 
-// TestByCapacity_SharedStaticMIGDevice_OneShare: a claim takes one share of a device for several claims, whichever way it asks, and of its
-// memory what it requests.
+// TestByCapacity_SharedStaticMIGDevice_OneShare: a claim takes one share of a device for several claims, whichever way it asks, and the
+// requested part of its memory.
 func TestByCapacity_SharedStaticMIGDevice_OneShare(t *testing.T) {
 	t.Parallel()
 	n, layout := sharedMIGDevice(t)

@@ -41,7 +41,7 @@ func (monitor) Counters(gpu.Device, Counters) Counters { return nil }
 // Compare finds no order: a node has one.
 func (monitor) Compare(_, _ gpu.Device) int { return 0 }
 
-// monitorPool is the pool of the node's monitor device, empty without GPUs. The device never has a taint: it takes nothing of a GPU.
+// monitorPool is the pool of the node's monitor device, empty without GPUs. The device is never tainted: it takes nothing of a GPU.
 func (o Options) monitorPool(node *gpu.Node) resourceslice.Pool {
 	var devices []resourceapi.Device
 	if len(node.GPUs) > 0 {

@@ -53,7 +53,7 @@ func checkSlim(t *testing.T, d resourceapi.Device) {
 	assert.Nil(t, d.AllowMultipleAllocations)
 }
 
-// TestMonitor_Option_DecidesAboutThePool: there is a pool without GPUs and without a driver, and none where it is not wanted.
+// TestMonitor_Option_DecidesAboutThePool: there is a pool without GPUs and without a driver, and none if it is not wanted.
 func TestMonitor_Option_DecidesAboutThePool(t *testing.T) {
 	t.Parallel()
 	for _, n := range []*gpu.Node{nil, {}} {

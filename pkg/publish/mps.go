@@ -25,8 +25,8 @@ func (mpsShare) Attributes(_ gpu.Device, common Attributes, _ string) Attributes
 	return common
 }
 
-// Capacities are memory, shares and the active thread percentage. A claim takes one share, and of the others what it requests, or what the
-// node's configuration has for a request without a value.
+// Capacities are memory, shares and the active thread percentage. A claim takes one share. Of the other capacities it takes the requested
+// amount, or the default in the node's configuration if the request gives none.
 func (mpsShare) Capacities(d gpu.Device, _ *gpu.Node, _ string) Capacities {
 	share, ok := d.(gpu.MPSShare)
 	if !ok {

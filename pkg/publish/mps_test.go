@@ -119,7 +119,7 @@ func checkPolicies(t *testing.T, d *resourceapi.Device) {
 	}
 }
 
-// A claim gets the memory that it requests, in steps, or the default; the sum stays within what shares have together.
+// A claim gets the memory that it requests, in steps, or the default; the sum stays within the memory of all shares.
 func TestMPS_Memory_SumWithinCapacity(t *testing.T) {
 	t.Parallel()
 	n := node(t, "l40s", 1)

@@ -19,7 +19,7 @@ var architectures = map[model.Architecture]string{
 	model.Turing: "Turing", model.Ampere: "Ampere", model.Ada: "Ada Lovelace", model.Hopper: "Hopper", model.Blackwell: "Blackwell",
 }
 
-// node is what discovery would find on a simulated machine with count GPUs of that board.
+// node is the node that discovery would find on a simulated machine with count GPUs of that board.
 func node(t *testing.T, board string, count int) *gpu.Node {
 	t.Helper()
 	machine, err := model.New(model.Uniform(nodeName, board, count))
@@ -50,8 +50,7 @@ func product(b model.Board) gpu.Product {
 	}
 }
 
-// capacity has the engines of boards that can be partitioned: drivers report them only by the profile of the
-// largest partition.
+// capacity includes the engines of boards that can be partitioned: drivers report them only by the profile of the largest partition.
 func capacity(b model.Board) gpu.Capacity {
 	c := gpu.Capacity{MemoryBytes: b.Memory.TotalMiB << 20, Multiprocessors: uint32(b.Compute.Multiprocessors)}
 	if b.MIG.Capable() {

@@ -28,7 +28,7 @@ func withNull(n *gpu.Node) publish.Options {
 	}
 }
 
-// The table has every family: what the layout advertises is published, in the order of the table.
+// The table contains every family: all devices of the layout are published, in the order of the table.
 func TestFamilies_EveryAdvertisedDevice_Published(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 2)
@@ -75,7 +75,7 @@ func TestNull_AddedToTheTable_AllocatedAndExclusive(t *testing.T) {
 	}
 }
 
-// Without counters a GPU has devices of one family: the added one, where no other is advertised.
+// Without counters a GPU has devices of one family: the added one, if no other is advertised.
 func TestNull_NoSharedCounters_OnlyFamilyOfItsGPU(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 2)

@@ -13,18 +13,18 @@ import (
 // that tainting one device never moves another one to a different ResourceSlice.
 const MaxDevicesPerSlice = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
 
-// Options say whose ResourceSlices they are, and what they have besides the node's devices.
+// Options describe the owner of the ResourceSlices, and their content besides the node's devices.
 type Options struct {
 	// DriverName is the domain of the keys of taints and of the capacities that select MIG devices. As gpu.nvidia.com, MIG devices have all
 	// attributes that NVIDIA's driver gives them.
 	DriverName string
 	// NodeName is the node's name and the name of the pool of its whole GPUs.
 	NodeName string
-	// Layout says what the GPUs are advertised as; nil: all of them whole.
+	// Layout lists the modes in which the GPUs are advertised; nil: all of them whole.
 	Layout gpu.Layout
-	// Monitor: the node has a monitor device, in a pool of its own.
+	// Monitor: the node has one monitor device, in a separate pool.
 	Monitor bool
-	// Families publish the devices of their types; nil: those of this package.
+	// Families publish the devices of their types; nil: the families of this package.
 	Families []Family
 	// Taints keep new claims from devices. The taints of a device are in the order of the rules.
 	Taints []TaintRule
@@ -36,12 +36,12 @@ type Options struct {
 
 // Resources describes everything the node advertises. The order of devices is the order in which the scheduler allocates them.
 //
-// The pool that carries the node's name has the GPUs that are advertised whole, in their order. A node without such GPUs, and a nil node,
-// have one empty ResourceSlice there: it says that the driver runs. Every partitioned GPU has a pool of its own. Whether there is a pool with a
-// monitor device is Options.Monitor alone.
+// The pool that carries the node's name contains the GPUs that are advertised whole, in their order. A node without such GPUs, and a nil
+// node, have one empty ResourceSlice there: it says that the driver runs. Every partitioned GPU is in its own pool. Whether there is a pool
+// with a monitor device is Options.Monitor alone.
 //
-// Names in attributes are not qualified, which makes them the driver's own: device.attributes["<driver name>"].<name> in CEL. Those of the
-// capacities that select MIG devices are.
+// Names in attributes are not qualified, which makes them the driver's own: device.attributes["<driver name>"].<name> in CEL. The names of
+// the capacities that select MIG devices are qualified.
 func Resources(opts Options, node *gpu.Node) resourceslice.DriverResources {
 	if node == nil {
 		node = &gpu.Node{}
@@ -85,7 +85,7 @@ func (o Options) device(m member, node *gpu.Node) resourceapi.Device {
 	return published
 }
 
-// untainted describes it without what keeps new claims from it.
+// untainted describes the member without the taints that keep new claims from it.
 func (o Options) untainted(m member, node *gpu.Node) resourceapi.Device {
 	published := resourceapi.Device{
 		Name:       string(m.device.Name()),

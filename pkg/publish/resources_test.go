@@ -23,7 +23,7 @@ var (
 		"type", "uuid", "parentUUID", "index", "minor", "productName", "brand", "architecture", "addressingMode", "cudaComputeCapability",
 		"driverVersion", "cudaDriverVersion", "profile", "shareName", "replicas", "memoryEnforcement",
 	}
-	// dynamicMIGKeys are those of a MIG device that is made for a claim.
+	// dynamicMIGKeys are the attributes of a MIG device that is made for a claim.
 	dynamicMIGKeys = []resourceapi.QualifiedName{
 		"type", "profile", "parentUUID", "productName", "architecture", "cudaComputeCapability", "driverVersion", "cudaDriverVersion",
 	}
@@ -34,7 +34,7 @@ var (
 	}
 )
 
-// devices flattens what is published, after the checks that hold for every node.
+// devices flattens the published ResourceSlices, after the checks that hold for every node.
 func devices(t *testing.T, n *gpu.Node) []resourceapi.Device {
 	t.Helper()
 	resources := publish.Resources(publish.Options{NodeName: nodeName}, n)

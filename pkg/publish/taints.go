@@ -46,13 +46,13 @@ type TaintRule struct {
 	GPUs map[gpu.UUID]bool
 	// Devices are those that it applies to.
 	Devices map[gpu.PoolDevice]bool
-	// Blocked are pending cleanups; it applies to what gpu.Excludes keeps from being used beside them.
+	// Blocked are pending cleanups; the rule applies to devices that, by gpu.Excludes, cannot be used beside them.
 	Blocked []gpu.PendingCleanup
-	// WithoutTaints is what happens where the API server stores no taints.
+	// WithoutTaints applies if the API server stores no taints.
 	WithoutTaints WithoutTaints
 }
 
-// WithoutTaints is what happens to the devices of a rule where the API server stores no taints.
+// WithoutTaints decides about the devices of a rule if the API server stores no taints.
 type WithoutTaints int
 
 const (
@@ -109,7 +109,7 @@ func MissingNodeTaints(node *gpu.Node) []TaintRule {
 	return []TaintRule{{Name: MissingNodeTaint, GPUs: missing, WithoutTaints: WithdrawGPUs}}
 }
 
-// Withdrawn reports whether no device may be published under these rules, where the API server stores taints or does not.
+// Withdrawn reports whether no device may be published under these rules; stored reports whether the API server stores taints.
 func Withdrawn(rules []TaintRule, stored bool) bool {
 	return !stored && slices.ContainsFunc(rules, func(r TaintRule) bool { return r.WithoutTaints == Withdraw })
 }
@@ -126,7 +126,7 @@ func (o Options) withdrawn(d gpu.Device) bool {
 	})
 }
 
-// taints are those of a device, in the order of the rules.
+// taints are the taints of a device, in the order of the rules.
 func (o Options) taints(d gpu.Device) (taints []resourceapi.DeviceTaint) {
 	at := gpu.PoolDevice{Pool: o.Layout.Of(d.Parent()).Pool(o.NodeName, d.Parent()), Device: d.Name()}
 	for i := range o.Taints {

@@ -23,8 +23,8 @@ func tainted(n *gpu.Node, rules ...[]publish.TaintRule) map[string][]resourceapi
 	return found
 }
 
-// TestTaints_SeveralRules_EachDeviceHasThoseThatApply in the order of the rules: a draining device is known by pool and name, what a pending
-// cleanup blocks by its use of the GPU, and a conflict is about all.
+// TestTaints_SeveralRules_EachDeviceHasThoseThatApply in the order of the rules: a draining device is known by pool and name, a device that
+// a pending cleanup blocks by its use of the GPU, and a conflict concerns all.
 func TestTaints_SeveralRules_EachDeviceHasThoseThatApply(t *testing.T) {
 	n := node(t, "h100-80", 2)
 	first, second := gpu.Whole{GPU: &n.GPUs[0]}.Name(), gpu.Whole{GPU: &n.GPUs[1]}.Name()
@@ -60,8 +60,8 @@ func TestWithdrawn_TaintsNotStored_OnlyByRule(t *testing.T) {
 	assert.Empty(t, publish.ConflictTaints(""))
 }
 
-// TestTaints_MPSUnavailable_MPSSharesAlone: the whole GPU of the same pool stays as it is, and where taints are not stored only the shares are
-// withdrawn.
+// TestTaints_MPSUnavailable_MPSSharesAlone: the whole GPU of the same pool stays as it is, and if taints are not stored, only the shares
+// are withdrawn.
 func TestTaints_MPSUnavailable_MPSSharesAlone(t *testing.T) {
 	t.Parallel()
 	n := node(t, "h100-80", 2)
@@ -95,7 +95,7 @@ func TestTaints_MPSUnavailable_MPSSharesAlone(t *testing.T) {
 	assert.False(t, publish.Withdrawn(publish.UnavailableTaints(gpu.TypeMPS), false), "other devices stay")
 }
 
-// TestTaints_MissingNode_DevicesOfTheGPUAlone: all ways to use the GPU are tainted, and withdrawn where taints are not stored.
+// TestTaints_MissingNode_DevicesOfTheGPUAlone: all ways to use the GPU are tainted, and withdrawn if taints are not stored.
 func TestTaints_MissingNode_DevicesOfTheGPUAlone(t *testing.T) {
 	t.Parallel()
 	n := node(t, "h100-80", 2)

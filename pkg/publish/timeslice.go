@@ -15,7 +15,7 @@ func (timeSlice) Type() gpu.DeviceType { return gpu.TypeTimeSlice }
 // enforcedByContainer is the memory enforcement of a share whose container cannot allocate more than it requested.
 const enforcedByContainer = "container"
 
-// Attributes are the common ones. The memory that a share requests is a limit where the node can set one.
+// Attributes are the common ones. The memory that a share requests is a limit if the node can set one.
 func (timeSlice) Attributes(d gpu.Device, common Attributes, _ string) Attributes {
 	if d.Parent().MemoryLimits {
 		common[AttrMemoryEnforcement] = text(enforcedByContainer)

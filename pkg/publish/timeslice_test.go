@@ -32,7 +32,7 @@ func timeSliced(n *gpu.Node, count int, families ...func(*gpu.Modes)) gpu.Layout
 
 func andWhole(o *gpu.Modes) { o.Whole = true }
 
-// sharedSlice is an H100 where an administrator has made a 3g.40gb at memory slice 4, which two claims may use at once.
+// sharedMIGDevice is a node with an H100 on which an administrator has made a 3g.40gb at memory slice 4, which two claims may use at once.
 func sharedMIGDevice(t *testing.T) (*gpu.Node, gpu.Layout) {
 	t.Helper()
 	n := migNode(t, "h100-80", 1)
@@ -90,7 +90,7 @@ func TestTimeSlice_EightyClaims_AllShares(t *testing.T) {
 	assert.Equal(t, []string{last.Device}, s.allocate(request(timesliceClass, 1)))
 }
 
-// A request for n shares gets n GPUs, and waits where there are fewer.
+// A request for n shares gets n GPUs, and waits if there are fewer.
 func TestTimeSlice_SharesOfOneRequest_DifferentGPUs(t *testing.T) {
 	t.Parallel()
 	n := node(t, "t4", 4)
@@ -185,7 +185,7 @@ func TestDisjoint_Shares_Allocated(t *testing.T) {
 	assert.Equal(t, []gpu.DeviceType{gpu.TypeGPU, gpu.TypeTimeSlice}, types)
 }
 
-// Where the MIG mode is fixed until a reset, a GPU in MIG mode has no shares, and one that is not has no MIG devices.
+// If the MIG mode is fixed until a reset, a GPU in MIG mode is advertised without shares, and another GPU without MIG devices.
 func TestTimeSlice_MIGModeFixed_NoShares(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "a100-40", 1)

@@ -34,7 +34,7 @@ func number(n int) resourceapi.DeviceAttribute {
 	return resourceapi.DeviceAttribute{IntValue: &v}
 }
 
-// version is a semantic version attribute, "0.0.0" where s is none.
+// version is a semantic version attribute, "0.0.0" if s is none.
 func version(s string) resourceapi.DeviceAttribute {
 	v := semver(s)
 	return resourceapi.DeviceAttribute{VersionValue: &v}
@@ -43,9 +43,9 @@ func version(s string) resourceapi.DeviceAttribute {
 // unknownVersion sorts before every real one.
 const unknownVersion = "0.0.0"
 
-// semver writes a vendor version ("580.95.05", "9.0", "470") as a semantic one ("580.95.5", "9.0.0", "470.0.0"): three
-// numbers without leading zeros. What follows the numbers, and numbers after the third, are left out: a suffix would make it
-// a pre-release, which sorts before the version itself. Anything else gives "0.0.0".
+// semver writes a vendor version ("580.95.05", "9.0", "470") as a semantic one ("580.95.5", "9.0.0", "470.0.0"): three numbers without
+// leading zeros. Text after the numbers, and numbers after the third, are left out: a suffix would make it a pre-release, which sorts
+// before the version itself. Anything else gives "0.0.0".
 func semver(s string) string {
 	s = strings.TrimSpace(s)
 	if end := strings.IndexAny(s, "-+ "); end >= 0 {
