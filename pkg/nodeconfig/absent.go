@@ -14,8 +14,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Absent lists, in one line, what a config names, the node lacks, and may lack, with what the node has instead; empty for nothing. It is no
-// error: one config can be for many nodes. What mustMatch requires is an error of Resolve, and what mustMatch: false allows is in neither.
+// Absent lists, in one line, the hardware that a config names and that the node lacks and may lack, together with the hardware that the
+// node has instead; empty if there is none. It is no error: one config can be for many nodes. If mustMatch requires the hardware, Resolve
+// returns an error; if mustMatch is false, it is in neither.
 func Absent(config *v1alpha1.NodeConfig, node *gpu.Node) string {
 	if config == nil {
 		return ""
@@ -26,10 +27,10 @@ func Absent(config *v1alpha1.NodeConfig, node *gpu.Node) string {
 	return ""
 }
 
-// correct is what to do about a problem.
+// correct is the advice about a problem.
 const correct = "correct it, or remove it"
 
-// importance is how it is taken that the node lacks what an entry names.
+// importance decides how serious it is that the node lacks hardware that an entry names.
 type importance int
 
 const (
@@ -41,7 +42,7 @@ const (
 	required
 )
 
-// importance reads mustMatch of entry i. Without it a UUID is required, as it is of one node; but a file of the device plugin has no
+// importance reads mustMatch of entry i. Without it a UUID is required, as it is of one node; but a file of the device plugin knows no
 // mustMatch, and is for many nodes.
 func (r *resolution) importance(i int, uuid bool) importance {
 	entry := &r.config.GPUs[i]
@@ -57,7 +58,7 @@ func (r *resolution) importance(i int, uuid bool) importance {
 	}
 }
 
-// lacks records that the node lacks what is named at a path. The advice is for a problem.
+// lacks records that the node lacks the hardware named at a path. The advice is for a problem.
 func (r *resolution) lacks(how importance, at, text, advice string) {
 	switch how {
 	case required:
@@ -68,7 +69,8 @@ func (r *resolution) lacks(how importance, at, text, advice string) {
 	}
 }
 
-// inventory is what selects can name. A list is nil while the node has a GPU whose value is not known: another value is then not absent.
+// inventory lists the values that selects can name. A list is nil while the node has a GPU whose value is not known: another value is then
+// not absent.
 type inventory struct {
 	gpus                     []gpu.GPU
 	indices, uuids, products []string
@@ -97,7 +99,7 @@ func inventoryOf(node *gpu.Node) *inventory {
 	return has
 }
 
-// matched reports what the select of entry i names and the node lacks.
+// matched reports the hardware that the select of entry i names and the node lacks.
 func (r *resolution) matched(i int, has *inventory) {
 	sel := r.config.GPUs[i].Select
 	if sel == nil {

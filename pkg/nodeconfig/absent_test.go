@@ -17,8 +17,8 @@ import (
 // absentUUID is of a GPU that the node of gpus lacks.
 const absentUUID = "GPU-00000000-0000-0000-0000-00000000000f"
 
-// TestResolve_NothingMatches_SaidAsMustMatchSays: what a config names and the node lacks is named with what the node has: as a problem, in
-// Absent, or not at all.
+// TestResolve_NothingMatches_SaidAsMustMatchSays: hardware that a config names and the node lacks is reported together with the node's
+// hardware: as a problem, in Absent, or not at all.
 func TestResolve_NothingMatches_SaidAsMustMatchSays(t *testing.T) {
 	t.Parallel()
 	const (
@@ -30,10 +30,10 @@ func TestResolve_NothingMatches_SaidAsMustMatchSays(t *testing.T) {
 		many     = "; if this is for several nodes, set mustMatch of the select to false"
 	)
 	for name, c := range map[string]struct {
-		// entry has no mustMatch where %s stands.
+		// entry is without mustMatch; %s marks its place.
 		entry                     string
 		required, unset, optional string
-		// mentioned is what Absent says without mustMatch.
+		// mentioned is the result of Absent without mustMatch.
 		mentioned string
 	}{
 		"UUID":     {"{select: {uuids: [" + absentUUID + ", " + string(h1) + "]%s}}", uuids + correct, uuids + correct + many, "", ""},

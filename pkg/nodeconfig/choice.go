@@ -9,7 +9,7 @@ import (
 	"github.com/prism-gpu/prism/api/v1alpha1"
 )
 
-// Fallback is a way of choosing a configuration where neither a node's label nor a default names one.
+// Fallback is a way of choosing a configuration if neither a node's label nor a default names one.
 type Fallback string
 
 // The fallbacks, as the chart of NVIDIA's device plugin calls them.
@@ -30,16 +30,16 @@ const entryDefault = "default"
 
 // Choice says which of several configurations is a node's.
 type Choice struct {
-	// Label is the value of the node's label, and LabelKey its key, for errors; no value: the node has no such label.
+	// Label is the value of the node's label, and LabelKey its key, for errors; no value: the node lacks the label.
 	Label, LabelKey string
 	// Default is the entry for nodes without the label; empty: the first of Fallbacks that finds one.
 	Default   string
 	Fallbacks []Fallback
 }
 
-// Pick parses the chosen text among several, which are the data of a ConfigMap; the others are not read. It returns nil where
-// FallbackEmpty was the choice, and where there is no text and none is named. An entry that is named and not there is an error, whatever the fallbacks. Errors begin as those
-// of the device plugin do, and name the entries there are.
+// Pick parses the chosen text among several, which are the data of a ConfigMap; the others are not read. It returns nil if FallbackEmpty
+// was the choice, or if there is no text and none is named. An entry that is named and not there is an error, whatever the fallbacks.
+// Errors begin like the device plugin's errors, and name the existing entries.
 func Pick(data map[string]string, choice Choice) (*v1alpha1.NodeConfig, []Warning, error) {
 	name, found, err := choice.entry(data)
 	if err != nil || !found {
@@ -48,7 +48,7 @@ func Pick(data map[string]string, choice Choice) (*v1alpha1.NodeConfig, []Warnin
 	return Parse([]byte(data[name]), "entry "+name)
 }
 
-// entry is the name of the chosen entry, false where it is none.
+// entry is the name of the chosen entry, false if there is none.
 func (c Choice) entry(data map[string]string) (name string, found bool, err error) {
 	there := "there are: " + strings.Join(slices.Sorted(maps.Keys(data)), ", ")
 	if len(data) == 0 {
@@ -68,7 +68,7 @@ func (c Choice) entry(data map[string]string) (name string, found bool, err erro
 	return c.fallback(data, there)
 }
 
-// fallback is the entry where nothing names one. Where there is no entry at all there is no configuration.
+// fallback is the entry to use if nothing names one. If there is no entry at all, there is no configuration.
 func (c Choice) fallback(data map[string]string, there string) (name string, found bool, err error) {
 	for _, fallback := range c.Fallbacks {
 		_, named := data[entryDefault]

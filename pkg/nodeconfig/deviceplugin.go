@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	// kindDevicePlugin is what errors call a file of the device plugin, which has no kind of its own.
+	// kindDevicePlugin is the name that errors give a file of the device plugin, which contains no kind.
 	kindDevicePlugin    = "device plugin configuration"
 	devicePluginVersion = "v1"
 )
 
-// devicePluginFile is what NVIDIA's device plugin and its forks read. Unset keys are nil, as many have a default that is not zero.
+// devicePluginFile is the format of NVIDIA's device plugin and its forks. Unset keys are nil, because the default of many is not zero.
 type devicePluginFile struct {
 	Version   *string          `json:"version"`
 	Flags     *pluginFlags     `json:"flags"`
@@ -71,7 +71,7 @@ type pluginIMEX struct {
 	DefaultChannelStrategy any     `json:"defaultChannelStrategy"`
 }
 
-// forDevicePlugin reports whether a text is a file of the device plugin: it has a version where a NodeConfig has apiVersion and
+// forDevicePlugin reports whether a text is a file of the device plugin: it contains a version instead of a NodeConfig's apiVersion and
 // kind, or, as the version may be left out, only keys of such files. A text that cannot be read is not.
 func forDevicePlugin(raw []byte) bool {
 	if len(raw) > v1alpha1.MaxNodeConfigBytes {
@@ -125,7 +125,7 @@ type translation struct {
 	names map[string]string
 }
 
-// refuse notes what is wrong at a key. Texts begin as those of the device plugin do, so that a search for them finds what is written about those.
+// refuse records an error at a key. Texts begin like the device plugin's texts, so that a search for them also finds the pages about those.
 func (t *translation) refuse(at, format string, args ...any) {
 	t.problems = append(t.problems, &v1alpha1.Problem{Path: at, Text: fmt.Sprintf(format, args...)})
 }
@@ -146,7 +146,7 @@ func (t *translation) version(version *string) {
 	}
 }
 
-// resources checks that the patterns are complete; they have no effect, as in the device plugin.
+// resources checks that the patterns are complete; they are without effect, as in the device plugin.
 func (t *translation) resources(r *pluginResources) {
 	if r == nil {
 		return
@@ -173,7 +173,7 @@ func (t *translation) resources(r *pluginResources) {
 	}
 }
 
-// imex refuses what containers would miss.
+// imex refuses settings that containers would miss.
 func (t *translation) imex(imex *pluginIMEX) {
 	if imex == nil {
 		return

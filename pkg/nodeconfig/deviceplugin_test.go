@@ -22,8 +22,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files again")
 
-// TestParse_DevicePluginFiles_Golden holds what becomes of files of the device plugin against golden files: the warnings and the NodeConfig, and
-// what the GPUs of a node are then advertised as.
+// TestParse_DevicePluginFiles_Golden compares the translation of files of the device plugin with golden files: the warnings, the
+// NodeConfig, and how the GPUs of a node are then advertised.
 func TestParse_DevicePluginFiles_Golden(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/deviceplugin/*.yaml")
@@ -70,7 +70,7 @@ func rendered(warnings []nodeconfig.Warning) string {
 	return lines.String()
 }
 
-// plan writes what Resolve makes of a config on the node of gpus.
+// plan describes the result of Resolve for a config on the node of gpus.
 func plan(config *v1alpha1.NodeConfig) string {
 	var lines strings.Builder
 	layout, refused, err := nodeconfig.Resolve(config, &gpu.Node{GPUs: gpus()})

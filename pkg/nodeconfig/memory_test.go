@@ -10,8 +10,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/nodeconfig"
 )
 
-// TestResolve_Memory_OfGPUsWithout: the configuration has the memory of GPUs for which the driver reports none, also against the system's, and
-// of no other; MPS shares divide it.
+// TestResolve_Memory_OfGPUsWithout: the configuration sets the memory of GPUs for which the driver reports none, even if the system reports
+// another amount, and of no other GPU; MPS shares divide it.
 func TestResolve_Memory_OfGPUsWithout(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -33,9 +33,9 @@ func replicasKey(mig *v1alpha1.NodeMIG, profile string) string {
 	return v1alpha1.AllProfiles
 }
 
-// sliceResource is the extended resource that requests one of the replicas of that key, empty where it is called after the profile. In a
-// file of the device plugin the strategy decides whether MIG devices have names of their own; those of all profiles are nvidia.com/gpu,
-// or what that was renamed to.
+// sliceResource is the extended resource that requests one of the replicas of that key, empty if it is named after the profile. In a file
+// of the device plugin the strategy decides whether MIG devices have names of their own; otherwise the MIG devices of all profiles are
+// nvidia.com/gpu, or the new name of that resource.
 func (r *resolution) sliceResource(entry *v1alpha1.GPUEntry, key string) string {
 	strategy := v1alpha1.MIGStrategyMixed
 	if flags := r.config.Flags; flags != nil && flags.MIGStrategy != nil {

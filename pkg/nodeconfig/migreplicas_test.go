@@ -12,8 +12,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/nodeconfig"
 )
 
-// TestResolve_StrategySingle_SharesMIGDevices: with strategy single the replicas of nvidia.com/gpu are those of the MIG devices of a GPU
-// that has some, and else those of the GPU.
+// TestResolve_StrategySingle_SharesMIGDevices: with strategy single the replicas of nvidia.com/gpu are replicas of the GPU's MIG devices if
+// it has some, and else of the GPU.
 func TestResolve_StrategySingle_SharesMIGDevices(t *testing.T) {
 	t.Parallel()
 	const file = "version: v1\nflags: {migStrategy: single}\nsharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}\n"

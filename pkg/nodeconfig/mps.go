@@ -16,7 +16,7 @@ const (
 	mebibyte = 1 << 20
 	// mpsReserve is the memory of a GPU that shares cannot have: the MPS server and its contexts take some.
 	mpsReserve = 512 * mebibyte
-	// mpsShm is the size of /dev/shm where the configuration has none.
+	// mpsShm is the size of /dev/shm if the configuration sets none.
 	mpsShm = 1 << 30
 )
 
@@ -28,7 +28,7 @@ type mpsEntry struct {
 	gpu      *gpu.GPU
 }
 
-// mps reads mode mps of entry i for a GPU; nil where the entry does not have it, or the GPU does not support it.
+// mps reads mode mps of entry i for a GPU; nil if the entry lacks it, or the GPU does not support it.
 func (r *resolution) mps(i int, g *gpu.GPU) *gpu.MPSSharing {
 	entry := &r.config.GPUs[i]
 	if !slices.Contains(entry.Modes, v1alpha1.ModeMPS) || entry.MPS == nil {
@@ -60,7 +60,7 @@ func (r *resolution) mps(i int, g *gpu.GPU) *gpu.MPSSharing {
 	return sharing
 }
 
-// path is the path of a setting, of a translated entry that of its resource.
+// path is the path of a setting, or for a translated entry the path of its resource.
 func (m *mpsEntry) path(field string) string {
 	return m.at(m.entry, "mps"+field, string(v1alpha1.ModeMPS))
 }
@@ -82,8 +82,8 @@ func (m *mpsEntry) capable() bool {
 	return false
 }
 
-// replicas are how many claims there may be: as many as MPS supports where the entry does not say it. Those that no driver supports are
-// refused already.
+// replicas is the number of claims that may share the GPU: as many as MPS supports if the entry does not set it. Numbers that no driver
+// supports are refused already.
 func (m *mpsEntry) replicas() (int, bool) {
 	supported := m.driver.MPSClients()
 	if m.settings.Replicas == nil {
@@ -136,15 +136,15 @@ func (m *mpsEntry) memory(count int64) (gpu.MPSMemory, bool) {
 	return b, true
 }
 
-// usable is the memory that all shares may have together: that of the GPU less what MPS takes. Shares of one size may have what they need,
-// up to all memory of the GPU.
+// usable is the memory that all shares together may have: the memory of the GPU less the memory that MPS takes. Shares of one size may have
+// the memory they need, up to all memory of the GPU.
 func (m *mpsEntry) usable(set *v1alpha1.ShareMemory) (int64, bool) {
 	all := int64(min(m.gpu.Capacity.MemoryBytes, math.MaxInt64))
 	less := max(all-mpsReserve, 0) / mebibyte * mebibyte
 	if set.Min == nil || set.Max == nil || set.Min.Cmp(*set.Max) != 0 {
 		return less, true
 	}
-	count, one := int64(1), set.Max.Value() // as many as fit, where their number is not set
+	count, one := int64(1), set.Max.Value() // as many as fit, if their number is not set
 	if m.settings.Replicas != nil {
 		count = int64(*m.settings.Replicas)
 	}
@@ -173,7 +173,7 @@ func threads(set *v1alpha1.ShareThreads) gpu.MPSThreads {
 	return bounds
 }
 
-// bytes is a quantity that Validate has seen to be whole, or else what is meant without it.
+// bytes is a quantity that Validate has seen to be whole, or else the default.
 func bytes(q *resource.Quantity, otherwise int64) int64 {
 	if q == nil {
 		return otherwise

@@ -19,7 +19,7 @@ type chosen struct {
 	counted bool
 }
 
-// gpuRef names a GPU by its UUID in lower case after the prefix, or, where that is empty, by its index.
+// gpuRef names a GPU by its UUID in lower case after the prefix, or, if that is empty, by its index.
 type gpuRef struct {
 	index int32
 	uuid  string

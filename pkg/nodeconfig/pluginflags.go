@@ -50,7 +50,7 @@ var (
 	discoveries    = []string{"auto", "nvml"}
 )
 
-// flags takes over what a NodeConfig has too. The MIG strategy is always set, as the device plugin's default is another one.
+// flags translates the settings that a NodeConfig also has. The MIG strategy is always set, because the device plugin's default differs.
 func (t *translation) flags(f *pluginFlags) *v1alpha1.NodeFlags {
 	if f == nil {
 		f = &pluginFlags{}
@@ -80,7 +80,7 @@ func (t *translation) migStrategy(strategy *string) {
 	t.strategy = v1alpha1.MIGStrategy(*strategy)
 }
 
-// obsolete warns of general flags that have no meaning here.
+// obsolete warns of general flags that are meaningless here.
 func (t *translation) obsolete(f *pluginFlags) {
 	const ignored = "is ignored; "
 	if f.NVIDIADevRoot != nil {
@@ -104,7 +104,7 @@ func (t *translation) obsolete(f *pluginFlags) {
 	}
 }
 
-// pluginFlags warns of all flags of the plugin proper: CDI and DRA do what they chose between.
+// pluginFlags warns of all flags of the plugin proper: CDI and DRA replace the choices that they made.
 func (t *translation) pluginFlags(f *pluginOwnFlags) {
 	const at = "flags.plugin."
 	if f.PassDeviceSpecs != nil {

@@ -13,7 +13,7 @@ import (
 type sharing struct {
 	// at is the resource's path.
 	at string
-	// family is what a GPU may have once: a mode, or the profile of MIG devices.
+	// family is a property that a GPU may have once: a mode, or the profile of MIG devices.
 	family string
 	// on are the GPUs.
 	on chosen
@@ -73,7 +73,7 @@ func (t *translation) slicesHaveNames(at string) {
 	}
 }
 
-// shareWhereGPUsAreSlices: with strategy single nvidia.com/gpu is a MIG device where a GPU has some. The file does not say of which profile.
+// shareWhereGPUsAreSlices: with strategy single nvidia.com/gpu is a MIG device if a GPU has some. The file does not name the profile.
 func (t *translation) shareWhereGPUsAreSlices(e *v1alpha1.GPUEntry, at string, name sharedName, replicas int32) {
 	if t.strategy != v1alpha1.MIGStrategySingle {
 		return
@@ -158,13 +158,14 @@ func (t *translation) sized(at string, r *mpsResource) bool {
 	return len(t.problems) == before
 }
 
-// exactly bounds the memory of a share to one size. What they call GB are GiB.
+// exactly bounds the memory of a share to one size. The device plugin's GB are GiB.
 func exactly(memoryGB int32) *v1alpha1.ShareMemory {
 	size := resource.NewQuantity(int64(memoryGB)<<30, resource.BinarySI)
 	return &v1alpha1.ShareMemory{Default: size, Min: new(size.DeepCopy()), Max: new(size.DeepCopy())}
 }
 
-// clashes refuses two sharings of one family that are for all GPUs. Where they have some in common, these are refused: see entries.
+// clashes refuses two sharings of one family that are for all GPUs. If they have only some GPUs in common, only these are refused: see
+// entries.
 func (t *translation) clashes() {
 	for i := range t.sharing {
 		for j := range i {
@@ -176,7 +177,7 @@ func (t *translation) clashes() {
 	}
 }
 
-// anySize ends the advice about two sizes of MPS shares of one GPU, where it is about these.
+// anySize ends the advice about two sizes of MPS shares of one GPU, if it is about these.
 func anySize(mps bool) string {
 	if !mps {
 		return ""
@@ -192,8 +193,8 @@ type alike struct {
 	gpus    []gpuRef
 }
 
-// entries makes one entry of all GPUs that have the same sharings, and one for the rest where a sharing is for all. A GPU that one family
-// shares twice, which would advertise it in two ways that exclude nothing of each other, gets several entries, and so is refused alone.
+// entries makes one entry of all GPUs that have the same sharings, and one for the rest if a sharing is for all. A GPU that one family
+// shares twice would be advertised in two ways that do not exclude each other. It gets several entries, so that it alone is refused.
 func (t *translation) entries() []v1alpha1.GPUEntry {
 	var groups []alike
 	for _, ref := range t.named() {
@@ -237,7 +238,7 @@ func (t *translation) named() []gpuRef {
 	return refs
 }
 
-// cutsOf finds what is done to one GPU.
+// cutsOf finds the sharings of one GPU.
 func (t *translation) cutsOf(ref gpuRef) alike {
 	own := alike{counted: true}
 	for i, c := range t.sharing {
@@ -250,7 +251,7 @@ func (t *translation) cutsOf(ref gpuRef) alike {
 	return own
 }
 
-// layers divides the sharings of a GPU so that none has two of one family: one layer where nothing is wrong.
+// layers divides the sharings of a GPU so that no layer contains two of one family: one layer if nothing is wrong.
 func (t *translation) layers(sharings []int) [][]int {
 	var layers [][]int
 	for _, i := range sharings {

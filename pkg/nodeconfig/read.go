@@ -7,10 +7,10 @@ import (
 	"github.com/prism-gpu/prism/api/v1alpha1"
 )
 
-// Parse reads the configuration of a node, in YAML or JSON, and fills in its defaults. It is a NodeConfig, or a file of NVIDIA's
-// device plugin (version: v1), which is translated into one; the warnings name what is not taken over. The source is what
-// users know the text by, as "file /etc/prism/node.yaml"; errors name it. Wherever the text could be read, they are a
-// *v1alpha1.Problems with all that is wrong with it.
+// Parse reads the configuration of a node, in YAML or JSON, and fills in its defaults. It is a NodeConfig, or a file of NVIDIA's device
+// plugin (version: v1), which is translated into one; the warnings name the settings that are not translated. The source is the text's name
+// for users, such as "file /etc/prism/node.yaml"; errors name it. If the text could be read, an error is a *v1alpha1.Problems with all
+// problems of the text.
 func Parse(raw []byte, source string) (*v1alpha1.NodeConfig, []Warning, error) {
 	config, warnings, err := decode(raw)
 	if err == nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Resolve returns what each of the node's GPUs is to be advertised as: the entry whose select matches it says so, else the entry
-// without a select. GPUs without an entry are not in the layout, which means that they are advertised whole; a nil config gives
-// a nil layout. A select may match nothing, as one config can be for many nodes: mustMatch decides whether that is an error, and Absent
-// lists it otherwise. The faults of the node are GPUs that it has and that do not answer.
+// Resolve returns the modes in which each of the node's GPUs is to be advertised: from the entry whose select matches it, else from the
+// entry without a select. GPUs without an entry are not in the layout, which means that they are advertised whole; a nil config gives a nil
+// layout. A select may match nothing, because one config can be for many nodes: mustMatch decides whether that is an error, and Absent
+// lists it otherwise. The faults of the node are its GPUs that do not answer.
 //
 // The config has passed Validate. The error is a *v1alpha1.Problems with all that these GPUs or this version do not support. The
 // GPUs of those problems are refused: they are not in the layout either, and affect no other.
@@ -65,15 +65,15 @@ type resolution struct {
 	driver   gpu.Driver
 	layout   gpu.Layout
 	problems []*v1alpha1.Problem
-	// absent is what the config names, the node lacks, and may lack.
+	// absent lists hardware that the config names, the node lacks, and may lack.
 	absent []*v1alpha1.Problem
-	// refusedGPUs have a problem.
+	// refusedGPUs are the GPUs with a problem.
 	refusedGPUs []gpu.UUID
 	// refused: something is wrong with the GPU that is being resolved.
 	refused bool
 }
 
-// kindOf is what users call the text that the config was made of.
+// kindOf is the users' name for the text that the config was made of.
 func kindOf(config *v1alpha1.NodeConfig) string {
 	if slices.ContainsFunc(config.GPUs, func(e v1alpha1.GPUEntry) bool { return len(e.Origins) > 0 }) {
 		return kindDevicePlugin
@@ -81,8 +81,8 @@ func kindOf(config *v1alpha1.NodeConfig) string {
 	return v1alpha1.KindNodeConfig
 }
 
-// at is the path of a field of entry i, empty for the entry itself. Of a translated entry it is where that comes from: the part
-// that is about a mode or a MIG profile, empty for all parts.
+// at is the path of a field of entry i, empty for the entry itself. For a translated entry it is the path of the original. about selects
+// the part about a mode or a MIG profile; empty means all parts.
 func (r *resolution) at(i int, field, about string) string {
 	switch origins := r.config.GPUs[i].Origins; {
 	case about != "" && origins[about] != "":
@@ -153,7 +153,7 @@ func (r *resolution) outOfRange(i int) bool {
 	if m := entry.MIG; m != nil {
 		least := int32(v1alpha1.MinMIGReplicas)
 		if translated {
-			least = v1alpha1.MinTimeSliceReplicas // they have no value for a MIG device that is not shared
+			least = v1alpha1.MinTimeSliceReplicas // a translated file sets no number for a MIG device that is not shared
 		}
 		for _, profile := range slices.Sorted(maps.Keys(m.Replicas)) {
 			check(fmt.Sprintf("mig.replicas[%s]", profile), profile, new(m.Replicas[profile]), least, math.MaxInt32)
@@ -255,7 +255,7 @@ func (r *resolution) profiles(i int, modeAt string, g *gpu.GPU) []string {
 		return slices.DeleteFunc(names, func(name string) bool { return strings.HasSuffix(name, allMedia) })
 	}
 	has := func(profile string) bool { return slices.Contains(names, profile) }
-	// Without any of them a GPU that has no other mode would have no device.
+	// Without any of them a GPU in no other mode would be without a device.
 	mayLack := r.importance(i, false) == ignored && (slices.ContainsFunc(mig.Profiles, has) || len(r.config.GPUs[i].Modes) > 1)
 	for j, wanted := range mig.Profiles {
 		if !has(wanted) && !mayLack {

@@ -94,7 +94,7 @@ func TestResolve_Entries_Layout(t *testing.T) {
 	}
 }
 
-// TestResolve_SharedMIGDevices_ResourceNames: what the configuration calls them is what users see.
+// TestResolve_SharedMIGDevices_ResourceNames: users see the names in the configuration.
 func TestResolve_SharedMIGDevices_ResourceNames(t *testing.T) {
 	t.Parallel()
 	const entries = "gpus: [{mig: {replicas: {1g.10gb: 2, 3g.40gb: 2}, resourceNames: {1g.10gb: nvidia.com/small}}}]"
@@ -216,7 +216,7 @@ func TestResolve_DriverReportsNoProfiles_Refused(t *testing.T) {
 		"update the NVIDIA driver or remove mode mig")
 }
 
-// A profile with all media engines is advertised only where it is named: what it excludes, the counters do not say.
+// A profile with all media engines is advertised only if it is named: the counters do not represent its exclusions.
 func TestResolve_AllMediaProfile_OnlyWhereNamed(t *testing.T) {
 	t.Parallel()
 	blackwell := gpu.GPU{UUID: h0, Product: gpu.Product{Name: "NVIDIA RTX PRO 6000", MIGCapable: true}, MIG: &gpu.MIG{}}

@@ -11,19 +11,19 @@ const (
 	resourceDomain = "nvidia.com/"
 	wholeGPU       = resourceDomain + "gpu"
 	migPrefix      = resourceDomain + "mig-"
-	// suffixShared is what renameByDefault appends; it resembles a part of a profile and is none.
+	// suffixShared is the suffix that renameByDefault appends; it resembles a part of a profile and is none.
 	suffixShared = ".shared"
 	// longestResource counts the domain too.
 	longestResource = 63
 )
 
-// sharedName says what a resource of the file shares and what its shares are called.
+// sharedName describes the devices that a resource of the file shares, and the name of the shares.
 type sharedName struct {
-	// profile is that of the MIG devices that are shared, empty for GPUs.
+	// profile is the profile of the shared MIG devices, empty for GPUs.
 	profile string
 	// resource is the extended resource that requests a share.
 	resource string
-	// share is the attribute shareName, nil where the shares keep the name of what is shared.
+	// share is the attribute shareName, nil if the shares keep the name of the shared resource.
 	share *string
 }
 
@@ -83,7 +83,7 @@ func (t *translation) resourceName(at, name string) (string, bool) {
 	return full, true
 }
 
-// shareName makes an attribute of a resource name: dots have no place in it.
+// shareName makes an attribute of a resource name: dots are not allowed in it.
 func (t *translation) shareName(at, name string) (*string, bool) {
 	share := strings.ReplaceAll(strings.TrimPrefix(name, resourceDomain), ".", "-")
 	switch other, taken := t.names[share]; {
@@ -98,10 +98,11 @@ func (t *translation) shareName(at, name string) (*string, bool) {
 	return &share, true
 }
 
-// migName is a profile as resource names have it: "." where the profile has "+".
+// migName matches a profile as written in resource names: "." instead of the profile's "+".
 var migName = regexp.MustCompile(`^([1-9][0-9]?g\.[0-9]{1,4}gb)(\.([a-z]+(?:\.[a-z]+)*)|-[a-z]+(?:\.[a-z]+)*)?$`)
 
-// profileOf reports what a resource name stands for: a GPU, with no profile, or the MIG devices of a profile; false for neither.
+// profileOf reports the devices that a resource name stands for: a GPU, with no profile, or the MIG devices of a profile; false for
+// neither.
 func profileOf(name string) (string, bool) {
 	if name == wholeGPU {
 		return "", true

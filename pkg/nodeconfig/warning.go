@@ -2,11 +2,11 @@ package nodeconfig
 
 import "fmt"
 
-// Warning is something in a text that has no effect, or another one than its author may think.
+// Warning is about a part of a text that has no effect, or an effect that its author may not expect.
 type Warning struct {
 	// Path leads to the key as the author wrote it: flags.plugin.passDeviceSpecs.
 	Path string
-	// Text says what becomes of it and what takes its place.
+	// Text describes the effect and the replacement.
 	Text string
 }
 
