@@ -11,20 +11,20 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Edits have the runtime ask for limits.
+// Edits make the runtime ask for limits.
 type Edits struct {
 	// Supported reports whether the memory of containers can be limited on a GPU now.
 	Supported func(id gpu.UUID) bool
-	// Hook is the CDI edit that has the runtime start prism-hook with these arguments.
+	// Hook is the CDI edit that makes the runtime start prism-hook with these arguments.
 	Hook func(args ...string) *specs.Hook
 	// Socket is the host's path of the Server's socket.
 	Socket string
 }
 
-// Kind is "memory". It has no data in records.
+// Kind is "memory". It keeps no data in records.
 func (Edits) Kind() string { return "memory" }
 
-// Concerns reports whether a result may have a limit.
+// Concerns reports whether the memory of a result may be limited.
 func (Edits) Concerns(r *checkpoint.Record) bool {
 	return slices.ContainsFunc(r.Results, func(result checkpoint.Result) bool { return result.Type == gpu.TypeTimeSlice })
 }
@@ -42,7 +42,7 @@ func (e Edits) EditsOf(r *checkpoint.Record) (all []cdi.DeviceEdits, _ error) {
 	return all, nil
 }
 
-// limitOf is what a result limits the memory of its containers to, in bytes; 0: it does not.
+// limitOf is the memory limit of a result's containers, in bytes; 0 means no limit.
 func limitOf(r *checkpoint.Result) (int64, error) {
 	if r.Type != gpu.TypeTimeSlice || r.Admin {
 		return 0, nil

@@ -17,7 +17,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/hook/protocol"
 )
 
-// TestServer_OtherUser_Refused: also where the permissions of the socket and of its directory let the user connect.
+// TestServer_OtherUser_Refused: even if the permissions of the socket and of its directory let the user connect.
 func TestServer_OtherUser_Refused(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {

@@ -25,7 +25,7 @@ import (
 type Server struct {
 	// Socket is the path of its socket, the same on the host.
 	Socket string
-	// Record reads the record of a claim; gpu.ErrNotFound where there is none.
+	// Record reads the record of a claim; it returns gpu.ErrNotFound if there is none.
 	Record func(claimUID string) (*checkpoint.Record, error)
 	// Driver returns the open driver.
 	Driver func() (gpu.MemoryLimiter, error)
@@ -37,11 +37,11 @@ type Server struct {
 	Pause time.Duration
 }
 
-// requestTime is what one request gets, less than prism-hook waits.
+// requestTime is the time for one request, less than prism-hook waits.
 const requestTime = 8 * time.Second
 
-// Run serves until the context ends, and then returns nil. The process that called it last has the socket, and when that exits an earlier one
-// has it again. While it cannot serve, containers with limits do not start, and all else works.
+// Run serves until the context ends, and then returns nil. The process that called it last owns the socket, and when that exits an earlier
+// one owns it again. While it cannot serve, containers with limits do not start, and all else works.
 func (s Server) Run(ctx context.Context) error {
 	s.Pause = cmp.Or(s.Pause, 5*time.Second)
 	for {
@@ -175,9 +175,9 @@ func read(connection *net.UnixConn, request any) error {
 	return nil
 }
 
-// limit limits the memory of a container to what the claim of its device has on that GPU, and sees that the limit is in force. It is refused
-// where another claim of the container has a limit there, too: the second one would replace the first. That is known from the request, as a
-// process may answer one of the two alone.
+// limit limits the memory of a container to the limit of its device's claim on that GPU, and verifies that the limit is in force. It
+// refuses if another claim of the container also limits memory there: the second limit would replace the first. That is known from the
+// request, because a process may answer only one of the two.
 func (s Server) limit(ctx context.Context, request protocol.LimitRequest) error {
 	if !path.IsAbs(request.Cgroup) || path.Clean(request.Cgroup) != request.Cgroup || request.Cgroup == "/" {
 		return fmt.Errorf("%q is not the cgroup of a container", request.Cgroup)

@@ -134,7 +134,7 @@ func TestServer_DriverFails_ContainerFails(t *testing.T) {
 	}
 }
 
-// TestServer_InvalidLine_Answered also where the cgroup is not one that prism-hook would send.
+// TestServer_InvalidLine_Answered also if the cgroup is one that prism-hook would not send.
 func TestServer_InvalidLine_Answered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -202,7 +202,7 @@ func TestRun_NewerProcess_HasTheSocket(t *testing.T) {
 	require.NoError(t, w.container(t, cgroup, "uid", share, retry), "the next one replaces a socket that nothing serves")
 }
 
-// TestContainer_PluginStartsLater_Limited: prism-hook retries while no process has the socket.
+// TestContainer_PluginStartsLater_Limited: prism-hook retries while no process owns the socket.
 func TestContainer_PluginStartsLater_Limited(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

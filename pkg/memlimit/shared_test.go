@@ -30,8 +30,8 @@ func TestServer_TwoSharesOfOneClaim_LimitedToTheirSum(t *testing.T) {
 	require.ErrorContains(t, w.container(t, cgroup, "uid", share, retry), `reading the allocated memory "much"`)
 }
 
-// TestServer_TwoClaimsOfOneContainer_Refused: both hooks, also where another process of the plugin answers the second one, and where the limits
-// are the same. On different GPUs each has its own.
+// TestServer_TwoClaimsOfOneContainer_Refused: both hooks, even if another process of the plugin answers the second one, or if the limits
+// are equal. On different GPUs each gets its own limit.
 func TestServer_TwoClaimsOfOneContainer_Refused(t *testing.T) {
 	t.Parallel()
 	for _, memory := range []string{"1Gi", "4Gi"} {
@@ -47,7 +47,7 @@ func TestServer_TwoClaimsOfOneContainer_Refused(t *testing.T) {
 		const use = "; use one claim with a request for each share, or a container for each claim"
 		require.ErrorContains(t, w.container(t, cgroup, "uid", share, retry), "two claims limit the GPU memory of one container on GPU "+
 			string(gpuA)+": ns/claim and ns/other"+use)
-		w.serve(t) // the newest process has the socket
+		w.serve(t) // the newest process owns the socket
 		require.ErrorContains(t, w.container(t, cgroup, "uid2", share, retry), "ns/other and ns/claim"+use)
 		assert.Empty(t, w.driver.limits)
 

@@ -41,7 +41,7 @@ func cgroupOfTest(t *testing.T) string {
 	return ""
 }
 
-// program allocates GPU memory as a process of the cgroup, and returns what it sees of the GPU.
+// program allocates GPU memory as a process of the cgroup, and returns the GPU memory that it sees.
 func program(t *testing.T, node *sandbox.Node, cgroup string) string {
 	t.Helper()
 	dir, err := os.Open(cgroup)
@@ -64,7 +64,8 @@ func program(t *testing.T, node *sandbox.Node, cgroup string) string {
 	return seen
 }
 
-// TestServer_DriverWithLimits_ProgramSeesItsMemory: from the hook of a container to what its programs see, by the driver's library.
+// TestServer_DriverWithLimits_ProgramSeesItsMemory: from the hook of a container to the memory that its programs see, by the driver's
+// library.
 func TestServer_DriverWithLimits_ProgramSeesItsMemory(t *testing.T) {
 	t.Parallel()
 	dir := cgroupOfTest(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// listen makes the socket and puts it in the place of that of an earlier process, which goes on to serve the connections that it has. The
-// socket stays when the process exits: the path may be that of a later one.
+// listen creates the socket and replaces the socket of an earlier process, which continues to serve its open connections. The socket stays
+// when the process exits: the path may belong to a later one.
 func listen(socket string) (_ *net.UnixListener, own os.FileInfo, _ error) {
 	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
 		return nil, nil, err

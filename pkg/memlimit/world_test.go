@@ -89,7 +89,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// hooks are those of the next containers: one for the first device of each of these claims, and one of another program.
+// hooks sets the hooks of the next containers: one for the first device of each of these claims, and one of another program.
 func (w *world) hooks(claims ...string) {
 	type hook struct {
 		Path string   `json:"path"`
@@ -126,7 +126,7 @@ func prepared() *checkpoint.Record {
 	}
 }
 
-// serve runs a process until stop is called, from when it has the socket.
+// serve runs a process until stop is called. It returns when the process owns the socket.
 func (w *world) serve(t *testing.T) (stop func()) {
 	t.Helper()
 	before, _ := os.Stat(w.server.Socket)
@@ -158,7 +158,7 @@ func (w *world) start(proc string, pid int, claim, device string, retry time.Dur
 	return w.hook(proc, pid, retry).Run(w.arguments(claim, device))
 }
 
-// hook is what a runtime runs for a process.
+// hook is the hook that a runtime runs for a process.
 func (w *world) hook(proc string, pid int, retry time.Duration) hook.Program {
 	state := fmt.Sprintf(`{"id": "c", "pid": %d, "bundle": %q}`, pid, w.dir)
 	return hook.Program{Stdin: strings.NewReader(state), Proc: proc, RetryBudget: retry, Pause: time.Millisecond}
@@ -168,7 +168,7 @@ func (w *world) arguments(claim, device string) []string {
 	return []string{"memory-limit", "--socket", w.server.Socket, "--claim", claim, "--device", device}
 }
 
-// pid is that of the container's process.
+// pid is the process ID of the container.
 const pid = 4711
 
 // processIn returns a directory like /proc, with one process in the cgroup.

@@ -30,8 +30,8 @@ type unreadable struct{ disk.OS }
 
 func (unreadable) Read(string) ([]byte, error) { return nil, errFails }
 
-// TestRun_PortFails_FewRounds: a loop that cannot set intervals waits before it tries again, and reports why. What Wanted returns as an error is
-// reported by the layout.
+// TestRun_PortFails_FewRounds: a loop that cannot set intervals waits before it tries again, and reports why. The layout reports the errors
+// of Wanted.
 func TestRun_PortFails_FewRounds(t *testing.T) {
 	t.Parallel()
 	for _, before := range []error{nil, gpu.ErrLost} {
@@ -39,7 +39,7 @@ func TestRun_PortFails_FewRounds(t *testing.T) {
 	}
 }
 
-// portFails has a port fail after the tool has.
+// portFails makes a port fail after the tool has failed.
 func portFails(t *testing.T, before error) {
 	t.Helper()
 	for name, fail := range map[string]func(k *configuredNode, r *Reconciler){

@@ -29,7 +29,7 @@ type Reconciler struct {
 	gpus map[gpu.UUID]*progress
 }
 
-// progress is what a Reconciler knows of a GPU.
+// progress is a Reconciler's knowledge of a GPU.
 type progress struct {
 	// inForce is the interval that this process has set or verified; empty: the GPU is reconciled next.
 	inForce gpu.Interval
@@ -38,7 +38,7 @@ type progress struct {
 	// failing is why the interval could not be set; lasting: a retry cannot succeed.
 	failing string
 	lasting bool
-	// next is when a failure is retried, delay what was waited.
+	// next is the time of the next try after a failure, delay is the last wait.
 	next  time.Time
 	delay time.Duration
 }
@@ -191,7 +191,7 @@ func (r *Reconciler) reconcile(ctx context.Context, d due) (retry bool) {
 	return err != nil && !unsupported
 }
 
-// note remembers what came of setting an interval, and reports whether a failure or its cause is new.
+// note records the result of setting an interval, and reports whether a failure or its cause is new.
 func (r *Reconciler) note(ctx context.Context, d due, configured bool, err error, lasting bool) (news bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

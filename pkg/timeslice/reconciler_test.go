@@ -290,8 +290,8 @@ func TestReconcile_RepeatedFailure_ReportedOnce(t *testing.T) {
 	assert.Zero(t, reconciler.Failing(), "no failures without a driver")
 }
 
-// TestRun_OneGPULocked_OthersSet: and retried, while a claim has the lock of one or its driver hangs. The interval is the one that is configured
-// when the lock is free.
+// TestRun_OneGPULocked_OthersSet: while a claim holds the lock of one GPU, or its driver hangs, the others are set and that one is retried.
+// It gets the interval that is configured when the lock is free.
 func TestRun_OneGPULocked_OthersSet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

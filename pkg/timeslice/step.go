@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Tool sets time-slice intervals; nvsmi.Tool implements it. Its errors are those of package gpu.
+// Tool sets time-slice intervals; nvsmi.Tool implements it. Its errors are errors of package gpu.
 type Tool interface {
 	SetTimeslice(ctx context.Context, id gpu.UUID, interval gpu.Interval) error
 }

@@ -59,7 +59,7 @@ func newMachine(t *testing.T) *machine {
 	return &machine{tool: &tool{inForce: map[gpu.UUID]gpu.Interval{}}, dir: t.TempDir()}
 }
 
-// store is that of a process of that boot.
+// store is the store of a process of that boot.
 func (b *machine) store(boot string) *Store {
 	return NewStore(disk.OS{}, b.dir, boot)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/inventory"
 )
 
-// Machine is a host whose NVIDIA driver can go away and whose GPUs can fail. The zero value has no GPU.
+// Machine is a host whose NVIDIA driver can go away and whose GPUs can fail. The zero value is without a GPU.
 type Machine struct {
 	gpu.MemoryLimiter
 	gpu.MIGDriver

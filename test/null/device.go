@@ -1,5 +1,5 @@
-// Package null is a family of devices that only tests have: a GPU for one claim, or for several, whose step does nothing to the GPU. It is what a new family
-// is made of, one file per stage, and proves that nothing else knows the families by name.
+// Package null is a family of devices that only tests have: a GPU for one claim, or for several, whose step does nothing to the GPU. It
+// shows the parts of a new family, one file per stage, and proves that nothing else knows the families by name.
 package null
 
 import "github.com/prism-gpu/prism/pkg/gpu"
@@ -10,7 +10,7 @@ const Type gpu.DeviceType = "null"
 // Device is a GPU for one claim, or for several.
 type Device struct {
 	GPU *gpu.GPU
-	// Replicas is how many claims may have the GPU at once; 0 and 1 are one.
+	// Replicas is the number of claims that may have the GPU at once; 0 and 1 are one.
 	Replicas int
 }
 
