@@ -9,7 +9,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// archive saves layouts and settings, and loads those that another process saved.
+// archive saves layouts and settings, and loads the ones that another process saved.
 type archive struct {
 	ports  *Ports
 	state  *state

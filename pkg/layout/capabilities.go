@@ -38,7 +38,7 @@ type features struct {
 	counters, shares, taints Support
 }
 
-// capabilities are the features as they were probed last.
+// capabilities holds the features as last probed.
 type capabilities struct {
 	features
 
@@ -47,7 +47,7 @@ type capabilities struct {
 	again    reprobe
 }
 
-// errCounters is why no GPU is partitioned.
+// errCounters is the reason why no GPU is partitioned.
 var errCounters = errors.New("whether the API server stores shared counters, which keep the devices of one GPU apart, is not known yet")
 
 func newCapabilities() capabilities {
@@ -130,7 +130,7 @@ func (w *worker) probe(ctx context.Context) {
 	}
 }
 
-// reprobed reports a layout that changes for features that were probed again, and has it published again.
+// reprobed reports a layout that changes because features were probed again, and requests its publication.
 func reprobed(w *worker, before *Snapshot, found features, publish bool) {
 	w.renew()
 	if after := w.output.latest.Load(); before.Err == nil && after.Err == nil && !reflect.DeepEqual(before.Layout, after.Layout) {

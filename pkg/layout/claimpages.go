@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// pageClaims is how many claims a page has, unless the list would have more than pagesMost pages: a continue token of the API server
+	// pageClaims is the number of claims per page, unless the list would have more than pagesMost pages: a continue token of the API server
 	// expires after five minutes.
 	pageClaims = 250
 	pagesMost  = 40
-	// pageTimeout is how long a page may take: a response that never ends must not block reading the configuration.
+	// pageTimeout limits the time of a page: a response that never ends must not block reading the configuration.
 	pageTimeout = time.Minute
 )
 
 // pages reads the cluster's claims page by page.
 type pages struct {
 	node string
-	// list is the list that is being read, nil while none is, and next when the next page of one may be read.
+	// list is the list that is being read, nil if none is. next is the time at which the next page of a list may be read.
 	list *claimList
 	next time.Time
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// TestSnapshot_ConcurrentReaders_LayoutFitsNode: while the configuration and the GPUs of the node change, every reader gets the layout of the
-// very GPUs that it gets, and of GPUs at least as new as the inventory had before. The race detector sees the rest.
+// TestSnapshot_ConcurrentReaders_LayoutFitsNode: while the configuration and the GPUs of the node change, every reader gets a layout that
+// belongs to the GPUs it gets, and these GPUs are at least as new as the inventory's GPUs were before. The race detector finds other
+// errors.
 func TestSnapshot_ConcurrentReaders_LayoutFitsNode(t *testing.T) {
 	t.Parallel()
 	const readers, reads = 4, 200

@@ -28,7 +28,8 @@ func (d *fixture) others(t *testing.T) (names []string) {
 	return names
 }
 
-// TestRefusedGPU_Restarts_LayoutStays while the others are advertised as the configuration says, over restarts too, until it is valid again.
+// TestRefusedGPU_Restarts_LayoutStays until its configuration is valid again, over restarts too, while the others are advertised as
+// configured.
 func TestRefusedGPU_Restarts_LayoutStays(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

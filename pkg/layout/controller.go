@@ -54,9 +54,9 @@ func (c *Controller) Snapshot() *Snapshot {
 	return s.on(view)
 }
 
-// Lead sets whether this process is the one that publishes. Only the leading process changes layouts, beginning with those that the process
-// before it had saved. When Lead returns, the snapshot contains the change, and a process that does not lead any more saves no layouts: the
-// goroutine that writes has applied the change, or no such goroutine runs.
+// Lead sets whether this process is the one that publishes. Only the leading process changes layouts, beginning with the layouts that the
+// previous process saved. When Lead returns, the snapshot contains the change, and a process that does not lead any more saves no layouts:
+// the goroutine that writes has applied the change, or no such goroutine runs.
 func (c *Controller) Lead(leading bool) {
 	taken := make(chan struct{})
 	c.requests.leave(func(r *request) {

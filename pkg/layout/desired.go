@@ -83,7 +83,7 @@ func (s *state) desired(view *inventory.View) gpu.Layout {
 	return layout
 }
 
-// adviseMode reports a GPU that has no device because its MIG mode differs from the mode that the configuration needs.
+// adviseMode reports a GPU without devices because its MIG mode differs from the mode that the configuration needs.
 func (s *state) adviseMode(g *gpu.GPU, as gpu.Modes) {
 	about := advice{events.MIGModeMismatch, g.UUID}
 	if !modeMismatch(g, as) {
@@ -99,7 +99,7 @@ func (s *state) adviseMode(g *gpu.GPU, as gpu.Modes) {
 		g.Product.Name, g.UUID, requests, g.Index, mode, g.Index))
 }
 
-// modeMismatch reports whether a GPU has no device because of its MIG mode. If the mode is right, an instance of the administrator may
+// modeMismatch reports whether a GPU is without devices because of its MIG mode. If the mode is right, an instance of the administrator may
 // leave no free placement.
 func modeMismatch(g *gpu.GPU, as gpu.Modes) bool {
 	if g.MIG == nil || !g.MIG.Mode.NeedsReset || len(as.Devices(g)) > 0 {

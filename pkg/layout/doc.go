@@ -7,8 +7,8 @@
 // everything else, because a change of the inventory must not wait for an answer. Other goroutines leave requests, which it applies.
 //
 // Everything else reads Controller.Snapshot, which never waits: it is one atomic read of an immutable value. A snapshot and its GPUs belong
-// together. If the inventory has a newer view, for example just after a claim changed the MIG mode of a GPU, the snapshot combines the last
-// layout with the GPUs of the latest view: the layout lists the modes of each GPU, and the GPU's state in that view determines the devices.
-// The layout is unknown while a GPU is not yet in a snapshot. So a reader that comes after a Refresh of the inventory finds GPUs at least
-// as new as that Refresh.
+// together. If the inventory knows a newer view, for example just after a claim changed the MIG mode of a GPU, the snapshot combines the
+// last layout with the GPUs of the latest view: the layout lists the modes of each GPU, and the GPU's state in that view determines the
+// devices. The layout is unknown while a GPU is not yet in a snapshot. So a reader that comes after a Refresh of the inventory finds GPUs
+// at least as new as that Refresh.
 package layout

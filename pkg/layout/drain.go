@@ -66,7 +66,7 @@ func (d *drain) advance(ctx context.Context) {
 		return
 	}
 	// The GPUs are inspected before the new layout is published: the last MIG device may have been created and destroyed since the last
-	// inspection, and the plan of the next claim for the whole GPU depends on the MIG mode that is left.
+	// inspection, and the plan of the next claim for the whole GPU depends on the remaining MIG mode.
 	if err := d.ports.Inventory.Refresh(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "GPUs whose layout changes were not inspected")
 	}
@@ -100,15 +100,15 @@ func (d *drain) due(ctx context.Context) bool {
 
 // progress groups the GPUs whose layout changes by the state of the change.
 type progress struct {
-	// all are those that change. Of untainted and ready there are none, unless a check of one of them is due.
+	// all are the GPUs that change. untainted and ready are empty, unless a check of one of their GPUs is due.
 	all []gpu.UUID
-	// untainted are those whose taints are not stored yet.
+	// untainted are the GPUs whose taints are not stored yet.
 	untainted []gpu.UUID
-	// ready are those that await release and whose leaving devices no record names.
+	// ready are the GPUs that await release and whose leaving devices are named by no record.
 	ready []gpu.UUID
 }
 
-// progress sorts the GPUs that change. With an error the state of none is known.
+// progress sorts the GPUs that change. With an error the states of all of them are unknown.
 func (d *drain) progress() (found progress, err error) {
 	r := d.state.rollout
 	found.all = r.changes.where(func(*change) bool { return true })

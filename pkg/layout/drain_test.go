@@ -37,8 +37,8 @@ func (d *fixture) leaving(t *testing.T) map[gpu.PoolDevice]bool {
 	return s.Leaving
 }
 
-// TestDrain_DevicesInUse_LayoutStays until they are released: a claim may have been allocated them until the schedulers saw the taint, and may
-// not be prepared yet.
+// TestDrain_DevicesInUse_LayoutStays until they are released: until the schedulers saw the taint, they may have been allocated to a claim
+// that is not prepared yet.
 func TestDrain_DevicesInUse_LayoutStays(t *testing.T) {
 	t.Parallel()
 	cut := []string{ownPool, small6, big}

@@ -33,7 +33,7 @@ type fixture struct {
 	server
 }
 
-// changeWait is when a change of the configuration of node n0 was read.
+// changeWait is the time after which a change of the configuration of node n0 was read.
 var changeWait = debounce + phase("n0", pageInterval) + time.Millisecond
 
 // server holds the answers of the API server.
@@ -205,7 +205,7 @@ func (d *fixture) stored(t *testing.T) map[gpu.PoolDevice]bool {
 	return tainted
 }
 
-// runs has it run as the process that leads until stop is called.
+// runs runs it as the leading process until stop is called.
 func (d *fixture) runs(t *testing.T) (stop func()) {
 	t.Helper()
 	d.Lead(true)
@@ -243,7 +243,7 @@ func (d *fixture) advertised(t *testing.T) []string {
 	return names
 }
 
-// events are those since it was called last.
+// events returns the events since its last call.
 func (d *fixture) events() []string { return d.written.Written() }
 
 // valid is the Event when nothing is wrong any more.
@@ -275,7 +275,7 @@ func holds(pool, device string, profile ...string) *checkpoint.Record {
 	return &checkpoint.Record{State: checkpoint.Done, Results: []checkpoint.Result{result}}
 }
 
-// holdsShare is the record of a claim that has one of three shares of the first GPU.
+// holdsShare is the record of a claim for one of three shares of the first GPU.
 func holdsShare() *checkpoint.Record {
 	r := holds(ownPool, first+"-timeslice")
 	r.Results[0].Type, r.Results[0].ShareID, r.Results[0].Share = gpu.TypeTimeSlice, "share-1", &checkpoint.Share{Replicas: 3, Name: "gpu-shared"}

@@ -22,7 +22,7 @@ const (
 	withWholeAndMPS = `[{select: {indices: [0]}, modes: [whole, mps], mps: {replicas: 2, shmSize: 1Gi, namespaces: [team-a]}}]`
 )
 
-// holdsMPS is the record of a claim that has one of two MPS shares of the first GPU.
+// holdsMPS is the record of a claim for one of two MPS shares of the first GPU.
 func holdsMPS() *checkpoint.Record {
 	r := holds(ownPool, mpsDevice)
 	r.Results[0].Type, r.Results[0].ShareID, r.Results[0].Share = gpu.TypeMPS, "share-1", &checkpoint.Share{Replicas: 2}
@@ -30,7 +30,7 @@ func holdsMPS() *checkpoint.Record {
 	return r
 }
 
-// mps is how the first GPU is shared with MPS now, as claims are planned with it.
+// mps is the present MPS sharing of the first GPU, as claims are planned with it.
 func (d *fixture) mps(t *testing.T) gpu.MPSSharing {
 	t.Helper()
 	s := d.now()

@@ -19,15 +19,15 @@ type configuration struct {
 	known bool
 	// before: there is a layout from before the start.
 	before bool
-	// unread is why there is no configuration to advertise GPUs by.
+	// unread is the reason why there is no configuration to advertise GPUs by.
 	unread error
-	// wait is how long a change waits until it is read.
+	// wait is the time until a change is read.
 	wait time.Duration
 	reading
 	notices *notices
 }
 
-// reading is how the last tries to read a configuration went.
+// reading is the result of the last tries to read a configuration.
 type reading struct {
 	// valid: it was read; fits: these GPUs support it; passing: it could not be read for a transient reason; stale: it may have changed
 	// since, and is read again when it is due.

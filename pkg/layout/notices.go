@@ -45,8 +45,8 @@ func (n *notices) warn(about advice, note string) {
 	n.events.Warn(about.reason, events.ActionConfigure, note)
 }
 
-// unmatched mentions hardware that the configuration names and the node may lack; the text is empty if there is none. It is no problem, as
-// one configuration can be for many nodes.
+// unmatched mentions hardware that the configuration names and the node may lack; the text is empty if there is none. It is no problem,
+// because one configuration can be for many nodes.
 func (n *notices) unmatched(what string) {
 	about := advice{reason: events.NodeConfigUnmatched}
 	if what == "" {

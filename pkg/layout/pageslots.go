@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// pageInterval is how often a node may read a page of the cluster's claims. The cause is often the same for all nodes: an edit of
-// their configuration, the end of a job that ran on all of them, an API server that is back. So each node has slots of its own,
-// and however many nodes read, for whatever reason, and however many claims there are, all of them together read no more than nodes
-// divided by pageInterval: 200 pages a second for 1,000 nodes.
+// pageInterval is the time between two pages of the cluster's claims that a node reads. The cause is often the same for all nodes: an edit
+// of their configuration, the end of a job that ran on all of them, an API server that is back. So each node reads in separate slots. For
+// any number of reading nodes and claims, all nodes together read at most nodes divided by pageInterval: 200 pages a second for 1,000
+// nodes.
 const pageInterval = 5 * time.Second
 
 // pageSlot returns when a node may read a page, the first time after now: a moment in every pageInterval that depends on the node's name.

@@ -85,8 +85,8 @@ func manyNodes(t *testing.T, nodes int, server *pageCounter) (fixtures []*fixtur
 	}
 }
 
-// shareOfASecond is how many of 1,000 nodes may read a page in one second. Names are spread as by chance, so a second has some more than
-// its share.
+// shareOfASecond is the number of 1,000 nodes that may read a page in one second. Names are spread as if by chance, so some seconds get
+// more than their share.
 const shareOfASecond = 1000 / int(pageInterval/time.Second) * 5 / 4
 
 // TestReload_ThousandNodes_ReadSpread: all nodes see an edit at once, and read the configuration within the longest wait that is documented.

@@ -43,7 +43,7 @@ func (d *drain) remind(now time.Time) {
 		"the change for ever. Find the claims by the names of their devices: %s", int(remindAfter.Minutes()), strings.Join(waiting, ", "), findClaims))
 }
 
-// inUse lists the leaving devices that claims have, as far as it is known, as "<pool> <device>", sorted.
+// inUse lists the leaving devices that are known to be in claims, as "<pool> <device>", sorted.
 func (c *change) inUse() []string {
 	var used []string
 	for _, at := range slices.Concat(c.recorded, c.allocated) {

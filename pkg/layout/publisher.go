@@ -59,8 +59,8 @@ type taints struct {
 	dropped bool
 }
 
-// NewPublisher publishes the layout of a Controller at once, so that no write of ResourceSlices empties the node. As
-// long as the layout is not known nothing is published.
+// NewPublisher publishes the layout of a Controller at once, so that no write of ResourceSlices empties the node. While the layout is not
+// known, nothing is published.
 func NewPublisher(c *Controller, options publish.Options, slices ResourceSlices) *Publisher {
 	p := &Publisher{layout: c.output.latest.Load, options: options, slices: slices, news: make(chan struct{}, 1)}
 	p.Publish()

@@ -61,7 +61,7 @@ func TestPublisher_PendingCleanup_DevicesTainted(t *testing.T) {
 	assert.Equal(t, []string{"gpu-aaaaaaaa", "gpu-bbbbbbbb"}, <-s.published)
 }
 
-// TestPublisher_DeviceNodeMissing_TaintedUntilBack: the inventory finds it, and the taint goes as it came.
+// TestPublisher_DeviceNodeMissing_TaintedUntilBack: the inventory detects the missing node, and later its return, which removes the taint.
 func TestPublisher_DeviceNodeMissing_TaintedUntilBack(t *testing.T) {
 	t.Parallel()
 	d := unconfigured(t)

@@ -19,9 +19,9 @@ const (
 	dropTries = 5
 )
 
-// reprobe is when features that are known are probed again. Only events lead to that, and each to a bounded number of probes.
+// reprobe decides when known features are probed again. Only events cause that, and each causes a bounded number of probes.
 type reprobe struct {
-	// due is when; zero: not at all. Last is when it was done last.
+	// due is the time of the next probe; zero means never. Last is the time of the last one.
 	due, last time.Time
 	// lost: it is for a lost connection.
 	lost bool

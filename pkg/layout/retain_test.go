@@ -44,8 +44,8 @@ func holdsStatic() *checkpoint.Record {
 	return r
 }
 
-// TestStaticDevice_GoneWhileARecordNamesIt_Withheld: it is not advertised as one that the plugin makes, nor is anything that would take
-// its place, and everything else of the GPU is, until the claim is gone or the administrator has made it again.
+// TestStaticDevice_GoneWhileARecordNamesIt_Withheld: until the claim is gone or the administrator has made the device again, it is not
+// advertised as one that the plugin makes. Devices that would take its place are not advertised either; all other devices of the GPU are.
 func TestStaticDevice_GoneWhileARecordNamesIt_Withheld(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -104,7 +104,7 @@ func TestStaticDevice_GoneWhileARecordNamesIt_Withheld(t *testing.T) {
 	}
 }
 
-// TestStaticDevice_AnotherInItsPlace_Withheld as long as a claim is recorded that it excludes.
+// TestStaticDevice_AnotherInItsPlace_Withheld as long as the device of a recorded claim excludes it.
 func TestStaticDevice_AnotherInItsPlace_Withheld(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t, both)

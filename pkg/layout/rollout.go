@@ -50,8 +50,8 @@ const (
 //
 //	Stable ──Aim──▶ Draining ──Tainted──▶ AwaitingRelease ──Complete──▶ Stable
 //
-// Aim at the current layout ends a change, Aim at another one begins another, and taints that are gone again lead back to Draining. Devices
-// that only join are advertised without phases. A restart goes on with the saved layouts, and waits for the taints again.
+// Aim at the current layout ends a change, Aim at another layout begins another change, and lost taints lead back to Draining. Devices that
+// only join are advertised without phases. A restart continues with the saved layouts, and waits for the taints again.
 //
 // It uses no clock and no I/O: facts and the time are passed in. It is not safe for concurrent use.
 type Rollout struct {
@@ -70,7 +70,7 @@ type change struct {
 	leaving map[gpu.PoolDevice]bool
 	// tainted is since when all taints have been seen; zero while they are not.
 	tainted time.Time
-	// check is when the API server may be called for this GPU.
+	// check is the time from which the API server may be called for this GPU.
 	check backoff.Backoff
 	// begun is when the change was first desired. Recorded and allocated are the leaving devices that were in use when records and claims
 	// were read last.
@@ -161,8 +161,8 @@ func (r *Rollout) Phase(id gpu.UUID, now time.Time) Phase {
 	}
 }
 
-// Tainted records which leaving devices are tainted in the stored ResourceSlices: all of those that are stored must be. With a server that
-// stores no taints the phase goes on without them.
+// Tainted records which leaving devices are tainted in the stored ResourceSlices: all stored ones must be tainted. With a server that
+// stores no taints the phase continues without them.
 func (r *Rollout) Tainted(stored map[gpu.PoolDevice]bool, taints bool, now time.Time) {
 	for _, c := range r.changes {
 		all := true
@@ -195,8 +195,8 @@ func (r *Rollout) Unrecorded(records []*checkpoint.Record) []gpu.UUID {
 	})
 }
 
-// Defer puts the next check of GPUs off whose devices are not released. A check of some of them is a check of the others too, which are
-// not due sooner than after a check of their own.
+// Defer postpones the next check of GPUs whose devices are not released. A check of some GPUs also counts for the others, whose next check
+// is no sooner than after a check of their own.
 func (r *Rollout) Defer(ids []gpu.UUID, answered bool, now time.Time) {
 	for _, id := range ids {
 		c, changing := r.changes[id]

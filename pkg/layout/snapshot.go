@@ -35,7 +35,7 @@ type Status struct {
 	Problems []string
 }
 
-// errNewGPU is why the layout is not known for the moment.
+// errNewGPU is the reason why the layout is not known for the moment.
 var errNewGPU = errors.New("a GPU was found whose layout was not determined yet")
 
 // on returns the snapshot with the GPUs of a later view.

@@ -17,7 +17,7 @@ import (
 	"github.com/prism-gpu/prism/test/fakes"
 )
 
-// refused is how a claim for a device of the first GPU is refused; nil: it is not.
+// refused is the error of a claim for a device of the first GPU; nil if it is not refused.
 func (d *fixture) refused(t *testing.T, pool, device string) *claim.Refusal {
 	t.Helper()
 	source := claim.Source{Driver: "gpu.prism.dev", NodeName: "n0", Advertised: func() (*gpu.Node, gpu.Layout, error) {

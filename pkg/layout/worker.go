@@ -16,10 +16,11 @@ const (
 	// roundInterval is the longest time between two rounds, drainInterval while a GPU's layout is to change.
 	roundInterval = 10 * time.Second
 	drainInterval = time.Second
-	// standbyInterval is how often a process that does not lead reads the layouts that the leading one has saved: less than a claim's retry budget.
+	// standbyInterval is the time between two reads of the leading process's saved layouts by a process that does not lead: less than a
+	// claim's retry budget.
 	standbyInterval = time.Second
-	// debounce is how long a change of the configuration waits for further ones: label and content are often changed together. All nodes see the
-	// same change at once, so each waits for a part of pageInterval besides: 1,000 nodes read and publish 200 times a second.
+	// debounce is the time that a change of the configuration waits for further ones: label and content are often changed together. All
+	// nodes see the same change at once, so each also waits for a part of pageInterval: 1,000 nodes read and publish 200 times a second.
 	debounce = 500 * time.Millisecond
 )
 
@@ -135,7 +136,7 @@ func (w *worker) serve(ctx context.Context, done <-chan struct{}, pause time.Dur
 	}
 }
 
-// call makes a call that may take long in a goroutine of its own, and serves requests and changes meanwhile.
+// call makes a call that may take long, in a separate goroutine, and serves requests and changes meanwhile.
 func call[T any](ctx context.Context, w *worker, api func(ctx context.Context) (T, error)) (value T, err error) {
 	done := make(chan struct{})
 	go func() {

@@ -37,8 +37,8 @@ type Source struct {
 	said *string // the other root that was reported last, nil while there is none
 }
 
-// Open reads the node's configuration, as long as the context allows, and returns its source and the settings of the process with those that
-// the configuration has.
+// Open reads the node's configuration, as long as the context allows, and returns its source, and the settings of the process completed by
+// the configuration's settings.
 func Open(ctx context.Context, o Options) (*Source, *config.Plugin, layout.AtStart) {
 	cfg := o.Config
 	s := &Source{reader: reader{from: cfg.NodeConfig, nodeName: cfg.NodeName, api: o.API}, events: o.Events, follows: cfg.Driver.Root == ""}

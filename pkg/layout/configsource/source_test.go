@@ -181,7 +181,8 @@ func TestNodeFlags_ConfigurationUnreadable_Kept(t *testing.T) {
 	}
 }
 
-// TestNodeFlags_AnotherDriverRoot_RestartRequired, which is said once as long as it is so: the first read may have come too late, or people change it.
+// TestNodeFlags_AnotherDriverRoot_RestartRequired, which is reported once until the root is the same again: the first read may have come
+// too late, or people change it.
 func TestNodeFlags_AnotherDriverRoot_RestartRequired(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "node.yaml")
