@@ -7,9 +7,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Attribute names in the driver's own domain. Every device carries all of them, but for the MIG devices that are made for a claim (see
-// dynamicMIG) and the monitor, and none is ever empty: an expression that meets a missing key is an error, and that error ends the scheduling of
-// the pod on every node.
+// Attribute names in the driver's own domain. Every device carries all of them, except the MIG devices that are made for a claim (see
+// dynamicMIG) and the monitor, and no value is ever empty: an expression with a missing key is an error, and that error ends the scheduling
+// of the pod on every node.
 const (
 	AttrType                  = "type"
 	AttrUUID                  = "uuid"

@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
-// kinds are a device of each kind that has attributes of its own, as they are published under a driver's name.
+// kinds are one device of each kind with specific attributes, as they are published under a driver's name.
 func kinds(t *testing.T, driver string) map[string]resourceapi.Device {
 	t.Helper()
 	n, layout := sharedMIGDevice(t)

@@ -39,7 +39,7 @@ func WithMemory(d gpu.Device) Capacities {
 	return set
 }
 
-// withEngines are those and the device's engines.
+// withEngines returns the same and the device's engines.
 func withEngines(d gpu.Device) Capacities {
 	c := d.Capacity()
 	set := Capacities{CapMemory: quantity(c.MemoryBytes, resource.BinarySI)}

@@ -45,7 +45,7 @@ func (o Options) partitioned(g *gpu.GPU, node *gpu.Node) resourceslice.Pool {
 	return resourceslice.Pool{Slices: append([]resourceslice.Slice{counted}, chunk(devices)...)}
 }
 
-// total is the whole counter set of a GPU. There are media extensions in it if some profile has them.
+// total is the whole counter set of a GPU. It contains media extensions if some profile has them.
 func total(g *gpu.GPU) Counters {
 	set := Counters{}
 	if g.MIG == nil {

@@ -58,7 +58,7 @@ func TestResources_Disjoint_Golden(t *testing.T) {
 	}
 }
 
-// Whichever profiles are advertised, the hardware can hold all devices of a disjoint GPU at once, and not one more.
+// For any advertised profiles, the hardware can hold all devices of a disjoint GPU at once, and not one more.
 func TestDisjoint_EveryProfileSet_HardwareHoldsAll(t *testing.T) {
 	t.Parallel()
 	for _, board := range migBoards(t) {

@@ -12,10 +12,10 @@ import (
 // Attributes are the attributes that a selector can use for a device.
 type Attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 
-// Capacities are how much of each thing a device has.
+// Capacities are the amounts of a device, by name.
 type Capacities = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
 
-// Counters are how much of each shared thing of a GPU there is, or is taken.
+// Counters are the amounts of a GPU's shared resources, available or taken, by name.
 type Counters = map[string]resourceapi.Counter
 
 // Family publishes the devices of one type. Each is in its own file.

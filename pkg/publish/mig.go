@@ -50,7 +50,7 @@ func (mig) Attributes(d gpu.Device, common Attributes, driverName string) Attrib
 	}
 }
 
-// Capacities are memory, engines, and those by which a claim selects the profile.
+// Capacities are memory, engines, and the capacities by which a claim selects the profile.
 func (mig) Capacities(d gpu.Device, _ *gpu.Node, driverName string) Capacities {
 	set := withEngines(d)
 	addSelectable(set, driverName, d)

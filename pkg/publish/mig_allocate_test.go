@@ -177,7 +177,7 @@ func TestResources_Order_LeastFirst(t *testing.T) {
 	assert.Nil(t, s.allocate(request("gpu.prism.dev", 1)), "no whole GPU beside a MIG device")
 }
 
-// TestResources_Order_PacksBetterThanByID lets jobs of random profiles come and go until one must wait, and counts those that were placed.
+// TestResources_Order_PacksBetterThanByID lets jobs of random profiles come and go until one must wait, and counts the placed jobs.
 func TestResources_Order_PacksBetterThanByID(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

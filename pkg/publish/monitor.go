@@ -38,7 +38,7 @@ func (monitor) Capacities(_ gpu.Device, node *gpu.Node, _ string) Capacities {
 // Counters are none.
 func (monitor) Counters(gpu.Device, Counters) Counters { return nil }
 
-// Compare finds no order: a node has one.
+// Compare finds no order: there is one per node.
 func (monitor) Compare(_, _ gpu.Device) int { return 0 }
 
 // monitorPool is the pool of the node's monitor device, empty without GPUs. The device is never tainted: it takes nothing of a GPU.

@@ -23,7 +23,7 @@ func all(class string) resourceapi.ExactDeviceRequest {
 	return resourceapi.ExactDeviceRequest{DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeAll, AdminAccess: &yes}
 }
 
-// TestMonitor_AnyLayout_SlimDeviceOfItsOwnPool: one slim device in a pool of its own, whatever the GPUs are advertised as.
+// TestMonitor_AnyLayout_SlimDeviceOfItsOwnPool: one slim device in a separate pool, for every layout of the GPUs.
 func TestMonitor_AnyLayout_SlimDeviceOfItsOwnPool(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 2)
@@ -67,7 +67,8 @@ func TestMonitor_Option_DecidesAboutThePool(t *testing.T) {
 	assert.NotContains(t, publish.Resources(opts, migNode(t, "h100-80", 2)).Pools, nodeName+"/monitor")
 }
 
-// TestAdminAccess_WholeGPUs_ByTheirOwnClass: claims with admin access get GPUs that are advertised whole only, also those in use, any number of times.
+// TestAdminAccess_WholeGPUs_ByTheirOwnClass: claims with admin access get only GPUs that are advertised whole, also GPUs in use, any number
+// of times.
 func TestAdminAccess_WholeGPUs_ByTheirOwnClass(t *testing.T) {
 	t.Parallel()
 	n := node(t, "a30", 4)
@@ -80,7 +81,7 @@ func TestAdminAccess_WholeGPUs_ByTheirOwnClass(t *testing.T) {
 }
 
 // TestAdminAccess_PartitionedGPUsInUse_ByMonitorOnly: a scheduler allocates no device with admin access whose counters are taken
-// (kubernetes/kubernetes#140729); the monitor has none.
+// (kubernetes/kubernetes#140729); the monitor uses none.
 func TestAdminAccess_PartitionedGPUsInUse_ByMonitorOnly(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 2)

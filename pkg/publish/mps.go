@@ -9,8 +9,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// CapActiveThreadPercentage is the portion of the SMs that the processes of an MPS share may use, in percent; 0 is no limit. Only MPS shares
-// have it. It may be more than 100 together: then shares compete for SMs.
+// CapActiveThreadPercentage is the portion of the SMs that the processes of an MPS share may use, in percent; 0 is no limit. Only MPS
+// shares have it. The sum of all shares may be more than 100: then shares compete for SMs.
 const CapActiveThreadPercentage = "activeThreadPercentage"
 
 // mpsShare publishes GPUs that several claims share with MPS.
@@ -42,7 +42,7 @@ func (mpsShare) Capacities(d gpu.Device, _ *gpu.Node, _ string) Capacities {
 	}
 }
 
-// policy is how much of a capacity there is, and how much of it a claim may have.
+// policy sets the total amount of a capacity, and the amount that a claim may have.
 type policy struct{ total, def, min, max, step int64 }
 
 // limited is a capacity with a request policy. The API server refuses a step beyond the capacity, and one beyond the most is of no use.
@@ -58,5 +58,5 @@ func limited(format resource.Format, p policy) resourceapi.DeviceCapacity {
 // Counters are all, which the claims of one GPU take together.
 func (mpsShare) Counters(_ gpu.Device, all Counters) Counters { return maps.Clone(all) }
 
-// Compare finds no order: a GPU has one.
+// Compare finds no order: there is one per GPU.
 func (mpsShare) Compare(_, _ gpu.Device) int { return 0 }

@@ -42,9 +42,9 @@ type TaintRule struct {
 	All bool
 	// Type: it applies to every device of that type; empty for none.
 	Type gpu.DeviceType
-	// GPUs are those to whose devices it applies.
+	// GPUs: it applies to all devices of these GPUs.
 	GPUs map[gpu.UUID]bool
-	// Devices are those that it applies to.
+	// Devices: it applies to these devices.
 	Devices map[gpu.PoolDevice]bool
 	// Blocked are pending cleanups; the rule applies to devices that, by gpu.Excludes, cannot be used beside them.
 	Blocked []gpu.PendingCleanup
@@ -58,7 +58,7 @@ type WithoutTaints int
 const (
 	// Ignore publishes them as without the rule.
 	Ignore WithoutTaints = iota
-	// Withdraw publishes none of the node's devices as long as the rule is there.
+	// Withdraw publishes none of the node's devices as long as the rule exists.
 	Withdraw
 	// WithdrawType publishes none of the devices of the rule's Type.
 	WithdrawType

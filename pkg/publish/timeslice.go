@@ -29,5 +29,5 @@ func (timeSlice) Capacities(d gpu.Device, _ *gpu.Node, _ string) Capacities { re
 // Counters are all, which the claims of one GPU take together.
 func (timeSlice) Counters(_ gpu.Device, all Counters) Counters { return maps.Clone(all) }
 
-// Compare finds no order: a GPU has one.
+// Compare finds no order: there is one per GPU.
 func (timeSlice) Compare(_, _ gpu.Device) int { return 0 }
