@@ -65,13 +65,13 @@ func (s Server) Run(ctx context.Context) error {
 // errSocketLost is of a listener whose socket another process has replaced, which has exited.
 var errSocketLost = errors.New("no process serves the socket")
 
-// listen serves on a socket of its own until that fails or the context ends, or no process serves the path any more.
+// listen serves on a separate socket until that fails or the context ends, or no process serves the path any more.
 func (s Server) listen(ctx context.Context) error {
 	listener, own, err := listen(s.Socket)
 	if err != nil {
 		return err
 	}
-	listening, stop := context.WithCancelCause(ctx) // requests go on when the socket is replaced
+	listening, stop := context.WithCancelCause(ctx) // requests continue when the socket is replaced
 	defer stop(nil)
 	defer func() { _ = listener.Close() }()
 	defer context.AfterFunc(listening, func() { _ = listener.Close() })()
@@ -231,8 +231,8 @@ func (s Server) share(of protocol.LimitedDevice) (claim checkpoint.Claim, result
 	return record.Claim, result, memory, err
 }
 
-// shareOf finds the result of a prepared claim by the name of its CDI device, and the memory of its containers: a cgroup has one limit on a
-// GPU, so that is the memory of all shares that the claim has there.
+// shareOf finds the result of a prepared claim by the name of its CDI device, and the memory of its containers: a cgroup has one limit per
+// GPU, so it is the memory of all shares of the claim on that GPU.
 func shareOf(r *checkpoint.Record, device string) (*checkpoint.Result, int64, error) {
 	at := slices.Index(r.CDI.Devices, device)
 	switch {

@@ -42,8 +42,8 @@ const (
 	required
 )
 
-// importance reads mustMatch of entry i. Without it a UUID is required, as it is of one node; but a file of the device plugin knows no
-// mustMatch, and is for many nodes.
+// importance reads mustMatch of entry i. Without it a UUID is required, because it belongs to one node; but a file of the device plugin
+// knows no mustMatch, and is for many nodes.
 func (r *resolution) importance(i int, uuid bool) importance {
 	entry := &r.config.GPUs[i]
 	switch sel := entry.Select; {
@@ -196,7 +196,7 @@ var (
 	// gfdOmits are the characters that GPU feature discovery leaves out of the label nvidia.com/gpu.product (internal/lm/resource.go of
 	// NVIDIA/k8s-device-plugin).
 	gfdOmits = regexp.MustCompile(`[^A-Za-z0-9_. -]`)
-	// gfdSuffix is how it marks GPUs that are shared or divided, in lower case.
+	// gfdSuffix is its suffix for GPUs that are shared or divided, in lower case.
 	gfdSuffix = regexp.MustCompile(`(-mig-[0-9]+g\.[0-9]+gb[a-z.+-]*?)?(-shared)?$`)
 )
 

@@ -134,7 +134,7 @@ func (t *translation) warn(at, format string, args ...any) {
 	t.warnings = append(t.warnings, Warning{Path: at, Text: fmt.Sprintf(format, args...)})
 }
 
-// version takes no version for the only one there is, as the device plugin does.
+// version accepts a missing version as the only existing one, like the device plugin.
 func (t *translation) version(version *string) {
 	switch {
 	case version == nil || *version == "":

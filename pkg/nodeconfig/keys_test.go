@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/api/v1alpha1"
 )
 
-// keysOf lists the keys of a file's struct and of those in it.
+// keysOf lists the keys of a file's struct and of the structs in it.
 func keysOf(target reflect.Type) []string {
 	for target.Kind() == reflect.Pointer || target.Kind() == reflect.Slice {
 		target = target.Elem()

@@ -48,7 +48,7 @@ func (r *resolution) mps(i int, g *gpu.GPU) *gpu.MPSSharing {
 	}
 	sharing := &gpu.MPSSharing{
 		MPSSize: gpu.MPSSize{Replicas: count, Memory: memory, Threads: threads(m.settings.ActiveThreadPercentage)},
-		// Empty namespaces are none, so that a layout is the same after it was saved.
+		// Empty namespaces become nil, so that a layout is the same after it was saved.
 		Namespaces: append([]string(nil), m.settings.Namespaces...), ShmBytes: bytes(m.settings.ShmSize, mpsShm),
 	}
 	if m.settings.ShareName != nil {

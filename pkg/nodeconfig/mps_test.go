@@ -157,7 +157,7 @@ func TestResolve_PluginFileWithMPS_Exact(t *testing.T) {
 	assert.Empty(t, layout)
 }
 
-// TestParse_TwoSizesOfAllGPUs_Refused with the way to have them.
+// TestParse_TwoSizesOfAllGPUs_Refused, with advice how to configure them.
 func TestParse_TwoSizesOfAllGPUs_Refused(t *testing.T) {
 	t.Parallel()
 	_, _, err := nodeconfig.Parse([]byte("version: v1\nsharing: {mps: {resources: [{name: gpu, rename: a, replicas: 2, memoryGB: 2, devices: all}, "+

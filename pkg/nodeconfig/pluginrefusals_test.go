@@ -102,7 +102,7 @@ func TestParse_MPS_Refused(t *testing.T) {
 	})
 }
 
-// TestResolve_SomeGPUsOfAFile_Refused, and the others are shared as it says.
+// TestResolve_SomeGPUsOfAFile_Refused, and the others are shared as configured.
 func TestResolve_SomeGPUsOfAFile_Refused(t *testing.T) {
 	t.Parallel()
 	const (

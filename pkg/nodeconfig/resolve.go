@@ -102,7 +102,7 @@ func (r *resolution) add(at, format string, args ...any) {
 	r.note(at, format, args...)
 }
 
-// note notes a problem once, however many GPUs have it.
+// note notes a problem once, even if several GPUs have it.
 func (r *resolution) note(at, format string, args ...any) {
 	r.problems = once(r.problems, v1alpha1.Problem{Path: at, Text: fmt.Sprintf(format, args...)})
 }
@@ -126,7 +126,7 @@ func (r *resolution) exclusive(i int) {
 	}
 }
 
-// outOfRange reports replicas of entry i that nothing can have; its GPUs are then refused, whichever they are for.
+// outOfRange reports replicas of entry i that nothing supports; the entry's GPUs are then refused.
 func (r *resolution) outOfRange(i int) bool {
 	entry, wrong := &r.config.GPUs[i], false
 	translated := len(entry.Origins) > 0

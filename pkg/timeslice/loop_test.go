@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// failTime is how long a port fails, and mostRounds how often the loop may try meanwhile.
+	// failTime is the time during which a port fails, and mostRounds the number of tries that the loop may make meanwhile.
 	failTime   = 10 * time.Second
 	mostRounds = 20
 )

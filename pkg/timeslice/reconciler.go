@@ -22,7 +22,7 @@ import (
 type Reconciler struct {
 	ReconcilerPorts
 	trigger chan struct{}
-	// ended has one entry when the interval of a GPU has been set, or could not be, since Run last began some.
+	// ended gets one entry when setting a GPU's interval has ended, with or without success, since Run last began some.
 	ended chan struct{}
 
 	mu   sync.Mutex
@@ -35,7 +35,7 @@ type progress struct {
 	inForce gpu.Interval
 	// setting: the interval is being set.
 	setting bool
-	// failing is why the interval could not be set; lasting: a retry cannot succeed.
+	// failing is the reason why the interval could not be set; lasting: a retry cannot succeed.
 	failing string
 	lasting bool
 	// next is the time of the next try after a failure, delay is the last wait.
