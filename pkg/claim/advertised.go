@@ -80,7 +80,7 @@ func of(device string, g *gpu.GPU) bool {
 
 // absent refuses a device that its present GPU does not advertise, and names the advertised devices.
 func (a advertised) absent(r *resourceapi.DeviceRequestAllocationResult, g *gpu.GPU, modes gpu.Modes) error {
-	why := "the node's configuration, or what is on the GPU, has changed"
+	why := "the node's configuration or the devices on the GPU changed"
 	for _, family := range a.source.families() {
 		knows, ok := family.(Absences)
 		if !ok {

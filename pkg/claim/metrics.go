@@ -113,7 +113,7 @@ func inconsistent(config *v1alpha1.GPUMetricsConfig) error {
 		return nil
 	}
 	if err := config.Validate(); err != nil {
-		return fmt.Errorf("what the DeviceClass and the ResourceClaim set together is invalid: %w", err)
+		return fmt.Errorf("the combined configuration of DeviceClass and ResourceClaim is invalid: %w", err)
 	}
 	return nil
 }

@@ -90,10 +90,10 @@ func TestResolve_MetricsNotThere_Refused(t *testing.T) {
 		"Pipelines before Hopper": {ampere, `"sets":["Basic","Pipelines"]`, "", "GPUMetricsConfig.sets: Pipelines is not supported on GPU " +
 			string(uuidA) + " (architecture Ampere), which has no GPU performance monitoring; sets there: " + allBefore + fix},
 		"Pipelines and NVML, of two objects": {nil, `"sets":["Pipelines"]`, `"source":"NVML"`,
-			"what the DeviceClass and the ResourceClaim set together is invalid: GPUMetricsConfig: sets[0]: Pipelines requires source GPM, got " +
+			"the combined configuration of DeviceClass and ResourceClaim is invalid: GPUMetricsConfig: sets[0]: Pipelines requires source GPM, got " +
 				"source NVML; change one of them; correct one of the two (not retryable)"},
 		"a short interval, of two objects": {nil, `"source":"GPM","interval":"200ms"`, `"source":"NVML"`,
-			"what the DeviceClass and the ResourceClaim set together is invalid: GPUMetricsConfig: interval: must be between 1s and 5m0s, got 200ms; " +
+			"the combined configuration of DeviceClass and ResourceClaim is invalid: GPUMetricsConfig: interval: must be between 1s and 5m0s, got 200ms; " +
 				"correct one of the two (not retryable)"},
 		"exposeInContainer without exporter": {nil, "", `"exposeInContainer":true`, "GPUMetricsConfig.exposeInContainer requires prism-exporter, " +
 			"which does not run on node n0: the chart's value exporter.enabled is false; set exporter.enabled: true, or take exposeInContainer out of " +
@@ -200,8 +200,8 @@ func TestValidator_Metrics_JudgedWhenWritten(t *testing.T) {
 		"admin access":  {"gpu." + driverName, "", true, at + adminMetrics},
 		"short interval": {"gpu." + driverName, `"interval":"500ms"`, false,
 			"spec.devices.config[0].opaque.parameters: GPUMetricsConfig: interval: must be between 1s and 5m0s, got 500ms"},
-		"does not fit the class": {class.Name, `"source":"NVML"`, false, `spec.devices.requests: request "r": what the DeviceClass and the ` +
-			`ResourceClaim set together is invalid: GPUMetricsConfig: sets[0]: Pipelines requires source GPM, got source NVML; change one of them`},
+		"does not fit the class": {class.Name, `"source":"NVML"`, false, `spec.devices.requests: request "r": the combined configuration of DeviceClass ` +
+			`and ResourceClaim is invalid: GPUMetricsConfig: sets[0]: Pipelines requires source GPM, got source NVML; change one of them`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

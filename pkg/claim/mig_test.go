@@ -129,13 +129,13 @@ func TestResolve_MIGDeviceNotPossible_Refused(t *testing.T) {
 	}{
 		"a profile that the GPU lacks": {
 			rc: results(inA("r", migA+"99-0")),
-			want: `request "r", device ` + migA + `99-0: GPU ` + string(uuidA) + ` does not advertise it now: the node's configuration, or what is on ` +
-				`the GPU, has changed; it advertises: ` + all + again,
+			want: `request "r", device ` + migA + `99-0: GPU ` + string(uuidA) + ` does not advertise it now: the node's configuration or the devices on ` +
+				`the GPU changed; it advertises: ` + all + again,
 		},
 		"a placement that the profile lacks": {
 			rc: results(inA("r", migA+"9-2")),
-			want: `request "r", device ` + migA + `9-2: GPU ` + string(uuidA) + ` does not advertise it now: the node's configuration, or what is on ` +
-				`the GPU, has changed; it advertises: ` + all + again,
+			want: `request "r", device ` + migA + `9-2: GPU ` + string(uuidA) + ` does not advertise it now: the node's configuration or the devices on ` +
+				`the GPU changed; it advertises: ` + all + again,
 		},
 		"a GPU without MIG": {
 			rc: results(result("r", "gpu-bbbbbbbb-mig-19-0")),
@@ -144,8 +144,8 @@ func TestResolve_MIGDeviceNotPossible_Refused(t *testing.T) {
 		},
 		"an instance of an administrator is in the way": {
 			change: func(n *gpu.Node, _ gpu.Layout) { static(&n.GPUs[0]) }, rc: results(inA("r", migA+"9-4")),
-			want: `request "r", device ` + migA + `9-4: GPU ` + string(uuidA) + ` does not advertise it now: the node's configuration, or what is on ` +
-				`the GPU, has changed; it advertises: mig 1g.10gb, mig 3g.40gb, mig 1g.10gb+me` + again,
+			want: `request "r", device ` + migA + `9-4: GPU ` + string(uuidA) + ` does not advertise it now: the node's configuration or the devices on ` +
+				`the GPU changed; it advertises: mig 1g.10gb, mig 3g.40gb, mig 1g.10gb+me` + again,
 		},
 		"another pool since": {
 			change: func(_ *gpu.Node, l gpu.Layout) { delete(l, uuidA) }, rc: results(inA("r", "gpu-aaaaaaaa")),

@@ -149,7 +149,7 @@ func (mpsShare) Plan(p *Plan, r *Result, options Options, modes gpu.Modes) error
 	if !modes.MPS.Allows(p.Namespace) {
 		// The refusal is read by the namespace that it is for, which may be another tenant's than those that are allowed.
 		return r.refuseMendable("request a share of another GPU, or have the node's administrator add the namespace to mps.namespaces in the node's configuration",
-			"claims of namespace %q may have no MPS share of GPU %s", p.Namespace, d.GPU.UUID)
+			"claims of namespace %q cannot use MPS shares of GPU %s", p.Namespace, d.GPU.UUID)
 	}
 	if !volta(d.GPU) {
 		return r.refuse("take mps out of the modes of this GPU in the node's configuration", "%s", tooOldForMPS(d.GPU))
@@ -224,7 +224,7 @@ func consumed(r *Result, capacity string, otherwise int64) (int64, error) {
 	}
 	value, whole := quantity.AsInt64()
 	if !whole {
-		return 0, r.refuse(fixRequest(capacity), "the request was allocated %s %s, which is no whole number", capacity, text)
+		return 0, r.refuse(fixRequest(capacity), "the request was allocated %s %s, which is not an integer", capacity, text)
 	}
 	return value, nil
 }
@@ -262,7 +262,7 @@ func (u *MPSUse) lower(r *Result, settings *v1alpha1.MPS) error {
 // unlimited explains a percentage of 0.
 func unlimited(percentage int) string {
 	if percentage == 0 {
-		return ", which is no limit,"
+		return ", which means no limit,"
 	}
 	return ""
 }

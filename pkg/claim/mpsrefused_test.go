@@ -50,7 +50,7 @@ func TestResolve_MPSShareNotPossible_Refused(t *testing.T) {
 		"a namespace that is not allowed": {
 			change: func(_ *gpu.Node, l gpu.Layout) { l[uuidB].MPS.Namespaces = []string{"team-a", "team-b"} },
 			rc:     allocated(results(anMPSShare("r", poolB, mpsB, "1", "memory", "2Gi"))),
-			want: onB + `claims of namespace "default" may have no MPS share of GPU ` + string(uuidB) + `; ` +
+			want: onB + `claims of namespace "default" cannot use MPS shares of GPU ` + string(uuidB) + `; ` +
 				`request a share of another GPU, or have the node's administrator add the namespace to mps.namespaces in the node's configuration (will be retried)`,
 		},
 		"a percentage out of range": {
@@ -60,7 +60,7 @@ func TestResolve_MPSShareNotPossible_Refused(t *testing.T) {
 		},
 		"a part of a percentage": {
 			rc: allocated(one("memory", "1Gi", "activeThreadPercentage", "500m")),
-			want: onA + "the request was allocated activeThreadPercentage 500m, which is no whole number; " +
+			want: onA + "the request was allocated activeThreadPercentage 500m, which is not an integer; " +
 				"correct capacity.requests.activeThreadPercentage of the request, and recreate the claim (not retryable)",
 		},
 		"too little memory": {
@@ -91,7 +91,7 @@ func TestResolve_MPSShareNotPossible_Refused(t *testing.T) {
 		"no percentage where one was allocated": {
 			rc: allocated(one("memory", "2Gi", "activeThreadPercentage", "50"),
 				config(fromClaim, driverName, sharing(`{"mps":{"activeThreadPercentage":0}}`))),
-			want: onA + "GPUConfig.sharing.mps.activeThreadPercentage 0, which is no limit, is more than the 50 that the request was allocated; " +
+			want: onA + "GPUConfig.sharing.mps.activeThreadPercentage 0, which means no limit, is more than the 50 that the request was allocated; " +
 				"lower the limit, or request more with capacity.requests.activeThreadPercentage (not retryable)",
 		},
 		"time-slicing": {
@@ -115,7 +115,7 @@ func TestResolve_MPSShareNotPossible_Refused(t *testing.T) {
 		"not shared any more": {
 			change: func(_ *gpu.Node, l gpu.Layout) { l[uuidB] = gpu.Modes{TimeSlice: &gpu.Replicas{Count: 2}} },
 			rc:     allocated(results(anMPSShare("r", poolB, mpsB, "1", "memory", "2Gi"))),
-			want: onB + `GPU ` + string(uuidB) + ` does not advertise it now: the node's configuration, or what is on the GPU, has changed; ` +
+			want: onB + `GPU ` + string(uuidB) + ` does not advertise it now: the node's configuration or the devices on the GPU changed; ` +
 				`it advertises: timeslice` + again,
 		},
 		"the whole GPU besides": {

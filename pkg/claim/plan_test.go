@@ -228,7 +228,7 @@ func TestResolve_NotPossible_Refused(t *testing.T) {
 		"monitor of a GPU, of an earlier version": {
 			rc: allocated(results(result("see", "gpu-aaaaaaaa-monitor", withAdmin))),
 			want: `request "see", device gpu-aaaaaaaa-monitor: GPU GPU-aaaaaaaa-0000-4000-8000-000000000000 does not advertise it now: the node's ` +
-				`configuration, or what is on the GPU, has changed; it advertises: gpu; delete the pod so that it is scheduled again (not retryable)`,
+				`configuration or the devices on the GPU changed; it advertises: gpu; delete the pod so that it is scheduled again (not retryable)`,
 		},
 		"one GPU twice": {
 			rc: allocated(results(result("first", "gpu-aaaaaaaa"), result("second", "gpu-aaaaaaaa"))),

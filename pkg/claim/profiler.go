@@ -199,7 +199,7 @@ func (e ProfileExtension) Plan(plan *Plan, rc *resourceapi.ResourceClaim, option
 		effective, err := e.effective(plan, r, o.Config, checked)
 		if err == nil && agreed != nil && !equal(agreed, effective) {
 			err = r.refuse("give all requests the same ProfilerConfig, or use a claim for each",
-				"its ProfilerConfig is not that of the requests before it, and the processes of a claim are profiled alike")
+				"its ProfilerConfig differs from the configuration of the earlier requests, but all processes of a claim are profiled alike")
 		}
 		switch {
 		case err == nil:
@@ -238,7 +238,7 @@ func (e ProfileExtension) effective(plan *Plan, r *Result, merged *v1alpha1.Prof
 	config.ClaimOverride = nil // it has had its effect
 	if err := config.Validate(); err != nil {
 		return nil, r.refuse("correct one of them",
-			"what the DeviceClass, the cluster's defaults and the ResourceClaim set together is invalid: %v", err)
+			"the combined configuration of DeviceClass, the cluster's defaults and ResourceClaim is invalid: %v", err)
 	}
 	if err := checked.check(config); err != nil {
 		return nil, r.refuse(fixProfiler, "%v", err)

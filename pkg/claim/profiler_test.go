@@ -195,9 +195,9 @@ func TestResolve_ProfileNotPossible_Refused(t *testing.T) {
 		"upload":    {nil, "", `"output":{"upload":{"secretClass":"a"}}`, "ProfilerConfig.output upload" + unsupported + "reports are downloaded with kubectl prism profile download" + out},
 		"policy":    {&fakeProfiler{denied: errors.New("args are not allowed")}, "", "", "args are not allowed; change the ProfilerConfig, or the chart's value profiler.policy (will be retried)"},
 		"tool, now": {&fakeProfiler{lacking: &Refusal{Cause: "no tool", Fix: "wait", Transient: true}}, "", "", "no tool; wait (will be retried)"},
-		"together": {nil, `"output":{"type":"Node"}`, `"output":{"path":"/a"}`, "what the DeviceClass, the cluster's defaults and the ResourceClaim set together is invalid: " +
+		"together": {nil, `"output":{"type":"Node"}`, `"output":{"path":"/a"}`, "the combined configuration of DeviceClass, the cluster's defaults and ResourceClaim is invalid: " +
 			"ProfilerConfig: output.path: has no effect with type Node; remove it or set type to ContainerPath; correct one of them (not retryable)"},
-		"default type": {nil, "", `"output":{"path":"/a"}`, "what the DeviceClass, the cluster's defaults and the ResourceClaim set together is invalid: " +
+		"default type": {nil, "", `"output":{"path":"/a"}`, "the combined configuration of DeviceClass, the cluster's defaults and ResourceClaim is invalid: " +
 			"ProfilerConfig: output.path: has no effect with type Node; remove it or set type to ContainerPath; correct one of them (not retryable)"},
 		"forbidden": {nil, `"claimOverride":"Forbidden"`, `"enabled":false`, "ProfilerConfig: enabled: must not be set by the claim: claimOverride of the DeviceClass is Forbidden; " +
 			"remove it or use another class (not retryable)"},
@@ -289,7 +289,7 @@ func TestResolve_SeveralRequests_OneProfile(t *testing.T) {
 	assert.Equal(t, []bool{true, true}, []bool{isProfiled(&plan.Results[0]), isProfiled(&plan.Results[1])})
 	_, err = profiling(&fakeProfiler{}).Resolve(claim(config(fromClaim, driverName, forProfiler(""), "a"),
 		config(fromClaim, driverName, forProfiler(`"trace":["osrt"]`), "b")))
-	require.ErrorContains(t, err, `request "b", device gpu-bbbbbbbb: its ProfilerConfig is not that of the requests before it`)
+	require.ErrorContains(t, err, `request "b", device gpu-bbbbbbbb: its ProfilerConfig differs from the configuration of the earlier requests`)
 }
 
 // TestResolve_MIGDevice_SoftwareTrace: the node hears that CUDA cannot be traced in hardware.

@@ -3,7 +3,7 @@ package claim
 import "strings"
 
 // StaticFix is the advice if a pre-created MIG device is not there.
-const StaticFix = "it was pre-created by an administrator of the node; nvidia-smi -L shows there what is left"
+const StaticFix = "it was pre-created by an administrator of the node; nvidia-smi -L shows there the remaining devices"
 
 // Refusal is why a claim cannot be prepared, as its author reads it.
 type Refusal struct {

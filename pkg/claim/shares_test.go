@@ -142,7 +142,7 @@ func TestResolve_ShareOfPreCreatedDeviceGone_WillBeRetried(t *testing.T) {
 	n, layout := timeSliced()
 	share := results(aShare("r", poolA, migA+"19-6", "1"))
 	want := `request "r", device ` + migA + `19-6: MIG device ` + migA + `19-6 is not on GPU ` + string(uuidA) + ` any more; ` +
-		`it was pre-created by an administrator of the node; nvidia-smi -L shows there what is left (will be retried)`
+		`it was pre-created by an administrator of the node; nvidia-smi -L shows there the remaining devices (will be retried)`
 	_, err := advertising(n, layout).Resolve(allocated(share))
 	require.EqualError(t, err, want, "advertised as one that the plugin makes")
 	a := layout[uuidA]
@@ -186,8 +186,8 @@ func TestResolve_ShareNotPossible_Refused(t *testing.T) {
 		},
 		"a GPU that is not shared any more": {
 			results(aShare("r", poolB, "gpu-bbbbbbbb", "1")),
-			`request "r", device gpu-bbbbbbbb: GPU ` + string(uuidB) + ` does not advertise it now: the node's configuration, or what is on the GPU, ` +
-				`has changed; it advertises: timeslice; delete the pod so that it is scheduled again (not retryable)`,
+			`request "r", device gpu-bbbbbbbb: GPU ` + string(uuidB) + ` does not advertise it now: the node's configuration or the devices on the GPU ` +
+				`changed; it advertises: timeslice; delete the pod so that it is scheduled again (not retryable)`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -104,7 +104,7 @@ func drivers() []Event {
 		{NodeConfigAccepted, false, node, "The node's configuration is valid again; GPUs change to it as they become free.", ""},
 		{
 			NodeConfigInvalid, true, node, "The node's configuration, or a part of it, is invalid or does not fit the GPUs; the last valid one stays in force.",
-			"Correct what the Event names.",
+			"Correct the settings that the Event names.",
 		},
 		{
 			NodeConfigUnavailable, true, node, "Reading the node's configuration has failed several times; the last one stays in force.",

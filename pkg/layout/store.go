@@ -64,14 +64,14 @@ func (f File) Load() (Saved, error) {
 		return Saved{}, nil
 	}
 	if err != nil {
-		return Saved{}, fmt.Errorf("reading what the GPUs were advertised as: %w", err)
+		return Saved{}, fmt.Errorf("reading the advertised kinds of GPUs: %w", err)
 	}
 	var text fileText
 	if err := json.Unmarshal(raw, &text); err != nil {
-		return Saved{}, fmt.Errorf("reading what the GPUs were advertised as in %s: %w", path, err)
+		return Saved{}, fmt.Errorf("reading the advertised kinds of GPUs in %s: %w", path, err)
 	}
 	if text.Version != fileVersion {
-		return Saved{}, fmt.Errorf("reading what the GPUs were advertised as in %s: version %d is not known", path, text.Version)
+		return Saved{}, fmt.Errorf("reading the advertised kinds of GPUs in %s: version %d is unknown", path, text.Version)
 	}
 	return Saved{GPUs: text.GPUs, Flags: text.Flags}, nil
 }
@@ -83,7 +83,7 @@ func (f File) Save(saved Saved) error {
 		err = disk.Replace(f.Disk, filepath.Join(f.Dir, fileName), raw, 0o600, true)
 	}
 	if err != nil {
-		return fmt.Errorf("saving what the GPUs are advertised as: %w", err)
+		return fmt.Errorf("saving the advertised kinds of GPUs: %w", err)
 	}
 	return nil
 }

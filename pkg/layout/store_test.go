@@ -42,7 +42,7 @@ func TestFile_Saved_LoadedAgain(t *testing.T) {
 	require.NoError(t, file.Sweep())
 	require.NoFileExists(t, half)
 	require.NoError(t, file.Sweep())
-	require.ErrorContains(t, File{Disk: disk.OS{}, Dir: file.Dir + "/none"}.Save(saved), "saving what the GPUs are advertised as: ")
+	require.ErrorContains(t, File{Disk: disk.OS{}, Dir: file.Dir + "/none"}.Save(saved), "saving the advertised kinds of GPUs: ")
 }
 
 // TestStore_RestartWithInvalidConfiguration_FlagsKept, and so is the limit of shares per request.

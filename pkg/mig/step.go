@@ -97,7 +97,7 @@ func encode(m made) json.RawMessage {
 // Identify reports the identity of the MIG device that Do made.
 func (Step) Identify(made json.RawMessage) (id gpu.MIGIdentity, err error) {
 	if err := json.Unmarshal(made, &id); err != nil {
-		return id, fmt.Errorf("reading what was made: %w", err)
+		return id, fmt.Errorf("reading the created instances: %w", err)
 	}
 	return id, nil
 }
@@ -147,7 +147,7 @@ func decodeMade(step checkpoint.Step) (*made, error) {
 	}
 	var m made
 	if err := json.Unmarshal(step.Made, &m); err != nil {
-		return nil, fmt.Errorf("reading what was made: %w", err)
+		return nil, fmt.Errorf("reading the created instances: %w", err)
 	}
 	return &m, nil
 }

@@ -162,6 +162,6 @@ func TestParse_TwoSizesOfAllGPUs_Refused(t *testing.T) {
 	t.Parallel()
 	_, _, err := nodeconfig.Parse([]byte("version: v1\nsharing: {mps: {resources: [{name: gpu, rename: a, replicas: 2, memoryGB: 2, devices: all}, "+
 		"{name: gpu, rename: b, replicas: 2, memoryGB: 4, devices: all}]}}"), "")
-	require.ErrorContains(t, err, "sharing.mps.resources[1].devices: are all, as those of sharing.mps.resources[0]; a GPU is shared in one way: list devices, or "+
+	require.ErrorContains(t, err, "sharing.mps.resources[1].devices: are all, like the devices of sharing.mps.resources[0]; a GPU is shared in one way: list devices, or "+
 		"remove one of them; for shares of any size of one GPU, write a NodeConfig with mode mps and request capacity.requests.memory in claims")
 }

@@ -87,7 +87,7 @@ func (t *translation) obsolete(f *pluginFlags) {
 		t.warn("flags.nvidiaDevRoot", ignored+"device nodes are searched under nvidiaDriverRoot, else under /")
 	}
 	if f.MPSRoot != nil {
-		t.warn("flags.mpsRoot", ignored+"directories of MPS daemons are below that of the driver's plugin")
+		t.warn("flags.mpsRoot", ignored+"the directories of MPS daemons are below the directory of the driver's plugin")
 	}
 	if f.UseNodeFeatureAPI != nil {
 		t.warn("flags.useNodeFeatureAPI", ignored+"features of GPUs are attributes of the devices")
@@ -124,8 +124,8 @@ func (t *translation) pluginFlags(f *pluginOwnFlags) {
 	}{
 		{"cdiAnnotationPrefix", "the kubelet passes CDI devices to the runtime, not annotations", f.CDIAnnotationPrefix != nil},
 		{"nvidiaCTKPath", "CDI hooks are run with nvidia-cdi-hook: start the plugin with --cdi-hook to name another one", f.NVIDIACTKPath != nil},
-		{"containerDriverRoot", "the host is mounted where the chart decides", f.ContainerDriverRoot != nil},
-		{"kubeletSocket", "the chart says where the kubelet's directories are", f.KubeletSocket != nil},
+		{"containerDriverRoot", "the chart sets the path of the host's mount", f.ContainerDriverRoot != nil},
+		{"kubeletSocket", "the chart sets the kubelet's directories", f.KubeletSocket != nil},
 		{"cdiFeatureFlags", "CDI specs are written for one claim each", f.CDIFeatureFlags != nil},
 	} {
 		if flag.set {

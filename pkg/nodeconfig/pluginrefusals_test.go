@@ -65,7 +65,7 @@ func TestParse_TimeSlicing_Refused(t *testing.T) {
 		"shared MIG":      {resources("{name: mig-1g.5gb.shared, replicas: 2}"), r0 + "name: nvidia.com/mig-1g.5gb.shared is no resource of this node; allowed: nvidia.com/gpu, or nvidia.com/mig-<profile> as in nvidia.com/mig-1g.10gb"},
 		"long rename":     {one("rename: " + strings.Repeat("x", 53)), r0 + "rename: fully-qualified resource name must be 63 characters or less: nvidia.com/" + strings.Repeat("x", 53)},
 		"bad rename":      {one("rename: gpu_2"), r0 + "rename: incorrect format for resource name 'nvidia.com/gpu_2'; allowed after nvidia.com/: lower-case letters, digits, - and ., first and last a letter or digit"},
-		"taken rename":    {one("rename: mig-1g.10gb"), r0 + "rename: nvidia.com/mig-1g.10gb is the name of what is not shared; choose another"},
+		"taken rename":    {one("rename: mig-1g.10gb"), r0 + "rename: nvidia.com/mig-1g.10gb is the name of devices that are not shared; choose another"},
 		"rename none":     {one("rename: none"), r0 + "rename: none is what devices without a share name say; choose another name"},
 		"same share name": {resources("{name: gpu, replicas: 2, rename: a.b, devices: [0]}, {name: gpu, replicas: 2, rename: a-b, devices: [1]}"),
 			"sharing.timeSlicing.resources[1].rename: nvidia.com/a-b and nvidia.com/a.b both come to the share name a-b; choose another name"},
@@ -80,7 +80,7 @@ func TestParse_TimeSlicing_Refused(t *testing.T) {
 		"MIG index":      {resources("{name: mig-1g.5gb, replicas: 2, devices: ['0:1']}"), r0 + "devices[0]: 0:1 is one MIG device; MIG devices are shared by profile: name the resource nvidia.com/mig-<profile> and list GPUs here"},
 		"MIG UUID":       {one("devices: [MIG-0a1b2c3d-0000-1111-2222-0123456789ab]"), r0 + "devices[0]: MIG-0a1b2c3d-0000-1111-2222-0123456789ab is one MIG device; MIG devices are shared by profile: name the resource nvidia.com/mig-<profile> and list GPUs here"},
 		"device twice":   {one("devices: [1, '1']"), r0 + "devices[1]: GPU 1 is listed twice"},
-		"all twice":      {resources("{name: gpu, replicas: 2}, {name: gpu, replicas: 3}"), "sharing.timeSlicing.resources[1].devices: are all, as those of sharing.timeSlicing.resources[0]" + again + "list devices, or remove one of them"},
+		"all twice":      {resources("{name: gpu, replicas: 2}, {name: gpu, replicas: 3}"), "sharing.timeSlicing.resources[1].devices: are all, like the devices of sharing.timeSlicing.resources[0]" + again + "list devices, or remove one of them"},
 	})
 }
 

@@ -170,7 +170,7 @@ func (t *translation) clashes() {
 	for i := range t.sharing {
 		for j := range i {
 			if t.sharing[i].family == t.sharing[j].family && t.sharing[i].on.all && t.sharing[j].on.all {
-				t.refuse(t.sharing[i].at+".devices", "are all, as those of %s; a GPU is shared in one way: list devices, or remove one of them%s",
+				t.refuse(t.sharing[i].at+".devices", "are all, like the devices of %s; a GPU is shared in one way: list devices, or remove one of them%s",
 					t.sharing[j].at, anySize(t.sharing[i].family == string(v1alpha1.ModeMPS)))
 			}
 		}

@@ -58,7 +58,7 @@ func (t *translation) shared(at string, name, rename *string, renameByDefault *b
 		return shared, true
 	}
 	if _, taken := profileOf(to); taken {
-		t.refuse(where, "%s is the name of what is not shared; choose another", to)
+		t.refuse(where, "%s is the name of devices that are not shared; choose another", to)
 		return sharedName{}, false
 	}
 	shared.share, ok = t.shareName(where, to)

@@ -56,7 +56,7 @@ func (c *cleanup) undoEffects(ctx context.Context, r *checkpoint.Record) error {
 	}
 	// Files of an extension outlive a boot, unlike effects.
 	if err := c.specs.extensions.unknown(r); err != nil {
-		return fmt.Errorf("removing what the claim has: %w", err)
+		return fmt.Errorf("removing the claim's effects: %w", err)
 	}
 	return c.specs.removeOf(r)
 }
@@ -120,5 +120,5 @@ func join(err, cleanup error) error {
 	if cleanup == nil {
 		return err
 	}
-	return fmt.Errorf("%w; undoing what was made: %w", err, cleanup)
+	return fmt.Errorf("%w; undoing the effects: %w", err, cleanup)
 }

@@ -184,7 +184,7 @@ func TestExtension_NewerVersion_Pending(t *testing.T) {
 		require.NoError(t, err, "the spec that is there is kept")
 		assert.Equal(t, checkpoint.Done, r.State)
 		assert.Equal(t, spec, w.specs["a"])
-		const sentence = "removing what the claim has: extension first is not supported here: it needs version test of the plugin, or a later one, on this node again"
+		const sentence = "removing the claim's effects: extension first is not supported here: it needs version test of the plugin, or a later one, on this node again"
 		require.EqualError(t, older.Unprepare(t.Context(), "a"), sentence)
 		time.Sleep(deferCleanupAfter)
 		require.NoError(t, older.Unprepare(t.Context(), "a"), "the pod may go")

@@ -229,7 +229,7 @@ func TestCollect_UnknownOwners_NothingUndone(t *testing.T) {
 		w.records["kept"] = rewritten(t, old, `"done"`, `"frozen"`)
 		w.halves["record kept"] = true
 		removed, err = p.collect(t.Context(), nil, true)
-		require.ErrorContains(t, err, "a newer version prepared claim kept and knows what it owns")
+		require.ErrorContains(t, err, "a newer version prepared claim kept and alone knows its effects")
 		assert.Empty(t, removed)
 
 		old.BootID = "boot-0"

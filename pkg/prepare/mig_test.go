@@ -165,7 +165,7 @@ func TestPrepare_MIGDeviceHalfCreated_Undone(t *testing.T) {
 
 		w.refuse = either(always("fill 9-4", gpu.ErrPermission), always("undo 9-4", errStuck))
 		_, err = p.Prepare(t.Context(), wantsOf("a", "19-0", "9-4"))
-		require.ErrorContains(t, err, "; undoing what was made: undoing mig on GPU "+string(uuid(0))+": it is stuck")
+		require.ErrorContains(t, err, "; undoing the effects: undoing mig on GPU "+string(uuid(0))+": it is stuck")
 		r := w.record(t, "a")
 		assert.Equal(t, checkpoint.Releasing, r.State)
 		assert.JSONEq(t, `{"gpuInstance":3,"computeInstance":0}`, string(r.Steps[0].Made), "the next process knows it too")
@@ -251,7 +251,7 @@ func TestPrepare_StaticMIGDeviceReplaced_Refused(t *testing.T) {
 		w.refuse = always("inspect", errDisk)
 		_, err = p.Prepare(t.Context(), wantsOf("a", "19-6"))
 		require.EqualError(t, err, `request "r0", device `+migName("19-6")+`: input/output error; it was pre-created by an administrator `+
-			`of the node; nvidia-smi -L shows there what is left (not retryable)`)
+			`of the node; nvidia-smi -L shows there the remaining devices (not retryable)`)
 		assert.Equal(t, first, w.record(t, "a"), "what is not known to be gone is kept")
 		w.refuse = nil
 

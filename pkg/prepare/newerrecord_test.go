@@ -77,7 +77,7 @@ func TestReleasingRecord_NewerSchema_LeftAlone(t *testing.T) {
 				require.ErrorContains(t, err, "does not know schema 3")
 				removed, err := p.collect(t.Context(), nil, true)
 				assert.Empty(t, removed)
-				require.ErrorContains(t, err, "a newer version prepared claim a and knows what it owns")
+				require.ErrorContains(t, err, "a newer version prepared claim a and alone knows its effects")
 
 				require.ErrorContains(t, p.Unprepare(t.Context(), "a"), "does not know schema 3")
 				time.Sleep(deferCleanupAfter)

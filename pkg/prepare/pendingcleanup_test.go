@@ -268,7 +268,7 @@ func TestPrepare_UndoFails_CleanupPending(t *testing.T) {
 		w.refuse = either(always("do partition", gpu.ErrPermission), always("undo mode", errStuck))
 		_, err := p.Prepare(t.Context(), wants("a", device(0)))
 		require.EqualError(t, err, "making partition on GPU "+string(uuid(0))+": permission denied; "+
-			"undoing what was made: undoing mode on GPU "+string(uuid(0))+": it is stuck")
+			"undoing the effects: undoing mode on GPU "+string(uuid(0))+": it is stuck")
 		r := w.record(t, "a")
 		assert.Equal(t, checkpoint.Releasing, r.State)
 		assert.JSONEq(t, `{"for":"a"}`, string(r.Steps[0].Made), "what undoing needs is kept")

@@ -36,7 +36,7 @@ func (b *rollback) outdated(ctx context.Context, e earlier) error {
 		return nil
 	}
 	if err := b.release(ctx, e.record); err != nil {
-		return fmt.Errorf("undoing what was prepared and does not fit any more: %w", err)
+		return fmt.Errorf("undoing the earlier preparation, which does not match the claim any more: %w", err)
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func TestStaticDevice_Gone_NeverMade(t *testing.T) {
 				_, err = p.Prepare(t.Context(), c.wants("a"))
 				require.ErrorIs(t, err, gpu.ErrNotFound)
 				require.ErrorContains(t, err, `request "r0", device `+migName("19-6")+": MIG device MIG-7 is not on GPU "+string(uuid(0))+" any more")
-				require.ErrorContains(t, err, "it was pre-created by an administrator of the node; nvidia-smi -L shows there what is left (will be retried)")
+				require.ErrorContains(t, err, "it was pre-created by an administrator of the node; nvidia-smi -L shows there the remaining devices (will be retried)")
 				assert.Equal(t, before, w.record(t, "a"), "it keeps what it had")
 				_, err = p.Prepare(t.Context(), c.wants("b"))
 				require.Error(t, err, "nor is it made for another claim")

@@ -102,7 +102,7 @@ func TestReconcile_ServerExited_StartedAgain(t *testing.T) {
 		assert.Equal(t, restartFirst, exits())
 		assert.Equal(t, []string{"list"}, n.since())
 		assert.Equal(t, []string{
-			"failed aaaaaaaa: starting the server of MPS control daemon aaaaaaaa of GPU " + string(uuidA) + " again: it exits again and again",
+			"failed aaaaaaaa: starting the server of MPS control daemon aaaaaaaa of GPU " + string(uuidA) + " again: it restarts too often",
 		}, n.events())
 		time.Sleep(restartFirst)
 		n.r.Reconcile(t.Context(), false)

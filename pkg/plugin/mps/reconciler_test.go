@@ -231,7 +231,7 @@ func TestReconcile_DaemonExitsAgainAndAgain_BackedOff(t *testing.T) {
 				assert.Equal(t, gpu.ComputeProhibited, n.mode(string(uuidA)))
 				assert.Equal(t, restartFirst<<(i-1), wait)
 				assert.Equal(t, []string{
-					"failed aaaaaaaa: starting MPS control daemon aaaaaaaa of GPU " + string(uuidA) + " again: it exits again and again: exit status 1",
+					"failed aaaaaaaa: starting MPS control daemon aaaaaaaa of GPU " + string(uuidA) + " again: it restarts too often: exit status 1",
 				}, n.events())
 				time.Sleep(wait)
 				n.r.Reconcile(t.Context(), false)

@@ -102,7 +102,7 @@ func (r *Reconciler) now(id gpu.MPSDaemonID) (*Shared, error) {
 
 var (
 	// errTooSoon: the daemon was started too recently.
-	errTooSoon = errors.New("it exits again and again")
+	errTooSoon = errors.New("it restarts too often")
 	// errLockTaken: a claim that is prepared for long keeps the lock. The device may work, and its check waits for the lock again.
 	errLockTaken = errors.New("waiting for the lock of GPU")
 )

@@ -108,7 +108,7 @@ func (e effects) owners() ([]*checkpoint.Record, error) {
 	}
 	for _, r := range records {
 		if r.Newer() {
-			return nil, fmt.Errorf("a newer version prepared claim %s and knows what it owns", r.Claim.UID)
+			return nil, fmt.Errorf("a newer version prepared claim %s and alone knows its effects", r.Claim.UID)
 		}
 	}
 	return records, nil
