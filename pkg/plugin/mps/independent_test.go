@@ -163,6 +163,22 @@ func TestRun_ProcessOfDaemonGone_ProhibitedWithinASecond(t *testing.T) {
 	}
 }
 
+// TestExited_SinceTheRepair_Noticed without another round, which nothing need cause.
+func TestExited_SinceTheRepair_Noticed(t *testing.T) {
+	t.Parallel()
+	n := newSharedNode(t)
+	n.loseService(false)
+	n.r.Reconcile(t.Context(), false)
+	require.Equal(t, gpu.ComputeProhibited, n.mode(string(uuidA)))
+	n.down = nil
+	n.reports()
+	n.r.Reconcile(t.Context(), true)
+	require.Equal(t, gpu.ComputeExclusiveProcess, n.mode(string(uuidA)))
+	assert.False(t, n.r.exited())
+	n.set(func() { n.daemons[daemonA].State = gpu.MPSDead })
+	assert.True(t, n.r.exited())
+}
+
 // TestReconcile_DaemonStartedAgainNotSaved_NotProhibited: the process that started it was killed before it had saved that.
 func TestReconcile_DaemonStartedAgainNotSaved_NotProhibited(t *testing.T) {
 	t.Parallel()

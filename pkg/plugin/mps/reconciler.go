@@ -68,8 +68,9 @@ type progress struct {
 	singleUser bool
 	// checking: a check is in flight. again: the device has to be checked again after it, and fully if that was asked for.
 	checking, again, full bool
-	// kept is the saved state of the device at the last round.
-	kept saved
+	// kept is the last known saved state of the device; acted: a check may have changed the saved state since.
+	kept  saved
+	acted bool
 	// daemon and server are the last known pids; 0 if unknown.
 	daemon, server int
 }
@@ -151,6 +152,11 @@ func (r *Reconciler) exited() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, p := range r.devices {
+		if p.acted && !p.checking { // no round need follow the check
+			if kept, err := r.Store.get(id); err == nil && kept != nil {
+				p.kept, p.acted = *kept, false
+			}
+		}
 		if !p.checking && p.failing == "" && !p.kept.Prohibited && r.gone(id, &p.kept) {
 			return true
 		}

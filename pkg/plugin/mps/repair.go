@@ -28,6 +28,7 @@ func (r *Reconciler) check(ctx context.Context, d Shared, known saved, full bool
 		if err != nil || now == nil { // its last claim was unprepared meanwhile
 			return err
 		}
+		defer r.change(d.ID, func(p *progress) { p.acted = true })
 		return r.act(ctx, *now, full)
 	})
 	if ctx.Err() != nil {
