@@ -30,7 +30,7 @@ func TestDevicePluginConflict(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = socket.Close() }()
 	notices(t, "another component allocates the GPUs", func() error { return ns.conflict("device-plugin") })
-	t.Log(ns.warned("AllocationConflict", "/var/lib/kubelet/device-plugins/nvidia-gpu.sock shows"))
+	t.Log(ns.warned("AllocationConflict", "/var/lib/kubelet/device-plugins/nvidia-gpu.sock exists"))
 	ns.sees("whole-gpu", "main", has...)
 	ns.apply("two-gpus/pod.yaml")
 	if ns.nodes(t) == 1 {

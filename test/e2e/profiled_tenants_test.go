@@ -70,7 +70,7 @@ func TestProfile_TenantTakesAll_OthersServed(t *testing.T) {
 			}
 		})
 	}
-	require.ErrorContains(t, <-refused, "too many requests", "one user is limited")
+	require.ErrorContains(t, <-refused, "too many concurrent requests", "one user is limited")
 	for range 10 {
 		require.NoError(t, ask(polite, path(ns.name)))
 		require.NoError(t, ask(polite, path(ns.name)+"/"+r.Metadata.Name))
