@@ -13,7 +13,7 @@ import (
 // capacityShares is the capacity of which NVIDIA's driver gives a claim one or several parts.
 const capacityShares = "shares"
 
-// shareFix is the request to write in place of a share of NVIDIA's driver.
+// shareFix is the correct request for a share of this driver.
 const shareFix = "request the class timeslice." + nvidiaDriver + " or mps." + nvidiaDriver + " for a share, and a GPU of at least some memory by a " +
 	"selector on its capacity"
 

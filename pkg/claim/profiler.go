@@ -147,7 +147,7 @@ func (e ProfileExtension) Validate(merged Options, own func() (Options, error), 
 	claimed, err := own()
 	config := OptionsOf[ProfileOptions](claimed, KindProfile).Config
 	if err != nil || config == nil {
-		return nil //nolint:nilerr // it was reported where it was merged
+		return nil //nolint:nilerr // merging reports the error
 	}
 	return e.Policy(config)
 }

@@ -91,7 +91,7 @@ type Connector interface {
 // Follower is an Extension that causes the statuses of claims to be written again.
 type Follower interface {
 	Extension
-	// Follow returns the Reports to use in place of reports.
+	// Follow returns Reports that replace the passed ones.
 	Follow(reports driver.Reports) driver.Reports
 	// Gone is called for a claim that was deleted, or is not prepared any more.
 	Gone(claimUID string)

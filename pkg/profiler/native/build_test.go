@@ -35,7 +35,7 @@ func TestBuild_Arm64_Compiles(t *testing.T) {
 	if compiler == "" {
 		t.Skip("needs PATTERN_ARM64_CC, see hack/arm64.sh")
 	}
-	// The headers and libraries of the compiler's package are in the directory where it was unpacked.
+	// The headers and libraries of the compiler's package are in the directory of the unpacked package.
 	root := filepath.Dir(filepath.Dir(filepath.Dir(compiler[strings.LastIndex(compiler, " ")+1:])))
 	out := t.TempDir()
 	wrapped := filepath.Join(out, "cc")
