@@ -40,7 +40,7 @@ unit: tools ## The fast loop
 	@bin/localcluster build helm >/dev/null
 	@hack/unit.sh
 
-k8s138: ## Compile with the libraries of Kubernetes 1.38, and run pkg/kube and pkg/publish; needs Go 1.27, no part of CI
+k8s138: ## Compile with the libraries of Kubernetes 1.38, and run pkg/plugin/kube and pkg/plugin/publish; needs Go 1.27, no part of CI
 	@hack/k8s138.sh
 
 stress: tools ## What changed, beside busy loops: PACKAGES, RUN, N (5), LOOPS (4)

@@ -69,7 +69,7 @@ server=https://$(kubectl get endpointslices kubernetes --output jsonpath='{.endp
 
 # Parts without a cluster: programs in separate containers, and the servers of 1,000 nodes.
 programs() {
-	go test -count 1 -run '^$' -bench '^Benchmark(Exec_NoMatch_OverNone|Start_OverReady|List_1000Nodes)$' -benchtime 1x ./pkg/profiler/native ./pkg/reports
+	go test -count 1 -run '^$' -bench '^Benchmark(Exec_NoMatch_OverNone|Start_OverReady|List_1000Nodes)$' -benchtime 1x ./pkg/profiler/native ./pkg/controller/reports
 }
 row() {
 	local value

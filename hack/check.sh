@@ -33,7 +33,7 @@ step vet
 go vet ./...
 for module in "${modules[@]}"; do go -C "$module" vet ./...; done
 
-step "lint and import walls"
+step lint
 "$linter" run --allow-parallel-runners ./...
 for module in "${modules[@]}"; do (cd "$module" && "$linter" run --allow-parallel-runners --config "$OLDPWD/.golangci.yml" ./...); done
 

@@ -21,4 +21,4 @@ go mod tidy -e -modfile="$module" 2>/dev/null
 
 flags=(-modfile="$module" -tags=k8s138)
 building "the product with Kubernetes $version" 600 go build "${flags[@]}" -o /dev/null ./pkg/... ./cmd/... ./test/allocator ./test/scale/...
-go test "${flags[@]}" -vet=off -ldflags="-w -extldflags=-Wl,-z,lazy" ./pkg/kube ./pkg/publish
+go test "${flags[@]}" -vet=off -ldflags="-w -extldflags=-Wl,-z,lazy" ./pkg/plugin/kube ./pkg/plugin/publish

@@ -24,11 +24,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/prism-gpu/prism/pkg/admission"
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/controller"
+	"github.com/prism-gpu/prism/pkg/controller/admission"
+	"github.com/prism-gpu/prism/pkg/controller/classes"
+	"github.com/prism-gpu/prism/pkg/controller/reports"
 	"github.com/prism-gpu/prism/pkg/logging"
-	"github.com/prism-gpu/prism/pkg/reports"
 )
 
 // version is set by the linker.
@@ -75,20 +75,20 @@ func wire(ctx context.Context, cfg *config.Controller) (manager.Manager, error) 
 	if err != nil {
 		return nil, err
 	}
-	scheme, err := controller.Scheme()
+	scheme, err := classes.Scheme()
 	if err != nil {
 		return nil, err
 	}
 	namespace, configMap, _ := strings.Cut(cfg.ConfigMap, "/")
-	options := controller.Options{
+	options := classes.Options{
 		DriverName: cfg.DriverName, ConfigMap: types.NamespacedName{Namespace: namespace, Name: configMap}, OwnerRole: cfg.OwnerRole,
-		GPUResource: controller.GPUResource(cfg.GPUExtendedResource), Lease: types.NamespacedName{Namespace: cfg.Namespace, Name: cfg.Lease},
+		GPUResource: classes.GPUResource(cfg.GPUExtendedResource), Lease: types.NamespacedName{Namespace: cfg.Namespace, Name: cfg.Lease},
 	}
 	selector, err := labels.Parse(cfg.Reports.PluginSelector)
 	if err != nil {
 		return nil, err
 	}
-	cached := controller.Cache(options)
+	cached := classes.Cache(options)
 	if cfg.Reports.Certificate != "" {
 		cached.ByObject[&corev1.Pod{}] = reports.PodCache(cfg.Namespace, selector)
 		cached.ByObject[&corev1.Namespace{}] = reports.NamespaceCache()
@@ -116,16 +116,16 @@ func wire(ctx context.Context, cfg *config.Controller) (manager.Manager, error) 
 		return nil, err
 	}
 	if cfg.OwnerRole != "" {
-		if err := m.Add(controller.LeaseOwner{Role: cfg.OwnerRole, Lease: options.Lease, Client: m.GetClient(), Direct: m.GetAPIReader()}); err != nil {
+		if err := m.Add(classes.LeaseOwner{Role: cfg.OwnerRole, Lease: options.Lease, Client: m.GetClient(), Direct: m.GetAPIReader()}); err != nil {
 			return nil, fmt.Errorf("building the controller: %w", err)
 		}
 	}
 	if !cfg.DeviceClasses {
 		return m, nil
 	}
-	reconciler := &controller.Reconciler{
+	reconciler := &classes.Reconciler{
 		Options: options, Client: m.GetClient(), Direct: m.GetAPIReader(), Events: m.GetEventRecorder(name),
-		Metrics: controller.NewMetrics(metrics.Registry, version),
+		Metrics: classes.NewMetrics(metrics.Registry, version),
 	}
 	return m, reconciler.Watch(m)
 }

@@ -13,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/prism-gpu/prism/pkg/admission"
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/controller"
-	"github.com/prism-gpu/prism/pkg/reports"
+	"github.com/prism-gpu/prism/pkg/controller/admission"
+	"github.com/prism-gpu/prism/pkg/controller/classes"
+	"github.com/prism-gpu/prism/pkg/controller/reports"
 )
 
 // TestWire_AdmissionOff_ReportsServed: the flags of the chart decide which requests a replica answers on the admission port.
@@ -59,7 +59,7 @@ func TestWire_AdmissionOff_ReportsServed(t *testing.T) {
 // discovery returns the discovery answer of an API server that serves every kind of the controller's scheme.
 func discovery(t *testing.T) map[string]any {
 	t.Helper()
-	scheme, err := controller.Scheme()
+	scheme, err := classes.Scheme()
 	require.NoError(t, err)
 	answers := map[string]any{"/api": metav1.APIVersions{Versions: []string{"v1"}}}
 	groups := metav1.APIGroupList{}

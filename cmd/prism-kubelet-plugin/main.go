@@ -14,9 +14,9 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/logging"
 	"github.com/prism-gpu/prism/pkg/plugin"
+	"github.com/prism-gpu/prism/pkg/plugin/inventory"
 )
 
 // version is set by the linker.

@@ -28,7 +28,7 @@ import (
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 	"sigs.k8s.io/yaml"
 
-	"github.com/prism-gpu/prism/pkg/admission"
+	"github.com/prism-gpu/prism/pkg/controller/admission"
 )
 
 const admissionValues = "config.map.a=x,driverName=gpu.example.com"

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/controller"
+	"github.com/prism-gpu/prism/pkg/controller/classes"
 )
 
 // TestChartController_Environment_EveryVariableRead loads the controller's configuration from the environment of the Deployment: the
@@ -59,7 +59,7 @@ func TestChartController_Roles_NameItsObjects(t *testing.T) {
 		}
 	}
 	assert.Equal(t, map[string]any{
-		"validatingadmissionpolicies": controller.PolicyName("prism-controller", "gpu.example.com"), "clusterroles": "prism-controller",
+		"validatingadmissionpolicies": classes.PolicyName("prism-controller", "gpu.example.com"), "clusterroles": "prism-controller",
 		"configmaps": "nodes", "leases": "prism-controller",
 	}, named)
 	account := dig(t, rendered["Deployment/prism-controller"], "spec", "template", "spec", "serviceAccountName")
@@ -107,16 +107,16 @@ func TestChartController_Default_NamesGPUs(t *testing.T) {
 func TestChartController_NamesFromValues_NothingCreated(t *testing.T) {
 	const config = "version: v1\nflags: {migStrategy: mixed}\n"
 	rendered := parse(t, render(t, "--set", "deviceClasses.gpu.extendedResourceName=nvidia.com/gpu,deviceClasses.mig.extendedResources={1g.10gb,1g.10gb+me}"))
-	var classes []resourceapi.DeviceClass
+	var deployed []resourceapi.DeviceClass
 	for _, object := range rendered {
 		if object.GetKind() == "DeviceClass" {
 			class := resourceapi.DeviceClass{}
 			require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &class))
-			classes = append(classes, class)
+			deployed = append(deployed, class)
 		}
 	}
-	plan, err := controller.NewPlan(controller.Input{
-		Driver: "gpu.prism.dev", Configs: map[string]string{"a": config}, Classes: classes, Profiles: []string{"1g.10gb", "1g.10gb+me", "2g.20gb"},
+	plan, err := classes.NewPlan(classes.Input{
+		Driver: "gpu.prism.dev", Configs: map[string]string{"a": config}, Classes: deployed, Profiles: []string{"1g.10gb", "1g.10gb+me", "2g.20gb"},
 	})
 	require.NoError(t, err)
 	assert.Empty(t, plan.Problems)

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/prism-gpu/prism/pkg/exporter/metrics"
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
 // board is a kind of GPU. On its example node one is whole, one is shared, and one is partitioned if it supports MIG.

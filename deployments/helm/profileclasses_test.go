@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/prism-gpu/prism/pkg/controller"
+	"github.com/prism-gpu/prism/pkg/controller/classes"
 )
 
 // profileValues name MIG profiles in all possible ways, and other values.
@@ -69,7 +69,7 @@ func TestChartProfileClasses_NoController_FromTheChart(t *testing.T) {
 	rendered := parse(t, render(t, "--values", profileFile(t)))
 	var want []string
 	for _, profile := range named {
-		name, selector := controller.ProfileClass(driver, profile)
+		name, selector := classes.ProfileClass(driver, profile)
 		want = append(want, name)
 		require.Contains(t, rendered, "DeviceClass/"+name)
 		selectors := dig(t, rendered["DeviceClass/"+name], "spec", "selectors").([]any)

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/profiler/node"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/node"
 )
 
 // typed is a rendered object, decoded like in the API server.

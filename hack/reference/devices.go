@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/publish"
+	"github.com/prism-gpu/prism/pkg/plugin/publish"
 )
 
 // meaning describes a published name.
@@ -76,7 +76,7 @@ func devicesPage(root string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	out := newText("ResourceSlices", "pkg/publish, run on a simulated node")
+	out := newText("ResourceSlices", "pkg/plugin/publish, run on a simulated node")
 	out.para("Attributes and capacities of every device type, with the values of a node with " + code(stringOf(devices[0].device, publish.AttrProductName)) +
 		" GPUs. A dash means that devices of the type lack the name: a CEL expression that reads a missing attribute is an error, so test " +
 		"the type first, or use `.?name.orValue(…)`. Unqualified names are in the domain of the driver, here `" + driverName + "`.")
@@ -105,9 +105,9 @@ func devicesPage(root string) (string, error) {
 	return out.String(), nil
 }
 
-// publishes returns an error if no Go file of pkg/publish contains the text as a literal.
+// publishes returns an error if no Go file of pkg/plugin/publish contains the text as a literal.
 func publishes(root, text string) error {
-	files, err := filepath.Glob(filepath.Join(root, "pkg/publish/*.go"))
+	files, err := filepath.Glob(filepath.Join(root, "pkg/plugin/publish/*.go"))
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func publishes(root, text string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("pkg/publish does not contain %q any more", text)
+	return fmt.Errorf("pkg/plugin/publish does not contain %q any more", text)
 }
 
 // attributeTables writes the tables of attributes and capacities. A published name without a meaning is an error, and so is the reverse.

@@ -5,12 +5,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/prism-gpu/prism/pkg/metrics"
+	"github.com/prism-gpu/prism/pkg/exporter/metrics"
 )
 
 // gpuMetricsPage lists every metric of the exporter's own page.
 func gpuMetricsPage(string) (string, error) {
-	out := newText("GPU metrics", "the families of pkg/metrics")
+	out := newText("GPU metrics", "the families of pkg/exporter/metrics")
 	out.para("`prism-exporter` on each GPU node exposes these metrics at `/metrics` on port 9400: OpenMetrics, or the text format 0.0.4 for a scraper " +
 		"that does not request OpenMetrics. Values are in base units, ratios are from 0 to 1. If the GPU does not report a value, its series is absent, " +
 		"never 0. Fields by GPU architecture, and their names in DCGM: [reference/metrics.md](reference/metrics.md).")

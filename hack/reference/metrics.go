@@ -7,8 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/prism-gpu/prism/pkg/controller"
-	diagnostics "github.com/prism-gpu/prism/pkg/diagnostics"
+	"github.com/prism-gpu/prism/pkg/controller/classes"
+	diagnostics "github.com/prism-gpu/prism/pkg/plugin/diagnostics"
 )
 
 // metricsPage documents the metrics in the registries of both programs before any event.
@@ -18,8 +18,8 @@ func metricsPage(string) (string, error) {
 	nothing := func() int64 { return 0 }
 	readings.Steps = diagnostics.MPSMetrics(nothing, nothing, nothing)
 	ofController := prometheus.NewRegistry()
-	controller.NewMetrics(ofController, version)
-	out := newText("Metrics", "the metric registries of both programs and pkg/metrics")
+	classes.NewMetrics(ofController, version)
+	out := newText("Metrics", "the metric registries of both programs and pkg/exporter/metrics")
 	out.para("Metrics of GPUs: [metrics.md](../metrics.md).")
 	out.para("Served at `/metrics`, with the metrics of the Go runtime and of the process. The chart value `metrics.podMonitor.create` creates PodMonitors.")
 	for _, part := range []struct {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/publish"
+	"github.com/prism-gpu/prism/pkg/plugin/publish"
 	"github.com/prism-gpu/prism/test/simgpu/model"
 	"github.com/prism-gpu/prism/test/simgpu/port"
 )
@@ -85,7 +85,7 @@ type published struct {
 	device      resourceapi.Device
 }
 
-// samples runs pkg/publish on the sample node.
+// samples runs pkg/plugin/publish on the sample node.
 func samples() ([]published, error) {
 	node, err := sampleNode()
 	if err != nil {

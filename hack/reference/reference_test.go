@@ -95,7 +95,7 @@ func TestMetrics_EveryNameInCode_IsOnThePage(t *testing.T) {
 		source, err := os.ReadFile(path)
 		for _, name := range metricName.FindAllSubmatch(source, -1) {
 			found++
-			assert.Contains(t, content, "| `"+string(name[1])+"` |", "%s has a metric that neither the registries gather nor pkg/metrics has", path)
+			assert.Contains(t, content, "| `"+string(name[1])+"` |", "%s has a metric that neither the registries gather nor pkg/exporter/metrics has", path)
 		}
 		return err
 	}))

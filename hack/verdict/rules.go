@@ -12,7 +12,7 @@ import (
 
 // neverRetried are folders whose tests show races of the product rather than of the machine: signals, records, and undoing after a crash.
 // The folders below them count too.
-var neverRetried = []string{"pkg/checkpoint", "pkg/prepare", "pkg/plugin/mps", "pkg/mpsd", "pkg/profiler/native", "test/lifecycle"}
+var neverRetried = []string{"pkg/checkpoint", "pkg/plugin/prepare", "pkg/plugin/mps", "pkg/mpsd", "pkg/profiler/native", "test/lifecycle"}
 
 var leak = regexp.MustCompile(`(?i)leak`)
 

@@ -13,8 +13,8 @@ func TestRefusal_Package_ThoseOfRecordsAndSignalsNeverRetried(t *testing.T) {
 	t.Parallel()
 	const module = "github.com/prism-gpu/prism/"
 	for pkg, want := range map[string]bool{
-		"pkg/checkpoint": true, "pkg/prepare": true, "pkg/prepare/gc": true, "pkg/plugin/mps": true, "pkg/mpsd": true, "pkg/profiler/native": true, "test/lifecycle": true,
-		"pkg/profiler": false, "pkg/profiler/nsight": false, "pkg/mpsx": false, "pkg/reports": false, "test/e2e": false,
+		"pkg/checkpoint": true, "pkg/plugin/prepare": true, "pkg/plugin/prepare/gc": true, "pkg/plugin/mps": true, "pkg/mpsd": true, "pkg/profiler/native": true, "test/lifecycle": true,
+		"pkg/profiler": false, "pkg/profiler/nsight": false, "pkg/mpsx": false, "pkg/controller/reports": false, "test/e2e": false,
 	} {
 		refusal := newTrouble().refusal(testjson.TestCase{Package: module + pkg, Test: "TestX_Y_Z"}, nil)
 		assert.Equalf(t, want, refusal != "", "%s: %q", pkg, refusal)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/prism-gpu/prism/pkg/metrics"
+	"github.com/prism-gpu/prism/pkg/exporter/metrics"
 )
 
 const utilization = "DCGM_FI_DEV_GPU_UTIL, gauge, GPU utilization (in %).\n"

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/metrics"
+	"github.com/prism-gpu/prism/pkg/exporter/metrics"
 )
 
 // Exporter runs all parts of the program.

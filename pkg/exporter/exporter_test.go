@@ -17,11 +17,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/prism-gpu/prism/pkg/allocation"
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/exporter/allocation"
+	"github.com/prism-gpu/prism/pkg/exporter/metrics"
+	"github.com/prism-gpu/prism/pkg/exporter/sampler"
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/metrics"
-	"github.com/prism-gpu/prism/pkg/sampler"
 )
 
 const (

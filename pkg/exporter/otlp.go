@@ -15,7 +15,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	"k8s.io/klog/v2"
 
-	"github.com/prism-gpu/prism/pkg/metrics"
+	"github.com/prism-gpu/prism/pkg/exporter/metrics"
 )
 
 const (

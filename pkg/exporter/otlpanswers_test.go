@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/metrics"
+	"github.com/prism-gpu/prism/pkg/exporter/metrics"
 )
 
 // answers is a collector that answers each request with the next handler, and then with success. It reports the received resources: "node"

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prism-gpu/prism/pkg/exporter/metrics"
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
 // slicedNode has eight GPUs with seven MIG devices each; two containers with one process each use every MIG device.

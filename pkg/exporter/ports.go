@@ -5,10 +5,10 @@ import (
 	"net"
 	"time"
 
-	"github.com/prism-gpu/prism/pkg/allocation"
+	"github.com/prism-gpu/prism/pkg/exporter/allocation"
+	"github.com/prism-gpu/prism/pkg/exporter/metrics"
+	"github.com/prism-gpu/prism/pkg/exporter/sampler"
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/metrics"
-	"github.com/prism-gpu/prism/pkg/sampler"
 )
 
 // Sampler keeps the measured values of each GPU up to date; *sampler.Sampler implements it.

@@ -1,7 +1,7 @@
 package exporter
 
 import (
-	"github.com/prism-gpu/prism/pkg/metrics"
+	"github.com/prism-gpu/prism/pkg/exporter/metrics"
 )
 
 // roundKey identifies the inputs of a round.

@@ -25,8 +25,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/exporter"
+	"github.com/prism-gpu/prism/pkg/exporter/metrics"
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/metrics"
 	"github.com/prism-gpu/prism/test/simgpu/model"
 	"github.com/prism-gpu/prism/test/simgpu/sandbox"
 )

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/prism-gpu/prism/pkg/metrics"
+	"github.com/prism-gpu/prism/pkg/exporter/metrics"
 )
 
 // freshness is the accepted delay, in seconds, of the time of a source on a page.

@@ -7,14 +7,14 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/prism-gpu/prism/pkg/allocation"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/exporter/allocation"
+	"github.com/prism-gpu/prism/pkg/exporter/metrics"
+	"github.com/prism-gpu/prism/pkg/exporter/sampler"
+	"github.com/prism-gpu/prism/pkg/exporter/sampling"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
-	"github.com/prism-gpu/prism/pkg/metrics"
-	"github.com/prism-gpu/prism/pkg/nvml/sampling"
-	"github.com/prism-gpu/prism/pkg/sampler"
 )
 
 // System returns the adapters of a process on a real node.

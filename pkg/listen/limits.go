@@ -22,7 +22,7 @@ var (
 const Verified = 64
 
 // RequestMemory limits the memory for requests at the port for API servers, in bytes. One API server may send as many requests for reports
-// as pkg/reports allows to wait (1,088 without a body), and users' requests for reports must not block admission of configuration. By
+// as pkg/controller/reports allows to wait (1,088 without a body), and users' requests for reports must not block admission of configuration. By
 // default it answers 200 mutating requests at once (--max-mutating-requests-inflight).
 var RequestMemory = Limits{Total: 96 << 20, PerClient: 80 << 20}
 

@@ -150,7 +150,7 @@ func TestServers_Clients_LogNothing(t *testing.T) { //nolint:paralleltest // it 
 // for admission of a configuration.
 func TestRequestMemory_RequestsForReportsWait_AdmissionAnswered(t *testing.T) {
 	t.Parallel()
-	const reports = 1024 + 64 // maxCalls and systemCalls of pkg/reports
+	const reports = 1024 + 64 // maxCalls and systemCalls of pkg/controller/reports
 	all := &taken{limits: RequestMemory, of: map[netip.Addr]int{}}
 	client := addressOf("10.0.0.1:1")
 	for range reports {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/prism-gpu/prism/pkg/allocation"
+	"github.com/prism-gpu/prism/pkg/exporter/allocation"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 

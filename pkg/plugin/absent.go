@@ -8,9 +8,9 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/diagnostics"
 	"github.com/prism-gpu/prism/pkg/disk"
-	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/plugin/diagnostics"
+	"github.com/prism-gpu/prism/pkg/plugin/inventory"
 )
 
 // AwaitGPU returns when the node may contain an NVIDIA GPU, or has claims that were prepared when it contained one. Until then the process

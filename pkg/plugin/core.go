@@ -9,10 +9,10 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/events"
-	"github.com/prism-gpu/prism/pkg/layout"
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
-	"github.com/prism-gpu/prism/pkg/prepare"
-	"github.com/prism-gpu/prism/pkg/timeslice"
+	"github.com/prism-gpu/prism/pkg/plugin/layout"
+	"github.com/prism-gpu/prism/pkg/plugin/prepare"
+	"github.com/prism-gpu/prism/pkg/plugin/timeslice"
 )
 
 // Core changes the node: it prepares claims and sets intervals, according to the advertised devices.

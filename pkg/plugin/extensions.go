@@ -10,16 +10,16 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
-	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 	"github.com/prism-gpu/prism/pkg/plugin/claimmetrics"
+	"github.com/prism-gpu/prism/pkg/plugin/driver"
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
 	"github.com/prism-gpu/prism/pkg/plugin/mps"
+	"github.com/prism-gpu/prism/pkg/plugin/prepare"
 	"github.com/prism-gpu/prism/pkg/plugin/profiler"
 	"github.com/prism-gpu/prism/pkg/plugin/programs"
-	"github.com/prism-gpu/prism/pkg/prepare"
 )
 
 // newExtensions returns the plugin's extensions, in the order in which they edit containers. A new extension needs a line here.

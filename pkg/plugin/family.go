@@ -7,11 +7,11 @@ import (
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/mig"
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
-	"github.com/prism-gpu/prism/pkg/prepare"
-	"github.com/prism-gpu/prism/pkg/publish"
-	"github.com/prism-gpu/prism/pkg/timeslice"
+	"github.com/prism-gpu/prism/pkg/plugin/mig"
+	"github.com/prism-gpu/prism/pkg/plugin/prepare"
+	"github.com/prism-gpu/prism/pkg/plugin/publish"
+	"github.com/prism-gpu/prism/pkg/plugin/timeslice"
 )
 
 // Family contains the parts of the stages for the devices of one type.
@@ -23,7 +23,7 @@ type Family struct {
 	Mode gpu.Mode
 	// Steps returns the steps that Claim plans, by kind, for a node with these advertised devices; nil for none.
 	Steps func(advertised Advertised) map[string]prepare.Step
-	// GPUNode: containers get the device node of the GPU and the edits of steps. For built-in families pkg/cdi decides instead.
+	// GPUNode: containers get the device node of the GPU and the edits of steps. For built-in families pkg/plugin/cdi decides instead.
 	GPUNode bool
 }
 
@@ -56,7 +56,7 @@ func migSteps(m *Machine) stepsOf {
 	}
 }
 
-// builtIn combines the families of a type of device in pkg/claim and pkg/publish with its steps.
+// builtIn combines the families of a type of device in pkg/claim and pkg/plugin/publish with its steps.
 func builtIn(device gpu.DeviceType, steps stepsOf) Family {
 	planned, published := claim.Families(), publish.Families()
 	return Family{

@@ -14,9 +14,9 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 )
 
 // releaseFile and namespaceFile are in the plugin's directory and contain the name and the namespace of the release. By these the release

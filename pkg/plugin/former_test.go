@@ -22,7 +22,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
-	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/plugin/kube"
 	"github.com/prism-gpu/prism/test/fakes"
 )
 

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
-	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/plugin/cdi"
+	"github.com/prism-gpu/prism/pkg/plugin/prepare"
 )
 
 // rootsFile is in the plugin's directory and lists the present and former directories of its CDI specs.

@@ -14,11 +14,11 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
-	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/events"
-	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/plugin/driver"
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
-	"github.com/prism-gpu/prism/pkg/reconcile"
+	"github.com/prism-gpu/prism/pkg/plugin/kube"
+	"github.com/prism-gpu/prism/pkg/plugin/reconcile"
 )
 
 // formerServing serves the kubelet under earlier driver names until nothing of them is left.

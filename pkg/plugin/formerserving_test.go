@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/plugin/kube"
 )
 
 // countedCluster has claims of an earlier driver name that are allocated and not prepared, and counts how often all claims are listed.

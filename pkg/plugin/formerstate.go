@@ -9,9 +9,9 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/events"
+	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 )
 
 // statesFile is in the plugin's directory and lists which state directories there are and were.

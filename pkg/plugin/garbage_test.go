@@ -19,16 +19,16 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
-	"github.com/prism-gpu/prism/pkg/kube"
-	"github.com/prism-gpu/prism/pkg/prepare"
-	"github.com/prism-gpu/prism/pkg/prepare/gc"
-	"github.com/prism-gpu/prism/pkg/reconcile"
+	"github.com/prism-gpu/prism/pkg/plugin/cdi"
+	"github.com/prism-gpu/prism/pkg/plugin/kube"
+	"github.com/prism-gpu/prism/pkg/plugin/prepare"
+	"github.com/prism-gpu/prism/pkg/plugin/prepare/gc"
+	"github.com/prism-gpu/prism/pkg/plugin/reconcile"
 	"github.com/prism-gpu/prism/test/fakes"
 )
 

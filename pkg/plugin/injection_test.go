@@ -19,9 +19,9 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hook"
+	"github.com/prism-gpu/prism/pkg/plugin/driver"
 	"github.com/prism-gpu/prism/pkg/plugin/programs"
 	"github.com/prism-gpu/prism/pkg/podresources"
 	"github.com/prism-gpu/prism/test/fakes"

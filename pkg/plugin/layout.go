@@ -13,13 +13,13 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/health"
-	"github.com/prism-gpu/prism/pkg/kube"
-	"github.com/prism-gpu/prism/pkg/layout"
-	"github.com/prism-gpu/prism/pkg/layout/configsource"
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
-	"github.com/prism-gpu/prism/pkg/prepare"
-	"github.com/prism-gpu/prism/pkg/publish"
+	"github.com/prism-gpu/prism/pkg/plugin/health"
+	"github.com/prism-gpu/prism/pkg/plugin/kube"
+	"github.com/prism-gpu/prism/pkg/plugin/layout"
+	"github.com/prism-gpu/prism/pkg/plugin/layout/configsource"
+	"github.com/prism-gpu/prism/pkg/plugin/prepare"
+	"github.com/prism-gpu/prism/pkg/plugin/publish"
 )
 
 // Cluster asks the API server for a layout.

@@ -8,14 +8,14 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/diagnostics"
-	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/plugin/cdi"
+	"github.com/prism-gpu/prism/pkg/plugin/diagnostics"
+	"github.com/prism-gpu/prism/pkg/plugin/kube"
+	"github.com/prism-gpu/prism/pkg/plugin/prepare"
+	"github.com/prism-gpu/prism/pkg/plugin/reconcile"
+	"github.com/prism-gpu/prism/pkg/plugin/timeslice"
 	"github.com/prism-gpu/prism/pkg/podresources"
-	"github.com/prism-gpu/prism/pkg/prepare"
-	"github.com/prism-gpu/prism/pkg/reconcile"
-	"github.com/prism-gpu/prism/pkg/timeslice"
 )
 
 // newReconciler builds the reconciler that collects resources without an owner. It reads claims with the client that no claim waits for.

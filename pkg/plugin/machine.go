@@ -9,20 +9,20 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
-	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/events"
-	"github.com/prism-gpu/prism/pkg/extradevices"
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/inventory"
-	"github.com/prism-gpu/prism/pkg/mig"
+	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
+	"github.com/prism-gpu/prism/pkg/plugin/extradevices"
+	"github.com/prism-gpu/prism/pkg/plugin/inventory"
+	"github.com/prism-gpu/prism/pkg/plugin/mig"
+	"github.com/prism-gpu/prism/pkg/plugin/prepare"
 	"github.com/prism-gpu/prism/pkg/plugin/programs"
-	"github.com/prism-gpu/prism/pkg/prepare"
-	"github.com/prism-gpu/prism/pkg/reconcile"
-	"github.com/prism-gpu/prism/pkg/timeslice"
+	"github.com/prism-gpu/prism/pkg/plugin/reconcile"
+	"github.com/prism-gpu/prism/pkg/plugin/timeslice"
 )
 
 const (

@@ -5,7 +5,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/memlimit"
+	"github.com/prism-gpu/prism/pkg/plugin/memlimit"
 	"github.com/prism-gpu/prism/pkg/plugin/programs"
 )
 

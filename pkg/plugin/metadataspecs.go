@@ -7,8 +7,8 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/driver"
-	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/plugin/driver"
+	"github.com/prism-gpu/prism/pkg/plugin/prepare"
 )
 
 // metadataSpecs are the CDI specs that the kubelet-plugin library writes for files of device metadata. It removes them itself when the kubelet

@@ -12,10 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
-	"github.com/prism-gpu/prism/pkg/cdihook"
 	"github.com/prism-gpu/prism/pkg/hostfs"
-	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/plugin/cdi"
+	"github.com/prism-gpu/prism/pkg/plugin/cdihook"
+	"github.com/prism-gpu/prism/pkg/plugin/inventory"
 )
 
 // hookedSession is a driver that needs hooks.
@@ -51,7 +51,7 @@ func TestBuild_HostsHookIsOld_SpecHasOtherProgram(t *testing.T) {
 		}
 	}
 	n.adapters.Host = oldHost{n.adapters.Host.(wiredHost)}
-	help, err := os.ReadFile("../cdihook/testdata/nvidia-cdi-hook-1.17.8.txt")
+	help, err := os.ReadFile("cdihook/testdata/nvidia-cdi-hook-1.17.8.txt")
 	require.NoError(t, err)
 	var asked atomic.Int32
 	n.adapters.HookAbilities = func(context.Context, string) ([]string, error) {

@@ -23,8 +23,8 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/hostfs"
-	"github.com/prism-gpu/prism/pkg/inventory"
-	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/plugin/inventory"
+	"github.com/prism-gpu/prism/pkg/plugin/kube"
 	"github.com/prism-gpu/prism/pkg/plugin/mps"
 )
 

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
 	"github.com/prism-gpu/prism/pkg/plugin/profiler"
 	"github.com/prism-gpu/prism/pkg/profiler/report"

@@ -25,10 +25,10 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
-	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 	"github.com/prism-gpu/prism/pkg/profiler/rules"

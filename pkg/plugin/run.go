@@ -8,9 +8,9 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/health"
-	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
+	"github.com/prism-gpu/prism/pkg/plugin/health"
+	"github.com/prism-gpu/prism/pkg/plugin/inventory"
 )
 
 // drainTime is the time for writing the last claim statuses when the process exits.

@@ -12,12 +12,12 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
-	"github.com/prism-gpu/prism/pkg/inventory"
-	"github.com/prism-gpu/prism/pkg/kube"
-	"github.com/prism-gpu/prism/pkg/layout"
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
+	"github.com/prism-gpu/prism/pkg/plugin/inventory"
+	"github.com/prism-gpu/prism/pkg/plugin/kube"
+	"github.com/prism-gpu/prism/pkg/plugin/layout"
 	"github.com/prism-gpu/prism/pkg/plugin/mps"
-	"github.com/prism-gpu/prism/pkg/publish"
+	"github.com/prism-gpu/prism/pkg/plugin/publish"
 )
 
 // publishedShares is a publisher that publishes after each call.

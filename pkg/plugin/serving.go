@@ -5,13 +5,13 @@ import (
 	"sync"
 
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/diagnostics"
-	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/plugin/diagnostics"
+	"github.com/prism-gpu/prism/pkg/plugin/driver"
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
 	"github.com/prism-gpu/prism/pkg/plugin/mps"
-	"github.com/prism-gpu/prism/pkg/prepare"
-	"github.com/prism-gpu/prism/pkg/timeslice"
+	"github.com/prism-gpu/prism/pkg/plugin/prepare"
+	"github.com/prism-gpu/prism/pkg/plugin/timeslice"
 )
 
 // serving contains the servers for the kubelet and for people.

@@ -3,11 +3,11 @@ package plugin
 import (
 	"fmt"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
-	"github.com/prism-gpu/prism/pkg/extradevices"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
-	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/plugin/cdi"
+	"github.com/prism-gpu/prism/pkg/plugin/extradevices"
+	"github.com/prism-gpu/prism/pkg/plugin/inventory"
 )
 
 // SpecBuilder returns the builder of the CDI specs of claims. It reads the inventory for each spec. Extra are the devices that containers

@@ -10,7 +10,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/plugin/prepare"
 )
 
 // startable refuses claims whose containers would not start: in a user namespace runc ignores the host path of a device node, and the

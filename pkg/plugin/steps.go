@@ -5,8 +5,8 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/prism-gpu/prism/pkg/driver"
-	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/plugin/driver"
+	"github.com/prism-gpu/prism/pkg/plugin/kube"
 )
 
 // Kubelet answers the kubelet's calls; Serve receives them from its sockets.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/publish"
+	"github.com/prism-gpu/prism/pkg/plugin/publish"
 )
 
 // TestTainted_PublishedDrainingDevice_Found: the plugin waits for the same taint that it publishes, also in a GPU's own pool.

@@ -17,8 +17,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/store"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
-	"github.com/prism-gpu/prism/pkg/profiler/store"
 )
 
 // storedReports describes the reports of one namespace on a node.

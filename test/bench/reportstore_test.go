@@ -17,9 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/prism-gpu/prism/pkg/disk"
-	nodeapi "github.com/prism-gpu/prism/pkg/profiler/node"
+	nodeapi "github.com/prism-gpu/prism/pkg/plugin/profiler/node"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/store"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
-	"github.com/prism-gpu/prism/pkg/profiler/store"
 )
 
 // TestStoredReports_Plugin_AnswersWithThem: the plugin's own store and server answer with the reports that the benchmark writes, and accept

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 
-	"github.com/prism-gpu/prism/pkg/reports"
+	"github.com/prism-gpu/prism/pkg/controller/reports"
 )
 
 // makeReportUser creates a namespace with a ServiceAccount that has the role edit there, which includes requests for reports.

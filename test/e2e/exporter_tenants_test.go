@@ -14,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	kubelet "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 	"github.com/prism-gpu/prism/pkg/podresources"
 )
 

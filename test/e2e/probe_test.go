@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/plugin/kube"
 )
 
 // TestWholeProbe: with the token of its own pod, a plugin finds out whether this API server supports counters, and stores nothing.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
-	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/plugin/inventory"
 )
 
 // Machine is a host whose NVIDIA driver can go away and whose GPUs can fail. The zero value is without a GPU.

@@ -16,7 +16,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/hostfs/pcie"
 	"github.com/prism-gpu/prism/pkg/nvml"
-	"github.com/prism-gpu/prism/pkg/publish"
+	"github.com/prism-gpu/prism/pkg/plugin/publish"
 )
 
 // open opens this machine's driver. Without an NVIDIA kernel module it skips the test; with a module but no usable driver it fails.

@@ -19,9 +19,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/prism-gpu/prism/pkg/exporter/metrics"
+	"github.com/prism-gpu/prism/pkg/exporter/sampling"
 	"github.com/prism-gpu/prism/pkg/hostfs"
-	"github.com/prism-gpu/prism/pkg/metrics"
-	"github.com/prism-gpu/prism/pkg/nvml/sampling"
 )
 
 const (

@@ -20,8 +20,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/plugin"
+	"github.com/prism-gpu/prism/pkg/plugin/kube"
 )
 
 // apiClient is one process's client of the API server. Its requests are fault points if the layout of the node changes.

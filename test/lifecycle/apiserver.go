@@ -17,8 +17,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/kube"
-	"github.com/prism-gpu/prism/pkg/publish"
+	"github.com/prism-gpu/prism/pkg/plugin/kube"
+	"github.com/prism-gpu/prism/pkg/plugin/publish"
 )
 
 // cluster is the state of the API server that concerns one node. It is stored in a file, so that it survives processes and power cuts.

@@ -21,8 +21,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/hostfs/pcie"
-	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/nvml"
+	"github.com/prism-gpu/prism/pkg/plugin/inventory"
 )
 
 // Act is one call of the kubelet, or an action of the plugin or the cluster.

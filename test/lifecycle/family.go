@@ -5,7 +5,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/plugin"
-	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/plugin/prepare"
 	"github.com/prism-gpu/prism/test/null"
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )

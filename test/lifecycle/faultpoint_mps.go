@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 	"github.com/prism-gpu/prism/pkg/plugin/mps"
 	"github.com/prism-gpu/prism/test/simgpu/port"
 )

@@ -11,13 +11,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/inventory"
-	"github.com/prism-gpu/prism/pkg/mig"
 	"github.com/prism-gpu/prism/pkg/plugin"
+	"github.com/prism-gpu/prism/pkg/plugin/cdi"
+	"github.com/prism-gpu/prism/pkg/plugin/inventory"
+	"github.com/prism-gpu/prism/pkg/plugin/mig"
 	"github.com/prism-gpu/prism/test/simgpu/port"
 )
 

@@ -10,8 +10,8 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
-	"github.com/prism-gpu/prism/pkg/inventory"
-	"github.com/prism-gpu/prism/pkg/timeslice"
+	"github.com/prism-gpu/prism/pkg/plugin/inventory"
+	"github.com/prism-gpu/prism/pkg/plugin/timeslice"
 	"github.com/prism-gpu/prism/test/simgpu/model"
 	"github.com/prism-gpu/prism/test/simgpu/port"
 )

@@ -16,7 +16,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
-	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/plugin/inventory"
 )
 
 // renumbering simulates a host on which each change of its MIG mode changes the minor number of a GPU. NVML does not rule that out.

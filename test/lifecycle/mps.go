@@ -14,11 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/plugin"
+	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
 	"github.com/prism-gpu/prism/pkg/plugin/mps"
 	"github.com/prism-gpu/prism/test/simgpu/model"

@@ -20,11 +20,11 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
-	"github.com/prism-gpu/prism/pkg/inventory"
-	"github.com/prism-gpu/prism/pkg/mig"
 	"github.com/prism-gpu/prism/pkg/plugin"
-	"github.com/prism-gpu/prism/pkg/prepare"
-	"github.com/prism-gpu/prism/pkg/timeslice"
+	"github.com/prism-gpu/prism/pkg/plugin/inventory"
+	"github.com/prism-gpu/prism/pkg/plugin/mig"
+	"github.com/prism-gpu/prism/pkg/plugin/prepare"
+	"github.com/prism-gpu/prism/pkg/plugin/timeslice"
 	"github.com/prism-gpu/prism/test/simgpu/port"
 )
 

@@ -17,15 +17,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/plugin"
+	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 	"github.com/prism-gpu/prism/pkg/plugin/profiler"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/plan"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/store"
 	"github.com/prism-gpu/prism/pkg/profiler/nsight"
-	"github.com/prism-gpu/prism/pkg/profiler/plan"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
-	"github.com/prism-gpu/prism/pkg/profiler/store"
 	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
 )
 

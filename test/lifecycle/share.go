@@ -11,12 +11,12 @@ import (
 
 // families maps each family of scenarios to its folders. After a change in one of them, more points of the family are tried.
 var families = map[string][]string{
-	"whole":     {"pkg/cdi", "pkg/checkpoint", "pkg/claim", "pkg/disk", "pkg/driver", "pkg/inventory", "pkg/prepare", "pkg/reconcile"},
-	"mig":       {"pkg/mig"},
-	"timeslice": {"pkg/timeslice", "pkg/nvsmi"},
-	"metrics":   {"pkg/metrics"},
-	"profile":   {"pkg/profiler"},
-	"layout":    {"pkg/layout", "pkg/nodeconfig", "pkg/publish"},
+	"whole":     {"pkg/plugin/cdi", "pkg/checkpoint", "pkg/claim", "pkg/disk", "pkg/plugin/driver", "pkg/plugin/inventory", "pkg/plugin/prepare", "pkg/plugin/reconcile"},
+	"mig":       {"pkg/plugin/mig"},
+	"timeslice": {"pkg/plugin/timeslice", "pkg/plugin/nvsmi"},
+	"metrics":   {"pkg/exporter/metrics", "pkg/plugin/claimmetrics"},
+	"profile":   {"pkg/plugin/profiler", "pkg/profiler"},
+	"layout":    {"pkg/plugin/layout", "pkg/nodeconfig", "pkg/plugin/publish"},
 	"mps":       {"pkg/plugin/mps", "pkg/mpsd"},
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
-	"github.com/prism-gpu/prism/pkg/nvsmi"
-	"github.com/prism-gpu/prism/pkg/timeslice"
+	"github.com/prism-gpu/prism/pkg/plugin/nvsmi"
+	"github.com/prism-gpu/prism/pkg/plugin/timeslice"
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 

@@ -12,11 +12,11 @@ import (
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
-	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/plugin/cdi"
+	"github.com/prism-gpu/prism/pkg/plugin/kube"
 )
 
 // ExtensionKind is the kind of the data in records.

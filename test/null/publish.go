@@ -4,7 +4,7 @@ import (
 	"maps"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/publish"
+	"github.com/prism-gpu/prism/pkg/plugin/publish"
 )
 
 // Publishes publishes the family's devices.

@@ -13,7 +13,7 @@ import (
 )
 
 // JointSets compares, for one GPU, the sets of MIG devices that the published counters admit with the sets that the hardware supports: on
-// hardware, placements do not overlap and at most one instance uses the media extensions. The tests of pkg/publish verify that with the
+// hardware, placements do not overlap and at most one instance uses the media extensions. The tests of pkg/plugin/publish verify that with the
 // simulated driver for every set.
 type JointSets struct {
 	Layout string

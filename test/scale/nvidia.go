@@ -11,7 +11,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/publish"
+	"github.com/prism-gpu/prism/pkg/plugin/publish"
 )
 
 // The models follow the devices that dra-driver-nvidia-gpu publishes (deviceinfo.go, mig.go and partitions.go of its GPU plugin, August

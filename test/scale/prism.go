@@ -6,9 +6,9 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
-	"github.com/prism-gpu/prism/pkg/controller"
+	"github.com/prism-gpu/prism/pkg/controller/classes"
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/publish"
+	"github.com/prism-gpu/prism/pkg/plugin/publish"
 )
 
 // prismDriver is the default name of the driver.
@@ -36,7 +36,7 @@ func prismPools(node string, n *gpu.Node, o prismOptions) map[string]resourcesli
 
 // prism returns a layout of Prism with the DeviceClasses of its chart and its controller.
 func prism(name, model string, o prismOptions, kinds ...RequestKind) Layout {
-	profileClass, profileExpression := controller.ProfileClass(prismDriver, smallest)
+	profileClass, profileExpression := classes.ProfileClass(prismDriver, smallest)
 	byCapacity := byCapacityClass(prismDriver)
 	l := Layout{
 		Name: name, Model: model, Driver: prismDriver,

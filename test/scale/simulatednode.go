@@ -12,7 +12,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/plugin/inventory"
 	"github.com/prism-gpu/prism/test/simgpu/model"
 	"github.com/prism-gpu/prism/test/simgpu/port"
 )

@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"os"
 	"os/exec"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -18,7 +16,7 @@ import (
 // list returns the packages of the module from go list.
 func list(t *testing.T) []Package {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Deps", Module+"/...")
+	command := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Doc,Imports,Deps", Module+"/...")
 	var out, problems bytes.Buffer
 	command.Stdout, command.Stderr = &out, &problems
 	require.NoError(t, command.Run(), problems.String())
@@ -34,121 +32,93 @@ func list(t *testing.T) []Package {
 	}
 }
 
-func TestWalls_Product_HasNoBreach(t *testing.T) {
+func TestRules_Product_HasNoBreach(t *testing.T) {
 	t.Parallel()
-	packages := list(t)
-	for _, breach := range Breaches(packages) {
+	for _, breach := range Breaches(list(t)) {
 		t.Error(breach)
 	}
-	for _, must := range []string{"pkg/gpu", "pkg/claim", "pkg/prepare", "pkg/reconcile", "pkg/nvml", "pkg/plugin", "cmd/prism-kubelet-plugin", "cmd/prism-controller", "cmd/prism-exporter", "pkg/exporter", "pkg/controller", "api/v1alpha1"} {
-		found := false
-		for _, p := range packages {
-			found = found || p.ImportPath == Module+"/"+must
-		}
-		assert.True(t, found, "%s was not checked", must)
-	}
 }
 
-// TestWalls_Patterns_MatchPackages: a renamed package would leave its wall. Steps may come later.
-func TestWalls_Patterns_MatchPackages(t *testing.T) {
+// TestRules_Patterns_MatchPackages: a renamed package would lose its rule.
+func TestRules_Patterns_MatchPackages(t *testing.T) {
 	t.Parallel()
 	packages := list(t)
-	for _, w := range walls {
-		for _, pattern := range append(append([]string{}, w.of...), w.except...) {
-			found := slices.Contains(steps, pattern)
-			for _, p := range packages {
-				found = found || matches([]string{pattern}, strings.TrimPrefix(p.ImportPath, Module+"/"))
-			}
-			assert.True(t, found, "no package is %s", pattern)
+	for _, r := range rules {
+		for _, pattern := range slices.Concat(r.of, r.except, r.ours) {
+			assert.True(t, slices.ContainsFunc(packages, func(p Package) bool {
+				name, _ := p.name()
+				return matches([]string{pattern}, name)
+			}), "no package is %s", pattern)
 		}
 	}
 }
 
-func TestBreaches_OfEachWall_Found(t *testing.T) {
+// unlimited may import every package of Prism that the other rules allow: the plugin's own folder, and the extensions of claims.
+var unlimited = []string{
+	"pkg", "pkg/plugin", "pkg/plugin/claimmetrics", "pkg/plugin/diagnostics", "pkg/plugin/extension", "pkg/plugin/extradevices", "pkg/plugin/mps",
+	"pkg/plugin/profiler/...", "pkg/plugin/programs", "cmd/prism-kubelet-plugin",
+}
+
+// TestRules_Package_HasOne: a new package gets a rule about the packages of Prism that it may import.
+func TestRules_Package_HasOne(t *testing.T) {
 	t.Parallel()
-	for want, p := range map[string]Package{
-		"pkg/gpu imports " + Module + "/pkg/disk, but the nouns import nothing of ours, so that every package can speak in them": {
-			ImportPath: Module + "/pkg/gpu", Deps: []string{"fmt", Module + "/pkg/disk"},
-		},
-		"api/v1alpha1 imports " + Module + "/pkg/gpu, but the API imports nothing of ours: it is the users'": {
-			ImportPath: Module + "/api/v1alpha1", Deps: []string{Module + "/pkg/gpu"},
-		},
-		"pkg/claim imports os/user, but planning and publishing are pure: same input, same plan": {
-			ImportPath: Module + "/pkg/claim", Imports: []string{"os/user"}, Deps: []string{"os/user", Module + "/pkg/gpu", Module + "/api/v1alpha1"},
-		},
-		"pkg/publish imports time, but planning and publishing are pure: same input, same plan": {
-			ImportPath: Module + "/pkg/publish", Imports: []string{"time"},
-		},
-		"pkg/prepare imports " + Module + "/pkg/mig, but the transaction declares ports and never imports a step or an adapter": {
-			ImportPath: Module + "/pkg/prepare", Deps: []string{Module + "/pkg/claim", Module + "/pkg/mig"},
-		},
-		"pkg/reconcile imports " + Module + "/pkg/kube, but the reconciler decides and keeps time, and asks and acts through ports": {
-			ImportPath: Module + "/pkg/reconcile", Deps: []string{Module + "/pkg/prepare", Module + "/pkg/kube"},
-		},
-		"pkg/mig imports " + Module + "/pkg/nvml, but a step declares the ports it needs and knows no other step": {
-			ImportPath: Module + "/pkg/mig", Deps: []string{Module + "/pkg/nvml", Module + "/pkg/checkpoint"},
-		},
-		"pkg/nvml imports " + Module + "/pkg/inventory, but an adapter depends on the model and not on its users": {
-			ImportPath: Module + "/pkg/nvml", Imports: []string{"github.com/NVIDIA/go-nvml/pkg/nvml"}, Deps: []string{Module + "/pkg/inventory"},
-		},
-		"pkg/inventory imports github.com/NVIDIA/go-nvml/pkg/nvml, but only pkg/nvml speaks the vendor's language": {
-			ImportPath: Module + "/pkg/inventory", Imports: []string{"github.com/NVIDIA/go-nvml/pkg/nvml"},
-		},
-		"pkg/checkpoint imports k8s.io/client-go/kubernetes, but only cmd, plugin, driver, kube, controller, admission, reports and cli see client-go": {
-			ImportPath: Module + "/pkg/checkpoint", Imports: []string{"k8s.io/client-go/kubernetes"},
-		},
-		"pkg/kube imports k8s.io/dynamic-resource-allocation/kubeletplugin, but only driver talks to the kubelet": {
-			ImportPath: Module + "/pkg/kube", Imports: []string{"k8s.io/client-go/rest", "k8s.io/dynamic-resource-allocation/kubeletplugin"},
-		},
-		"pkg/controller imports " + Module + "/pkg/kube, but the controller knows configurations and the API server, and no node": {
-			ImportPath: Module + "/pkg/controller", Deps: []string{Module + "/pkg/nodeconfig", Module + "/pkg/gpu", Module + "/pkg/kube"},
-		},
-		"pkg/exporter imports k8s.io/client-go/rest, but the exporter has no API credentials and prepares nothing": {
-			ImportPath: Module + "/pkg/exporter", Imports: []string{Module + "/pkg/allocation"}, Deps: []string{Module + "/pkg/allocation", "k8s.io/client-go/rest"},
-		},
-		"cmd/prism-exporter imports " + Module + "/pkg/nvml, but the exporter has no API credentials and prepares nothing": {
-			ImportPath: Module + "/cmd/prism-exporter", Deps: []string{Module + "/pkg/nvml", Module + "/pkg/nvml/sampling"},
-		},
-		"pkg/driver imports " + Module + "/pkg/plugin, but pkg/plugin puts the parts together, and a part does not know the whole": {
-			ImportPath: Module + "/pkg/driver", Imports: []string{Module + "/pkg/plugin"},
-		},
-		"pkg/driver imports os/exec, but programs are run by pkg/cdihook, pkg/nvsmi, pkg/mpsd and pkg/profiler/tool alone": {
-			ImportPath: Module + "/pkg/driver", Imports: []string{"os/exec"},
-		},
-		"cmd/prism-kubelet-plugin imports " + Module + "/test/simgpu/model, but the product draws in neither the server's code nor tests": {
-			ImportPath: Module + "/cmd/prism-kubelet-plugin", Imports: []string{Module + "/test/simgpu/model"},
-		},
-		"pkg/driver imports " + Module + "/cmd/prism-kubelet-plugin, but programs wire packages, and not the other way round": {
-			ImportPath: Module + "/pkg/driver", Imports: []string{Module + "/cmd/prism-kubelet-plugin"},
-		},
+	for _, p := range list(t) {
+		name, _ := p.name()
+		if !matches(product, name) || matches(unlimited, name) {
+			continue
+		}
+		assert.True(t, slices.ContainsFunc(rules, func(r rule) bool { return r.ours != nil && r.applies(name) }), "no rule limits what %s may import", name)
+	}
+}
+
+// TestBreaches_OfEachRule_Found: each rule forbids what it says, directly and indirectly.
+func TestBreaches_OfEachRule_Found(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		of            string
+		imports, deps []string
+		want          string
+	}{
+		{"pkg/gpu", nil, []string{Module + "/pkg/pattern"}, "every package can use it only if it imports no other package of Prism"},
+		{"api/v1alpha1", nil, []string{Module + "/pkg/gpu"}, "every package can use it only if it imports no other package of Prism"},
+		{"pkg/claim", []string{"os/user"}, nil, "it computes: the same input has the same result, without files, network, log or context"},
+		{"pkg/claim", nil, []string{Module + "/pkg/disk"}, "it computes: the same input has the same result, without files, network, log or context"},
+		{"pkg/plugin/publish", []string{"time"}, nil, "a plan does not depend on the time at which it is made"},
+		{"pkg/checkpoint", nil, []string{Module + "/pkg/claim"}, "records outlive every other package: what undoes a claim needs nothing but its record"},
+		{"pkg/plugin/prepare", nil, []string{Module + "/pkg/plugin/mig"}, "the transaction and the reconciler decide, and act through ports: they import neither a step nor an adapter"},
+		{"pkg/plugin/reconcile", nil, []string{Module + "/pkg/plugin/kube"}, "the transaction and the reconciler decide, and act through ports: they import neither a step nor an adapter"},
+		{"pkg/plugin/mig", nil, []string{Module + "/pkg/plugin/timeslice"}, "a step declares the ports that it needs, and does not know other steps"},
+		{"pkg/plugin/mps", nil, []string{Module + "/pkg/plugin/layout/configsource"}, "what is done for a claim depends neither on the GPUs of the node nor on what is published of them"},
+		{"pkg/plugin/profiler/store", nil, []string{Module + "/pkg/plugin/publish"}, "what is done for a claim depends neither on the GPUs of the node nor on what is published of them"},
+		{"pkg/nvml", nil, []string{Module + "/pkg/plugin/inventory"}, "an adapter does not know its users"},
+		{"pkg/plugin/layout", nil, []string{Module + "/pkg/plugin/prepare"}, "what is published depends on configuration, hardware and records, and not on how claims are prepared"},
+		{"pkg/plugin/driver", nil, []string{Module + "/pkg/plugin/layout"}, "the kubelet's protocol depends neither on the node's GPUs nor on what is published of them"},
+		{"pkg/exporter", nil, []string{"k8s.io/client-go/rest"}, "the exporter has no credentials for the API server, and prepares nothing"},
+		{"cmd/prism-exporter", nil, []string{Module + "/pkg/nvml"}, "the exporter has no credentials for the API server, and prepares nothing"},
+		{"pkg/controller/classes", nil, []string{Module + "/pkg/plugin/kube"}, "the controller knows configurations and the API server, and no node"},
+		{"pkg/cli/check", nil, []string{Module + "/pkg/hostfs"}, "the user's program asks the API server, and needs nothing of a node"},
+		{"pkg/mpsd", nil, []string{"k8s.io/client-go/rest"}, "a program that works for the plugin knows neither claims nor the API server"},
+		{"cmd/prism-tool", nil, []string{Module + "/pkg/claim"}, "a program that works for the plugin knows neither claims nor the API server"},
+		{"cmd/prism-hook", []string{"net/http"}, nil, "the runtime starts the hook for every container that needs it: it is small and starts quickly"},
+		{"pkg/profiler/rules", []string{"net/http"}, nil, "nodes, the controller and kubectl prism use it alike"},
+		{"pkg/plugin/cri", []string{"github.com/NVIDIA/go-nvml/pkg/nvml"}, nil, "only pkg/nvml and pkg/exporter/sampling use the vendor's libraries"},
+		{"pkg/hostfs", []string{"k8s.io/client-go/kubernetes"}, nil, "only the controller, kubectl prism and four packages of the plugin ask the API server"},
+		{"pkg/plugin/kube", []string{"k8s.io/dynamic-resource-allocation/kubeletplugin"}, nil, "only pkg/plugin/driver serves the kubelet"},
+		{"pkg/plugin/driver", []string{"os/exec"}, nil, "only pkg/plugin/cdihook, pkg/plugin/nvsmi, pkg/mpsd and pkg/profiler/tool run programs"},
+		{"pkg/plugin/driver", []string{Module + "/pkg/plugin"}, nil, "programs put packages together, and no package imports a program"},
+		{"pkg/plugin", []string{Module + "/cmd/prism-kubelet-plugin"}, nil, "programs put packages together, and no package imports a program"},
+		{"cmd/prism-kubelet-plugin", []string{Module + "/test/simgpu/model"}, nil, "the product contains neither tests nor code of the API server"},
 	} {
-		assert.Equal(t, []string{want}, Breaches([]Package{p}))
+		forbidden := append(slices.Clone(c.imports), c.deps...)[0]
+		assert.Equal(t, []string{c.of + " imports " + forbidden + ", but " + c.want}, Breaches([]Package{{ImportPath: Module + "/" + c.of, Imports: c.imports, Deps: c.deps}}))
+	}
+	for _, r := range rules {
+		assert.True(t, r.ours != nil || len(r.not)+len(r.never) > 0, "the rule about %v forbids nothing", r.of)
 	}
 	assert.Empty(t, Breaches([]Package{
-		{ImportPath: Module + "/pkg/publish", Imports: []string{"timeless", "k8s.io/api/resource/v1"}, Deps: []string{"time", Module + "/pkg/gpu"}},
+		{ImportPath: Module + "/pkg/plugin/publish", Imports: []string{"timeless", "k8s.io/api/resource/v1"}, Deps: []string{"time", Module + "/pkg/gpu"}},
 		{ImportPath: Module + "/cmd/prism-kubelet-plugin", Imports: []string{Module + "/pkg/plugin"}},
+		{ImportPath: Module + "/pkg/plugin/layout", Deps: []string{Module + "/pkg/plugin/layout/configsource"}},
 		{ImportPath: Module + "/test/simgpu/port", Imports: []string{"os/exec", "github.com/NVIDIA/go-nvml/pkg/nvml"}},
 	}))
-}
-
-func TestDepguard_Configuration_IsGenerated(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile("../../.golangci.yml")
-	require.NoError(t, err)
-	generated, err := Depguard(string(text))
-	require.NoError(t, err)
-	assert.Equal(t, string(text), generated, "the linter's rules differ from the table: run go generate ./test/walls")
-	_, err = Depguard("linters:\n")
-	assert.ErrorContains(t, err, "between which the rules stand")
-}
-
-func TestDepguard_Names_AreUnique(t *testing.T) {
-	t.Parallel()
-	seen := map[string]bool{}
-	for _, w := range walls {
-		assert.NotEmpty(t, w.name, "%v", w.of)
-		assert.False(t, seen[w.name], "there are two walls %s", w.name)
-		assert.True(t, w.ours != nil || len(w.named)+len(w.deps) > 0, "wall %s keeps nothing out", w.name)
-		seen[w.name] = true
-	}
 }

@@ -143,8 +143,8 @@ func TestSplitName_ChangesOfCase_Split(t *testing.T) {
 		assert.Equal(t, want, SplitName(name), name)
 	}
 	assert.Equal(t, "mig patience", FileName("pkg/x/mig_patience_test.go"))
-	assert.NotEmpty(t, compiled(t, Files).Find(FileName("pkg/prepare/orphans.go")))
-	assert.Empty(t, compiled(t, Files).Find(FileName("pkg/prepare/recover.go")))
+	assert.NotEmpty(t, compiled(t, Files).Find(FileName("pkg/plugin/prepare/orphans.go")))
+	assert.Empty(t, compiled(t, Files).Find(FileName("pkg/plugin/prepare/recover.go")))
 	assert.NotEmpty(t, compiled(t, Headings).Find(TableHeadings("x\n| seen | reason |\n|---|---|\n| seen | x |")[0].Text))
 	assert.Len(t, TableHeadings("x\n| symptom | cause |\n|---|---|\n| seen | x |"), 1)
 }

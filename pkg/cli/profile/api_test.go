@@ -31,9 +31,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/prism-gpu/prism/pkg/profiler/node"
+	"github.com/prism-gpu/prism/pkg/controller/reports"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/node"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
-	"github.com/prism-gpu/prism/pkg/reports"
 )
 
 // errBusy is returned when an incomplete report is removed.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/plugin/kube"
 )
 
 // TestStatusConditions_Exporter_SaidWhatIsKnown: kubectl describe shows only facts that the plugin knows.

@@ -11,10 +11,10 @@ import (
 
 	"tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 )
 
 // Step makes a claim use its device as an MPS client. It is a prepare.Step of kind claim.StepMPS, whose effect, a control daemon with the

@@ -14,10 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 )
 
 // TestStep_SharesOfGPU_FirstMakesLastRemoves asserts the counts: the next share costs no call of the driver and one round trip, and undoing a

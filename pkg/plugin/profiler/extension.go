@@ -14,18 +14,18 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
-	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/pattern"
+	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/plan"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/store"
 	"github.com/prism-gpu/prism/pkg/plugin/programs"
-	"github.com/prism-gpu/prism/pkg/profiler/plan"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
-	"github.com/prism-gpu/prism/pkg/profiler/store"
 	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
 )
 

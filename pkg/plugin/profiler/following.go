@@ -10,9 +10,9 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
-	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/events"
-	"github.com/prism-gpu/prism/pkg/profiler/plan"
+	"github.com/prism-gpu/prism/pkg/plugin/driver"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/plan"
 )
 
 const (

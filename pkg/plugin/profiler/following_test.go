@@ -21,11 +21,11 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/disk"
-	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/plugin/driver"
+	"github.com/prism-gpu/prism/pkg/plugin/kube"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/store"
 	"github.com/prism-gpu/prism/pkg/plugin/programs"
-	"github.com/prism-gpu/prism/pkg/profiler/store"
 	"github.com/prism-gpu/prism/test/fakes"
 )
 

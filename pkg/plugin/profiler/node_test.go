@@ -13,12 +13,12 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
-	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
 	"github.com/prism-gpu/prism/pkg/plugin/programs"
 	"github.com/prism-gpu/prism/pkg/profiler/rules"

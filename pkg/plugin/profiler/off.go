@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
-	"github.com/prism-gpu/prism/pkg/profiler/store"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/store"
 )
 
 // Off is the extension of a node without the profiler: it refuses claims with a ProfilerConfig and undoes earlier ones. Their reports are

@@ -7,8 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/prism-gpu/prism/pkg/profiler/node"
-	"github.com/prism-gpu/prism/pkg/profiler/store"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/node"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/store"
 )
 
 // profileSweep is the interval at which reports are deleted after their retention.

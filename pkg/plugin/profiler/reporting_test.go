@@ -24,8 +24,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/store"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
-	"github.com/prism-gpu/prism/pkg/profiler/store"
 )
 
 // TestServe_ReportsPortInUse_ClaimsPrepared: claims are prepared even if reports cannot be read.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/kube"
-	"github.com/prism-gpu/prism/pkg/profiler/store"
+	"github.com/prism-gpu/prism/pkg/plugin/kube"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/store"
 )
 
 // clusterTimeout is the timeout of a request about reports to the API server.

@@ -18,8 +18,8 @@ import (
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/claim"
-	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/pattern"
+	"github.com/prism-gpu/prism/pkg/plugin/kube"
 	"github.com/prism-gpu/prism/pkg/profiler/nsight"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 	"github.com/prism-gpu/prism/pkg/profiler/rules"

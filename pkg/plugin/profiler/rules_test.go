@@ -13,7 +13,7 @@ import (
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/claim"
-	"github.com/prism-gpu/prism/pkg/profiler/plan"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/plan"
 	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
 	"github.com/prism-gpu/prism/test/fakes"
 )

@@ -5,11 +5,11 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
-	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/kube"
-	"github.com/prism-gpu/prism/pkg/profiler/conditions"
-	"github.com/prism-gpu/prism/pkg/profiler/plan"
+	"github.com/prism-gpu/prism/pkg/plugin/driver"
+	"github.com/prism-gpu/prism/pkg/plugin/kube"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/conditions"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/plan"
 )
 
 var _ driver.Refusing = (*Extension)(nil)

@@ -1,8 +1,8 @@
 package profiler
 
 import (
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/plan"
 	"github.com/prism-gpu/prism/pkg/profiler/nsight"
-	"github.com/prism-gpu/prism/pkg/profiler/plan"
 	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
 )
 

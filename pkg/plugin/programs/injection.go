@@ -17,7 +17,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/events"
-	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/plugin/kube"
 	"github.com/prism-gpu/prism/pkg/podresources"
 )
 

@@ -8,11 +8,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
-	"github.com/prism-gpu/prism/pkg/cdihook"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/hostfs/pcie"
+	"github.com/prism-gpu/prism/pkg/plugin/cdi"
+	"github.com/prism-gpu/prism/pkg/plugin/cdihook"
 )
 
 // TestLoadPlugin_CDIHookNone_Accepted: the chart's value nvidiaCDIHook sets it; any other text is a path.

@@ -13,10 +13,10 @@ import (
 	"k8s.io/klog/v2"
 	"tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
-	"github.com/prism-gpu/prism/pkg/cdihook"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/plugin/cdi"
+	"github.com/prism-gpu/prism/pkg/plugin/cdihook"
 )
 
 // nvidiaHook chooses the program of each of NVIDIA's hooks: the host's program if it supports the hook, else the program of our image.

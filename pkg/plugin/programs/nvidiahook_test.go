@@ -13,15 +13,15 @@ import (
 	"github.com/stretchr/testify/require"
 	"tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
-	"github.com/prism-gpu/prism/pkg/cdihook"
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/plugin/cdi"
+	"github.com/prism-gpu/prism/pkg/plugin/cdihook"
 )
 
 // helpOf returns the hooks in the help of NVIDIA's program of that version.
 func helpOf(t *testing.T, program string) []string {
 	t.Helper()
-	help, err := os.ReadFile(filepath.Join("../../cdihook/testdata", program+".txt"))
+	help, err := os.ReadFile(filepath.Join("../cdihook/testdata", program+".txt"))
 	require.NoError(t, err)
 	return cdihook.Parse(string(help))
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 )
 
 func TestInstall_OwnProgram_InstalledBesideTheOther(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"k8s.io/klog/v2"
 	"tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 )
 
 // Profiler contains the programs for containers of profiled claims, and the versions of them that specs name.

@@ -10,11 +10,11 @@ import (
 	"k8s.io/klog/v2"
 	"tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 )
 
 // Host finds and checks programs on the host, usually a *hostfs.FS.

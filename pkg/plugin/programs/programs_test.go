@@ -13,11 +13,11 @@ import (
 	"k8s.io/klog/v2/ktesting"
 	"tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs/pcie"
+	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 )
 
 // testVersion is the program's version in tests.

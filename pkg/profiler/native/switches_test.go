@@ -13,8 +13,8 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/pattern"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/plan"
 	"github.com/prism-gpu/prism/pkg/profiler/nsight"
-	"github.com/prism-gpu/prism/pkg/profiler/plan"
 )
 
 // TestRun_EnvironmentNotCaptured_ToolLeavesItOut: from the help of a tool with the switch, through the plan, to the switch of its start.

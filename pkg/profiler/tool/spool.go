@@ -15,7 +15,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// The names in the spool of a claim: pkg/profiler/store writes raw files there and collects the results.
+// The names in the spool of a claim: pkg/plugin/profiler/store writes raw files there and collects the results.
 const (
 	rawSuffix    = ".qdstrm"
 	reportSuffix = ".nsys-rep"

@@ -148,7 +148,7 @@ func TestSelect_FileOfAreaChanged_AllOfTheArea(t *testing.T) {
 
 func TestSelect_OnlyAreas_NothingElse(t *testing.T) {
 	t.Parallel()
-	selected := Select(Request{Third: OnlyAreas, Changed: []string{"pkg/timeslice/any.go"}})
+	selected := Select(Request{Third: OnlyAreas, Changed: []string{"pkg/plugin/timeslice/any.go"}})
 	assert.NotEmpty(t, selected)
 	for _, test := range selected {
 		assert.Contains(t, test.Areas, "time-slicing", test.Name)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
-	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/plugin/inventory"
 	"github.com/prism-gpu/prism/test/simgpu/layout"
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )

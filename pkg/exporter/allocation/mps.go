@@ -1,0 +1,91 @@
+package allocation
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+
+	"github.com/prism-gpu/prism/pkg/exporter/metrics"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+)
+
+// mpsCommand is the name of an MPS server as truncated by the kernel. Any process can use it.
+const mpsCommand = "nvidia-cuda-mps"
+
+// mpsServers finds the servers of the node's MPS service by the file that the service keeps for each control daemon. Only root on the host
+// can write these files.
+type mpsServers struct {
+	dir  string
+	proc *processes
+}
+
+// mpsState is the part about processes in the file of a control daemon.
+type mpsState struct {
+	Daemon    hostfs.Process   `json:"daemon"`
+	Processes []hostfs.Process `json:"processes"`
+}
+
+// mark marks servers: processes that the service has recorded, and children of a recorded control daemon, which also starts servers without
+// a request of the service.
+func (m mpsServers) mark(found map[uint32]metrics.ProcessIdentity) {
+	var daemons, servers map[hostfs.Process]bool
+	for pid, identity := range found {
+		if identity.Command != mpsCommand {
+			continue
+		}
+		if servers == nil {
+			daemons, servers = m.recorded()
+		}
+		serves := servers[hostfs.Process{PID: int(pid), Start: identity.Start}]
+		if !serves && len(daemons) > 0 {
+			serves = daemons[m.proc.parent(pid, identity.Start)]
+		}
+		if !serves {
+			continue
+		}
+		identity.ServesMPS = true
+		found[pid] = identity
+	}
+}
+
+// recorded reads the files of all control daemons. A daemon with an unreadable file counts as one without servers.
+func (m mpsServers) recorded() (daemons, servers map[hostfs.Process]bool) {
+	daemons, servers = map[hostfs.Process]bool{}, map[hostfs.Process]bool{}
+	if m.dir == "" {
+		return daemons, servers
+	}
+	files, err := filepath.Glob(filepath.Join(m.dir, "*", "state"))
+	if err != nil {
+		return daemons, servers
+	}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			continue // the daemon was stopped meanwhile
+		}
+		var state mpsState
+		if json.Unmarshal(raw, &state) != nil {
+			continue
+		}
+		if state.Daemon.PID > 0 {
+			daemons[state.Daemon] = true
+		}
+		for _, server := range state.Processes {
+			servers[server] = true
+		}
+	}
+	return daemons, servers
+}
+
+// parent returns the parent of the process with this pid and start time; the zero value if it has exited.
+func (p *processes) parent(pid uint32, start uint64) hostfs.Process {
+	parent, ok := p.parentOf(pid)
+	if !ok {
+		return hostfs.Process{}
+	}
+	identity, state := p.stat(p.path(parent))
+	if again, after := p.stat(p.path(pid)); state == absent || state == exited || after == absent || again.Start != start {
+		return hostfs.Process{}
+	}
+	return hostfs.Process{PID: int(parent), Start: identity.Start}
+}

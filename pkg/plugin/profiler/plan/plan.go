@@ -1,0 +1,189 @@
+// Package plan plans the contents of the containers of a profiled claim: the files that programs in them read, and the mounts and the hook
+// of their devices. Everything is derived from the claim's record: equal records result in equal plans.
+package plan
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/pattern"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/store"
+	"github.com/prism-gpu/prism/pkg/profiler/nsight"
+	"github.com/prism-gpu/prism/pkg/profiler/runplan"
+)
+
+// Tool is an installed version of the profiler.
+type Tool struct {
+	nsight.Tool
+	// Dir is the host's directory of the version, Nsys the path of its nsys in there, and Importer the path of the importer's directory;
+	// empty: there is none.
+	Dir, Nsys, Importer string
+	// Proven is the time of its test on this node, which recorded and imported a process.
+	Proven time.Time
+}
+
+// Patterns compiles patterns, usually a *pattern.Cache.
+type Patterns interface {
+	Compile(text string, dialect pattern.Dialect) (*pattern.Table, error)
+}
+
+// Kind is the kind of the extension whose data in a record is the profile; mpsKind is the kind of the extension of devices that are used
+// with MPS.
+const Kind, mpsKind = "profile", "mps"
+
+// The files of a plan.
+const (
+	matchFile = "match"
+	runFile   = "run"
+)
+
+// containerTool is the directory of the tool in containers.
+const containerTool = "/run/prism/tool"
+
+// Profiled reports whether processes of the claim are profiled.
+func Profiled(r *checkpoint.Record) bool {
+	return r.Extensions.Has(Kind) && slices.ContainsFunc(r.Results, func(result checkpoint.Result) bool { return profiled(&result) })
+}
+
+// profiled reports whether processes of containers with the result are profiled.
+func profiled(r *checkpoint.Result) bool { return r.Extensions.Has(Kind) }
+
+// Config returns the profile of a claim: a configuration with every default.
+func Config(r *checkpoint.Record) (*v1alpha1.ProfilerConfig, error) {
+	var config v1alpha1.ProfilerConfig
+	if err := json.Unmarshal(r.Extensions[Kind], &config); err != nil {
+		return nil, fmt.Errorf("reading the profile in the record of claim %s/%s: %w", r.Claim.Namespace, r.Claim.Name, err)
+	}
+	config.Default() // for fields that the writer's version did not know
+	return &config, nil
+}
+
+// Configs caches the decoded configuration while the same one is requested: a Prepare needs it three times, and claims from one template
+// use the same configuration. The zero value is ready for use. It is safe for concurrent use.
+type Configs struct {
+	mu     sync.Mutex
+	raw    []byte
+	config *v1alpha1.ProfilerConfig
+}
+
+// Of returns the same as Config. Callers must not change the result.
+func (c *Configs) Of(r *checkpoint.Record) (*v1alpha1.ProfilerConfig, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	raw := r.Extensions[Kind]
+	if c.config != nil && bytes.Equal(c.raw, raw) {
+		return c.config, nil
+	}
+	config, err := Config(r)
+	if err == nil {
+		c.raw, c.config = bytes.Clone(raw), config
+	}
+	return config, err
+}
+
+// Files returns the files of a claim's plan on a host, by name.
+func Files(r *checkpoint.Record, config *v1alpha1.ProfilerConfig, tool Tool, host Host, patterns Patterns) (map[string][]byte, error) {
+	fail := func(err error) (map[string][]byte, error) {
+		return nil, fmt.Errorf("creating the profile of claim %s/%s: %w", r.Claim.Namespace, r.Claim.Name, err)
+	}
+	rules, err := rules(config.Match, patterns)
+	if err != nil {
+		return fail(err)
+	}
+	match, err := rules.Encode()
+	if err != nil {
+		return fail(err)
+	}
+	of, err := runPlan(r, config, tool, host)
+	if err != nil {
+		return fail(err)
+	}
+	run, err := of.Encode()
+	if err != nil {
+		return fail(err)
+	}
+	return map[string][]byte{matchFile: match, runFile: run}, nil
+}
+
+// rules returns the rules that select the processes.
+func rules(m *v1alpha1.ProcessMatch, patterns Patterns) (rules pattern.Rules, err error) {
+	dialect := pattern.Perl
+	if *m.Dialect == v1alpha1.DialectRE2 {
+		dialect = pattern.RE2
+	}
+	switch *m.Target {
+	case v1alpha1.TargetCommandLine:
+		rules.Target = pattern.CommandLine
+	case v1alpha1.TargetExecutable:
+		rules.Target = pattern.Executable
+	case v1alpha1.TargetArgv0:
+		rules.Target = pattern.Argv0
+	}
+	if *m.Regex != "" {
+		if rules.Include, err = patterns.Compile(*m.Regex, dialect); err != nil {
+			return rules, fmt.Errorf("match.regex: %w", err)
+		}
+	}
+	for i, exclude := range m.Exclude {
+		table, err := patterns.Compile(exclude, dialect)
+		if err != nil {
+			return rules, fmt.Errorf("match.exclude[%d]: %w", i, err)
+		}
+		rules.Excludes = append(rules.Excludes, table)
+	}
+	if *m.UseDefaultExcludes {
+		rules.Names = v1alpha1.DefaultExcludes
+	}
+	return rules, nil
+}
+
+// runPlan returns the instructions for prism-run.
+func runPlan(r *checkpoint.Record, c *v1alpha1.ProfilerConfig, tool Tool, host Host) (p runplan.Plan, err error) {
+	p = runplan.Plan{
+		Claim: r.Claim.UID, Namespace: r.Claim.Namespace, ClaimName: r.Claim.Name, Node: host.Node,
+		Tool: containerTool + "/" + tool.Nsys, File: *c.Output.FileName, MaxSessions: int(*c.Match.MaxSessions), Ready: host.StartTimeout,
+		Report: host.ReportTimeout, ExecSessions: *c.Match.IncludeExecSessions, FailClosed: *c.FailurePolicy == v1alpha1.FailClosed,
+	}
+	if *c.Output.Type == v1alpha1.OutputContainerPath {
+		p.Dir = *c.Output.Path
+	}
+	software := false
+	for i := range r.Results {
+		result := &r.Results[i]
+		if !profiled(result) {
+			continue
+		}
+		software = software || result.MIG != nil || result.Extensions.Has(mpsKind)
+		if p.GPU == "" {
+			p.GPU = uuid(result)
+		}
+	}
+	p.Switches, err = nsight.Arguments(c, tool.Tool, software)
+	return p, err
+}
+
+// uuid returns the UUID of the device.
+func uuid(r *checkpoint.Result) string {
+	if r.MIG != nil {
+		return string(r.MIG.Identity.UUID)
+	}
+	return string(r.GPUUUID)
+}
+
+// Claim returns how the claim's reports are stored.
+func Claim(r *checkpoint.Record, c *v1alpha1.ProfilerConfig, tool Tool, node string) store.Claim {
+	dir := runplan.Results
+	if *c.Output.Type == v1alpha1.OutputContainerPath {
+		dir = *c.Output.Path
+	}
+	return store.Claim{
+		UID: r.Claim.UID, Namespace: r.Claim.Namespace, Name: r.Claim.Name, Node: node, Tool: tool.Version,
+		MaxBytes: c.Output.MaxBytes.Value(), Retention: c.Output.Retention.Duration, Dir: dir,
+	}
+}
