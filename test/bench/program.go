@@ -87,6 +87,9 @@ func (p *Program) spawn(ctx context.Context, command ...string) (err error) {
 	}
 	p.command = exec.CommandContext(ctx, command[0], command[1:]...)
 	p.command.Stdout, p.command.Stderr = p.log, p.log
+	// No runtime reads the specs of the benchmark, which the plugin would find out and report. An older build ignores the variable; it would
+	// refuse the flag.
+	p.command.Env = append(os.Environ(), "PRISM_CRI_SOCKET="+filepath.Join(p.Dir, "no-runtime.sock"))
 	if p.input, err = p.command.StdinPipe(); err == nil {
 		err = p.command.Start()
 	}
@@ -142,8 +145,6 @@ func prismCommand(p *Program, binary, node, podResources string, flags ...string
 		binary, "--driver-name=" + p.Driver, "--node-name=" + node, "--pod-uid=bench", "--kubeconfig=" + p.kubeconfig(), "--host-root=/",
 		"--http-endpoint=", "--cdi-root=" + p.CDI, "--kubelet-plugins-dir=" + p.pluginsDir(), "--kubelet-registrar-dir=" + p.registryDir(),
 		"--state-dir=" + filepath.Join(p.Dir, "state"), "--kubelet-pod-resources-socket=" + podResources,
-		// No runtime reads these specs, which the plugin would find out and report.
-		"--cri-socket=" + filepath.Join(p.Dir, "no-runtime.sock"),
 	}, flags...)
 }
 
