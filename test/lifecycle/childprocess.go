@@ -313,7 +313,7 @@ func (m *Machine) act(ctx context.Context, p *Process, act Act) error {
 		return m.formerRecords(p.disk)
 	case "wait":
 		return p.layout.wait(ctx, changeSeconds)
-	case "begin", "record", "import", "store", "fill", "spare":
+	case "begin", "record", "import", "store", "fill":
 		return m.actProfile(ctx, p, act)
 	case "pass":
 		m.Advance(act.For)

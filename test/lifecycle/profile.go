@@ -168,9 +168,6 @@ func (m *Machine) actProfile(ctx context.Context, p *Process, act Act) error {
 		return m.record(act.Claim, act.Ranges)
 	case "fill":
 		return m.fill(act.Claim)
-	case "spare":
-		_ = reportsOf(p.Plugin).FillSpares() // Prepare reports why folders cannot be created
-		return nil
 	case "import":
 		return m.imports()
 	default:

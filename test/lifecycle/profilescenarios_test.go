@@ -11,8 +11,8 @@ import (
 
 const profiledClaim, otherProfiledClaim = "7f0c1d2e-0000-4000-8000-00000000000a", "7f0c1d2e-0000-4000-8000-00000000000b"
 
-// Actions beside the plugin's calls: the importer's, and the background work of the plugin, which stores reports and creates folders ahead.
-var importsRaw, storesReports, makesSpares = Act{Call: "import"}, Act{Call: "store"}, Act{Call: "spare"}
+// Actions beside the plugin's calls: the importer's, and the background work of the plugin, which stores reports.
+var importsRaw, storesReports = Act{Call: "import"}, Act{Call: "store"}
 
 // records returns an act: a process of the claim ran under Nsight Systems.
 func records(claim string) Act { return Act{Call: "record", Claim: claim} }
@@ -81,9 +81,9 @@ var profileScenarios = []scenario{
 		},
 	},
 	{
-		name: "a profile whose folder was made ahead", profiled: true,
+		name: "a second profile beside the first", profiled: true,
 		acts: []Act{
-			prepares(profiledClaim, 0).profiling(), storesReports, makesSpares, prepares(otherProfiledClaim, 1).profiling(), unprepares(profiledClaim),
+			prepares(profiledClaim, 0).profiling(), storesReports, prepares(otherProfiledClaim, 1).profiling(), unprepares(profiledClaim),
 			records(otherProfiledClaim), stores(otherProfiledClaim), importsRaw, storesReports, unprepares(otherProfiledClaim),
 		},
 	},
@@ -126,8 +126,6 @@ func (m *Machine) checkReports(ctx context.Context, p *Process, claims map[strin
 		}
 	}
 	left, err := disk.OS{}.List(m.settings().ProfilesDir())
-	// This process may have created folders ahead. The folders of another process are gone.
-	left = slices.DeleteFunc(left, reportsOf(p.Plugin).IsSpare)
 	if err == nil && len(left) > 0 {
 		return fmt.Errorf("%v is left of profiles", left)
 	}

@@ -47,9 +47,6 @@ func (p *Extension) lead(ctx context.Context) error {
 	beside.StartWithContext(besides, func(ctx context.Context) {
 		wait.JitterUntilWithContext(ctx, func(context.Context) { p.sweep() }, profileSweep, sweepJitter, true)
 	})
-	if p.store.Imports { // otherwise no claim is profiled anymore
-		beside.StartWithContext(besides, p.store.KeepSpares)
-	}
 	if p.cluster.reports != nil {
 		beside.StartWithContext(besides, func(ctx context.Context) { p.store.FollowCluster(ctx, p.cluster.reports) })
 	}

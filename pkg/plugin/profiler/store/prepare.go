@@ -21,11 +21,12 @@ func (s *Store) Prepare(claim Claim, plan map[string][]byte) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.spares.use(s, claim.UID, plan) {
-		return s.begin(claim, plan)
-	}
+	isNew := s.isNew(claim.UID)
 	if err := s.folders(claim.UID); err != nil {
 		return fmt.Errorf("creating the profile of claim %s: %w", claim.UID, err)
+	}
+	if isNew {
+		return s.begin(claim, plan)
 	}
 	for _, name := range slices.Sorted(maps.Keys(plan)) {
 		content := plan[name]
@@ -52,8 +53,17 @@ func (s *Store) Prepare(claim Claim, plan map[string][]byte) error {
 	return nil
 }
 
-// begin writes the files of a claim into the folder of a spare. They need no temporary names: nothing reads them yet, and the next Prepare
-// repairs files that a kill or a power cut left incomplete.
+// isNew reports whether a claim has no folder and never had one.
+func (s *Store) isNew(uid string) bool {
+	if s.following || s.claims[uid] != nil {
+		return false
+	}
+	_, err := os.Lstat(s.path(uid))
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// begin writes the files of a claim into its new folder. They need no temporary names: nothing reads them yet, and the next Prepare repairs
+// files that a kill or a power cut left incomplete.
 func (s *Store) begin(claim Claim, plan map[string][]byte) error {
 	c := &index{Schema: schema, Claim: claim, inMemory: inMemory{prepares: 1}}
 	raw, err := json.Marshal(c)

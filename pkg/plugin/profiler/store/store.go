@@ -70,8 +70,6 @@ type Store struct {
 	breaking sync.Mutex
 	// changed are claims whose inbox may contain new files.
 	changed chan struct{}
-	// spares are folders for future claims.
-	spares spares
 	// identities contains the state of the claims' namespaces.
 	identities identities
 }
@@ -96,7 +94,7 @@ func Open(o Options) (*Store, error) {
 	if o.Failed == nil {
 		o.Failed = func(string, error) {}
 	}
-	s := &Store{Options: o, claims: map[string]*index{}, changed: make(chan struct{}, 1), following: o.Follow, spares: newSpares(), identities: newIdentities()}
+	s := &Store{Options: o, claims: map[string]*index{}, changed: make(chan struct{}, 1), following: o.Follow, identities: newIdentities()}
 	return s, s.read()
 }
 

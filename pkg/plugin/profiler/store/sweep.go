@@ -46,7 +46,7 @@ func (s *Store) Sweep(prepared func() (map[string]bool, error)) error {
 			err = errors.Join(err, s.removeDir(filepath.Join(s.Dir, name)))
 		}
 	}
-	return errors.Join(err, s.removeSpares(folders))
+	return err
 }
 
 // droppedPrefix is the prefix of folders of claims that are being removed.
