@@ -116,10 +116,10 @@
 //   - hook/protocol is shared by the kubelet plugin and prism-hook: the marks of devices in the environment of a container, and the
 //     requests of prism-hook to the plugin.
 //   - cli is the command kubectl prism, a plugin of kubectl.
-//   - cli/check explains for each container of a pod whether its processes are profiled, why, and how to change it.
 //   - cli/download writes reports of profiled processes into a directory.
 //   - cli/profile implements the commands of kubectl prism profile: they list, download and remove reports of profiled processes, and
 //     explain whether and why the processes of a pod are profiled.
+//   - cli/profile/check explains for each container of a pod whether its processes are profiled, why, and how to change it.
 //   - cli/reports requests reports of profiled processes from the aggregated API profiles.gpu.prism.dev, as the user of a kubeconfig, and
 //     explains failures to that user.
 //
