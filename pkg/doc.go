@@ -37,7 +37,7 @@
 //   - plugin/profiler/store stores the reports of profiled processes on a node: a folder per claim, with the plan that containers read, the
 //     inbox that they write to, and the files that were taken from it.
 //   - plugin/programs installs the programs of a node that container runtimes start for claims, and the programs and libraries that
-//     containers load: prism-hook, NVIDIA's hook program, and the profiler's.
+//     containers load: prism-hook, NVIDIA's hook program, and those of extensions.
 //   - plugin/cdihook asks NVIDIA's hook program which hooks it supports.
 //
 // # What the node publishes
@@ -116,10 +116,10 @@
 //   - hook/protocol is shared by the kubelet plugin and prism-hook: the marks of devices in the environment of a container, and the
 //     requests of prism-hook to the plugin.
 //   - cli is the command kubectl prism, a plugin of kubectl.
-//   - cli/check explains for each container of a pod whether its processes are profiled, why, and how to change it.
 //   - cli/download writes reports of profiled processes into a directory.
 //   - cli/profile implements the commands of kubectl prism profile: they list, download and remove reports of profiled processes, and
 //     explain whether and why the processes of a pod are profiled.
+//   - cli/profile/check explains for each container of a pod whether its processes are profiled, why, and how to change it.
 //   - cli/reports requests reports of profiled processes from the aggregated API profiles.gpu.prism.dev, as the user of a kubeconfig, and
 //     explains failures to that user.
 //

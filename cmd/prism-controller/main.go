@@ -138,8 +138,7 @@ func serves(cfg *config.Controller) bool {
 // serve makes every replica answer the API server, for admission of configurations and for reports.
 func serve(ctx context.Context, m manager.Manager, cfg *config.Controller, selector labels.Selector) error {
 	if cfg.AdmissionCertificate != "" && cfg.AdmissionWebhook {
-		of, policy, _ := strings.Cut(cfg.ProfilerMap, "/")
-		if err := admission.Serve(ctx, m, cfg.DriverName, types.NamespacedName{Namespace: of, Name: policy}); err != nil {
+		if err := admission.Serve(ctx, m, cfg.DriverName, cfg.PolicyMap()); err != nil {
 			return err
 		}
 	}

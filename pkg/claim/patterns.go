@@ -33,23 +33,23 @@ func newPatterns() *patterns {
 	return &patterns{compile: pattern.Compile, checked: map[written]error{}}
 }
 
-// check names the first pattern of a configuration that processes cannot be matched with.
-func (p *patterns) check(c *v1alpha1.ProfilerConfig) error {
-	if c == nil || c.Match == nil {
+// check names the first pattern that processes cannot be matched with, by its field.
+func (p *patterns) check(match *v1alpha1.ProcessMatch) error {
+	if match == nil {
 		return nil
 	}
 	dialect := pattern.Perl
-	if is(c.Match.Dialect, v1alpha1.DialectRE2) {
+	if is(match.Dialect, v1alpha1.DialectRE2) {
 		dialect = pattern.RE2
 	}
-	if c.Match.Regex != nil {
-		if err := p.compiles(written{*c.Match.Regex, dialect}); err != nil {
-			return fmt.Errorf("%s.match.regex: %w", v1alpha1.KindProfilerConfig, err)
+	if match.Regex != nil {
+		if err := p.compiles(written{*match.Regex, dialect}); err != nil {
+			return fmt.Errorf("regex: %w", err)
 		}
 	}
-	for i, exclude := range c.Match.Exclude {
+	for i, exclude := range match.Exclude {
 		if err := p.compiles(written{exclude, dialect}); err != nil {
-			return fmt.Errorf("%s.match.exclude[%d]: %w", v1alpha1.KindProfilerConfig, i, err)
+			return fmt.Errorf("exclude[%d]: %w", i, err)
 		}
 	}
 	return nil

@@ -134,8 +134,19 @@ func (ProfileExtension) Check() func(config v1alpha1.Config) error {
 	checked := newPatterns()
 	return func(config v1alpha1.Config) error {
 		c, _ := config.(*v1alpha1.ProfilerConfig)
-		return checked.check(c)
+		return checkPatterns(c, checked)
 	}
+}
+
+// checkPatterns names the first pattern of a configuration that processes cannot be matched with.
+func checkPatterns(c *v1alpha1.ProfilerConfig, checked *patterns) error {
+	if c == nil {
+		return nil
+	}
+	if err := checked.check(c.Match); err != nil {
+		return fmt.Errorf("%s.match.%w", v1alpha1.KindProfilerConfig, err)
+	}
+	return nil
 }
 
 // Validate returns why the cluster's policy does not allow the claim's own settings of its profile. The cluster's defaults may change the
@@ -240,7 +251,7 @@ func (e ProfileExtension) effective(plan *Plan, r *Result, merged *v1alpha1.Prof
 		return nil, r.refuse("correct one of them",
 			"the combined configuration of DeviceClass, the cluster's defaults and ResourceClaim is invalid: %v", err)
 	}
-	if err := checked.check(config); err != nil {
+	if err := checkPatterns(config, checked); err != nil {
 		return nil, r.refuse(fixProfiler, "%v", err)
 	}
 	_, mig := r.Device.(gpu.MIGDevice)

@@ -19,8 +19,8 @@ type Controller struct {
 	Kubeconfig string `json:"kubeconfig,omitempty"`
 	// ConfigMap is "<namespace>/<name>" of the ConfigMap with node configurations; empty: none.
 	ConfigMap string `json:"nodeConfigMap,omitempty"`
-	// ProfilerMap is "<namespace>/<name>" of the ConfigMap with the policy for profiles; empty: only nodes check claims against the policy.
-	ProfilerMap string `json:"profilerConfigMap,omitempty"`
+	// ProfilePolicy locates the policy for profiles.
+	ProfilePolicy
 	// DeviceClasses is set if the process manages DeviceClasses and their extended resource names; otherwise it only serves the API of
 	// reports.
 	DeviceClasses bool `json:"deviceClasses"`
@@ -81,7 +81,7 @@ func (c *Controller) flags() *pflag.FlagSet {
 	f.StringVar(&c.DriverName, "driver-name", c.DriverName, "name of the DRA driver whose devices get extended resource names")
 	f.StringVar(&c.Kubeconfig, "kubeconfig", c.Kubeconfig, "kubeconfig file; empty: service account of the pod")
 	f.StringVar(&c.ConfigMap, "node-config-map", c.ConfigMap, "<namespace>/<name> of the ConfigMap of node configurations; empty: none")
-	f.StringVar(&c.ProfilerMap, "profiler-config-map", c.ProfilerMap, "<namespace>/<name> of the ConfigMap with the policy for profiles; empty: none")
+	c.ProfilePolicy.flags(f)
 	f.BoolVar(&c.DeviceClasses, "device-classes", c.DeviceClasses, "manage DeviceClasses and their extended resource names")
 	f.StringVar(&c.GPUExtendedResource, "gpu-extended-resource", c.GPUExtendedResource, "whether whole GPUs can be requested as nvidia.com/gpu: Auto ("+
 		"unless a device plugin adds that capacity to a node), Always or Never")
@@ -124,9 +124,7 @@ func (c *Controller) validate(bad invalid) {
 	}
 	c.KubeAPI.validate(bad)
 	NodeConfig{Map: c.ConfigMap}.validate(bad)
-	if !validMap(c.ProfilerMap) {
-		bad("profiler-config-map", "must be <namespace>/<name>, got %q", c.ProfilerMap)
-	}
+	c.ProfilePolicy.validate(bad)
 	if c.Namespace == "" {
 		bad("namespace", "required: the namespace of the Lease, which is the namespace of the controller")
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
@@ -68,6 +69,36 @@ type mount struct {
 	Type        string   `json:"type"`
 	Source      string   `json:"source"`
 	Options     []string `json:"options"`
+}
+
+// identity names a container: its pod, and its first process.
+type identity struct {
+	pod, namespace, container string
+	// process is the base name of the first process's program.
+	process string
+}
+
+// identity reads the annotations of containerd and CRI-O.
+func (c *config) identity() identity {
+	i := identity{
+		pod:       c.annotation("io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name"),
+		namespace: c.annotation("io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace"),
+		container: c.annotation("io.kubernetes.cri.container-name", "io.kubernetes.container.name"),
+	}
+	if len(c.Process.Args) > 0 {
+		i.process = path.Base(c.Process.Args[0])
+	}
+	return i
+}
+
+// annotation returns the first of these annotations of the container, or an empty string.
+func (c *config) annotation(names ...string) string {
+	for _, name := range names {
+		if value := c.Annotations[name]; value != "" {
+			return value
+		}
+	}
+	return ""
 }
 
 // readBundle reads config.json in the bundle. It opens nothing else in the bundle, and follows no link to it.

@@ -40,7 +40,7 @@ func (p Program) exclusive(of client) error {
 		err = bounded(func() error { return p.keepShm(s, config, of) })
 	}
 	if err != nil {
-		report(of.limit, config.container(profiling{}), err)
+		report(of.limit, config.identity(), err)
 	}
 	return err
 }
@@ -63,7 +63,7 @@ func (c *config) otherDevice(device string) error {
 const reportTime = 2 * time.Second
 
 // report sends the reason of the refusal to the plugin.
-func report(to limit, of about, why error) {
+func report(to limit, of identity, why error) {
 	line, err := json.Marshal(protocol.Refusal{
 		LimitedDevice: to.LimitedDevice, Refused: fmt.Sprintf("container %.64q of pod %.256q: %v", of.container, of.pod, why),
 	})

@@ -113,7 +113,7 @@ func (p Program) prepareContainer(wanted profiling) error {
 	if err != nil {
 		return err
 	}
-	about := config.container(wanted)
+	about := about{claim: wanted.claim, node: wanted.node, identity: config.identity()}
 	root, err := openRoot(s.Bundle, config)
 	if err != nil {
 		return err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -19,40 +18,14 @@ const slots = 16
 // maxStatus limits the bytes that are read from a process's status.
 const maxStatus = 64 << 10
 
-// about describes a container.
+// about describes a container to the profiler.
 type about struct {
-	claim, node               string
-	pod, namespace, container string
-	// process is the base name of the first process's program.
-	process string
+	claim, node string
+	identity
 	// init is the pid of the first process in the container, or 0 if unknown.
 	init int
 	// static: the first process does not load libraries of the GNU C library.
 	static bool
-}
-
-// annotation returns the first of these annotations of the container, or an empty string.
-func (c *config) annotation(names ...string) string {
-	for _, name := range names {
-		if value := c.Annotations[name]; value != "" {
-			return value
-		}
-	}
-	return ""
-}
-
-// container reads the annotations of containerd and CRI-O.
-func (c *config) container(of profiling) about {
-	a := about{
-		claim: of.claim, node: of.node,
-		pod:       c.annotation("io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name"),
-		namespace: c.annotation("io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace"),
-		container: c.annotation("io.kubernetes.cri.container-name", "io.kubernetes.container.name"),
-	}
-	if len(c.Process.Args) > 0 {
-		a.process = path.Base(c.Process.Args[0])
-	}
-	return a
 }
 
 // lines formats "key=value" lines; a value is one line.

@@ -102,21 +102,20 @@ type Adapters struct {
 	HookAbilities func(ctx context.Context, path string) ([]string, error)
 	// OwnHookImage is prism-hook, which is installed on every host; a missing file is no error, but claims that need it are refused.
 	OwnHookImage string
-	// ProfilerImage is the directory with the programs that containers of profiled claims get; missing ones are no error, and profiles are
-	// refused.
-	ProfilerImage string
+	// ImageDir is the directory with the programs of our image that extensions install; missing ones are no error, but claims that need them
+	// are refused.
+	ImageDir string
 	// API connects to the API server; its Events are sent until the context ends.
 	API func(ctx context.Context) (API, error)
 	// Now is the clock by which pending cleanups are dated.
 	Now func() time.Time
 }
 
-// The hook programs of our image.
+// The programs of our image.
 const (
-	imageHook    = "/usr/bin/" + cdi.HookName
-	imageOwnHook = "/usr/bin/" + cdi.OwnHookName
-	// imageProfiler is the directory with the programs that containers of profiled claims get.
-	imageProfiler = "/usr/bin"
+	imageDir     = "/usr/bin"
+	imageHook    = imageDir + "/" + cdi.HookName
+	imageOwnHook = imageDir + "/" + cdi.OwnHookName
 )
 
 // System returns the adapters of a process on a real node.
@@ -124,7 +123,7 @@ func System(cfg *config.Plugin, version string) Adapters {
 	host := pcie.New(cfg.Paths.HostRoot, cfg.Driver.SearchDirs...)
 	return Adapters{
 		Version: version, Disk: disk.OS{}, Host: host, HookImage: imageHook, OwnHookImage: imageOwnHook,
-		ProfilerImage: imageProfiler, Now: time.Now, HookAbilities: cdihook.Asker{Root: cfg.Paths.HostRoot}.Hooks,
+		ImageDir: imageDir, Now: time.Now, HookAbilities: cdihook.Asker{Root: cfg.Paths.HostRoot}.Hooks,
 		Locks: func(dir string) (Locks, error) { return checkpoint.OpenLocks(dir) }, Driver: openNVML(host, cfg.Driver), Tool: nvidiaSMI, MPS: func(socket string) mps.Daemons { return client.New(socket) },
 		Transaction: prepare.New, Runtime: cri.Client{HostRoot: cfg.Paths.HostRoot, Socket: cfg.Paths.CRISocket},
 		API: func(ctx context.Context) (API, error) { return connect(ctx, cfg, version) },
@@ -135,7 +134,7 @@ func System(cfg *config.Plugin, version string) Adapters {
 func (a Adapters) programs(cfg *config.Plugin, specs *cdi.Dir) programs.Options {
 	return programs.Options{
 		Config: cfg, Version: a.Version, Disk: a.Disk, Host: a.Host, Specs: specs, Runtime: a.Runtime, Abilities: a.HookAbilities,
-		Images: programs.Images{NVIDIA: a.HookImage, Own: a.OwnHookImage, Profiler: a.ProfilerImage},
+		Images: programs.Images{NVIDIA: a.HookImage, Own: a.OwnHookImage, Dir: a.ImageDir, Extra: extensionPrograms},
 	}
 }
 

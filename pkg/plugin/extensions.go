@@ -22,9 +22,12 @@ import (
 	"github.com/prism-gpu/prism/pkg/plugin/programs"
 )
 
+// extensionPrograms are the names of the programs that extensions install on the host.
+var extensionPrograms = profiler.Programs
+
 // newExtensions returns the plugin's extensions, in the order in which they edit containers. A new extension needs a line here.
 func newExtensions(ctx context.Context, m *Machine) (prepare.Extensions, error) {
-	profiles, err := profiler.Open(ctx, profiler.Options{Config: m.cfg, Files: m.adapters.Disk, Now: m.adapters.Now, Programs: m.programs.Profiler})
+	profiles, err := profiler.Open(ctx, profiler.Options{Config: m.cfg, Files: m.adapters.Disk, Now: m.adapters.Now, Programs: m.programs})
 	return append(prepare.Extensions{
 		metadataSpecs{m.cfg, m.State.former},
 		newMPS(m),

@@ -36,7 +36,7 @@ func (s stateDirs) sweep(ctx context.Context, specs *cdi.Dir) error {
 		}
 		former := config.Plugin{Paths: config.Paths{StateDir: at.Path}}
 		if programs := former.ProgramsDir(); !s.presentIn(programs) {
-			removed, _, err := cdi.Hooks{Disk: s.disk, Dir: config.ProgramsIn(dir), HostDir: programs}.Retire(specs)
+			removed, _, err := cdi.Hooks{Disk: s.disk, Dir: config.ProgramsIn(dir), HostDir: programs, Extra: extensionPrograms}.Retire(specs)
 			if len(removed) > 0 {
 				klog.FromContext(ctx).V(2).Info("Removed hook programs from a former state directory", "directory", programs, "versions", removed)
 			}

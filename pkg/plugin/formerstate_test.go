@@ -12,6 +12,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/plugin/cdi"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler"
 )
 
 // inState makes a file in a state directory.
@@ -52,6 +53,9 @@ func TestRecover_StateDirChanged_ProgramsStayWhileNamed(t *testing.T) {
 			p, err := Build(t.Context(), n.cfg, n.adapters)
 			require.NoError(t, err)
 			program := inState(t, before, "programs/v1/"+cdi.OwnHookName)
+			for _, name := range profiler.Programs {
+				inState(t, before, "programs/v1/"+name)
+			}
 			require.NoError(t, p.Machine.State.Specs.Write("uid", &specs.Spec{Kind: "k8s." + nameBefore + "/claim", Devices: []specs.Device{{
 				Name: "uid-0", ContainerEdits: specs.ContainerEdits{Hooks: []*specs.Hook{{HookName: "createContainer", Path: program}}},
 			}}}))

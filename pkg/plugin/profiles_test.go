@@ -60,11 +60,11 @@ func TestPrepare_Profile_PlanAndSpec(t *testing.T) {
 		"-fail-closed",
 	}, edits.Hooks[0].Args)
 	assert.Equal(t, "createContainer", edits.Hooks[0].HookName)
-	for _, program := range []string{cdi.OwnHookName, cdi.ProfilerLibrary, cdi.ProfilerRun} {
+	for _, program := range []string{cdi.OwnHookName, profiler.Library, profiler.Run} {
 		assert.FileExists(t, filepath.Join(programs, program))
 	}
 	run := filepath.Join(claim, "plan", "run")
-	library, err := os.ReadFile(filepath.Join(programs, cdi.ProfilerLibrary))
+	library, err := os.ReadFile(filepath.Join(programs, profiler.Library))
 	require.NoError(t, err)
 	record, err := p.Machine.State.Records.Load(claimUID)
 	require.NoError(t, err)
@@ -154,7 +154,7 @@ func TestPrepare_ToolAndSpecGone_ByFailurePolicy(t *testing.T) {
 func TestPrepare_ProgramsMissing_Refused(t *testing.T) {
 	t.Parallel()
 	n := profilingNode(t, "", "2023.4.4")
-	require.NoError(t, os.Remove(filepath.Join(n.adapters.ProfilerImage, cdi.ProfilerRun)))
+	require.NoError(t, os.Remove(filepath.Join(n.adapters.ImageDir, profiler.Run)))
 	p := n.build(t)
 	rc := n.profiledClaim(t, withEnvironment)
 	require.ErrorContains(t, prepared(t.Context(), p, rc), "the profiler's programs are not installed on the node")

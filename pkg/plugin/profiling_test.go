@@ -30,6 +30,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 	"github.com/prism-gpu/prism/pkg/profiler/rules"
 )
@@ -48,8 +49,8 @@ func profilingNode(t *testing.T, rules string, versions ...string) *wired {
 	n.cfg.Profiler = config.Profiler{Enabled: true, Map: "ns/rules"}
 	n.cfg.Paths.StateDir = t.TempDir()
 	image := t.TempDir()
-	n.adapters.ProfilerImage, n.adapters.OwnHookImage = image, filepath.Join(image, cdi.OwnHookName)
-	for _, program := range []string{cdi.OwnHookName, cdi.ProfilerLibrary, cdi.ProfilerRun} {
+	n.adapters.ImageDir, n.adapters.OwnHookImage = image, filepath.Join(image, cdi.OwnHookName)
+	for _, program := range []string{cdi.OwnHookName, profiler.Library, profiler.Run} {
 		require.NoError(t, os.WriteFile(filepath.Join(image, program), []byte(program), 0o755))
 	}
 	n.adapters.Host = filesHost{n.adapters.Host}

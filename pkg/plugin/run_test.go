@@ -22,6 +22,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/plugin/cdi"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler"
 )
 
 // run builds and runs the plugin of a node, which the kubelet registers; stop ends it and returns its error.
@@ -133,6 +134,9 @@ func TestRun_HookOfOtherVersion_Removed(t *testing.T) {
 	n.adapters.HookImage = image
 	older, err := cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.ProgramsDir()}.Install("older", cdi.Program{Name: cdi.HookName, Image: image})
 	require.NoError(t, err)
+	for _, name := range profiler.Programs {
+		require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(older.Path), name), nil, 0o600))
+	}
 	p, err := Build(t.Context(), n.cfg, n.adapters)
 	require.NoError(t, err)
 	require.FileExists(t, older.Path, "its process serves")
@@ -140,7 +144,7 @@ func TestRun_HookOfOtherVersion_Removed(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()
-	eventually(t, func() bool { _, err := os.Stat(older.Path); return os.IsNotExist(err) }, older.Path)
+	eventually(t, func() bool { _, err := os.Stat(filepath.Dir(older.Path)); return os.IsNotExist(err) }, older.Path)
 	cancel()
 	require.NoError(t, ended(t, done))
 }

@@ -34,6 +34,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/plugin/inventory"
 	"github.com/prism-gpu/prism/pkg/plugin/kube"
 	"github.com/prism-gpu/prism/pkg/plugin/prepare"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler"
 	"github.com/prism-gpu/prism/pkg/plugin/timeslice"
 	"github.com/prism-gpu/prism/test/simgpu/model"
 	"github.com/prism-gpu/prism/test/simgpu/port"
@@ -236,7 +237,7 @@ func (h nodeHost) Locate(root, path string) (string, bool) {
 func (n *node) image() string {
 	n.t.Helper()
 	image := filepath.Dir(n.cfg.Paths.StateDir)
-	for _, program := range []string{cdi.OwnHookName, cdi.ProfilerLibrary, cdi.ProfilerRun} {
+	for _, program := range []string{cdi.OwnHookName, profiler.Library, profiler.Run} {
 		require.NoError(n.t, os.WriteFile(filepath.Join(image, program), []byte("#!/bin/true\n"), 0o600))
 	}
 	return image
@@ -247,7 +248,7 @@ func (n *node) open() *plugin.Plugin {
 	t := n.t
 	host, image := port.NewHost(n.model), n.image()
 	process, err := plugin.Build(t.Context(), n.cfg, plugin.Adapters{
-		Version: "test", OwnHookImage: filepath.Join(image, cdi.OwnHookName), ProfilerImage: image, Disk: n.disk,
+		Version: "test", OwnHookImage: filepath.Join(image, cdi.OwnHookName), ImageDir: image, Disk: n.disk,
 		Host:   nodeHost{host, port.MinimalHost{Boot: "boot"}, image},
 		Locks:  func(dir string) (plugin.Locks, error) { return checkpoint.OpenLocks(dir) },
 		Driver: func(string) inventory.Opener { return host.Open }, MPS: n.mps.below, Now: time.Now,

@@ -79,7 +79,7 @@ func (m *Machine) installProfiler() error {
 	if err := errors.Join(os.MkdirAll(m.profilerImage(), 0o755), os.MkdirAll(dir, 0o755)); err != nil {
 		return err
 	}
-	for _, name := range []string{cdi.ProfilerLibrary, cdi.ProfilerRun} {
+	for _, name := range []string{profiler.Library, profiler.Run} {
 		if err := os.WriteFile(filepath.Join(m.profilerImage(), name), []byte(hookProgram), 0o600); err != nil {
 			return err
 		}

@@ -37,7 +37,7 @@ var subjects = []subject{
 	{"MPS", regexp.MustCompile(`\bmps`), []string{"pkg/plugin/mps", "pkg/mpsd", "cmd/prism-mpsd"}, 45, 15},
 	{"profiler", regexp.MustCompile(`\bprofil(er|ing|ed)\b|\bprofile (extension|options)\b|\bkind profile\b`), []string{
 		"pkg/profiler", "pkg/plugin/profiler", "pkg/controller/reports", "pkg/cli/profile", "cmd/prism-tool", "api/profiles",
-	}, 21, 12},
+	}, 7, 12},
 	{"metrics of claims", regexp.MustCompile(`\bgpu metrics|\bclaimmetrics|\bmetrics extension|\bkind metrics`), []string{
 		"pkg/plugin/claimmetrics", "pkg/exporter", "pkg/exporter/sampler", "pkg/exporter/metrics", "cmd/prism-exporter",
 	}, 4, 8},

@@ -96,7 +96,7 @@ func TestBreaches_OfEachRule_Found(t *testing.T) {
 		{"pkg/exporter", nil, []string{"k8s.io/client-go/rest"}, "the exporter has no credentials for the API server, and prepares nothing"},
 		{"cmd/prism-exporter", nil, []string{Module + "/pkg/nvml"}, "the exporter has no credentials for the API server, and prepares nothing"},
 		{"pkg/controller/classes", nil, []string{Module + "/pkg/plugin/kube"}, "the controller knows configurations and the API server, and no node"},
-		{"pkg/cli/check", nil, []string{Module + "/pkg/hostfs"}, "the user's program asks the API server, and needs nothing of a node"},
+		{"pkg/cli/profile/check", nil, []string{Module + "/pkg/hostfs"}, "the user's program asks the API server, and needs nothing of a node"},
 		{"pkg/mpsd", nil, []string{"k8s.io/client-go/rest"}, "a program that works for the plugin knows neither claims nor the API server"},
 		{"cmd/prism-tool", nil, []string{Module + "/pkg/claim"}, "a program that works for the plugin knows neither claims nor the API server"},
 		{"cmd/prism-hook", []string{"net/http"}, nil, "the runtime starts the hook for every container that needs it: it is small and starts quickly"},

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
-	"github.com/prism-gpu/prism/pkg/cli/check"
+	"github.com/prism-gpu/prism/pkg/cli/profile/check"
 	"github.com/prism-gpu/prism/pkg/cli/reports"
 	"github.com/prism-gpu/prism/pkg/profiler/rules"
 )

@@ -21,7 +21,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
-	"github.com/prism-gpu/prism/pkg/cli/check"
+	"github.com/prism-gpu/prism/pkg/cli/profile/check"
 	"github.com/prism-gpu/prism/pkg/cli/reports"
 )
 

@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/claim"
 )
 
@@ -37,13 +36,6 @@ type OpaqueConfig struct {
 	Classes client.Reader
 	// Profiles is the cluster's policy for profiles; nil: claims are compared with it only when they are prepared.
 	Profiles Policy
-}
-
-// Policy limits the profiles that claims may request.
-type Policy interface {
-	// Limit returns the reason why a configuration of a claim in that namespace is not allowed. A policy that cannot be read allows
-	// everything. The configuration may be changed.
-	Limit(ctx context.Context, namespace string, config *v1alpha1.ProfilerConfig) error
 }
 
 // Serve registers the webhook with the manager's webhook server. Every replica answers requests, not only the leader. profiles names the
@@ -70,13 +62,9 @@ func (o *OpaqueConfig) Handle(ctx context.Context, req admission.Request) admiss
 	}
 	ctx, cancel := context.WithTimeout(ctx, classTimeout)
 	defer cancel()
-	profile := claim.ProfileExtension{}
-	if o.Profiles != nil {
-		profile.Policy = func(c *v1alpha1.ProfilerConfig) error { return o.Profiles.Limit(ctx, req.Namespace, c) }
-	}
 	written := claim.Validator{
 		Driver: o.Driver, Class: func(name string) *resourceapi.DeviceClass { return o.class(ctx, name) },
-		Extensions: []claim.Extension{claim.MPSExtension{}, claim.MetricsExtension{}, profile},
+		Extensions: []claim.Extension{claim.MPSExtension{}, claim.MetricsExtension{}, o.profile(ctx, req.Namespace)},
 	}
 	var problem error
 	var err error

@@ -28,13 +28,6 @@ var HostHooks = []string{
 // ErrNoExec says that the runtime could not execute a hook program.
 var ErrNoExec = errors.New("the filesystem is mounted with the option noexec")
 
-// ProfilerLibrary and ProfilerRun are the files that containers of profiled claims get in addition to the hook. They are installed next to
-// it.
-const (
-	ProfilerLibrary = "libprism-inject.so"
-	ProfilerRun     = "prism-run"
-)
-
 // CreateContainerHook returns the edit with which the runtime starts the program at path, after it has created the container's mounts and
 // before it enters the container's root. The program can fail the container.
 func CreateContainerHook(path string, args ...string) *specs.Hook {
@@ -59,18 +52,18 @@ type Hooks struct {
 	Dir string
 	// HostDir is the path on the host if it differs; empty: Dir.
 	HostDir string
+	// Extra are the names of the programs in the folder of a version besides HookName and OwnHookName. The folder of another version is removed
+	// only if it contains no further file.
+	Extra []string
 	// NoExec reports whether the host's mount at a path uses the option noexec; nil: it is not checked.
 	NoExec func(path string) (bool, error)
 }
 
-// Program is a hook program inside this program's image.
+// Program is a hook program inside this program's image, or a file that containers get in addition to the hook.
 type Program struct {
-	// Name is one of programs, Image the program's path in the image.
+	// Name is HookName, OwnHookName or one of Hooks.Extra, Image the program's path in the image.
 	Name, Image string
 }
-
-// programs are the names of all programs in the folder of a version.
-var programs = []string{HookName, OwnHookName, ProfilerLibrary, ProfilerRun}
 
 // Installed is an installed hook program. It stays installed until Release, and after that as long as a spec names it.
 type Installed struct {
@@ -206,7 +199,7 @@ func (h Hooks) VersionOf(specs *Dir, claimUID string) string {
 // discard removes one version's folder. The caller holds its lock, or no other process knows the folder yet.
 func (h Hooks) discard(dir string) error {
 	var errs []error
-	for _, name := range programs {
+	for _, name := range append([]string{HookName, OwnHookName}, h.Extra...) {
 		path := filepath.Join(dir, name)
 		errs = append(errs, h.Disk.Remove(path+disk.TempSuffix), h.Disk.Remove(path))
 	}

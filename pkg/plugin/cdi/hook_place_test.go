@@ -149,6 +149,7 @@ func TestRetire_DiesAnywhere_NextOneFinishes(t *testing.T) {
 	deaths := 0
 	for alive := 0; ; alive++ {
 		hooks, dir, program := formerHooks(t)
+		hooks.Extra = []string{"library", "program"}
 		program.Release()
 		require.NoError(t, dir.Remove(uid))
 		left := alive

@@ -37,14 +37,14 @@ type Options struct {
 	Config *config.Plugin
 	Files  disk.Files
 	Now    func() time.Time
-	// Programs are the profiler's programs for containers of profiled claims.
-	Programs *programs.Profiler
+	// Programs are the node's programs; they must allow the names of this package's Programs. Open installs these.
+	Programs *programs.Set
 }
 
 // Extension profiles the processes of claims: it stores the plans and the reports of the node's claims.
 type Extension struct {
 	cfg     *config.Plugin
-	hook    *programs.Profiler
+	hook    *containerPrograms
 	logger  klog.Logger
 	now     func() time.Time
 	store   *store.Store
@@ -77,8 +77,11 @@ func Open(ctx context.Context, o Options) (extension.Extension, error) {
 		return &Off{options: o}, nil
 	}
 	p := &Extension{
-		cfg: cfg, hook: o.Programs, logger: klog.FromContext(ctx), now: o.Now, followed: newFollowed(),
+		cfg: cfg, hook: &containerPrograms{Extra: o.Programs.Extra(Programs...)}, logger: klog.FromContext(ctx), now: o.Now, followed: newFollowed(),
 		decoded: decoded{patterns: pattern.NewCache(patternsKept), tools: manifest.NewCache(cfg.ToolsDir())},
+	}
+	if err := p.hook.Err(); err != nil {
+		p.logger.Error(err, "Processes are not profiled without the profiler's programs")
 	}
 	if err := o.Files.MakeDir(cfg.Paths.StateDir, 0o755); err != nil {
 		return nil, fmt.Errorf("creating the state directory %s: %w", cfg.Paths.StateDir, err)

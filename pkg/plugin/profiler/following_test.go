@@ -132,7 +132,7 @@ func TestFollowed_ManyClaims_PreparedStay(t *testing.T) {
 	t.Parallel()
 	kept, err := store.Open(store.Options{Dir: t.TempDir(), Files: disk.OS{}})
 	require.NoError(t, err)
-	p := &Extension{store: kept, hook: &programs.Profiler{}, followed: newFollowed()}
+	p := &Extension{store: kept, hook: &containerPrograms{Extra: &programs.Extra{}}, followed: newFollowed()}
 	reports := p.Follow(&preparedCount{})
 	reports.Prepared(profiledRecord("training"))
 	for i := range 3 * maxFollowed {

@@ -18,9 +18,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/hostfs"
-	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
-	"github.com/prism-gpu/prism/pkg/plugin/programs"
 	"github.com/prism-gpu/prism/pkg/profiler/rules"
 )
 
@@ -49,24 +47,14 @@ func rulesMap(text string) *corev1.ConfigMap {
 // profilingNode returns a node that profiles by these rules, with Nsight Systems of these versions.
 func profilingNode(t *testing.T, rules string, versions ...string) *profilingHost {
 	t.Helper()
-	root, image := t.TempDir(), t.TempDir()
+	root := t.TempDir()
 	cfg := &config.Plugin{DriverName: "gpu.prism.dev", NodeName: "n0", Profiler: config.Profiler{Enabled: true, Map: "ns/rules"}}
 	cfg.Paths.KubeletPlugins, cfg.Paths.StateDir, cfg.Paths.RunDir = filepath.Join(root, "plugins"), filepath.Join(root, "state"), filepath.Join(root, "run")
-	for _, program := range []string{cdi.OwnHookName, cdi.ProfilerLibrary, cdi.ProfilerRun} {
-		require.NoError(t, os.WriteFile(filepath.Join(image, program), []byte(program), 0o755))
-	}
-	specs, err := cdi.OpenDir(disk.OS{}, filepath.Join(root, "cdi"), cdi.Kind(cfg.DriverName))
-	require.NoError(t, err)
-	set, err := programs.Install(t.Context(), programs.Options{
-		Config: cfg, Version: "v1", Disk: disk.OS{}, Host: programHost{}, Specs: specs,
-		Images: programs.Images{Own: filepath.Join(image, cdi.OwnHookName), Profiler: image},
-	})
-	require.NoError(t, err)
-	t.Cleanup(set.Release)
+	set, _ := installed(t, cfg)
 	for _, version := range versions {
 		install(t, cfg, version, `"2026-11-20T00:00:00Z"`)
 	}
-	opened, err := Open(t.Context(), Options{Config: cfg, Files: disk.OS{}, Now: time.Now, Programs: set.Profiler})
+	opened, err := Open(t.Context(), Options{Config: cfg, Files: disk.OS{}, Now: time.Now, Programs: set})
 	require.NoError(t, err)
 	n := &profilingHost{cfg: cfg, client: fake.NewClientset(rulesMap(rules)), Extension: opened.(*Extension)}
 	n.Connect(t.Context(), extension.API{

@@ -1,8 +1,6 @@
 package programs
 
 import (
-	"crypto/sha256"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -73,34 +71,6 @@ func TestInstall_OwnProgramOfOlderVersion_RemovedOnceUnused(t *testing.T) {
 	hook.Sweep(n.ctx)
 	assert.NoDirExists(t, filepath.Dir(before[1].Path))
 	hook.Release()
-}
-
-// TestLibrary_Upgrade_ThatOfTheSpec: containers that start again load the library that the spec names, until the claim is prepared again.
-func TestLibrary_Upgrade_ThatOfTheSpec(t *testing.T) {
-	t.Parallel()
-	const claim = "00000000-0000-0000-0000-000000000001"
-	n := newHookNode(t)
-	hooks, content := cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.ProgramsDir()}, map[string]string{"older": "one library", testVersion: "another"}
-	var releases []func()
-	for version, library := range content {
-		image := filepath.Join(filepath.Dir(n.image), version)
-		require.NoError(t, os.WriteFile(image, []byte(library), 0o600))
-		installed, err := hooks.Install(version, cdi.Program{Name: cdi.ProfilerLibrary, Image: image})
-		require.NoError(t, err)
-		releases = append(releases, installed.Release)
-	}
-	hook, err := n.install()
-	require.NoError(t, err)
-	for _, version := range []string{"older", testVersion, "older"} {
-		mounts := []*specs.Mount{{HostPath: filepath.Join(n.cfg.ProgramsDir(), version), ContainerPath: "/run/prism/programs"}}
-		require.NoError(t, n.specs.Write(claim, &specs.Spec{
-			Devices: []specs.Device{{Name: "d", ContainerEdits: specs.ContainerEdits{Mounts: mounts}}},
-		}))
-		assert.Equal(t, fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(content[version]))), hook.Profiler.Library(claim))
-	}
-	for _, release := range append(releases, hook.Release) {
-		release()
-	}
 }
 
 // noexecHost mounts everything with noexec.

@@ -33,8 +33,9 @@ type Host interface {
 type Images struct {
 	// NVIDIA is NVIDIA's hook program, Own prism-hook.
 	NVIDIA, Own string
-	// Profiler is the directory of the programs for containers of profiled claims.
-	Profiler string
+	// Dir is the directory of the programs that extensions install, Extra are the names of all that they may install.
+	Dir   string
+	Extra []string
 }
 
 // Options are the settings and the ports of Install.
@@ -57,11 +58,12 @@ type Options struct {
 type Set struct {
 	// Injection detects whether containers receive the devices of their specs.
 	Injection *Injection
-	// Profiler contains the programs for containers of profiled claims besides prism-hook.
-	Profiler *Profiler
-	nvidia   *nvidiaHook
-	own      *ownHook
+	nvidia    *nvidiaHook
+	own       *ownHook
 	folders
+	// images is the directory of the programs that extensions install, extra are those that are installed.
+	images string
+	extra  []*Extra
 	// failed is the error of the last sweep; empty: none.
 	failed string
 }
@@ -83,9 +85,9 @@ type folders struct {
 // Install installs the programs and chooses NVIDIA's: the program of the setting, of the host, or of our image; none if the image contains
 // none. It fails if the image's program is needed and could not be executed on the host.
 func Install(ctx context.Context, o Options) (*Set, error) {
-	s := &Set{own: &ownHook{}, folders: folders{
-		current: cdi.Hooks{Disk: o.Disk, Dir: o.Config.ProgramsDir(), NoExec: o.Host.NoExec},
-		former:  cdi.Hooks{Disk: o.Disk, Dir: o.Config.FormerProgramsDir()},
+	s := &Set{own: &ownHook{}, images: o.Images.Dir, folders: folders{
+		current: cdi.Hooks{Disk: o.Disk, Dir: o.Config.ProgramsDir(), Extra: o.Images.Extra, NoExec: o.Host.NoExec},
+		former:  cdi.Hooks{Disk: o.Disk, Dir: o.Config.FormerProgramsDir(), Extra: o.Images.Extra},
 		specs:   o.Specs, version: o.Version,
 	}}
 	s.Sweep(ctx)
@@ -96,10 +98,6 @@ func Install(ctx context.Context, o Options) (*Set, error) {
 	}
 	s.installOwn(ctx, o)
 	s.Injection = &Injection{runtime: o.Runtime, programs: s, dir: o.Config.InjectedDir(), cdiRoot: o.Config.Paths.CDIRoot}
-	s.Profiler = &Profiler{folders: s.folders, own: s.own}
-	if o.Config.Profiler.Enabled {
-		s.Profiler.install(ctx, o.Images.Profiler)
-	}
 	if !s.nvidia.used() && setting != config.NoCDIHook {
 		klog.FromContext(ctx).Info("Without " + cdi.HookName + " containers get no library cache: install it on the host or set --cdi-hook")
 	}
@@ -189,9 +187,13 @@ func (s *Set) Sweep(ctx context.Context) {
 
 // Release lets other processes remove the programs of this process.
 func (s *Set) Release() {
-	for _, used := range append([]cdi.Installed{s.own.Installed, s.nvidia.own}, s.Profiler.installed...) {
-		if used.Release != nil {
-			used.Release()
+	used := []cdi.Installed{s.own.Installed, s.nvidia.own}
+	for _, extra := range s.extra {
+		used = append(used, extra.installed...)
+	}
+	for _, program := range used {
+		if program.Release != nil {
+			program.Release()
 		}
 	}
 }

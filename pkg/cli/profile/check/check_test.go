@@ -16,7 +16,7 @@ import (
 
 	profiles "github.com/prism-gpu/prism/api/profiles/v1alpha1"
 	"github.com/prism-gpu/prism/api/v1alpha1"
-	"github.com/prism-gpu/prism/pkg/cli/check"
+	"github.com/prism-gpu/prism/pkg/cli/profile/check"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 	"github.com/prism-gpu/prism/pkg/profiler/rules"
 )
