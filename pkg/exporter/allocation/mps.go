@@ -12,9 +12,9 @@ import (
 // mpsCommand is the name of an MPS server as truncated by the kernel. Any process can use it.
 const mpsCommand = "nvidia-cuda-mps"
 
-// mpsServers finds the servers of the node's MPS service by the file that the service keeps for each control daemon. Only root on the host
+// servers finds the servers of the node's MPS service by the file that the service keeps for each control daemon. Only root on the host
 // can write these files.
-type mpsServers struct {
+type servers struct {
 	dir  string
 	proc *processes
 }
@@ -27,7 +27,7 @@ type mpsState struct {
 
 // mark marks servers: processes that the service has recorded, and children of a recorded control daemon, which also starts servers without
 // a request of the service.
-func (m mpsServers) mark(found map[uint32]metrics.ProcessIdentity) {
+func (m servers) mark(found map[uint32]metrics.ProcessIdentity) {
 	var daemons, servers map[hostfs.Process]bool
 	for pid, identity := range found {
 		if identity.Command != mpsCommand {
@@ -43,13 +43,13 @@ func (m mpsServers) mark(found map[uint32]metrics.ProcessIdentity) {
 		if !serves {
 			continue
 		}
-		identity.ServesMPS = true
+		identity.Server = true
 		found[pid] = identity
 	}
 }
 
 // recorded reads the files of all control daemons. A daemon with an unreadable file counts as one without servers.
-func (m mpsServers) recorded() (daemons, servers map[hostfs.Process]bool) {
+func (m servers) recorded() (daemons, servers map[hostfs.Process]bool) {
 	daemons, servers = map[hostfs.Process]bool{}, map[hostfs.Process]bool{}
 	if m.dir == "" {
 		return daemons, servers

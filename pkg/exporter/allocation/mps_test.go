@@ -39,7 +39,7 @@ func TestIdentify_MPSServers_KnownByTheServiceAlone(t *testing.T) {
 		found := w.tracker.Identify(all)
 		require.Len(t, found, len(all))
 		for _, pid := range all {
-			if found[pid].ServesMPS {
+			if found[pid].Server {
 				pids = append(pids, pid)
 			}
 		}
