@@ -1,12 +1,11 @@
 package allocation
 
 import (
-	"encoding/json"
-	"os"
 	"path/filepath"
 
 	"github.com/prism-gpu/prism/pkg/exporter/metrics"
 	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/mpsd/state"
 )
 
 // mpsCommand is the name of an MPS server as truncated by the kernel. Any process can use it.
@@ -17,12 +16,6 @@ const mpsCommand = "nvidia-cuda-mps"
 type servers struct {
 	dir  string
 	proc *processes
-}
-
-// mpsState is the part about processes in the file of a control daemon.
-type mpsState struct {
-	Daemon    hostfs.Process   `json:"daemon"`
-	Processes []hostfs.Process `json:"processes"`
 }
 
 // mark marks servers: processes that the service has recorded, and children of a recorded control daemon, which also starts servers without
@@ -54,23 +47,19 @@ func (m servers) recorded() (daemons, servers map[hostfs.Process]bool) {
 	if m.dir == "" {
 		return daemons, servers
 	}
-	files, err := filepath.Glob(filepath.Join(m.dir, "*", "state"))
+	files, err := filepath.Glob(filepath.Join(m.dir, "*", state.File))
 	if err != nil {
 		return daemons, servers
 	}
 	for _, file := range files {
-		raw, err := os.ReadFile(file)
+		saved, err := state.Read(file)
 		if err != nil {
-			continue // the daemon was stopped meanwhile
-		}
-		var state mpsState
-		if json.Unmarshal(raw, &state) != nil {
 			continue
 		}
-		if state.Daemon.PID > 0 {
-			daemons[state.Daemon] = true
+		if saved.Daemon.PID > 0 {
+			daemons[saved.Daemon] = true
 		}
-		for _, server := range state.Processes {
+		for _, server := range saved.Processes {
 			servers[server] = true
 		}
 	}
