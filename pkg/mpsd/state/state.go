@@ -13,6 +13,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
+// Command is the name of the processes of control daemons and servers, as truncated by the kernel. Any process can use it.
+const Command = "nvidia-cuda-mps"
+
 // File is the name of the file in the directory of a control daemon.
 const File = "state"
 

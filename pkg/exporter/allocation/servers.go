@@ -8,9 +8,6 @@ import (
 	"github.com/prism-gpu/prism/pkg/mpsd/state"
 )
 
-// mpsCommand is the name of an MPS server as truncated by the kernel. Any process can use it.
-const mpsCommand = "nvidia-cuda-mps"
-
 // servers finds the servers of the node's MPS service by the file that the service keeps for each control daemon. Only root on the host
 // can write these files.
 type servers struct {
@@ -23,7 +20,7 @@ type servers struct {
 func (m servers) mark(found map[uint32]metrics.ProcessIdentity) {
 	var daemons, servers map[hostfs.Process]bool
 	for pid, identity := range found {
-		if identity.Command != mpsCommand {
+		if identity.Command != state.Command {
 			continue
 		}
 		if servers == nil {
