@@ -86,7 +86,7 @@ func (t *translation) obsolete(f *pluginFlags) {
 	if f.NVIDIADevRoot != nil {
 		t.warn("flags.nvidiaDevRoot", ignored+"device nodes are searched under nvidiaDriverRoot, else under /")
 	}
-	f.sharingFlags.obsolete(t)
+	f.obsolete(t)
 	if f.UseNodeFeatureAPI != nil {
 		t.warn("flags.useNodeFeatureAPI", ignored+"features of GPUs are attributes of the devices")
 	}

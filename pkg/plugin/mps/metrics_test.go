@@ -11,7 +11,9 @@ import (
 
 func TestMetrics_Daemons_CountedByState(t *testing.T) {
 	t.Parallel()
-	daemons := func() map[gpu.MPSDaemonState]int { return map[gpu.MPSDaemonState]int{gpu.MPSRunning: 3, gpu.MPSDead: 1} }
+	daemons := func() map[gpu.MPSDaemonState]int {
+		return map[gpu.MPSDaemonState]int{gpu.MPSRunning: 3, gpu.MPSDead: 1}
+	}
 	counted, counters := map[string]float64{}, map[string]float64{}
 	for _, m := range mps.Metrics(&mps.Counts{}, daemons) {
 		if m.Counter {
