@@ -92,6 +92,8 @@
 //
 //   - mpsd is the MPS service of a node: it owns the MPS control daemons of GPUs and MIG devices.
 //   - mpsd/client calls the MPS service of a node, prism-mpsd: JSON over HTTP on a unix socket.
+//   - mpsd/state is the state of an MPS control daemon: the file that the MPS service writes into the daemon's directory, and that
+//     prism-exporter reads too.
 //
 // # The profiler, for several programs
 //

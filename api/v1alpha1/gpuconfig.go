@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -92,6 +94,9 @@ func (c *GPUConfig) Default() {
 	fill(&c.EnforceMemory, false)
 	fill(&c.ClaimOverride, ClaimOverrideAllowed)
 }
+
+// Strategies returns all strategies.
+func Strategies() []Strategy { return slices.Clone(strategies) }
 
 // Uses returns the strategy that is set or implied by the settings, or the empty string.
 func (s *Sharing) Uses() Strategy {

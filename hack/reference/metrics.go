@@ -8,15 +8,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/prism-gpu/prism/pkg/controller/classes"
+	"github.com/prism-gpu/prism/pkg/gpu"
 	diagnostics "github.com/prism-gpu/prism/pkg/plugin/diagnostics"
+	"github.com/prism-gpu/prism/pkg/plugin/mps"
 )
 
 // metricsPage documents the metrics in the registries of both programs before any event.
 func metricsPage(string) (string, error) {
 	readings := diagnostics.Readings{}
 	zero(reflect.ValueOf(&readings).Elem())
-	nothing := func() int64 { return 0 }
-	readings.Steps = diagnostics.MPSMetrics(nothing, nothing, nothing)
+	readings.Steps = mps.Metrics(&mps.Counts{}, func() map[gpu.MPSDaemonState]int { return nil })
 	ofController := prometheus.NewRegistry()
 	classes.NewMetrics(ofController, version)
 	out := newText("Metrics", "the metric registries of both programs and pkg/exporter/metrics")

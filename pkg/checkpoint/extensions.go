@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
 // Extensions contains the data of extensions for a claim or a result, by the kind of the extension. The data is in the extension's own
@@ -58,10 +60,16 @@ func (r *Record) ExtensionKinds() []string {
 	return slices.Sorted(maps.Keys(kinds))
 }
 
+// kindMPS is the kind of the extension of results that are used with MPS.
+const kindMPS = "mps"
+
+// ThroughServer reports whether processes use the device through a server process, as MPS clients do.
+func (r *Result) ThroughServer() bool { return r.Type == gpu.TypeMPS || r.Extensions.Has(kindMPS) }
+
 // Members of schema 1 whose data belongs to extensions now, with the extensions' kinds.
 var (
 	formerOfRecord = map[string]string{"profile": "profile"}
-	formerOfResult = map[string]string{"mps": "mps", "metrics": "metrics", "profiled": "profile"}
+	formerOfResult = map[string]string{"mps": kindMPS, "metrics": "metrics", "profiled": "profile"}
 )
 
 // adopt moves members of schema 1 from the unknown keys to the extensions. A member that is true becomes an empty object. If data of the

@@ -40,9 +40,7 @@ func (p *Plan) forDevice(config *resourceapi.DeviceAllocationConfiguration, o op
 	if limit == nil || !ok {
 		return o, nil
 	}
-	own, err := v1alpha1.Merge(general, &v1alpha1.GPUConfig{
-		TypeMeta: general.TypeMeta, Sharing: &v1alpha1.Sharing{MPS: &v1alpha1.MPS{MemoryLimit: limit}},
-	}, v1alpha1.FromClass)
+	own, err := limitMemory(general, limit)
 	o.config = own
 	return o, err
 }

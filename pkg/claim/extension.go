@@ -75,16 +75,18 @@ type Validating interface {
 	Validate(merged Options, own func() (Options, error), count int64) error
 }
 
+// AdminChecking is an Extension with settings in a GPUConfig.
+type AdminChecking interface {
+	Extension
+	// ForbiddenForAdmin returns why the merged options are forbidden for a claim with admin access; nil if they are allowed.
+	ForbiddenForAdmin(merged Options) error
+}
+
 // Checking is a Configured extension that checks each configuration when it is written, besides its own validation.
 type Checking interface {
 	Configured
 	// Check returns the function that checks the configurations of one object. It may bound the time that all checks of the object take.
 	Check() func(config v1alpha1.Config) error
-}
-
-// Extensions returns this package's extensions, for a node without exporter and profiler. They plan in their order.
-func Extensions(nodeName string) []Extension {
-	return []Extension{MPSExtension{}, MetricsExtension{NodeName: nodeName}, ProfileExtension{NodeName: nodeName}}
 }
 
 // extensions are those that claims are planned with.

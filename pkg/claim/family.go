@@ -1,7 +1,9 @@
 package claim
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 
@@ -38,9 +40,6 @@ type Requests interface {
 	Asked(count int64, admin bool, capacity *resourceapi.CapacityRequirements) error
 }
 
-// Families are all families of this package. Steps are made in their order.
-func Families() []Family { return []Family{whole{}, timeSlice{}, mpsShare{}, mig{}, monitor{}} }
-
 // families are those that claims are planned with.
 func (s Source) families() []Family {
 	if s.Families == nil {
@@ -56,4 +55,19 @@ func (s Source) family(device gpu.DeviceType) Family {
 		return families[i]
 	}
 	return nil
+}
+
+// refuseStrategy refuses a sharing strategy that devices cannot have. kind is the configuration's as it was written.
+func refuseStrategy(refused v1alpha1.Strategy, kind string, config *v1alpha1.GPUConfig, devices string) error {
+	if config.Sharing == nil || config.Sharing.Uses() != refused {
+		return nil
+	}
+	var supported []string
+	for _, strategy := range v1alpha1.Strategies() {
+		if strategy != refused {
+			supported = append(supported, string(strategy))
+		}
+	}
+	return fmt.Errorf("%s.sharing with strategy %s is not supported for %s; supported values: %s", kind, refused, devices,
+		strings.Join(supported, ", "))
 }

@@ -50,13 +50,9 @@ func (mig) HasClass(class, driver string) bool {
 		driver == nvidiaDriver && class == "mig.nvidia.com"
 }
 
-// Supports MPS and enforced memory, which the hardware isolates, and no time-slicing.
+// Supports every strategy but time-slicing, and enforced memory, which the hardware isolates.
 func (mig) Supports(kind string, config *v1alpha1.GPUConfig) error {
-	if s := config.Sharing; s != nil && s.Uses() == v1alpha1.StrategyTimeSlicing {
-		return fmt.Errorf("%s.sharing with strategy %s is not supported for a MIG device, which is a partition of its GPU already; "+
-			"supported values: %s", kind, v1alpha1.StrategyTimeSlicing, v1alpha1.StrategyMPS)
-	}
-	return nil
+	return refuseStrategy(v1alpha1.StrategyTimeSlicing, kind, config, "a MIG device, which is a partition of its GPU already")
 }
 
 // Admit refuses admin access to a device that would be made, and a share of one that is not there: only pre-created ones have shares.
@@ -72,8 +68,8 @@ func (mig) Admit(r *Result, driver string) error {
 	return nil
 }
 
-// Plan turns the GPU's MIG mode on and makes the device unless it is pre-created. Then it starts the MPS control daemon of the claim's
-// configuration, which is stopped before the device is destroyed.
+// Plan turns the GPU's MIG mode on and makes the device unless it is pre-created. Then it plans the sharing strategy of the claim's
+// configuration, which is undone before the device is destroyed.
 func (mig) Plan(p *Plan, r *Result, options Options, modes gpu.Modes) error {
 	d, ok := r.Device.(gpu.MIGDevice)
 	if !ok {
@@ -88,7 +84,7 @@ func (mig) Plan(p *Plan, r *Result, options Options, modes gpu.Modes) error {
 		p.require(Precondition{Kind: PreconditionMIGMode, Target: d.GPU.UUID})
 		p.Steps = append(p.Steps, Step{Kind: StepMIG, Target: d.GPU.UUID, Device: d.Name(), Args: args})
 	}
-	return p.exclusiveMPS(r, options, modes, &device)
+	return p.planStrategy(r, options, modes, &device)
 }
 
 // Resource is the node's name for the shares of the profile, else the profile's as NVIDIA's device plugin calls it.

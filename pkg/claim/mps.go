@@ -106,9 +106,8 @@ func (mpsShare) HasClass(class, driver string) bool { return class == classOf(gp
 
 // Supports limits of the claim that are below its allocation.
 func (mpsShare) Supports(kind string, config *v1alpha1.GPUConfig) error {
-	if s := config.Sharing; s != nil && s.Uses() == v1alpha1.StrategyTimeSlicing {
-		return fmt.Errorf("%s.sharing with strategy %s is not supported for a device of type %q; supported values: %s", kind,
-			v1alpha1.StrategyTimeSlicing, gpu.TypeMPS, v1alpha1.StrategyMPS)
+	if err := refuseStrategy(v1alpha1.StrategyTimeSlicing, kind, config, fmt.Sprintf("a device of type %q", gpu.TypeMPS)); err != nil {
+		return err
 	}
 	if enforcesMemory(config) {
 		return fmt.Errorf("%s.enforceMemory is not supported for a device of type %q: %s", kind, gpu.TypeMPS, cooperative)

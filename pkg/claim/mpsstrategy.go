@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
@@ -40,6 +42,13 @@ func (o Options) mps() *v1alpha1.MPS {
 	return cmp.Or(o.GPU.Sharing.MPS, &v1alpha1.MPS{})
 }
 
+// limitMemory is the configuration with another memory limit of strategy MPS.
+func limitMemory(c *v1alpha1.GPUConfig, limit *resource.Quantity) (*v1alpha1.GPUConfig, error) {
+	return v1alpha1.Merge(c, &v1alpha1.GPUConfig{
+		TypeMeta: c.TypeMeta, Sharing: &v1alpha1.Sharing{MPS: &v1alpha1.MPS{MemoryLimit: limit}},
+	}, v1alpha1.FromClass)
+}
+
 // unenforced names the merged options that no device can enforce.
 func (o Options) unenforced() error {
 	if o.mps() != nil && enforcesMemory(o.GPU) {
@@ -52,6 +61,9 @@ func (o Options) unenforced() error {
 func (r *Result) usesMPS(options Options) bool {
 	return !r.Admin && (r.Device.Type() == gpu.TypeMPS || options.mps() != nil)
 }
+
+// throughServer reports whether processes use the device of a planned result through a server process, as MPS clients do.
+func (r *Result) throughServer() bool { return r.Extensions[KindMPS] != nil }
 
 // KindMPS is the kind of the extension that has results use their device as MPS clients. Their data is an MPSUse.
 const KindMPS = "mps"
@@ -85,6 +97,14 @@ func (MPSExtension) Validate(merged Options, _ func() (Options, error), count in
 	return merged.unenforced()
 }
 
+// ForbiddenForAdmin forbids strategy MPS.
+func (MPSExtension) ForbiddenForAdmin(merged Options) error {
+	if merged.mps() != nil {
+		return errors.New(adminMPS)
+	}
+	return nil
+}
+
 const (
 	// onePerContainer is why a request for MPS is for one device.
 	onePerContainer = "a container can use only one with MPS: its processes connect to one MPS control daemon, which serves one GPU"
@@ -97,9 +117,9 @@ func severalWithMPS(count int64) error {
 	return fmt.Errorf("count must be 1, got %d: %s; add a request for each container that is to have another GPU", count, onePerContainer)
 }
 
-// exclusiveMPS starts a separate control daemon for a device that is exclusive to the claim, if the options say so. device is the MIG
-// device that it serves, nil for a GPU.
-func (p *Plan) exclusiveMPS(r *Result, options Options, modes gpu.Modes, device *MIG) error {
+// planStrategy starts a separate control daemon for a device that is exclusive to the claim, if the options select strategy MPS. device is
+// the MIG device that it serves, nil for a GPU.
+func (p *Plan) planStrategy(r *Result, options Options, modes gpu.Modes, device *MIG) error {
 	settings := options.mps()
 	if settings == nil {
 		return nil

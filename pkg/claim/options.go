@@ -192,11 +192,11 @@ func enforcesMemory(c *v1alpha1.GPUConfig) bool {
 
 // forbidden names options that a claim with admin access cannot set, whatever its device is.
 func (s Source) forbidden(o Options) error {
-	switch {
-	case o.setInterval():
+	if o.setInterval() {
 		return errors.New(adminInterval)
-	case o.mps() != nil:
-		return errors.New(adminMPS)
+	}
+	if err := eachExtension(s, func(e AdminChecking) error { return e.ForbiddenForAdmin(o) }); err != nil {
+		return err
 	}
 	return eachExtension(s, func(e Configured) error {
 		if merged, set := o.Extensions[e.Kind()]; set {

@@ -255,7 +255,7 @@ func (e ProfileExtension) effective(plan *Plan, r *Result, merged *v1alpha1.Prof
 		return nil, r.refuse(fixProfiler, "%v", err)
 	}
 	_, mig := r.Device.(gpu.MIGDevice)
-	if err := e.Profiler.Choose(config, mig || r.Extensions[KindMPS] != nil); err != nil {
+	if err := e.Profiler.Choose(config, mig || r.throughServer()); err != nil {
 		return nil, forProfile(r.refusal(err, fixProfiler), toolNotInstalled)
 	}
 	return config, nil

@@ -41,12 +41,12 @@ func (whole) Supports(string, *v1alpha1.GPUConfig) error { return nil }
 // Admit refuses nothing.
 func (whole) Admit(*Result, string) error { return nil }
 
-// Plan turns the GPU's MIG mode off if it may be on, and sets the time-slice interval or starts the MPS control daemon of the claim's
+// Plan turns the GPU's MIG mode off if it may be on, and sets the time-slice interval or plans the sharing strategy of the claim's
 // configuration.
 func (whole) Plan(p *Plan, r *Result, options Options, modes gpu.Modes) error {
 	p.withoutMIG(r, modes)
 	if !options.setInterval() {
-		return p.exclusiveMPS(r, options, modes, nil)
+		return p.planStrategy(r, options, modes, nil)
 	}
 	const fix = "take the interval out of the claim's configuration"
 	g := r.Device.Parent()

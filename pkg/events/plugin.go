@@ -1,5 +1,45 @@
 package events
 
+// Reasons of Events of a Node, written by the kubelet plugin.
+const (
+	AllocationConflict           = "AllocationConflict"
+	AllocationConflictResolved   = "AllocationConflictResolved"
+	CDIAvailable                 = "CDIAvailable"
+	CDIUnavailable               = "CDIUnavailable"
+	CheckpointCorrupted          = "CheckpointCorrupted"
+	ClusterFeaturesChanged       = "ClusterFeaturesChanged"
+	DeviceNodesMissing           = "DeviceNodesMissing"
+	DeviceNodesRestored          = "DeviceNodesRestored"
+	GPULayoutChangePending       = "GPULayoutChangePending"
+	GPUUnhealthy                 = "GPUUnhealthy"
+	GarbageCollected             = "GarbageCollected"
+	GarbageCollectionFailed      = "GarbageCollectionFailed"
+	LayoutStateUnreadable        = "LayoutStateUnreadable"
+	MIGModeMismatch              = "MIGModeMismatch"
+	MPSAvailable                 = "MPSAvailable"
+	MPSClientsLeft               = "MPSClientsLeft"
+	MPSDaemonFailed              = "MPSDaemonFailed"
+	MPSDaemonRestarted           = "MPSDaemonRestarted"
+	MPSLimitsChanged             = "MPSLimitsChanged"
+	MPSServerRestarted           = "MPSServerRestarted"
+	MPSSingleUser                = "MPSSingleUser"
+	MPSStateUnreadable           = "MPSStateUnreadable"
+	MPSUnavailable               = "MPSUnavailable"
+	NVIDIADriverAvailable        = "NVIDIADriverAvailable"
+	NVIDIADriverUnavailable      = "NVIDIADriverUnavailable"
+	NodeConfigAccepted           = "NodeConfigAccepted"
+	NodeConfigInvalid            = "NodeConfigInvalid"
+	NodeConfigUnavailable        = "NodeConfigUnavailable"
+	NodeConfigUnmatched          = "NodeConfigUnmatched"
+	PartitionableDevicesDisabled = "PartitionableDevicesDisabled"
+	PartitionableDevicesUnknown  = "PartitionableDevicesUnknown"
+	ResourceSliceFieldsDropped   = "ResourceSliceFieldsDropped"
+	RestartRequired              = "RestartRequired"
+	SharedCountersUnsupported    = "SharedCountersUnsupported"
+	StateDirectoryChanged        = "StateDirectoryChanged"
+	TimeSliceIntervalNotSet      = "TimeSliceIntervalNotSet"
+)
+
 func ofPlugin() []Event {
 	return append([]Event{
 		{

@@ -27,8 +27,8 @@ func System(ctx context.Context, cfg *config.Exporter, version string) (Adapters
 	tracker := allocation.New(allocation.Options{
 		Records: cfg.PluginDir(), BootID: boot, DriverName: cfg.DriverName, CDIKind: checkpoint.CDIKind(cfg.DriverName),
 		KubeletSocket: cfg.Sources.KubeletPodResources, CRISocket: cfg.Sources.CRISocket, HostRoot: cfg.HostRoot,
-		PodLabels: cfg.Pages.PodLabelKeys,
-		MPSDir:    filepath.Join(cfg.HostRoot, cfg.RunDir, "mps"),
+		PodLabels:  cfg.Pages.PodLabelKeys,
+		DaemonsDir: filepath.Join(cfg.HostRoot, cfg.RunDir, "mps"),
 	})
 	library := sampling.New(sampling.Options{Find: func() (string, error) {
 		root, err := host.FindDriver(cfg.DriverRoot)

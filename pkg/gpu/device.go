@@ -3,22 +3,8 @@ package gpu
 // DeviceName names a device inside its pool: a DNS label that stays the same over reboots and slot moves.
 type DeviceName string
 
-// DeviceType is the value of the `type` attribute: the family of a device.
+// DeviceType is the value of the `type` attribute: the family of a device. The type of each family is in the family's file.
 type DeviceType string
-
-// The device types this version publishes.
-const (
-	// TypeGPU is a whole GPU for one claim.
-	TypeGPU DeviceType = "gpu"
-	// TypeMIG is a GPU instance, made for one claim or pre-created.
-	TypeMIG DeviceType = "mig"
-	// TypeTimeSlice is a GPU that several claims share by time-slicing.
-	TypeTimeSlice DeviceType = "timeslice"
-	// TypeMPS is a GPU that several claims share with MPS.
-	TypeMPS DeviceType = "mps"
-	// TypeMonitor is visibility of the node's GPUs for admin-access claims, whichever claims use them.
-	TypeMonitor DeviceType = "monitor"
-)
 
 // PoolDevice names a device on a node: pool and device, as an allocation does.
 type PoolDevice struct {

@@ -53,8 +53,38 @@ type SharedMode interface {
 	Shared() bool
 }
 
-// families list the devices of each family, in the order of Modes.Devices. The monitor is none of them: it is of a node.
-var families = [...]func(o Modes, g *GPU) []Device{wholeDevices, timeSlicedDevices, mpsDevices, migDevices}
+// family is what is known of the devices of one type, also of those that only a record names.
+type family struct {
+	kind DeviceType
+	// devices lists those of a GPU.
+	devices func(o Modes, g *GPU) []Device
+	// entireGPU and consumable are the answers of EntireGPU and Consumable.
+	entireGPU, consumable bool
+}
+
+// families are in the order of Modes.Devices. The monitor is none of them: it is of a node.
+var families = [...]family{
+	{kind: TypeGPU, devices: wholeDevices, entireGPU: true},
+	{kind: TypeTimeSlice, devices: timeSlicedDevices, entireGPU: true},
+	{kind: TypeMPS, devices: mpsDevices, entireGPU: true, consumable: true},
+	{kind: TypeMIG, devices: migDevices},
+}
+
+// EntireGPU reports whether a device of the type is a GPU, for one claim or for several, and no part of one. It is false for the type of
+// a further mode.
+func (t DeviceType) EntireGPU() bool { return t.family().entireGPU }
+
+// Consumable reports whether every claim consumes capacities of such a device, so that its record does not say how much there is in all.
+func (t DeviceType) Consumable() bool { return t.family().consumable }
+
+func (t DeviceType) family() family {
+	for _, f := range families {
+		if f.kind == t {
+			return f
+		}
+	}
+	return family{}
+}
 
 // WithModes is the layout with further modes for every one of these GPUs, in place of those that they have. The layout itself stays.
 func (l Layout) WithModes(gpus []GPU, added ...Mode) Layout {
@@ -193,9 +223,9 @@ func (o Modes) Pool(node string, g *GPU) string {
 // MIG devices of which no two exclude each other, the first device of the first further mode.
 func (o Modes) Devices(g *GPU) []Device {
 	var devices []Device
-	for _, list := range families {
+	for _, f := range families {
 		if len(devices) == 0 || !o.Disjoint {
-			devices = append(devices, list(o, g)...)
+			devices = append(devices, f.devices(o, g)...)
 		}
 	}
 	for _, mode := range o.Extra {

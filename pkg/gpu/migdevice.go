@@ -5,6 +5,9 @@ import (
 	"slices"
 )
 
+// TypeMIG is a GPU instance, made for one claim or pre-created.
+const TypeMIG DeviceType = "mig"
+
 // MIGDevice is a GPU instance at one placement with one compute instance that fills it, whether it exists yet or not.
 //
 // A compute instance smaller than its GPU instance will be another device, whose name goes on after the placement.

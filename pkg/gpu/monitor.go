@@ -1,5 +1,8 @@
 package gpu
 
+// TypeMonitor is visibility of the node's GPUs for admin-access claims, whichever claims use them.
+const TypeMonitor DeviceType = "monitor"
+
 // Monitor is the right to see all GPUs of a node, which other claims may be using. It is for admin-access claims only, and takes no
 // counters: the scheduler allocates no device of a partitioned GPU with admin access while the GPU's counters are taken
 // (kubernetes/kubernetes#140729).

@@ -103,6 +103,9 @@ func (m *MPSSharing) Allows(namespace string) bool {
 	return len(m.Namespaces) == 0 || slices.Contains(m.Namespaces, namespace)
 }
 
+// TypeMPS is a GPU that several claims share with MPS.
+const TypeMPS DeviceType = "mps"
+
 // MPSShare is a GPU that several claims share with MPS.
 type MPSShare struct {
 	GPU *GPU

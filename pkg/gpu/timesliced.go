@@ -21,6 +21,9 @@ func (r *Replicas) equal(other *Replicas) bool {
 	return *r == *other
 }
 
+// TypeTimeSlice is a GPU that several claims share by time-slicing.
+const TypeTimeSlice DeviceType = "timeslice"
+
 // TimeSliced is a GPU that several claims share by time-slicing.
 type TimeSliced struct {
 	GPU *GPU

@@ -1,5 +1,8 @@
 package gpu
 
+// TypeGPU is a whole GPU for one claim.
+const TypeGPU DeviceType = "gpu"
+
 // Whole is a GPU as it is, for one claim at a time.
 type Whole struct{ GPU *GPU }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/mpsd/state"
 )
 
 // After a restart of the container, the PID of the daemon or of a server may belong to another process.
@@ -31,9 +32,9 @@ func TestAdopt_PIDsOfOtherProcesses_NotKilled(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, other.Start())
 	m.end()
-	changed, err := readState(m.dir())
+	changed, err := state.Read(m.dir().state())
 	require.NoError(t, err)
-	changed.Phase = phaseReady
+	changed.Phase = state.Ready
 	changed.Daemon.PID = other.Process.Pid
 	changed.Processes = []hostfs.Process{changed.Daemon}
 	raw, err := json.Marshal(changed)

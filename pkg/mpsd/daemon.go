@@ -2,6 +2,7 @@ package mpsd
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"syscall"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/mpsd/state"
 )
 
 // daemon is one control daemon. The lock guards all fields except the ones that publish sets.
@@ -19,7 +21,7 @@ type daemon struct {
 	logger  logr.Logger
 	busy    chan struct{}
 
-	state  state
+	state  state.State
 	status gpu.MPSDaemonState
 	// problem says why the daemon is not running.
 	problem string
@@ -28,7 +30,7 @@ type daemon struct {
 
 	// view, driver and published are guarded by the service's mutex.
 	view      gpu.MPSDaemon
-	driver    identity
+	driver    state.Driver
 	published bool
 }
 
@@ -58,6 +60,18 @@ func (d *daemon) set(status gpu.MPSDaemonState, problem string) {
 	d.service.publish(d, true)
 }
 
+// save writes the daemon's state.
+func (d *daemon) save() error {
+	raw, err := json.Marshal(d.state)
+	if err == nil {
+		err = d.service.System.Write(d.dir.state(), raw)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the state of a control daemon: %w", err)
+	}
+	return nil
+}
+
 // running reports whether the process has not exited.
 func running(p hostfs.Process) bool {
 	now, exists := processes.Process(p.PID)
@@ -67,15 +81,15 @@ func running(p hostfs.Process) bool {
 // adopt takes over the daemon of an earlier service. It is called once, before any request.
 func (d *daemon) adopt(ctx context.Context) {
 	var err error
-	if d.state, err = readState(d.dir); err != nil {
+	if d.state, err = state.Read(d.dir.state()); err != nil {
 		d.logger.Error(err, "State of a control daemon is lost; its processes are killed when it is started or stopped")
 	}
-	if !running(d.state.Daemon) || d.state.Phase == phaseStarting || d.state.Phase == "" {
+	if !running(d.state.Daemon) || d.state.Phase == state.Starting || d.state.Phase == "" {
 		d.dead(ctx, "it exited while the MPS service was not running, or its start was interrupted")
 		return
 	}
 	d.refresh()
-	if d.state.Phase == phaseReady {
+	if d.state.Phase == state.Ready {
 		if err := d.dir.connectClients(d.service.System); err != nil {
 			d.logger.Error(err, "Clients may not find the control daemon")
 		}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/mpsd/state"
 )
 
 // directory is the directory of a control daemon.
@@ -27,7 +28,7 @@ func (d directory) shm() string    { return d.join("shm") }
 func (d directory) lib() string    { return d.join("lib") }
 func (d directory) log() string    { return d.join("log") }
 func (d directory) stdin() string  { return d.join("stdin") }
-func (d directory) state() string  { return d.join("state") }
+func (d directory) state() string  { return d.join(state.File) }
 
 // daemonLog returns the path of the control daemon's output.
 func (d directory) daemonLog() string { return filepath.Join(d.log(), "daemon.log") }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/mpsd/state"
 )
 
 // driver is an installed NVIDIA driver with MPS.
@@ -15,16 +16,8 @@ type driver struct {
 	control, controlDir, serverDir string
 }
 
-// identity differs between installations.
-type identity struct {
-	Root    string        `json:"root"`
-	Version string        `json:"version,omitempty"`
-	Library string        `json:"library"`
-	File    hostfs.FileID `json:"file"`
-}
-
-func (d driver) identity() identity {
-	return identity{Root: d.root.HostPath, Version: d.root.Version, Library: d.root.Library, File: d.root.LibraryID}
+func (d driver) identity() state.Driver {
+	return state.Driver{Root: d.root.HostPath, Version: d.root.Version, Library: d.root.Library, File: d.root.LibraryID}
 }
 
 const (

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/mpsd/state"
 )
 
 // savedFirst records for each killed process whether the saved state contains it.
@@ -22,9 +23,9 @@ type savedFirst struct {
 }
 
 func (s *savedFirst) Kill(p hostfs.Process) error {
-	state, err := readState(s.dir)
+	saved, err := state.Read(s.dir.state())
 	s.mu.Lock()
-	if err == nil && (p == state.Daemon || slices.Contains(state.Processes, p)) {
+	if err == nil && (p == saved.Daemon || slices.Contains(saved.Processes, p)) {
 		s.saved = append(s.saved, p)
 	} else {
 		s.others = append(s.others, p)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/mpsd/state"
 )
 
 func TestInForce_ExactOrRounded_Accepted(t *testing.T) {
@@ -104,10 +105,10 @@ func TestLimits_DaemonWithServer_OneProgramRun(t *testing.T) {
 func TestParse_DaemonWithoutMemoryLimits_RefusedOnlyWhereNeeded(t *testing.T) {
 	t.Parallel()
 	answers := [][]string{{"50.0"}, {`Unknown command "get_default_device_pinned_mem_limit"`}}
-	limits, err := (&daemon{state: state{Spec: gpu.MPSDaemonSpec{ActiveThreadPercentage: 50}}}).parse(byDefault, answers)
+	limits, err := (&daemon{state: state.State{Spec: gpu.MPSDaemonSpec{ActiveThreadPercentage: 50}}}).parse(byDefault, answers)
 	require.NoError(t, err)
 	assert.Equal(t, gpu.MPSLimits{ActiveThreadPercentage: 50}, limits)
-	_, err = (&daemon{state: state{Spec: gpu.MPSDaemonSpec{MemoryMiB: 1024}}}).parse(byDefault, answers)
+	_, err = (&daemon{state: state.State{Spec: gpu.MPSDaemonSpec{MemoryMiB: 1024}}}).parse(byDefault, answers)
 	var unsupported *gpu.UnsupportedError
 	require.ErrorAs(t, err, &unsupported)
 	require.EqualError(t, err, "a memory limit of MPS clients is not supported here: it needs a control daemon of driver 495 or later "+

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/mpsd/state"
 )
 
 // Options configure a Service.
@@ -122,7 +123,7 @@ func (s *Service) List(ctx context.Context, after int64) (daemons []gpu.MPSDaemo
 		s.mu.Lock()
 	}
 	daemons = []gpu.MPSDaemon{}
-	var started []identity
+	var started []state.Driver
 	for _, d := range s.daemons {
 		if d.published {
 			daemons, started = append(daemons, d.view), append(started, d.driver)

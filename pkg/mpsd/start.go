@@ -12,6 +12,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/mpsd/state"
 )
 
 // wanted describes what a request wants in addition to a running daemon.
@@ -49,7 +50,7 @@ func (d *daemon) ensure(ctx context.Context, spec gpu.MPSDaemonSpec, want wanted
 			return fmt.Errorf("starting MPS control daemon %s: %w", d.id, err)
 		}
 	}
-	complete := d.state.Phase == phaseReady && (!d.state.MultiUser || len(d.state.Processes) > 0)
+	complete := d.state.Phase == state.Ready && (!d.state.MultiUser || len(d.state.Processes) > 0)
 	if !want.server || complete {
 		return nil
 	}
@@ -64,7 +65,7 @@ func (d *daemon) discard() error {
 	if err := d.dir.remove(d.service.System); err != nil {
 		return fmt.Errorf("removing files of an earlier MPS control daemon %s: %w", d.id, err)
 	}
-	d.state = state{}
+	d.state = state.State{}
 	return nil
 }
 
@@ -72,7 +73,7 @@ func (d *daemon) discard() error {
 // device without claims, to an earlier claim. A daemon with clients keeps running.
 func (d *daemon) renew(ctx context.Context, spec gpu.MPSDaemonSpec, unused bool) error {
 	other := spec.Device != d.state.Spec.Device
-	if unused && (spec != d.state.Spec || d.state.Phase != phaseControl) { // in that phase no client could find the daemon, so it belongs to the same request
+	if unused && (spec != d.state.Spec || d.state.Phase != state.Control) { // in that phase no client could find the daemon, so it belongs to the same request
 		other = true
 	}
 	installed, err := d.service.driver()
@@ -99,7 +100,7 @@ func (d *daemon) start(ctx context.Context, spec gpu.MPSDaemonSpec) error {
 	if err := d.service.System.MakeDir(string(d.dir), 0o755); err != nil {
 		return err
 	}
-	d.state = state{Spec: spec, Phase: phaseStarting, Driver: installed.identity(), Starts: d.state.Starts + 1}
+	d.state = state.State{Spec: spec, Phase: state.Starting, Driver: installed.identity(), Starts: d.state.Starts + 1}
 	// Saved before anything else is in the directory: the next service lists the daemon with its spec, even if this start is interrupted.
 	err = d.save()
 	if err == nil {
@@ -112,7 +113,7 @@ func (d *daemon) start(ctx context.Context, spec gpu.MPSDaemonSpec) error {
 		err = d.setDefault(ctx)
 	}
 	if err == nil {
-		d.state.Phase = phaseControl
+		d.state.Phase = state.Control
 		err = d.save()
 	}
 	if err != nil {
@@ -192,7 +193,7 @@ func (d *daemon) acceptClients(ctx context.Context) error {
 			return err
 		}
 	}
-	d.state.Phase = phaseReady
+	d.state.Phase = state.Ready
 	if err := d.save(); err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func TestEnsure_MultiUserDriver_DaemonAndServer(t *testing.T) {
 	}, strings.Split(string(environment), "\x00"))
 
 	serves := func(pid int) bool {
-		return allocation.New(allocation.Options{MPSDir: m.options.Dir}).Identify([]uint32{uint32(pid)})[uint32(pid)].ServesMPS
+		return allocation.New(allocation.Options{DaemonsDir: m.options.Dir}).Identify([]uint32{uint32(pid)})[uint32(pid)].Server
 	}
 	assert.True(t, serves(daemon.Servers[0]), "the exporter knows the server by the daemon's state")
 	assert.False(t, serves(os.Getpid()))

@@ -33,38 +33,6 @@ type pluginResource struct {
 	Name    *string `json:"name"`
 }
 
-type pluginSharing struct {
-	TimeSlicing *pluginTimeSlicing `json:"timeSlicing"`
-	MPS         *pluginMPS         `json:"mps"`
-}
-
-type pluginTimeSlicing struct {
-	RenameByDefault            *bool               `json:"renameByDefault"`
-	FailRequestsGreaterThanOne *bool               `json:"failRequestsGreaterThanOne"`
-	Resources                  []timeSliceResource `json:"resources"`
-}
-
-type timeSliceResource struct {
-	Name     *string `json:"name"`
-	Rename   *string `json:"rename"`
-	Devices  any     `json:"devices"`
-	Replicas *int32  `json:"replicas"`
-}
-
-type pluginMPS struct {
-	RenameByDefault            *bool         `json:"renameByDefault"`
-	FailRequestsGreaterThanOne *bool         `json:"failRequestsGreaterThanOne"`
-	Resources                  []mpsResource `json:"resources"`
-}
-
-type mpsResource struct {
-	Name     *string `json:"name"`
-	Rename   *string `json:"rename"`
-	MemoryGB *int32  `json:"memoryGB"`
-	Replicas *int32  `json:"replicas"`
-	Devices  any     `json:"devices"`
-}
-
 type pluginIMEX struct {
 	ChannelIDs             []int32 `json:"channelIDs"`
 	Required               *bool   `json:"required"`
@@ -103,10 +71,7 @@ func decodeDevicePlugin(raw []byte) (*v1alpha1.NodeConfig, []Warning, error) {
 	t.version(file.Version)
 	flags := t.flags(file.Flags)
 	t.resources(file.Resources)
-	if file.Sharing != nil {
-		t.timeSlicing(file.Sharing.TimeSlicing)
-		t.mps(file.Sharing.MPS)
-	}
+	t.sharingSection(file.Sharing)
 	t.imex(file.IMEX)
 	t.clashes()
 	if len(t.problems) > 0 {

@@ -9,14 +9,14 @@ import (
 )
 
 type pluginFlags struct {
-	MIGStrategy              *string           `json:"migStrategy"`
-	FailOnInitError          *bool             `json:"failOnInitError"`
-	NVIDIADriverRoot         *string           `json:"nvidiaDriverRoot"`
-	NVIDIADevRoot            *string           `json:"nvidiaDevRoot"`
-	GDSEnabled               *bool             `json:"gdsEnabled"`
-	MOFEDEnabled             *bool             `json:"mofedEnabled"`
-	GDRCopyEnabled           *bool             `json:"gdrcopyEnabled"`
-	MPSRoot                  *string           `json:"mpsRoot"`
+	MIGStrategy      *string `json:"migStrategy"`
+	FailOnInitError  *bool   `json:"failOnInitError"`
+	NVIDIADriverRoot *string `json:"nvidiaDriverRoot"`
+	NVIDIADevRoot    *string `json:"nvidiaDevRoot"`
+	GDSEnabled       *bool   `json:"gdsEnabled"`
+	MOFEDEnabled     *bool   `json:"mofedEnabled"`
+	GDRCopyEnabled   *bool   `json:"gdrcopyEnabled"`
+	sharingFlags
 	UseNodeFeatureAPI        *bool             `json:"useNodeFeatureAPI"`
 	DeviceDiscoveryStrategy  *string           `json:"deviceDiscoveryStrategy"`
 	RestartOnDeviceUnhealthy *bool             `json:"restartOnDeviceUnhealthy"`
@@ -86,9 +86,7 @@ func (t *translation) obsolete(f *pluginFlags) {
 	if f.NVIDIADevRoot != nil {
 		t.warn("flags.nvidiaDevRoot", ignored+"device nodes are searched under nvidiaDriverRoot, else under /")
 	}
-	if f.MPSRoot != nil {
-		t.warn("flags.mpsRoot", ignored+"the directories of MPS daemons are below the directory of the driver's plugin")
-	}
+	f.obsolete(t)
 	if f.UseNodeFeatureAPI != nil {
 		t.warn("flags.useNodeFeatureAPI", ignored+"features of GPUs are attributes of the devices")
 	}

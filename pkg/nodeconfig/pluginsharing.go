@@ -9,6 +9,50 @@ import (
 	"github.com/prism-gpu/prism/api/v1alpha1"
 )
 
+type pluginSharing struct {
+	TimeSlicing *pluginTimeSlicing `json:"timeSlicing"`
+	MPS         *pluginMPS         `json:"mps"`
+}
+
+type pluginTimeSlicing struct {
+	RenameByDefault            *bool               `json:"renameByDefault"`
+	FailRequestsGreaterThanOne *bool               `json:"failRequestsGreaterThanOne"`
+	Resources                  []timeSliceResource `json:"resources"`
+}
+
+type timeSliceResource struct {
+	Name     *string `json:"name"`
+	Rename   *string `json:"rename"`
+	Devices  any     `json:"devices"`
+	Replicas *int32  `json:"replicas"`
+}
+
+type pluginMPS struct {
+	RenameByDefault            *bool         `json:"renameByDefault"`
+	FailRequestsGreaterThanOne *bool         `json:"failRequestsGreaterThanOne"`
+	Resources                  []mpsResource `json:"resources"`
+}
+
+type mpsResource struct {
+	Name     *string `json:"name"`
+	Rename   *string `json:"rename"`
+	MemoryGB *int32  `json:"memoryGB"`
+	Replicas *int32  `json:"replicas"`
+	Devices  any     `json:"devices"`
+}
+
+// sharingFlags are the flags about shares.
+type sharingFlags struct {
+	MPSRoot *string `json:"mpsRoot"`
+}
+
+// obsolete warns of flags that are meaningless here.
+func (f sharingFlags) obsolete(t *translation) {
+	if f.MPSRoot != nil {
+		t.warn("flags.mpsRoot", "is ignored; the directories of MPS daemons are below the directory of the driver's plugin")
+	}
+}
+
 // sharing is one resource of the file: which GPUs it shares, and how.
 type sharing struct {
 	// at is the resource's path.
@@ -22,6 +66,14 @@ type sharing struct {
 }
 
 const noResources = "no resources specified; name at least one, or remove the section"
+
+// sharingSection reads the section of all shares.
+func (t *translation) sharingSection(s *pluginSharing) {
+	if s != nil {
+		t.timeSlicing(s.TimeSlicing)
+		t.mps(s.MPS)
+	}
+}
 
 // timeSlicing reads the section of time-sliced replicas.
 func (t *translation) timeSlicing(s *pluginTimeSlicing) {
@@ -171,15 +223,15 @@ func (t *translation) clashes() {
 		for j := range i {
 			if t.sharing[i].family == t.sharing[j].family && t.sharing[i].on.all && t.sharing[j].on.all {
 				t.refuse(t.sharing[i].at+".devices", "are all, like the devices of %s; a GPU is shared in one way: list devices, or remove one of them%s",
-					t.sharing[j].at, anySize(t.sharing[i].family == string(v1alpha1.ModeMPS)))
+					t.sharing[j].at, anySize(v1alpha1.Mode(t.sharing[i].family)))
 			}
 		}
 	}
 }
 
-// anySize ends the advice about two sizes of MPS shares of one GPU, if it is about these.
-func anySize(mps bool) string {
-	if !mps {
+// anySize ends the advice about two sizes of shares of one GPU, if shares of the mode have sizes.
+func anySize(mode v1alpha1.Mode) string {
+	if mode != v1alpha1.ModeMPS {
 		return ""
 	}
 	return "; for shares of any size of one GPU, write a " + v1alpha1.KindNodeConfig + " with mode mps and request capacity.requests.memory in claims"

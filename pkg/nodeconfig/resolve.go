@@ -144,11 +144,8 @@ func (r *resolution) outOfRange(i int) bool {
 			r.note(at, "%d is out of range; allowed: %d to %d", *n, low, high)
 		}
 	}
-	if t := entry.TimeSlice; t != nil {
-		check("timeSlice.replicas", string(v1alpha1.ModeTimeSlice), t.Replicas, v1alpha1.MinTimeSliceReplicas, math.MaxInt32)
-	}
-	if m := entry.MPS; m != nil {
-		check("mps.replicas", string(v1alpha1.ModeMPS), m.Replicas, v1alpha1.MinMPSReplicas, v1alpha1.MaxMPSReplicas)
+	for _, m := range entry.SharedModes() {
+		check(m.Key+".replicas", string(m.Mode), m.Replicas, m.MinReplicas, m.MaxReplicas)
 	}
 	if m := entry.MIG; m != nil {
 		least := int32(v1alpha1.MinMIGReplicas)
@@ -181,8 +178,12 @@ func (r *resolution) entry(g *gpu.GPU) (int, bool) {
 		case selecting >= 0:
 			advice := "a GPU has one entry: narrow one of them"
 			if of := &r.config.GPUs[i]; len(of.Origins) > 0 {
-				advice = "a GPU is shared in one way: remove it from the devices of one of them" +
-					anySize(of.MPS != nil && r.config.GPUs[selecting].MPS != nil)
+				advice = "a GPU is shared in one way: remove it from the devices of one of them"
+				for _, m := range of.SharedModes() {
+					if slices.ContainsFunc(r.config.GPUs[selecting].SharedModes(), func(other v1alpha1.SharedMode) bool { return other.Mode == m.Mode }) {
+						advice += anySize(m.Mode)
+					}
+				}
 			}
 			r.add(r.at(i, "select", ""), "selects GPU %d (%s, %s), as does %s; %s", g.Index, g.Product.Name, g.UUID, r.at(selecting, "", ""), advice)
 		default:
@@ -204,33 +205,15 @@ func (r *resolution) modes(i int, g *gpu.GPU) gpu.Modes {
 	if j := slices.Index(entry.Modes, v1alpha1.ModeMIG); j >= 0 {
 		modes.MIG = r.profiles(i, r.at(i, fmt.Sprintf("modes[%d]", j), ""), g)
 	}
-	if slices.Contains(entry.Modes, v1alpha1.ModeTimeSlice) {
-		modes.TimeSlice = replicas(entry.TimeSlice)
-	}
-	modes.MPS = r.mps(i, g)
+	r.sharedModes(i, g, &modes)
 	r.share(entry, g, &modes)
 	switch {
 	case modes.TimeSlice != nil || modes.MIGReplicas != nil:
 		modes.OneShare = entry.FailRequestsGreaterThanOne == nil || *entry.FailRequestsGreaterThanOne
-	case modes.MPS != nil:
-		modes.OneShare = true // a process uses one MPS share
+	case modes.SharesGPU():
+		modes.OneShare = true // a process uses one share
 	}
 	return modes
-}
-
-// replicas reads the settings of mode timeslice, which Validate has seen to be there.
-func replicas(t *v1alpha1.NodeTimeSlice) *gpu.Replicas {
-	r := &gpu.Replicas{Count: int(*t.Replicas), Interval: gpu.IntervalDefault}
-	if t.Interval != nil {
-		r.Interval = gpu.Interval(*t.Interval)
-	}
-	if t.ShareName != nil {
-		r.ShareName = *t.ShareName
-	}
-	if t.ResourceName != nil {
-		r.Resource = *t.ResourceName
-	}
-	return r
 }
 
 // allMedia ends the names of profiles that own every media engine of a GPU. They can only be beside profiles without any ("-me"), which

@@ -10,14 +10,12 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/hostfs/pcie"
-	"github.com/prism-gpu/prism/pkg/mpsd/client"
 	"github.com/prism-gpu/prism/pkg/nvml"
 	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 	"github.com/prism-gpu/prism/pkg/plugin/cdihook"
 	"github.com/prism-gpu/prism/pkg/plugin/cri"
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
 	"github.com/prism-gpu/prism/pkg/plugin/inventory"
-	"github.com/prism-gpu/prism/pkg/plugin/mps"
 	"github.com/prism-gpu/prism/pkg/plugin/nvsmi"
 	"github.com/prism-gpu/prism/pkg/plugin/prepare"
 	"github.com/prism-gpu/prism/pkg/plugin/programs"
@@ -86,8 +84,8 @@ type Adapters struct {
 	Driver func(hook string) inventory.Opener
 	// Tool returns the tool that sets the time-slice intervals of the GPUs of that inventory.
 	Tool func(inv *inventory.Inventory) timeslice.Tool
-	// MPS returns the MPS service at that socket; nil for a machine without one.
-	MPS func(socket string) mps.Daemons
+	// Services are those of the node that built-in extensions call.
+	Services Services
 	// Runtime is the node's container runtime; nil: whether it applies CDI specs is not found out.
 	Runtime ContainerRuntime
 	// Families are wired after the built-in ones; nil for none.
@@ -124,7 +122,7 @@ func System(cfg *config.Plugin, version string) Adapters {
 	return Adapters{
 		Version: version, Disk: disk.OS{}, Host: host, HookImage: imageHook, OwnHookImage: imageOwnHook,
 		ImageDir: imageDir, Now: time.Now, HookAbilities: cdihook.Asker{Root: cfg.Paths.HostRoot}.Hooks,
-		Locks: func(dir string) (Locks, error) { return checkpoint.OpenLocks(dir) }, Driver: openNVML(host, cfg.Driver), Tool: nvidiaSMI, MPS: func(socket string) mps.Daemons { return client.New(socket) },
+		Locks: func(dir string) (Locks, error) { return checkpoint.OpenLocks(dir) }, Driver: openNVML(host, cfg.Driver), Tool: nvidiaSMI, Services: services(),
 		Transaction: prepare.New, Runtime: cri.Client{HostRoot: cfg.Paths.HostRoot, Socket: cfg.Paths.CRISocket},
 		API: func(ctx context.Context) (API, error) { return connect(ctx, cfg, version) },
 	}

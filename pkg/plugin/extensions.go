@@ -12,6 +12,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/mpsd/client"
 	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 	"github.com/prism-gpu/prism/pkg/plugin/claimmetrics"
 	"github.com/prism-gpu/prism/pkg/plugin/driver"
@@ -37,6 +38,17 @@ func newExtensions(ctx context.Context, m *Machine) (prepare.Extensions, error) 
 	}, m.adapters.Extensions...), err
 }
 
+// Services are the services of the node that built-in extensions call.
+type Services struct {
+	// MPS returns the MPS service at that socket; nil for a machine without one.
+	MPS func(socket string) mps.Daemons
+}
+
+// services returns the services of a real node.
+func services() Services {
+	return Services{MPS: func(socket string) mps.Daemons { return client.New(socket) }}
+}
+
 // newMPS returns the extension for claims that use devices with MPS.
 func newMPS(m *Machine) extension.Extension {
 	host, run := m.adapters.Host, m.cfg.RunDir()
@@ -49,8 +61,8 @@ func newMPS(m *Machine) extension.Extension {
 			return p.Start, runs
 		},
 	}
-	if m.adapters.MPS != nil {
-		o.Daemons = m.adapters.MPS(filepath.Join(run, "mpsd.sock"))
+	if m.adapters.Services.MPS != nil {
+		o.Daemons = m.adapters.Services.MPS(filepath.Join(run, "mpsd.sock"))
 	}
 	return mps.New(o)
 }

@@ -30,15 +30,14 @@ type Family struct {
 // families are in the order in which the scheduler gets their devices, and in which the steps of a claim are made.
 type families []Family
 
-// families are the built-in families of devices and the families of the adapters. A family is wired by its line here.
+// families are the built-in families of devices and the families of the adapters.
 func (m *Machine) families() families {
-	return append(families{
-		builtIn(gpu.TypeGPU, nil),
-		builtIn(gpu.TypeTimeSlice, intervalSteps(m)),
-		builtIn(gpu.TypeMPS, nil),
-		builtIn(gpu.TypeMIG, migSteps(m)),
-		builtIn(gpu.TypeMonitor, nil),
-	}, m.adapters.Families...)
+	steps := map[gpu.DeviceType]stepsOf{gpu.TypeTimeSlice: intervalSteps(m), gpu.TypeMIG: migSteps(m)}
+	var all families
+	for _, planned := range claim.Families() {
+		all = append(all, builtIn(planned, steps[planned.Type()]))
+	}
+	return append(all, m.adapters.Families...)
 }
 
 // stepsOf returns the steps of a family, by kind, for a node that advertises that.
@@ -56,14 +55,11 @@ func migSteps(m *Machine) stepsOf {
 	}
 }
 
-// builtIn combines the families of a type of device in pkg/claim and pkg/plugin/publish with its steps.
-func builtIn(device gpu.DeviceType, steps stepsOf) Family {
-	planned, published := claim.Families(), publish.Families()
-	return Family{
-		Claim:   planned[slices.IndexFunc(planned, func(f claim.Family) bool { return f.Type() == device })],
-		Publish: published[slices.IndexFunc(published, func(f publish.Family) bool { return f.Type() == device })],
-		Steps:   steps,
-	}
+// builtIn combines a family in pkg/claim with the one of its type in pkg/plugin/publish and with its steps.
+func builtIn(planned claim.Family, steps stepsOf) Family {
+	published := publish.Families()
+	at := slices.IndexFunc(published, func(f publish.Family) bool { return f.Type() == planned.Type() })
+	return Family{Claim: planned, Publish: published[at], Steps: steps}
 }
 
 // claim returns the families that plan claims.

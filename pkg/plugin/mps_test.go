@@ -154,7 +154,7 @@ func mpsNodeOf(t *testing.T, modes string, service *askedService) (p *Plugin, se
 	cfg.NodeConfig.File = filepath.Join(cfg.Paths.KubeletPlugins, "config.yaml")
 	require.NoError(t, os.WriteFile(cfg.NodeConfig.File, []byte("apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\ngpus:\n- modes: "+modes+"\n"), 0o600))
 	recorder = &noted{}
-	a.MPS = func(socket string) mps.Daemons {
+	a.Services.MPS = func(socket string) mps.Daemons {
 		service.path = socket
 		return service
 	}

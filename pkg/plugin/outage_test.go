@@ -116,7 +116,7 @@ func newOutageNode(t *testing.T) *outageNode {
 	n.adapters.Driver = func(string) inventory.Opener {
 		return func(context.Context, hostfs.DriverRoot) (inventory.Session, error) { return h100{}, nil }
 	}
-	n.adapters.MPS = func(string) mps.Daemons { return slowService{&askedService{}, &n.answer} }
+	n.adapters.Services.MPS = func(string) mps.Daemons { return slowService{&askedService{}, &n.answer} }
 	n.adapters.API = func(ctx context.Context) (API, error) {
 		api := NewAPI(ctx, n.cfg, n.server, n.server, &noted{})
 		n.published = &publications{ResourceSlices: api.Slices}

@@ -74,7 +74,7 @@ func TestBuild_MPSAdvertised_ServiceAskedBeforePublication(t *testing.T) {
 	_, err := n.client.CoreV1().ConfigMaps("ns").Update(t.Context(), config, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	service := &askedService{}
-	n.adapters.MPS = func(string) mps.Daemons { return service }
+	n.adapters.Services.MPS = func(string) mps.Daemons { return service }
 	p := n.build(t)
 	assert.True(t, mpsOf(p).Watcher.Asked())
 	assert.Equal(t, 1, service.calls())

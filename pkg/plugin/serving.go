@@ -8,8 +8,6 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/plugin/diagnostics"
 	"github.com/prism-gpu/prism/pkg/plugin/driver"
-	"github.com/prism-gpu/prism/pkg/plugin/extension"
-	"github.com/prism-gpu/prism/pkg/plugin/mps"
 	"github.com/prism-gpu/prism/pkg/plugin/prepare"
 	"github.com/prism-gpu/prism/pkg/plugin/timeslice"
 )
@@ -95,7 +93,6 @@ func newMetrics(version string, cfg *config.Plugin, m *Machine, l *nodeLayout, t
 		Configuration: func() []string { return l.Controller.Snapshot().Status.Problems },
 		Changing:      func() int { return l.Controller.Snapshot().Status.Changing },
 		Intervals:     intervals.Failing,
-		MPSDaemons:    extension.All[*mps.Extension](m.Extensions)[0].DaemonStates,
 		Steps:         tx.Steps().Metrics(),
 	})
 }

@@ -133,7 +133,7 @@ func TestBuild_ClaimSharesWithMPSWithoutService_RefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := newWired(t)
-		n.adapters.MPS = func(socket string) mps.Daemons { return client.New(socket) }
+		n.adapters.Services.MPS = func(socket string) mps.Daemons { return client.New(socket) }
 		p, rc := n.build(t), n.claim(t, "a", 0)
 		rc.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw = []byte(
 			`{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUConfig","sharing":{"strategy":"MPS"}}`)

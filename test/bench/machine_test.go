@@ -251,7 +251,7 @@ func (n *node) open() *plugin.Plugin {
 		Version: "test", OwnHookImage: filepath.Join(image, cdi.OwnHookName), ImageDir: image, Disk: n.disk,
 		Host:   nodeHost{host, port.MinimalHost{Boot: "boot"}, image},
 		Locks:  func(dir string) (plugin.Locks, error) { return checkpoint.OpenLocks(dir) },
-		Driver: func(string) inventory.Opener { return host.Open }, MPS: n.mps.below, Now: time.Now,
+		Driver: func(string) inventory.Opener { return host.Open }, Services: plugin.Services{MPS: n.mps.below}, Now: time.Now,
 		Tool: func(*inventory.Inventory) timeslice.Tool { return n.tool }, Transaction: prepare.New,
 		API: func(context.Context) (plugin.API, error) { return n.reached, nil },
 	})

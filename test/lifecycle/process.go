@@ -153,7 +153,7 @@ func (m *Machine) adapters(open inventory.Opener, w Wiring, client *apiClient) p
 			locks, err := checkpoint.OpenLocks(dir)
 			return instrumentedLocks{Locks: locks, faultPoint: w.FaultPoint}, err
 		},
-		Driver: func(string) inventory.Opener { return open }, MPS: m.mpsAdapter(w.FaultPoint),
+		Driver: func(string) inventory.Opener { return open }, Services: plugin.Services{MPS: m.mpsAdapter(w.FaultPoint)},
 		Tool: func(*inventory.Inventory) timeslice.Tool { return instrumentedTool{m.tool, w.FaultPoint} },
 		Now:  m.Now, HookImage: m.hookImage(), OwnHookImage: m.ownHookImage(), ImageDir: m.profilerImage(), Families: m.families(w.FaultPoint), Transaction: m.transaction(w),
 		API: func(context.Context) (plugin.API, error) { return client.api(), nil },

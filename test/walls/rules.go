@@ -90,7 +90,7 @@ var rules = []rule{
 	},
 	{
 		of:      []string{"pkg/exporter/...", "cmd/prism-exporter"},
-		ours:    concat(ground, nil, "pkg/checkpoint", "pkg/hostfs", "pkg/nvml/library", "pkg/podresources", "pkg/exporter/..."),
+		ours:    concat(ground, nil, "pkg/checkpoint", "pkg/hostfs", "pkg/mpsd/state", "pkg/nvml/library", "pkg/podresources", "pkg/exporter/..."),
 		never:   []string{"github.com/NVIDIA/nvidia-container-toolkit", "k8s.io/api", "k8s.io/apimachinery/pkg/apis", "k8s.io/client-go"},
 		because: "the exporter has no credentials for the API server, and prepares nothing",
 	},

@@ -64,7 +64,7 @@ func (o *OpaqueConfig) Handle(ctx context.Context, req admission.Request) admiss
 	defer cancel()
 	written := claim.Validator{
 		Driver: o.Driver, Class: func(name string) *resourceapi.DeviceClass { return o.class(ctx, name) },
-		Extensions: []claim.Extension{claim.MPSExtension{}, claim.MetricsExtension{}, o.profile(ctx, req.Namespace)},
+		Extensions: claim.Extensions("", o.profile(ctx, req.Namespace)),
 	}
 	var problem error
 	var err error

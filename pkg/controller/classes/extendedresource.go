@@ -14,13 +14,11 @@ const (
 	migResourcePrefix = "nvidia.com/mig-"
 )
 
-// Types of devices and the values of their attributes, as pkg/plugin/publish writes them.
+// Types of devices that are no shared GPUs, and the values of their attributes, as pkg/plugin/publish writes them.
 const (
-	typeGPU       = "gpu"
-	typeMIG       = "mig"
-	typeMPS       = "mps"
-	typeTimeSlice = "timeslice"
-	noShareName   = "none"
+	typeGPU     = "gpu"
+	typeMIG     = "mig"
+	noShareName = "none"
 )
 
 // use selects devices of an extended resource name. Empty fields match all.
@@ -57,23 +55,20 @@ func namesOf(c *v1alpha1.NodeConfig) names {
 	}
 	for i := range c.GPUs {
 		entry := &c.GPUs[i]
-		n.timeSlice(entry)
-		n.mps(entry)
+		n.shares(entry)
 		n.mig(entry, strategy)
 	}
 	return n
 }
 
-func (n names) timeSlice(entry *v1alpha1.GPUEntry) {
-	if t := entry.TimeSlice; t != nil && t.ResourceName != nil {
-		n.add(*t.ResourceName, use{Type: typeTimeSlice, ShareName: shareName(t.ShareName), OnlyOne: *entry.FailRequestsGreaterThanOne})
-	}
-}
-
-// mps adds names of MPS shares. A process can use one share only, so requests for several are always denied.
-func (n names) mps(entry *v1alpha1.GPUEntry) {
-	if m := entry.MPS; m != nil && m.ResourceName != nil {
-		n.add(*m.ResourceName, use{Type: typeMPS, ShareName: shareName(m.ShareName), OnlyOne: true})
+// shares adds names of shares of an entire GPU.
+func (n names) shares(entry *v1alpha1.GPUEntry) {
+	for _, m := range entry.SharedModes() {
+		if m.ResourceName != nil {
+			n.add(*m.ResourceName, use{
+				Type: string(m.Mode), ShareName: shareName(m.ShareName), OnlyOne: m.OneShare || *entry.FailRequestsGreaterThanOne,
+			})
+		}
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 	dracel "k8s.io/dynamic-resource-allocation/cel"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
 )
 
 // MIG devices that are created for a claim lack the attribute, and an evaluation error would end the scheduling of the pod.
@@ -32,7 +34,7 @@ func TestExpression_MIGDeviceWithoutReplicas_Exclusive(t *testing.T) {
 		{use{Type: typeMIG, Profile: "1g.10gb"}, []string{"1g.10gb"}, [3]bool{true, true, false}},
 		{use{Type: typeMIG}, []string{""}, [3]bool{true, true, false}},
 		{use{Type: typeMIG, Profile: "1g.10gb", Shared: true}, []string{"1g.10gb"}, [3]bool{false, false, true}},
-		{use{Type: typeTimeSlice, ShareName: "a"}, nil, [3]bool{}},
+		{use{Type: string(v1alpha1.ModeTimeSlice), ShareName: "a"}, nil, [3]bool{}},
 	} {
 		text := expression(driver, []use{of.use}, of.separated)
 		compiled := dracel.GetCompiler(dracel.Features{}).CompileCELExpression(text, dracel.Options{})

@@ -29,8 +29,8 @@ type Options struct {
 	CRISocket string
 	// HostRoot is the root of the host's file tree, "/" if empty.
 	HostRoot string
-	// MPSDir is the directory of the MPS service's control daemons. Empty: the node runs no MPS service.
-	MPSDir string
+	// DaemonsDir is the directory of the control daemons whose servers work for containers. Empty: the node runs none.
+	DaemonsDir string
 	// PodLabels are the keys of the pod labels in Allocations, each once.
 	PodLabels []string
 	// ProcRoot is a /proc of the host's pid namespace, "/proc" if empty.
@@ -57,7 +57,7 @@ type Tracker struct {
 	cri      *containers
 	labels   *podLabels
 	proc     *processes
-	mps      mpsServers
+	servers  servers
 
 	// known is replaced, never modified.
 	known atomic.Pointer[view]
@@ -112,7 +112,7 @@ func newTracker(o Options, s schedule) *Tracker {
 		pods:   podresources.Client{Socket: o.KubeletSocket, CDIKind: o.CDIKind, DriverName: o.DriverName},
 		cri:    newContainers(runtime, s, report),
 		labels: &podLabels{keys: o.PodLabels, socket: runtime, sources: report, due: backoff.Backoff{First: s.cri, Max: s.criAway}},
-		proc:   proc, mps: mpsServers{dir: o.MPSDir, proc: proc},
+		proc:   proc, servers: servers{dir: o.DaemonsDir, proc: proc},
 		records: newRecords(), since: map[string]time.Time{},
 	}
 	t.known.Store(&view{allocations: &metrics.Allocations{}})

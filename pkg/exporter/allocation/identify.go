@@ -23,7 +23,7 @@ func (t *Tracker) Identify(pids []uint32) map[uint32]metrics.ProcessIdentity {
 		t.renew()
 		t.resolve(found, nested)
 	}
-	t.mps.mark(found)
+	t.servers.mark(found)
 	return found
 }
 

@@ -80,7 +80,7 @@ func TestAllocations_Records_PreparedDevices(t *testing.T) {
 	want := []metrics.Allocation{
 		{Namespace: "ns", Claim: "claim-a", ClaimUID: "a", Request: "gpu", Pool: "node", Device: "gpu-0", Type: gpu.TypeGPU, GPU: "GPU-gpu-0"},
 		{
-			Namespace: "ns", Claim: "claim-a", ClaimUID: "a", Request: "train", Pool: "node", Device: "gpu-1-mps", ShareID: "s1", Type: gpu.TypeMPS, GPU: "GPU-1", MPS: true,
+			Namespace: "ns", Claim: "claim-a", ClaimUID: "a", Request: "train", Pool: "node", Device: "gpu-1-mps", ShareID: "s1", Type: gpu.TypeMPS, GPU: "GPU-1", ThroughServer: true,
 			Options: metrics.Options{
 				Sets: []string{"Basic", "Memory"}, Interval: time.Second, Labels: map[string]string{"team": "a"}, PerProcess: true, ExposeInContainer: true,
 			},
@@ -88,7 +88,7 @@ func TestAllocations_Records_PreparedDevices(t *testing.T) {
 		{Namespace: "ns", Claim: "claim-b", ClaimUID: "b", Request: "gpu", Pool: "node", Device: "gpu-0-mig", Type: gpu.TypeMIG, GPU: "GPU-0", MIG: "MIG-1"},
 		{
 			Namespace: "ns", Claim: "claim-e", ClaimUID: "e", Request: "gpu", Pool: "node", Device: "gpu-0-mig-2", Type: gpu.TypeMIG, GPU: "GPU-0",
-			MIG: "MIG-2", MPS: true,
+			MIG: "MIG-2", ThroughServer: true,
 		},
 	}
 	assert.Equal(t, want, w.list())

@@ -84,14 +84,14 @@ func exclusivelyPrepared(found map[string]*checkpoint.Record) map[device]bool {
 	return taken
 }
 
-// The kinds of extensions whose data the exporter reads.
-const mpsKind, metricsKind = "mps", "metrics"
+// metricsKind is the kind of the extension whose data the exporter reads.
+const metricsKind = "metrics"
 
 func newAllocation(record *checkpoint.Record, r *checkpoint.Result, uses []podresources.Use, containers map[name]container) metrics.Allocation {
 	a := metrics.Allocation{
 		Namespace: record.Claim.Namespace, Claim: record.Claim.Name, ClaimUID: record.Claim.UID,
 		Request: r.Request, Pool: r.Pool, Device: r.Device, ShareID: r.ShareID, Type: r.Type, GPU: r.GPUUUID,
-		MPS: r.Extensions.Has(mpsKind) || r.Type == gpu.TypeMPS,
+		ThroughServer: r.ThroughServer(),
 	}
 	if r.MIG != nil {
 		a.MIG = gpu.UUID(r.MIG.Identity.UUID)

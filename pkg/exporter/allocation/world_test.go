@@ -65,7 +65,7 @@ func (w *world) options() Options {
 	return Options{
 		Records: filepath.Join(w.dir, "plugin"), BootID: boot, DriverName: driverName, CDIKind: cdiKind,
 		KubeletSocket: w.kubeletSocket(), HostRoot: w.dir, ProcRoot: filepath.Join(w.dir, "proc"),
-		MPSDir: filepath.Join(w.dir, "run", driverName, "mps"),
+		DaemonsDir: filepath.Join(w.dir, "run", driverName, "mps"),
 	}
 }
 

@@ -24,8 +24,8 @@ type Allocation struct {
 	Request, Pool, Device, ShareID string
 	Type                           gpu.DeviceType
 	GPU                            gpu.UUID
-	// MPS is set if the containers use the device as clients of an MPS server.
-	MPS bool
+	// ThroughServer is set if the containers use the device as clients of a server process, as with MPS.
+	ThroughServer bool
 	// MIG is the MIG device's UUID; empty for a whole GPU or a share of one.
 	MIG gpu.UUID
 	// Containers are the containers that use the device, sorted by pod and container. There are several if pods or containers share the claim.

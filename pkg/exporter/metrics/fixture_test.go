@@ -122,7 +122,7 @@ func node() (*metrics.Snapshot, *metrics.Allocations, metrics.Exporter) {
 	whole.ProcessesSampled, shared.ProcessesSampled = true, true
 	memory(&shared.Values, 16*gib, 9*gib)
 	server := process(302, "", 256<<20, 0)
-	server.MPSServer = true
+	server.ServesClients = true
 	shared.Processes = []metrics.Process{
 		process(300, "web-1/main", gib, 0.25), process(301, "web-2/main", 2*gib, 0.5), server, process(303, "", gib, 0.125),
 	}
@@ -131,7 +131,7 @@ func node() (*metrics.Snapshot, *metrics.Allocations, metrics.Exporter) {
 		"team": "vision", "cost-center": `4"7`,
 	}}
 	second := allocation("web-2", gpuID(2), "", "s2", container("web-2", "main"))
-	second.MPS = true
+	second.ThroughServer = true
 	list := []metrics.Allocation{
 		allocation("train", gpuID(0), "", "", container("train", "main")),
 		allocation("slice", gpuID(1), migID(1), "", container("slice", "main")),

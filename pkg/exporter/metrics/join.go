@@ -226,7 +226,7 @@ func (b *board) attribute(devices map[deviceKey]*device, containers map[string]b
 	seen := map[uint32]bool{}
 	for i := range b.Processes {
 		p := &b.Processes[i]
-		if seen[p.PID] || b.servesMPS(p, containers) {
+		if seen[p.PID] || b.serves(p, containers) {
 			continue
 		}
 		seen[p.PID] = true
@@ -254,13 +254,13 @@ func (b *board) attribute(devices map[deviceKey]*device, containers map[string]b
 	b.share()
 }
 
-// servesMPS reports whether a process is an MPS server, which works for the containers: the GPU is allocated with MPS, and the process
-// belongs to no container that uses a device.
-func (b *board) servesMPS(p *Process, containers map[string]bool) bool {
-	if !p.MPSServer || containers[p.ContainerID] {
+// serves reports whether a process works for containers: some use the GPU through a server, and the process belongs to no container that
+// uses a device.
+func (b *board) serves(p *Process, containers map[string]bool) bool {
+	if !p.ServesClients || containers[p.ContainerID] {
 		return false
 	}
 	return slices.ContainsFunc(b.all, func(d *device) bool {
-		return slices.ContainsFunc(d.allocations, func(a *Allocation) bool { return a.MPS })
+		return slices.ContainsFunc(d.allocations, func(a *Allocation) bool { return a.ThroughServer })
 	})
 }

@@ -77,9 +77,9 @@ func TestJoin_ProcessInSeveralLists_CountsOnce(t *testing.T) {
 
 func TestJoin_MPSServer_Unattributed(t *testing.T) {
 	server := process(9, "mps/mps", gib, 0.5)
-	server.MPSServer = true
+	server.ServesClients = true
 	g, list := timeSliced(process(1, "one/main", gib, 0.25), server)
-	list[1].MPS = true
+	list[1].ThroughServer = true
 	families := native(t, join(g, list...))
 	assert.InDelta(t, 1*gib, value(t, families, usedByContainer, "pod", "one"), 0)
 	assert.InDelta(t, 8*gib, value(t, families, unattributed), 0)
@@ -89,13 +89,13 @@ func TestJoin_MPSServer_Unattributed(t *testing.T) {
 // TestJoin_NamedAsMPSServer_Attributed: a process can choose its name.
 func TestJoin_NamedAsMPSServer_Attributed(t *testing.T) {
 	named, other := process(9, "one/main", 2*gib, 0.5), process(10, "elsewhere", gib, 0.5)
-	named.MPSServer, other.MPSServer = true, true
+	named.ServesClients, other.ServesClients = true, true
 	g, list := timeSliced(named, other)
 	families := native(t, join(g, list...))
 	assert.InDelta(t, 2*gib, value(t, families, usedByContainer, "pod", "one"), 0)
 	assert.InDelta(t, 1, value(t, families, foreign), 0, "no claim has the GPU with MPS")
 
-	list[0].MPS = true
+	list[0].ThroughServer = true
 	families = native(t, join(g, list...))
 	assert.InDelta(t, 2*gib, value(t, families, usedByContainer, "pod", "one"), 0, "a container of a claim has no MPS server")
 

@@ -43,14 +43,14 @@ func anyNode(r *rand.Rand) (*metrics.Snapshot, *metrics.Allocations) {
 				share = fmt.Sprintf("s%d", n)
 			}
 			a := allocation(fmt.Sprintf("claim-%d", n), g.Identity.UUID, devices[r.IntN(len(devices))], share, containers...)
-			a.MPS = r.IntN(3) == 0
+			a.ThroughServer = r.IntN(3) == 0
 			a.Options.PerProcess, a.Options.ExposeInContainer = r.IntN(2) == 0, true
 			allocations.List = append(allocations.List, a)
 		}
 		for range r.IntN(8) {
 			p := process(uint32(r.IntN(6)), "", float64(r.IntN(6))*gib, r.Float64())
 			p.ContainerID = fmt.Sprintf("pod-%d/c%d", r.IntN(4), r.IntN(2))
-			p.MIG, p.MPSServer = devices[r.IntN(len(devices))], r.IntN(5) == 0
+			p.MIG, p.ServesClients = devices[r.IntN(len(devices))], r.IntN(5) == 0
 			if r.IntN(5) == 0 {
 				p.MemoryBytes, p.SM = math.NaN(), math.NaN()
 			}

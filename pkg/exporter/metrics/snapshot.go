@@ -127,8 +127,8 @@ type Process struct {
 	MemoryBytes float64
 	// SM, Memory, Encoder and Decoder are its utilization, ratios; NaN if the driver does not report it.
 	SM, Memory, Encoder, Decoder float64
-	// MPSServer is set if the process itself uses the GPU and is a server of the node's MPS service, which works for other processes.
-	MPSServer bool
+	// ServesClients is set if the process itself uses the GPU and is a Server, which works for other processes.
+	ServesClients bool
 }
 
 // ProcessList is the driver's report about the processes on a GPU in one round.
@@ -151,8 +151,8 @@ type ProcessIdentity struct {
 	ContainerID string
 	// Unresolved is set if the process may be in a container about which the runtime has not answered yet.
 	Unresolved bool
-	// ServesMPS is set for a server of the node's MPS service.
-	ServesMPS bool
+	// Server is set for a server of the node's MPS service, whose clients are processes of containers.
+	Server bool
 }
 
 // XID counts one kind of error.

@@ -157,7 +157,7 @@ func (w *worker) identifyEach(processes []metrics.Process) (hidden bool) {
 		p := &processes[i]
 		identity, found := known[p.PID]
 		p.ProcessIdentity = identity
-		p.MPSServer = p.MPSServer && identity.ServesMPS
+		p.ServesClients = p.ServesClients && identity.Server
 		if !found {
 			absent[p.PID] = true
 			hidden = hidden || w.absent[p.PID]

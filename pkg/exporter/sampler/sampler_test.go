@@ -294,19 +294,19 @@ func TestSampler_Processes_PIDAndStartTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1)
 		f.gpus["GPU-0"].processes = []metrics.Process{
-			{PID: 10, SM: 0.5, MPSServer: true}, {PID: 11, SM: 0.5, MPSServer: true}, {PID: 12, SM: 0.5},
+			{PID: 10, SM: 0.5, ServesClients: true}, {PID: 11, SM: 0.5, ServesClients: true}, {PID: 12, SM: 0.5},
 		}
 		proc := &fakeProcesses{list: map[uint32]metrics.ProcessIdentity{
-			10: {Start: 1, Command: "python3", ContainerID: "one"}, 11: {Start: 1, ServesMPS: true}, 12: {Start: 1, ServesMPS: true},
+			10: {Start: 1, Command: "python3", ContainerID: "one"}, 11: {Start: 1, Server: true}, 12: {Start: 1, Server: true},
 		}}
 		s := started(t, Options{Library: f, Processes: proc})
 		synctest.Wait()
 		processes := gpuOf(t, s, "GPU-0").Processes
 		require.Len(t, processes, 3)
 		assert.Equal(t, "one", processes[0].ContainerID)
-		assert.False(t, processes[0].MPSServer)
-		assert.True(t, processes[1].MPSServer)
-		assert.False(t, processes[2].MPSServer, "a client of MPS is no server")
+		assert.False(t, processes[0].ServesClients)
+		assert.True(t, processes[1].ServesClients)
+		assert.False(t, processes[2].ServesClients, "a client of MPS is no server")
 
 		proc.mu.Lock()
 		proc.list[10] = metrics.ProcessIdentity{Start: 2, Command: "other", ContainerID: "two"}

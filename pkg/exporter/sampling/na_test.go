@@ -216,7 +216,7 @@ func TestProcesses_SeveralLists_EachOnce(t *testing.T) {
 	assert.InDelta(t, 100, processes[0].MemoryBytes, 0)
 	assert.True(t, math.IsNaN(processes[2].MemoryBytes))
 	assert.Equal(t, []bool{true, false, true, true, true}, []bool{
-		processes[0].MPSServer, processes[1].MPSServer, processes[2].MPSServer, processes[3].MPSServer, processes[4].MPSServer,
+		processes[0].ServesClients, processes[1].ServesClients, processes[2].ServesClients, processes[3].ServesClients, processes[4].ServesClients,
 	}, "a client of MPS is no server")
 
 	g.compute = append(g.compute, on(0, 70))

@@ -38,7 +38,7 @@ func listSymbol(g *device, name string) string {
 type place struct{ pid, instance, compute uint32 }
 
 // Processes lists the processes on a GPU and on the MIG devices of its round, each once, with their utilization since the last call.
-// hidden: the PID namespace of this process hides some of them. MPSServer says only that a process uses the GPU directly and not through
+// hidden: the PID namespace of this process hides some of them. ServesClients says only that a process uses the GPU itself and not through
 // MPS; the files of the MPS service say whether it is a server. It costs at most eight calls. In a round, call it before Values, which
 // reads more of its rotated values if few processes are listed. interval is the time between rounds: samples that lie further in the future
 // are dropped, because later rounds would wait for newer ones.
@@ -105,12 +105,12 @@ func (g *device) add(processes []metrics.Process, known map[place]int, info nvml
 		known[at] = len(processes)
 		return append(processes, metrics.Process{
 			PID: info.Pid, MIG: g.migAt(info.GpuInstanceId, info.ComputeInstanceId), MemoryBytes: memory,
-			SM: nan, Memory: nan, Encoder: nan, Decoder: nan, MPSServer: !mps,
+			SM: nan, Memory: nan, Encoder: nan, Decoder: nan, ServesClients: !mps,
 		})
 	}
 	p := &processes[index]
 	if mps {
-		p.MPSServer = false
+		p.ServesClients = false
 	}
 	if math.IsNaN(p.MemoryBytes) || memory > p.MemoryBytes {
 		p.MemoryBytes = memory

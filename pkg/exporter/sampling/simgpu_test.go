@@ -139,7 +139,7 @@ func round(ctx context.Context, d *Driver, id gpu.UUID, r *read) error {
 	for i := range list.Processes {
 		p := &list.Processes[i]
 		r.Processes = append(r.Processes, readProcess{
-			PID: p.PID, MIG: p.MIG, Memory: orNone(p.MemoryBytes), SM: orNone(p.SM), Server: p.MPSServer,
+			PID: p.PID, MIG: p.MIG, Memory: orNone(p.MemoryBytes), SM: orNone(p.SM), Server: p.ServesClients,
 		})
 	}
 	r.Hidden, r.Sampled = list.Hidden, list.Sampled

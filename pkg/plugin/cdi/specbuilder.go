@@ -168,9 +168,6 @@ func mark(device string, r *checkpoint.Result, more string) []string {
 	return []string{protocol.Mark(device) + "=" + string(r.Type) + more}
 }
 
-// gpuTypes are the types of devices whose containers get only the device node of the GPU.
-var gpuTypes = []gpu.DeviceType{gpu.TypeGPU, gpu.TypeTimeSlice, gpu.TypeMPS, gpu.TypeMonitor}
-
 // device finds the device nodes of one result.
 func (b *SpecBuilder) device(present Present, name string, result *checkpoint.Result) (Device, error) {
 	if result.Type == gpu.TypeMonitor && result.GPUUUID == "" {
@@ -182,7 +179,7 @@ func (b *SpecBuilder) device(present Present, name string, result *checkpoint.Re
 			continue
 		}
 		switch {
-		case slices.Contains(gpuTypes, result.Type) || slices.Contains(b.Types, result.Type):
+		case result.Type.EntireGPU() || result.Type == gpu.TypeMonitor || slices.Contains(b.Types, result.Type):
 			nodes, err := b.ofGPU(present.DevRoot, g, result.Type != gpu.TypeMonitor)
 			return Device{Name: name, Nodes: nodes}, err
 		case result.Type == gpu.TypeMIG:

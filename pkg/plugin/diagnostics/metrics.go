@@ -41,8 +41,6 @@ type Readings struct {
 	Changing func() int
 	// Intervals counts the GPUs whose time-slice interval is not the configured one.
 	Intervals func() int
-	// MPSDaemons counts the control daemons of MPS that run on the node, by state.
-	MPSDaemons func() map[string]int
 	// Steps are the metrics of the steps.
 	Steps []prepare.Metric
 }
@@ -110,9 +108,6 @@ func observe(v *prometheus.HistogramVec, d time.Duration, err error) {
 // configReasons are the reasons for which a node's configuration is not applied. Each is a series of the metric.
 var configReasons = []string{events.NodeConfigUnavailable, events.NodeConfigInvalid}
 
-// mpsStates are the states of MPS control daemons. Each is a series of the metric.
-var mpsStates = []string{"running", "dead", "unstoppable"}
-
 // readings is the collector of Readings.
 type readings struct{ Readings }
 
@@ -125,13 +120,12 @@ var (
 	configDesc    = prometheus.NewDesc("prism_node_config_problem", "Whether the node's configuration is not applied for this reason (1) or not (0); see the Events of the Node.", []string{"reason"}, nil)
 	changeDesc    = prometheus.NewDesc("prism_gpu_layout_changes_pending", "GPUs whose layout changes when their devices are released.", nil, nil)
 	intervalsDesc = prometheus.NewDesc("prism_gpu_timeslice_intervals_not_applied", "GPUs whose time-slice interval differs from the configured one; see the Events of the Node.", nil, nil)
-	mpsDesc       = prometheus.NewDesc("prism_mps_daemons", "MPS control daemons on this node, by state.", []string{"state"}, nil)
 	damagedDesc   = prometheus.NewDesc("prism_checkpoints_corrupted_total", "Claim records that could not be read and were set aside.", nil, nil)
 )
 
 // Describe lists what Collect may send.
 func (r *readings) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{devicesDesc, claimsDesc, driverDesc, slicesDesc, droppedDesc, damagedDesc, configDesc, changeDesc, intervalsDesc, mpsDesc} {
+	for _, d := range []*prometheus.Desc{devicesDesc, claimsDesc, driverDesc, slicesDesc, droppedDesc, damagedDesc, configDesc, changeDesc, intervalsDesc} {
 		ch <- d
 	}
 }
@@ -163,10 +157,6 @@ func (r *readings) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(changeDesc, float64(r.Changing()))
 	gauge(intervalsDesc, float64(r.Intervals()))
-	daemons := r.MPSDaemons()
-	for _, state := range mpsStates {
-		gauge(mpsDesc, float64(daemons[state]), state)
-	}
 	for desc, n := range map[*prometheus.Desc]int64{
 		slicesDesc: r.SliceErrors(), droppedDesc: r.DroppedFields(), damagedDesc: int64(r.Damaged()),
 	} {
@@ -174,29 +164,10 @@ func (r *readings) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// MPSMetrics returns the metrics of the step that shares GPUs with MPS, read from these counts.
-func MPSMetrics(restarts, limitsChanged, failures func() int64) []prepare.Metric {
-	return []prepare.Metric{
-		{
-			Name: "prism_mps_restarts_total", Help: "Restarts of MPS control daemons that had exited.", Counter: true,
-			Read: func() float64 { return float64(restarts()) },
-		},
-		{
-			Name: "prism_mps_limits_changed_total", Help: "Limits of MPS control daemons that were restored after a process had changed them.", Counter: true,
-			Read: func() float64 { return float64(limitsChanged()) },
-		},
-		{
-			Name: "prism_mps_reconcile_errors_total", Counter: true,
-			Help: "Failed attempts to restore MPS control daemons, compute modes and limits; see the Events of the Node.",
-			Read: func() float64 { return float64(failures()) },
-		},
-	}
-}
-
 // ofStep returns the collector of a step's metric.
 func ofStep(m prepare.Metric) prometheus.Collector {
 	if m.Counter {
-		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: m.Name, Help: m.Help}, m.Read)
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: m.Name, Help: m.Help, ConstLabels: m.Labels}, m.Read)
 	}
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: m.Name, Help: m.Help}, m.Read)
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: m.Name, Help: m.Help, ConstLabels: m.Labels}, m.Read)
 }

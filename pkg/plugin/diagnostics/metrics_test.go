@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/plugin/mps"
 	"github.com/prism-gpu/prism/pkg/plugin/prepare/gc"
 )
 
@@ -60,7 +62,6 @@ func quiet() Readings {
 	return Readings{
 		Devices: func() map[string]int { return nil }, Faults: zero, Claims: func() (int, int) { return 0, 0 },
 		DriverLoaded: func() bool { return false }, SliceErrors: none, DroppedFields: none, Damaged: zero, Changing: zero, Intervals: zero,
-		MPSDaemons:    func() map[string]int { return nil },
 		Configuration: func() []string { return nil },
 	}
 }
@@ -90,7 +91,7 @@ func TestReadings_Scraped_ReadEachTime(t *testing.T) {
 		Claims: func() (int, int) { return claims, pending }, DriverLoaded: func() bool { return loaded },
 		SliceErrors: func() int64 { return 5 }, DroppedFields: func() int64 { return 6 }, Damaged: func() int { return damaged },
 		Configuration: func() []string { return []string{"NodeConfigInvalid"} }, Changing: func() int { return 2 }, Intervals: func() int { return 4 },
-		MPSDaemons: func() map[string]int { return map[string]int{"running": 3} },
+		Steps: mps.Metrics(&mps.Counts{}, func() map[gpu.MPSDaemonState]int { return map[gpu.MPSDaemonState]int{gpu.MPSRunning: 3} }),
 	})
 	assert.Equal(t, []string{
 		`prism_build_info{version="v1.2.3"} 1`,
@@ -110,6 +111,9 @@ func TestReadings_Scraped_ReadEachTime(t *testing.T) {
 		`prism_mps_daemons{state="dead"} 0`,
 		`prism_mps_daemons{state="running"} 3`,
 		`prism_mps_daemons{state="unstoppable"} 0`,
+		`prism_mps_limits_changed_total{} 0`,
+		`prism_mps_reconcile_errors_total{} 0`,
+		`prism_mps_restarts_total{} 0`,
 		`prism_node_config_problem{reason="NodeConfigInvalid"} 1`,
 		`prism_node_config_problem{reason="NodeConfigUnavailable"} 0`,
 		`prism_nvidia_driver_loaded{} 1`,

@@ -29,7 +29,7 @@ func keep(node string, g *gpu.GPU, layout gpu.Layout, records []*checkpoint.Reco
 				kept.TimeSlice = &gpu.Replicas{Count: result.Share.Replicas, ShareName: result.Share.Name}
 			case gpu.TypeGPU:
 				kept.Whole, kept.Static = true, true
-			case gpu.TypeMPS, gpu.TypeMonitor: // not restorable
+			default: // not restorable
 			}
 		}
 	}
@@ -40,8 +40,8 @@ func keep(node string, g *gpu.GPU, layout gpu.Layout, records []*checkpoint.Reco
 }
 
 // restorable reports whether the plugin can advertise the device of a result again. It creates no MIG device in the place of a pre-created
-// one, and does not know the types of later versions. The record of an MPS share contains the consumption of one claim, but not the limit
-// for all shares of the GPU: with a guess the scheduler would count other sums than it used to allocate the running claims.
+// one, and does not know the types of later versions. The record of a consumable device contains the consumption of one claim, but not the
+// limit for all shares of the GPU: with a guess the scheduler would count other sums than it used to allocate the running claims.
 func restorable(result *checkpoint.Result) bool {
 	switch result.Type {
 	case gpu.TypeGPU:
@@ -50,9 +50,9 @@ func restorable(result *checkpoint.Result) bool {
 		return result.Share != nil
 	case gpu.TypeMIG:
 		return result.MIG != nil && !result.MIG.Static
-	case gpu.TypeMPS, gpu.TypeMonitor:
+	default:
+		return false
 	}
-	return false
 }
 
 // disjoint is a disjoint layout of a GPU without devices that a claim's device excludes: if the API server stopped storing counters, MIG
@@ -63,7 +63,7 @@ func disjoint(node string, g *gpu.GPU, as gpu.Modes, records []*checkpoint.Recor
 	for _, r := range records {
 		for i := range r.Results {
 			result := &r.Results[i]
-			counts := restorable(result) || result.Type == gpu.TypeMPS
+			counts := restorable(result) || result.Type.Consumable()
 			if result.GPUUUID != g.UUID || result.Admin || result.Pool != as.Pool(node, g) || !counts {
 				continue // a device that is not advertised is withheld, and excludes no device of this layout
 			}

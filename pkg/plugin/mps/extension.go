@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	"tags.cncf.io/container-device-interface/specs-go"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/plugin/diagnostics"
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
 	"github.com/prism-gpu/prism/pkg/plugin/prepare"
 )
@@ -113,15 +111,6 @@ func (e *Extension) Renewed() { e.Watcher.Wake() }
 // Reconcile is one round of Lead.
 func (e *Extension) Reconcile(ctx context.Context, all bool) { e.reconciler.Reconcile(ctx, all) }
 
-// DaemonStates counts the control daemons by state.
-func (e *Extension) DaemonStates() map[string]int {
-	counts := map[string]int{}
-	for state, n := range e.Watcher.States() {
-		counts[strings.ToLower(string(state))] = n
-	}
-	return counts
-}
-
 // setAvailability keeps new claims from MPS shares while the service does not answer or can start no control daemon, and has none advertised before it
 // was asked.
 func (e *Extension) setAvailability(answer Answer) {
@@ -166,7 +155,7 @@ type reportingStep struct {
 
 // Metrics are the metrics of this process.
 func (s reportingStep) Metrics() []prepare.Metric {
-	return diagnostics.MPSMetrics(s.Counts.Restarts, s.Counts.LimitsChanged, s.Counts.Failures)
+	return Metrics(s.Counts, s.Watcher.States)
 }
 
 // Watched taints the node's shares while the service does not answer or can start no control daemon, and advertises none before the service

@@ -89,13 +89,15 @@ type StatusReporter interface {
 // Measured is a Step with metrics of its own.
 type Measured interface {
 	Step
-	// Metrics are the same in every call. Names are unique in the process and begin with "prism_".
+	// Metrics are the same in every call. Names with their labels are unique in the process, and names begin with "prism_".
 	Metrics() []Metric
 }
 
 // Metric is one figure for Prometheus.
 type Metric struct {
 	Name, Help string
+	// Labels are constant. Metrics of one name have the same help and the same keys of labels; nil for none.
+	Labels map[string]string
 	// Counter: it only rises; otherwise it is a gauge.
 	Counter bool
 	// Read returns the present value. It must be quick and must not block.

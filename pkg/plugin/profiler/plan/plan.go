@@ -33,9 +33,8 @@ type Patterns interface {
 	Compile(text string, dialect pattern.Dialect) (*pattern.Table, error)
 }
 
-// Kind is the kind of the extension whose data in a record is the profile; mpsKind is the kind of the extension of devices that are used
-// with MPS.
-const Kind, mpsKind = "profile", "mps"
+// Kind is the kind of the extension whose data in a record is the profile.
+const Kind = "profile"
 
 // The files of a plan.
 const (
@@ -159,7 +158,7 @@ func runPlan(r *checkpoint.Record, c *v1alpha1.ProfilerConfig, tool Tool, host H
 		if !profiled(result) {
 			continue
 		}
-		software = software || result.MIG != nil || result.Extensions.Has(mpsKind)
+		software = software || result.MIG != nil || result.ThroughServer()
 		if p.GPU == "" {
 			p.GPU = uuid(result)
 		}

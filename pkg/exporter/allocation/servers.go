@@ -1,36 +1,26 @@
 package allocation
 
 import (
-	"encoding/json"
-	"os"
 	"path/filepath"
 
 	"github.com/prism-gpu/prism/pkg/exporter/metrics"
 	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/mpsd/state"
 )
 
-// mpsCommand is the name of an MPS server as truncated by the kernel. Any process can use it.
-const mpsCommand = "nvidia-cuda-mps"
-
-// mpsServers finds the servers of the node's MPS service by the file that the service keeps for each control daemon. Only root on the host
+// servers finds the servers of the node's MPS service by the file that the service keeps for each control daemon. Only root on the host
 // can write these files.
-type mpsServers struct {
+type servers struct {
 	dir  string
 	proc *processes
 }
 
-// mpsState is the part about processes in the file of a control daemon.
-type mpsState struct {
-	Daemon    hostfs.Process   `json:"daemon"`
-	Processes []hostfs.Process `json:"processes"`
-}
-
 // mark marks servers: processes that the service has recorded, and children of a recorded control daemon, which also starts servers without
 // a request of the service.
-func (m mpsServers) mark(found map[uint32]metrics.ProcessIdentity) {
+func (m servers) mark(found map[uint32]metrics.ProcessIdentity) {
 	var daemons, servers map[hostfs.Process]bool
 	for pid, identity := range found {
-		if identity.Command != mpsCommand {
+		if identity.Command != state.Command {
 			continue
 		}
 		if servers == nil {
@@ -43,34 +33,30 @@ func (m mpsServers) mark(found map[uint32]metrics.ProcessIdentity) {
 		if !serves {
 			continue
 		}
-		identity.ServesMPS = true
+		identity.Server = true
 		found[pid] = identity
 	}
 }
 
 // recorded reads the files of all control daemons. A daemon with an unreadable file counts as one without servers.
-func (m mpsServers) recorded() (daemons, servers map[hostfs.Process]bool) {
+func (m servers) recorded() (daemons, servers map[hostfs.Process]bool) {
 	daemons, servers = map[hostfs.Process]bool{}, map[hostfs.Process]bool{}
 	if m.dir == "" {
 		return daemons, servers
 	}
-	files, err := filepath.Glob(filepath.Join(m.dir, "*", "state"))
+	files, err := filepath.Glob(filepath.Join(m.dir, "*", state.File))
 	if err != nil {
 		return daemons, servers
 	}
 	for _, file := range files {
-		raw, err := os.ReadFile(file)
+		saved, err := state.Read(file)
 		if err != nil {
-			continue // the daemon was stopped meanwhile
-		}
-		var state mpsState
-		if json.Unmarshal(raw, &state) != nil {
 			continue
 		}
-		if state.Daemon.PID > 0 {
-			daemons[state.Daemon] = true
+		if saved.Daemon.PID > 0 {
+			daemons[saved.Daemon] = true
 		}
-		for _, server := range state.Processes {
+		for _, server := range saved.Processes {
 			servers[server] = true
 		}
 	}

@@ -20,6 +20,30 @@ const (
 	mpsShm = 1 << 30
 )
 
+// sharedModes reads the modes of entry i in which several claims share an entire GPU.
+func (r *resolution) sharedModes(i int, g *gpu.GPU, modes *gpu.Modes) {
+	entry := &r.config.GPUs[i]
+	if slices.Contains(entry.Modes, v1alpha1.ModeTimeSlice) {
+		modes.TimeSlice = replicas(entry.TimeSlice)
+	}
+	modes.MPS = r.mps(i, g)
+}
+
+// replicas reads the settings of mode timeslice, which Validate has seen to be there.
+func replicas(t *v1alpha1.NodeTimeSlice) *gpu.Replicas {
+	r := &gpu.Replicas{Count: int(*t.Replicas), Interval: gpu.IntervalDefault}
+	if t.Interval != nil {
+		r.Interval = gpu.Interval(*t.Interval)
+	}
+	if t.ShareName != nil {
+		r.ShareName = *t.ShareName
+	}
+	if t.ResourceName != nil {
+		r.Resource = *t.ResourceName
+	}
+	return r
+}
+
 // mpsEntry is mode mps of one entry for one GPU.
 type mpsEntry struct {
 	*resolution

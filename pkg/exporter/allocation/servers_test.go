@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/mpsd/state"
 )
 
 // TestIdentify_MPSServers_KnownByTheServiceAlone: neither the name, nor the pid of an earlier process, nor a parent of that name is a
@@ -23,11 +25,11 @@ func TestIdentify_MPSServers_KnownByTheServiceAlone(t *testing.T) {
 		w.file(fmt.Sprintf("%d/stat", pid), fmt.Sprintf("%d (%s) S %d 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d 0\n", pid, command, parent, start))
 	}
 	process(daemon, 100, 1, "nvidia-cuda-mps")
-	process(recorded, 101, 1, mpsCommand)
-	process(lazy, 102, daemon, mpsCommand)
-	process(earlier, 103, 1, mpsCommand)
-	process(ofClient, 104, adopted, mpsCommand)
-	process(adopted, 105, 1, mpsCommand)
+	process(recorded, 101, 1, state.Command)
+	process(lazy, 102, daemon, state.Command)
+	process(earlier, 103, 1, state.Command)
+	process(ofClient, 104, adopted, state.Command)
+	process(adopted, 105, 1, state.Command)
 	process(renamed, 106, 1, "python3")
 	dir := filepath.Join(w.dir, "run/gpu.prism.dev/mps")
 	write := func(id, state string) {
@@ -39,7 +41,7 @@ func TestIdentify_MPSServers_KnownByTheServiceAlone(t *testing.T) {
 		found := w.tracker.Identify(all)
 		require.Len(t, found, len(all))
 		for _, pid := range all {
-			if found[pid].ServesMPS {
+			if found[pid].Server {
 				pids = append(pids, pid)
 			}
 		}
