@@ -21,7 +21,7 @@ import (
 // newReconciler builds the reconciler that collects resources without an owner. It reads claims with the client that no claim waits for.
 func newReconciler(cfg *config.Plugin, state State, api API, tx *prepare.Transaction, metrics *diagnostics.Metrics) *reconcile.Reconciler {
 	state.outside.states.events = api.Events
-	return reconcile.New(reconcile.Ports{
+	return reconcile.New(reconcile.Options{
 		Node:   collected{Transaction: tx, Collector: tx.Collector(), Config: cfg, former: state.former, outside: state.outside, specs: state.Specs},
 		Claims: claimLookup{Claims: kube.Claims{Client: api.Background}},
 		Pods:   kubeletPods{podresources.Client{Socket: cfg.Paths.KubeletPodResources, CDIKind: cdi.Kind(cfg.DriverName)}, state.former},

@@ -164,9 +164,9 @@ func (m *Machine) Ports(advertised Advertised, recorder events.Recorder) prepare
 	}
 }
 
-// Settings returns the facts and limits of a transaction on this machine.
-func (m *Machine) Settings() prepare.Settings {
-	return prepare.Settings{
+// Options returns the facts and limits of a transaction on this machine.
+func (m *Machine) Options() prepare.Options {
+	return prepare.Options{
 		CDIKind: cdi.Kind(m.cfg.DriverName), BootID: m.State.BootID, Writer: m.adapters.Version, RetryBudget: retryBudget, DeferCleanupAfter: deferCleanupAfter,
 		Now: m.adapters.Now, Damaged: m.damaged,
 	}

@@ -36,14 +36,18 @@ type Metrics interface {
 	Unprepared(took time.Duration, err error)
 }
 
-// Plugin answers the kubelet. Create one with New and pass it to kubeletplugin.Start.
-type Plugin struct {
-	tx       Transaction
-	reports  Reports
-	metrics  Metrics
-	metadata DeviceMetadata
-	fatal    func(error)
+// Options are the ports of a Plugin.
+type Options struct {
+	Transaction Transaction
+	Reports     Reports
+	Metrics     Metrics
+	Metadata    DeviceMetadata
+	// Fatal is called with errors after which the process cannot answer the kubelet any more.
+	Fatal func(error)
 }
+
+// Plugin answers the kubelet. Create one with New and pass it to kubeletplugin.Start.
+type Plugin struct{ options Options }
 
 // DeviceMetadata are the files with device attributes that the kubelet-plugin library creates for claims.
 type DeviceMetadata struct {
@@ -58,10 +62,8 @@ type Describe func(pool, device string) map[string]resourceapi.DeviceAttribute
 
 var _ kubeletplugin.DRAPlugin = &Plugin{}
 
-// New builds a Plugin. fatal is called with errors after which the process cannot answer the kubelet any more.
-func New(tx Transaction, reports Reports, metrics Metrics, metadata DeviceMetadata, fatal func(error)) *Plugin {
-	return &Plugin{tx: tx, reports: reports, metrics: metrics, metadata: metadata, fatal: fatal}
-}
+// New builds a Plugin.
+func New(options Options) *Plugin { return &Plugin{options: options} }
 
 // PrepareResourceClaims prepares the claims of one pod concurrently: they use different GPUs, and claims for the same one wait for its
 // lock. A failure of one claim does not affect the others.
@@ -78,16 +80,16 @@ func (p *Plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 func (p *Plugin) prepare(ctx context.Context, rc *resourceapi.ResourceClaim) kubeletplugin.PrepareResult {
 	logger := klog.FromContext(ctx).WithValues("claim", klog.KObj(rc), "claimUID", rc.UID)
 	start := time.Now()
-	r, err := p.tx.Prepare(klog.NewContext(ctx, logger), rc)
-	p.metrics.Prepared(time.Since(start), err)
+	r, err := p.options.Transaction.Prepare(klog.NewContext(ctx, logger), rc)
+	p.options.Metrics.Prepared(time.Since(start), err)
 	if err != nil {
 		logger.Error(err, "Claim was not prepared", prepare.LogValues(err)...)
-		p.reports.Refused(rc, err)
+		p.options.Reports.Refused(rc, err)
 		return kubeletplugin.PrepareResult{Err: err}
 	}
 	logger.V(2).Info("Claim is prepared", "devices", r.CDI.Devices)
-	p.reports.Prepared(r)
-	return kubeletplugin.PrepareResult{Devices: answer(r, p.metadata.Describe)}
+	p.options.Reports.Prepared(r)
+	return kubeletplugin.PrepareResult{Devices: answer(r, p.options.Metadata.Describe)}
 }
 
 // UnprepareResourceClaims undoes the preparation of the claims.
@@ -104,10 +106,10 @@ func (p *Plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 func (p *Plugin) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject) error {
 	logger := klog.FromContext(ctx).WithValues("claim", c.NamespacedName, "claimUID", c.UID)
 	start := time.Now()
-	err := p.tx.Unprepare(klog.NewContext(ctx, logger), string(c.UID))
-	p.metrics.Unprepared(time.Since(start), err)
-	if err == nil && p.metadata.Describe == nil {
-		err = p.metadata.Files.Remove(c.NamespacedName, c.UID)
+	err := p.options.Transaction.Unprepare(klog.NewContext(ctx, logger), string(c.UID))
+	p.options.Metrics.Unprepared(time.Since(start), err)
+	if err == nil && p.options.Metadata.Describe == nil {
+		err = p.options.Metadata.Files.Remove(c.NamespacedName, c.UID)
 	}
 	if err != nil {
 		logger.Error(err, "Claim was not unprepared")
@@ -121,7 +123,7 @@ func (p *Plugin) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 func (p *Plugin) HandleError(ctx context.Context, err error, msg string) {
 	klog.FromContext(ctx).Error(err, msg)
 	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
-		p.fatal(fmt.Errorf("%s: %w", msg, err))
+		p.options.Fatal(fmt.Errorf("%s: %w", msg, err))
 	}
 }
 

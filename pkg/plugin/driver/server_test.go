@@ -58,7 +58,10 @@ func serve(t *testing.T, configure func(*config.Plugin)) *running {
 	describe := func(string, string) map[string]resourceapi.DeviceAttribute {
 		return map[string]resourceapi.DeviceAttribute{"productName": {StringValue: new("NVIDIA L40S")}}
 	}
-	plugin := New(s.tx, &reports{}, &measured{}, DeviceMetadata{Describe: describe, Files: MetadataOf(cfg)}, func(err error) { t.Error(err) })
+	plugin := New(Options{
+		Transaction: s.tx, Reports: &reports{}, Metrics: &measured{}, Metadata: DeviceMetadata{Describe: describe, Files: MetadataOf(cfg)},
+		Fatal: func(err error) { t.Error(err) },
+	})
 	s.Server = &Server{Plugin: plugin, Config: cfg, Client: fake.NewClientset(rc)}
 	ctx, cancel := context.WithCancel(t.Context())
 	s.stop = cancel

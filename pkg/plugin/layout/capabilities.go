@@ -108,10 +108,10 @@ func (w *worker) probe(ctx context.Context) {
 		return
 	}
 	known := c.features
-	found, err := call(ctx, w, func(ctx context.Context) (features, error) { return w.ports.API.ask(ctx, known, again && !waits) })
+	found, err := call(ctx, w, func(ctx context.Context) (features, error) { return w.options.API.ask(ctx, known, again && !waits) })
 	if err == nil && c.features != known { // the API server has dropped fields meanwhile, which counts
 		c.again.done(time.Now())
-		c.again.requested(request{dropped: true}, w.ports.NodeName, time.Now())
+		c.again.requested(request{dropped: true}, w.options.NodeName, time.Now())
 		return
 	}
 	if err != nil {
@@ -137,7 +137,7 @@ func reprobed(w *worker, before *Snapshot, found features, publish bool) {
 		w.state.notices.changed(found)
 	}
 	if publish {
-		w.ports.API.Probed(found.taints != Unsupported)
+		w.options.API.Probed(found.taints != Unsupported)
 	}
 }
 

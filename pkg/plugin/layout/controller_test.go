@@ -160,7 +160,7 @@ func TestController_InvalidEntry_ConcernsItsGPUsAlone(t *testing.T) {
 func TestController_RecordsUnreadable_LayoutUnknown(t *testing.T) {
 	t.Parallel()
 	d := opened(t, both)
-	d.ports.Records = func() ([]*checkpoint.Record, error) { return nil, errBad }
+	d.options.Records = func() ([]*checkpoint.Record, error) { return nil, errBad }
 	d.renew()
 	err := d.Snapshot().Err
 	require.ErrorIs(t, err, errBad)

@@ -25,11 +25,11 @@ type state struct {
 	modes []gpu.Mode
 }
 
-func newState(ports *Ports) *state {
-	n := &notices{events: ports.Events, reported: map[advice]string{}, wrong: map[side]problem{}}
+func newState(options *Options) *state {
+	n := &notices{events: options.Events, reported: map[advice]string{}, wrong: map[side]problem{}}
 	return &state{
-		node: ports.NodeName, config: newConfiguration(ports.NodeName, n), capabilities: newCapabilities(), rollout: NewRollout(ports.NodeName), notices: n,
-		modes: ports.Modes,
+		node: options.NodeName, config: newConfiguration(options.NodeName, n), capabilities: newCapabilities(), rollout: NewRollout(options.NodeName), notices: n,
+		modes: options.Modes,
 	}
 }
 

@@ -125,7 +125,7 @@ func (c *configuration) flags(saved *v1alpha1.NodeFlags) *v1alpha1.NodeFlags {
 // reread reads the configuration if it may have changed, or if the last try failed or found it invalid.
 func (w *worker) reread(ctx context.Context) {
 	c, now := w.state.config, time.Now()
-	retried, changed := c.again(now, w.ports.Config.Watched), c.stale && !now.Before(c.due)
+	retried, changed := c.again(now, w.options.Config.Watched), c.stale && !now.Before(c.due)
 	if !retried && !changed {
 		return
 	}
@@ -134,7 +134,7 @@ func (w *worker) reread(ctx context.Context) {
 		c.retry.Reset()
 		w.state.rollout.changes.checkNow()
 	}
-	config, err := call(ctx, w, w.ports.Config.Read)
-	c.take(ctx, w.ports.Config, config, err)
+	config, err := call(ctx, w, w.options.Config.Read)
+	c.take(ctx, w.options.Config, config, err)
 	w.output.stale = true
 }

@@ -14,7 +14,7 @@ import (
 // newReconciler builds the reconciler that keeps the control daemons of shared devices running.
 func (e *Extension) newReconciler(ctx context.Context, node extension.Node) *Reconciler {
 	recorder := node.Events
-	return NewReconciler(ReconcilerPorts{
+	return NewReconciler(ReconcilerOptions{
 		Service: e.Service, BootID: e.options.Store.BootID, Records: node.Records, WithGPULock: node.WithGPULock,
 		Report: Reports{
 			Restarted: func(d Shared, cause string) {

@@ -71,7 +71,7 @@ func contributingTo(t *testing.T, w *world) (p *process, mode, slice *contributi
 			return nil
 		},
 	}}
-	p.run(p.settings())
+	p.run(p.options())
 	return p, mode, slice, missing
 }
 

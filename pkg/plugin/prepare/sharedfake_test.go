@@ -75,7 +75,7 @@ func (d daemons) startMPS(t *testing.T) *process {
 	t.Helper()
 	p := d.process(t)
 	p.Steps[claim.StepMPS] = d
-	p.run(p.settings())
+	p.run(p.options())
 	return p
 }
 
