@@ -22,7 +22,7 @@ type advertised struct {
 }
 
 // result resolves one of our allocation results, and returns the family of its device.
-func (a advertised) result(r *resourceapi.DeviceRequestAllocationResult) (*Result, Family, error) {
+func (a advertised) result(r *resourceapi.DeviceRequestAllocationResult) (*Result, DevicePlanner, error) {
 	device, err := a.device(r)
 	if err != nil {
 		return nil, nil, err

@@ -11,16 +11,16 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Extension is something that a claim may request besides its devices. The optional parts of an extension are the interfaces below; an
-// extension that does not implement one is skipped there. Its refusals are of type *Refusal.
-type Extension interface {
+// PlanExtension is the part of an extension that reads and plans claims: something that a claim may request besides its devices. Its optional
+// parts are the interfaces below; an extension that does not implement one is skipped there. Its refusals are of type *Refusal.
+type PlanExtension interface {
 	// Kind is the key of the extension's data in plans and records, the same in every version.
 	Kind() string
 }
 
-// Configured is an Extension with opaque configuration of its own kind.
+// Configured is a PlanExtension with opaque configuration of its own kind.
 type Configured interface {
-	Extension
+	PlanExtension
 	// Reads reports whether a configuration is of the extension; the other methods get no others.
 	Reads(config v1alpha1.Config) bool
 	// Supports returns an error that names the parts of the configuration that devices of the type cannot have; an empty type stands for
@@ -47,29 +47,29 @@ type Defaulting interface {
 	Defaults(rc *resourceapi.ResourceClaim) (overlay func(r *Result, merged any) (any, error), undecided error)
 }
 
-// Admitting is an Extension that refuses claims before anything is planned for them.
+// Admitting is a PlanExtension that refuses claims before anything is planned for them.
 type Admitting interface {
-	Extension
+	PlanExtension
 	// Admit gets the merged options of each result.
 	Admit(p *Plan, options []Options) error
 }
 
-// ResultPlanning is an Extension that plans each result by itself, before the steps of the devices.
+// ResultPlanning is a PlanExtension that plans each result by itself, before the steps of the devices.
 type ResultPlanning interface {
-	Extension
+	PlanExtension
 	PlanResult(p *Plan, r *Result, options Options) error
 }
 
-// Planning is an Extension that plans a claim as a whole, after the steps of the devices.
+// Planning is a PlanExtension that plans a claim as a whole, after the steps of the devices.
 type Planning interface {
-	Extension
+	PlanExtension
 	// Plan gets the merged options of each result, and why the cluster's defaults are not known.
 	Plan(p *Plan, rc *resourceapi.ResourceClaim, options []Options, undecided error) error
 }
 
-// Validating is an Extension that checks a request's configuration as soon as its claim is written.
+// Validating is a PlanExtension that checks a request's configuration as soon as its claim is written.
 type Validating interface {
-	Extension
+	PlanExtension
 	// Validate gets the merged options of class and claim, a function that merges the claim's alone, and the number of devices, 0 for
 	// any.
 	Validate(merged Options, own func() (Options, error), count int64) error
@@ -83,12 +83,12 @@ type Checking interface {
 }
 
 // Extensions returns this package's extensions, for a node without exporter and profiler. They plan in their order.
-func Extensions(nodeName string) []Extension {
-	return []Extension{MPSExtension{}, MetricsExtension{NodeName: nodeName}, ProfileExtension{NodeName: nodeName}}
+func Extensions(nodeName string) []PlanExtension {
+	return []PlanExtension{MPSExtension{}, MetricsExtension{NodeName: nodeName}, ProfileExtension{NodeName: nodeName}}
 }
 
 // extensions are those that claims are planned with.
-func (s Source) extensions() []Extension {
+func (s Source) extensions() []PlanExtension {
 	if s.Extensions == nil {
 		return Extensions(s.NodeName)
 	}
@@ -199,7 +199,7 @@ func (d defaults) over(o Options, r *Result) (Options, error) {
 }
 
 // eachExtension calls a function for each extension that implements an interface, in their order.
-func eachExtension[T Extension](s Source, call func(T) error) error {
+func eachExtension[T PlanExtension](s Source, call func(T) error) error {
 	for _, extension := range s.extensions() {
 		if e, ok := extension.(T); ok {
 			if err := call(e); err != nil {

@@ -107,7 +107,7 @@ type layers struct {
 // options that the device cannot have. For a result with admin access only the class's settings about claims count: nothing about a GPU
 // is changed then, and the author of a claim cannot take anything out of its class. The class's settings about extensions are ignored
 // then.
-func (o opaque) merge(from layers, plan *Plan, r *Result, family Family) (merged Options, err error) {
+func (o opaque) merge(from layers, plan *Plan, r *Result, family DevicePlanner) (merged Options, err error) {
 	if merged, err = o.mergeFrom(resourceapi.AllocationConfigSourceClass, merged, from, plan, r, family); err != nil {
 		return Options{}, err
 	}
@@ -119,7 +119,7 @@ func (o opaque) merge(from layers, plan *Plan, r *Result, family Family) (merged
 
 // mergeFrom lays the settings of class or claim over the options.
 func (o opaque) mergeFrom(
-	source resourceapi.AllocationConfigSource, merged Options, from layers, plan *Plan, r *Result, family Family,
+	source resourceapi.AllocationConfigSource, merged Options, from layers, plan *Plan, r *Result, family DevicePlanner,
 ) (_ Options, err error) {
 	for i := range from.configs {
 		config := &from.configs[i]
@@ -164,7 +164,7 @@ func (o option) fits(device gpu.DeviceType) bool {
 
 // unsupported names options that devices of the family cannot have, and known options that this version does not support yet. If the
 // family is not known yet, nil, it names options that no device can have.
-func (s Source) unsupported(o option, family Family) error {
+func (s Source) unsupported(o option, family DevicePlanner) error {
 	device := gpu.DeviceType("")
 	if family != nil {
 		device = family.Type()

@@ -126,7 +126,7 @@ func (s *formerServing) serve(ctx context.Context, name string) {
 	files := driver.DeviceMetadata{Files: driver.MetadataOf(cfg)}
 	cfg.DeviceMetadata = false // which removes the files without the library
 	server := &driver.Server{
-		Plugin: driver.New(driver.Options{Transaction: tx, Reports: noReports{}, Metrics: s.ports.metrics, Metadata: files, Fatal: func(err error) {
+		Handler: driver.New(driver.Options{Transaction: tx, Reports: noReports{}, Metrics: s.ports.metrics, Metadata: files, Fatal: func(err error) {
 			logger.Error(err, "The plugin is not registered under an earlier driver name")
 		}}), Config: cfg, Client: s.api.Claims,
 	}

@@ -73,7 +73,7 @@ type claimLookup struct{ Claims kube.Claims }
 // Exists reports whether the claim with that UID exists. The text of the error, which becomes an Event of the Node, does not name the claim as
 // the API server's does.
 func (l claimLookup) Exists(ctx context.Context, claim checkpoint.Claim) (bool, error) {
-	found, err := l.Claims.Exists(ctx, kube.Claim{Namespace: claim.Namespace, Name: claim.Name, UID: types.UID(claim.UID)})
+	found, err := l.Claims.Exists(ctx, kube.ClaimRef{Namespace: claim.Namespace, Name: claim.Name, UID: types.UID(claim.UID)})
 	if err != nil {
 		return false, prepare.Redact("the API server did not answer: "+unnamedCause(err), err)
 	}

@@ -86,7 +86,7 @@ func (l *Layout) setAvailability(device gpu.DeviceType, availability extension.A
 // advertiser publishes devices with taints, and may do so between two calls.
 type advertiser interface {
 	Withhold(t gpu.DeviceType, withheld bool)
-	SetTaints(source layout.Source, rules []publish.TaintRule)
+	SetTaints(source layout.TaintSource, rules []publish.TaintRule)
 }
 
 func publishAvailability(to advertiser, device gpu.DeviceType, availability extension.Availability) {

@@ -120,8 +120,8 @@ func (m *Machine) owned() (inventory.Owned, error) {
 	return mig.Owned(records, m.State.BootID, m.adapters.Host.DriverLoad()), nil
 }
 
-// Advertised are the devices of this node that can be allocated to claims.
-type Advertised interface {
+// AdvertisedDevices are the devices of this node that can be allocated to claims.
+type AdvertisedDevices interface {
 	// Now returns the node and the layout of its GPUs; the error says why that is not known yet.
 	Now() (*gpu.Node, gpu.Layout, error)
 	// Standby reports whether another process may advertise another layout.
@@ -131,7 +131,7 @@ type Advertised interface {
 }
 
 // Ports returns the ports of a transaction on this machine. Events are about the node.
-func (m *Machine) Ports(advertised Advertised, recorder events.Recorder) prepare.Ports {
+func (m *Machine) Ports(advertised AdvertisedDevices, recorder events.Recorder) prepare.Ports {
 	host := m.adapters.Host
 	open := m.Inventory.MIGDriver
 	mode := mig.Mode{Driver: open, Shown: m.Inventory.MIGMode, Changed: m.Inventory.Refresh}

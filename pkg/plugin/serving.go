@@ -38,7 +38,7 @@ func newServing(cfg *config.Plugin, m *Machine, l *nodeLayout, api API, ports dr
 		metadata.Describe = l.Publisher.Describe
 	}
 	s.server = &driver.Server{
-		Plugin: driver.New(driver.Options{
+		Handler: driver.New(driver.Options{
 			Transaction: ports.tx, Reports: ports.reports, Metrics: ports.metrics, Metadata: metadata, Fatal: s.fail,
 		}), Config: cfg, Client: api.Claims,
 		Calls: ports.calls, OnRegistered: sync.OnceFunc(func() { close(s.registered) }),

@@ -76,7 +76,7 @@ func (o *OpaqueConfig) Handle(ctx context.Context, req admission.Request) admiss
 	}
 	written := claim.Validator{
 		Driver: o.Driver, Class: func(name string) *resourceapi.DeviceClass { return o.class(ctx, name) },
-		Extensions: []claim.Extension{claim.MPSExtension{}, claim.MetricsExtension{}, profile},
+		Extensions: []claim.PlanExtension{claim.MPSExtension{}, claim.MetricsExtension{}, profile},
 	}
 	var problem error
 	var err error

@@ -12,7 +12,7 @@ import (
 )
 
 // newReconciler builds the reconciler that keeps the control daemons of shared devices running.
-func (e *Extension) newReconciler(ctx context.Context, node extension.Node) *Reconciler {
+func (e *Extension) newReconciler(ctx context.Context, node extension.Attachment) *Reconciler {
 	recorder := node.Events
 	return NewReconciler(ReconcilerOptions{
 		Service: e.Service, BootID: e.options.Store.BootID, Records: node.Records, WithGPULock: node.WithGPULock,

@@ -37,7 +37,7 @@ const (
 type world struct {
 	mu       sync.Mutex
 	node     *gpu.Node
-	families []claim.Family
+	families []claim.DevicePlanner
 	layout   gpu.Layout
 	boot     string
 	records  map[string][]byte // by claim UID, as on disk

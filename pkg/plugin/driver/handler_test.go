@@ -120,7 +120,7 @@ func (m *measured) Prepared(_ time.Duration, err error) { m.count("prepare", err
 
 func (m *measured) Unprepared(_ time.Duration, err error) { m.count("unprepare", err) }
 
-func TestPlugin_SeveralClaims_OneAnswerEach(t *testing.T) {
+func TestHandler_SeveralClaims_OneAnswerEach(t *testing.T) {
 	t.Parallel()
 	tx, status := &transaction{records: map[string]*checkpoint.Record{"a": done("a"), "none": {Claim: checkpoint.Claim{UID: "none"}}}}, &reports{}
 	metrics := &measured{}
@@ -154,8 +154,8 @@ func TestPlugin_SeveralClaims_OneAnswerEach(t *testing.T) {
 	}, metrics.counts)
 }
 
-// TestPlugin_ClaimsOfOneCall_RunConcurrently: each waits until all have begun.
-func TestPlugin_ClaimsOfOneCall_RunConcurrently(t *testing.T) {
+// TestHandler_ClaimsOfOneCall_RunConcurrently: each waits until all have begun.
+func TestHandler_ClaimsOfOneCall_RunConcurrently(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 2, 8} {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -192,7 +192,7 @@ func TestPlugin_ClaimsOfOneCall_RunConcurrently(t *testing.T) {
 	}
 }
 
-func TestPlugin_DeviceMetadataOn_AttributesAnswered(t *testing.T) {
+func TestHandler_DeviceMetadataOn_AttributesAnswered(t *testing.T) {
 	t.Parallel()
 	attributes := map[string]resourceapi.DeviceAttribute{"productName": {StringValue: ptr.To("NVIDIA H100 80GB HBM3")}}
 	describe := func(pool, device string) map[string]resourceapi.DeviceAttribute {
@@ -216,7 +216,7 @@ func TestPlugin_DeviceMetadataOn_AttributesAnswered(t *testing.T) {
 	assert.Len(t, attributes, 1, "what is published stays as it is")
 }
 
-func TestPlugin_HandleError_OnlyFatalOnesEndTheProcess(t *testing.T) {
+func TestHandler_HandleError_OnlyFatalOnesEndTheProcess(t *testing.T) {
 	t.Parallel()
 	var fatal []error
 	p := New(Options{Fatal: func(err error) { fatal = append(fatal, err) }})
