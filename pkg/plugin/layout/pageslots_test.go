@@ -70,7 +70,7 @@ func manyNodes(t *testing.T, nodes int, server *pageCounter) (fixtures []*fixtur
 		d := newFixture(t, onlyWhole)
 		name := fmt.Sprintf("gpu-node-%04d", i)
 		d.options.API.Allocated, d.worker.drain.pages.node = server.read, name
-		d.worker.state.config.wait = newConfiguration(name, nil).wait
+		d.worker.state.config.rereads.wait = newConfiguration(name, nil).rereads.wait
 		d.options.API.Tainted = func(ctx context.Context) (map[gpu.PoolDevice]bool, error) {
 			return map[gpu.PoolDevice]bool{wholeOfFirst: true}, ctx.Err()
 		}

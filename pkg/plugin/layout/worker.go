@@ -49,8 +49,8 @@ func (w *worker) begin(ctx context.Context, read AtStart) {
 	w.read = read.Records
 	defer func() { w.read = nil }()
 	w.state.config.take(ctx, w.options.Config, read.Config, read.ConfigErr)
-	if w.state.config.passing {
-		w.state.config.retry.Defer(time.Now())
+	if w.state.config.result.passing {
+		w.state.config.rereads.retry.Defer(time.Now())
 	}
 	w.output.stale = true
 	w.update()
@@ -85,16 +85,11 @@ func (w *worker) round(ctx context.Context) {
 
 // pause is the time until work is due.
 func (w *worker) pause(now time.Time) time.Duration {
-	c, pause := w.state.config, roundInterval
+	pause := roundInterval
 	if w.output.stale {
 		pause = retryFirst // the records could not be read
 	}
-	if c.stale {
-		pause = min(pause, c.due.Sub(now))
-	}
-	if c.retries(w.options.Config.Watched) {
-		pause = min(pause, c.retry.Next().Sub(now))
-	}
+	pause = w.state.config.pause(now, w.options.Config.Watched, pause)
 	if w.output.latest.Load().unprobed() {
 		pause = min(pause, w.state.capabilities.retry.Next().Sub(now))
 	}
@@ -151,7 +146,7 @@ func call[T any](ctx context.Context, w *worker, api func(ctx context.Context) (
 func (w *worker) update() {
 	r := w.requests.take()
 	if r.reload {
-		w.state.config.changed(time.Now())
+		w.state.config.rereads.changed(time.Now())
 	}
 	if r.countersDropped {
 		w.state.countersAre(Unsupported)
