@@ -3,7 +3,6 @@ package claim
 import (
 	"fmt"
 	"maps"
-	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
 
@@ -116,86 +115,8 @@ func (s Source) kinds() map[string]func() v1alpha1.Config {
 	return kinds
 }
 
-// Options are the opaque configuration of one result, merged by kind: the class's settings, and over them the claim's settings, later
-// ones over earlier ones.
-type Options struct {
-	// GPU is nil without a GPUConfig.
-	GPU *v1alpha1.GPUConfig
-	// Extensions contains the merged configuration of each extension, of the extension's own type.
-	Extensions map[string]any
-}
-
-// OptionsOf is the merged configuration of an extension; the zero value without one.
-func OptionsOf[T any](o Options, kind string) T {
-	merged, _ := o.Extensions[kind].(T)
-	return merged
-}
-
-// set is a copy with the merged configuration of an extension.
-func (o Options) set(kind string, merged any) Options {
-	o.Extensions = maps.Clone(o.Extensions)
-	if o.Extensions == nil {
-		o.Extensions = map[string]any{}
-	}
-	o.Extensions[kind] = merged
-	return o
-}
-
-// with overlays the options with a configuration.
-func (s Source) with(o Options, config v1alpha1.Config, from v1alpha1.Source) (_ Options, err error) {
-	if c, ok := config.(*v1alpha1.GPUConfig); ok {
-		o.GPU, err = v1alpha1.Merge(o.GPU, c, from)
-		return o, err
-	}
-	extension := s.configured(config)
-	if extension == nil {
-		return o, unsupportedKind(config.Kind())
-	}
-	merged, err := extension.Merge(o.Extensions[extension.Kind()], config, from)
-	if err != nil {
-		return o, err
-	}
-	return o.set(extension.Kind(), merged), nil
-}
-
 func unsupportedKind(kind string) error {
 	return fmt.Errorf("%s is not supported by this version of the driver", kind)
-}
-
-// defaults are the cluster's for one claim, by the kind of the extension.
-type defaults struct {
-	overlay   map[string]func(r *Result, merged any) (any, error)
-	undecided map[string]error
-}
-
-func (s Source) defaults(rc *resourceapi.ResourceClaim) defaults {
-	d := defaults{overlay: map[string]func(*Result, any) (any, error){}, undecided: map[string]error{}}
-	for _, extension := range s.extensions() {
-		if e, ok := extension.(Defaulting); ok {
-			d.overlay[e.Kind()], d.undecided[e.Kind()] = e.Defaults(rc)
-		}
-	}
-	return d
-}
-
-// over overlays the class's settings of a result with the cluster's defaults.
-func (d defaults) over(o Options, r *Result) (Options, error) {
-	if r.Admin || r.Device.Type() == gpu.TypeMonitor {
-		return o, nil
-	}
-	for _, kind := range slices.Sorted(maps.Keys(d.overlay)) {
-		if d.overlay[kind] == nil {
-			continue
-		}
-		merged, err := d.overlay[kind](r, o.Extensions[kind])
-		if err != nil {
-			return o, err
-		}
-		if merged != nil {
-			o = o.set(kind, merged)
-		}
-	}
-	return o, nil
 }
 
 // eachExtension calls a function for each extension that implements an interface, in their order.
