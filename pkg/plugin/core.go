@@ -45,7 +45,7 @@ func newCore(ctx context.Context, m *Machine, l *Layout, reports coreReports) (*
 	options.Retrying = reports.retrying
 	options.Loaded = func(records []*checkpoint.Record) { c.found = append([]*checkpoint.Record{}, records...) }
 	l.Bind(&options)
-	ports := m.Ports(l, reports.events)
+	ports := m.Ports(ctx, l, reports.events)
 	if reports.userNamespace != nil {
 		ports.Planner = startable{ports.Planner, SpecBuilder(m.adapters.Host, m.Inventory, nil).DriverNode, reports.userNamespace}
 	}
