@@ -119,16 +119,6 @@ func (a advertised) changed(r *resourceapi.DeviceRequestAllocationResult, cause 
 	return refusal(r, againFix, cause, args...)
 }
 
-// refusal is one that stays as long as the claim is as it is.
-func refusal(r *resourceapi.DeviceRequestAllocationResult, fix, cause string, args ...any) error {
-	return &Refusal{Request: r.Request, Device: r.Device, Cause: fmt.Sprintf(cause, args...), Fix: fix}
-}
-
-// passing is a refusal that may go away by itself.
-func passing(r *resourceapi.DeviceRequestAllocationResult, fix, cause string, args ...any) error {
-	return &Refusal{Request: r.Request, Device: r.Device, Cause: fmt.Sprintf(cause, args...), Fix: fix, Transient: true}
-}
-
 // missing says why the GPU of an allocated device is not there.
 func (a advertised) missing(r *resourceapi.DeviceRequestAllocationResult) error {
 	node := a.source.NodeName
