@@ -22,7 +22,7 @@ type advertised struct {
 }
 
 // result resolves one of our allocation results, and returns the family of its device.
-func (a advertised) result(r *resourceapi.DeviceRequestAllocationResult) (*Result, Family, error) {
+func (a advertised) result(r *resourceapi.DeviceRequestAllocationResult) (*Result, DevicePlanner, error) {
 	device, err := a.device(r)
 	if err != nil {
 		return nil, nil, err
@@ -117,16 +117,6 @@ func (a advertised) changed(r *resourceapi.DeviceRequestAllocationResult, cause 
 		return passing(r, "if this stays for 10 minutes after the allocation, "+againFix, cause, args...)
 	}
 	return refusal(r, againFix, cause, args...)
-}
-
-// refusal is one that stays as long as the claim is as it is.
-func refusal(r *resourceapi.DeviceRequestAllocationResult, fix, cause string, args ...any) error {
-	return &Refusal{Request: r.Request, Device: r.Device, Cause: fmt.Sprintf(cause, args...), Fix: fix}
-}
-
-// passing is a refusal that may go away by itself.
-func passing(r *resourceapi.DeviceRequestAllocationResult, fix, cause string, args ...any) error {
-	return &Refusal{Request: r.Request, Device: r.Device, Cause: fmt.Sprintf(cause, args...), Fix: fix, Transient: true}
 }
 
 // missing says why the GPU of an allocated device is not there.

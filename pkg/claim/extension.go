@@ -3,7 +3,6 @@ package claim
 import (
 	"fmt"
 	"maps"
-	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
 
@@ -11,16 +10,16 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Extension is something that a claim may request besides its devices. The optional parts of an extension are the interfaces below; an
-// extension that does not implement one is skipped there. Its refusals are of type *Refusal.
-type Extension interface {
+// PlanExtension is the part of an extension that reads and plans claims: something that a claim may request besides its devices. Its optional
+// parts are the interfaces below; an extension that does not implement one is skipped there. Its refusals are of type *Refusal.
+type PlanExtension interface {
 	// Kind is the key of the extension's data in plans and records, the same in every version.
 	Kind() string
 }
 
-// Configured is an Extension with opaque configuration of its own kind.
+// Configured is a PlanExtension with opaque configuration of its own kind.
 type Configured interface {
-	Extension
+	PlanExtension
 	// Reads reports whether a configuration is of the extension; the other methods get no others.
 	Reads(config v1alpha1.Config) bool
 	// Supports returns an error that names the parts of the configuration that devices of the type cannot have; an empty type stands for
@@ -47,37 +46,37 @@ type Defaulting interface {
 	Defaults(rc *resourceapi.ResourceClaim) (overlay func(r *Result, merged any) (any, error), undecided error)
 }
 
-// Admitting is an Extension that refuses claims before anything is planned for them.
+// Admitting is a PlanExtension that refuses claims before anything is planned for them.
 type Admitting interface {
-	Extension
+	PlanExtension
 	// Admit gets the merged options of each result.
 	Admit(p *Plan, options []Options) error
 }
 
-// ResultPlanning is an Extension that plans each result by itself, before the steps of the devices.
+// ResultPlanning is a PlanExtension that plans each result by itself, before the steps of the devices.
 type ResultPlanning interface {
-	Extension
+	PlanExtension
 	PlanResult(p *Plan, r *Result, options Options) error
 }
 
-// Planning is an Extension that plans a claim as a whole, after the steps of the devices.
+// Planning is a PlanExtension that plans a claim as a whole, after the steps of the devices.
 type Planning interface {
-	Extension
+	PlanExtension
 	// Plan gets the merged options of each result, and why the cluster's defaults are not known.
 	Plan(p *Plan, rc *resourceapi.ResourceClaim, options []Options, undecided error) error
 }
 
-// Validating is an Extension that checks a request's configuration as soon as its claim is written.
+// Validating is a PlanExtension that checks a request's configuration as soon as its claim is written.
 type Validating interface {
-	Extension
+	PlanExtension
 	// Validate gets the merged options of class and claim, a function that merges the claim's alone, and the number of devices, 0 for
 	// any.
 	Validate(merged Options, own func() (Options, error), count int64) error
 }
 
-// AdminChecking is an Extension with settings in a GPUConfig.
+// AdminChecking is a PlanExtension with settings in a GPUConfig.
 type AdminChecking interface {
-	Extension
+	PlanExtension
 	// ForbiddenForAdmin returns why the merged options are forbidden for a claim with admin access; nil if they are allowed.
 	ForbiddenForAdmin(merged Options) error
 }
@@ -90,7 +89,7 @@ type Checking interface {
 }
 
 // extensions are those that claims are planned with.
-func (s Source) extensions() []Extension {
+func (s Source) extensions() []PlanExtension {
 	if s.Extensions == nil {
 		return Extensions(s.NodeName)
 	}
@@ -118,90 +117,12 @@ func (s Source) kinds() map[string]func() v1alpha1.Config {
 	return kinds
 }
 
-// Options are the opaque configuration of one result, merged by kind: the class's settings, and over them the claim's settings, later
-// ones over earlier ones.
-type Options struct {
-	// GPU is nil without a GPUConfig.
-	GPU *v1alpha1.GPUConfig
-	// Extensions contains the merged configuration of each extension, of the extension's own type.
-	Extensions map[string]any
-}
-
-// OptionsOf is the merged configuration of an extension; the zero value without one.
-func OptionsOf[T any](o Options, kind string) T {
-	merged, _ := o.Extensions[kind].(T)
-	return merged
-}
-
-// set is a copy with the merged configuration of an extension.
-func (o Options) set(kind string, merged any) Options {
-	o.Extensions = maps.Clone(o.Extensions)
-	if o.Extensions == nil {
-		o.Extensions = map[string]any{}
-	}
-	o.Extensions[kind] = merged
-	return o
-}
-
-// with overlays the options with a configuration.
-func (s Source) with(o Options, config v1alpha1.Config, from v1alpha1.Source) (_ Options, err error) {
-	if c, ok := config.(*v1alpha1.GPUConfig); ok {
-		o.GPU, err = v1alpha1.Merge(o.GPU, c, from)
-		return o, err
-	}
-	extension := s.configured(config)
-	if extension == nil {
-		return o, unsupportedKind(config.Kind())
-	}
-	merged, err := extension.Merge(o.Extensions[extension.Kind()], config, from)
-	if err != nil {
-		return o, err
-	}
-	return o.set(extension.Kind(), merged), nil
-}
-
 func unsupportedKind(kind string) error {
 	return fmt.Errorf("%s is not supported by this version of the driver", kind)
 }
 
-// defaults are the cluster's for one claim, by the kind of the extension.
-type defaults struct {
-	overlay   map[string]func(r *Result, merged any) (any, error)
-	undecided map[string]error
-}
-
-func (s Source) defaults(rc *resourceapi.ResourceClaim) defaults {
-	d := defaults{overlay: map[string]func(*Result, any) (any, error){}, undecided: map[string]error{}}
-	for _, extension := range s.extensions() {
-		if e, ok := extension.(Defaulting); ok {
-			d.overlay[e.Kind()], d.undecided[e.Kind()] = e.Defaults(rc)
-		}
-	}
-	return d
-}
-
-// over overlays the class's settings of a result with the cluster's defaults.
-func (d defaults) over(o Options, r *Result) (Options, error) {
-	if r.Admin || r.Device.Type() == gpu.TypeMonitor {
-		return o, nil
-	}
-	for _, kind := range slices.Sorted(maps.Keys(d.overlay)) {
-		if d.overlay[kind] == nil {
-			continue
-		}
-		merged, err := d.overlay[kind](r, o.Extensions[kind])
-		if err != nil {
-			return o, err
-		}
-		if merged != nil {
-			o = o.set(kind, merged)
-		}
-	}
-	return o, nil
-}
-
 // eachExtension calls a function for each extension that implements an interface, in their order.
-func eachExtension[T Extension](s Source, call func(T) error) error {
+func eachExtension[T PlanExtension](s Source, call func(T) error) error {
 	for _, extension := range s.extensions() {
 		if e, ok := extension.(T); ok {
 			if err := call(e); err != nil {

@@ -21,6 +21,6 @@ func profileIn(p *Plan) *v1alpha1.ProfilerConfig {
 func isProfiled(r *Result) bool { return r.Extensions[KindProfile] != nil }
 
 // extended are the extensions of a node with or without the exporter and a profiler.
-func extended(exporter bool, profiler Profiler) []Extension {
-	return []Extension{MPSExtension{}, MetricsExtension{Exporter: exporter, NodeName: nodeName}, ProfileExtension{Profiler: profiler, NodeName: nodeName}}
+func extended(exporter bool, profiler Profiler) []PlanExtension {
+	return []PlanExtension{MPSExtension{}, MetricsExtension{Exporter: exporter, NodeName: nodeName}, ProfileExtension{Profiler: profiler, NodeName: nodeName}}
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Family plans the allocation results of one type of device. Each is in a file of its own. Its refusals are of type *Refusal.
-type Family interface {
+// DevicePlanner plans the allocation results of one family, the devices of one type. Each is in a file of its own. Its
+// refusals are of type *Refusal.
+type DevicePlanner interface {
 	// Type is the type of the devices; the other methods get no devices of another one.
 	Type() gpu.DeviceType
 	// HasClass reports whether a DeviceClass is, by its name, one of the driver's that selects only devices of the family.
@@ -28,20 +29,20 @@ type Family interface {
 	Resource(d gpu.Device, modes gpu.Modes) string
 }
 
-// Absences is implemented by a Family that knows why a device of its own is not advertised.
+// Absences is implemented by a DevicePlanner that knows why a device of its own is not advertised.
 type Absences interface {
 	// Absent returns a refusal, or else a cause that replaces the general one; neither for a device of another family.
 	Absent(r *resourceapi.DeviceRequestAllocationResult, g *gpu.GPU) (cause string, refused error)
 }
 
-// Requests is implemented by a Family whose devices not every request is for.
+// Requests is implemented by a DevicePlanner whose devices not every request is for.
 type Requests interface {
 	// Asked returns the error of a request for count devices, 0 if it may be for any number, that holds for every allocation.
 	Asked(count int64, admin bool, capacity *resourceapi.CapacityRequirements) error
 }
 
 // families are those that claims are planned with.
-func (s Source) families() []Family {
+func (s Source) families() []DevicePlanner {
 	if s.Families == nil {
 		return Families()
 	}
@@ -49,9 +50,9 @@ func (s Source) families() []Family {
 }
 
 // family is the one of a type of device, nil for a type that none is for.
-func (s Source) family(device gpu.DeviceType) Family {
+func (s Source) family(device gpu.DeviceType) DevicePlanner {
 	families := s.families()
-	if i := slices.IndexFunc(families, func(f Family) bool { return f.Type() == device }); i >= 0 {
+	if i := slices.IndexFunc(families, func(f DevicePlanner) bool { return f.Type() == device }); i >= 0 {
 		return families[i]
 	}
 	return nil

@@ -106,9 +106,9 @@ type Source struct {
 	// a scheduler that holds a pod at Permit binds it to a device that was advertised before. Nil: no claim was.
 	Recent func(rc *resourceapi.ResourceClaim) bool
 	// Families plan the results of their types; nil: all families of this package.
-	Families []Family
+	Families []DevicePlanner
 	// Extensions plan the claims' requests besides their devices; nil: all extensions of this package.
-	Extensions []Extension
+	Extensions []PlanExtension
 }
 
 // Resolve plans an allocated claim. The error is a *Refusal. Results of other drivers are left out.
@@ -128,7 +128,7 @@ func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	var families []Family // of each result
+	var families []DevicePlanner // of each result
 	for i := range devices.Results {
 		result := &devices.Results[i]
 		if result.Driver != s.Driver {

@@ -1,6 +1,11 @@
 package claim
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+)
 
 // StaticFix is the advice if a pre-created MIG device is not there.
 const StaticFix = "it was pre-created by an administrator of the node; nvidia-smi -L shows there the remaining devices"
@@ -51,4 +56,14 @@ func (r *Refusal) sentence() string {
 		return s + " (will be retried)"
 	}
 	return s + " (not retryable)"
+}
+
+// refusal is one that stays as long as the claim is as it is.
+func refusal(r *resourceapi.DeviceRequestAllocationResult, fix, cause string, args ...any) error {
+	return &Refusal{Request: r.Request, Device: r.Device, Cause: fmt.Sprintf(cause, args...), Fix: fix}
+}
+
+// passing is a refusal that may go away by itself.
+func passing(r *resourceapi.DeviceRequestAllocationResult, fix, cause string, args ...any) error {
+	return &Refusal{Request: r.Request, Device: r.Device, Cause: fmt.Sprintf(cause, args...), Fix: fix, Transient: true}
 }

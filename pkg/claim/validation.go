@@ -20,8 +20,8 @@ type Validator struct {
 	// Class returns a DeviceClass, nil for one that is not known. It may be nil.
 	Class func(name string) *resourceapi.DeviceClass
 	// Families and Extensions check the configuration; nil: all of this package.
-	Families   []Family
-	Extensions []Extension
+	Families   []DevicePlanner
+	Extensions []PlanExtension
 }
 
 // source reads configuration as it is read when a claim is prepared.
@@ -93,7 +93,7 @@ type asked struct {
 	name, parent string
 	class        string
 	// family is the family of the class's devices, nil if it is not known.
-	family Family
+	family DevicePlanner
 	admin  bool
 	// count is how many devices it is for, 0 for all that there are.
 	count    int64
@@ -144,7 +144,7 @@ func countOf(mode resourceapi.DeviceAllocationMode, count int64) int64 {
 }
 
 // familyOf is the family of the devices of a class that has one of the names that the driver's classes have, else nil.
-func (v Validator) familyOf(class string) Family {
+func (v Validator) familyOf(class string) DevicePlanner {
 	for _, family := range v.source().families() {
 		if family.HasClass(class, v.Driver) {
 			return family

@@ -49,41 +49,5 @@ const (
 	lease       = "Lease"
 )
 
-// All lists every Event in the order of the reasons.
-func All() []Event {
-	return append(ofPlugin(), ofController()...)
-}
-
-func ofController() []Event {
-	return []Event{
-		{
-			DeviceClassNameTaken, true, configMap + ", " + deviceClass, "A DeviceClass that the controller would create already exists, and the controller does not own it.",
-			"Delete or rename that DeviceClass, or choose another resource name.",
-		},
-		{
-			DevicePluginCapacity, true, configMap + ", " + node, "A device plugin advertises nvidia.com/gpu on some nodes, so Prism's whole GPUs do not get that name.",
-			"Remove the device plugin, or set the chart value for the resource name to Never.",
-		},
-		{DriverNameChanged, false, deviceClass, "The DeviceClass replaced the deleted one of an earlier driver name of the release.", ""},
-		{
-			ExtendedResourcesOverlap, true, configMap, "Two extended resource names request the same devices.",
-			"Give the GPUs of the entries different names.",
-		},
-		{
-			ExtendedResourcesUnsupported, true, configMap + ", " + deviceClass, "The API server does not store extended resource names of DeviceClasses.",
-			"Turn on the feature gate DRAExtendedResource, or request devices by ResourceClaims.",
-		},
-		{
-			NodeConfigInvalid, true, configMap, "An entry of the ConfigMap is invalid; the DeviceClasses of its last valid content stay.",
-			"Correct the entry that the Event names.",
-		},
-		{
-			ReportsLeft, true, lease, "A node that stores reports did not respond while a namespace was deleted; the deletion does not wait for it.",
-			"If the plugin runs on the node again, it removes the reports. Otherwise delete the directory profiles on the node.",
-		},
-		{
-			TooManyMIGProfiles, true, configMap, "Nodes publish more MIG profiles than all GPU models together have; the rest get no DeviceClass.",
-			"Find the ResourceSlices with unknown profiles and the component that writes them.",
-		},
-	}
-}
+// All lists every Event.
+func All() []Event { return append([]Event{}, table...) }

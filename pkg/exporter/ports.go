@@ -23,8 +23,8 @@ type Sampler interface {
 	Release(mig gpu.UUID, claimUID string, destroyed bool)
 }
 
-// Allocations keeps the devices of containers up to date; *allocation.Tracker implements it.
-type Allocations interface {
+// Tracker keeps the devices of containers up to date; *allocation.Tracker implements it.
+type Tracker interface {
 	Run(ctx context.Context) error
 	Allocations() *metrics.Allocations
 	Sources() []allocation.Source
@@ -39,7 +39,7 @@ type Adapters struct {
 	// MayHaveGPU reports whether the node has an NVIDIA GPU.
 	MayHaveGPU  func() (bool, error)
 	Sampler     Sampler
-	Allocations Allocations
+	Allocations Tracker
 	// After waits.
 	After func(time.Duration) <-chan time.Time
 	// Listening is called with each address on which the exporter listens; nil for none.

@@ -93,7 +93,7 @@ type Adapters struct {
 	// Extensions are wired after the built-in ones; nil for none.
 	Extensions []extension.Extension
 	// Transaction makes the transaction that prepares claims; prepare.New is the real one.
-	Transaction func(prepare.Ports, prepare.Settings) (*prepare.Transaction, []error, error)
+	Transaction func(prepare.Ports, prepare.Options) (*prepare.Transaction, []error, error)
 	// HookImage is the hook program that is installed on hosts that have none, or one without some hooks; a missing file is no error.
 	HookImage string
 	// HookAbilities returns the hooks of the host's program at a path. It is called once for each file, and not while it runs.

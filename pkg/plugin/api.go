@@ -42,17 +42,25 @@ type ResourceSlices interface {
 	Stats() kube.SlicesStats
 }
 
+// APIOptions are the clients of an API, and its recorder of Events about the node.
+type APIOptions struct {
+	Config             *config.Plugin
+	Claims, Background kubernetes.Interface
+	Events             events.Recorder
+}
+
 // NewAPI returns the API server behind these clients.
-func NewAPI(ctx context.Context, cfg *config.Plugin, claims, background kubernetes.Interface, recorder events.Recorder) API {
+func NewAPI(ctx context.Context, o APIOptions) API {
+	cfg := o.Config
 	return API{
-		Claims: claims, Background: background, Events: recorder,
+		Claims: o.Claims, Background: o.Background, Events: o.Events,
 		Cluster: cluster{
 			Probe: kube.Probe{
-				Client: background, DriverName: cfg.DriverName, NodeName: cfg.NodeName, SchedulerVersion: cfg.SchedulerVersion,
-			}, client: background,
+				Client: o.Background, DriverName: cfg.DriverName, NodeName: cfg.NodeName, SchedulerVersion: cfg.SchedulerVersion,
+			}, client: o.Background,
 		},
 		Slices: kube.NewSlices(kube.SlicesOptions{
-			Client: background, DriverName: cfg.DriverName, NodeName: cfg.NodeName,
+			Client: o.Background, DriverName: cfg.DriverName, NodeName: cfg.NodeName,
 			OnError: func(err error) { klog.FromContext(ctx).Error(err, "ResourceSlices are not published yet") },
 		}),
 	}
@@ -80,7 +88,7 @@ func connect(ctx context.Context, cfg *config.Plugin, version string) (API, erro
 		return API{}, fmt.Errorf("connecting to the API server: %w", err)
 	}
 	recorder := kube.NewEvents(background, cfg.DriverName, cfg.NodeName)
-	api := NewAPI(ctx, cfg, claims, background, recorder)
+	api := NewAPI(ctx, APIOptions{Config: cfg, Claims: claims, Background: background, Events: recorder})
 	api.Lost, api.ClaimEvents = loss.Lost(), recorder
 	return api, recorder.Start(ctx)
 }

@@ -54,7 +54,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	gone := gone(machine.Extensions)
 	statuses := newStatuses(ctx, cfg, api, calls, machine.Extensions)
 	for _, e := range extension.All[extension.Connector](machine.Extensions) {
-		e.Connect(ctx, extension.API{Claims: api.Claims, Background: api.Background, ClaimEvents: api.ClaimEvents, Records: machine.Kept})
+		e.Connect(ctx, extension.Connection{Claims: api.Claims, Background: api.Background, ClaimEvents: api.ClaimEvents, Records: machine.Kept})
 	}
 	core, err := newCore(ctx, machine, layout.Layout, coreReports{
 		events: api.Events, retrying: func(rc *resourceapi.ResourceClaim, cause error) {
@@ -115,8 +115,8 @@ func newStatuses(ctx context.Context, cfg *config.Plugin, api API, calls *driver
 	gone := gone(extensions)
 	return kube.NewStatuses(kube.StatusesOptions{
 		Client: api.Background, DriverName: cfg.DriverName, Delay: statusDelay, Quiet: calls.Quiet, Conditions: conditionTypes(extensions),
-		OnGone: func(c kube.Claim) { gone(string(c.UID)) },
-		OnError: func(c kube.Claim, err error) {
+		OnGone: func(c kube.ClaimRef) { gone(string(c.UID)) },
+		OnError: func(c kube.ClaimRef, err error) {
 			klog.FromContext(ctx).Error(err, "Claim status is not written yet", "claim", c)
 		},
 	})

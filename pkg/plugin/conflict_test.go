@@ -184,7 +184,7 @@ func oneGPUNode(t *testing.T, server kubernetes.Interface) (*config.Plugin, Adap
 		return func(context.Context, hostfs.DriverRoot) (inventory.Session, error) { return oneGPU{}, nil }
 	}
 	a.API = func(ctx context.Context) (API, error) {
-		return NewAPI(ctx, cfg, server, server, kube.NewEvents(server, cfg.DriverName, cfg.NodeName)), nil
+		return NewAPI(ctx, APIOptions{Config: cfg, Claims: server, Background: server, Events: kube.NewEvents(server, cfg.DriverName, cfg.NodeName)}), nil
 	}
 	return cfg, a
 }

@@ -41,16 +41,16 @@ type coreReports struct {
 // newCore builds a Core on a machine that has opened its files. Claims can be unprepared from then on, and prepared after begin.
 func newCore(ctx context.Context, m *Machine, l *Layout, reports coreReports) (*Core, error) {
 	c := &Core{Machine: m, layout: l}
-	settings := m.Settings()
-	settings.Retrying = reports.retrying
-	settings.Loaded = func(records []*checkpoint.Record) { c.found = append([]*checkpoint.Record{}, records...) }
-	l.Bind(&settings)
-	ports := m.Ports(l, reports.events)
+	options := m.Options()
+	options.Retrying = reports.retrying
+	options.Loaded = func(records []*checkpoint.Record) { c.found = append([]*checkpoint.Record{}, records...) }
+	l.Bind(&options)
+	ports := m.Ports(ctx, l, reports.events)
 	if reports.userNamespace != nil {
 		ports.Planner = startable{ports.Planner, SpecBuilder(m.adapters.Host, m.Inventory, nil).DriverNode, reports.userNamespace}
 	}
 	var err error
-	if c.Claims, c.Damaged, err = m.adapters.Transaction(ports, settings); err != nil {
+	if c.Claims, c.Damaged, err = m.adapters.Transaction(ports, options); err != nil {
 		return nil, err
 	}
 	for _, err := range c.Damaged {
@@ -60,7 +60,7 @@ func newCore(ctx context.Context, m *Machine, l *Layout, reports coreReports) (*
 	}
 	c.Intervals = newIntervals(ctx, m, l, c.Claims, reports.events)
 	for _, e := range extension.All[extension.Attacher](m.Extensions) {
-		e.Attach(ctx, extension.Node{
+		e.Attach(ctx, extension.Attachment{
 			Advertised: l.Now, SetAvailability: l.setAvailability, Events: reports.events, Records: c.Claims.Records, WithGPULock: c.Claims.WithGPULock,
 		})
 	}

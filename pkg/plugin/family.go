@@ -17,12 +17,12 @@ import (
 // Family contains the parts of the stages for the devices of one type.
 type Family struct {
 	// Claim plans the devices of claims, Publish publishes devices. Both return the type of the family.
-	Claim   claim.Family
-	Publish publish.Family
+	Claim   claim.DevicePlanner
+	Publish publish.DevicePublisher
 	// Mode advertises the devices on every GPU; nil if the node's configuration decides that.
 	Mode gpu.Mode
 	// Steps returns the steps that Claim plans, by kind, for a node with these advertised devices; nil for none.
-	Steps func(advertised Advertised) map[string]prepare.Step
+	Steps func(advertised AdvertisedDevices) map[string]prepare.Step
 	// GPUNode: containers get the device node of the GPU and the edits of steps. For built-in families pkg/plugin/cdi decides instead.
 	GPUNode bool
 }
@@ -41,29 +41,29 @@ func (m *Machine) families() families {
 }
 
 // stepsOf returns the steps of a family, by kind, for a node that advertises that.
-type stepsOf = func(advertised Advertised) map[string]prepare.Step
+type stepsOf = func(advertised AdvertisedDevices) map[string]prepare.Step
 
 func intervalSteps(m *Machine) stepsOf {
-	return func(Advertised) map[string]prepare.Step {
+	return func(AdvertisedDevices) map[string]prepare.Step {
 		return map[string]prepare.Step{claim.StepInterval: timeslice.Step{Tool: m.Tool, Store: m.State.Intervals}}
 	}
 }
 
 func migSteps(m *Machine) stepsOf {
-	return func(Advertised) map[string]prepare.Step {
+	return func(AdvertisedDevices) map[string]prepare.Step {
 		return map[string]prepare.Step{claim.StepMIG: mig.Step{Driver: m.Inventory.MIGDriver, Load: m.adapters.Host.DriverLoad}}
 	}
 }
 
 // builtIn combines a family in pkg/claim with the one of its type in pkg/plugin/publish and with its steps.
-func builtIn(planned claim.Family, steps stepsOf) Family {
+func builtIn(planned claim.DevicePlanner, steps stepsOf) Family {
 	published := publish.Families()
-	at := slices.IndexFunc(published, func(f publish.Family) bool { return f.Type() == planned.Type() })
+	at := slices.IndexFunc(published, func(f publish.DevicePublisher) bool { return f.Type() == planned.Type() })
 	return Family{Claim: planned, Publish: published[at], Steps: steps}
 }
 
 // claim returns the families that plan claims.
-func (all families) claim() (list []claim.Family) {
+func (all families) claim() (list []claim.DevicePlanner) {
 	for _, f := range all {
 		list = append(list, f.Claim)
 	}
@@ -71,7 +71,7 @@ func (all families) claim() (list []claim.Family) {
 }
 
 // publish returns the families that publish devices.
-func (all families) publish() (list []publish.Family) {
+func (all families) publish() (list []publish.DevicePublisher) {
 	for _, f := range all {
 		list = append(list, f.Publish)
 	}
@@ -89,7 +89,7 @@ func (all families) modes() (list []gpu.Mode) {
 }
 
 // steps are the steps of all families, by kind.
-func (all families) steps(advertised Advertised) map[string]prepare.Step {
+func (all families) steps(advertised AdvertisedDevices) map[string]prepare.Step {
 	byKind := map[string]prepare.Step{}
 	for _, f := range all {
 		if f.Steps != nil {
@@ -100,7 +100,7 @@ func (all families) steps(advertised Advertised) map[string]prepare.Step {
 }
 
 // withSteps are the steps of all families and extensions, by kind.
-func (all families) withSteps(extensions prepare.Extensions, advertised Advertised, recorder events.Recorder) map[string]prepare.Step {
+func (all families) withSteps(extensions prepare.Extensions, advertised AdvertisedDevices, recorder events.Recorder) map[string]prepare.Step {
 	byKind := all.steps(advertised)
 	for _, e := range extension.All[extension.Stepper](extensions) {
 		maps.Copy(byKind, e.Steps(advertised.Now, recorder))

@@ -126,9 +126,9 @@ func (s *formerServing) serve(ctx context.Context, name string) {
 	files := driver.DeviceMetadata{Files: driver.MetadataOf(cfg)}
 	cfg.DeviceMetadata = false // which removes the files without the library
 	server := &driver.Server{
-		Plugin: driver.New(tx, noReports{}, s.ports.metrics, files, func(err error) {
+		Handler: driver.New(driver.Options{Transaction: tx, Reports: noReports{}, Metrics: s.ports.metrics, Metadata: files, Fatal: func(err error) {
 			logger.Error(err, "The plugin is not registered under an earlier driver name")
-		}), Config: cfg, Client: s.api.Claims,
+		}}), Config: cfg, Client: s.api.Claims,
 	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- server.Run(serving) }()

@@ -16,12 +16,25 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/plugin/cdi"
+	"github.com/prism-gpu/prism/pkg/plugin/diagnostics"
 	"github.com/prism-gpu/prism/pkg/plugin/driver"
 	"github.com/prism-gpu/prism/pkg/plugin/kube"
 	"github.com/prism-gpu/prism/pkg/plugin/prepare"
 	"github.com/prism-gpu/prism/pkg/plugin/prepare/gc"
 	"github.com/prism-gpu/prism/pkg/plugin/reconcile"
+	"github.com/prism-gpu/prism/pkg/podresources"
 )
+
+// newReconciler builds the reconciler that collects resources without an owner. It reads claims with the client that no claim waits for.
+func newReconciler(cfg *config.Plugin, state State, api API, tx *prepare.Transaction, metrics *diagnostics.Metrics) *reconcile.Reconciler {
+	state.outside.states.events = api.Events
+	return reconcile.New(reconcile.Options{
+		Node:   collected{Transaction: tx, Collector: tx.Collector(), Config: cfg, former: state.former, outside: state.outside, specs: state.Specs},
+		Claims: claimLookup{Claims: kube.Claims{Client: api.Background}},
+		Pods:   kubeletPods{podresources.Client{Socket: cfg.Paths.KubeletPodResources, CDIKind: cdi.Kind(cfg.DriverName)}, state.former},
+		Report: collection{Events: api.Events, Metrics: metrics},
+	})
+}
 
 // collected is the state that the reconciler cleans: the transaction, and the files that the kubelet-plugin library writes beside it.
 type collected struct {
@@ -73,7 +86,7 @@ type claimLookup struct{ Claims kube.Claims }
 // Exists reports whether the claim with that UID exists. The text of the error, which becomes an Event of the Node, does not name the claim as
 // the API server's does.
 func (l claimLookup) Exists(ctx context.Context, claim checkpoint.Claim) (bool, error) {
-	found, err := l.Claims.Exists(ctx, kube.Claim{Namespace: claim.Namespace, Name: claim.Name, UID: types.UID(claim.UID)})
+	found, err := l.Claims.Exists(ctx, kube.ClaimRef{Namespace: claim.Namespace, Name: claim.Name, UID: types.UID(claim.UID)})
 	if err != nil {
 		return false, prepare.Redact("the API server did not answer: "+unnamedCause(err), err)
 	}
@@ -124,4 +137,29 @@ func (r collection) Failed(ctx context.Context, err error, news bool) {
 		klog.FromContext(ctx).Error(err, "Garbage collection failed", prepare.LogValues(err)...)
 		r.Events.Warn(events.GarbageCollectionFailed, events.ActionReconcile, err.Error())
 	}
+}
+
+// kubeletPods asks the kubelet about pods for the reconciler.
+type kubeletPods struct {
+	podresources.Client
+	former *formerNames
+}
+
+// InUse lists the claims that containers have now.
+func (p kubeletPods) InUse(ctx context.Context, own func(namespace, name string) bool) ([]reconcile.Use, error) {
+	uses := []reconcile.Use{}
+	clients := []podresources.Client{p.Client}
+	for _, name := range p.former.names() {
+		clients = append(clients, podresources.Client{Socket: p.Socket, CDIKind: cdi.Kind(name)})
+	}
+	for _, client := range clients {
+		listed, err := client.Claims(ctx, own)
+		if err != nil {
+			return nil, err
+		}
+		for _, claim := range listed {
+			uses = append(uses, reconcile.Use{Namespace: claim.Namespace, Name: claim.Name, Devices: claim.CDIDevices})
+		}
+	}
+	return uses, nil
 }

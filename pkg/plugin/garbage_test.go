@@ -90,7 +90,7 @@ func kept(t *testing.T, claims ...checkpoint.Claim) (collected, func() []string)
 		require.NoError(t, os.WriteFile(filepath.Join(cfg.Paths.CDIRoot, "gpu.prism.dev_metadata_"+c.UID+"_gpu.json"), nil, 0o600))
 	}
 	links := &charLinks{make: func([]hostfs.CharDevice) error { return nil }}
-	tx, _, err := prepare.New(prepare.Ports{Records: records, Locks: locks, Specs: claimSpecs{nil, specs, metadataSpecs{cfg: cfg}, links}}, prepare.Settings{BootID: "a later boot", RetryBudget: time.Second, Now: time.Now})
+	tx, _, err := prepare.New(prepare.Ports{Records: records, Locks: locks, Specs: claimSpecs{nil, specs, metadataSpecs{cfg: cfg}, links}}, prepare.Options{BootID: "a later boot", RetryBudget: time.Second, Now: time.Now})
 	require.NoError(t, err)
 	return collected{Transaction: tx, Collector: tx.Collector(), Config: cfg}, func() []string {
 		var left []string
@@ -147,7 +147,7 @@ func TestCollected_ClaimGone_NothingLeft(t *testing.T) {
 		written := make(fakes.Events, 16)
 		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 		defer cancel()
-		reconcile.New(reconcile.Ports{
+		reconcile.New(reconcile.Options{
 			Node: k, Claims: claimLookup{kube.Claims{Client: server}}, Report: collection{Events: written, Metrics: collectionCounts{}},
 			Pods: nodePods{{Namespace: "ns", Name: "claim-listed", Devices: []string{"listed-gpu-1-GPU-1"}}},
 		}).Run(ctx)

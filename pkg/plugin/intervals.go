@@ -14,7 +14,7 @@ import (
 
 // newIntervals builds the reconciler that sets the intervals of the node's configuration.
 func newIntervals(ctx context.Context, m *Machine, l *Layout, tx *prepare.Transaction, nodeEvents events.Recorder) *timeslice.Reconciler {
-	return timeslice.NewReconciler(timeslice.ReconcilerPorts{
+	return timeslice.NewReconciler(timeslice.ReconcilerOptions{
 		Tool: m.Tool, Store: m.State.Intervals, WithGPULock: tx.WithGPULock, Wanted: l.Intervals,
 		Changed: func() <-chan struct{} { return m.Inventory.Current().Replaced() },
 		Failed: func(id gpu.UUID, interval gpu.Interval, err error) {

@@ -59,7 +59,7 @@ func buildLayout(cfg *config.Plugin, m *Machine, ports layoutPorts) *Layout {
 	families, options := m.families(), published(cfg)
 	options.Families = families.publish()
 	l := &Layout{former: m.State.former}
-	controller := layout.New(layout.Ports{
+	controller := layout.New(layout.Options{
 		NodeName: cfg.NodeName, Inventory: m.Inventory, Config: ports.Config, Records: m.records, Store: layoutStore(cfg, m.adapters), Events: ports.Events,
 		Modes: families.modes(),
 		API: layout.APIPorts{
@@ -86,7 +86,7 @@ func (l *Layout) setAvailability(device gpu.DeviceType, availability extension.A
 // advertiser publishes devices with taints, and may do so between two calls.
 type advertiser interface {
 	Withhold(t gpu.DeviceType, withheld bool)
-	SetTaints(source layout.Source, rules []publish.TaintRule)
+	SetTaints(source layout.TaintSource, rules []publish.TaintRule)
 }
 
 func publishAvailability(to advertiser, device gpu.DeviceType, availability extension.Availability) {
@@ -114,11 +114,11 @@ func (l *Layout) conflict(with publish.Conflict, taints bool) {
 }
 
 // Bind makes a transaction report the pending cleanups, which keep GPUs from new claims, and refuse claims while the GPUs are withheld.
-func (l *Layout) Bind(settings *prepare.Settings) {
-	settings.PendingCleanups = func(pending []gpu.PendingCleanup) {
+func (l *Layout) Bind(options *prepare.Options) {
+	options.PendingCleanups = func(pending []gpu.PendingCleanup) {
 		l.Publisher.SetTaints(layout.Cleanup, publish.CleanupTaints(pending))
 	}
-	settings.Withheld = func() error { return cmp.Or(l.former.withheld(), l.Conflicts.Withheld()) }
+	options.Withheld = func() error { return cmp.Or(l.former.withheld(), l.Conflicts.Withheld()) }
 }
 
 // Begin decides which devices to advertise, as far as that is quick, and publishes them. Before, it checks for other components that

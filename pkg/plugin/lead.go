@@ -8,51 +8,9 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/plugin/cdi"
-	"github.com/prism-gpu/prism/pkg/plugin/diagnostics"
-	"github.com/prism-gpu/prism/pkg/plugin/kube"
-	"github.com/prism-gpu/prism/pkg/plugin/prepare"
 	"github.com/prism-gpu/prism/pkg/plugin/reconcile"
 	"github.com/prism-gpu/prism/pkg/plugin/timeslice"
-	"github.com/prism-gpu/prism/pkg/podresources"
 )
-
-// newReconciler builds the reconciler that collects resources without an owner. It reads claims with the client that no claim waits for.
-func newReconciler(cfg *config.Plugin, state State, api API, tx *prepare.Transaction, metrics *diagnostics.Metrics) *reconcile.Reconciler {
-	state.outside.states.events = api.Events
-	return reconcile.New(reconcile.Ports{
-		Node:   collected{Transaction: tx, Collector: tx.Collector(), Config: cfg, former: state.former, outside: state.outside, specs: state.Specs},
-		Claims: claimLookup{Claims: kube.Claims{Client: api.Background}},
-		Pods:   kubeletPods{podresources.Client{Socket: cfg.Paths.KubeletPodResources, CDIKind: cdi.Kind(cfg.DriverName)}, state.former},
-		Report: collection{Events: api.Events, Metrics: metrics},
-	})
-}
-
-// kubeletPods asks the kubelet about pods for the reconciler.
-type kubeletPods struct {
-	podresources.Client
-	former *formerNames
-}
-
-// InUse lists the claims that containers have now.
-func (p kubeletPods) InUse(ctx context.Context, own func(namespace, name string) bool) ([]reconcile.Use, error) {
-	uses := []reconcile.Use{}
-	clients := []podresources.Client{p.Client}
-	for _, name := range p.former.names() {
-		clients = append(clients, podresources.Client{Socket: p.Socket, CDIKind: cdi.Kind(name)})
-	}
-	for _, client := range clients {
-		listed, err := client.Claims(ctx, own)
-		if err != nil {
-			return nil, err
-		}
-		for _, claim := range listed {
-			uses = append(uses, reconcile.Use{Namespace: claim.Namespace, Name: claim.Name, Devices: claim.CDIDevices})
-		}
-	}
-	return uses, nil
-}
 
 // leader does the work that only one process per node may do: it publishes, recovers claims of other processes, removes leaked resources,
 // and applies the GPU settings of the node's configuration.

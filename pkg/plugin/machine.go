@@ -43,16 +43,10 @@ type Machine struct {
 	// Extensions do the work for claims besides their devices.
 	Extensions prepare.Extensions
 
-	openedWith
-	programs *programs.Set // they are held as long as this is referred to
-	damaged  func(error)
-}
-
-// openedWith are the parameters that a machine was opened with.
-type openedWith struct {
 	cfg      *config.Plugin
 	adapters Adapters
-	logger   klog.Logger
+	programs *programs.Set // they are held as long as this is referred to
+	damaged  func(error)
 }
 
 // OpenMachine opens the node's files and installs programs. The driver is not opened before the inventory's first Refresh.
@@ -66,7 +60,7 @@ func OpenMachine(ctx context.Context, cfg *config.Plugin, a Adapters, damaged fu
 	if err != nil {
 		return nil, errors.Join(err, state.close())
 	}
-	m := &Machine{openedWith: openedWith{cfg, a, klog.FromContext(ctx)}, State: state, programs: installed, damaged: damaged}
+	m := &Machine{State: state, cfg: cfg, adapters: a, programs: installed, damaged: damaged}
 	m.Inventory = inventory.New(inventory.Options{
 		Host: a.Host, DriverRoot: cfg.Driver.Root, Owned: m.owned, MayHaveGPU: mayHaveGPU(a.Host), Open: a.Driver(installed.DriverHook()),
 		MemoryLimits: limitsMemory(installed, a.Host),
@@ -120,8 +114,8 @@ func (m *Machine) owned() (inventory.Owned, error) {
 	return mig.Owned(records, m.State.BootID, m.adapters.Host.DriverLoad()), nil
 }
 
-// Advertised are the devices of this node that can be allocated to claims.
-type Advertised interface {
+// AdvertisedDevices are the devices of this node that can be allocated to claims.
+type AdvertisedDevices interface {
 	// Now returns the node and the layout of its GPUs; the error says why that is not known yet.
 	Now() (*gpu.Node, gpu.Layout, error)
 	// Standby reports whether another process may advertise another layout.
@@ -131,7 +125,7 @@ type Advertised interface {
 }
 
 // Ports returns the ports of a transaction on this machine. Events are about the node.
-func (m *Machine) Ports(advertised Advertised, recorder events.Recorder) prepare.Ports {
+func (m *Machine) Ports(ctx context.Context, advertised AdvertisedDevices, recorder events.Recorder) prepare.Ports {
 	host := m.adapters.Host
 	open := m.Inventory.MIGDriver
 	mode := mig.Mode{Driver: open, Shown: m.Inventory.MIGMode, Changed: m.Inventory.Refresh}
@@ -148,7 +142,7 @@ func (m *Machine) Ports(advertised Advertised, recorder events.Recorder) prepare
 		builder.Graphics = nil
 	}
 	builder.Types, builder.Exists = all.gpuNodes(), m.programs.Exists(builder.Exists)
-	links := &charLinks{make: host.LinkCharDevices, logger: m.logger}
+	links := &charLinks{make: host.LinkCharDevices, logger: klog.FromContext(ctx)}
 	return prepare.Ports{
 		Records: m.State.Records,
 		Locks:   m.State.Locks,
@@ -164,9 +158,9 @@ func (m *Machine) Ports(advertised Advertised, recorder events.Recorder) prepare
 	}
 }
 
-// Settings returns the facts and limits of a transaction on this machine.
-func (m *Machine) Settings() prepare.Settings {
-	return prepare.Settings{
+// Options returns the facts and limits of a transaction on this machine.
+func (m *Machine) Options() prepare.Options {
+	return prepare.Options{
 		CDIKind: cdi.Kind(m.cfg.DriverName), BootID: m.State.BootID, Writer: m.adapters.Version, RetryBudget: retryBudget, DeferCleanupAfter: deferCleanupAfter,
 		Now: m.adapters.Now, Damaged: m.damaged,
 	}

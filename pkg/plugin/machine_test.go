@@ -58,7 +58,7 @@ func TestPorts_MIGModeChanges_InventoryIsRead(t *testing.T) {
 	t.Parallel()
 	m, node := simulated(t, disk.OS{})
 	inv := m.Inventory
-	needs := m.Ports(undecided{}, nil).Preconditions
+	needs := m.Ports(t.Context(), undecided{}, nil).Preconditions
 	id := gpu.UUID(node.Identities()[1].UUID)
 	for kind, on := range map[string]bool{claim.PreconditionMIGMode: true, claim.PreconditionNoMIGMode: false} {
 		require.NoError(t, needs[kind].Ensure(t.Context(), claim.Precondition{Kind: kind, Target: id}))

@@ -17,8 +17,8 @@ func limitsMemory(installed *programs.Set, host Host) bool {
 }
 
 // memoryEdits make the runtime request limits.
-func (m *Machine) memoryEdits() memlimit.Edits {
-	return memlimit.Edits{
+func (m *Machine) memoryEdits() memlimit.Extension {
+	return memlimit.Extension{
 		Hook: m.programs.CreateRuntime, Socket: m.cfg.HookSocket(),
 		Supported: func(id gpu.UUID) bool {
 			for _, g := range m.Inventory.Current().Node.GPUs {

@@ -99,7 +99,7 @@ func limitedSpec(m *Machine, r *checkpoint.Record) (*specs.Spec, error) {
 			edits = append(edits, more...)
 		}
 	}
-	return m.Ports(undecided{}, nil).Specs.Build(cdi.SpecRequest{Record: r, Edits: edits})
+	return m.Ports(context.Background(), undecided{}, nil).Specs.Build(cdi.SpecRequest{Record: r, Edits: edits})
 }
 
 // TestMachine_TimeSlicedShareWithMemory_LimitedByHook: the claim's spec names prism-hook, whose request the plugin fulfils.

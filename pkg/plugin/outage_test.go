@@ -118,7 +118,7 @@ func newOutageNode(t *testing.T) *outageNode {
 	}
 	n.adapters.Services.MPS = func(string) mps.Daemons { return slowService{&askedService{}, &n.answer} }
 	n.adapters.API = func(ctx context.Context) (API, error) {
-		api := NewAPI(ctx, n.cfg, n.server, n.server, &noted{})
+		api := NewAPI(ctx, APIOptions{Config: n.cfg, Claims: n.server, Background: n.server, Events: &noted{}})
 		n.published = &publications{ResourceSlices: api.Slices}
 		api.Cluster, api.Slices = answering{supportive{api.Cluster}, &n.down}, n.published
 		return api, nil

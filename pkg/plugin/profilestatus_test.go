@@ -32,7 +32,7 @@ func TestPrepare_Profile_ConditionsInStatus(t *testing.T) {
 			rc := n.profiledClaim(t, c.fields)
 			_, err := n.client.ResourceV1().ResourceClaims(rc.Namespace).Update(t.Context(), rc, metav1.UpdateOptions{})
 			require.NoError(t, err)
-			results, err := p.serving.server.Plugin.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{rc})
+			results, err := p.serving.server.Handler.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{rc})
 			require.NoError(t, err)
 			assert.Equal(t, name == "refused", results[rc.UID].Err != nil)
 			require.NoError(t, p.statuses.Drain(t.Context()))

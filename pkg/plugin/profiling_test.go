@@ -306,7 +306,7 @@ func TestPrepare_CallEnds_APIServerNotAwaited(t *testing.T) {
 				require.NoError(t, err)
 				n := profilingNode(t, text, "2023.4.4")
 				p := n.build(t)
-				api := extension.API{Claims: client, Background: n.client, Records: p.Machine.Kept}
+				api := extension.Connection{Claims: client, Background: n.client, Records: p.Machine.Kept}
 				profilesOf(p).Connect(t.Context(), api)
 				const limit = 500 * time.Millisecond
 				ctx, stop := context.WithTimeout(t.Context(), limit)

@@ -32,7 +32,7 @@ func (p *publishedShares) Withhold(_ gpu.DeviceType, withheld bool) {
 	p.publish()
 }
 
-func (p *publishedShares) SetTaints(_ layout.Source, rules []publish.TaintRule) {
+func (p *publishedShares) SetTaints(_ layout.TaintSource, rules []publish.TaintRule) {
 	p.tainted = len(rules) > 0
 	p.publish()
 }

@@ -36,7 +36,9 @@ func newServing(cfg *config.Plugin, m *Machine, l *nodeLayout, api API, ports dr
 		metadata.Describe = l.Publisher.Describe
 	}
 	s.server = &driver.Server{
-		Plugin: driver.New(ports.tx, ports.reports, ports.metrics, metadata, s.fail), Config: cfg, Client: api.Claims,
+		Handler: driver.New(driver.Options{
+			Transaction: ports.tx, Reports: ports.reports, Metrics: ports.metrics, Metadata: metadata, Fatal: s.fail,
+		}), Config: cfg, Client: api.Claims,
 		Calls: ports.calls, OnRegistered: sync.OnceFunc(func() { close(s.registered) }),
 	}
 	s.http = diagnostics.HTTP{

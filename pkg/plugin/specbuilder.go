@@ -26,15 +26,15 @@ func SpecBuilder(host DeviceNodes, inv *inventory.Inventory, extra *extradevices
 			device, err := host.CharDevice(path)
 			return int64(device.Major), int64(device.Minor), err
 		},
-		Capabilities: func(minor int, id gpu.MIGIdentity) ([]cdi.Node, error) {
+		Capabilities: func(minor int, id gpu.MIGIdentity) ([]cdi.DeviceNode, error) {
 			devices, err := host.MIGNodes(minor, id.GPUInstance, id.ComputeInstance)
-			nodes := make([]cdi.Node, 0, len(devices))
+			nodes := make([]cdi.DeviceNode, 0, len(devices))
 			for _, d := range devices {
 				nodes = append(nodes, deviceNode(d))
 			}
 			return nodes, err
 		},
-		Monitoring: func() (cdi.Node, error) {
+		Monitoring: func() (cdi.DeviceNode, error) {
 			d, err := host.MIGMonitorNode()
 			return deviceNode(d), err
 		},
@@ -48,6 +48,6 @@ func SpecBuilder(host DeviceNodes, inv *inventory.Inventory, extra *extradevices
 	}
 }
 
-func deviceNode(d hostfs.CharDevice) cdi.Node {
-	return cdi.Node{Path: d.Path, HostPath: d.Path, Major: int64(d.Major), Minor: int64(d.Minor)}
+func deviceNode(d hostfs.CharDevice) cdi.DeviceNode {
+	return cdi.DeviceNode{Path: d.Path, HostPath: d.Path, Major: int64(d.Major), Minor: int64(d.Minor)}
 }

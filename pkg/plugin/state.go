@@ -60,3 +60,28 @@ func openState(ctx context.Context, cfg *config.Plugin, a Adapters) (s State, er
 	}
 	return s, nil
 }
+
+// outside are the plugin's directories outside of its own one.
+type outside struct {
+	roots  cdiRoots
+	states stateDirs
+}
+
+// openOutside reads the present and former paths of these directories.
+func openOutside(cfg *config.Plugin, a Adapters) (o outside, err error) {
+	o.states.reported = map[string]bool{}
+	if o.roots.places, err = openPlaces(cfg, a, rootsFile, cfg.Paths.CDIRoot, cfg.Paths.CDIRoot); err != nil {
+		return o, err
+	}
+	o.states.places, err = openPlaces(cfg, a, statesFile, cfg.Paths.StateDir, config.DefaultStateDir(cfg.DriverName))
+	return o, err
+}
+
+// adopt adds the directories of the plugin of an earlier driver name, with its configuration.
+func (o outside) adopt(former *config.Plugin) error {
+	dir, name := former.PluginDir(), former.DriverName
+	return errors.Join(
+		o.roots.add(filepath.Join(dir, rootsFile), place{former.Paths.CDIRoot, name}),
+		o.states.add(filepath.Join(dir, statesFile), place{config.DefaultStateDir(name), name}),
+	)
+}

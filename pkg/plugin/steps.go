@@ -10,7 +10,7 @@ import (
 )
 
 // Kubelet answers the kubelet's calls; Serve receives them from its sockets.
-func (p *Plugin) Kubelet() *driver.Plugin { return p.serving.server.Plugin }
+func (p *Plugin) Kubelet() *driver.Handler { return p.serving.server.Handler }
 
 // Serve serves the kubelet until the context ends.
 func (p *Plugin) Serve(ctx context.Context) error { return p.serving.server.Run(ctx) }

@@ -46,7 +46,7 @@ func TestTainted_PublishedDrainingDevice_Found(t *testing.T) {
 		}
 	}
 	cfg := &config.Plugin{DriverName: "gpu.example.com", NodeName: "n0"}
-	found, err := NewAPI(t.Context(), cfg, client, client, nil).Cluster.Tainted(t.Context())
+	found, err := NewAPI(t.Context(), APIOptions{Config: cfg, Claims: client, Background: client}).Cluster.Tainted(t.Context())
 	require.NoError(t, err)
 	require.NotEmpty(t, found)
 	assert.Equal(t, want, found)

@@ -46,7 +46,7 @@ type wired struct {
 	events   fakes.Events
 	tool     *recordedTool
 	slices   *recordedSlices
-	settings prepare.Settings // of the transaction
+	options  prepare.Options // of the transaction
 	// occupied: another component allocates the GPUs.
 	occupied atomic.Bool
 }
@@ -77,11 +77,11 @@ func (reportingStep) Metrics() []prepare.Metric {
 	return []prepare.Metric{{Name: "prism_step", Help: "A step.", Read: func() float64 { return 5 }}}
 }
 
-// transaction makes the product's transaction, with a step that reports, and keeps its settings.
-func (n *wired) transaction(ports prepare.Ports, settings prepare.Settings) (*prepare.Transaction, []error, error) {
-	n.settings = settings
+// transaction makes the product's transaction, with a step that reports, and keeps its options.
+func (n *wired) transaction(ports prepare.Ports, options prepare.Options) (*prepare.Transaction, []error, error) {
+	n.options = options
 	ports.Steps[claim.StepInterval] = reportingStep{ports.Steps[claim.StepInterval]}
-	return prepare.New(ports, settings)
+	return prepare.New(ports, options)
 }
 
 // recordedTool records the intervals that are set.
@@ -174,7 +174,7 @@ func newWired(t *testing.T) *wired {
 	n.adapters.Transaction = n.transaction
 	n.adapters.Tool = func(*inventory.Inventory) timeslice.Tool { return n.tool }
 	n.adapters.API = func(ctx context.Context) (API, error) {
-		api := NewAPI(ctx, n.cfg, client, client, n.events)
+		api := NewAPI(ctx, APIOptions{Config: n.cfg, Claims: client, Background: client, Events: n.events})
 		api.Slices, api.Cluster = n.slices, supportive{api.Cluster}
 		return api, nil
 	}

@@ -182,7 +182,7 @@ func TestBuild_CleanupPending_DevicesTainted(t *testing.T) {
 		return names
 	}
 	assert.Zero(t, tainted())
-	n.settings.PendingCleanups([]gpu.PendingCleanup{{
+	n.options.PendingCleanups([]gpu.PendingCleanup{{
 		GPU: gpu.UUID(n.model.Identities()[0].UUID), Uses: []gpu.Use{{Type: gpu.TypeGPU, Device: gpu.DeviceName(n.device(0))}},
 	}})
 	assert.Equal(t, 2, tainted())

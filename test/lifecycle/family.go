@@ -17,7 +17,7 @@ func (m *Machine) families(faultPoint FaultPoint) []plugin.Family {
 	}
 	return []plugin.Family{{
 		Claim: null.Claims{}, Publish: null.Publishes{}, Mode: null.Mode{}, GPUNode: true,
-		Steps: func(plugin.Advertised) map[string]prepare.Step {
+		Steps: func(plugin.AdvertisedDevices) map[string]prepare.Step {
 			return map[string]prepare.Step{null.StepKind: null.Step{Marks: marks{m, faultPoint}}}
 		},
 	}}

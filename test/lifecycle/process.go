@@ -161,8 +161,8 @@ func (m *Machine) adapters(open inventory.Opener, w Wiring, client *apiClient) p
 }
 
 // transaction returns a builder of the product's transaction, with the effects of tests.
-func (m *Machine) transaction(w Wiring) func(prepare.Ports, prepare.Settings) (*prepare.Transaction, []error, error) {
-	return func(ports prepare.Ports, settings prepare.Settings) (*prepare.Transaction, []error, error) {
+func (m *Machine) transaction(w Wiring) func(prepare.Ports, prepare.Options) (*prepare.Transaction, []error, error) {
+	return func(ports prepare.Ports, options prepare.Options) (*prepare.Transaction, []error, error) {
 		ports.Planner = planner{ports.Planner, w.Effects}
 		for kind := range m.effects() {
 			effect, ofTests := Effects[kind]
@@ -177,14 +177,14 @@ func (m *Machine) transaction(w Wiring) func(prepare.Ports, prepare.Settings) (*
 				ports.Preconditions[kind] = mode
 			}
 		}
-		settings.RetryBudget, settings.DeferCleanupAfter = w.CallTimeout, w.CleanupAfter
-		if taint := settings.PendingCleanups; w.PendingCleanups != nil {
-			settings.PendingCleanups = func(pending []gpu.PendingCleanup) {
+		options.RetryBudget, options.DeferCleanupAfter = w.CallTimeout, w.CleanupAfter
+		if taint := options.PendingCleanups; w.PendingCleanups != nil {
+			options.PendingCleanups = func(pending []gpu.PendingCleanup) {
 				taint(pending)
 				w.PendingCleanups(pending)
 			}
 		}
-		return prepare.New(ports, settings)
+		return prepare.New(ports, options)
 	}
 }
 

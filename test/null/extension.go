@@ -67,13 +67,13 @@ func (e *Extension) Run(ctx context.Context) error {
 }
 
 // Claim plans claims.
-func (e *Extension) Claim(context.Context) claim.Extension { return planned{Serves: e.Serves.Load} }
+func (e *Extension) Claim(context.Context) claim.PlanExtension { return planned{Serves: e.Serves.Load} }
 
 // planned is the extension's part in planning.
 type planned struct{ Serves func() bool }
 
 // Planned returns the extension for admission.
-func Planned() claim.Extension { return planned{Serves: func() bool { return true }} }
+func Planned() claim.PlanExtension { return planned{Serves: func() bool { return true }} }
 
 func (planned) Kind() string { return ExtensionKind }
 

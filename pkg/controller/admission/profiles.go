@@ -20,7 +20,7 @@ type Policy interface {
 }
 
 // profile returns the extension that compares the configurations of one request with the policy.
-func (o *OpaqueConfig) profile(ctx context.Context, namespace string) claim.Extension {
+func (o *OpaqueConfig) profile(ctx context.Context, namespace string) claim.PlanExtension {
 	extension := claim.ProfileExtension{}
 	if o.Profiles != nil {
 		extension.Policy = func(c *v1alpha1.ProfilerConfig) error { return o.Profiles.Limit(ctx, namespace, c) }

@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"mime"
 	"net/http"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,6 +29,22 @@ const (
 	asMetadata     = "PartialObjectMetadata"
 	asMetadataList = "PartialObjectMetadataList"
 )
+
+// form returns the client's preferred form of objects among the supported ones: JSON only.
+func form(r *http.Request) string {
+	for accepted := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
+		kind, options, err := mime.ParseMediaType(accepted)
+		if err != nil || (kind != "application/json" && kind != "*/*" && kind != "application/*") {
+			continue
+		}
+		// Older forms use version v1beta1.
+		if options["g"] == "meta.k8s.io" && options["v"] != "v1" {
+			continue
+		}
+		return options["as"]
+	}
+	return ""
+}
 
 // show answers with an object in the form that the client requests.
 func show(w http.ResponseWriter, r *http.Request, o *v1alpha1.Report) error {

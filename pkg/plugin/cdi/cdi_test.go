@@ -28,15 +28,15 @@ func example() Claim {
 			Mounts: []*specs.Mount{{HostPath: "/run/nvidia/driver/usr/bin/nvidia-smi", ContainerPath: "/usr/bin/nvidia-smi", Options: []string{"ro", "nosuid", "nodev", "bind"}}},
 			Hooks:  []*specs.Hook{{HookName: "createContainer", Path: "/usr/bin/nvidia-cdi-hook", Args: []string{"nvidia-cdi-hook", "update-ldcache"}}},
 		},
-		Control: []Node{{Path: "/dev/nvidiactl", HostPath: "/dev/nvidiactl", Major: 195, Minor: 255}},
+		Control: []DeviceNode{{Path: "/dev/nvidiactl", HostPath: "/dev/nvidiactl", Major: 195, Minor: 255}},
 		Devices: []Device{
 			{
 				Name:  DeviceName(uid, "gpu-3f2a9c1b", "", false, "GPU-3f2a9c1b-1"),
-				Nodes: []Node{{Path: "/dev/nvidia0", HostPath: "/run/nvidia/driver/dev/nvidia0", Major: 195, Minor: 0}},
+				Nodes: []DeviceNode{{Path: "/dev/nvidia0", HostPath: "/run/nvidia/driver/dev/nvidia0", Major: 195, Minor: 0}},
 			},
 			{
 				Name:  DeviceName(uid, "gpu-00000001-monitor", "", true, "GPU-00000001-1"),
-				Nodes: []Node{{Path: "/dev/nvidia1", HostPath: "/dev/nvidia1", Major: 195, Minor: 1}},
+				Nodes: []DeviceNode{{Path: "/dev/nvidia1", HostPath: "/dev/nvidia1", Major: 195, Minor: 1}},
 				Env:   []string{"A=b"},
 			},
 		},

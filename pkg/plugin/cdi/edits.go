@@ -13,7 +13,7 @@ import (
 type Edits struct {
 	// Nodes are character devices. Leave Major and Minor at zero: they are read from the host when the spec is built. Without HostPath,
 	// Path is also the path on the host.
-	Nodes []Node
+	Nodes []DeviceNode
 	// Mounts are mounts of the host's files and directories.
 	Mounts []*specs.Mount
 	// Env are environment variables by name.
@@ -36,7 +36,7 @@ type DeviceEdits struct {
 
 // verify returns the edits with the present numbers of their device nodes. It fails if a file of the host that they name is missing.
 func (b *SpecBuilder) verify(edits Edits, made func(hostPath string) bool) (Edits, error) {
-	nodes := make([]Node, 0, len(edits.Nodes))
+	nodes := make([]DeviceNode, 0, len(edits.Nodes))
 	for _, n := range edits.Nodes {
 		if n.HostPath == "" {
 			n.HostPath = n.Path
@@ -101,7 +101,7 @@ func (b *SpecBuilder) edits(c *Claim, request SpecRequest) error {
 	set, own := places{}, map[string]places{}
 	common := Device{Nodes: c.Control, Mounts: c.Common.Mounts, Env: c.Common.Env}
 	for _, n := range c.Common.DeviceNodes {
-		common.Nodes = append(common.Nodes, Node{Path: n.Path, Major: n.Major, Minor: n.Minor})
+		common.Nodes = append(common.Nodes, DeviceNode{Path: n.Path, Major: n.Major, Minor: n.Minor})
 	}
 	set.all(common, "the driver")
 	for i := range c.Devices {

@@ -16,7 +16,7 @@ import (
 // pipes returns edits of a step that runs a daemon for its device.
 func pipes() Edits {
 	return Edits{
-		Nodes:  []Node{{Path: "/dev/nvidia-caps/nvidia-cap1"}},
+		Nodes:  []DeviceNode{{Path: "/dev/nvidia-caps/nvidia-cap1"}},
 		Mounts: []*specs.Mount{{HostPath: "/run/prism/pipes", ContainerPath: "/tmp/pipes", Options: []string{"rbind"}}},
 		Env:    map[string]string{"PIPES": "/tmp/pipes", "LOGS": "/tmp/logs"},
 		Hooks:  []*specs.Hook{{HookName: "createContainer", Path: "/usr/bin/hook"}},

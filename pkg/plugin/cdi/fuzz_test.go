@@ -27,14 +27,14 @@ func FuzzJoin(f *testing.F) {
 		for i, name := range strings.Split(names, "\n") {
 			d := Device{Name: DeviceName(claimUID, gpu.DeviceName(name), shareID, admin, "GPU-"+name)}
 			if path != "" {
-				d.Nodes = []Node{{Path: path, HostPath: hostPath, Major: major, Minor: minor}}
+				d.Nodes = []DeviceNode{{Path: path, HostPath: hostPath, Major: major, Minor: minor}}
 			}
 			if i < len(variables) && variables[i] != "" {
 				d.Env = variables[i : i+1]
 			}
 			c.Devices = append(c.Devices, d)
 		}
-		c.Control = []Node{{Path: "/dev/nvidiactl", HostPath: hostPath + "/dev/nvidiactl", Major: major, Minor: 255}}
+		c.Control = []DeviceNode{{Path: "/dev/nvidiactl", HostPath: hostPath + "/dev/nvidiactl", Major: major, Minor: 255}}
 		before, err := json.Marshal(c.Common)
 		require.NoError(t, err)
 		spec, joinErr := Join(c)

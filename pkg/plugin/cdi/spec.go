@@ -36,8 +36,8 @@ func DeviceName(claimUID string, device gpu.DeviceName, shareID string, admin bo
 	return strings.Join(parts, "-")
 }
 
-// Node is a character device on the host.
-type Node struct {
+// DeviceNode is a character device on the host.
+type DeviceNode struct {
 	// Path is the path in the container: "/dev/nvidia0".
 	Path string
 	// HostPath is the path on the host; the same as Path unless the driver's root contains its own /dev.
@@ -51,7 +51,7 @@ type Device struct {
 	// Name is unique in the spec; see DeviceName.
 	Name string
 	// Nodes are the device nodes.
-	Nodes []Node
+	Nodes []DeviceNode
 	// Env are "NAME=value" pairs for containers that use the device.
 	Env []string
 	// Mounts and Hooks are also for containers that use the device.
@@ -66,7 +66,7 @@ type Claim struct {
 	// Common contains the edits for every container of the claim; it is not changed.
 	Common *specs.ContainerEdits
 	// Control are the device nodes for every container of the claim.
-	Control []Node
+	Control []DeviceNode
 	// Devices must not be empty: CDI does not allow a spec without devices.
 	Devices []Device
 }
@@ -140,7 +140,7 @@ func TypeMounts(data []byte) ([]byte, error) {
 }
 
 // deviceNodes includes all facts that a runtime would otherwise read on the host when the container starts.
-func deviceNodes(nodes []Node) []*specs.DeviceNode {
+func deviceNodes(nodes []DeviceNode) []*specs.DeviceNode {
 	out := make([]*specs.DeviceNode, 0, len(nodes))
 	for _, n := range nodes {
 		node := &specs.DeviceNode{Path: n.Path, Type: "c", Major: n.Major, Minor: n.Minor, Permissions: "rw"}

@@ -33,7 +33,7 @@ type Present struct {
 	// DevRoot is the host's directory that contains "dev": "/" or the driver's own root.
 	DevRoot string
 	// Extra are further device nodes, and ExtraMounts further mounts, for every container with a GPU.
-	Extra       []Node
+	Extra       []DeviceNode
 	ExtraMounts []*specs.Mount
 }
 
@@ -46,10 +46,10 @@ type SpecBuilder struct {
 	Stat func(hostPath string) (major, minor int64, err error)
 	// Capabilities returns the device nodes that a MIG device needs besides its GPU's, by the GPU's minor number; gpu.ErrNotFound if the
 	// MIG device does not exist.
-	Capabilities func(minor int, id gpu.MIGIdentity) ([]Node, error)
+	Capabilities func(minor int, id gpu.MIGIdentity) ([]DeviceNode, error)
 	// Monitoring returns the device node with which programs see all MIG devices of the node; gpu.ErrNotFound if the driver does not
 	// provide it.
-	Monitoring func() (Node, error)
+	Monitoring func() (DeviceNode, error)
 	// Graphics returns the paths of the device nodes for graphics on the GPU at a PCI address. Nodes that are missing below the driver's
 	// dev are left out. Nil: containers get none.
 	Graphics func(busID string) ([]string, error)
@@ -109,7 +109,7 @@ func (b *SpecBuilder) Build(request SpecRequest) (*specs.Spec, error) {
 }
 
 // control finds the control nodes of the driver.
-func (b *SpecBuilder) control(devRoot string) (nodes []Node, err error) {
+func (b *SpecBuilder) control(devRoot string) (nodes []DeviceNode, err error) {
 	for _, path := range gpu.ControlNodes {
 		node, err := b.node(devRoot, path)
 		if err != nil {
@@ -121,7 +121,7 @@ func (b *SpecBuilder) control(devRoot string) (nodes []Node, err error) {
 }
 
 // addPresent adds the device nodes that exist.
-func (b *SpecBuilder) addPresent(nodes []Node, devRoot string, paths []string) ([]Node, error) {
+func (b *SpecBuilder) addPresent(nodes []DeviceNode, devRoot string, paths []string) ([]DeviceNode, error) {
 	for _, path := range paths {
 		node, err := b.node(devRoot, path)
 		if errors.Is(err, gpu.ErrNotFound) {
@@ -201,12 +201,12 @@ func (b *SpecBuilder) device(present Present, name string, result *checkpoint.Re
 }
 
 // ofGPU finds the device node of a GPU, and its device nodes for graphics if there are any.
-func (b *SpecBuilder) ofGPU(devRoot string, g *gpu.GPU, graphics bool) ([]Node, error) {
+func (b *SpecBuilder) ofGPU(devRoot string, g *gpu.GPU, graphics bool) ([]DeviceNode, error) {
 	node, err := b.node(devRoot, g.DeviceNode())
 	if err != nil {
 		return nil, err
 	}
-	nodes := []Node{node}
+	nodes := []DeviceNode{node}
 	if !graphics || b.Graphics == nil {
 		return nodes, nil
 	}
@@ -219,15 +219,15 @@ func (b *SpecBuilder) ofGPU(devRoot string, g *gpu.GPU, graphics bool) ([]Node, 
 
 // node finds the device node on the host. If the driver's root contains its own dev/, it prefers the node in the host's /dev if both are
 // the same device: for a container in a user namespace, runc ignores the path on the host and uses the path in the container.
-func (b *SpecBuilder) node(devRoot, path string) (Node, error) {
+func (b *SpecBuilder) node(devRoot, path string) (DeviceNode, error) {
 	if devRoot == "/" {
 		devRoot = ""
 	}
 	major, minor, err := b.Stat(devRoot + path)
 	if err != nil {
-		return Node{}, err
+		return DeviceNode{}, err
 	}
-	node := Node{Path: path, HostPath: path, Major: major, Minor: minor}
+	node := DeviceNode{Path: path, HostPath: path, Major: major, Minor: minor}
 	if devRoot != "" {
 		if onHost, minorOnHost, err := b.Stat(path); err != nil || onHost != major || minorOnHost != minor {
 			node.HostPath = devRoot + path

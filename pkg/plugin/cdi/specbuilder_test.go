@@ -61,7 +61,9 @@ func TestBuild_Graphics_NodesOfTheGPUItself(t *testing.T) {
 		assert.Equal(t, "0000:3b:00.0", busID)
 		return []string{"/dev/dri/card1", "/dev/dri/card7", "/dev/dri/renderD129"}, nil
 	}
-	a.Capabilities = func(int, gpu.MIGIdentity) ([]Node, error) { return []Node{{Path: "/dev/nvidia-caps/nvidia-cap3"}}, nil }
+	a.Capabilities = func(int, gpu.MIGIdentity) ([]DeviceNode, error) {
+		return []DeviceNode{{Path: "/dev/nvidia-caps/nvidia-cap3"}}, nil
+	}
 	drawing := []string{"/dev/dri/card1", "/dev/dri/renderD129"}
 	for name, c := range map[string]struct {
 		kind    gpu.DeviceType
@@ -164,7 +166,7 @@ func TestBuild_ExtraDevices_Added(t *testing.T) {
 	t.Parallel()
 	a := builder(newHost())
 	present := a.Present()
-	present.Extra = []Node{{Path: "/dev/gdrdrv", HostPath: "/dev/gdrdrv", Major: 500}}
+	present.Extra = []DeviceNode{{Path: "/dev/gdrdrv", HostPath: "/dev/gdrdrv", Major: 500}}
 	present.ExtraMounts = []*specs.Mount{{HostPath: "/run/udev", ContainerPath: "/run/udev", Options: []string{"ro"}}}
 	a.Present = func() Present { return present }
 	spec, err := a.Build(request("GPU-a", gpu.TypeGPU))
@@ -213,11 +215,11 @@ func TestBuild_MIGDevice_HasItsCapabilities(t *testing.T) {
 	t.Parallel()
 	a := builder(newHost())
 	slice := gpu.MIGIdentity{GPUInstance: 2, ComputeInstance: 1, UUID: "MIG-1"}
-	a.Capabilities = func(minor int, id gpu.MIGIdentity) ([]Node, error) {
+	a.Capabilities = func(minor int, id gpu.MIGIdentity) ([]DeviceNode, error) {
 		if minor != 3 || id != slice {
 			return nil, fmt.Errorf("finding a MIG device's capability: %w", gpu.ErrNotFound)
 		}
-		return []Node{
+		return []DeviceNode{
 			{Path: "/dev/nvidia-caps/nvidia-cap21", HostPath: "/dev/nvidia-caps/nvidia-cap21", Major: 236, Minor: 21},
 			{Path: "/dev/nvidia-caps/nvidia-cap23", HostPath: "/dev/nvidia-caps/nvidia-cap23", Major: 236, Minor: 23},
 		}, nil
@@ -257,13 +259,15 @@ func TestBuild_Monitor_ShowsAllGPUs(t *testing.T) {
 		}
 		return paths
 	}
-	a.Monitoring = func() (Node, error) { return Node{}, fmt.Errorf("no MIG: %w", gpu.ErrNotFound) }
+	a.Monitoring = func() (DeviceNode, error) { return DeviceNode{}, fmt.Errorf("no MIG: %w", gpu.ErrNotFound) }
 	assert.Equal(t, []string{"/dev/nvidia3", "/dev/nvidia0"}, paths())
 	const capability = "/dev/nvidia-caps/nvidia-cap2"
-	a.Monitoring = func() (Node, error) { return Node{Path: capability, HostPath: capability, Major: 237, Minor: 2}, nil }
+	a.Monitoring = func() (DeviceNode, error) {
+		return DeviceNode{Path: capability, HostPath: capability, Major: 237, Minor: 2}, nil
+	}
 	assert.Equal(t, []string{"/dev/nvidia3", "/dev/nvidia0", capability}, paths())
 
-	a.Monitoring = func() (Node, error) { return Node{}, errors.New("it has other numbers") }
+	a.Monitoring = func() (DeviceNode, error) { return DeviceNode{}, errors.New("it has other numbers") }
 	_, err := a.Build(request("", gpu.TypeMonitor))
 	require.EqualError(t, err, "it has other numbers")
 	present.Node.GPUs = nil

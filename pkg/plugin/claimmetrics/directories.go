@@ -39,7 +39,7 @@ type Extension struct {
 func (Extension) Kind() string { return claim.KindMetrics }
 
 // Claim plans options for metrics.
-func (m Extension) Claim(context.Context) claim.Extension {
+func (m Extension) Claim(context.Context) claim.PlanExtension {
 	return claim.MetricsExtension{Exporter: m.Exporter, NodeName: m.NodeName}
 }
 

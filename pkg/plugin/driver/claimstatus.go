@@ -86,7 +86,7 @@ func (s ClaimStatus) ContainerRefused(r *checkpoint.Record, device, why string) 
 	if at := slices.Index(r.CDI.Devices, device); at >= 0 {
 		devices[at].Refused = why
 	}
-	s.Statuses.Ready(kube.Claim{Namespace: r.Claim.Namespace, Name: r.Claim.Name, UID: types.UID(r.Claim.UID)}, devices)
+	s.Statuses.Ready(kube.ClaimRef{Namespace: r.Claim.Namespace, Name: r.Claim.Name, UID: types.UID(r.Claim.UID)}, devices)
 }
 
 // data is the data from steps, and from the extensions with data in a result.
@@ -114,7 +114,7 @@ func (s ClaimStatus) Refused(rc *resourceapi.ResourceClaim, cause error) {
 			conditions = append(conditions, kube.Condition{Type: e.RefusedCondition(), Reason: refusal.Condition, Message: refusal.Error()})
 		}
 	}
-	s.Statuses.Failed(kube.Claim{Namespace: rc.Namespace, Name: rc.Name, UID: rc.UID}, nil, cause.Error(), conditions...)
+	s.Statuses.Failed(kube.ClaimRef{Namespace: rc.Namespace, Name: rc.Name, UID: rc.UID}, nil, cause.Error(), conditions...)
 }
 
 // identity is the hardware of a result; for a GPU that is gone, the identity in the record.

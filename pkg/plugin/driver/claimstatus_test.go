@@ -30,7 +30,7 @@ func reported(t *testing.T, node *gpu.Node, report func(ClaimStatus, *resourceap
 		rc.Status.Allocation.Devices.Results = append(rc.Status.Allocation.Devices.Results, result)
 	}
 	client := fake.NewClientset(rc)
-	statuses := kube.NewStatuses(kube.StatusesOptions{Client: client, DriverName: "gpu.prism.dev", OnError: func(_ kube.Claim, err error) { t.Log(err) }})
+	statuses := kube.NewStatuses(kube.StatusesOptions{Client: client, DriverName: "gpu.prism.dev", OnError: func(_ kube.ClaimRef, err error) { t.Log(err) }})
 	stop := fakes.Run(t, statuses.Run)
 	defer stop()
 	report(ClaimStatus{Statuses: statuses, Node: func() *gpu.Node { return node }}, rc)

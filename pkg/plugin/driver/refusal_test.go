@@ -39,7 +39,7 @@ func TestRefusal_NamesOtherClaims_OnlyTheLogDoes(t *testing.T) {
 		var log strings.Builder
 		logger := funcr.New(func(_, args string) { log.WriteString(args) }, funcr.Options{})
 		status := &reports{}
-		p := New(refusing{err}, status, &measured{}, DeviceMetadata{}, func(err error) { t.Error(err) })
+		p := New(Options{Transaction: refusing{err}, Reports: status, Metrics: &measured{}, Fatal: func(err error) { t.Error(err) }})
 		results, _ := p.PrepareResourceClaims(klog.NewContext(t.Context(), logger), []*resourceapi.ResourceClaim{claimOf("ours")})
 		require.Error(t, results["ours"].Err)
 		for _, secret := range []string{"their-namespace", "their-claim", "their-uid"} {

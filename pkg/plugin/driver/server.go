@@ -16,10 +16,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 )
 
-// Server serves a Plugin to the kubelet.
+// Server serves a Handler to the kubelet.
 type Server struct {
-	Plugin *Plugin
-	Config *config.Plugin
+	Handler *Handler
+	Config  *config.Plugin
 	// Client is the client that reads claims; nothing else may throttle it.
 	Client kubernetes.Interface
 	// Calls counts the calls in flight; nil: a separate counter.
@@ -60,7 +60,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if cfg.DeviceMetadata {
 		options = append(options, MetadataOf(cfg).options()...)
 	}
-	helper, err := kubeletplugin.Start(context.WithoutCancel(ctx), s.Plugin, options...)
+	helper, err := kubeletplugin.Start(context.WithoutCancel(ctx), s.Handler, options...)
 	if err != nil {
 		return fmt.Errorf("serving the kubelet: %w", err)
 	}

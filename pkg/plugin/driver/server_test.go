@@ -58,8 +58,11 @@ func serve(t *testing.T, configure func(*config.Plugin)) *running {
 	describe := func(string, string) map[string]resourceapi.DeviceAttribute {
 		return map[string]resourceapi.DeviceAttribute{"productName": {StringValue: new("NVIDIA L40S")}}
 	}
-	plugin := New(s.tx, &reports{}, &measured{}, DeviceMetadata{Describe: describe, Files: MetadataOf(cfg)}, func(err error) { t.Error(err) })
-	s.Server = &Server{Plugin: plugin, Config: cfg, Client: fake.NewClientset(rc)}
+	plugin := New(Options{
+		Transaction: s.tx, Reports: &reports{}, Metrics: &measured{}, Metadata: DeviceMetadata{Describe: describe, Files: MetadataOf(cfg)},
+		Fatal: func(err error) { t.Error(err) },
+	})
+	s.Server = &Server{Handler: plugin, Config: cfg, Client: fake.NewClientset(rc)}
 	ctx, cancel := context.WithCancel(t.Context())
 	s.stop = cancel
 	go func() { s.ended <- s.Run(ctx) }()
@@ -219,7 +222,7 @@ func TestServer_ContextEnds_RunningCallAnswered(t *testing.T) {
 
 func TestServer_DirectoryMissing_Error(t *testing.T) {
 	t.Parallel()
-	s := &Server{Plugin: &Plugin{}, Client: fake.NewClientset(), Config: &config.Plugin{
+	s := &Server{Handler: &Handler{}, Client: fake.NewClientset(), Config: &config.Plugin{
 		DriverName: "gpu.prism.dev", NodeName: "n0", Paths: config.Paths{KubeletPlugins: "/nowhere", KubeletRegistrar: "/nowhere"},
 	}}
 	require.ErrorContains(t, s.Run(t.Context()), "serving the kubelet: ")

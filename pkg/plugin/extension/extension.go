@@ -20,8 +20,8 @@ import (
 // Extension is one extension of a plugin.
 type Extension = prepare.Extension
 
-// API is the cluster, and the records of the node.
-type API struct {
+// Connection is the cluster, and the records of the node.
+type Connection struct {
 	// Claims is the client of calls that a claim waits for, Background of all others.
 	Claims, Background kubernetes.Interface
 	// ClaimEvents are about claims; nil for none.
@@ -45,8 +45,8 @@ const (
 	Available
 )
 
-// Node is the node as an extension with devices of its own finds it.
-type Node struct {
+// Attachment is the node as an extension with devices of its own finds it.
+type Attachment struct {
 	Advertised Advertised
 	// SetAvailability sets whether new claims may get devices of a type.
 	SetAvailability func(device gpu.DeviceType, availability Availability)
@@ -69,7 +69,7 @@ type Attacher interface {
 	Extension
 	// Attach is called once, before anything is advertised; Begin before the first publication, to learn necessary facts by then, as far as
 	// that is quick; Renewed whenever the advertised devices may have changed.
-	Attach(ctx context.Context, node Node)
+	Attach(ctx context.Context, node Attachment)
 	Begin(ctx context.Context)
 	Renewed()
 }
@@ -78,14 +78,14 @@ type Attacher interface {
 type Planner interface {
 	Extension
 	// Claim returns the extension that plans one claim, within the time of the call.
-	Claim(ctx context.Context) claim.Extension
+	Claim(ctx context.Context) claim.PlanExtension
 }
 
 // Connector is an Extension that needs the cluster.
 type Connector interface {
 	Extension
 	// Connect is called once, before a claim is prepared. It may read objects that claims need, as far as that is quick.
-	Connect(ctx context.Context, api API)
+	Connect(ctx context.Context, api Connection)
 }
 
 // Follower is an Extension that causes the statuses of claims to be written again.

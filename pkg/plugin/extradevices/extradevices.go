@@ -43,12 +43,12 @@ var sources = []struct {
 }
 
 // Nodes lists the requested device nodes that exist. It reports missing ones once until they exist again; no claim fails because of them.
-func (f *Finder) Nodes() []cdi.Node {
+func (f *Finder) Nodes() []cdi.DeviceNode {
 	flags := f.Flags()
 	if flags == nil {
 		return nil
 	}
-	var nodes []cdi.Node
+	var nodes []cdi.DeviceNode
 	for _, source := range sources {
 		if on := source.on(flags); on == nil || !*on {
 			continue
@@ -59,7 +59,7 @@ func (f *Finder) Nodes() []cdi.Node {
 				f.report(source.flag, fmt.Sprintf("%s/%s", place[0], place[1]), source.module, len(devices) > 0, err)
 			}
 			for _, d := range devices {
-				nodes = append(nodes, cdi.Node{Path: d.Path, HostPath: d.Path, Major: int64(d.Major), Minor: int64(d.Minor)})
+				nodes = append(nodes, cdi.DeviceNode{Path: d.Path, HostPath: d.Path, Major: int64(d.Major), Minor: int64(d.Minor)})
 			}
 		}
 	}

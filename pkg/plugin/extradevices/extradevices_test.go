@@ -33,7 +33,7 @@ func TestNodes_Requested_MissingOnesReportedOnce(t *testing.T) {
 	flags = &v1alpha1.NodeFlags{GDSEnabled: &off, GDRCopyEnabled: &off}
 	assert.Empty(t, f.Nodes())
 	flags = &v1alpha1.NodeFlags{GDSEnabled: &off, MOFEDEnabled: &on, GDRCopyEnabled: &on}
-	assert.Equal(t, []cdi.Node{
+	assert.Equal(t, []cdi.DeviceNode{
 		{Path: "/dev/infiniband/uverbs0", HostPath: "/dev/infiniband/uverbs0", Major: 231, Minor: 192},
 		{Path: "/dev/infiniband/rdma_cm", HostPath: "/dev/infiniband/rdma_cm", Major: 10, Minor: 58},
 		{Path: "/dev/gdrdrv", HostPath: "/dev/gdrdrv", Major: 500},

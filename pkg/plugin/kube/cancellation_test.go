@@ -98,7 +98,7 @@ func TestStatuses_ContextDoneWhileServerHangs_LeftPending(t *testing.T) {
 	client, arrived := hanging(t)
 	failed := make(chan error, 1)
 	statuses := kube.NewStatuses(kube.StatusesOptions{
-		Client: client, DriverName: driverName, OnError: func(_ kube.Claim, err error) { failed <- err },
+		Client: client, DriverName: driverName, OnError: func(_ kube.ClaimRef, err error) { failed <- err },
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

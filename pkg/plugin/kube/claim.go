@@ -4,14 +4,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Claim identifies a ResourceClaim. Another UID with the same name is another claim.
-type Claim struct {
+// ClaimRef identifies a ResourceClaim. Another UID with the same name is another claim.
+type ClaimRef struct {
 	Namespace, Name string
 	UID             types.UID
 }
 
 // String is "<namespace>/<name>".
-func (c Claim) String() string { return c.Namespace + "/" + c.Name }
+func (c ClaimRef) String() string { return c.Namespace + "/" + c.Name }
 
 // Device is an allocated device of this driver in a claim, and its hardware.
 type Device struct {

@@ -16,7 +16,7 @@ type Claims struct {
 
 // Exists reports, with one uncached read, whether a claim of that name with that UID exists. It is false only if the API server returned
 // NotFound for the claim. A server that does not serve the resource, as during an upgrade, returns 404 too, which is an error here.
-func (c Claims) Exists(ctx context.Context, claim Claim) (bool, error) {
+func (c Claims) Exists(ctx context.Context, claim ClaimRef) (bool, error) {
 	found, err := c.Client.ResourceV1().ResourceClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
 		return false, nil

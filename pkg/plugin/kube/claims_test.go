@@ -61,7 +61,7 @@ func TestExists_Responses_FalseOnlyForNotFoundOfTheClaim(t *testing.T) {
 			defer server.Close()
 			client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
 			require.NoError(t, err)
-			exists, err := kube.Claims{Client: client}.Exists(t.Context(), kube.Claim{Namespace: "ns", Name: "c", UID: "uid"})
+			exists, err := kube.Claims{Client: client}.Exists(t.Context(), kube.ClaimRef{Namespace: "ns", Name: "c", UID: "uid"})
 			assert.Equal(t, c.exists, exists)
 			assert.Equal(t, 1, reads)
 			if c.err == "" {

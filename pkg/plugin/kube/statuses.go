@@ -47,10 +47,10 @@ type StatusesOptions struct {
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 	// OnError is called for a claim's first failed attempt and after its last. It must not block. May be nil.
-	OnError func(Claim, error)
+	OnError func(ClaimRef, error)
 	// OnGone is called for a claim that was deleted, replaced or deallocated before its last report was written. It must not block. May be
 	// nil.
-	OnGone func(Claim)
+	OnGone func(ClaimRef)
 }
 
 // StatusesStats are counts since NewStatuses.
@@ -81,7 +81,7 @@ type statusCounts struct{ written, unchanged, gone, errors, givenUp atomic.Int64
 
 // report is the desired status of a claim's devices.
 type report struct {
-	claim   Claim
+	claim   ClaimRef
 	since   time.Time
 	devices []Device
 	ready   bool
@@ -106,13 +106,13 @@ func NewStatuses(opts StatusesOptions) *Statuses {
 }
 
 // Ready reports that these devices, all devices of this driver in the claim, are prepared.
-func (s *Statuses) Ready(claim Claim, devices []Device) {
+func (s *Statuses) Ready(claim ClaimRef, devices []Device) {
 	s.add(&report{claim: claim, devices: devices, ready: true, message: "The device is prepared on the node."})
 }
 
 // Failed reports that preparing the claim failed, with the message of the pod's events. Without devices it applies to all devices of
 // this driver in the claim, and so do the conditions.
-func (s *Statuses) Failed(claim Claim, devices []Device, message string, conditions ...Condition) {
+func (s *Statuses) Failed(claim ClaimRef, devices []Device, message string, conditions ...Condition) {
 	s.add(&report{claim: claim, devices: devices, message: message, conditions: conditions})
 }
 
@@ -251,7 +251,7 @@ func (s *Statuses) fail(uid types.UID, r *report, err error) {
 	s.queue.AddRateLimited(uid)
 }
 
-func (s *Statuses) reportError(claim Claim, err error) {
+func (s *Statuses) reportError(claim ClaimRef, err error) {
 	if s.opts.OnError != nil {
 		s.opts.OnError(claim, err)
 	}

@@ -23,7 +23,7 @@ import (
 )
 
 var (
-	claimRef = kube.Claim{Namespace: "team", Name: "train", UID: "claim-uid"}
+	claimRef = kube.ClaimRef{Namespace: "team", Name: "train", UID: "claim-uid"}
 	identity = kube.Identity{
 		Type: "gpu", UUID: "GPU-3f2a9c1b-0000-0000-0000-000000000000", Index: new(3), Minor: new(4),
 		PCIBusID: "0000:3b:00.0", ProductName: "NVIDIA H100 80GB HBM3", DriverVersion: "580.95.05",
@@ -81,7 +81,7 @@ func newWriter(t *testing.T, claim *resourceapi.ResourceClaim, before func(clien
 		DriverName: driverName,
 		Conditions: []string{"Profiling"},
 		Now:        func() time.Time { return day.Add(time.Duration(hours.Add(1)) * time.Hour) },
-		OnError:    func(_ kube.Claim, err error) { w.errors <- err },
+		OnError:    func(_ kube.ClaimRef, err error) { w.errors <- err },
 	})
 	return w
 }
@@ -279,7 +279,7 @@ func TestStatuses_NoMatchingAllocation_Gone(t *testing.T) {
 	twice := claimWith(result(driverName, "gpu-a"), result(driverName, "gpu-a"))
 	for name, c := range map[string]struct {
 		claim   *resourceapi.ResourceClaim
-		ref     kube.Claim
+		ref     kube.ClaimRef
 		devices []kube.Device
 		want    kube.StatusesStats
 	}{

@@ -11,19 +11,19 @@ import (
 
 // archive saves layouts and settings, and loads the ones that another process saved.
 type archive struct {
-	ports  *Ports
-	state  *state
-	output *output
+	options *Options
+	state   *state
+	output  *output
 	// saved is the state that was saved or loaded last.
 	saved Saved
 }
 
 // load reads the saved state and adds the modes that are not saved: without them the layout would differ.
 func (a *archive) load() (Saved, error) {
-	saved, err := a.ports.Store.Load()
+	saved, err := a.options.Store.Load()
 	saved.GPUs = maps.Clone(saved.GPUs)
 	for id, modes := range saved.GPUs {
-		modes.Extra = a.ports.Modes
+		modes.Extra = a.options.Modes
 		saved.GPUs[id] = modes
 	}
 	return saved, err
@@ -67,7 +67,7 @@ func (a *archive) of(layout gpu.Layout) Saved {
 // save stores layouts and settings durably.
 func (a *archive) save(layout gpu.Layout) error {
 	saved := a.of(layout)
-	if err := a.ports.Store.Save(saved); err != nil {
+	if err := a.options.Store.Save(saved); err != nil {
 		a.saved = Saved{Flags: a.saved.Flags} // the file may have been replaced in spite of the error, so the layout is saved again
 		return err
 	}

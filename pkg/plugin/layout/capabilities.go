@@ -1,13 +1,7 @@
 package layout
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"reflect"
-	"time"
-
-	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/backoff"
 	"github.com/prism-gpu/prism/pkg/events"
@@ -71,84 +65,6 @@ func (c *capabilities) uncounted(as gpu.Modes) bool {
 // reduced reports whether a GPU is advertised in one mode of several only because its shares are not counted.
 func (c *capabilities) reduced(as gpu.Modes) bool {
 	return c.counters == Supported && c.uncounted(as) && as.SharesGPU() && as.Several()
-}
-
-// ask probes whether the API server stores counters and, if so, whether the scheduler counts shares. With again, it also probes whether the
-// API server stores taints. Counters that no layout has required yet are not probed again.
-func (api APIPorts) ask(ctx context.Context, known features, again bool) (features, error) {
-	if again {
-		stored, err := api.DeviceTaints(ctx)
-		if err != nil {
-			return known, err
-		}
-		if known.taints = supported(stored); known.counters == Unknown {
-			return known, nil
-		}
-	}
-	stored, err := api.PartitionableDevices(ctx)
-	if err != nil {
-		return known, err
-	}
-	if known.counters, known.shares = supported(stored), Unknown; !stored {
-		return known, nil
-	}
-	counted, err := api.CountsShares(ctx)
-	known.shares = supported(counted)
-	return known, err
-}
-
-// unprobed reports whether the layout waits for a probe.
-func (s *Snapshot) unprobed() bool { return errors.Is(s.Err, errCounters) }
-
-// probe probes the features if a probe is due and the layout waits for it or the features are to be probed again.
-func (w *worker) probe(ctx context.Context) {
-	c, now := &w.state.capabilities, time.Now()
-	waits, again := w.output.latest.Load().unprobed(), c.again.isDue(now)
-	if !again && (!waits || !c.retry.Due(now)) {
-		return
-	}
-	known := c.features
-	found, err := call(ctx, w, func(ctx context.Context) (features, error) { return w.ports.API.ask(ctx, known, again && !waits) })
-	if err == nil && c.features != known { // the API server has dropped fields meanwhile, which counts
-		c.again.done(time.Now())
-		c.again.requested(request{dropped: true}, w.ports.NodeName, time.Now())
-		return
-	}
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "The features of the API server are not known")
-		w.state.notFound(err, waits)
-		return
-	}
-	c.failures = 0
-	c.retry.Reset()
-	lost := c.again.done(time.Now())
-	before := w.output.latest.Load()
-	w.output.stale = w.output.stale || found != c.features
-	w.state.found(found)
-	if again && !waits {
-		reprobed(w, before, found, lost || found != known) // else the same fields would be dropped again
-	}
-}
-
-// reprobed reports a layout that changes because features were probed again, and requests its publication.
-func reprobed(w *worker, before *Snapshot, found features, publish bool) {
-	w.renew()
-	if after := w.output.latest.Load(); before.Err == nil && after.Err == nil && !reflect.DeepEqual(before.Layout, after.Layout) {
-		w.state.notices.changed(found)
-	}
-	if publish {
-		w.ports.API.Probed(found.taints != Unsupported)
-	}
-}
-
-// notFound puts the next probe off, and reports that a layout waits for it.
-func (s *state) notFound(err error, waits bool) {
-	c := &s.capabilities
-	c.retry.Defer(time.Now())
-	c.again.deferred(c.retry.Next())
-	if c.failures++; waits && c.failures == retryBudget {
-		s.notices.warn(advice{reason: events.PartitionableDevicesUnknown}, fmt.Sprintf("No change of the layout is published: %v", err))
-	}
 }
 
 // found records the features, and reports the missing ones.

@@ -133,7 +133,7 @@ func (d *drain) readClaims(ctx context.Context, ready []gpu.UUID) (changed bool,
 	reading, stop := context.WithTimeout(ctx, pageTimeout)
 	defer stop()
 	page, err := call(reading, d.worker, func(ctx context.Context) (*kube.AllocatedPage, error) {
-		return d.ports.API.Allocated(ctx, kube.AllocatedQuery{Devices: list.leaving, Continue: list.token, Limit: list.limit})
+		return d.options.API.Allocated(ctx, kube.AllocatedQuery{Devices: list.leaving, Continue: list.token, Limit: list.limit})
 	})
 	if err != nil {
 		p.list = nil
@@ -161,7 +161,7 @@ func (d *drain) complete(list *claimList) (bool, error) {
 	if err := d.output.latest.Load().Err; err != nil || !d.leading {
 		return false, err
 	}
-	records, err := d.ports.Records()
+	records, err := d.options.Records()
 	if err != nil {
 		return false, err
 	}

@@ -31,7 +31,7 @@ func (d *fixture) untilListed(t *testing.T, pages int) {
 func (d *fixture) paged(t *testing.T, pages, holder int) (queries *[]kube.AllocatedQuery) {
 	t.Helper()
 	queries = &[]kube.AllocatedQuery{}
-	d.ports.API.Allocated = func(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
+	d.options.API.Allocated = func(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
 		d.listed++
 		*queries = append(*queries, query)
 		at := 1
@@ -92,7 +92,7 @@ func TestClaimList_ManyClaims_TakesNoMoreThanFortyPages(t *testing.T) {
 		const claims = 100_000
 		var limits []int64
 		var last int64
-		d.ports.API.Allocated = func(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
+		d.options.API.Allocated = func(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
 			d.listed++
 			limits, last = append(limits, query.Limit), last+query.Limit
 			page := &kube.AllocatedPage{Remaining: max(0, claims-last)}
@@ -115,8 +115,8 @@ func TestClaimList_PageFails_BeginsAgain(t *testing.T) {
 		d, stop := turned(t)
 		defer stop()
 		queries := d.paged(t, 3, 0)
-		read := d.ports.API.Allocated
-		d.ports.API.Allocated = func(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
+		read := d.options.API.Allocated
+		d.options.API.Allocated = func(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
 			page, err := read(ctx, query)
 			if d.listed == 3 {
 				return nil, errLater
@@ -138,7 +138,7 @@ func TestClaimList_PageNeverEnds_IsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, stop := turned(t)
 		defer stop()
-		d.ports.API.Allocated = func(ctx context.Context, _ kube.AllocatedQuery) (*kube.AllocatedPage, error) {
+		d.options.API.Allocated = func(ctx context.Context, _ kube.AllocatedQuery) (*kube.AllocatedPage, error) {
 			d.listed++
 			<-ctx.Done()
 			return nil, ctx.Err()
@@ -159,7 +159,7 @@ func TestClaimList_SituationChangesMeanwhile_LayoutStays(t *testing.T) {
 		"another process leads": func(_ *testing.T, d *fixture) { d.Lead(false) },
 		"a claim was prepared":  func(_ *testing.T, d *fixture) { d.records = append(d.records, holds("n0", first)) },
 		"the GPU went": func(t *testing.T, d *fixture) {
-			d.machine.Change(t, d.ports.Inventory, func() { d.machine.GPUs = d.machine.GPUs[1:] })
+			d.machine.Change(t, d.options.Inventory, func() { d.machine.GPUs = d.machine.GPUs[1:] })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -168,8 +168,8 @@ func TestClaimList_SituationChangesMeanwhile_LayoutStays(t *testing.T) {
 				d, stop := turned(t)
 				defer stop()
 				d.paged(t, 1, 0)
-				read := d.ports.API.Allocated
-				d.ports.API.Allocated = func(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
+				read := d.options.API.Allocated
+				d.options.API.Allocated = func(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
 					page, err := read(ctx, query)
 					if d.listed == 1 {
 						meanwhile(t, d)

@@ -56,7 +56,7 @@ func TestSnapshot_ConcurrentReaders_LayoutFitsNode(t *testing.T) {
 		d.entries = []string{onlyWhole, onlyMIG, shared, onlyBig}[i%4]
 		guard.Unlock()
 		d.Reload()
-		d.machine.Change(t, d.ports.Inventory, func() { d.machine.GPUs = gpus[:1+i%2] })
+		d.machine.Change(t, d.options.Inventory, func() { d.machine.GPUs = gpus[:1+i%2] })
 		assert.Len(t, d.Snapshot().Node.GPUs, 1+i%2)
 	}
 }

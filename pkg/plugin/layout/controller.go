@@ -11,7 +11,7 @@ import (
 // Controller decides how the node's GPUs are advertised. A GPU whose devices are allocated stays advertised as it was, in the same pool,
 // until they are released.
 type Controller struct {
-	ports    *Ports
+	options  *Options
 	requests *requests
 	output   *output
 	// writing holds a token of the goroutine that uses worker: Run's as long as it runs, else Begin's or Lead's.
@@ -21,9 +21,9 @@ type Controller struct {
 
 // New returns a Controller without a configuration; Begin passes one in, or Run reads it. Layouts that were saved before this
 // start stay until their change is due.
-func New(ports Ports) *Controller {
-	c := &Controller{ports: &ports, requests: &requests{wake: make(chan struct{}, 1)}, output: &output{stale: true}, writing: make(chan struct{}, 1)}
-	c.worker = newWorker(c.ports, c.requests, c.output)
+func New(options Options) *Controller {
+	c := &Controller{options: &options, requests: &requests{wake: make(chan struct{}, 1)}, output: &output{stale: true}, writing: make(chan struct{}, 1)}
+	c.worker = newWorker(c.options, c.requests, c.output)
 	return c
 }
 
@@ -47,7 +47,7 @@ func (c *Controller) Run(ctx context.Context, changed func()) error {
 
 // Snapshot returns the layout on the GPUs of the inventory's latest view. It never waits.
 func (c *Controller) Snapshot() *Snapshot {
-	s, view := c.output.latest.Load(), c.ports.Inventory.Current()
+	s, view := c.output.latest.Load(), c.options.Inventory.Current()
 	if s.view == view {
 		return s
 	}

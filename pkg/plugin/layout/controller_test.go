@@ -146,7 +146,7 @@ func TestController_InvalidEntry_ConcernsItsGPUsAlone(t *testing.T) {
 	assert.Equal(t, []string{ownPool, first, small6, big}, d.advertised(t))
 	const text = "NodeConfig: gpus[0].modes[1]: NVIDIA L40S has no MIG; remove mode mig, or give such GPUs an entry of their own without it"
 	assert.Equal(t, []string{"Warning NodeConfigInvalid Configure: GPU 1 stays as it was advertised, whole if it is new; all else is applied: " + text}, d.events())
-	assert.False(t, d.worker.state.config.fits, "it is read again")
+	assert.False(t, d.worker.state.config.result.fits, "it is read again")
 	d.read = errBad
 	assert.False(t, d.load(t))
 	assert.Equal(t, []string{ownPool, first, small6, big}, d.advertised(t))
@@ -160,7 +160,7 @@ func TestController_InvalidEntry_ConcernsItsGPUsAlone(t *testing.T) {
 func TestController_RecordsUnreadable_LayoutUnknown(t *testing.T) {
 	t.Parallel()
 	d := opened(t, both)
-	d.ports.Records = func() ([]*checkpoint.Record, error) { return nil, errBad }
+	d.options.Records = func() ([]*checkpoint.Record, error) { return nil, errBad }
 	d.renew()
 	err := d.Snapshot().Err
 	require.ErrorIs(t, err, errBad)

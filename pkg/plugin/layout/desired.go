@@ -3,6 +3,9 @@ package layout
 import (
 	"fmt"
 	"maps"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -25,11 +28,11 @@ type state struct {
 	modes []gpu.Mode
 }
 
-func newState(ports *Ports) *state {
-	n := &notices{events: ports.Events, reported: map[advice]string{}, wrong: map[side]problem{}}
+func newState(options *Options) *state {
+	n := &notices{events: options.Events, reported: map[advice]string{}, wrong: map[side]problem{}}
 	return &state{
-		node: ports.NodeName, config: newConfiguration(ports.NodeName, n), capabilities: newCapabilities(), rollout: NewRollout(ports.NodeName), notices: n,
-		modes: ports.Modes,
+		node: options.NodeName, config: newConfiguration(options.NodeName, n), capabilities: newCapabilities(), rollout: NewRollout(options.NodeName), notices: n,
+		modes: options.Modes,
 	}
 }
 
@@ -70,7 +73,7 @@ func (s *state) desired(view *inventory.View) gpu.Layout {
 	}
 	layout, refused, err := nodeconfig.Resolve(s.config.last, view.Node)
 	s.notices.unmatched(nodeconfig.Absent(s.config.last, view.Node))
-	if s.config.fits = err == nil; s.config.fits {
+	if s.config.result.fits = err == nil; s.config.result.fits {
 		s.notices.valid(sideGPUs)
 		return layout
 	}
@@ -81,6 +84,39 @@ func (s *state) desired(view *inventory.View) gpu.Layout {
 		}
 	}
 	return layout
+}
+
+// partly describes how the GPUs of a partly invalid configuration are advertised. The text must change only when that changes, so it does
+// not name the refused GPUs that are new.
+func partly(gpus []gpu.GPU, layout gpu.Layout, refused []gpu.UUID) string {
+	isRefused := func(g *gpu.GPU) bool { return slices.Contains(refused, g.UUID) }
+	isNothing := func(g *gpu.GPU) bool {
+		return !isRefused(g) && !layout.Of(g).Partitioned() && len(layout.Of(g).Devices(g)) == 0
+	}
+	said := sentence(gpus, isRefused, "stays as it was advertised, whole if it is new", "stay as they were advertised, whole if they are new") +
+		sentence(gpus, isNothing, "is without any device", "are without any device")
+	if said == "" {
+		return "All else is applied"
+	}
+	return said + "all else is applied"
+}
+
+// sentence is a sentence about some GPUs, with the separator after it: "GPU 1 is …; ", "GPUs 1, 2 are …; ". It is empty without any.
+func sentence(gpus []gpu.GPU, so func(*gpu.GPU) bool, one, several string) string {
+	var indices []string
+	for i := range gpus {
+		if so(&gpus[i]) {
+			indices = append(indices, strconv.Itoa(gpus[i].Index))
+		}
+	}
+	switch len(indices) {
+	case 0:
+		return ""
+	case 1:
+		return "GPU " + indices[0] + " " + one + "; "
+	default:
+		return "GPUs " + strings.Join(indices, ", ") + " " + several + "; "
+	}
 }
 
 // adviseMode reports a GPU without devices because its MIG mode differs from the mode that the configuration needs.

@@ -37,7 +37,7 @@ func (d *drain) lead(leading bool) {
 	if !leading {
 		return
 	}
-	if err := d.ports.Store.Sweep(); err != nil {
+	if err := d.options.Store.Sweep(); err != nil {
 		klog.Background().Error(err, "An unfinished file of the layout was not removed")
 	}
 	d.archive.recall()
@@ -67,7 +67,7 @@ func (d *drain) advance(ctx context.Context) {
 	}
 	// The GPUs are inspected before the new layout is published: the last MIG device may have been created and destroyed since the last
 	// inspection, and the plan of the next claim for the whole GPU depends on the remaining MIG mode.
-	if err := d.ports.Inventory.Refresh(ctx); err != nil {
+	if err := d.options.Inventory.Refresh(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "GPUs whose layout changes were not inspected")
 	}
 }
@@ -112,7 +112,7 @@ type progress struct {
 func (d *drain) progress() (found progress, err error) {
 	r := d.state.rollout
 	found.all = r.changes.where(func(*change) bool { return true })
-	records, err := d.ports.Records()
+	records, err := d.options.Records()
 	if err != nil {
 		return found, err
 	}
@@ -130,7 +130,7 @@ func (d *drain) progress() (found progress, err error) {
 
 // checkTaints records the taints that the API server has stored.
 func (d *drain) checkTaints(ctx context.Context) error {
-	stored, err := call(ctx, d.worker, d.ports.API.Tainted)
+	stored, err := call(ctx, d.worker, d.options.API.Tainted)
 	if err != nil {
 		return fmt.Errorf("reading the taints of this node's devices: %w", err)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/prism-gpu/prism/test/fakes"
 )
 
-// fixture is a Controller of a node with two GPUs, and its ports.
+// fixture is a Controller of a node with two GPUs, and its options.
 type fixture struct {
 	*Controller
 
@@ -72,7 +72,7 @@ func newFixture(t *testing.T, entries string) *fixture {
 // restart begins again from the saved state.
 func (d *fixture) restart(t *testing.T) {
 	t.Helper()
-	d.Controller = New(Ports{
+	d.Controller = New(Options{
 		Inventory: d.machine.Inventory(t), NodeName: "n0", Events: d.written, Store: d.saved, Modes: d.modes,
 		Config: ConfigPorts{
 			Read: d.config(t), Retryable: func(err error) bool { return errors.Is(err, errLater) }, Watched: d.watched,
@@ -138,9 +138,9 @@ func (d *fixture) write(do func(w *worker)) {
 // load reads the configuration, and reports whether it is valid.
 func (d *fixture) load(t *testing.T) bool {
 	t.Helper()
-	config, err := d.ports.Config.Read(t.Context())
+	config, err := d.options.Config.Read(t.Context())
 	d.write(func(w *worker) {
-		w.state.config.take(t.Context(), d.ports.Config, config, err)
+		w.state.config.take(t.Context(), d.options.Config, config, err)
 		w.output.stale = true
 		w.update()
 	})

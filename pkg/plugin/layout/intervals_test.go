@@ -40,12 +40,12 @@ func TestIntervals_Configured_OfTimeSlicedGPUs(t *testing.T) {
 	assert.Equal(t, both("Default", "Default"), got, "an API server without counters has them advertised whole, and no shares exist")
 
 	d = opened(t, "[{modes: [whole, mig, timeslice], timeSlice: {replicas: 2, interval: Long}}]")
-	d.machine.Change(t, d.ports.Inventory, func() { d.machine.GPUs[0].MIG.Mode = gpu.MIGMode{Enabled: true} })
+	d.machine.Change(t, d.options.Inventory, func() { d.machine.GPUs[0].MIG.Mode = gpu.MIGMode{Enabled: true} })
 	wanted, err := d.now().Intervals()
 	require.NoError(t, err)
 	assert.NotContains(t, wanted, d.machine.GPUs[0].UUID, "in MIG mode it has none")
 
-	d.machine.Change(t, d.ports.Inventory, func() { d.machine.Gone = gpu.ErrDriverNotLoaded })
+	d.machine.Change(t, d.options.Inventory, func() { d.machine.Gone = gpu.ErrDriverNotLoaded })
 	_, err = d.now().Intervals()
 	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
 

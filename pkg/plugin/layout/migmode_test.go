@@ -35,7 +35,7 @@ func TestMIGMode_NeedsReset_Reported(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := newFixture(t, c.entries)
-			d.machine.Change(t, d.ports.Inventory, func() {
+			d.machine.Change(t, d.options.Inventory, func() {
 				gpus := slices.Clone(d.machine.GPUs)
 				m := *gpus[0].MIG
 				m.Mode, m.Instances = gpu.MIGMode{NeedsReset: true, Enabled: c.on, Pending: c.on}, c.instances
@@ -58,7 +58,7 @@ func TestMIGMode_MismatchAgain_ReportedAgain(t *testing.T) {
 	d := opened(t, onlyMIG)
 	for range 2 {
 		for _, on := range []bool{false, true} {
-			d.machine.Change(t, d.ports.Inventory, func() {
+			d.machine.Change(t, d.options.Inventory, func() {
 				gpus := slices.Clone(d.machine.GPUs)
 				m := *gpus[0].MIG
 				m.Mode = gpu.MIGMode{NeedsReset: true, Enabled: on, Pending: on}

@@ -69,9 +69,9 @@ func manyNodes(t *testing.T, nodes int, server *pageCounter) (fixtures []*fixtur
 	for i := range nodes {
 		d := newFixture(t, onlyWhole)
 		name := fmt.Sprintf("gpu-node-%04d", i)
-		d.ports.API.Allocated, d.worker.drain.pages.node = server.read, name
-		d.worker.state.config.wait = newConfiguration(name, nil).wait
-		d.ports.API.Tainted = func(ctx context.Context) (map[gpu.PoolDevice]bool, error) {
+		d.options.API.Allocated, d.worker.drain.pages.node = server.read, name
+		d.worker.state.config.rereads.wait = newConfiguration(name, nil).rereads.wait
+		d.options.API.Tainted = func(ctx context.Context) (map[gpu.PoolDevice]bool, error) {
 			return map[gpu.PoolDevice]bool{wholeOfFirst: true}, ctx.Err()
 		}
 		assert.True(t, d.load(t))
@@ -99,8 +99,8 @@ func TestReload_ThousandNodes_ReadSpread(t *testing.T) {
 		bySecond, at := map[time.Duration]int{}, time.Now()
 		var mu sync.Mutex
 		for _, d := range fixtures {
-			read := d.ports.Config.Read
-			d.ports.Config.Read = func(ctx context.Context) (*v1alpha1.NodeConfig, error) {
+			read := d.options.Config.Read
+			d.options.Config.Read = func(ctx context.Context) (*v1alpha1.NodeConfig, error) {
 				mu.Lock()
 				bySecond[time.Since(at).Truncate(time.Second)]++
 				mu.Unlock()
@@ -173,7 +173,7 @@ func TestClaimPages_ThousandBusyNodes_StaySpread(t *testing.T) {
 		fixtures, stop := manyNodes(t, nodes, server)
 		defer stop()
 		for _, d := range fixtures {
-			d.ports.API.Allocated = func(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
+			d.options.API.Allocated = func(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
 				page, err := server.read(ctx, query)
 				page.Devices = query.Devices
 				return page, err

@@ -38,7 +38,7 @@ func (d *drain) remind(now time.Time) {
 	if len(waiting) == 0 {
 		return
 	}
-	d.ports.Events.Warn(events.GPULayoutChangePending, events.ActionConfigure, fmt.Sprintf("GPU layout change pending for %d minutes: waiting for devices of %s "+
+	d.options.Events.Warn(events.GPULayoutChangePending, events.ActionConfigure, fmt.Sprintf("GPU layout change pending for %d minutes: waiting for devices of %s "+
 		"to be released. Running pods keep them, and claims that tolerate the config-change taint can be allocated them again, which delays "+
 		"the change for ever. Find the claims by the names of their devices: %s", int(remindAfter.Minutes()), strings.Join(waiting, ", "), findClaims))
 }

@@ -103,7 +103,7 @@ func published(t *testing.T, entries string) (d *fixture, store *sliceStore, sto
 	t.Helper()
 	store = &sliceStore{client: fake.NewClientset()}
 	d = newFixture(t, entries)
-	d.ports.API.Tainted = func(ctx context.Context) (map[gpu.PoolDevice]bool, error) {
+	d.options.API.Tainted = func(ctx context.Context) (map[gpu.PoolDevice]bool, error) {
 		return kube.Stored{Client: store.client, DriverName: ours, NodeName: "n0"}.Tainted(ctx, drainingTaint)
 	}
 	require.True(t, d.load(t))

@@ -13,13 +13,13 @@ import (
 	"github.com/prism-gpu/prism/pkg/plugin/publish"
 )
 
-// Source is a reason to keep new claims from devices by taints. The taints of a device are in the order of the sources.
-type Source int
+// TaintSource is a reason to keep new claims from devices by taints. The taints of a device are in the order of the sources.
+type TaintSource int
 
 // The sources.
 const (
 	// Cleanup: a cleanup after an earlier claim is pending on a GPU.
-	Cleanup Source = iota
+	Cleanup TaintSource = iota
 	// Drained: the layout of a GPU changes. It is the Publisher's own.
 	Drained
 	// Conflict: another component allocates the GPUs.
@@ -80,7 +80,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 }
 
 // SetTaints has Run publish these rules of a source in the place of its earlier ones. It does not block.
-func (p *Publisher) SetTaints(source Source, rules []publish.TaintRule) {
+func (p *Publisher) SetTaints(source TaintSource, rules []publish.TaintRule) {
 	p.taints.mu.Lock()
 	p.taints.rules[source] = rules
 	p.taints.mu.Unlock()

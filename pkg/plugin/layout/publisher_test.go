@@ -34,7 +34,7 @@ func TestPublisher_LayoutChanges_EachIsPublished(t *testing.T) {
 
 	stopPublisher := fakes.Run(t, p.Run)
 	stop := fakes.Run(t, func(ctx context.Context) error { return d.Run(ctx, p.Renew) })
-	m, inv := d.machine, d.ports.Inventory
+	m, inv := d.machine, d.options.Inventory
 	all := m.GPUs
 	m.Change(t, inv, func() { m.GPUs = m.GPUs[:1] })
 	assert.Equal(t, []string{"gpu-aaaaaaaa"}, <-s.published)
@@ -70,7 +70,7 @@ func TestPublisher_DeviceNodeMissing_TaintedUntilBack(t *testing.T) {
 	<-s.published
 	stopPublisher := fakes.Run(t, p.Run)
 	stop := fakes.Run(t, func(ctx context.Context) error { return d.Run(ctx, p.Renew) })
-	m, inv := d.machine, d.ports.Inventory
+	m, inv := d.machine, d.options.Inventory
 	m.Change(t, inv, func() { m.Removed = map[string]bool{"/dev/nvidia1": true} })
 	assert.Equal(t, []string{"gpu-aaaaaaaa", "gpu-bbbbbbbb gpu.prism.dev/device-node-missing"}, <-s.published)
 	m.Change(t, inv, func() { m.Removed = map[string]bool{"/dev/nvidia-uvm": true} })

@@ -20,7 +20,7 @@ const small = first + "-mig-19-0"
 // administer makes the first GPU one with two placements of 1g.10gb, and with these pre-created instances.
 func (d *fixture) administer(t *testing.T, instances ...gpu.Instance) {
 	t.Helper()
-	d.machine.Change(t, d.ports.Inventory, func() {
+	d.machine.Change(t, d.options.Inventory, func() {
 		gpus := slices.Clone(d.machine.GPUs)
 		m := *gpus[0].MIG
 		m.Profiles = slices.Clone(m.Profiles)
@@ -148,7 +148,7 @@ func TestReleased_RecordsUnreadable_NothingChanges(t *testing.T) {
 	r.Results[0].Type = "later"
 	d := opened(t, both, r)
 	want := d.advertised(t)
-	d.ports.Records = func() ([]*checkpoint.Record, error) { return nil, errors.New("input/output error") }
+	d.options.Records = func() ([]*checkpoint.Record, error) { return nil, errors.New("input/output error") }
 	d.write(func(w *worker) { w.round(t.Context()) })
 	assert.Equal(t, want, d.advertised(t))
 }

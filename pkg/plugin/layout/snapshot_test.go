@@ -45,22 +45,22 @@ func (s hangingStore) Save(saved Saved) error {
 
 // hang has something that a fixture works with hang.
 func (d *fixture) hang(what string, h hanging) {
-	ports := d.ports
+	options := d.options
 	switch what {
 	case "records":
-		read := ports.Records
-		ports.Records = func() ([]*checkpoint.Record, error) { h.wait(context.Background()); return read() }
+		read := options.Records
+		options.Records = func() ([]*checkpoint.Record, error) { h.wait(context.Background()); return read() }
 	case "store":
-		ports.Store = hangingStore{d.saved, h}
+		options.Store = hangingStore{d.saved, h}
 	case "configuration":
-		read := ports.Config.Read
-		ports.Config.Read = func(ctx context.Context) (*v1alpha1.NodeConfig, error) { h.wait(ctx); return read(ctx) }
+		read := options.Config.Read
+		options.Config.Read = func(ctx context.Context) (*v1alpha1.NodeConfig, error) { h.wait(ctx); return read(ctx) }
 	case "taints":
-		read := ports.API.Tainted
-		ports.API.Tainted = func(ctx context.Context) (map[gpu.PoolDevice]bool, error) { h.wait(ctx); return read(ctx) }
+		read := options.API.Tainted
+		options.API.Tainted = func(ctx context.Context) (map[gpu.PoolDevice]bool, error) { h.wait(ctx); return read(ctx) }
 	case "claims":
-		read := ports.API.Allocated
-		ports.API.Allocated = func(ctx context.Context, q kube.AllocatedQuery) (*kube.AllocatedPage, error) {
+		read := options.API.Allocated
+		options.API.Allocated = func(ctx context.Context, q kube.AllocatedQuery) (*kube.AllocatedPage, error) {
 			h.wait(ctx)
 			return read(ctx, q)
 		}
@@ -89,13 +89,13 @@ func TestSnapshot_SomethingHangs_NeverWaits(t *testing.T) {
 				synctest.Wait()
 				before := d.Snapshot()
 				require.NoError(t, before.Err)
-				d.machine.Change(t, d.ports.Inventory, func() { d.machine.GPUs = d.machine.GPUs[:1] })
+				d.machine.Change(t, d.options.Inventory, func() { d.machine.GPUs = d.machine.GPUs[:1] })
 				s := d.Snapshot() // in a bubble, a wait for a hanging call would never end
 				require.NoError(t, s.Err)
 				assert.Len(t, s.Node.GPUs, 1, "the inventory's latest view")
 				assert.Equal(t, before.Layout[firstUUID], s.Layout[firstUUID])
 				synctest.Wait()
-				assert.Equal(t, served, d.output.view() == d.ports.Inventory.Current())
+				assert.Equal(t, served, d.output.view() == d.options.Inventory.Current())
 				close(h.release)
 				after(time.Minute)
 				assert.Equal(t, []string{ownPool, small6, big}, d.advertised(t))
@@ -112,9 +112,9 @@ func TestSnapshot_Read_NoCalls(t *testing.T) {
 	for _, what := range []string{"records", "store", "configuration", "taints", "claims"} {
 		d.hang(what, hanging{reached: make(chan struct{}), release: nil})
 	}
-	d.ports.Records = func() ([]*checkpoint.Record, error) { calls++; return nil, nil }
+	d.options.Records = func() ([]*checkpoint.Record, error) { calls++; return nil, nil }
 	for on := range 3 {
-		d.machine.Change(t, d.ports.Inventory, func() {
+		d.machine.Change(t, d.options.Inventory, func() {
 			m := *d.machine.GPUs[0].MIG
 			m.Mode.Enabled = on%2 == 0
 			d.machine.GPUs = append([]gpu.GPU{}, d.machine.GPUs...)
@@ -131,11 +131,11 @@ func TestSnapshot_NewGPU_UnknownUntilTakenUp(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t, both)
 	all := d.machine.GPUs
-	d.machine.Change(t, d.ports.Inventory, func() { d.machine.GPUs = all[:1] })
+	d.machine.Change(t, d.options.Inventory, func() { d.machine.GPUs = all[:1] })
 	require.True(t, d.load(t))
 	d.probe(t)
 	require.NoError(t, d.now().Err)
-	d.machine.Change(t, d.ports.Inventory, func() { d.machine.GPUs = all })
+	d.machine.Change(t, d.options.Inventory, func() { d.machine.GPUs = all })
 	s := d.Snapshot()
 	require.ErrorIs(t, s.Err, errNewGPU)
 	assert.Len(t, s.Node.GPUs, 2)

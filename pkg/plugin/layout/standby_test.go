@@ -42,8 +42,8 @@ func TestStandby_LayoutSavedByTheLeader_IsFollowed(t *testing.T) {
 		file := File{Disk: disk.OS{}, Dir: t.TempDir()}
 		require.NoError(t, file.Save(Saved{GPUs: gpu.Layout{firstUUID: {Whole: true}}}))
 		d := newFixture(t, onlyMIG)
-		d.ports.Store = file
-		d.Controller = New(*d.ports)
+		d.options.Store = file
+		d.Controller = New(*d.options)
 		require.True(t, d.load(t))
 		require.Equal(t, []string{"n0", first}, d.advertised(t))
 

@@ -26,7 +26,7 @@ const (
 
 // worker is the mutable state. One goroutine uses it, without a lock.
 type worker struct {
-	ports    *Ports
+	options  *Options
 	requests *requests
 	output   *output
 	state    *state
@@ -35,12 +35,12 @@ type worker struct {
 	read []*checkpoint.Record
 }
 
-func newWorker(ports *Ports, requests *requests, output *output) *worker {
-	w := &worker{ports: ports, requests: requests, output: output, state: newState(ports)}
-	w.drain = &drain{worker: w, pages: pages{node: ports.NodeName}, archive: &archive{ports: ports, state: w.state, output: output}}
+func newWorker(options *Options, requests *requests, output *output) *worker {
+	w := &worker{options: options, requests: requests, output: output, state: newState(options)}
+	w.drain = &drain{worker: w, pages: pages{node: options.NodeName}, archive: &archive{options: options, state: w.state, output: output}}
 	w.drain.archive.recall()
 	w.state.config.before = len(w.state.rollout.current) > 0
-	w.show(&Snapshot{Node: ports.Inventory.Current().Node, Err: w.state.config.unread, view: ports.Inventory.Current()})
+	w.show(&Snapshot{Node: options.Inventory.Current().Node, Err: w.state.config.unread, view: options.Inventory.Current()})
 	return w
 }
 
@@ -48,9 +48,9 @@ func newWorker(ports *Ports, requests *requests, output *output) *worker {
 func (w *worker) begin(ctx context.Context, read AtStart) {
 	w.read = read.Records
 	defer func() { w.read = nil }()
-	w.state.config.take(ctx, w.ports.Config, read.Config, read.ConfigErr)
-	if w.state.config.passing {
-		w.state.config.retry.Defer(time.Now())
+	w.state.config.take(ctx, w.options.Config, read.Config, read.ConfigErr)
+	if w.state.config.result.passing {
+		w.state.config.rereads.retry.Defer(time.Now())
 	}
 	w.output.stale = true
 	w.update()
@@ -75,8 +75,8 @@ func (w *worker) round(ctx context.Context) {
 	w.renew()
 	w.drain.advance(ctx)
 	if s := w.output.latest.Load(); s.withholds() {
-		records, err := w.ports.Records() // on an error the withheld devices stay withheld
-		if err == nil && s.released(w.ports.NodeName, records) {
+		records, err := w.options.Records() // on an error the withheld devices stay withheld
+		if err == nil && s.released(w.options.NodeName, records) {
 			w.output.stale = true
 		}
 	}
@@ -85,16 +85,11 @@ func (w *worker) round(ctx context.Context) {
 
 // pause is the time until work is due.
 func (w *worker) pause(now time.Time) time.Duration {
-	c, pause := w.state.config, roundInterval
+	pause := roundInterval
 	if w.output.stale {
 		pause = retryFirst // the records could not be read
 	}
-	if c.stale {
-		pause = min(pause, c.due.Sub(now))
-	}
-	if c.retries(w.ports.Config.Watched) {
-		pause = min(pause, c.retry.Next().Sub(now))
-	}
+	pause = w.state.config.pause(now, w.options.Config.Watched, pause)
 	if w.output.latest.Load().unprobed() {
 		pause = min(pause, w.state.capabilities.retry.Next().Sub(now))
 	}
@@ -151,7 +146,7 @@ func call[T any](ctx context.Context, w *worker, api func(ctx context.Context) (
 func (w *worker) update() {
 	r := w.requests.take()
 	if r.reload {
-		w.state.config.changed(time.Now())
+		w.state.config.rereads.changed(time.Now())
 	}
 	if r.countersDropped {
 		w.state.countersAre(Unsupported)
@@ -160,7 +155,7 @@ func (w *worker) update() {
 	if r.taintsDropped {
 		w.state.capabilities.taints = Unsupported
 	}
-	w.state.capabilities.again.requested(r, w.ports.NodeName, time.Now())
+	w.state.capabilities.again.requested(r, w.options.NodeName, time.Now())
 	if r.leading != nil {
 		w.drain.lead(*r.leading)
 	}
@@ -179,7 +174,7 @@ func (w *worker) update() {
 
 // renew computes the snapshot if an input has changed.
 func (w *worker) renew() {
-	view := w.ports.Inventory.Current()
+	view := w.options.Inventory.Current()
 	if !w.output.stale && w.output.view() == view {
 		return
 	}
@@ -191,7 +186,7 @@ func (w *worker) renew() {
 	s := &Snapshot{Node: view.Node, view: view}
 	records, err := w.read, error(nil)
 	if records == nil {
-		records, err = w.ports.Records()
+		records, err = w.options.Records()
 	}
 	if w.output.stale = err != nil; err != nil { // tried again until they can be read
 		s.Err = err

@@ -50,7 +50,7 @@ type HookOptions struct {
 type Extension struct {
 	*Service
 	options    Options
-	node       extension.Node
+	node       extension.Attachment
 	reconciler *Reconciler
 }
 
@@ -69,7 +69,7 @@ func New(o Options) *Extension {
 func (*Extension) Kind() string { return claim.KindMPS }
 
 // Claim bounds the shares of claims that use MPS.
-func (*Extension) Claim(context.Context) claim.Extension { return claim.MPSExtension{} }
+func (*Extension) Claim(context.Context) claim.PlanExtension { return claim.MPSExtension{} }
 
 // Mark is added to a type of device that is used with or without MPS.
 func (*Extension) Mark(r *checkpoint.Result) string {
@@ -91,7 +91,7 @@ func (e *Extension) Steps(advertised extension.Advertised, recorder events.Recor
 }
 
 // Attach makes the service's answers decide whether the node's shares are advertised; none is advertised before the first answer.
-func (e *Extension) Attach(ctx context.Context, node extension.Node) {
+func (e *Extension) Attach(ctx context.Context, node extension.Attachment) {
 	e.node, e.reconciler = node, e.newReconciler(ctx, node)
 	e.setAvailability(Answer{})
 }

@@ -14,7 +14,7 @@ import (
 // MPS service reports something else, when the process of a daemon is gone, and now and then; on a node without shares it does nothing. Each
 // device is checked by itself: one whose lock is taken, or whose driver hangs, delays no other.
 type Reconciler struct {
-	ReconcilerPorts
+	ReconcilerOptions
 
 	mu      sync.Mutex
 	devices map[gpu.MPSDaemonID]*progress
@@ -27,8 +27,8 @@ type Reconciler struct {
 	unread string
 }
 
-// ReconcilerPorts are the dependencies of a Reconciler.
-type ReconcilerPorts struct {
+// ReconcilerOptions are the dependencies of a Reconciler.
+type ReconcilerOptions struct {
 	*Service
 	// BootID is the present boot.
 	BootID string
@@ -96,8 +96,8 @@ const (
 )
 
 // NewReconciler returns a reconciler that has checked nothing yet.
-func NewReconciler(ports ReconcilerPorts) *Reconciler {
-	return &Reconciler{ReconcilerPorts: ports, devices: map[gpu.MPSDaemonID]*progress{}, checked: make(chan struct{}, 1)}
+func NewReconciler(options ReconcilerOptions) *Reconciler {
+	return &Reconciler{ReconcilerOptions: options, devices: map[gpu.MPSDaemonID]*progress{}, checked: make(chan struct{}, 1)}
 }
 
 // Run reconciles until the context ends.

@@ -53,7 +53,7 @@ func (n *sharedNode) newReconciler() *Reconciler {
 		defer n.mu.Unlock()
 		n.reported = append(n.reported, fmt.Sprintf(format, args...))
 	}
-	return NewReconciler(ReconcilerPorts{
+	return NewReconciler(ReconcilerOptions{
 		Service: n.service("boot-1"), BootID: "boot-1",
 		Records: func() ([]*checkpoint.Record, error) {
 			n.mu.Lock()

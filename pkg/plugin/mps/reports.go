@@ -12,9 +12,9 @@ import (
 )
 
 // newReconciler builds the reconciler that keeps the control daemons of shared devices running.
-func (e *Extension) newReconciler(ctx context.Context, node extension.Node) *Reconciler {
+func (e *Extension) newReconciler(ctx context.Context, node extension.Attachment) *Reconciler {
 	recorder := node.Events
-	return NewReconciler(ReconcilerPorts{
+	return NewReconciler(ReconcilerOptions{
 		Service: e.Service, BootID: e.options.Store.BootID, Records: node.Records, WithGPULock: node.WithGPULock,
 		Report: Reports{
 			Restarted: func(d Shared, cause string) {

@@ -23,8 +23,8 @@ type Locks interface {
 	GPUs(ctx context.Context, uuids []gpu.UUID) (release func(), foreign bool, err error)
 }
 
-// Settings are the listeners of a Guard; none may block, each may be nil.
-type Settings struct {
+// Options are the listeners of a Guard; none may block, each may be nil.
+type Options struct {
 	// Damaged is called with every damaged record that was renamed after New returned.
 	Damaged func(err error)
 	// PendingCleanups is called with the pending cleanups of failed releases, and the devices of claims of earlier driver names, in the order
@@ -41,8 +41,8 @@ type Guard struct {
 }
 
 // New reads the records. Damaged and unreadable records are in damaged and not an error.
-func New(records Records, locks Locks, settings Settings) (g *Guard, found []*checkpoint.Record, damaged []error, err error) {
-	g = &Guard{Table: newTable(settings.PendingCleanups), records: records, locks: locks, damaged: settings.Damaged}
+func New(records Records, locks Locks, options Options) (g *Guard, found []*checkpoint.Record, damaged []error, err error) {
+	g = &Guard{Table: newTable(options.PendingCleanups), records: records, locks: locks, damaged: options.Damaged}
 	found, damaged, err = records.All()
 	for _, r := range found {
 		g.Put(r)

@@ -62,7 +62,7 @@ func contributingTo(t *testing.T, w *world) (p *process, mode, slice *contributi
 	p.Steps["mode"], p.Steps["partition"] = mode, slice
 	p.specs = realSpecs{specFiles{w}, &cdi.SpecBuilder{
 		Present:    func() cdi.Present { return cdi.Present{Node: w.node, Common: &specs.ContainerEdits{}, DevRoot: "/"} },
-		Monitoring: func() (cdi.Node, error) { return cdi.Node{}, gpu.ErrNotFound },
+		Monitoring: func() (cdi.DeviceNode, error) { return cdi.DeviceNode{}, gpu.ErrNotFound },
 		Stat:       func(string) (int64, int64, error) { return w.major, 0, nil },
 		Exists: func(path string) error {
 			if path == *missing {
@@ -71,7 +71,7 @@ func contributingTo(t *testing.T, w *world) (p *process, mode, slice *contributi
 			return nil
 		},
 	}}
-	p.run(p.settings())
+	p.run(p.options())
 	return p, mode, slice, missing
 }
 

@@ -58,8 +58,8 @@ type Filer interface {
 	RemoveFiles(claimUID string) error
 }
 
-// Follower is an Extension that follows claims.
-type Follower interface {
+// SpecFollower is an Extension that follows the specs of claims.
+type SpecFollower interface {
 	Extension
 	// Written is called after the spec of a record was put in place, Released before one is removed, also for a claim without a record.
 	Written(r *checkpoint.Record)
@@ -157,7 +157,7 @@ func (s extendedSpecs) Write(r *checkpoint.Record, spec *specs.Spec) error {
 	if err := s.Specs.Write(r, spec); err != nil {
 		return err
 	}
-	for _, e := range of[Follower](s.extensions, r) {
+	for _, e := range of[SpecFollower](s.extensions, r) {
 		e.Written(r)
 	}
 	return nil
@@ -165,15 +165,15 @@ func (s extendedSpecs) Write(r *checkpoint.Record, spec *specs.Spec) error {
 
 // removeOf removes the spec of a record, and the files of its extensions.
 func (s extendedSpecs) removeOf(r *checkpoint.Record) error {
-	return s.remove(r.Claim.UID, of[Follower](s.extensions, r), of[Filer](s.extensions, r))
+	return s.remove(r.Claim.UID, of[SpecFollower](s.extensions, r), of[Filer](s.extensions, r))
 }
 
 // Remove removes the spec and files of a claim without a record.
 func (s extendedSpecs) Remove(claimUID string) error {
-	return s.remove(claimUID, implementing[Follower](s.extensions), implementing[Filer](s.extensions))
+	return s.remove(claimUID, implementing[SpecFollower](s.extensions), implementing[Filer](s.extensions))
 }
 
-func (s extendedSpecs) remove(claimUID string, followers []Follower, filers []Filer) error {
+func (s extendedSpecs) remove(claimUID string, followers []SpecFollower, filers []Filer) error {
 	for _, e := range followers {
 		e.Released(claimUID)
 	}

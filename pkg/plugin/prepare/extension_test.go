@@ -83,7 +83,7 @@ func startExtended(t *testing.T, w *world, first extension) (*process, *cdi.Spec
 	last := &cdi.SpecRequest{}
 	p.specs = requests{p.specs, last}
 	p.Extensions = Extensions{first, extension{world: w, kind: "second"}, everywhere{"plain"}}
-	p.run(p.settings())
+	p.run(p.options())
 	return p, last
 }
 
@@ -194,7 +194,7 @@ func TestExtension_NewerVersion_Pending(t *testing.T) {
 
 		off := w.process(t)
 		off.Extensions = Extensions{Inactive("first")}
-		off.run(off.settings())
+		off.run(off.options())
 		require.NoError(t, off.Recover(t.Context()))
 		w.clean(t)
 	})

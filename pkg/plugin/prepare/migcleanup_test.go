@@ -178,7 +178,7 @@ func TestPendingCleanups_OfOneGPU_AddUp(t *testing.T) {
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
 		assert.Equal(t, []gpu.PendingCleanup{{GPU: uuid(0), Uses: usesOf("9-4")}}, pending)
 		assert.Equal(t, pending, func() (again []gpu.PendingCleanup) {
-			_, _, _, err := ownership.New(records{w}, p, ownership.Settings{PendingCleanups: func(pending []gpu.PendingCleanup) { again = pending }})
+			_, _, _, err := ownership.New(records{w}, p, ownership.Options{PendingCleanups: func(pending []gpu.PendingCleanup) { again = pending }})
 			require.NoError(t, err)
 			return again
 		}(), "a new process reports the same")

@@ -45,7 +45,7 @@ func (w *world) startNullMode(t *testing.T, mode null.Mode) *process {
 		Stat:    func(string) (int64, int64, error) { return w.major, 0, nil }, Types: []gpu.DeviceType{null.Type},
 		Exists: func(string) error { return nil },
 	}}
-	p.run(p.settings())
+	p.run(p.options())
 	return p
 }
 

@@ -15,9 +15,9 @@ import (
 
 // planning resolves claims.
 type planning struct {
-	planner  Planner
-	static   staticMIG
-	settings Settings
+	planner Planner
+	static  staticMIG
+	options Options
 }
 
 // plan returns the record of the claim with its planned steps, and the preconditions of its GPUs.
@@ -65,10 +65,10 @@ func (p planning) resolve(ctx context.Context, rc *resourceapi.ResourceClaim, be
 // again: its containers may be running, and other components find the GPU in use. Admin access allocates no GPU.
 func (p planning) withheld(plan *claim.Plan, e earlier) error {
 	i := slices.IndexFunc(plan.Results, func(result claim.Result) bool { return !result.Admin })
-	if p.settings.Withheld == nil || i < 0 || e.sameAllocation {
+	if p.options.Withheld == nil || i < 0 || e.sameAllocation {
 		return nil
 	}
-	err := p.settings.Withheld()
+	err := p.options.Withheld()
 	if err == nil {
 		return nil
 	}

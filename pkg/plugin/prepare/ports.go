@@ -62,8 +62,8 @@ type Ports struct {
 	Static Static
 }
 
-// Settings are the facts and limits of a Transaction. No listener may block, and each may be nil.
-type Settings struct {
+// Options are the facts and limits of a Transaction. No listener may block, and each may be nil.
+type Options struct {
 	// CDIKind is the kind of the specs.
 	CDIKind string
 	// BootID is the machine's present boot.
@@ -92,7 +92,7 @@ type Settings struct {
 }
 
 // retrying is Retrying for one claim, nil without a listener.
-func (s *Settings) retrying(rc *resourceapi.ResourceClaim) func(cause error) {
+func (s *Options) retrying(rc *resourceapi.ResourceClaim) func(cause error) {
 	if s.Retrying == nil {
 		return nil
 	}

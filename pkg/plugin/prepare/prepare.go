@@ -12,14 +12,14 @@ import (
 // Causes that may go away by themselves are retried within the retry budget and the caller's deadline. After an error there
 // are no effects, or a pending cleanup.
 func (t *Transaction) Prepare(ctx context.Context, rc *resourceapi.ResourceClaim) (*checkpoint.Record, error) {
-	ctx, cancel := withBudget(ctx, t.settings.RetryBudget)
+	ctx, cancel := withBudget(ctx, t.options.RetryBudget)
 	defer cancel()
 	unlock, err := t.guard.LockClaim(ctx, string(rc.UID))
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	return retry(ctx, t.settings.retrying(rc), func() (*checkpoint.Record, error) {
+	return retry(ctx, t.options.retrying(rc), func() (*checkpoint.Record, error) {
 		before, err := t.answers.answer(ctx, rc)
 		if err != nil || before.valid {
 			return before.record, err

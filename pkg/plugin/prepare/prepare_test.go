@@ -363,7 +363,7 @@ func TestNew_DamagedRecords_ReportedAndServed(t *testing.T) {
 		assert.Equal(t, 1, claims)
 
 		w.refuse = always("all", errDisk)
-		_, _, err = New(p.ports(), p.Transaction.settings)
+		_, _, err = New(p.ports(), p.Transaction.options)
 		require.ErrorIs(t, err, errDisk)
 	})
 }

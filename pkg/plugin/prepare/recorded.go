@@ -13,8 +13,8 @@ import (
 func (p planning) record(plan *claim.Plan) (*checkpoint.Record, error) {
 	r := &checkpoint.Record{
 		Claim:  checkpoint.Claim{UID: plan.UID, Namespace: plan.Namespace, Name: plan.Name},
-		BootID: p.settings.BootID, Writer: p.settings.Writer, State: checkpoint.Intent,
-		CDI: checkpoint.CDI{Kind: p.settings.CDIKind},
+		BootID: p.options.BootID, Writer: p.options.Writer, State: checkpoint.Intent,
+		CDI: checkpoint.CDI{Kind: p.options.CDIKind},
 	}
 	if err := keep(&r.Extensions, plan.Extensions); err != nil {
 		return nil, fmt.Errorf("recording claim %s/%s: %w", plan.Namespace, plan.Name, err)

@@ -19,7 +19,7 @@ func (t *Transaction) Recover(ctx context.Context) error {
 	failed := make([]error, len(records))
 	var recovering sync.WaitGroup
 	for i, r := range records {
-		if r.State == checkpoint.Done && r.BootID != t.settings.BootID {
+		if r.State == checkpoint.Done && r.BootID != t.options.BootID {
 			continue
 		}
 		recovering.Go(func() {
@@ -38,7 +38,7 @@ func (t *Transaction) Recover(ctx context.Context) error {
 }
 
 func (t *Transaction) recoverClaim(ctx context.Context, uid string) error {
-	ctx, cancel := withBudget(ctx, t.settings.RetryBudget)
+	ctx, cancel := withBudget(ctx, t.options.RetryBudget)
 	defer cancel()
 	unlock, err := t.guard.LockClaim(ctx, uid)
 	if err != nil {
@@ -51,7 +51,7 @@ func (t *Transaction) recoverClaim(ctx context.Context, uid string) error {
 		return err
 	case r.State != checkpoint.Done:
 		return t.rollback.release(ctx, r)
-	case r.BootID == t.settings.BootID:
+	case r.BootID == t.options.BootID:
 		return t.execution.specs.renew(r)
 	default:
 		return nil
@@ -61,7 +61,7 @@ func (t *Transaction) recoverClaim(ctx context.Context, uid string) error {
 // reload reads again which claims own a GPU. It returns no error: a call that uses the GPU gets the same error, and reports it for
 // its claim.
 func (t *Transaction) reload(ctx context.Context, id gpu.UUID) {
-	ctx, cancel := withBudget(ctx, t.settings.RetryBudget)
+	ctx, cancel := withBudget(ctx, t.options.RetryBudget)
 	defer cancel()
 	uuids := []gpu.UUID{id}
 	t.guard.Invalidate(uuids)

@@ -54,11 +54,11 @@ func TestPrepare_ReleasedBeforeWait_NotMissed(t *testing.T) {
 		p := w.start(t)
 		_, err := p.Prepare(t.Context(), wants("a", device(0)))
 		require.NoError(t, err)
-		settings := &p.Transaction.settings
-		retrying := settings.Retrying
-		settings.Retrying = nil
+		options := &p.Transaction.options
+		retrying := options.Retrying
+		options.Retrying = nil
 		// The wait is reported after the check and before the wait.
-		settings.Retrying = func(rc *claimObject, cause error) {
+		options.Retrying = func(rc *claimObject, cause error) {
 			retrying(rc, cause)
 			assert.NoError(t, p.Unprepare(t.Context(), "a"))
 		}
@@ -288,9 +288,9 @@ func TestPrepare_NoListeners_Works(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := w.process(t)
-		settings := p.settings()
-		settings.Retrying, settings.Damaged = nil, nil
-		p.run(settings)
+		options := p.options()
+		options.Retrying, options.Damaged = nil, nil
+		p.run(options)
 		w.records["a"] = nil
 		w.noSpecs = gpu.ErrDriverNotLoaded
 		_, err := p.Prepare(t.Context(), wants("a", device(0)))

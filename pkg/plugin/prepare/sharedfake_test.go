@@ -40,7 +40,7 @@ func newDaemons() daemons {
 }
 
 // clients plans MPS shares that have as much memory as their request's name says, in MiB.
-type clients struct{ claim.Family }
+type clients struct{ claim.DevicePlanner }
 
 func (clients) Plan(p *claim.Plan, r *claim.Result, _ claim.Options, modes gpu.Modes) error {
 	use := &claim.MPSUse{Daemon: gpu.MPSDaemonOf(r.Device), ActiveThreadPercentage: 50}
@@ -75,7 +75,7 @@ func (d daemons) startMPS(t *testing.T) *process {
 	t.Helper()
 	p := d.process(t)
 	p.Steps[claim.StepMPS] = d
-	p.run(p.settings())
+	p.run(p.options())
 	return p
 }
 

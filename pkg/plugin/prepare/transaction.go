@@ -14,7 +14,7 @@ import (
 // Transaction prepares and unprepares claims. It is safe for concurrent use; calls for different GPUs do not wait for each
 // other. A call holds at most one claim's lock, takes it first, and takes the locks of GPUs all at once.
 type Transaction struct {
-	settings  Settings
+	options   Options
 	guard     *ownership.Guard
 	answers   answers
 	rollback  *rollback
@@ -26,39 +26,39 @@ type Transaction struct {
 
 // New reads the records and returns a Transaction whose ownership table contains their claims. Records that had to be set aside, or cannot
 // be read, are in damaged; they do not prevent serving.
-func New(ports Ports, settings Settings) (t *Transaction, damaged []error, err error) {
-	guard, records, damaged, err := ownership.New(ports.Records, ports.Locks, ownership.Settings{
-		Damaged: settings.Damaged, PendingCleanups: settings.PendingCleanups,
+func New(ports Ports, options Options) (t *Transaction, damaged []error, err error) {
+	guard, records, damaged, err := ownership.New(ports.Records, ports.Locks, ownership.Options{
+		Damaged: options.Damaged, PendingCleanups: options.PendingCleanups,
 	})
 	switch {
 	case errors.Is(err, checkpoint.ErrUnreadable):
 		damaged = append(damaged, err) // the owners of a GPU are current once all records have been read
 	case err != nil:
 		return nil, nil, err
-	case settings.Loaded != nil:
-		settings.Loaded(records)
+	case options.Loaded != nil:
+		options.Loaded(records)
 	}
-	return newTransaction(ports, settings, guard), damaged, nil
+	return newTransaction(ports, options, guard), damaged, nil
 }
 
-func newTransaction(ports Ports, settings Settings, guard *ownership.Guard) *Transaction {
+func newTransaction(ports Ports, options Options, guard *ownership.Guard) *Transaction {
 	files := extendedSpecs{ports.Specs, ports.Extensions}
 	specs := specSource{extendedSpecs: files, steps: ports.Steps}
 	static := staticMIG{port: ports.Static, guard: guard}
 	cleanup := &cleanup{
-		guard: guard, records: ports.Records, specs: files, steps: ports.Steps, bootID: settings.BootID, now: settings.Now,
+		guard: guard, records: ports.Records, specs: files, steps: ports.Steps, bootID: options.BootID, now: options.Now,
 	}
 	return &Transaction{
-		settings: settings, guard: guard,
+		options: options, guard: guard,
 		answers: answers{
-			guard: guard, keys: ports.Planner, static: static, steps: ports.Steps, specs: specs, bootID: settings.BootID,
+			guard: guard, keys: ports.Planner, static: static, steps: ports.Steps, specs: specs, bootID: options.BootID,
 		},
 		rollback:  &rollback{cleanup: cleanup, guard: guard, unable: &sync.Map{}},
-		planning:  planning{planner: ports.Planner, static: static, settings: settings},
+		planning:  planning{planner: ports.Planner, static: static, options: options},
 		preflight: preflight{static: static, preconditions: ports.Preconditions, steps: ports.Steps},
 		execution: execution{guard: guard, records: ports.Records, steps: ports.Steps, specs: specs, cleanup: cleanup},
-		collector: gc.New(gc.Ports{
-			Guard: guard, Records: ports.Records, Specs: files, Finders: gc.Finders(ports.Steps), BootID: settings.BootID,
+		collector: gc.New(gc.Options{
+			Guard: guard, Records: ports.Records, Specs: files, Finders: gc.Finders(ports.Steps), BootID: options.BootID,
 		}),
 	}
 }

@@ -13,7 +13,7 @@ import (
 // GPU does not keep a pod from being deleted. A record that only a newer version may act on is such a pending cleanup, and stays as it
 // is.
 func (t *Transaction) Unprepare(ctx context.Context, uid string) error {
-	ctx, cancel := withBudget(ctx, t.settings.RetryBudget)
+	ctx, cancel := withBudget(ctx, t.options.RetryBudget)
 	defer cancel()
 	unlock, err := t.guard.LockClaim(ctx, uid)
 	if err != nil {
@@ -21,8 +21,8 @@ func (t *Transaction) Unprepare(ctx context.Context, uid string) error {
 	}
 	defer unlock()
 	_, err = retry(ctx, nil, func() (*checkpoint.Record, error) {
-		err := t.rollback.unprepare(ctx, uid, t.settings.Now)
-		if pending, ok := errors.AsType[*cleanupError](err); ok && t.settings.Now().Sub(pending.since) >= t.settings.DeferCleanupAfter {
+		err := t.rollback.unprepare(ctx, uid, t.options.Now)
+		if pending, ok := errors.AsType[*cleanupError](err); ok && t.options.Now().Sub(pending.since) >= t.options.DeferCleanupAfter {
 			return nil, nil
 		}
 		return nil, err

@@ -17,14 +17,14 @@ import (
 func withholding(t *testing.T, w *world, withheld *atomic.Bool) *process {
 	t.Helper()
 	p := w.process(t)
-	settings := p.settings()
-	settings.Withheld = func() error {
+	options := p.options()
+	options.Withheld = func() error {
 		if withheld.Load() {
 			return errConflict
 		}
 		return nil
 	}
-	p.run(settings)
+	p.run(options)
 	return p
 }
 

@@ -37,7 +37,7 @@ const (
 type world struct {
 	mu       sync.Mutex
 	node     *gpu.Node
-	families []claim.Family
+	families []claim.DevicePlanner
 	layout   gpu.Layout
 	boot     string
 	records  map[string][]byte // by claim UID, as on disk
@@ -201,7 +201,7 @@ type process struct {
 func (w *world) start(t *testing.T) *process {
 	t.Helper()
 	p := w.process(t)
-	p.run(p.settings())
+	p.run(p.options())
 	return p
 }
 
@@ -213,10 +213,10 @@ func (w *world) process(t *testing.T) *process {
 	return p
 }
 
-// run starts the process with these settings.
-func (p *process) run(settings Settings) {
+// run starts the process with these options.
+func (p *process) run(options Options) {
 	p.t.Helper()
-	tx, damaged, err := New(p.ports(), settings)
+	tx, damaged, err := New(p.ports(), options)
 	require.NoError(p.t, err)
 	p.Transaction, p.damaged = tx, damaged
 }
@@ -275,8 +275,8 @@ func (p *process) ports() Ports {
 	}
 }
 
-func (p *process) settings() Settings {
-	return Settings{
+func (p *process) options() Options {
+	return Options{
 		CDIKind: cdi.Kind(driverName), BootID: p.world.boot, Writer: "test", RetryBudget: retryBudget, DeferCleanupAfter: deferCleanupAfter, Now: time.Now,
 		PendingCleanups: func(pending []gpu.PendingCleanup) {
 			p.pendingGPUs = append(p.pendingGPUs, gpusOf(pending))

@@ -100,7 +100,7 @@ func (*Extension) Kind() string { return claim.KindProfile }
 func (p *Extension) Reports() *store.Store { return p.store }
 
 // Connect reads the rules of the cluster once, if that is quick.
-func (p *Extension) Connect(ctx context.Context, api extension.API) {
+func (p *Extension) Connect(ctx context.Context, api extension.Connection) {
 	p.cluster = &cluster{
 		rules: p.newProfiling(ctx, api.Claims), reports: newReportsCluster(p.cfg, api.Background, klog.FromContext(ctx)), records: api.Records,
 	}
@@ -108,7 +108,7 @@ func (p *Extension) Connect(ctx context.Context, api extension.API) {
 }
 
 // Claim returns the extension that plans profiles within the time of one call.
-func (p *Extension) Claim(ctx context.Context) claim.Extension {
+func (p *Extension) Claim(ctx context.Context) claim.PlanExtension {
 	planned := claim.ProfileExtension{NodeName: p.cfg.NodeName}
 	if p.cluster != nil {
 		planned.Profiler = profilingCall{p.cluster.rules, ctx}

@@ -178,7 +178,7 @@ func (w *written) start(t *testing.T) (p *Extension, reports driver.Reports, sto
 	t.Helper()
 	p = &Extension{followed: newFollowed()}
 	statuses := kube.NewStatuses(kube.StatusesOptions{
-		Client: w.client, DriverName: "gpu.prism.dev", Delay: 200 * time.Millisecond, OnGone: func(c kube.Claim) { p.Gone(string(c.UID)) },
+		Client: w.client, DriverName: "gpu.prism.dev", Delay: 200 * time.Millisecond, OnGone: func(c kube.ClaimRef) { p.Gone(string(c.UID)) },
 		Conditions: p.ConditionTypes(),
 	})
 	reports = p.Follow(driver.ClaimStatus{

@@ -57,7 +57,7 @@ func profilingNode(t *testing.T, rules string, versions ...string) *profilingHos
 	opened, err := Open(t.Context(), Options{Config: cfg, Files: disk.OS{}, Now: time.Now, Programs: set})
 	require.NoError(t, err)
 	n := &profilingHost{cfg: cfg, client: fake.NewClientset(rulesMap(rules)), Extension: opened.(*Extension)}
-	n.Connect(t.Context(), extension.API{
+	n.Connect(t.Context(), extension.Connection{
 		Claims: n.client, Background: n.client, Records: func() ([]*checkpoint.Record, error) { return nil, nil },
 	})
 	return n

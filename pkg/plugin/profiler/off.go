@@ -26,12 +26,12 @@ type Off struct {
 func (*Off) Kind() string { return claim.KindProfile }
 
 // Claim refuses profiles.
-func (o *Off) Claim(context.Context) claim.Extension {
+func (o *Off) Claim(context.Context) claim.PlanExtension {
 	return claim.ProfileExtension{NodeName: o.options.Config.NodeName}
 }
 
 // Connect makes reports end with their namespace.
-func (o *Off) Connect(ctx context.Context, api extension.API) {
+func (o *Off) Connect(ctx context.Context, api extension.Connection) {
 	o.reports, o.records = newReportsCluster(o.options.Config, api.Background, klog.FromContext(ctx)), api.Records
 }
 

@@ -18,8 +18,8 @@ type Capacities = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
 // Counters are the amounts of a GPU's shared resources, available or taken, by name.
 type Counters = map[string]resourceapi.Counter
 
-// Family publishes the devices of one type. Each is in its own file.
-type Family interface {
+// DevicePublisher publishes the devices of one family, the devices of one type. Each is in its own file.
+type DevicePublisher interface {
 	// Type is the type of the devices; the others get no devices of another one.
 	Type() gpu.DeviceType
 	// Attributes returns the attributes of a device. It may change common, the attributes that every device on the GPU can have.
@@ -33,12 +33,14 @@ type Family interface {
 }
 
 // Families are the families of this package, in the order in which the scheduler gets their devices.
-func Families() []Family { return []Family{whole{}, timeSlice{}, mpsShare{}, mig{}, monitor{}} }
+func Families() []DevicePublisher {
+	return []DevicePublisher{whole{}, timeSlice{}, mpsShare{}, mig{}, monitor{}}
+}
 
 // member is a device with the family that it is published by.
 type member struct {
 	device gpu.Device
-	family Family
+	family DevicePublisher
 	rank   int // of its family
 }
 
@@ -55,7 +57,7 @@ func (o Options) members(devices []gpu.Device) []member {
 		if o.withdrawn(d) {
 			continue
 		}
-		if i := slices.IndexFunc(families, func(f Family) bool { return f.Type() == kind }); i >= 0 {
+		if i := slices.IndexFunc(families, func(f DevicePublisher) bool { return f.Type() == kind }); i >= 0 {
 			members = append(members, member{device: d, family: families[i], rank: i})
 		}
 	}

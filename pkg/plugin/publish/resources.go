@@ -25,7 +25,7 @@ type Options struct {
 	// Monitor: the node has one monitor device, in a separate pool.
 	Monitor bool
 	// Families publish the devices of their types; nil: the families of this package.
-	Families []Family
+	Families []DevicePublisher
 	// Taints keep new claims from devices. The taints of a device are in the order of the rules.
 	Taints []TaintRule
 	// TaintsDropped: the API server stores no taints.

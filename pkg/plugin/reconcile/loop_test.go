@@ -30,7 +30,7 @@ func TestRun_PortFails_OneRound(t *testing.T) {
 				fail(w)
 				ctx, stop := context.WithCancel(t.Context())
 				ended := make(chan struct{})
-				go func() { defer close(ended); New(Ports{Node: w, Claims: w, Pods: w, Report: w}).Run(ctx) }()
+				go func() { defer close(ended); New(Options{Node: w, Claims: w, Pods: w, Report: w}).Run(ctx) }()
 				const failTime = 10 * time.Second
 				time.Sleep(failTime)
 				synctest.Wait()

@@ -58,8 +58,8 @@ type Report interface {
 	Failed(ctx context.Context, err error, isNew bool)
 }
 
-// Ports are the dependencies of a Reconciler.
-type Ports struct {
+// Options are the dependencies of a Reconciler.
+type Options struct {
 	Node   Node
 	Claims Claims
 	Pods   Pods
@@ -68,7 +68,7 @@ type Ports struct {
 
 // Reconciler runs the rounds. Only one process per node may run it at a time: the holder of the lead lock.
 type Reconciler struct {
-	Ports
+	Options
 	absences absences
 	watched  podWatch
 	// undoing are claims whose undoing has begun and not succeeded yet, by UID.
@@ -78,9 +78,9 @@ type Reconciler struct {
 }
 
 // New returns a Reconciler without observations.
-func New(ports Ports) *Reconciler {
+func New(options Options) *Reconciler {
 	return &Reconciler{
-		Ports: ports, absences: absences{}, watched: podWatch{seen: map[string]time.Time{}}, undoing: map[string]checkpoint.Claim{},
+		Options: options, absences: absences{}, watched: podWatch{seen: map[string]time.Time{}}, undoing: map[string]checkpoint.Claim{},
 		failed: map[string]int{},
 	}
 }

@@ -107,7 +107,7 @@ func TestRun_Rounds_AtOnceAndPeriodically(t *testing.T) {
 			}
 		}
 		start := time.Now()
-		New(Ports{Node: w, Claims: w, Pods: w, Report: w}).Run(ctx)
+		New(Options{Node: w, Claims: w, Pods: w, Report: w}).Run(ctx)
 		require.Len(t, at, 50)
 		assert.Equal(t, start, at[0])
 		gaps := map[time.Duration]bool{}
@@ -264,7 +264,7 @@ func TestReconciler_SameFailure_ReportedOnce(t *testing.T) {
 		w := node()
 		w.recovery = errors.Join(errors.New("one"), errors.New("two"))
 		w.swept = errors.Join(errors.New("three"))
-		r := New(Ports{Node: w, Claims: w, Pods: w, Report: w})
+		r := New(Options{Node: w, Claims: w, Pods: w, Report: w})
 		w.resume(t, r, 5)
 		assert.Equal(t, []string{"one", "two", "three"}, w.news)
 		assert.Len(t, w.failed, 15)
@@ -292,7 +292,7 @@ func TestReconciler_UndoFails_RecoverContinues(t *testing.T) {
 
 		w = node("a")
 		w.gone["a"], w.stuck = true, errors.New("it is stuck")
-		r := New(Ports{Node: w, Claims: w, Pods: w, Report: w})
+		r := New(Options{Node: w, Claims: w, Pods: w, Report: w})
 		w.resume(t, r, 6)
 		require.Equal(t, checkpoint.Releasing, w.of("a").State)
 		w.drop("a")

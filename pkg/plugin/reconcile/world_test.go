@@ -123,7 +123,7 @@ func use(uid string) Use {
 // run runs that many rounds.
 func (w *world) run(t *testing.T, rounds int) {
 	t.Helper()
-	w.resume(t, New(Ports{Node: w, Claims: w, Pods: w, Report: w}), rounds)
+	w.resume(t, New(Options{Node: w, Claims: w, Pods: w, Report: w}), rounds)
 }
 
 // resume runs that many more rounds of the same process, at the shortest interval.

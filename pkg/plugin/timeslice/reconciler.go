@@ -20,7 +20,7 @@ import (
 // another interval, the node's is only recorded, and the claim's Unprepare sets it. Each GPU is reconciled by itself: one whose lock is taken, or
 // whose driver hangs, delays no other.
 type Reconciler struct {
-	ReconcilerPorts
+	ReconcilerOptions
 	trigger chan struct{}
 	// ended gets one entry when setting a GPU's interval has ended, with or without success, since Run last began some.
 	ended chan struct{}
@@ -50,8 +50,8 @@ type due struct {
 	*progress
 }
 
-// ReconcilerPorts are the dependencies of a Reconciler.
-type ReconcilerPorts struct {
+// ReconcilerOptions are the dependencies of a Reconciler.
+type ReconcilerOptions struct {
 	Tool  Tool
 	Store *Store
 	// WithGPULock calls do with the GPU's lock held, so that no claim on that GPU is prepared or unprepared meanwhile.
@@ -66,8 +66,8 @@ type ReconcilerPorts struct {
 }
 
 // NewReconciler returns a reconciler that has yet to set every configured interval.
-func NewReconciler(ports ReconcilerPorts) *Reconciler {
-	return &Reconciler{ReconcilerPorts: ports, gpus: map[gpu.UUID]*progress{}, trigger: make(chan struct{}, 1), ended: make(chan struct{}, 1)}
+func NewReconciler(options ReconcilerOptions) *Reconciler {
+	return &Reconciler{ReconcilerOptions: options, gpus: map[gpu.UUID]*progress{}, trigger: make(chan struct{}, 1), ended: make(chan struct{}, 1)}
 }
 
 // A transient failure is retried after retryFirst, with exponential back-off up to retryMost.

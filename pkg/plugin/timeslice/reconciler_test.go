@@ -29,7 +29,7 @@ func newConfiguredNode(t *testing.T) *configuredNode {
 
 // newReconciler is the reconciler of a new process in that boot.
 func (k *configuredNode) newReconciler(boot string) *Reconciler {
-	return NewReconciler(ReconcilerPorts{
+	return NewReconciler(ReconcilerOptions{
 		Tool: k.tool, Store: k.store(boot),
 		WithGPULock: func(ctx context.Context, _ gpu.UUID, do func(ctx context.Context) error) error {
 			if err := ctx.Err(); err != nil {

@@ -66,8 +66,8 @@ func Finders[Step any](steps map[string]Step) map[string]Finder {
 	return finders
 }
 
-// Ports are the interfaces that a Collector uses.
-type Ports struct {
+// Options are the interfaces that a Collector uses.
+type Options struct {
 	// Guard locks claims and GPUs and reads the records.
 	Guard   *ownership.Guard
 	Records Records
@@ -79,10 +79,10 @@ type Ports struct {
 }
 
 // Collector removes leaked effects. It is safe for concurrent use with calls for claims.
-type Collector struct{ ports Ports }
+type Collector struct{ options Options }
 
 // New returns a Collector.
-func New(ports Ports) *Collector { return &Collector{ports: ports} }
+func New(options Options) *Collector { return &Collector{options: options} }
 
 // Collect removes leaked effects and files. The records do not say which pods run on the node, so the caller names the devices that
 // containers use, by their names in the driver's CDI specs: their claims keep spec and effects although their record may be lost. Complete:
@@ -91,7 +91,7 @@ func New(ports Ports) *Collector { return &Collector{ports: ports} }
 func (c *Collector) Collect(ctx context.Context, inUse []string, complete bool) (removed []Leak, err error) {
 	var damaged []string // claims that may be in use although their record is lost
 	if !complete {
-		if damaged, err = c.ports.Records.SetAside(); err != nil {
+		if damaged, err = c.options.Records.SetAside(); err != nil {
 			return nil, err
 		}
 	}
@@ -101,8 +101,8 @@ func (c *Collector) Collect(ctx context.Context, inUse []string, complete bool) 
 	if len(damaged) == 0 { // the claim of an effect is not known
 		effects{Collector: c, outcome: done, inUse: inUse}.collect(ctx)
 	}
-	files.unfinished(ctx, "record", c.ports.Records)
-	files.unfinished(ctx, "CDI spec", c.ports.Specs)
+	files.unfinished(ctx, "record", c.options.Records)
+	files.unfinished(ctx, "CDI spec", c.options.Specs)
 	return done.removed, errors.Join(done.failed...)
 }
 
@@ -141,12 +141,12 @@ func (c *Collector) UnderLock(ctx context.Context, uid string, do func(context.C
 }
 
 func (c *Collector) locked(ctx context.Context, uid string, do func(context.Context, *checkpoint.Record) (bool, error)) (bool, error) {
-	unlock, err := c.ports.Guard.LockClaim(ctx, uid)
+	unlock, err := c.options.Guard.LockClaim(ctx, uid)
 	if err != nil {
 		return false, err
 	}
 	defer unlock()
-	r, err := c.ports.Guard.Load(uid)
+	r, err := c.options.Guard.Load(uid)
 	if err != nil {
 		return false, err
 	}

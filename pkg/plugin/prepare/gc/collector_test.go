@@ -88,9 +88,9 @@ func (n finder) Undo(_ context.Context, s checkpoint.Step) error {
 
 func (n *node) collector(t *testing.T) *Collector {
 	t.Helper()
-	guard, _, _, err := ownership.New(records{n}, locks{n}, ownership.Settings{})
+	guard, _, _, err := ownership.New(records{n}, locks{n}, ownership.Options{})
 	require.NoError(t, err)
-	return New(Ports{
+	return New(Options{
 		Guard: guard, Records: records{n}, Specs: specs{n}, BootID: boot,
 		Finders: Finders(map[string]any{"mig": finder{n}, "other": struct{}{}}),
 	})

@@ -20,7 +20,7 @@ type effects struct {
 
 // collect undoes the effects that no record names.
 func (e effects) collect(ctx context.Context) {
-	found := e.find(ctx, slices.Sorted(maps.Keys(e.ports.Finders)))
+	found := e.find(ctx, slices.Sorted(maps.Keys(e.options.Finders)))
 	if len(found) == 0 {
 		return
 	}
@@ -42,7 +42,7 @@ func (e effects) collect(ctx context.Context) {
 func (e effects) clean(ctx context.Context, id gpu.UUID, kinds []string) {
 	waiting, cancel := context.WithTimeout(ctx, BusyAfter)
 	defer cancel()
-	unlock, err := e.ports.Guard.Lock(waiting, []gpu.UUID{id})
+	unlock, err := e.options.Guard.Lock(waiting, []gpu.UUID{id})
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return // the GPU is in use by a call
 	}
@@ -70,7 +70,7 @@ func (e effects) undo(ctx context.Context, leaked []checkpoint.Step) {
 		for _, step := range leaked {
 			step.Last = true // no record has it
 			l := Leak{Kind: LeakedEffect, GPU: step.Target, What: step.Kind}
-			if err := e.ports.Finders[step.Kind].Undo(ctx, step); err != nil {
+			if err := e.options.Finders[step.Kind].Undo(ctx, step); err != nil {
 				left, failed = append(left, step), append(failed, fmt.Errorf("undoing leaked %s: %w", l, err))
 				continue
 			}
@@ -87,7 +87,7 @@ func (e effects) undo(ctx context.Context, leaked []checkpoint.Step) {
 // find finds the effects of these kinds.
 func (e effects) find(ctx context.Context, kinds []string) (found []checkpoint.Step) {
 	for _, kind := range kinds {
-		effects, err := e.ports.Finders[kind].Find(ctx)
+		effects, err := e.options.Finders[kind].Find(ctx)
 		if err != nil {
 			e.fail(fmt.Errorf("finding leaked %s: %w", kind, err))
 			continue
@@ -102,7 +102,7 @@ func (e effects) find(ctx context.Context, kinds []string) (found []checkpoint.S
 
 // owners returns all records, or an error if one of them may name effects that this version does not know.
 func (e effects) owners() ([]*checkpoint.Record, error) {
-	records, err := e.ports.Guard.All()
+	records, err := e.options.Guard.All()
 	if err != nil {
 		return nil, err
 	}
@@ -125,8 +125,8 @@ func (e effects) leaked(found []checkpoint.Step, records []*checkpoint.Record) [
 	}
 	return slices.DeleteFunc(slices.Clone(found), func(f checkpoint.Step) bool {
 		return slices.ContainsFunc(records, func(r *checkpoint.Record) bool {
-			return r.BootID == e.ports.BootID && slices.ContainsFunc(r.Steps, func(step checkpoint.Step) bool {
-				return step.Kind == f.Kind && step.Target == f.Target && e.ports.Finders[f.Kind].Names(step, f)
+			return r.BootID == e.options.BootID && slices.ContainsFunc(r.Steps, func(step checkpoint.Step) bool {
+				return step.Kind == f.Kind && step.Target == f.Target && e.options.Finders[f.Kind].Names(step, f)
 			})
 		})
 	})

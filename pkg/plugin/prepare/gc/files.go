@@ -16,22 +16,22 @@ type files struct {
 // specs removes the CDI specs of claims that have neither record nor container. Damaged are claims whose record is lost and that may be
 // in use.
 func (f files) specs(ctx context.Context, inUse, damaged []string) {
-	uids, err := f.ports.Specs.Claims() // before the records: the record of a claim that is being prepared is written before its spec
+	uids, err := f.options.Specs.Claims() // before the records: the record of a claim that is being prepared is written before its spec
 	if err != nil {
 		f.fail(err)
 		return
 	}
-	records, _ := f.ports.Guard.All() // an unreadable record is found when its claim is inspected under its lock
+	records, _ := f.options.Guard.All() // an unreadable record is found when its claim is inspected under its lock
 	for _, uid := range uids {
 		recorded := slices.ContainsFunc(records, func(r *checkpoint.Record) bool { return r.Claim.UID == uid })
 		if recorded || inUseBy(uid, inUse) || slices.Contains(damaged, uid) {
 			continue
 		}
 		gone, err := f.UnderLock(ctx, uid, func(_ context.Context, r *checkpoint.Record) (bool, error) {
-			if r != nil || !among(uid, f.ports.Specs.Claims) {
+			if r != nil || !among(uid, f.options.Specs.Claims) {
 				return false, nil
 			}
-			return true, f.ports.Specs.Remove(uid)
+			return true, f.options.Specs.Remove(uid)
 		})
 		f.add(Leak{Kind: LeakedSpec, Claim: checkpoint.Claim{UID: uid}}, gone, err)
 	}
@@ -47,7 +47,7 @@ func (f files) unfinished(ctx context.Context, what string, dir Unfinished) {
 	for _, uid := range uids {
 		gone, err := f.UnderLock(ctx, uid, func(ctx context.Context, r *checkpoint.Record) (bool, error) {
 			if r != nil { // a pending cleanup is written under the locks of its GPUs alone
-				unlock, err := f.ports.Guard.Lock(ctx, r.LockedGPUs())
+				unlock, err := f.options.Guard.Lock(ctx, r.LockedGPUs())
 				if err != nil {
 					return false, err
 				}

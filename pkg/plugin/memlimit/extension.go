@@ -11,8 +11,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 )
 
-// Edits make the runtime ask for limits.
-type Edits struct {
+// Extension makes the runtime ask for limits.
+type Extension struct {
 	// Supported reports whether the memory of containers can be limited on a GPU now.
 	Supported func(id gpu.UUID) bool
 	// Hook is the CDI edit that makes the runtime start prism-hook with these arguments.
@@ -22,15 +22,15 @@ type Edits struct {
 }
 
 // Kind is "memory". It keeps no data in records.
-func (Edits) Kind() string { return "memory" }
+func (Extension) Kind() string { return "memory" }
 
 // Concerns reports whether the memory of a result may be limited.
-func (Edits) Concerns(r *checkpoint.Record) bool {
+func (Extension) Concerns(r *checkpoint.Record) bool {
 	return slices.ContainsFunc(r.Results, func(result checkpoint.Result) bool { return result.Type == gpu.TypeTimeSlice })
 }
 
 // EditsOf returns the edits of a record's devices: of the time-sliced shares that requested memory, if the node can limit it.
-func (e Edits) EditsOf(r *checkpoint.Record) (all []cdi.DeviceEdits, _ error) {
+func (e Extension) EditsOf(r *checkpoint.Record) (all []cdi.DeviceEdits, _ error) {
 	for i := range r.Results {
 		// Memory that cannot be read is left to the Server, which refuses it.
 		if memory, err := limitOf(&r.Results[i]); err == nil && memory == 0 || !e.Supported(r.Results[i].GPUUUID) {

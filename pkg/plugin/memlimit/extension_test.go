@@ -12,8 +12,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 )
 
-func edits(supported bool) Edits {
-	return Edits{
+func edits(supported bool) Extension {
+	return Extension{
 		Supported: func(id gpu.UUID) bool { return supported && id != "GPU-b" },
 		Hook:      func(args ...string) *specs.Hook { return cdi.CreateRuntimeHook("/opt/prism-hook", args...) },
 		Socket:    "/run/gpu.prism.dev/hook.sock",

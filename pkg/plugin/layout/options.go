@@ -11,8 +11,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/plugin/kube"
 )
 
-// Ports are the functions that a Controller needs.
-type Ports struct {
+// Options are the functions that a Controller needs.
+type Options struct {
 	// NodeName is the node's, and the name of the pool of its whole GPUs.
 	NodeName  string
 	Inventory *inventory.Inventory

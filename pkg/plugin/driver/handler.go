@@ -36,14 +36,18 @@ type Metrics interface {
 	Unprepared(took time.Duration, err error)
 }
 
-// Plugin answers the kubelet. Create one with New and pass it to kubeletplugin.Start.
-type Plugin struct {
-	tx       Transaction
-	reports  Reports
-	metrics  Metrics
-	metadata DeviceMetadata
-	fatal    func(error)
+// Options are the ports of a Handler.
+type Options struct {
+	Transaction Transaction
+	Reports     Reports
+	Metrics     Metrics
+	Metadata    DeviceMetadata
+	// Fatal is called with errors after which the process cannot answer the kubelet any more.
+	Fatal func(error)
 }
+
+// Handler answers the kubelet. Create one with New and pass it to kubeletplugin.Start.
+type Handler struct{ options Options }
 
 // DeviceMetadata are the files with device attributes that the kubelet-plugin library creates for claims.
 type DeviceMetadata struct {
@@ -56,18 +60,16 @@ type DeviceMetadata struct {
 // Describe returns the published attributes of a device, nil for a device that is not advertised now.
 type Describe func(pool, device string) map[string]resourceapi.DeviceAttribute
 
-var _ kubeletplugin.DRAPlugin = &Plugin{}
+var _ kubeletplugin.DRAPlugin = &Handler{}
 
-// New builds a Plugin. fatal is called with errors after which the process cannot answer the kubelet any more.
-func New(tx Transaction, reports Reports, metrics Metrics, metadata DeviceMetadata, fatal func(error)) *Plugin {
-	return &Plugin{tx: tx, reports: reports, metrics: metrics, metadata: metadata, fatal: fatal}
-}
+// New builds a Handler.
+func New(options Options) *Handler { return &Handler{options: options} }
 
 // PrepareResourceClaims prepares the claims of one pod concurrently: they use different GPUs, and claims for the same one wait for its
 // lock. A failure of one claim does not affect the others.
-func (p *Plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+func (h *Handler) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	results := make([]kubeletplugin.PrepareResult, len(claims))
-	parallel(len(claims), func(i int) { results[i] = p.prepare(ctx, claims[i]) })
+	parallel(len(claims), func(i int) { results[i] = h.prepare(ctx, claims[i]) })
 	byUID := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
 	for i, rc := range claims {
 		byUID[rc.UID] = results[i]
@@ -75,25 +77,25 @@ func (p *Plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 	return byUID, nil
 }
 
-func (p *Plugin) prepare(ctx context.Context, rc *resourceapi.ResourceClaim) kubeletplugin.PrepareResult {
+func (h *Handler) prepare(ctx context.Context, rc *resourceapi.ResourceClaim) kubeletplugin.PrepareResult {
 	logger := klog.FromContext(ctx).WithValues("claim", klog.KObj(rc), "claimUID", rc.UID)
 	start := time.Now()
-	r, err := p.tx.Prepare(klog.NewContext(ctx, logger), rc)
-	p.metrics.Prepared(time.Since(start), err)
+	r, err := h.options.Transaction.Prepare(klog.NewContext(ctx, logger), rc)
+	h.options.Metrics.Prepared(time.Since(start), err)
 	if err != nil {
 		logger.Error(err, "Claim was not prepared", prepare.LogValues(err)...)
-		p.reports.Refused(rc, err)
+		h.options.Reports.Refused(rc, err)
 		return kubeletplugin.PrepareResult{Err: err}
 	}
 	logger.V(2).Info("Claim is prepared", "devices", r.CDI.Devices)
-	p.reports.Prepared(r)
-	return kubeletplugin.PrepareResult{Devices: answer(r, p.metadata.Describe)}
+	h.options.Reports.Prepared(r)
+	return kubeletplugin.PrepareResult{Devices: answer(r, h.options.Metadata.Describe)}
 }
 
 // UnprepareResourceClaims undoes the preparation of the claims.
-func (p *Plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
+func (h *Handler) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
 	results := make([]error, len(claims))
-	parallel(len(claims), func(i int) { results[i] = p.unprepare(ctx, claims[i]) })
+	parallel(len(claims), func(i int) { results[i] = h.unprepare(ctx, claims[i]) })
 	byUID := make(map[types.UID]error, len(claims))
 	for i, c := range claims {
 		byUID[c.UID] = results[i]
@@ -101,13 +103,13 @@ func (p *Plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 	return byUID, nil
 }
 
-func (p *Plugin) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject) error {
+func (h *Handler) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject) error {
 	logger := klog.FromContext(ctx).WithValues("claim", c.NamespacedName, "claimUID", c.UID)
 	start := time.Now()
-	err := p.tx.Unprepare(klog.NewContext(ctx, logger), string(c.UID))
-	p.metrics.Unprepared(time.Since(start), err)
-	if err == nil && p.metadata.Describe == nil {
-		err = p.metadata.Files.Remove(c.NamespacedName, c.UID)
+	err := h.options.Transaction.Unprepare(klog.NewContext(ctx, logger), string(c.UID))
+	h.options.Metrics.Unprepared(time.Since(start), err)
+	if err == nil && h.options.Metadata.Describe == nil {
+		err = h.options.Metadata.Files.Remove(c.NamespacedName, c.UID)
 	}
 	if err != nil {
 		logger.Error(err, "Claim was not unprepared")
@@ -118,15 +120,15 @@ func (p *Plugin) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 }
 
 // HandleError ends the process if the library cannot serve the kubelet any more.
-func (p *Plugin) HandleError(ctx context.Context, err error, msg string) {
+func (h *Handler) HandleError(ctx context.Context, err error, msg string) {
 	klog.FromContext(ctx).Error(err, msg)
 	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
-		p.fatal(fmt.Errorf("%s: %w", msg, err))
+		h.options.Fatal(fmt.Errorf("%s: %w", msg, err))
 	}
 }
 
 // WatchHealthStatus is not supported: a GPU that does not answer is withdrawn from the ResourceSlices.
-func (p *Plugin) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
+func (h *Handler) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
 	return kubeletplugin.ErrHealthNotSupported
 }
 

@@ -120,11 +120,11 @@ func (m *measured) Prepared(_ time.Duration, err error) { m.count("prepare", err
 
 func (m *measured) Unprepared(_ time.Duration, err error) { m.count("unprepare", err) }
 
-func TestPlugin_SeveralClaims_OneAnswerEach(t *testing.T) {
+func TestHandler_SeveralClaims_OneAnswerEach(t *testing.T) {
 	t.Parallel()
 	tx, status := &transaction{records: map[string]*checkpoint.Record{"a": done("a"), "none": {Claim: checkpoint.Claim{UID: "none"}}}}, &reports{}
 	metrics := &measured{}
-	p := New(tx, status, metrics, DeviceMetadata{}, func(err error) { t.Error(err) })
+	p := New(Options{Transaction: tx, Reports: status, Metrics: metrics, Fatal: func(err error) { t.Error(err) }})
 	results, err := p.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{claimOf("a"), claimOf("b"), claimOf("none")})
 	require.NoError(t, err, "one claim's failure is no other's")
 	require.Len(t, results, 3)
@@ -154,8 +154,8 @@ func TestPlugin_SeveralClaims_OneAnswerEach(t *testing.T) {
 	}, metrics.counts)
 }
 
-// TestPlugin_ClaimsOfOneCall_RunConcurrently: each waits until all have begun.
-func TestPlugin_ClaimsOfOneCall_RunConcurrently(t *testing.T) {
+// TestHandler_ClaimsOfOneCall_RunConcurrently: each waits until all have begun.
+func TestHandler_ClaimsOfOneCall_RunConcurrently(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 2, 8} {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -172,7 +172,7 @@ func TestPlugin_ClaimsOfOneCall_RunConcurrently(t *testing.T) {
 				t.Error("claims wait for each other")
 			}
 		}}
-		p := New(tx, &reports{}, &measured{}, DeviceMetadata{}, nil)
+		p := New(Options{Transaction: tx, Reports: &reports{}, Metrics: &measured{}})
 		var claims []*resourceapi.ResourceClaim
 		var objects []kubeletplugin.NamespacedObject
 		for i := range n {
@@ -192,7 +192,7 @@ func TestPlugin_ClaimsOfOneCall_RunConcurrently(t *testing.T) {
 	}
 }
 
-func TestPlugin_DeviceMetadataOn_AttributesAnswered(t *testing.T) {
+func TestHandler_DeviceMetadataOn_AttributesAnswered(t *testing.T) {
 	t.Parallel()
 	attributes := map[string]resourceapi.DeviceAttribute{"productName": {StringValue: ptr.To("NVIDIA H100 80GB HBM3")}}
 	describe := func(pool, device string) map[string]resourceapi.DeviceAttribute {
@@ -202,7 +202,10 @@ func TestPlugin_DeviceMetadataOn_AttributesAnswered(t *testing.T) {
 		}
 		return nil
 	}
-	p := New(&transaction{records: map[string]*checkpoint.Record{"a": done("a")}}, &reports{}, &measured{}, DeviceMetadata{Describe: describe}, nil)
+	p := New(Options{
+		Transaction: &transaction{records: map[string]*checkpoint.Record{"a": done("a")}}, Reports: &reports{}, Metrics: &measured{},
+		Metadata: DeviceMetadata{Describe: describe},
+	})
 	results, err := p.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{claimOf("a")})
 	require.NoError(t, err)
 	version := resourceapi.DeviceAttribute{IntValue: ptr.To[int64](1)}
@@ -213,10 +216,10 @@ func TestPlugin_DeviceMetadataOn_AttributesAnswered(t *testing.T) {
 	assert.Len(t, attributes, 1, "what is published stays as it is")
 }
 
-func TestPlugin_HandleError_OnlyFatalOnesEndTheProcess(t *testing.T) {
+func TestHandler_HandleError_OnlyFatalOnesEndTheProcess(t *testing.T) {
 	t.Parallel()
 	var fatal []error
-	p := New(nil, nil, nil, DeviceMetadata{}, func(err error) { fatal = append(fatal, err) })
+	p := New(Options{Fatal: func(err error) { fatal = append(fatal, err) }})
 	p.HandleError(t.Context(), fmt.Errorf("a field was dropped: %w", kubeletplugin.ErrRecoverable), "publishing")
 	assert.Empty(t, fatal)
 	cause := errors.New("the socket is gone")

@@ -117,7 +117,7 @@ func TestPartly_InvalidEntries_SaysWhatStays(t *testing.T) {
 func TestPartly_WholeGPUInMIGMode_WithoutDevice(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t, `[{select: {indices: [0]}}, {modes: [mig]}]`)
-	d.machine.Change(t, d.ports.Inventory, func() { d.machine.GPUs[0].MIG.Mode = gpu.MIGMode{NeedsReset: true, Enabled: true} })
+	d.machine.Change(t, d.options.Inventory, func() { d.machine.GPUs[0].MIG.Mode = gpu.MIGMode{NeedsReset: true, Enabled: true} })
 	require.True(t, d.load(t))
 	_ = d.now()
 	assert.Contains(t, d.events()[0], "GPU 1 stays as it was advertised, whole if it is new; GPU 0 is without any device; all else is applied: ")
@@ -129,16 +129,16 @@ func TestUnmatched_ConfigForManyNodes_MentionedOnce(t *testing.T) {
 	const has = "Normal NodeConfigUnmatched Configure: Parts of the node's configuration match nothing on this node: NodeConfig: gpus[0].select.products: " +
 		"no matching device with product name: NVIDIA-B200; this node has: NVIDIA H100"
 	d := newFixture(t, `[{select: {products: [NVIDIA-B200]}, modes: [mig]}]`)
-	d.machine.Change(t, d.ports.Inventory, func() { d.machine.GPUs = d.machine.GPUs[:1] })
+	d.machine.Change(t, d.options.Inventory, func() { d.machine.GPUs = d.machine.GPUs[:1] })
 	require.True(t, d.load(t))
 	_ = d.advertised(t)
 	d.renew()
 	assert.Equal(t, []string{has}, d.events())
 	assert.Empty(t, d.now().Status.Problems)
-	d.machine.Change(t, d.ports.Inventory, func() { d.machine.GPUs[0].Product.Name = "NVIDIA B200" })
+	d.machine.Change(t, d.options.Inventory, func() { d.machine.GPUs[0].Product.Name = "NVIDIA B200" })
 	d.renew()
 	assert.Empty(t, d.events())
-	d.machine.Change(t, d.ports.Inventory, func() { d.machine.GPUs[0].Product.Name = "NVIDIA H100" })
+	d.machine.Change(t, d.options.Inventory, func() { d.machine.GPUs[0].Product.Name = "NVIDIA H100" })
 	d.renew()
 	assert.Equal(t, []string{has}, d.events(), "again")
 }
