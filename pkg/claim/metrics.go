@@ -40,15 +40,8 @@ const (
 	fixMetrics = "change GPUMetricsConfig, or request a GPU of architecture Hopper or later"
 )
 
-// metricsSources and metricsSets are the supported values.
-var (
-	metricsSources = []string{string(v1alpha1.SourceNVML), string(v1alpha1.SourceGPM)}
-	metricsSets    = []string{
-		string(v1alpha1.SetBasic), string(v1alpha1.SetUtilization), string(v1alpha1.SetMemory), string(v1alpha1.SetPower),
-		string(v1alpha1.SetClocks), string(v1alpha1.SetPCIe), string(v1alpha1.SetNVLink), string(v1alpha1.SetECC),
-		string(v1alpha1.SetThrottle), string(v1alpha1.SetProcesses), string(v1alpha1.SetPipelines),
-	}
-)
+// metricsSources are the supported sources.
+var metricsSources = []string{string(v1alpha1.SourceNVML), string(v1alpha1.SourceGPM)}
 
 // claimUID is the form of a claim's UID from the API server. A directory is named after it.
 var claimUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
@@ -185,8 +178,8 @@ func (m *Metrics) lacking(d gpu.Device) error {
 		name = "a MIG device of " + name
 	}
 	monitoring := g.HasGPM() && m.Source != string(v1alpha1.SourceNVML)
-	there := slices.DeleteFunc(slices.Clone(metricsSets), func(set string) bool {
-		return !monitoring && (set == string(v1alpha1.SetPipelines) || mig && set == string(v1alpha1.SetUtilization))
+	there := slices.DeleteFunc(slices.Clone(gpu.MetricsSets), func(set string) bool {
+		return !monitoring && (set == gpu.MetricsPipelines || mig && set == gpu.MetricsUtilization)
 	})
 	for _, set := range m.Sets {
 		if slices.Contains(there, set) {

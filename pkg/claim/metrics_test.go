@@ -9,6 +9,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
@@ -25,6 +26,17 @@ func forMetrics(fields string) string {
 		return metricsStart + "}"
 	}
 	return metricsStart + "," + fields + "}"
+}
+
+// TestMetricsSets_API_Same: the API, which imports no package of Prism, lists the same sets in the same order.
+func TestMetricsSets_API_Same(t *testing.T) {
+	t.Parallel()
+	assert.ErrorContains(t, (&v1alpha1.GPUMetricsConfig{Sets: []v1alpha1.MetricsSet{""}}).Validate(), "supported values: "+strings.Join(gpu.MetricsSets, ", "))
+	var sets []v1alpha1.MetricsSet
+	for _, set := range gpu.MetricsSets {
+		sets = append(sets, v1alpha1.MetricsSet(set))
+	}
+	assert.NoError(t, (&v1alpha1.GPUMetricsConfig{Sets: sets}).Validate())
 }
 
 // ofCapability is the node with GPU A of that compute capability.
