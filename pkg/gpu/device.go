@@ -20,6 +20,17 @@ const (
 	TypeMonitor DeviceType = "monitor"
 )
 
+// Attributes of published devices that the controller selects by. Their names are in the driver's own domain.
+const (
+	AttributeType      = "type"
+	AttributeProfile   = "profile"
+	AttributeShareName = "shareName"
+	AttributeReplicas  = "replicas"
+)
+
+// NotApplicable is the value of an attribute without a meaning for a device.
+const NotApplicable = "none"
+
 // PoolDevice names a device on a node: pool and device, as an allocation does.
 type PoolDevice struct {
 	Pool   string
