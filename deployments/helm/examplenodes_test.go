@@ -38,7 +38,7 @@ func (b *board) values(now time.Time, mig, partitioned bool) metrics.Values {
 	var v metrics.Values
 	for f := range metrics.FieldCount {
 		row := &metrics.Table[f]
-		if !slices.Contains(row.Sets, metrics.SetBasic) || !b.can(row, mig, partitioned) {
+		if !slices.Contains(row.Sets, gpu.MetricsBasic) || !b.can(row, mig, partitioned) {
 			continue
 		}
 		scale := map[string]float64{"ratio": 1, "hertz": 1.98e9, "watts": 700, "celsius": 80, "bytes_per_second": 2e10}[row.Unit]
@@ -68,7 +68,7 @@ func (b *board) can(row *metrics.Row, mig, partitioned bool) bool {
 	case source == metrics.SourceGPM:
 		return b.of >= metrics.Hopper
 	}
-	return !partitioned || !slices.Contains(row.Sets, metrics.SetUtilization) // in MIG mode NVML reports no utilization
+	return !partitioned || !slices.Contains(row.Sets, gpu.MetricsUtilization) // in MIG mode NVML reports no utilization
 }
 
 // sample is the exporter's state for a node with such GPUs.

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/plugin/profiler/node"
 )
 
 // typed is a rendered object, decoded like in the API server.
@@ -161,10 +160,10 @@ func TestChartReports_ClientName_OfControllersAlone(t *testing.T) {
 	name := pluginConfig(t, rendered, "prism-kubelet-plugin").Profiler.Client
 	controller, _, _ := secret(t, rendered, "prism-reports-controller")
 	require.NoError(t, controller.VerifyHostname(name))
-	require.Error(t, controller.VerifyHostname(node.ServerName))
+	require.Error(t, controller.VerifyHostname(config.ReportsServerName))
 	plugin, _, _ := secret(t, rendered, "prism-reports-node")
 	require.Error(t, plugin.VerifyHostname(name))
-	require.NoError(t, plugin.VerifyHostname(node.ServerName))
+	require.NoError(t, plugin.VerifyHostname(config.ReportsServerName))
 
 	const own = ",profiler.reports.certificate.controllerName=reader.example.com"
 	_, stderr, err := template(t, "--set", tools+own)

@@ -91,8 +91,8 @@ func zero(of reflect.Value) {
 				result := reflect.New(f.Type().Out(j)).Elem()
 				if result.Kind() == reflect.Map {
 					result.Set(reflect.MakeMap(result.Type()))
-					for _, kind := range []string{"gpu", "mig", "mps", "timeslice", "monitor"} {
-						result.SetMapIndex(reflect.ValueOf(kind), reflect.Zero(result.Type().Elem()))
+					for _, kind := range []gpu.DeviceType{gpu.TypeGPU, gpu.TypeMIG, gpu.TypeMPS, gpu.TypeTimeSlice, gpu.TypeMonitor} {
+						result.SetMapIndex(reflect.ValueOf(string(kind)), reflect.Zero(result.Type().Elem()))
 					}
 				}
 				results = append(results, result)

@@ -94,11 +94,15 @@ func samples() ([]published, error) {
 	resources := publish.Resources(publish.Options{DriverName: driverName, NodeName: nodeName, Layout: sampleLayout(node), Monitor: true}, node)
 	var out []published
 	for _, want := range []struct {
-		title, kind string
-		gpu         int
-	}{{"whole GPU", "gpu", 0}, {"MIG device", "mig", 1}, {"pre-created MIG device", "mig", 3}, {"MPS share", "mps", 2}, {"time-sliced GPU", "timeslice", 2}, {"monitor", "monitor", -1}} {
+		title string
+		kind  gpu.DeviceType
+		gpu   int
+	}{
+		{"whole GPU", gpu.TypeGPU, 0}, {"MIG device", gpu.TypeMIG, 1}, {"pre-created MIG device", gpu.TypeMIG, 3}, {"MPS share", gpu.TypeMPS, 2},
+		{"time-sliced GPU", gpu.TypeTimeSlice, 2}, {"monitor", gpu.TypeMonitor, -1},
+	} {
 		pool, d := find(resources, func(d resourceapi.Device) bool {
-			return stringOf(d, publish.AttrType) == want.kind &&
+			return stringOf(d, publish.AttrType) == string(want.kind) &&
 				(want.gpu < 0 || stringOf(d, publish.AttrParentUUID) == string(node.GPUs[want.gpu].UUID))
 		})
 		if d == nil {

@@ -1,6 +1,9 @@
 package claim
 
-import "github.com/prism-gpu/prism/api/v1alpha1"
+import (
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
 
 // mpsOf, metricsIn, profileIn and isProfiled return the data of the extensions; nil or false without.
 func mpsOf(r *Result) *MPSUse {
@@ -8,8 +11,8 @@ func mpsOf(r *Result) *MPSUse {
 	return use
 }
 
-func metricsIn(r *Result) *Metrics {
-	m, _ := r.Extensions[KindMetrics].(*Metrics)
+func metricsIn(r *Result) *gpu.MetricsOptions {
+	m, _ := r.Extensions[KindMetrics].(*gpu.MetricsOptions)
 	return m
 }
 

@@ -11,24 +11,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// KindMetrics is the kind of the extension that has options for metrics. Their data is a Metrics.
+// KindMetrics is the kind of the extension that has options for metrics. Their data is a gpu.MetricsOptions.
 const KindMetrics = "metrics"
-
-// Metrics is the exporter's work for a result beyond its work for every device: the GPUMetricsConfig in force.
-type Metrics struct {
-	// Source is the API's name of the source of values; empty for the exporter's choice.
-	Source string `json:"source,omitempty"`
-	// Sets are the API's names of groups of metrics that are added to the node's; no set twice.
-	Sets []string `json:"sets,omitempty"`
-	// Interval is the time between samples that the claim asks for, in nanoseconds; 0 for the node's.
-	Interval int64 `json:"interval,omitempty"`
-	// Labels are added to the allocation's time series.
-	Labels map[string]string `json:"labels,omitempty"`
-	// PerProcess splits values by command.
-	PerProcess bool `json:"perProcess,omitempty"`
-	// ExposeInContainer: the containers get a directory with the claim's metrics.
-	ExposeInContainer bool `json:"exposeInContainer,omitempty"`
-}
 
 const (
 	// adminMetrics says why a claim with admin access cannot set options for metrics, monitorMetrics why a monitor device cannot.
@@ -40,15 +24,8 @@ const (
 	fixMetrics = "change GPUMetricsConfig, or request a GPU of architecture Hopper or later"
 )
 
-// metricsSources and metricsSets are the supported values.
-var (
-	metricsSources = []string{string(v1alpha1.SourceNVML), string(v1alpha1.SourceGPM)}
-	metricsSets    = []string{
-		string(v1alpha1.SetBasic), string(v1alpha1.SetUtilization), string(v1alpha1.SetMemory), string(v1alpha1.SetPower),
-		string(v1alpha1.SetClocks), string(v1alpha1.SetPCIe), string(v1alpha1.SetNVLink), string(v1alpha1.SetECC),
-		string(v1alpha1.SetThrottle), string(v1alpha1.SetProcesses), string(v1alpha1.SetPipelines),
-	}
-)
+// metricsSources are the supported sources.
+var metricsSources = []string{string(v1alpha1.SourceNVML), string(v1alpha1.SourceGPM)}
 
 // claimUID is the form of a claim's UID from the API server. A directory is named after it.
 var claimUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
@@ -136,7 +113,7 @@ func (e MetricsExtension) PlanResult(p *Plan, r *Result, options Options) error 
 	if r.Admin {
 		return r.refuse("take it out of the ResourceClaim", adminMetrics)
 	}
-	if err := asked.lacking(r.Device); err != nil {
+	if err := metricsLacking(asked, r.Device); err != nil {
 		return r.refuse(fixMetrics, "%v", err)
 	}
 	r.Extend(KindMetrics, asked)
@@ -156,8 +133,8 @@ func (e MetricsExtension) exposes(plan *Plan) error {
 }
 
 // metricsOf reads a merged configuration.
-func metricsOf(c *v1alpha1.GPUMetricsConfig) *Metrics {
-	m := &Metrics{Labels: c.Labels}
+func metricsOf(c *v1alpha1.GPUMetricsConfig) *gpu.MetricsOptions {
+	m := &gpu.MetricsOptions{Labels: c.Labels}
 	if c.Source != nil {
 		m.Source = string(*c.Source)
 	}
@@ -165,15 +142,15 @@ func metricsOf(c *v1alpha1.GPUMetricsConfig) *Metrics {
 		m.Sets = append(m.Sets, string(set))
 	}
 	if c.Interval != nil {
-		m.Interval = c.Interval.Nanoseconds()
+		m.Interval = c.Interval.Duration
 	}
 	m.PerProcess = c.PerProcess != nil && *c.PerProcess
 	m.ExposeInContainer = c.ExposeInContainer != nil && *c.ExposeInContainer
 	return m
 }
 
-// lacking names the first source or set that the device lacks, and those that it supports.
-func (m *Metrics) lacking(d gpu.Device) error {
+// metricsLacking names the first source or set that the device lacks, and those that it supports.
+func metricsLacking(m *gpu.MetricsOptions, d gpu.Device) error {
 	g := d.Parent()
 	name := fmt.Sprintf("GPU %s (architecture %s)", g.UUID, g.Product.Architecture)
 	if m.Source == string(v1alpha1.SourceGPM) && !g.HasGPM() {
@@ -185,8 +162,8 @@ func (m *Metrics) lacking(d gpu.Device) error {
 		name = "a MIG device of " + name
 	}
 	monitoring := g.HasGPM() && m.Source != string(v1alpha1.SourceNVML)
-	there := slices.DeleteFunc(slices.Clone(metricsSets), func(set string) bool {
-		return !monitoring && (set == string(v1alpha1.SetPipelines) || mig && set == string(v1alpha1.SetUtilization))
+	there := slices.DeleteFunc(slices.Clone(gpu.MetricsSets), func(set string) bool {
+		return !monitoring && (set == gpu.MetricsPipelines || mig && set == gpu.MetricsUtilization)
 	})
 	for _, set := range m.Sets {
 		if slices.Contains(there, set) {

@@ -9,6 +9,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
@@ -25,6 +26,17 @@ func forMetrics(fields string) string {
 		return metricsStart + "}"
 	}
 	return metricsStart + "," + fields + "}"
+}
+
+// TestMetricsSets_API_Same: the API, which imports no package of Prism, lists the same sets in the same order.
+func TestMetricsSets_API_Same(t *testing.T) {
+	t.Parallel()
+	assert.ErrorContains(t, (&v1alpha1.GPUMetricsConfig{Sets: []v1alpha1.MetricsSet{""}}).Validate(), "supported values: "+strings.Join(gpu.MetricsSets, ", "))
+	var sets []v1alpha1.MetricsSet
+	for _, set := range gpu.MetricsSets {
+		sets = append(sets, v1alpha1.MetricsSet(set))
+	}
+	assert.NoError(t, (&v1alpha1.GPUMetricsConfig{Sets: sets}).Validate())
 }
 
 // ofCapability is the node with GPU A of that compute capability.
@@ -45,17 +57,17 @@ func TestResolve_Metrics_MergedByField(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		class, claim string
-		want         Metrics
+		want         gpu.MetricsOptions
 	}{
-		"nothing set": {"", "", Metrics{}},
+		"nothing set": {"", "", gpu.MetricsOptions{}},
 		"class alone": {`"sets":["Memory"],"interval":"5s","perProcess":true`, "",
-			Metrics{Sets: []string{"Memory"}, Interval: 5e9, PerProcess: true}},
+			gpu.MetricsOptions{Sets: []string{"Memory"}, Interval: 5e9, PerProcess: true}},
 		"claim over class": {`"sets":["Memory"],"interval":"5s","perProcess":true,"source":"GPM","exposeInContainer":true`,
 			`"sets":["Power","Clocks"],"interval":"2s","perProcess":false,"source":"NVML"`,
-			Metrics{Source: "NVML", Sets: []string{"Power", "Clocks"}, Interval: 2e9, ExposeInContainer: true}},
+			gpu.MetricsOptions{Source: "NVML", Sets: []string{"Power", "Clocks"}, Interval: 2e9, ExposeInContainer: true}},
 		"labels by name": {`"labels":{"team":"a","stage":"test"}`, `"labels":{"team":"b"}`,
-			Metrics{Labels: map[string]string{"team": "b", "stage": "test"}}},
-		"set without effect": {"", `"exposeInContainer":false`, Metrics{}},
+			gpu.MetricsOptions{Labels: map[string]string{"team": "b", "stage": "test"}}},
+		"set without effect": {"", `"exposeInContainer":false`, gpu.MetricsOptions{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -143,15 +155,15 @@ func TestLacking_UtilizationOfMIGDevice_NeedsGPM(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := &ofCapability(c.capability, "A").GPUs[0]
-			asked := Metrics{Source: c.source, Sets: []string{"Basic", "Utilization"}, PerProcess: true}
-			err := asked.lacking(gpu.MIGDevice{GPU: g})
+			asked := &gpu.MetricsOptions{Source: c.source, Sets: []string{"Basic", "Utilization"}, PerProcess: true}
+			err := metricsLacking(asked, gpu.MIGDevice{GPU: g})
 			if c.want == "" {
 				require.NoError(t, err)
 			} else {
 				require.EqualError(t, err, "GPUMetricsConfig.sets: Utilization is not supported on a MIG device of GPU "+string(uuidA)+
 					" (architecture A)"+c.want)
 			}
-			assert.NoError(t, asked.lacking(gpu.Whole{GPU: g}))
+			assert.NoError(t, metricsLacking(asked, gpu.Whole{GPU: g}))
 		})
 	}
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
 // Exporter is the configuration of prism-exporter. Its JSON form is the format of the file, and is printed at start.
@@ -83,9 +85,6 @@ const (
 // maxPodLabelKeys limits ExporterPages.PodLabelKeys.
 const maxPodLabelKeys = 16
 
-// metricSets are the sets of the API.
-var metricSets = []string{"Basic", "Utilization", "Memory", "Power", "Clocks", "PCIe", "NVLink", "ECC", "Throttle", "Processes", "Pipelines"}
-
 // ExporterFlags lists the flags of prism-exporter by name.
 func ExporterFlags() []Flag {
 	e := exporterDefaults()
@@ -108,7 +107,7 @@ func exporterDefaults() *Exporter {
 			KubeletPlugins: "/var/lib/kubelet/plugins", KubeletPodResources: "/var/lib/kubelet/pod-resources/kubelet.sock",
 		},
 		Sampling: Sampling{
-			Interval: Duration{Duration: 10 * time.Second}, MinInterval: Duration{Duration: time.Second}, Sets: Names{"Basic"},
+			Interval: Duration{Duration: 10 * time.Second}, MinInterval: Duration{Duration: time.Second}, Sets: Names{gpu.MetricsBasic},
 		},
 		Serving: Serving{HTTPEndpoint: ":9400", Logging: defaultLogging}, ProbeEndpoint: ":9401",
 	}
@@ -128,7 +127,7 @@ func (e *Exporter) flags() *pflag.FlagSet {
 	f.StringVar(&e.Sources.CRISocket, "cri-socket", e.Sources.CRISocket, "socket of the container runtime on the host; empty: detected")
 	f.DurationVar(&e.Sampling.Interval.Duration, "interval", e.Sampling.Interval.Duration, "time between two samples of a GPU; claims may request a shorter one")
 	f.DurationVar(&e.Sampling.MinInterval.Duration, "min-interval", e.Sampling.MinInterval.Duration, "shortest time between two samples that claims may request")
-	f.Var(&e.Sampling.Sets, "sets", "sets of metrics for every GPU: "+strings.Join(metricSets, ", "))
+	f.Var(&e.Sampling.Sets, "sets", "sets of metrics for every GPU: "+strings.Join(gpu.MetricsSets, ", "))
 	f.StringVar(&e.Pages.Counters, "counters", e.Pages.Counters, "file of dcgm-exporter's counters for /metrics/dcgm, or directory of a mounted ConfigMap with it; "+
 		"empty: its default counters")
 	f.BoolVar(&e.Pages.PodUID, "pod-uid", e.Pages.PodUID, "add the UID of the pod, as label pod_uid, to prism_gpu_allocation_info and to /metrics/dcgm")
@@ -230,8 +229,8 @@ func (s *Sampling) validate(bad invalid) {
 		bad("interval", "must be between --min-interval, %s, and %s, got %s", s.MinInterval.Duration, longestInterval, s.Interval.Duration)
 	}
 	for _, set := range s.Sets {
-		if !slices.Contains(metricSets, set) {
-			bad("sets", "unsupported value %q; supported values: %s", set, strings.Join(metricSets, ", "))
+		if !slices.Contains(gpu.MetricsSets, set) {
+			bad("sets", "unsupported value %q; supported values: %s", set, strings.Join(gpu.MetricsSets, ", "))
 		}
 	}
 }

@@ -33,10 +33,18 @@ type Profiler struct {
 }
 
 // defaultProfiler is the profiler in a pod of the chart.
+// The DNS names in certificates of the programs that transfer profile reports.
+const (
+	// ReportsServerName is in the certificates of plugins, which serve the reports of their nodes.
+	ReportsServerName = "prism-node"
+	// ReportsClientName is in the certificates of controllers; Profiler.Client can change it.
+	ReportsClientName = "prism-controller"
+)
+
 func defaultProfiler() Profiler {
 	return Profiler{
 		NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")}, StartTimeout: 10 * time.Second, ReportTimeout: time.Minute,
-		Client: "prism-controller",
+		Client: ReportsClientName,
 	}
 }
 
@@ -72,8 +80,8 @@ func (p Profiler) validate(bad invalid) {
 	if p.Endpoint != "" && !filepath.IsAbs(p.Certificate) {
 		bad("reports-certificate", "required with --reports-endpoint: an absolute path, got %q", p.Certificate)
 	}
-	if len(validation.IsDNS1123Subdomain(p.Client)) > 0 || p.Client == "prism-node" {
-		bad("reports-client-name", "must be a DNS name other than prism-node, which the certificates of plugins use, got %q", p.Client)
+	if len(validation.IsDNS1123Subdomain(p.Client)) > 0 || p.Client == ReportsServerName {
+		bad("reports-client-name", "must be a DNS name other than %s, which the certificates of plugins use, got %q", ReportsServerName, p.Client)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/exporter/metrics"
+	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
 // TestNow_CommandsOfEarlierRounds_Counted: the bound for command names of a container applies across rounds.
@@ -18,7 +19,7 @@ func TestNow_CommandsOfEarlierRounds_Counted(t *testing.T) {
 	f := newFixture(t, &config.Exporter{})
 	f.allocations.list = &metrics.Allocations{Generation: 1, List: []metrics.Allocation{{
 		ClaimUID: "uid-1", ShareID: "share", GPU: "GPU-1", Containers: []metrics.Container{{Pod: "notebook", Name: "main", ID: "id"}},
-		Options: metrics.Options{PerProcess: true},
+		Options: gpu.MetricsOptions{PerProcess: true},
 	}}}
 	names := map[string]bool{}
 	for i := range uint64(100) {

@@ -8,11 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
 	"go.opentelemetry.io/otel/sdk/instrumentation"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
-	"go.opentelemetry.io/otel/sdk/resource"
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/exporter/metrics"
@@ -76,16 +74,13 @@ type otlp interface {
 
 // sendRound sends one request for the node and one for each container. After a failure it stops, because the other requests would wait as
 // long. After a partial rejection it continues, because the collector accepted the rest.
-func sendRound(ctx context.Context, to otlp, resources []metrics.OTelResource, scope instrumentation.Scope) error {
+func sendRound(ctx context.Context, to otlp, resources []*metricdata.ResourceMetrics, scope instrumentation.Scope) error {
 	ctx, cancel := context.WithTimeout(ctx, otlpTimeout)
 	defer cancel()
-	now := time.Now()
 	var rejected error
-	for i := range resources {
-		err := to.Export(ctx, &metricdata.ResourceMetrics{
-			Resource:     resource.NewSchemaless(attributes(resources[i].Attributes)...),
-			ScopeMetrics: []metricdata.ScopeMetrics{{Scope: scope, Metrics: otelMetrics(resources[i].Metrics, now)}},
-		})
+	for _, r := range resources {
+		r.ScopeMetrics[0].Scope = scope
+		err := to.Export(ctx, r)
 		if err == nil {
 			continue
 		}
@@ -106,30 +101,4 @@ func shorten(err error) error {
 		return errors.New(strings.ToValidUTF8(text[:otlpMessage], ""))
 	}
 	return err
-}
-
-func otelMetrics(all []metrics.OTelMetric, now time.Time) []metricdata.Metrics {
-	out := make([]metricdata.Metrics, 0, len(all))
-	for _, m := range all {
-		points := make([]metricdata.DataPoint[float64], 0, len(m.Points))
-		for _, p := range m.Points {
-			points = append(points, metricdata.DataPoint[float64]{
-				Attributes: attribute.NewSet(attributes(p.Attributes)...), StartTime: p.Start, Time: now, Value: p.Value,
-			})
-		}
-		var data metricdata.Aggregation = metricdata.Gauge[float64]{DataPoints: points}
-		if m.Kind != metrics.OTelGauge {
-			data = metricdata.Sum[float64]{DataPoints: points, Temporality: metricdata.CumulativeTemporality, IsMonotonic: m.Kind == metrics.OTelCounter}
-		}
-		out = append(out, metricdata.Metrics{Name: m.Name, Description: m.Description, Unit: m.Unit, Data: data})
-	}
-	return out
-}
-
-func attributes(all []metrics.OTelAttribute) []attribute.KeyValue {
-	out := make([]attribute.KeyValue, 0, len(all))
-	for _, a := range all {
-		out = append(out, attribute.String(a.Key, a.Value))
-	}
-	return out
 }

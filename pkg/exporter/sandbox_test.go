@@ -101,7 +101,7 @@ func (w *world) write(path, text string) {
 }
 
 // prepared records a claim for a whole GPU, allocated to container "main" of pod "team/trainer"; options are the claim's, nil for none.
-func (w *world) prepared(id gpu.UUID, options *claim.Metrics) {
+func (w *world) prepared(id gpu.UUID, options *gpu.MetricsOptions) {
 	w.t.Helper()
 	store, err := checkpoint.Open(disk.OS{}, filepath.Join(w.dir, "plugins", driverName))
 	require.NoError(w.t, err)
@@ -258,7 +258,7 @@ func TestExporter_NarrowSets_DefaultCountersStay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, model.Uniform("node-a", "h100-80", 1))
 	w.serveKubelet()
-	w.run("--sets=" + metrics.SetUtilization)
+	w.run("--sets=" + gpu.MetricsUtilization)
 	page := w.page("/metrics/dcgm", "DCGM_FI_PROF_SM_ACTIVE{")
 	for _, f := range metrics.DCGMFields() {
 		has := f.Default
@@ -280,7 +280,7 @@ func TestExporter_OptionsOfClaimAndCounters_Measured(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, model.Uniform("node-a", "h100-80", 1))
 	id := gpu.UUID(w.node.Model.Identities()[0].UUID)
-	w.prepared(id, &claim.Metrics{Sets: []string{metrics.SetPCIe}, ExposeInContainer: true})
+	w.prepared(id, &gpu.MetricsOptions{Sets: []string{gpu.MetricsPCIe}, ExposeInContainer: true})
 	w.serveKubelet()
 	exposed := filepath.Join(w.dir, "run/metrics/uid-1")
 	require.NoError(t, os.MkdirAll(exposed, 0o755))

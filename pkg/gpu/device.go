@@ -6,6 +6,17 @@ type DeviceName string
 // DeviceType is the value of the `type` attribute: the family of a device. The type of each family is in the family's file.
 type DeviceType string
 
+// Attributes of published devices that the controller selects by. Their names are in the driver's own domain.
+const (
+	AttributeType      = "type"
+	AttributeProfile   = "profile"
+	AttributeShareName = "shareName"
+	AttributeReplicas  = "replicas"
+)
+
+// NotApplicable is the value of an attribute without a meaning for a device.
+const NotApplicable = "none"
+
 // PoolDevice names a device on a node: pool and device, as an allocation does.
 type PoolDevice struct {
 	Pool   string

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
 const (
@@ -87,7 +89,7 @@ func (t *translation) resourceName(at, name string) (string, bool) {
 func (t *translation) shareName(at, name string) (*string, bool) {
 	share := strings.ReplaceAll(strings.TrimPrefix(name, resourceDomain), ".", "-")
 	switch other, taken := t.names[share]; {
-	case share == "none":
+	case share == gpu.NotApplicable:
 		t.refuse(at, "none is what devices without a share name say; choose another name")
 		return nil, false
 	case taken && other != name:

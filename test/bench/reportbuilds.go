@@ -13,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/prism-gpu/prism/pkg/config"
 )
 
 // Numbers of samples for users of the API of reports: the builds alternate, and each is first equally often.
@@ -216,7 +218,7 @@ func (b *bencher) startReports(ctx context.Context, s *Second, programs string) 
 // the authority of the controller's certificate for the API server.
 func writeCertificates(dir, name string) (authority []byte, err error) {
 	var pairs [3]keyPair
-	for i, of := range []string{"prism-node", "prism-controller", name} {
+	for i, of := range []string{config.ReportsServerName, config.ReportsClientName, name} {
 		if pairs[i], err = newKeyPair(of); err != nil {
 			return nil, err
 		}

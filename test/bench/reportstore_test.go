@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
 	nodeapi "github.com/prism-gpu/prism/pkg/plugin/profiler/node"
 	"github.com/prism-gpu/prism/pkg/plugin/profiler/store"
@@ -44,7 +45,7 @@ func TestStoredReports_Plugin_AnswersWithThem(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	listening, ended := make(chan net.Addr, 1), make(chan error, 1)
 	server := nodeapi.New(nodeapi.Options{
-		Address: "127.0.0.1:0", Certificate: filepath.Join(serving, "node"), Client: nodeapi.ClientName, Store: kept,
+		Address: "127.0.0.1:0", Certificate: filepath.Join(serving, "node"), Client: config.ReportsClientName, Store: kept,
 		Listening: func(at net.Addr) { listening <- at },
 	})
 	go func() { ended <- server.Run(ctx) }()
@@ -76,7 +77,7 @@ func clientWith(t *testing.T, dir string) *http.Client {
 	authority := x509.NewCertPool()
 	require.True(t, authority.AppendCertsFromPEM(read(t, filepath.Join(dir, "ca.crt"))))
 	transport := &http.Transport{TLSClientConfig: &tls.Config{
-		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, RootCAs: authority, ServerName: nodeapi.ServerName,
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, RootCAs: authority, ServerName: config.ReportsServerName,
 	}}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}

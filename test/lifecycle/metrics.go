@@ -13,6 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/plugin/claimmetrics"
 )
 
@@ -71,7 +72,7 @@ func (m *Machine) directoriesAreRecorded(records map[string]*checkpoint.Record) 
 // exposesMetrics checks that the directory of a prepared claim exists if the claim requests metrics.
 func (m *Machine) exposesMetrics(r *checkpoint.Record) error {
 	for i := range r.Results {
-		metrics, err := checkpoint.ExtensionOf[claim.Metrics](r.Results[i].Extensions, claim.KindMetrics)
+		metrics, err := checkpoint.ExtensionOf[gpu.MetricsOptions](r.Results[i].Extensions, claim.KindMetrics)
 		if err != nil {
 			return err
 		}

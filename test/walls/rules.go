@@ -20,11 +20,12 @@ var (
 	product = []string{"pkg/...", "cmd/...", "api/..."}
 	parts   = []string{"pkg/...", "api/..."}
 
-	// ground are packages that import no other package of Prism.
-	ground = []string{
-		"api/...", "pkg/gpu", "pkg/backoff", "pkg/config", "pkg/disk", "pkg/events", "pkg/grpcread", "pkg/listen", "pkg/logging", "pkg/logging/plain",
+	// base are packages that import no other package of Prism, and ground adds the configuration to them.
+	base = []string{
+		"api/...", "pkg/gpu", "pkg/backoff", "pkg/disk", "pkg/events", "pkg/grpcread", "pkg/listen", "pkg/logging", "pkg/logging/plain",
 		"pkg/profiler/native", "pkg/profiler/runplan", "pkg/profiler/seats",
 	}
+	ground = concat(base, nil, "pkg/config")
 	// plans are packages that compute: the same input has the same result.
 	plans = []string{"pkg/claim", "pkg/nodeconfig", "pkg/pattern", "pkg/plugin/publish"}
 	// records are packages that know what a claim's record says.
@@ -42,8 +43,12 @@ var (
 
 var rules = []rule{
 	{
-		of: ground, ours: []string{"api/..."},
+		of: base, ours: []string{"api/..."},
 		because: "every package can use it only if it imports no other package of Prism",
+	},
+	{
+		of: []string{"pkg/config"}, ours: []string{"api/...", "pkg/gpu"},
+		because: "every program reads its configuration with it, and links all packages that it imports",
 	},
 	{
 		of: append([]string{"pkg/exporter/metrics"}, plans...), ours: []string{"api/...", "pkg/gpu", "pkg/pattern"}, not: effects,

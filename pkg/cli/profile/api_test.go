@@ -31,6 +31,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/controller/reports"
 	"github.com/prism-gpu/prism/pkg/plugin/profiler/node"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
@@ -135,7 +136,7 @@ func serving(t *testing.T, k *kept, access allowed, silent ...string) *server {
 	var running sync.WaitGroup
 	running.Go(func() {
 		assert.NoError(t, node.New(node.Options{
-			Address: "127.0.0.1:0", Certificate: ofNode, Client: node.ClientName, Store: k,
+			Address: "127.0.0.1:0", Certificate: ofNode, Client: config.ReportsClientName, Store: k,
 			Busy: func(err error) bool { return errors.Is(err, errBusy) }, Listening: func(a net.Addr) { at <- a },
 		}).Run(ctx))
 	})

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
 const (
@@ -14,18 +15,11 @@ const (
 	migResourcePrefix = "nvidia.com/mig-"
 )
 
-// Types of devices that are no shared GPUs, and the values of their attributes, as pkg/plugin/publish writes them.
-const (
-	typeGPU     = "gpu"
-	typeMIG     = "mig"
-	noShareName = "none"
-)
-
 // use selects devices of an extended resource name. Empty fields match all.
 type use struct {
-	Type      string `json:"type"`
-	Profile   string `json:"profile,omitempty"`
-	ShareName string `json:"shareName,omitempty"`
+	Type      gpu.DeviceType `json:"type"`
+	Profile   string         `json:"profile,omitempty"`
+	ShareName string         `json:"shareName,omitempty"`
 	// Shared selects the MIG devices that several claims may use at once.
 	Shared bool `json:"shared,omitempty"`
 	// OnlyOne denies requests for more than one device.
@@ -51,7 +45,7 @@ func namesOf(c *v1alpha1.NodeConfig) names {
 	n := names{}
 	strategy := *c.Flags.MIGStrategy
 	if strategy == v1alpha1.MIGStrategySingle {
-		n.add(wholeGPU, use{Type: typeMIG})
+		n.add(wholeGPU, use{Type: gpu.TypeMIG})
 	}
 	for i := range c.GPUs {
 		entry := &c.GPUs[i]
@@ -66,7 +60,7 @@ func (n names) shares(entry *v1alpha1.GPUEntry) {
 	for _, m := range entry.SharedModes() {
 		if m.ResourceName != nil {
 			n.add(*m.ResourceName, use{
-				Type: string(m.Mode), ShareName: shareName(m.ShareName), OnlyOne: m.OneShare || *entry.FailRequestsGreaterThanOne,
+				Type: gpu.DeviceType(m.Mode), ShareName: shareName(m.ShareName), OnlyOne: m.OneShare || *entry.FailRequestsGreaterThanOne,
 			})
 		}
 	}
@@ -74,7 +68,7 @@ func (n names) shares(entry *v1alpha1.GPUEntry) {
 
 func shareName(name *string) string {
 	if name == nil {
-		return noShareName
+		return gpu.NotApplicable
 	}
 	return *name
 }
@@ -86,7 +80,7 @@ func (n names) mig(entry *v1alpha1.GPUEntry, strategy v1alpha1.MIGStrategy) {
 	mixed := strategy == v1alpha1.MIGStrategyMixed
 	if mixed {
 		for _, profile := range entry.MIG.Profiles {
-			n.add(migResource(profile), use{Type: typeMIG, Profile: profile})
+			n.add(migResource(profile), use{Type: gpu.TypeMIG, Profile: profile})
 		}
 	}
 	for profile, replicas := range entry.MIG.Replicas {
@@ -103,7 +97,7 @@ func (n names) mig(entry *v1alpha1.GPUEntry, strategy v1alpha1.MIGStrategy) {
 			name = migResource(profile)
 		}
 		if name != "" && replicas > 1 {
-			n.add(name, use{Type: typeMIG, Profile: profile, Shared: true, OnlyOne: *entry.FailRequestsGreaterThanOne})
+			n.add(name, use{Type: gpu.TypeMIG, Profile: profile, Shared: true, OnlyOne: *entry.FailRequestsGreaterThanOne})
 		}
 	}
 }
@@ -114,7 +108,7 @@ func (n names) allMIGDevices(entry *v1alpha1.GPUEntry, strategy v1alpha1.MIGStra
 	if name == "" || name == wholeGPU && strategy == v1alpha1.MIGStrategySingle || entry.MIG.Replicas[v1alpha1.AllProfiles] < 2 {
 		return
 	}
-	n.add(name, use{Type: typeMIG, Shared: true, OnlyOne: *entry.FailRequestsGreaterThanOne})
+	n.add(name, use{Type: gpu.TypeMIG, Shared: true, OnlyOne: *entry.FailRequestsGreaterThanOne})
 }
 
 // expression is the CEL expression that selects the devices of these uses. It begins with the driver, because the scheduler evaluates it on
@@ -124,20 +118,20 @@ func expression(driver string, uses []use, separated []string) string {
 	attribute := func(name string) string { return fmt.Sprintf("device.attributes[%q].%s", driver, name) }
 	var terms []string
 	for _, u := range uses {
-		term := fmt.Sprintf("%s == %q", attribute("type"), u.Type)
+		term := fmt.Sprintf("%s == %q", attribute(gpu.AttributeType), u.Type)
 		if u.Profile != "" {
-			term += fmt.Sprintf(" && %s == %q", attribute("profile"), u.Profile)
+			term += fmt.Sprintf(" && %s == %q", attribute(gpu.AttributeProfile), u.Profile)
 		}
 		if u.ShareName != "" {
-			term += fmt.Sprintf(" && %s == %q", attribute("shareName"), u.ShareName)
+			term += fmt.Sprintf(" && %s == %q", attribute(gpu.AttributeShareName), u.ShareName)
 		}
-		if u.Type == typeMIG && (slices.Contains(separated, u.Profile) || slices.Contains(separated, "")) {
+		if u.Type == gpu.TypeMIG && (slices.Contains(separated, u.Profile) || slices.Contains(separated, "")) {
 			relation := "=="
 			if u.Shared {
 				relation = ">"
 			}
 			// MIG devices that are created for a claim lack the attribute: they are exclusive.
-			term += fmt.Sprintf(" && %s.orValue(1) %s 1", attribute("?replicas"), relation)
+			term += fmt.Sprintf(" && %s.orValue(1) %s 1", attribute("?"+gpu.AttributeReplicas), relation)
 		}
 		if !slices.Contains(terms, term) {
 			terms = append(terms, term)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/events"
+	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/nodeconfig"
 )
 
@@ -164,10 +165,10 @@ func (p *planner) read(key string) {
 		return
 	}
 	for _, profile := range p.Profiles {
-		p.want(migResource(profile), key, use{Type: typeMIG, Profile: profile})
+		p.want(migResource(profile), key, use{Type: gpu.TypeMIG, Profile: profile})
 	}
 	// A name stays when the last node with such MIG devices is removed: pods that wait for it may trigger a scale-up.
-	p.useRecorded(key, func(u use) bool { return u.Type == typeMIG && u.Profile != "" && !u.Shared })
+	p.useRecorded(key, func(u use) bool { return u.Type == gpu.TypeMIG && u.Profile != "" && !u.Shared })
 }
 
 // useRecorded adds the uses of an entry that are recorded in DeviceClasses.
@@ -189,7 +190,7 @@ func (p *planner) useRecorded(key string, which func(use) bool) {
 func (p *planner) usesOf(resource string) []use {
 	var all []use
 	if resource == wholeGPU && p.GPUResource != GPUResourceNever {
-		all = append(all, use{Type: typeGPU})
+		all = append(all, use{Type: gpu.TypeGPU})
 	}
 	for _, uses := range p.wanted[resource] {
 		all = append(all, uses...)

@@ -13,6 +13,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
 // annotationProfile holds, as JSON, the origin of the DeviceClass of a MIG profile.
@@ -34,7 +35,7 @@ var plainProfile = regexp.MustCompile(`^[1-9][0-9]?g\.[0-9]{1,4}gb([+-][a-z]+(\.
 // different names: mig-1g-10gb.<driver>, mig-1g-24gb-me.<driver> for 1g.24gb+me, mig-1g-24gb-no-me.<driver> for 1g.24gb-me, and a hash if
 // such a name could belong to another profile. The chart's template prism.mig.class returns the same names.
 func ProfileClass(driver, profile string) (name, selector string) {
-	selector = expression(driver, []use{{Type: typeMIG, Profile: profile}}, nil)
+	selector = expression(driver, []use{{Type: gpu.TypeMIG, Profile: profile}}, nil)
 	if len(profile) <= maxPlainProfile && plainProfile.MatchString(profile) && !strings.Contains(profile+".", "+no.") {
 		return "mig-" + strings.NewReplacer(".", "-", "+", "-", "-", "-no-").Replace(profile) + "." + driver, selector
 	}

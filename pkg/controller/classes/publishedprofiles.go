@@ -5,6 +5,8 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
 // profilesIn lists the profiles of the MIG devices in a ResourceSlice, sorted.
@@ -23,7 +25,7 @@ func profilesIn(slice *resourceapi.ResourceSlice, driver string) []string {
 	}
 	for i := range slice.Spec.Devices {
 		device := &slice.Spec.Devices[i]
-		if profile := text(device, "profile"); text(device, "type") == typeMIG && profile != "" {
+		if profile := text(device, gpu.AttributeProfile); text(device, gpu.AttributeType) == string(gpu.TypeMIG) && profile != "" {
 			profiles = append(profiles, profile)
 		}
 	}
@@ -43,10 +45,10 @@ func shrink(driver string) func(any) (any, error) {
 			ObjectMeta: metav1.ObjectMeta{Name: slice.Name, UID: slice.UID, ResourceVersion: slice.ResourceVersion},
 			Spec:       resourceapi.ResourceSliceSpec{Driver: slice.Spec.Driver},
 		}
-		of := typeMIG
+		of := string(gpu.TypeMIG)
 		for _, profile := range profilesIn(slice, driver) {
 			small.Spec.Devices = append(small.Spec.Devices, resourceapi.Device{Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
-				"type": {StringValue: &of}, "profile": {StringValue: &profile},
+				gpu.AttributeType: {StringValue: &of}, gpu.AttributeProfile: {StringValue: &profile},
 			}})
 		}
 		return small, nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
@@ -16,7 +17,7 @@ import (
 func BenchmarkList_1000Nodes(b *testing.B) {
 	const nodes, reports = 1000, 10
 	a := newAuthority(b)
-	certificate, client := a.issue(b, ServerName), a.issue(b, "prism-controller")
+	certificate, client := a.issue(b, config.ReportsServerName), a.issue(b, "prism-controller")
 	var endpoints []Endpoint
 	for i := range nodes {
 		f := &fakeNode{}

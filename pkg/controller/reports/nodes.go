@@ -18,11 +18,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
-
-// ServerName is the name in the certificates of plugins.
-const ServerName = "prism-node"
 
 const (
 	// nodeTimeout is the timeout of a node. After that the node counts as silent: a hanging node delays a list by no more.
@@ -112,7 +110,7 @@ func clientTLS(dir string) (*tls.Config, error) {
 	if !pool.AppendCertsFromPEM(authority) {
 		return nil, fmt.Errorf("reading the certificate authority of plugins: no certificate in %s", filepath.Join(dir, "ca.crt"))
 	}
-	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, RootCAs: pool, ServerName: ServerName}, nil
+	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, RootCAs: pool, ServerName: config.ReportsServerName}, nil
 }
 
 // of asks one node for reports after a key. A node that did not answer in time is not asked again for quietTime. Until then it is named as

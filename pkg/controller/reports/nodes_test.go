@@ -29,6 +29,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/plugin/profiler/node"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 	"github.com/prism-gpu/prism/pkg/profiler/seats"
@@ -112,7 +113,7 @@ func newNode(t *testing.T, name string, content map[string]string) (func(context
 func (f *fakeNode) serve(t *testing.T, name string) (func(context.Context) ([]Endpoint, error), string) {
 	t.Helper()
 	a := newAuthority(t)
-	at := f.listen(t, a.issue(t, ServerName))
+	at := f.listen(t, a.issue(t, config.ReportsServerName))
 	return func(context.Context) ([]Endpoint, error) { return []Endpoint{{Node: name, Address: at}}, nil }, a.issue(t, "prism-controller")
 }
 
@@ -302,7 +303,7 @@ func TestFind_Again_OneNodeAsked(t *testing.T) {
 	var endpoints []Endpoint
 	for i := range 5 {
 		name := fmt.Sprintf("n%d", i)
-		own := a.issue(t, ServerName)
+		own := a.issue(t, config.ReportsServerName)
 		pair, err := tls.LoadX509KeyPair(filepath.Join(own, "tls.crt"), filepath.Join(own, "tls.key"))
 		require.NoError(t, err)
 		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -23,13 +23,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
 // standIn serves a node with a plugin of another version.
 func (a authority) standIn(t *testing.T, handler http.HandlerFunc) string {
 	t.Helper()
-	own := a.issue(t, ServerName)
+	own := a.issue(t, config.ReportsServerName)
 	pair, err := tls.LoadX509KeyPair(filepath.Join(own, "tls.crt"), filepath.Join(own, "tls.key"))
 	require.NoError(t, err)
 	server := httptest.NewUnstartedServer(handler)
@@ -43,7 +44,7 @@ func (a authority) standIn(t *testing.T, handler http.HandlerFunc) string {
 func fleet(t *testing.T, counts ...int) (nodes *Nodes, names []string) {
 	t.Helper()
 	a := newAuthority(t)
-	certificate := a.issue(t, ServerName)
+	certificate := a.issue(t, config.ReportsServerName)
 	var endpoints []Endpoint
 	for i, count := range counts {
 		f, name := &fakeNode{}, fmt.Sprintf("n%02d", i)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/config"
 )
 
 // pipes is a network without the kernel, for tests in a bubble: a goroutine that waits for a socket would stop the bubble's clock. A
@@ -51,7 +53,7 @@ func newPipes(t *testing.T) *pipes {
 // standIn serves a node at an address.
 func (p *pipes) standIn(address string, handler http.HandlerFunc) {
 	p.t.Helper()
-	own := p.a.issue(p.t, ServerName)
+	own := p.a.issue(p.t, config.ReportsServerName)
 	pair, err := tls.LoadX509KeyPair(filepath.Join(own, "tls.crt"), filepath.Join(own, "tls.key"))
 	require.NoError(p.t, err)
 	closed, stop := context.WithCancel(context.Background())

@@ -64,7 +64,7 @@ func TestAllocations_Records_PreparedDevices(t *testing.T) {
 	share := checkpoint.Result{
 		Request: "train", Pool: "node", Device: "gpu-1-mps", ShareID: "s1", Type: gpu.TypeMPS, GPUUUID: "GPU-1", Share: &checkpoint.Share{Replicas: 4},
 	}
-	require.NoError(t, share.Extensions.Set(claim.KindMetrics, claim.Metrics{
+	require.NoError(t, share.Extensions.Set(claim.KindMetrics, gpu.MetricsOptions{
 		Sets: []string{"Basic", "Memory"}, Interval: 1e9, Labels: map[string]string{"team": "a"}, PerProcess: true, ExposeInContainer: true,
 	}))
 	admin := whole("gpu-2")
@@ -81,7 +81,7 @@ func TestAllocations_Records_PreparedDevices(t *testing.T) {
 		{Namespace: "ns", Claim: "claim-a", ClaimUID: "a", Request: "gpu", Pool: "node", Device: "gpu-0", Type: gpu.TypeGPU, GPU: "GPU-gpu-0"},
 		{
 			Namespace: "ns", Claim: "claim-a", ClaimUID: "a", Request: "train", Pool: "node", Device: "gpu-1-mps", ShareID: "s1", Type: gpu.TypeMPS, GPU: "GPU-1", ThroughServer: true,
-			Options: metrics.Options{
+			Options: gpu.MetricsOptions{
 				Sets: []string{"Basic", "Memory"}, Interval: time.Second, Labels: map[string]string{"team": "a"}, PerProcess: true, ExposeInContainer: true,
 			},
 		},

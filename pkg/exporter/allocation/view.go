@@ -97,7 +97,7 @@ func newAllocation(record *checkpoint.Record, r *checkpoint.Result, uses []podre
 		a.MIG = gpu.UUID(r.MIG.Identity.UUID)
 	}
 	// Options that cannot be parsed are ignored; the plugin refuses them.
-	if options, err := checkpoint.ExtensionOf[metrics.Options](r.Extensions, metricsKind); err == nil && options != nil {
+	if options, err := checkpoint.ExtensionOf[gpu.MetricsOptions](r.Extensions, metricsKind); err == nil && options != nil {
 		a.Options = *options
 	}
 	for _, use := range uses {

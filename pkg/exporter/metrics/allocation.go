@@ -30,7 +30,7 @@ type Allocation struct {
 	MIG gpu.UUID
 	// Containers are the containers that use the device, sorted by pod and container. There are several if pods or containers share the claim.
 	Containers []Container
-	Options    Options
+	Options    gpu.MetricsOptions
 	// Since is the time when the claim was first known to be prepared; earlier values of the GPU concern other claims. Zero: before any round.
 	Since time.Time
 }
@@ -43,17 +43,4 @@ type Container struct {
 	Namespace, Pod, PodUID, Name string
 	// ID is the runtime's id; empty while it is unknown.
 	ID string
-}
-
-// Options are the GPUMetricsConfig of a claim, as its record stores it.
-type Options struct {
-	// Sets are added to those of the node for the device: "Basic", "Memory" and so on, as in the API.
-	Sets []string `json:"sets"`
-	// Interval is the longest time between samples that the claim accepts; 0 for the interval of the node.
-	Interval time.Duration     `json:"interval"`
-	Labels   map[string]string `json:"labels"`
-	// PerProcess splits the container's values by command.
-	PerProcess bool `json:"perProcess"`
-	// ExposeInContainer writes the claim's metrics to a file in its containers.
-	ExposeInContainer bool `json:"exposeInContainer"`
 }

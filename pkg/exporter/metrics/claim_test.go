@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/prism-gpu/prism/pkg/exporter/metrics"
 	"github.com/prism-gpu/prism/pkg/gpu"
@@ -141,12 +143,12 @@ func TestClaim_TwoClaimsOfOneContainer_OwnDevices(t *testing.T) {
 
 func TestOTel_Usage_AddsUpToMemoryInUse(t *testing.T) {
 	sums := map[string]float64{}
-	for _, r := range metrics.Join(node()).OTel() {
-		for _, m := range r.Metrics {
-			for _, p := range m.Points {
+	for _, r := range metrics.Join(node()).OTel(time.Time{}) {
+		for _, m := range r.ScopeMetrics[0].Metrics {
+			for _, p := range points(m) {
 				require.False(t, math.IsNaN(p.Value), m.Name)
 				if m.Name == "hw.gpu.memory.usage" {
-					sums[attribute(p.Attributes, "hw.id")] += p.Value
+					sums[text(&p.Attributes, "hw.id")] += p.Value
 				}
 			}
 		}
@@ -156,13 +158,18 @@ func TestOTel_Usage_AddsUpToMemoryInUse(t *testing.T) {
 	}, sums)
 }
 
-func attribute(all []metrics.OTelAttribute, key string) string {
-	for _, a := range all {
-		if a.Key == key {
-			return a.Value
-		}
+// text returns the value of an attribute; empty if there is none.
+func text(of *attribute.Set, key attribute.Key) string {
+	value, _ := of.Value(key)
+	return value.AsString()
+}
+
+// points returns the points of a metric.
+func points(m metricdata.Metrics) []metricdata.DataPoint[float64] {
+	if gauge, ok := m.Data.(metricdata.Gauge[float64]); ok {
+		return gauge.DataPoints
 	}
-	return ""
+	return m.Data.(metricdata.Sum[float64]).DataPoints
 }
 
 // TestOTel_TwoMIGDevicesOfOneGPUInstance_BothContainers: the instance's memory is counted once, on either MIG device.
@@ -180,11 +187,11 @@ func TestOTel_TwoMIGDevicesOfOneGPUInstance_BothContainers(t *testing.T) {
 		g.Processes = []metrics.Process{one, two}
 		usage := map[string]float64{}
 		for _, r := range join(g, allocation("one", gpuID(0), migID(1), "", container("one", "main")),
-			allocation("two", gpuID(0), migID(2), "", container("two", "main"))).OTel() {
-			for _, m := range r.Metrics {
+			allocation("two", gpuID(0), migID(2), "", container("two", "main"))).OTel(time.Time{}) {
+			for _, m := range r.ScopeMetrics[0].Metrics {
 				if m.Name == "hw.gpu.memory.usage" {
-					require.Len(t, m.Points, 1)
-					usage[attribute(r.Attributes, "k8s.pod.name")] = m.Points[0].Value
+					require.Len(t, points(m), 1)
+					usage[text(r.Resource.Set(), "k8s.pod.name")] = points(m)[0].Value
 				}
 			}
 		}
@@ -194,20 +201,17 @@ func TestOTel_TwoMIGDevicesOfOneGPUInstance_BothContainers(t *testing.T) {
 
 func TestOTel_Resources_NodeAndEachContainer(t *testing.T) {
 	byContainer := map[string][]string{}
-	for _, r := range metrics.Join(node()).OTel() {
-		assert.Equal(t, "node-1", attribute(r.Attributes, "k8s.node.name"))
-		key := attribute(r.Attributes, "k8s.pod.name") + "/" + attribute(r.Attributes, "k8s.container.name")
-		for _, m := range r.Metrics {
+	for _, r := range metrics.Join(node()).OTel(time.Time{}) {
+		assert.Equal(t, "node-1", text(r.Resource.Set(), "k8s.node.name"))
+		key := text(r.Resource.Set(), "k8s.pod.name") + "/" + text(r.Resource.Set(), "k8s.container.name")
+		for _, m := range r.ScopeMetrics[0].Metrics {
 			assert.True(t, strings.HasPrefix(m.Name, "hw."), m.Name)
 			seen := map[string]bool{}
-			for _, p := range m.Points {
-				assert.NotEmpty(t, attribute(p.Attributes, "hw.id"), m.Name)
-				text := ""
-				for _, a := range p.Attributes {
-					text += a.Key + "=" + a.Value + ","
-				}
-				assert.False(t, seen[text], "%s has two points %s", m.Name, text)
-				seen[text] = true
+			for _, p := range points(m) {
+				assert.NotEmpty(t, text(&p.Attributes, "hw.id"), m.Name)
+				of := p.Attributes.Encoded(attribute.DefaultEncoder())
+				assert.False(t, seen[of], "%s has two points %s", m.Name, of)
+				seen[of] = true
 			}
 			byContainer[key] = append(byContainer[key], m.Name)
 		}

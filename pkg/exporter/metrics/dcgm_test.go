@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/exporter/metrics"
+	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
 func TestDCGM_Units_AreDCGMs(t *testing.T) {
@@ -155,11 +156,11 @@ func TestDCGM_Fields_AreInTheTable(t *testing.T) {
 
 func TestTable_Rows_Complete(t *testing.T) {
 	known := map[string]bool{}
-	for _, f := range metrics.SetFields(metrics.SetBasic) {
+	for _, f := range metrics.SetFields(gpu.MetricsBasic) {
 		known[metrics.Table[f].GPU] = true
 	}
 	assert.True(t, known["prism_gpu_utilization_ratio"])
-	assert.Empty(t, metrics.SetFields(metrics.SetProcesses))
+	assert.Empty(t, metrics.SetFields(gpu.MetricsProcesses))
 	assert.Empty(t, metrics.SetFields("Unknown"))
 	for f := range metrics.FieldCount {
 		row := metrics.Table[f]
@@ -167,7 +168,7 @@ func TestTable_Rows_Complete(t *testing.T) {
 		assert.NotEmpty(t, row.Source, row.GPU)
 		assert.True(t, len(row.Sets) > 0 || row.GPU == "" && row.MIG == "", "%s: only counters of DCGM's fields choose what has no name", row.Help)
 		for _, set := range row.Sets {
-			assert.Contains(t, metrics.Sets, set)
+			assert.Contains(t, gpu.MetricsSets, set)
 			assert.Contains(t, metrics.SetFields(set), f)
 		}
 		for _, name := range []string{row.GPU, row.MIG} {
@@ -194,7 +195,7 @@ func TestSetBasic_DCGMExportersDefaults_Sampled(t *testing.T) {
 	}
 	for _, name := range uncommented {
 		require.Contains(t, shown, name)
-		assert.Subset(t, metrics.SetFields(metrics.SetBasic), shown[name].Fields, name)
+		assert.Subset(t, metrics.SetFields(gpu.MetricsBasic), shown[name].Fields, name)
 	}
 }
 

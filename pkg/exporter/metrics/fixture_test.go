@@ -127,7 +127,7 @@ func node() (*metrics.Snapshot, *metrics.Allocations, metrics.Exporter) {
 		process(300, "web-1/main", gib, 0.25), process(301, "web-2/main", 2*gib, 0.5), server, process(303, "", gib, 0.125),
 	}
 	first := allocation("web-1", gpuID(2), "", "s1", container("web-1", "main"))
-	first.Options = metrics.Options{PerProcess: true, ExposeInContainer: true, Labels: map[string]string{
+	first.Options = gpu.MetricsOptions{PerProcess: true, ExposeInContainer: true, Labels: map[string]string{
 		"team": "vision", "cost-center": `4"7`,
 	}}
 	second := allocation("web-2", gpuID(2), "", "s2", container("web-2", "main"))

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/exporter/metrics"
+	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
 func TestNative_Names_PassPromlint(t *testing.T) {
@@ -174,7 +175,7 @@ func TestNative_TenantsTexts_EscapedAndBounded(t *testing.T) {
 	for _, more := range "efghijkl" {
 		labels[string(more)] = "more"
 	}
-	list[0].Options = metrics.Options{PerProcess: true, ExposeInContainer: true, Labels: labels}
+	list[0].Options = gpu.MetricsOptions{PerProcess: true, ExposeInContainer: true, Labels: labels}
 	list[0].Claim = "claim\n\"" + long
 	j := join(g, list...)
 	for _, page := range [][]byte{j.AppendNative(nil, false), j.AppendNative(nil, true), j.Claim("one-uid"), j.AppendDCGM(nil, nil)} {

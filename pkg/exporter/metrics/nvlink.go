@@ -3,6 +3,8 @@ package metrics
 import (
 	"fmt"
 	"math"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
 // linkCounters are NVLink 5's counters over all links: the end of DCGM's name, and the help.
@@ -49,7 +51,7 @@ func withLinks(table [FieldCount]Row) [FieldCount]Row {
 	for link := range NVLinks {
 		var sets []string
 		if link == 0 {
-			sets = []string{SetNVLink}
+			sets = []string{gpu.MetricsNVLink}
 		}
 		for f, words := range map[Field]string{FieldNVLink0Transmitted: "sent", FieldNVLink0Received: "received"} {
 			help := fmt.Sprintf("Data %s over NVLink %d", words, link)

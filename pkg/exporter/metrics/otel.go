@@ -4,91 +4,72 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/resource"
 )
 
-// OTelResource is a resource in OpenTelemetry, the node or a container, with metrics of the hardware conventions.
-type OTelResource struct {
-	Attributes []OTelAttribute
-	Metrics    []OTelMetric
-}
-
-// OTelAttribute is an attribute of a resource or a point.
-type OTelAttribute struct{ Key, Value string }
-
-// OTelKind is the instrument of a metric.
-type OTelKind uint8
-
-// The instruments.
-const (
-	OTelGauge OTelKind = iota
-	// OTelCounter is a sum that only grows.
-	OTelCounter
-	// OTelUpDownCounter is a sum over devices.
-	OTelUpDownCounter
+// The instruments of OpenTelemetry, without points: a sum that only grows is a counter, a sum over devices goes up and down.
+var (
+	otelGauge         = metricdata.Gauge[float64]{}
+	otelCounter       = metricdata.Sum[float64]{Temporality: metricdata.CumulativeTemporality, IsMonotonic: true}
+	otelUpDownCounter = metricdata.Sum[float64]{Temporality: metricdata.CumulativeTemporality}
 )
-
-// OTelMetric is a metric with its points; Unit is a UCUM unit.
-type OTelMetric struct {
-	Name, Description, Unit string
-	Kind                    OTelKind
-	Points                  []OTelPoint
-}
-
-// OTelPoint is one value. Start is the begin of a sum: the time when the claim was prepared, zero while it is unknown. Gauges have none.
-type OTelPoint struct {
-	Attributes []OTelAttribute
-	Value      float64
-	Start      time.Time
-}
 
 // otelRow defines the metric of a field in OpenTelemetry.
 type otelRow struct {
 	field      Field
 	name, unit string
-	kind       OTelKind
+	kind       metricdata.Aggregation
 	// board is set if only a GPU has it.
 	board      bool
 	help       string
-	attributes []OTelAttribute
+	attributes []attribute.KeyValue
 }
 
 var otelTable = []otelRow{
-	{FieldMemoryTotal, "hw.gpu.memory.limit", "By", OTelUpDownCounter, false, "Memory of the device.", nil},
-	{FieldMemoryUsed, "hw.gpu.memory.usage", "By", OTelUpDownCounter, false, "Memory in use.", nil},
-	{FieldUtilization, "hw.gpu.utilization", "1", OTelGauge, false, "Utilization of the device.", task("general")},
-	{FieldUtilizationEncoder, "hw.gpu.utilization", "1", OTelGauge, false, "Utilization of the device.", task("encoder")},
-	{FieldUtilizationDecoder, "hw.gpu.utilization", "1", OTelGauge, false, "Utilization of the device.", task("decoder")},
-	{FieldNVLinkTransmitted, "hw.gpu.io", "By", OTelCounter, true, "Data over NVLink.", direction("transmit")},
-	{FieldNVLinkReceived, "hw.gpu.io", "By", OTelCounter, true, "Data over NVLink.", direction("receive")},
-	{FieldECCCorrectedVolatile, "hw.errors", "{error}", OTelCounter, true, "ECC errors.", gpuOf("error.type", "corrected")},
-	{FieldECCUncorrectedVolatile, "hw.errors", "{error}", OTelCounter, true, "ECC errors.", gpuOf("error.type", "uncorrected")},
-	{FieldEnergy, "hw.energy", "J", OTelCounter, true, "Energy used.", gpuOf("", "")},
-	{FieldPowerUsage, "hw.power", "W", OTelGauge, true, "Power draw.", gpuOf("", "")},
-	{FieldTemperatureGPU, "hw.temperature", "Cel", OTelGauge, true, "Temperature.", gpuOf("", "")},
+	{FieldMemoryTotal, "hw.gpu.memory.limit", "By", otelUpDownCounter, false, "Memory of the device.", nil},
+	{FieldMemoryUsed, "hw.gpu.memory.usage", "By", otelUpDownCounter, false, "Memory in use.", nil},
+	{FieldUtilization, "hw.gpu.utilization", "1", otelGauge, false, "Utilization of the device.", task("general")},
+	{FieldUtilizationEncoder, "hw.gpu.utilization", "1", otelGauge, false, "Utilization of the device.", task("encoder")},
+	{FieldUtilizationDecoder, "hw.gpu.utilization", "1", otelGauge, false, "Utilization of the device.", task("decoder")},
+	{FieldNVLinkTransmitted, "hw.gpu.io", "By", otelCounter, true, "Data over NVLink.", direction("transmit")},
+	{FieldNVLinkReceived, "hw.gpu.io", "By", otelCounter, true, "Data over NVLink.", direction("receive")},
+	{FieldECCCorrectedVolatile, "hw.errors", "{error}", otelCounter, true, "ECC errors.", gpuOf("error.type", "corrected")},
+	{FieldECCUncorrectedVolatile, "hw.errors", "{error}", otelCounter, true, "ECC errors.", gpuOf("error.type", "uncorrected")},
+	{FieldEnergy, "hw.energy", "J", otelCounter, true, "Energy used.", gpuOf("", "")},
+	{FieldPowerUsage, "hw.power", "W", otelGauge, true, "Power draw.", gpuOf("", "")},
+	{FieldTemperatureGPU, "hw.temperature", "Cel", otelGauge, true, "Temperature.", gpuOf("", "")},
 }
 
-func task(name string) []OTelAttribute      { return []OTelAttribute{{"hw.gpu.task", name}} }
-func direction(name string) []OTelAttribute { return []OTelAttribute{{"network.io.direction", name}} }
+func task(name string) []attribute.KeyValue {
+	return []attribute.KeyValue{attribute.String("hw.gpu.task", name)}
+}
+func direction(name string) []attribute.KeyValue {
+	return []attribute.KeyValue{attribute.String("network.io.direction", name)}
+}
 
 // gpuOf are the attributes of a metric that other hardware has too.
-func gpuOf(key, value string) []OTelAttribute {
-	of := []OTelAttribute{{"hw.type", "gpu"}}
+func gpuOf(key, value string) []attribute.KeyValue {
+	of := []attribute.KeyValue{attribute.String("hw.type", "gpu")}
 	if key != "" {
-		of = append(of, OTelAttribute{key, value})
+		of = append(of, attribute.String(key, value))
 	}
 	return of
 }
 
 // OTel are the metrics for OpenTelemetry. An exclusive device is reported by its container; containers that share a device report their
-// parts, and the node reports the rest, so that usage adds up. The node reports values from before a claim was prepared.
-func (j *Joined) OTel() []OTelResource {
-	node := newResource("host.name", j.exporter.Node, "k8s.node.name", j.exporter.Node)
-	all := []*resource{node}
-	containers := map[string]*resource{}
-	of := func(d *device, h *holder) *resource {
+// parts, and the node reports the rest, so that usage adds up. The node reports values from before a claim was prepared. Sums begin when the
+// claim was prepared; the time is zero while it is unknown.
+func (j *Joined) OTel(now time.Time) []*metricdata.ResourceMetrics {
+	node := newResource(now, "host.name", j.exporter.Node, "k8s.node.name", j.exporter.Node)
+	all := []*otelResource{node}
+	containers := map[string]*otelResource{}
+	of := func(d *device, h *holder) *otelResource {
 		key := h.Namespace + "/" + h.Pod + "/" + h.Name
 		if containers[key] == nil {
-			containers[key] = newResource(j.container(&h.Container)...)
+			containers[key] = newResource(now, j.container(&h.Container)...)
 			all = append(all, containers[key])
 		}
 		containers[key].since = d.since(h)
@@ -146,69 +127,74 @@ func (d *device) since(h *holder) (at time.Time) {
 }
 
 // withMetrics are the resources that contain metrics.
-func withMetrics(all []*resource) []OTelResource {
-	var out []OTelResource
+func withMetrics(all []*otelResource) []*metricdata.ResourceMetrics {
+	var out []*metricdata.ResourceMetrics
 	for _, r := range all {
-		if len(r.Metrics) > 0 {
-			out = append(out, r.OTelResource)
+		if len(r.metrics) > 0 {
+			out = append(out, &metricdata.ResourceMetrics{
+				Resource: resource.NewSchemaless(r.attributes...), ScopeMetrics: []metricdata.ScopeMetrics{{Metrics: r.metrics}},
+			})
 		}
 	}
 	return out
 }
 
-// resource is an OTelResource under construction.
-type resource struct {
-	OTelResource
-	byName map[string]int
-	// since is the begin of the added sums.
-	since time.Time
+// otelResource is a resource, the node or a container, under construction.
+type otelResource struct {
+	attributes []attribute.KeyValue
+	metrics    []metricdata.Metrics
+	byName     map[string]int
+	// now is the time of the values, since the begin of the added sums.
+	now, since time.Time
 }
 
-func newResource(pairs ...string) *resource {
-	return &resource{OTelResource: OTelResource{Attributes: attributes(pairs...)}, byName: map[string]int{}}
+func newResource(now time.Time, pairs ...string) *otelResource {
+	return &otelResource{attributes: attributes(pairs...), byName: map[string]int{}, now: now}
 }
 
 // attributes converts alternating keys and values, without empty values.
-func attributes(pairs ...string) []OTelAttribute {
-	var list []OTelAttribute
+func attributes(pairs ...string) []attribute.KeyValue {
+	var list []attribute.KeyValue
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if pairs[i+1] != "" {
-			list = append(list, OTelAttribute{pairs[i], bounded(pairs[i+1], maxText)})
+			list = append(list, attribute.String(pairs[i], bounded(pairs[i+1], maxText)))
 		}
 	}
 	return list
 }
 
-func (r *resource) add(name, unit, help string, kind OTelKind, value float64, of ...[]OTelAttribute) {
+func (r *otelResource) add(name, unit, help string, kind metricdata.Aggregation, value float64, of ...[]attribute.KeyValue) {
 	if math.IsNaN(value) {
 		return
 	}
 	at, known := r.byName[name]
 	if !known {
-		at = len(r.Metrics)
+		at = len(r.metrics)
 		r.byName[name] = at
-		r.Metrics = append(r.Metrics, OTelMetric{Name: name, Description: help, Unit: unit, Kind: kind})
+		r.metrics = append(r.metrics, metricdata.Metrics{Name: name, Description: help, Unit: unit, Data: kind})
 	}
-	point := OTelPoint{Value: value}
-	if kind != OTelGauge {
-		point.Start = r.since
+	point := metricdata.DataPoint[float64]{Attributes: attribute.NewSet(slices.Concat(of...)...), Time: r.now, Value: value}
+	switch data := r.metrics[at].Data.(type) {
+	case metricdata.Gauge[float64]:
+		data.DataPoints = append(data.DataPoints, point)
+		r.metrics[at].Data = data
+	case metricdata.Sum[float64]:
+		point.StartTime = r.since
+		data.DataPoints = append(data.DataPoints, point)
+		r.metrics[at].Data = data
 	}
-	for _, list := range of {
-		point.Attributes = append(point.Attributes, list...)
-	}
-	r.Metrics[at].Points = append(r.Metrics[at].Points, point)
 }
 
 // status adds whether a GPU responds.
-func (r *resource) status(b *board) {
+func (r *otelResource) status(b *board) {
 	for _, state := range []string{"ok", "failed"} {
-		r.add("hw.status", "1", "Whether the hardware is in the state.", OTelUpDownCounter, boolValue(b.Up == (state == "ok")), hardware(b.whole),
+		r.add("hw.status", "1", "Whether the hardware is in the state.", otelUpDownCounter, boolValue(b.Up == (state == "ok")), hardware(b.whole),
 			gpuOf("hw.state", state))
 	}
 }
 
 // device adds the values of a device; used is this resource's part of the memory in use.
-func (r *resource) device(d *device, used float64) {
+func (r *otelResource) device(d *device, used float64) {
 	for i := range otelTable {
 		row := &otelTable[i]
 		if row.board && d.mig != nil {
@@ -223,7 +209,7 @@ func (r *resource) device(d *device, used float64) {
 }
 
 // board adds the values that only a GPU has.
-func (r *resource) board(d *device) {
+func (r *otelResource) board(d *device) {
 	for i := range otelTable {
 		if row := &otelTable[i]; row.board {
 			r.add(row.name, row.unit, row.help, row.kind, d.value(row.field), hardware(d), row.attributes)
@@ -232,7 +218,7 @@ func (r *resource) board(d *device) {
 }
 
 // part adds the usage of a container on a shared device.
-func (r *resource) part(d *device, h *holder) {
+func (r *otelResource) part(d *device, h *holder) {
 	r.usage(d, h.memory)
 	r.share(d, h.memory)
 	utilization := otelRowOf(FieldUtilization)
@@ -240,7 +226,7 @@ func (r *resource) part(d *device, h *holder) {
 }
 
 // usage adds memory in use.
-func (r *resource) usage(d *device, used float64) {
+func (r *otelResource) usage(d *device, used float64) {
 	row := otelRowOf(FieldMemoryUsed)
 	r.add(row.name, row.unit, row.help, row.kind, used, hardware(d))
 }
@@ -251,8 +237,8 @@ func otelRowOf(f Field) *otelRow {
 }
 
 // share adds the memory in use as a ratio.
-func (r *resource) share(d *device, used float64) {
-	r.add("hw.gpu.memory.utilization", "1", "Memory in use as a ratio of the memory of the device.", OTelGauge, used/d.value(FieldMemoryTotal), hardware(d))
+func (r *otelResource) share(d *device, used float64) {
+	r.add("hw.gpu.memory.utilization", "1", "Memory in use as a ratio of the memory of the device.", otelGauge, used/d.value(FieldMemoryTotal), hardware(d))
 }
 
 // rest is the memory in use of a device, or of its GPU instance, that no container uses.
@@ -267,7 +253,7 @@ func (b *board) rest(d *device) float64 {
 }
 
 // hardware are the attributes of a GPU or MIG device.
-func hardware(d *device) []OTelAttribute {
+func hardware(d *device) []attribute.KeyValue {
 	i := &d.gpu.Identity
 	key := d.key()
 	if d.mig != nil {

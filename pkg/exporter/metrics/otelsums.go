@@ -1,8 +1,11 @@
 package metrics
 
 import (
-	"strings"
 	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/resource"
 )
 
 // OTelSums derives the sums of resources from counters of devices, which NVML counts since the driver was loaded. The growth of a counter
@@ -10,44 +13,51 @@ import (
 type OTelSums struct {
 	// began is the time of the first round.
 	began time.Time
-	// counters are the last values of the devices' counters, sums the totals of resources since they began, keyed by the text of the resource.
-	counters map[string]otelCounter
-	sums     map[string]map[string]float64
+	// counters are the last values of the devices' counters, sums the totals of resources since they began, by resource.
+	counters map[otelSum]otelCount
+	sums     map[attribute.Set]map[otelSum]float64
 }
 
-// otelCounter is the value of a counter, and its resource.
-type otelCounter struct {
-	of    string
+// otelSum identifies a sum of a resource: the name of the metric, and the attributes of the point. Sets of attributes are keys here, and not
+// their attribute.Distinct: it is a hash, and users choose labels of pods.
+type otelSum struct {
+	name  string
+	point attribute.Set
+}
+
+// otelCount is the value of a counter, and its resource.
+type otelCount struct {
+	of    attribute.Set
 	value float64
 }
 
 // OTel are the metrics of a round for OpenTelemetry. The sums of a container begin when its claims were prepared. The sums of the node, and
 // of claims that were prepared before the first round, begin with the first round. A counter is 0 in the first round in which its resource
 // has the device.
-func (s *OTelSums) OTel(j *Joined, now time.Time) []OTelResource {
+func (s *OTelSums) OTel(j *Joined, now time.Time) []*metricdata.ResourceMetrics {
 	if s.began.IsZero() {
-		s.began, s.counters = now, map[string]otelCounter{}
+		s.began, s.counters = now, map[otelSum]otelCount{}
 	}
-	all := j.OTel()
+	all := j.OTel(now)
 	before := s.sums
-	s.sums = map[string]map[string]float64{}
+	s.sums = map[attribute.Set]map[otelSum]float64{}
 	for _, a := range j.allocations {
 		for i := range a.Containers { // a device that does not respond for some rounds stays allocated
-			s.keep(before, textOf(attributes(j.container(&a.Containers[i])...)))
+			s.keep(before, *resource.NewSchemaless(attributes(j.container(&a.Containers[i])...)...).Set())
 		}
 	}
-	for i := range all {
-		of := textOf(all[i].Attributes)
+	for _, r := range all {
+		of := *r.Resource.Set()
 		s.keep(before, of)
-		for m := range all[i].Metrics {
-			metric := &all[i].Metrics[m]
-			for p := range metric.Points {
-				point := &metric.Points[p]
-				if metric.Kind != OTelGauge && point.Start.IsZero() {
-					point.Start = s.began
+		for _, m := range r.ScopeMetrics[0].Metrics {
+			data, _ := m.Data.(metricdata.Sum[float64])
+			for p := range data.DataPoints {
+				point := &data.DataPoints[p]
+				if point.StartTime.IsZero() {
+					point.StartTime = s.began
 				}
-				if metric.Kind == OTelCounter {
-					point.Value = s.sum(of, metric.Name+textOf(point.Attributes), point.Value)
+				if data.IsMonotonic {
+					point.Value = s.sum(of, otelSum{m.Name, point.Attributes}, point.Value)
 				}
 			}
 		}
@@ -56,17 +66,17 @@ func (s *OTelSums) OTel(j *Joined, now time.Time) []OTelResource {
 }
 
 // keep keeps the sums of a resource that still exists.
-func (s *OTelSums) keep(before map[string]map[string]float64, of string) {
+func (s *OTelSums) keep(before map[attribute.Set]map[otelSum]float64, of attribute.Set) {
 	if s.sums[of] != nil {
 		return
 	}
 	if s.sums[of] = before[of]; s.sums[of] == nil {
-		s.sums[of] = map[string]float64{}
+		s.sums[of] = map[otelSum]float64{}
 	}
 }
 
 // sum updates and returns the sum of a resource after a device's counter reached a value.
-func (s *OTelSums) sum(of, counter string, value float64) float64 {
+func (s *OTelSums) sum(of attribute.Set, counter otelSum, value float64) float64 {
 	sum, begun := s.sums[of][counter]
 	if last := s.counters[counter]; begun && last.of == of {
 		if value < last.value {
@@ -75,15 +85,6 @@ func (s *OTelSums) sum(of, counter string, value float64) float64 {
 		sum += value - last.value
 	}
 	s.sums[of][counter] = sum
-	s.counters[counter] = otelCounter{of, value}
+	s.counters[counter] = otelCount{of, value}
 	return sum
-}
-
-// textOf is a unique text for attributes.
-func textOf(all []OTelAttribute) string {
-	var text strings.Builder
-	for _, a := range all {
-		text.WriteString("\x00" + a.Key + "\x00" + a.Value)
-	}
-	return text.String()
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/prism-gpu/prism/pkg/exporter/metrics"
 )
@@ -33,15 +34,16 @@ func (e *energies) reads(joules float64, list ...metrics.Allocation) (sums map[s
 	}
 	sums, starts = map[string]float64{}, map[string]time.Time{}
 	for _, r := range e.sums.OTel(join(g, list...), e.now()) {
-		pod := attribute(r.Attributes, "k8s.pod.name")
-		for _, m := range r.Metrics {
-			for _, p := range m.Points {
-				assert.Equal(e.t, m.Kind == metrics.OTelGauge, p.Start.IsZero(), "only sums have a beginning: %s", m.Name)
-				if m.Kind == metrics.OTelGauge {
+		pod := text(r.Resource.Set(), "k8s.pod.name")
+		for _, m := range r.ScopeMetrics[0].Metrics {
+			_, gauge := m.Data.(metricdata.Gauge[float64])
+			for _, p := range points(m) {
+				assert.Equal(e.t, gauge, p.StartTime.IsZero(), "only sums have a beginning: %s", m.Name)
+				if gauge {
 					continue
 				}
-				require.False(e.t, p.Start.After(e.now()), m.Name)
-				starts[pod] = p.Start
+				require.False(e.t, p.StartTime.After(e.now()), m.Name)
+				starts[pod] = p.StartTime
 				if m.Name == "hw.energy" {
 					sums[pod] = p.Value
 				}

@@ -67,10 +67,10 @@ func TestPodLabels_EachSeries_OfItsPod(t *testing.T) {
 func TestPodLabels_OTel_AttributesOfTheConventions(t *testing.T) {
 	t.Parallel()
 	found := map[string]map[string]string{}
-	for _, r := range labelled(t, map[string][]string{"train-uid": {"vision", ""}}, "example.com/team", "other").OTel() {
+	for _, r := range labelled(t, map[string][]string{"train-uid": {"vision", ""}}, "example.com/team", "other").OTel(time.Time{}) {
 		of := map[string]string{}
-		for _, a := range r.Attributes {
-			of[a.Key] = a.Value
+		for _, a := range r.Resource.Attributes() {
+			of[string(a.Key)] = a.Value.AsString()
 		}
 		found[of["k8s.pod.name"]] = of
 	}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -67,8 +68,8 @@ func TestJoin_AnyNode_PagesHold(t *testing.T) {
 		j := metrics.Join(snapshot, allocations, metrics.Exporter{Node: "node-1"})
 		families := native(t, j)
 		parsed(t, j.AppendDCGM(nil, nil))
-		for _, r := range j.OTel() {
-			require.NotEmpty(t, r.Metrics)
+		for _, r := range j.OTel(time.Time{}) {
+			require.NotEmpty(t, r.ScopeMetrics[0].Metrics)
 		}
 		for _, g := range snapshot.GPUs {
 			if g.Up {

@@ -27,7 +27,7 @@ func (v *Values) Set(field Field, value float64) {
 }
 
 // Events are the fields that count errors. A GPU keeps them while it does not respond, because they may be the cause.
-var Events = NewFieldSet(SetFields(SetECC)...)
+var Events = NewFieldSet(SetFields(gpu.MetricsECC)...)
 
 // Only returns only the values of those fields.
 func (v *Values) Only(fields FieldSet) (some Values) {

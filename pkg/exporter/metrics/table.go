@@ -1,6 +1,10 @@
 package metrics
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
 
 // Kind is how a metric's value develops.
 type Kind uint8
@@ -48,28 +52,8 @@ func (a Architecture) String() string {
 	return [...]string{"any", "Volta", "Turing", "Ampere", "Ada Lovelace", "Hopper", "Blackwell"}[a]
 }
 
-// The sets of fields, as in GPUMetricsConfig. Processes contains no fields: it shows the processes themselves.
-const (
-	SetBasic       = "Basic"
-	SetUtilization = "Utilization"
-	SetMemory      = "Memory"
-	SetPower       = "Power"
-	SetClocks      = "Clocks"
-	SetPCIe        = "PCIe"
-	SetNVLink      = "NVLink"
-	SetECC         = "ECC"
-	SetThrottle    = "Throttle"
-	SetProcesses   = "Processes"
-	SetPipelines   = "Pipelines"
-)
-
-// Sets are all sets.
-var Sets = []string{
-	SetBasic, SetUtilization, SetMemory, SetPower, SetClocks, SetPCIe, SetNVLink, SetECC, SetThrottle, SetProcesses, SetPipelines,
-}
-
 // BasicSets are the sets of a node without configuration.
-var BasicSets = []string{SetBasic}
+var BasicSets = []string{gpu.MetricsBasic}
 
 // Row defines the name, the source and the level of a field.
 type Row struct {

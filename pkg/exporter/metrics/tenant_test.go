@@ -55,8 +55,8 @@ func TestJoin_RoundBeforeClaim_NoValuesOfTheFormerTenant(t *testing.T) {
 				assert.NotContains(t, own, metrics.Table[f].MIG, name)
 			}
 			assert.NotContains(t, own, usedByContainer)
-			for _, r := range j.OTel() {
-				assert.Empty(t, attribute(r.Attributes, "k8s.pod.name"), name)
+			for _, r := range j.OTel(time.Time{}) {
+				assert.Empty(t, text(r.Resource.Set(), "k8s.pod.name"), name)
 			}
 		}
 	}
@@ -83,8 +83,8 @@ func TestJoin_RoundAfterClaim_ValuesOfItsContainer(t *testing.T) {
 		assert.NotZero(t, named, name)
 		assert.Contains(t, parsed(t, j.Claim("one-uid")), usedByContainer, name)
 		pods := 0
-		for _, r := range j.OTel() {
-			if attribute(r.Attributes, "k8s.pod.name") == "one" {
+		for _, r := range j.OTel(time.Time{}) {
+			if text(r.Resource.Set(), "k8s.pod.name") == "one" {
 				pods++
 			}
 		}

@@ -71,7 +71,7 @@ func TestSampler_DriverUnloaded_NoRateSinceBefore(t *testing.T) {
 func TestSampler_ClockEvents_CountedInWindow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := started(t, Options{Library: newFake(1), Sets: []string{metrics.SetUtilization}})
+		s := started(t, Options{Library: newFake(1), Sets: []string{gpu.MetricsUtilization}})
 		pass(time.Minute)
 		assert.Zero(t, gpuOf(t, s, "GPU-0").ClockEvents, "not sampled")
 		s.Measure(metrics.FieldClockEventReasons)

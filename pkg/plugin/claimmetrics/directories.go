@@ -12,6 +12,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 )
 
@@ -45,7 +46,7 @@ func (m Extension) Claim(context.Context) claim.PlanExtension {
 
 // exposes reports whether the containers of a result can read its metrics.
 func exposes(r *checkpoint.Record, result *checkpoint.Result) (bool, error) {
-	options, err := checkpoint.ExtensionOf[claim.Metrics](result.Extensions, claim.KindMetrics)
+	options, err := checkpoint.ExtensionOf[gpu.MetricsOptions](result.Extensions, claim.KindMetrics)
 	return err == nil && options != nil && options.ExposeInContainer && claimUID.MatchString(r.Claim.UID), err
 }
 

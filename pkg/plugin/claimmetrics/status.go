@@ -2,7 +2,6 @@ package claimmetrics
 
 import (
 	"slices"
-	"time"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
@@ -35,29 +34,26 @@ type metricsData struct {
 	Interval string `json:"interval,omitempty"`
 }
 
-// basicSet is the group of metrics of every device.
-const basicSet = "Basic"
-
 // StatusData returns a result's options for metrics as they are in force.
 func (m Extension) StatusData(node *gpu.Node, _ *checkpoint.Record, r *checkpoint.Result) map[string]any {
-	options, err := checkpoint.ExtensionOf[claim.Metrics](r.Extensions, claim.KindMetrics)
+	options, err := checkpoint.ExtensionOf[gpu.MetricsOptions](r.Extensions, claim.KindMetrics)
 	if options == nil || err != nil {
 		return nil
 	}
-	data := metricsData{Source: metricsSource(node, r, options), Sets: []string{basicSet}}
+	data := metricsData{Source: metricsSource(node, r, options), Sets: []string{gpu.MetricsBasic}}
 	for _, set := range options.Sets {
 		if !slices.Contains(data.Sets, set) {
 			data.Sets = append(data.Sets, set)
 		}
 	}
 	if options.Interval > 0 {
-		data.Interval = time.Duration(options.Interval).String()
+		data.Interval = options.Interval.String()
 	}
 	return map[string]any{dataKey: data}
 }
 
 // metricsSource is the source of a result: the one asked for, else the one that the exporter chooses for its GPU.
-func metricsSource(node *gpu.Node, r *checkpoint.Result, options *claim.Metrics) string {
+func metricsSource(node *gpu.Node, r *checkpoint.Result, options *gpu.MetricsOptions) string {
 	if options.Source != "" {
 		return options.Source
 	}

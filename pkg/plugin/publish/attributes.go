@@ -11,7 +11,7 @@ import (
 // dynamicMIG) and the monitor, and no value is ever empty: an expression with a missing key is an error, and that error ends the scheduling
 // of the pod on every node.
 const (
-	AttrType                  = "type"
+	AttrType                  = gpu.AttributeType
 	AttrUUID                  = "uuid"
 	AttrParentUUID            = "parentUUID"
 	AttrIndex                 = "index"
@@ -23,9 +23,9 @@ const (
 	AttrCUDAComputeCapability = "cudaComputeCapability"
 	AttrDriverVersion         = "driverVersion"
 	AttrCUDADriverVersion     = "cudaDriverVersion"
-	AttrProfile               = "profile"
-	AttrShareName             = "shareName"
-	AttrReplicas              = "replicas"
+	AttrProfile               = gpu.AttributeProfile
+	AttrShareName             = gpu.AttributeShareName
+	AttrReplicas              = gpu.AttributeReplicas
 	AttrMemoryEnforcement     = "memoryEnforcement"
 )
 
@@ -37,14 +37,10 @@ const (
 	AttrNUMANode = "resource.kubernetes.io/numaNode"
 )
 
-const (
-	// notApplicable is the value of an attribute without a meaning for a device.
-	notApplicable = "none"
-	// unknown is the value if the driver does not report it.
-	unknown = "unknown"
-)
+// unknown is the value of an attribute if the driver does not report it.
+const unknown = "unknown"
 
-// Values of AttrMemoryEnforcement besides notApplicable: how a claim is kept to the memory that it was allocated.
+// Values of AttrMemoryEnforcement besides gpu.NotApplicable: how a claim is kept to the memory that it was allocated.
 const (
 	// enforcementHardware: there is no more memory in the device, which is exclusive to the claim.
 	enforcementHardware = "hardware"
@@ -68,10 +64,10 @@ func common(d gpu.Device, driver gpu.Driver) Attributes {
 		AttrCUDAComputeCapability: version(g.Product.ComputeCapability),
 		AttrDriverVersion:         version(driver.Version),
 		AttrCUDADriverVersion:     version(driver.CUDAVersion),
-		AttrProfile:               text(cmp.Or(d.ProfileName(), notApplicable)),
-		AttrShareName:             text(cmp.Or(shares.Name, notApplicable)),
+		AttrProfile:               text(cmp.Or(d.ProfileName(), gpu.NotApplicable)),
+		AttrShareName:             text(cmp.Or(shares.Name, gpu.NotApplicable)),
 		AttrReplicas:              number(shares.Count),
-		AttrMemoryEnforcement:     text(notApplicable),
+		AttrMemoryEnforcement:     text(gpu.NotApplicable),
 	}
 	addPlace(set, g.PCI)
 	return set

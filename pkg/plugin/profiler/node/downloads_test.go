@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 	"github.com/prism-gpu/prism/pkg/profiler/seats"
 )
@@ -68,7 +69,7 @@ func (r *replicas) ask(path string, by seats.Party) *http.Response {
 	from, authorities := net.IPv4(127, 0, 0, r.asked), x509.NewCertPool() // one address is limited to few concurrent handshakes
 	authorities.AddCert(r.of.cert)
 	transport := &http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: authorities, ServerName: ServerName, Certificates: []tls.Certificate{r.pair}}, DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{RootCAs: authorities, ServerName: config.ReportsServerName, Certificates: []tls.Certificate{r.pair}}, DisableKeepAlives: true,
 		DialContext: func(context.Context, string, string) (net.Conn, error) { return r.listener.dial(from), nil },
 	}
 	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, "https://node"+path+"?"+by.Query().Encode(), http.NoBody)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/listen"
 )
 
@@ -130,10 +131,10 @@ func TestGate_VerifiedClient_MoreThanUnknownOnes(t *testing.T) {
 	g := newGate(listener, &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return server.certificates() }})
 	t.Cleanup(func() { _ = g.Close() })
 	mine := t.TempDir()
-	a.write(t, mine, ClientName)
+	a.write(t, mine, config.ReportsClientName)
 	pair, err := tls.LoadX509KeyPair(filepath.Join(mine, "tls.crt"), filepath.Join(mine, "tls.key"))
 	require.NoError(t, err)
-	config := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: ServerName, Certificates: []tls.Certificate{pair}}
+	config := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: config.ReportsServerName, Certificates: []tls.Certificate{pair}}
 	config.RootCAs.AddCert(a.cert)
 	for range 2 * listen.Handshakes.PerClient {
 		client, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", listener.Addr().String())

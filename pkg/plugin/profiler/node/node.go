@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 	"github.com/prism-gpu/prism/pkg/profiler/seats"
 )
@@ -47,12 +48,6 @@ const (
 
 // contentSeats limits concurrent downloads from all controllers: the other connections are reserved for lists, gets and deletions.
 var contentSeats = seats.Bounds{All: 40, Namespace: 8, User: 4, Kept: 4}
-
-// ServerName is the name in certificates of plugins, and ClientName the default name in certificates of controllers.
-const (
-	ServerName = "prism-node"
-	ClientName = "prism-controller"
-)
 
 // Options are the settings of a server.
 type Options struct {
@@ -141,8 +136,9 @@ func (s *Server) controller(of tls.ConnectionState) error {
 	if err := leaf.VerifyHostname(s.options.Client); err != nil {
 		return fmt.Errorf("verifying the certificate of a client: it was not issued for controllers: %w", err)
 	}
-	if leaf.VerifyHostname(ServerName) == nil {
-		return fmt.Errorf("verifying the certificate of a client: it was issued for %s, the name of plugins, which the certificate of a controller must not contain", ServerName)
+	if leaf.VerifyHostname(config.ReportsServerName) == nil {
+		return fmt.Errorf("verifying the certificate of a client: it was issued for %s, the name of plugins, which the certificate of a controller must not contain",
+			config.ReportsServerName)
 	}
 	return nil
 }

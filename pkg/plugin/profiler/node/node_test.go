@@ -22,6 +22,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
@@ -65,7 +66,7 @@ func (a *authority) write(t *testing.T, dir string, names ...string) {
 }
 
 // controllers are the names in their certificates.
-var controllers = []string{ClientName}
+var controllers = []string{config.ReportsClientName}
 
 var errBusy = errors.New("busy")
 
@@ -110,10 +111,10 @@ type asking func(client *authority, names []string, method, path string, header 
 func options(t *testing.T, of *authority) Options {
 	t.Helper()
 	dir, content := t.TempDir(), filepath.Join(t.TempDir(), "content")
-	of.write(t, dir, ServerName)
+	of.write(t, dir, config.ReportsServerName)
 	require.NoError(t, os.WriteFile(content, []byte("0123456789"), 0o600))
 	return Options{
-		Address: "127.0.0.1:0", Certificate: dir, Client: ClientName, Store: one{content}, Busy: func(err error) bool { return errors.Is(err, errBusy) },
+		Address: "127.0.0.1:0", Certificate: dir, Client: config.ReportsClientName, Store: one{content}, Busy: func(err error) bool { return errors.Is(err, errBusy) },
 	}
 }
 
@@ -137,7 +138,7 @@ func serve(t *testing.T, of *authority) asking {
 func asks(t *testing.T, of *authority, address string, dial func(ctx context.Context, network, address string) (net.Conn, error)) asking {
 	t.Helper()
 	return func(client *authority, names []string, method, path string, header http.Header) (*http.Response, error) {
-		config := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: ServerName}
+		config := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: config.ReportsServerName}
 		config.RootCAs.AddCert(of.cert)
 		if client != nil {
 			mine := t.TempDir()
@@ -209,10 +210,10 @@ func TestServer_OtherCertificates_Refused(t *testing.T) {
 	}{
 		"none":               {nil, nil},
 		"another authority":  {newAuthority(t), controllers},
-		"a plugin's":         {a, []string{ServerName}},
+		"a plugin's":         {a, []string{config.ReportsServerName}},
 		"no name":            {a, nil},
 		"another name":       {a, []string{"prism-controller.evil"}},
-		"both names":         {a, []string{ClientName, ServerName}},
+		"both names":         {a, []string{config.ReportsClientName, config.ReportsServerName}},
 		"a name with a star": {a, []string{"*"}},
 	} {
 		for _, request := range [][2]string{{http.MethodGet, "/v1/reports"}, {http.MethodDelete, "/v1/reports/uid/id"}} {
@@ -223,7 +224,7 @@ func TestServer_OtherCertificates_Refused(t *testing.T) {
 			require.Error(t, err, name)
 		}
 	}
-	answer, err := ask(a, []string{"other", ClientName}, http.MethodGet, "/v1/reports", nil)
+	answer, err := ask(a, []string{"other", config.ReportsClientName}, http.MethodGet, "/v1/reports", nil)
 	require.NoError(t, err)
 	require.NoError(t, answer.Body.Close())
 }
