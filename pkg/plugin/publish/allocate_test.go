@@ -35,7 +35,7 @@ func newScheduler(t *testing.T, n *gpu.Node) *scheduler {
 	t.Helper()
 	nothing := allocator.Nothing()
 	return &scheduler{
-		t: t, features: allocator.Features, slices: slicesOf(n), taken: nothing.Devices, allocated: nothing,
+		t: t, features: allocator.Features, slices: poolsOf(n, nil), taken: nothing.Devices, allocated: nothing,
 		classes: classesByName{
 			"gpu.prism.dev": "gpu", "mig.gpu.prism.dev": "mig", "monitor.gpu.prism.dev": "monitor", "timeslice.gpu.prism.dev": "timeslice",
 			"mps.gpu.prism.dev": "mps",
@@ -155,7 +155,7 @@ func TestAllocate_PendingCleanup_NoClaim(t *testing.T) {
 	t.Parallel()
 	n := node(t, "h100-80", 2)
 	s := newScheduler(t, n)
-	s.slices = slicesOf(n, gpu.PendingCleanup{GPU: n.GPUs[0].UUID})
+	s.slices = poolsOf(n, nil, gpu.PendingCleanup{GPU: n.GPUs[0].UUID})
 	assert.Equal(t, []string{"gpu-" + n.GPUs[1].ID}, s.allocate(request("gpu.prism.dev", 1)))
 	assert.Nil(t, s.allocate(request("gpu.prism.dev", 1)), "the other GPU is not released yet")
 }

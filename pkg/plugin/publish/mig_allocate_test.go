@@ -20,31 +20,27 @@ import (
 // so the tested sets are sufficient.
 func TestCounters_AllocatableSets_AsHardware(t *testing.T) {
 	t.Parallel()
-	testJointly(t, classOf)
-}
-
-// testJointly asks for devices with the requests that ask makes.
-func testJointly(t *testing.T, ask func(gpu.Device) resourceapi.ExactDeviceRequest) {
-	t.Helper()
-	for _, board := range migBoards(t) {
-		t.Run(board, func(t *testing.T) {
-			t.Parallel()
-			if testing.Short() && board != "a30" {
-				t.Skip("an enumeration that one goroutine makes, and most of the package's time")
-			}
-			n := migNode(t, board, 1)
-			// Also if MIG mode needs a reset: the counters must suffice.
-			n.GPUs[0].MIG.Mode = gpu.MIGMode{}
-			e := newEnumeration(t, board, n)
-			e.ask = ask
-			e.grow(nil)
-			sets, compared := 2321, 11585
-			if board == "a30" {
-				sets, compared = 78, 406
-			}
-			assert.Equal(t, sets, e.sets, "sets that can be, the empty one too")
-			assert.Equal(t, compared, e.compared, "sets that the scheduler and the hardware were asked for")
-		})
+	for by, ask := range map[string]func(gpu.Device) resourceapi.ExactDeviceRequest{"class": classOf, "capacity": capacityOf} {
+		for _, board := range migBoards(t) {
+			t.Run(board+" by "+by, func(t *testing.T) {
+				t.Parallel()
+				if testing.Short() && board != "a30" {
+					t.Skip("an enumeration that one goroutine makes, and most of the package's time")
+				}
+				n := migNode(t, board, 1)
+				// Also if MIG mode needs a reset: the counters must suffice.
+				n.GPUs[0].MIG.Mode = gpu.MIGMode{}
+				e := newEnumeration(t, board, n)
+				e.ask = ask
+				e.grow(nil)
+				sets, compared := 2321, 11585
+				if board == "a30" {
+					sets, compared = 78, 406
+				}
+				assert.Equal(t, sets, e.sets, "sets that can be, the empty one too")
+				assert.Equal(t, compared, e.compared, "sets that the scheduler and the hardware were asked for")
+			})
+		}
 	}
 }
 

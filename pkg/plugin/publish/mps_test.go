@@ -1,11 +1,8 @@
 package publish_test
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
@@ -60,38 +57,6 @@ func mpsRequest(amounts map[string]string, expressions ...string) resourceapi.Ex
 		r.Capacity.Requests[resourceapi.QualifiedName(name)] = resource.MustParse(amount)
 	}
 	return r
-}
-
-// The ResourceSlices of nodes whose GPUs are shared with MPS, as the API server gets them.
-func TestResources_MPS_Golden(t *testing.T) {
-	t.Parallel()
-	h100 := migNode(t, "h100-80", 1)
-	all := mpsLayout(h100, mpsOf(4, 10), andWhole, func(o *gpu.Modes) {
-		o.TimeSlice, o.MIG = &gpu.Replicas{Count: 2, ShareName: "gpu-shared"}, []string{"1g.10gb"}
-	})
-	l40s := node(t, "l40s", 2)
-	for name, slices := range map[string][]*resourceapi.ResourceSlice{
-		"h100-80": poolsOf(h100, all), "plugin-file": poolsOf(l40s, pluginFile(t, l40s)), "disjoint": poolsOf(h100, all.Disjoint()),
-		"one-claim": poolsOf(l40s, mpsLayout(l40s, &gpu.MPSSharing{MPSSize: gpu.MPSSize{
-			Replicas: 1, Threads: gpu.MPSThreads{Default: 1, Total: 1}, Memory: gpu.MPSMemory{Total: gib, Default: gib, Min: gib, Max: gib, Step: gib},
-		}})),
-	} {
-		got := render(t, slices)
-		file := filepath.Join("testdata", "mps-"+name+".yaml")
-		if *update {
-			require.NoError(t, os.WriteFile(file, got, 0o644))
-		}
-		want, err := os.ReadFile(file)
-		require.NoError(t, err, "go test ./pkg/plugin/publish -update writes it")
-		if diff := cmp.Diff(string(want), string(got)); diff != "" {
-			t.Errorf("%s is different; if that is wanted: go test ./pkg/plugin/publish -update\n%s", file, diff)
-		}
-		for _, slice := range slices {
-			for _, d := range slice.Spec.Devices {
-				checkPolicies(t, &d)
-			}
-		}
-	}
 }
 
 // checkPolicies applies the API server's rules for request policies.
@@ -194,36 +159,6 @@ func TestMPS_ActiveThreadPercentage_SumWithinTotal(t *testing.T) {
 	assert.NotNil(t, s.allocate(request(mpsClass, 1)))
 }
 
-// The whole GPU, time-sliced shares, MPS shares and MIG devices of one GPU exclude each other in every order, until the last claim ends.
-func TestMPS_Families_ExcludeEachOther(t *testing.T) {
-	t.Parallel()
-	n := migNode(t, "h100-80", 1)
-	s := newScheduler(t, n)
-	s.slices = poolsOf(n, mpsLayout(n, mpsOf(3, 2), andWhole, func(o *gpu.Modes) {
-		o.TimeSlice, o.MIG = &gpu.Replicas{Count: 3}, n.GPUs[0].MIG.ProfileNames()
-	}))
-	families := []string{"gpu.prism.dev", timesliceClass, mpsClass, "mig.gpu.prism.dev"}
-	for _, class := range families {
-		var held []resourceapi.DeviceRequestAllocationResult
-		for got := s.wouldAllocate(s.allocator(), request(class, 1)); got != nil && len(held) < 2; got = s.wouldAllocate(s.allocator(), request(class, 1)) {
-			s.hold(got[0])
-			held = append(held, got[0])
-		}
-		require.NotEmpty(t, held, class)
-		for _, r := range held {
-			for _, other := range families {
-				if other != class {
-					assert.Nil(t, s.wouldAllocate(s.allocator(), request(other, 1)), "%s beside %s", other, class)
-				}
-			}
-			s.release(r)
-		}
-		for _, other := range families {
-			assert.NotNil(t, s.wouldAllocate(s.allocator(), request(other, 1)), "%s after %s", other, class)
-		}
-	}
-}
-
 // A file of a fork of NVIDIA's device plugin: two pods on GPU 0 with 2 GiB each, a third one waits, and the other GPUs are whole.
 func TestMPS_PluginFile_TwoClaims(t *testing.T) {
 	t.Parallel()
@@ -242,20 +177,4 @@ func TestMPS_PluginFile_TwoClaims(t *testing.T) {
 	assert.Nil(t, s.allocate(named))
 	assert.Equal(t, []string{"gpu-" + n.GPUs[1].ID, "gpu-" + n.GPUs[2].ID}, s.allocate(request("gpu.prism.dev", 2)))
 	assert.Nil(t, s.allocate(request("gpu.prism.dev", 1)), "GPU 0 is not advertised whole")
-}
-
-// On a server that keeps no counters a GPU has one family, and time-sliced shares come first.
-func TestMPS_Disjoint_OneFamily(t *testing.T) {
-	t.Parallel()
-	n := migNode(t, "h100-80", 1)
-	g := &n.GPUs[0]
-	timeSliced := func(o *gpu.Modes) { o.TimeSlice = &gpu.Replicas{Count: 2} }
-	slices := func(o *gpu.Modes) { o.MIG = g.MIG.ProfileNames() }
-	for want, families := range map[gpu.DeviceType][]func(*gpu.Modes){
-		gpu.TypeGPU: {andWhole, timeSliced, slices}, gpu.TypeTimeSlice: {timeSliced, slices}, gpu.TypeMPS: {slices},
-	} {
-		devices := mpsLayout(n, mpsOf(2, 1), families...).Disjoint().Of(g).Devices(g)
-		require.Len(t, devices, 1)
-		assert.Equal(t, want, devices[0].Type())
-	}
 }
