@@ -48,8 +48,7 @@ func crowded(t *testing.T) (*world, *process) {
 	w.steps, w.finds = []string{"mode", "partition"}, true
 	p := w.start(t)
 	for i, uid := range []string{"kept", "lost"} {
-		_, err := p.Prepare(t.Context(), wants(uid, device(i)))
-		require.NoError(t, err)
+		p.mustPrepare(wants(uid, device(i)))
 	}
 	w.records["lost"] = nil
 	w.events()
@@ -268,8 +267,7 @@ func TestCollect_NothingLeaked_OnlyReads(t *testing.T) {
 		w.steps, w.finds = []string{"mode"}, true
 		p := w.start(t)
 		for i := range 8 {
-			_, err := p.Prepare(t.Context(), wants(fmt.Sprintf("c%d", i), device(i)))
-			require.NoError(t, err)
+			p.mustPrepare(wants(fmt.Sprintf("c%d", i), device(i)))
 		}
 		p.taking = func(lock string) { assert.Fail(t, "a lock is asked for", lock) }
 		w.journal = nil
@@ -325,11 +323,10 @@ func TestRecover_UnreadableRecord_KnownOwnersKept(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := w.start(t)
-		_, err := p.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("a", device(0)))
 		w.hidden = "a"
 		require.ErrorIs(t, p.Recover(t.Context()), checkpoint.ErrUnreadable)
-		_, err = p.Prepare(t.Context(), wants("b", device(0)))
+		_, err := p.Prepare(t.Context(), wants("b", device(0)))
 		heldBy(t, err, "a")
 	})
 }

@@ -50,8 +50,7 @@ func TestReleasingRecord_NewerSchema_LeftAlone(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				w := newWorld(3)
 				w.steps, w.finds = []string{"mode"}, true
-				_, err := w.start(t).Prepare(t.Context(), wants("a", device(0), device(1)))
-				require.NoError(t, err)
+				w.start(t).mustPrepare(wants("a", device(0), device(1)))
 				known := w.records["a"]
 				newer := minimal
 				if !minimalForm {
@@ -65,15 +64,14 @@ func TestReleasingRecord_NewerSchema_LeftAlone(t *testing.T) {
 				assert.Equal(t, [][]gpu.UUID{{uuid(0), uuid(1)}}, p.pendingGPUs, "both get a taint")
 				require.ErrorContains(t, p.Recover(t.Context()), "does not know schema 3")
 				for i := range 2 {
-					_, err = p.Prepare(t.Context(), wants(fmt.Sprintf("b%d", i), device(i)))
+					_, err := p.Prepare(t.Context(), wants(fmt.Sprintf("b%d", i), device(i)))
 					require.Contains(t, fmt.Sprint(LogValues(err)...), "default/claim-a", "GPU %d", i)
 					require.ErrorContains(t, err, "(will be retried)")
 				}
-				_, err = p.Prepare(t.Context(), wants("c", device(2)))
-				require.NoError(t, err, "other GPUs go on")
+				p.mustPrepare(wants("c", device(2)), "other GPUs go on")
 				require.NoError(t, p.Unprepare(t.Context(), "c"))
 				w.events()
-				_, err = p.Prepare(t.Context(), wants("a", device(0), device(1)))
+				_, err := p.Prepare(t.Context(), wants("a", device(0), device(1)))
 				require.ErrorContains(t, err, "does not know schema 3")
 				removed, err := p.collect(t.Context(), nil, true)
 				assert.Empty(t, removed)

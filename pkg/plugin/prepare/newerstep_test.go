@@ -33,8 +33,7 @@ func TestRecord_NewerVersion_LeftAlone(t *testing.T) {
 		require.EqualError(t, err, sentence)
 		_, err = p.Prepare(t.Context(), wants("b", device(0)))
 		heldBy(t, err, "a")
-		_, err = p.Prepare(t.Context(), wants("c", device(1)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("c", device(1)))
 		require.NoError(t, p.Unprepare(t.Context(), "c"))
 
 		require.EqualError(t, p.Unprepare(t.Context(), "a"), sentence)
@@ -85,13 +84,12 @@ func TestSpec_NewerVersion_Kept(t *testing.T) {
 		require.NotEqual(t, w.specs["a"], richer)
 		w.specs["a"] = richer
 		require.NoError(t, p.Recover(t.Context()))
-		r, err := p.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		r := p.mustPrepare(wants("a", device(0)))
 		assert.Equal(t, checkpoint.Done, r.State)
 		assert.Equal(t, richer, w.specs["a"])
 
 		delete(w.specs, "a")
-		_, err = p.Prepare(t.Context(), wants("a", device(0)))
+		_, err := p.Prepare(t.Context(), wants("a", device(0)))
 		require.ErrorContains(t, err, "making the CDI spec of claim default/claim-a: step laser is not supported here: it needs version test of the plugin")
 		assert.Empty(t, w.specs)
 		assert.Equal(t, checkpoint.Done, w.record(t, "a").State)

@@ -238,6 +238,14 @@ func (p *process) Prepare(ctx context.Context, rc *resourceapi.ResourceClaim) (*
 	return r, err
 }
 
+// mustPrepare prepares a claim without an error.
+func (p *process) mustPrepare(rc *resourceapi.ResourceClaim, why ...any) *checkpoint.Record {
+	p.t.Helper()
+	r, err := p.Prepare(p.t.Context(), rc)
+	require.NoError(p.t, err, why...)
+	return r
+}
+
 // otherClaim finds the name of a claim in a text: "claim-a", "claim a", "UID a".
 var otherClaim = regexp.MustCompile(`(?:claim[ -]|UID )(\w+)`)
 
