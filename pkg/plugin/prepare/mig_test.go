@@ -13,41 +13,6 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-func TestPrepare_MIGDevice_CreatedBetweenIntentAndDone(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		w, c := newPartitionable(1)
-		p := c.startWithMIG(t)
-		r := p.mustPrepare(wantsOf("a", "9-4"))
-		assert.Equal(t, []string{
-			"ensure migMode " + string(uuid(0)), "check 9-4", "put intent a", "make 9-4", "fill 9-4", "put done a", "write a",
-		}, w.events())
-		assert.Equal(t, w.record(t, "a"), r)
-		assert.Equal(t, &checkpoint.MIG{
-			Profile: 9, Name: "3g.40gb", Placement: gpu.Placement{Start: 4, Size: 4},
-			Identity: gpu.MIGIdentity{GPUInstance: 3, ComputeInstance: 1, UUID: "MIG-9-4"},
-		}, r.Results[0].MIG)
-		assert.Equal(t, []string{"a-" + migName("9-4") + "-MIG-9-4"}, r.CDI.Devices, "programs see the MIG device")
-		p.mustPrepare(wantsOf("a", "9-4"))
-		assert.Equal(t, []string{"verify 9-4"}, w.events(), "a repeated Prepare only reads")
-
-		require.NoError(t, p.Unprepare(t.Context(), "a"))
-		assert.Equal(t, []string{"put releasing a", "undo 9-4, made MIG-9-4", "remove a", "delete a"}, w.events(), "the mode stays as it is")
-		assert.Empty(t, c.there)
-		w.clean(t)
-	})
-}
-
-func TestPrepare_WholeGPU_NoEffects(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		w, c := newPartitionable(2)
-		p := c.startWithMIG(t)
-		p.mustPrepare(wantsOf("a", ""))
-		assert.Equal(t, []string{"ensure noMIGMode " + string(uuid(0)), "put done a", "write a"}, w.events(), "inspected once, where it is advertised as MIG devices too")
-		p.mustPrepare(wants("b", device(1)))
-		assert.Equal(t, []string{"put done b", "write b"}, w.events(), "and none where it is not")
-	})
-}
-
 func TestPrepare_DisjointMIGDevices_Prepared(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
@@ -89,10 +54,11 @@ func TestPrepare_WholeGPUOwned_MIGDeviceRefused(t *testing.T) {
 // TestPrepare_PreflightFails_NothingWritten: nothing was promised yet.
 func TestPrepare_PreflightFails_NothingWritten(t *testing.T) {
 	for name, c := range map[string]struct {
-		refuse func(string) error
-		kind   error
-		want   string
-		waits  bool
+		refuse  func(string) error
+		unknown bool // the kind of precondition
+		kind    error
+		want    string
+		waits   bool
 	}{
 		"instance of an administrator": {
 			refuse: always("check 9-4", gpu.ErrInUse), kind: gpu.ErrInUse, waits: true,
@@ -106,12 +72,18 @@ func TestPrepare_PreflightFails_NothingWritten(t *testing.T) {
 			refuse: always("ensure", &gpu.UnsupportedError{Feature: "turning on the MIG mode", Needs: "a reset"}),
 			want:   `request "r0", device ` + migName("19-0") + `: turning on the MIG mode is not supported here: it needs a reset (not retryable)`,
 		},
+		"a precondition of another version": {
+			unknown: true, want: "preparing GPU " + string(uuid(0)) + ": precondition migMode is not supported here",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				w, driver := newPartitionable(1)
 				p := driver.startWithMIG(t)
 				w.refuse = c.refuse
+				if c.unknown {
+					delete(p.Preconditions, claim.PreconditionMIGMode)
+				}
 				start := time.Now()
 				_, err := p.Prepare(t.Context(), wantsOf("a", "19-0", "9-4"))
 				require.EqualError(t, err, c.want)
@@ -127,17 +99,6 @@ func TestPrepare_PreflightFails_NothingWritten(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestPrepare_UnknownPrecondition_Refused(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		w, c := newPartitionable(1)
-		p := c.startWithMIG(t)
-		delete(p.Preconditions, claim.PreconditionMIGMode)
-		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0"))
-		require.EqualError(t, err, "preparing GPU "+string(uuid(0))+": precondition migMode is not supported here")
-		assert.Empty(t, w.events())
-	})
 }
 
 // TestPrepare_MIGDeviceHalfCreated_Undone, and the effects before it, in reverse; each undoing knows the effect that was made.
@@ -203,23 +164,6 @@ func TestPrepare_MIGDeviceVanished_CreatedAgain(t *testing.T) {
 		assert.Equal(t, []string{"a-" + migName("9-4") + "-MIG-9-4"}, again.CDI.Devices)
 		assert.Equal(t, beside, w.record(t, "b"), "its neighbour stays")
 		assert.Contains(t, w.specs["a"], "MIG-9-4")
-	})
-}
-
-func TestPrepare_StaticMIGDevice_NeverCreatedOrRemoved(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		w, c := newPartitionable(1)
-		c.administer(7, "MIG-theirs", true)
-		p := c.startWithMIG(t)
-		r := p.mustPrepare(wantsOf("a", "19-6"))
-		assert.Equal(t, []string{"inspect 19-6", "put done a", "write a"}, w.events())
-		assert.True(t, r.Results[0].MIG.Static)
-		assert.Equal(t, []string{"a-" + migName("19-6") + "-MIG-theirs"}, r.CDI.Devices)
-		again := p.mustPrepare(wantsOf("a", "19-6"))
-		assert.Equal(t, r, again)
-		assert.Equal(t, []string{"inspect 19-6"}, w.events(), "a repeated Prepare only reads")
-		require.NoError(t, p.Unprepare(t.Context(), "a"))
-		assert.Equal(t, []string{"remove a", "delete a"}, w.events())
 	})
 }
 

@@ -12,24 +12,6 @@ import (
 	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 )
 
-// TestMonitor_AllGPUs_NoEffects: the record of a claim that monitors the node names no GPU, so that work on a GPU is not affected by it.
-func TestMonitor_AllGPUs_NoEffects(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		w := newWorld(2)
-		p := w.start(t)
-		r := p.mustPrepare(wants("see", monitor))
-		assert.Equal(t, []string{"put done see", "write see"}, w.events())
-		assert.Equal(t, []checkpoint.Result{{Request: "r0", Pool: nodeName + "/monitor", Device: "monitor", Admin: true, Type: gpu.TypeMonitor}}, r.Results)
-		assert.Equal(t, []string{"see-monitor-admin"}, r.CDI.Devices)
-		again := w.start(t).mustPrepare(wants("see", monitor))
-		assert.Equal(t, r, again)
-		assert.Empty(t, w.events(), "a repeated Prepare only reads")
-		require.NoError(t, p.Unprepare(t.Context(), "see"))
-		assert.Equal(t, []string{"remove see", "delete see"}, w.events())
-		w.clean(t)
-	})
-}
-
 // TestMonitor_OfEarlierVersion_StaysAndGoes: a claim that was prepared with the monitor device of one GPU keeps its answer and is unprepared.
 func TestMonitor_OfEarlierVersion_StaysAndGoes(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

@@ -21,60 +21,6 @@ func inBubble(t *testing.T, f func(*testing.T)) {
 	synctest.Test(t, f)
 }
 
-func TestPrepare_NoEffects_OneDurableWrite(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		w := newWorld(2)
-		p := w.start(t)
-		r := p.mustPrepare(wants("a", device(1), device(0)))
-		assert.Equal(t, []string{"put done a", "write a"}, w.events())
-		assert.Equal(t, &checkpoint.Record{
-			Claim: checkpoint.Claim{UID: "a", Namespace: "default", Name: "claim-a"}, BootID: "boot-1", Writer: "test", State: checkpoint.Done,
-			Results: []checkpoint.Result{
-				{Request: "r0", Pool: "n0", Device: device(1), Type: gpu.TypeGPU, GPUUUID: uuid(1), PCIBusID: "0000:01:00.0"},
-				{Request: "r1", Pool: "n0", Device: device(0), Type: gpu.TypeGPU, GPUUUID: uuid(0), PCIBusID: "0000:00:00.0"},
-			},
-			CDI: checkpoint.CDI{Kind: "k8s.gpu.prism.dev/claim", Devices: []string{
-				"a-" + device(1) + "-" + string(uuid(1)), "a-" + device(0) + "-" + string(uuid(0)),
-			}},
-		}, w.record(t, "a"))
-		assert.Equal(t, w.record(t, "a"), r, "the answer is the record")
-
-		again := p.mustPrepare(wants("a", device(1), device(0)))
-		assert.Equal(t, r, again)
-		again = w.start(t).mustPrepare(wants("a", device(1), device(0)))
-		assert.Equal(t, r, again, "also by another process")
-		assert.Empty(t, w.events(), "a repeated Prepare writes nothing")
-
-		require.NoError(t, p.Unprepare(t.Context(), "a"))
-		assert.Equal(t, []string{"remove a", "delete a"}, w.events())
-		require.NoError(t, p.Unprepare(t.Context(), "a"))
-		w.clean(t)
-	})
-}
-
-func TestPrepare_Effects_MadeBetweenIntentAndDone(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		w := newWorld(1)
-		w.steps = []string{"mode", "partition"}
-		p := w.start(t)
-		r := p.mustPrepare(wants("a", device(0)))
-		assert.Equal(t, []string{"put intent a", "do mode " + string(uuid(0)), "do partition " + string(uuid(0)), "put done a", "write a"}, w.events())
-		for _, s := range w.record(t, "a").Steps {
-			assert.JSONEq(t, `{"for":"a"}`, string(s.Made), "what was made is recorded")
-		}
-		assert.Equal(t, w.record(t, "a"), r)
-
-		p.mustPrepare(wants("a", device(0)))
-		assert.Empty(t, w.events(), "a repeated Prepare writes and makes nothing")
-
-		require.NoError(t, p.Unprepare(t.Context(), "a"))
-		assert.Equal(t, []string{
-			"put releasing a", "undo partition " + string(uuid(0)), "undo mode " + string(uuid(0)), "remove a", "delete a",
-		}, w.events())
-		w.clean(t)
-	})
-}
-
 func TestPrepare_OtherDriversClaim_NothingWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)

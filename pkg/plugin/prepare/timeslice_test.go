@@ -38,24 +38,6 @@ func wantsShare(uid string, devices ...string) *resourceapi.ResourceClaim {
 
 var share = device(0) + "-timeslice"
 
-// A share costs as much as a whole GPU.
-func TestPrepare_Share_NoEffects(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		w, c := newShared(false)
-		p := c.startWithMIG(t)
-		r := p.mustPrepare(wantsShare("a", share))
-		assert.Equal(t, []string{"ensure noMIGMode " + string(uuid(0)), "put done a", "write a"}, w.events())
-		assert.Equal(t, w.record(t, "a"), r)
-		assert.Equal(t, &checkpoint.Share{Replicas: 3, Name: "gpu-shared"}, r.Results[0].Share)
-		assert.Equal(t, []string{"a-" + share + "-a0-" + string(uuid(0))}, r.CDI.Devices)
-		p.mustPrepare(wantsShare("a", share))
-		assert.Empty(t, w.events(), "a repeated Prepare only reads")
-		require.NoError(t, p.Unprepare(t.Context(), "a"))
-		assert.Equal(t, []string{"remove a", "delete a"}, w.events())
-		w.clean(t)
-	})
-}
-
 // Shares of one GPU are prepared together and exclude its other devices, before and after a restart.
 func TestPrepare_SharesOfOneGPU_Prepared(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
