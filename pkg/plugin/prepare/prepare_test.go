@@ -282,7 +282,8 @@ func TestPrepare_DamagedRecord_OnlyItsClaimFailsOnce(t *testing.T) {
 func TestNew_DamagedRecords_ReportedAndServed(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
-		w.start(t).mustPrepare(wants("a", device(0)))
+		_, err := w.start(t).Prepare(t.Context(), wants("a", device(0)))
+		require.NoError(t, err)
 		w.records["b"] = nil
 		p := w.start(t)
 		assert.Len(t, p.damaged, 1)
@@ -290,7 +291,7 @@ func TestNew_DamagedRecords_ReportedAndServed(t *testing.T) {
 		assert.Equal(t, 1, claims)
 
 		w.refuse = always("all", errDisk)
-		_, _, err := New(p.ports(), p.Transaction.settings)
+		_, _, err = New(p.ports(), p.Transaction.settings)
 		require.ErrorIs(t, err, errDisk)
 	})
 }

@@ -49,7 +49,8 @@ func TestPrepare_ReleasedBeforeWait_NotMissed(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := w.start(t)
-		p.mustPrepare(wants("a", device(0)))
+		_, err := p.Prepare(t.Context(), wants("a", device(0)))
+		require.NoError(t, err)
 		settings := &p.Transaction.settings
 		retrying := settings.Retrying
 		settings.Retrying = nil

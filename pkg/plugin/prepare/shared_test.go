@@ -228,15 +228,13 @@ func TestCollect_SharedEffect_RemovedWithoutRecord(t *testing.T) {
 			p.mustPrepare(wantsMPS(uid, 1024))
 		}
 		for _, uid := range []string{"a", "b"} {
-			removed, err := p.collect(t.Context(), nil, true)
-			require.NoError(t, err)
+			removed := p.mustCollect(nil, true)
 			require.Empty(t, removed)
 			require.True(t, d.running[uuid(0)])
 			delete(d.records, uid)
 			delete(d.specs, uid)
 		}
-		removed, err := p.collect(t.Context(), nil, true)
-		require.NoError(t, err)
+		removed := p.mustCollect(nil, true)
 		assert.Equal(t, []string{"effect: mps on GPU " + string(uuid(0))}, names(removed))
 		assert.Empty(t, d.running)
 	})

@@ -229,6 +229,14 @@ func (p *process) collect(ctx context.Context, inUse []string, complete bool) ([
 	return p.Collector().Collect(ctx, inUse, complete)
 }
 
+// mustCollect collects without an error.
+func (p *process) mustCollect(inUse []string, complete bool, why ...any) []gc.Leak {
+	p.t.Helper()
+	leaks, err := p.collect(p.t.Context(), inUse, complete)
+	require.NoError(p.t, err, why...)
+	return leaks
+}
+
 // Prepare requires, in every test, that a refusal names no other claim.
 func (p *process) Prepare(ctx context.Context, rc *resourceapi.ResourceClaim) (*checkpoint.Record, error) {
 	r, err := p.Transaction.Prepare(ctx, rc)

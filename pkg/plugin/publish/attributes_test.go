@@ -84,8 +84,7 @@ func TestAttributes_GuardedSelector_NoError(t *testing.T) {
 		`device.capacity["gpu.prism.dev"].migMemory.compareTo(quantity("39Gi")) >= 0`:                           2,
 		`"p3g40gb" in device.capacity["gpu.prism.dev"] && device.capacity["gpu.prism.dev"].p3g40gb.isInteger()`: 2,
 	} {
-		s := newScheduler(t, static)
-		s.slices = poolsOf(static, layout)
+		s := newScheduler(t, poolsOf(static, layout))
 		got := 0
 		for s.allocate(request("mig.gpu.prism.dev", 1, expression)) != nil {
 			got++

@@ -99,8 +99,8 @@ func TestDisjoint_ServerWithoutCounters_AllocatesWhatHardwareHolds(t *testing.T)
 			layout := everything(n)
 			layout[n.GPUs[1].UUID] = gpu.Modes{MIG: n.GPUs[1].MIG.ProfileNames()}
 			holds := func(layout gpu.Layout) []bool {
-				s := newScheduler(t, n)
-				s.features, s.slices = olderFeatures, stored(poolsOf(n, layout))
+				s := newScheduler(t, stored(poolsOf(n, layout)))
+				s.features = olderFeatures
 				allocated := s.exhaust()
 				var out []bool
 				for i := range n.GPUs {

@@ -65,8 +65,7 @@ func TestCounters_Families_ExcludeEachOther(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newScheduler(t, n)
-			s.slices = c.slices
+			s := newScheduler(t, c.slices)
 			s.classes.(classesByName)["null.gpu.prism.dev"] = string(null.Type)
 			families := []string{"gpu.prism.dev", timesliceClass, "mig.gpu.prism.dev"}
 			if c.more != "" {

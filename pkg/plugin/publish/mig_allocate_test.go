@@ -59,9 +59,8 @@ func newEnumeration(t *testing.T, board string, n *gpu.Node) *enumeration {
 	g, layout := &n.GPUs[0], everything(n)
 	layout[g.UUID] = gpu.Modes{Whole: true, TimeSlice: &gpu.Replicas{Count: 2}, MIG: g.MIG.ProfileNames()}
 	e := &enumeration{
-		hardware: newHardware(t, board), devices: layout.Of(g).Devices(g), s: newScheduler(t, n), published: map[string]resourceapi.Device{},
+		hardware: newHardware(t, board), devices: layout.Of(g).Devices(g), s: newScheduler(t, nil), published: map[string]resourceapi.Device{},
 	}
-	e.s.slices = nil
 	for _, slice := range poolsOf(n, layout) {
 		if slice.Spec.Pool.Name != nodeName {
 			e.s.slices = append(e.s.slices, slice)
@@ -162,8 +161,7 @@ func TestResources_Order_LeastFirst(t *testing.T) {
 	name := func(profile, start int) []string {
 		return []string{fmt.Sprintf("gpu-%s-mig-%d-%d", n.GPUs[0].ID, profile, start)}
 	}
-	s := newScheduler(t, n)
-	s.slices = poolsOf(n, everything(n))
+	s := newScheduler(t, poolsOf(n, everything(n)))
 	atLeast := func(size string) string {
 		return fmt.Sprintf(`device.capacity[%q].memory.compareTo(quantity(%q)) >= 0`, driverName, size)
 	}
@@ -189,8 +187,7 @@ func TestResources_Order_PacksBetterThanByID(t *testing.T) {
 	placed := map[string]int{}
 	for name, published := range map[string][]*resourceapi.ResourceSlice{"packed": packed, "by id": byID} {
 		for seed := range uint64(workloads) {
-			s := newScheduler(t, n)
-			s.slices = published
+			s := newScheduler(t, published)
 			placed[name] += s.untilRefusal(rand.New(rand.NewPCG(seed, 4)))
 		}
 	}

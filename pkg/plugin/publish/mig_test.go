@@ -191,10 +191,9 @@ func TestTaints_PendingCleanup_WhatOverlaps(t *testing.T) {
 func TestAllocate_BesidePendingCleanup_Allocated(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 1)
-	s := newScheduler(t, n)
-	s.slices = poolsOf(n, everything(n), gpu.PendingCleanup{
+	s := newScheduler(t, poolsOf(n, everything(n), gpu.PendingCleanup{
 		GPU: n.GPUs[0].UUID, Uses: []gpu.Use{{Type: gpu.TypeMIG, Placement: gpu.Placement{Start: 4, Size: 4}}},
-	})
+	}))
 	assert.Nil(t, s.allocate(request("gpu.prism.dev", 1)))
 	assert.Equal(t, []string{"gpu-" + n.GPUs[0].ID + "-mig-9-0"}, s.allocate(request("mig.gpu.prism.dev", 1, profileIs("3g.40gb"))))
 	assert.Nil(t, s.allocate(request("mig.gpu.prism.dev", 1)))
@@ -205,8 +204,7 @@ func TestCounters_Memory_CoversAllInstances(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 1)
 	n.GPUs[0].Capacity.MemoryBytes = 1 << 30
-	s := newScheduler(t, n)
-	s.slices = poolsOf(n, everything(n))
+	s := newScheduler(t, poolsOf(n, everything(n)))
 	assert.Len(t, s.allocate(request("mig.gpu.prism.dev", 2, profileIs("3g.40gb"))), 2)
 }
 

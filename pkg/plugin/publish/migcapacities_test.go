@@ -31,8 +31,8 @@ func byCapacity(name, amount string) resourceapi.ExactDeviceRequest {
 // newCapacityScheduler evaluates no CEL: an expression would need the cache that it lacks.
 func newCapacityScheduler(t *testing.T, n *gpu.Node, layout gpu.Layout) *scheduler {
 	t.Helper()
-	s := newScheduler(t, n)
-	s.slices, s.cache = poolsOf(n, layout), nil
+	s := newScheduler(t, poolsOf(n, layout))
+	s.cache = nil
 	return s
 }
 
@@ -79,8 +79,7 @@ func TestByCapacity_Profile_AllocatesOnlyThat(t *testing.T) {
 			t.Parallel()
 			n := migNode(t, board, 2)
 			for _, p := range n.GPUs[0].MIG.Profiles {
-				s, selected := newCapacityScheduler(t, n, everyMode(n)), newScheduler(t, n)
-				selected.slices = s.slices
+				s, selected := newCapacityScheduler(t, n, everyMode(n)), newScheduler(t, poolsOf(n, everyMode(n)))
 				assert.Nil(t, s.allocate(byCapacity(publish.ProfileCapacity(p.Name), "2")), "a device is one")
 				count := 0
 				for got := s.allocate(byCapacity(publish.ProfileCapacity(p.Name), "1")); got != nil; count++ {
@@ -153,7 +152,7 @@ func TestByCapacity_SharedStaticMIGDevice_OneShare(t *testing.T) {
 	t.Parallel()
 	n, layout := sharedMIGDevice(t)
 	name := func(start int) []string { return []string{fmt.Sprintf("gpu-%s-mig-9-%d", n.GPUs[0].ID, start)} }
-	withCEL := newScheduler(t, n)
+	withCEL := newScheduler(t, nil)
 
 	s := newCapacityScheduler(t, n, layout)
 	assert.Equal(t, name(4), s.allocate(byCapacity("p3g40gb", "1")))

@@ -88,8 +88,7 @@ func checkPolicies(t *testing.T, d *resourceapi.Device) {
 func TestMPS_Memory_SumWithinCapacity(t *testing.T) {
 	t.Parallel()
 	n := node(t, "l40s", 1)
-	s := newScheduler(t, n)
-	s.slices = poolsOf(n, mpsLayout(n, mpsOf(48, 8)))
+	s := newScheduler(t, poolsOf(n, mpsLayout(n, mpsOf(48, 8))))
 	memory := func(amount string) resourceapi.ExactDeviceRequest {
 		return mpsRequest(map[string]string{"memory": amount})
 	}
@@ -118,7 +117,7 @@ func TestMPS_Memory_SumWithinCapacity(t *testing.T) {
 func TestMPS_Shares_StopAtReplicas(t *testing.T) {
 	t.Parallel()
 	n := node(t, "l40s", 1)
-	s := newScheduler(t, n)
+	s := newScheduler(t, nil)
 	for _, replicas := range []int{1, 3} {
 		s.slices = poolsOf(n, mpsLayout(n, mpsOf(replicas, 1)))
 		assert.Nil(t, s.allocate(mpsRequest(map[string]string{"shares": "2"})))
@@ -142,13 +141,12 @@ func TestMPS_Shares_StopAtReplicas(t *testing.T) {
 func TestMPS_ActiveThreadPercentage_SumWithinTotal(t *testing.T) {
 	t.Parallel()
 	n := node(t, "l40s", 1)
-	s := newScheduler(t, n)
+	sharing := mpsOf(10, 1)
+	sharing.Threads = gpu.MPSThreads{Default: 0, Total: 150}
+	s := newScheduler(t, poolsOf(n, mpsLayout(n, sharing)))
 	threads := func(amount string) resourceapi.ExactDeviceRequest {
 		return mpsRequest(map[string]string{"activeThreadPercentage": amount})
 	}
-	sharing := mpsOf(10, 1)
-	sharing.Threads = gpu.MPSThreads{Default: 0, Total: 150}
-	s.slices = poolsOf(n, mpsLayout(n, sharing))
 	assert.Nil(t, s.allocate(threads("101")))
 	assert.NotNil(t, s.allocate(threads("100")))
 	assert.NotNil(t, s.allocate(request(mpsClass, 1)))
@@ -163,8 +161,7 @@ func TestMPS_ActiveThreadPercentage_SumWithinTotal(t *testing.T) {
 func TestMPS_PluginFile_TwoClaims(t *testing.T) {
 	t.Parallel()
 	n := node(t, "l40s", 3)
-	s := newScheduler(t, n)
-	s.slices = poolsOf(n, pluginFile(t, n))
+	s := newScheduler(t, poolsOf(n, pluginFile(t, n)))
 	named := request(mpsClass, 1, `device.attributes["gpu.prism.dev"].shareName == "gpu-2gb"`)
 	for range 2 {
 		got := s.wouldAllocate(s.allocator(), named)

@@ -45,8 +45,7 @@ func sharedMIGDevice(t *testing.T) (*gpu.Node, gpu.Layout) {
 func TestTimeSlice_EightyClaims_AllShares(t *testing.T) {
 	t.Parallel()
 	n := node(t, "t4", 8)
-	s := newScheduler(t, n)
-	s.slices = poolsOf(n, timeSliced(n, 10))
+	s := newScheduler(t, poolsOf(n, timeSliced(n, 10)))
 	perGPU := map[string]int{}
 	var last resourceapi.DeviceRequestAllocationResult
 	for range 80 {
@@ -69,8 +68,7 @@ func TestTimeSlice_EightyClaims_AllShares(t *testing.T) {
 func TestTimeSlice_SharesOfOneRequest_DifferentGPUs(t *testing.T) {
 	t.Parallel()
 	n := node(t, "t4", 4)
-	s := newScheduler(t, n)
-	s.slices = poolsOf(n, timeSliced(n, 3))
+	s := newScheduler(t, poolsOf(n, timeSliced(n, 3)))
 	var all []string
 	for _, d := range devicesIn(s.slices) {
 		if *d.Attributes["type"].StringValue == "timeslice" {
@@ -89,8 +87,7 @@ func TestTimeSlice_SharesOfOneRequest_DifferentGPUs(t *testing.T) {
 func TestTimeSlice_Memory_SumWithinGPU(t *testing.T) {
 	t.Parallel()
 	n := node(t, "l40s", 1)
-	s := newScheduler(t, n)
-	s.slices = poolsOf(n, timeSliced(n, 4))
+	s := newScheduler(t, poolsOf(n, timeSliced(n, 4)))
 	with := func(capacity, amount string) resourceapi.ExactDeviceRequest {
 		r := request(timesliceClass, 1)
 		r.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{
@@ -111,8 +108,7 @@ func TestTimeSlice_Memory_SumWithinGPU(t *testing.T) {
 func TestTimeSlice_PreCreatedMIGDevice_Shared(t *testing.T) {
 	t.Parallel()
 	n, layout := sharedMIGDevice(t)
-	s := newScheduler(t, n)
-	s.slices = poolsOf(n, layout)
+	s := newScheduler(t, poolsOf(n, layout))
 	name := func(start int) []string { return []string{fmt.Sprintf("gpu-%s-mig-9-%d", n.GPUs[0].ID, start)} }
 	slice := request("mig.gpu.prism.dev", 1, profileIs("3g.40gb"), fmt.Sprintf(`device.capacity[%q].multiprocessors.compareTo(quantity("60")) >= 0`, driverName))
 	assert.Equal(t, name(4), s.allocate(slice))
