@@ -11,8 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/prism-gpu/prism/pkg/disk"
 )
 
 // TestRecord_FirstSchema_RewrittenInSecond: the recorded profile, MPS and metrics of an earlier version stay the same data, including keys
@@ -53,9 +51,7 @@ func TestEncode_WithoutExtensions_FirstSchema(t *testing.T) {
 // TestStore_PutOverFirstSchema_OneOfBoth: the first write over a record of an earlier version replaces it completely.
 func TestStore_PutOverFirstSchema_OneOfBoth(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	s, err := Open(disk.OS{}, dir)
-	require.NoError(t, err)
+	s, dir := newStore(t)
 	written, err := os.ReadFile("testdata/v1-profile.json")
 	require.NoError(t, err)
 	path := filepath.Join(dir, "claims", profiled().Claim.UID+".json")

@@ -50,22 +50,38 @@ func share() *Record {
 	return r
 }
 
-// An older plugin also keeps everything of a newer plugin's record of a share.
-func TestRecord_Share_Encoded(t *testing.T) {
-	t.Parallel()
-	body := bytes.Replace(bodyOf(t, share()), []byte(`"replicas":4`), []byte(`"replicas":4,"later":{"a":1}`), 1)
-	got, err := Decode(sealed(schema, body))
+// newStore is a store in a directory of its own.
+func newStore(t *testing.T) (s *Store, dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	s, err := Open(disk.OS{}, dir)
 	require.NoError(t, err)
-	assert.Empty(t, cmp.Diff(share(), got, ignoreUnknown))
-	assert.Contains(t, string(bodyOf(t, got)), `"later":{"a":1}`)
+	return s, dir
+}
+
+// TestRecord_ShareOrMIGDevice_Encoded: an older plugin that changes the record keeps everything of a newer one's.
+func TestRecord_ShareOrMIGDevice_Encoded(t *testing.T) {
+	t.Parallel()
+	ofMIG := whole("uid-1")
+	ofMIG.Results[0].Type = gpu.TypeMIG
+	ofMIG.Results[0].MIG = &MIG{
+		Profile: 9, Name: "3g.40gb", Placement: gpu.Placement{Start: 4, Size: 4}, Static: true,
+		Identity: gpu.MIGIdentity{GPUInstance: 2, ComputeInstance: 1, UUID: "MIG-1"},
+	}
+	ofMIG.Steps = []Step{{Kind: "mig", Target: ofMIG.Results[0].GPUUUID, Device: ofMIG.Results[0].Device}}
+	for key, want := range map[string]*Record{`"replicas":4`: share(), `"static":true`: ofMIG} {
+		body := bytes.Replace(bodyOf(t, want), []byte(key), []byte(key+`,"later":{"a":1}`), 1)
+		got, err := Decode(sealed(schema, body))
+		require.NoError(t, err)
+		assert.Empty(t, cmp.Diff(want, got, ignoreUnknown), key)
+		assert.Contains(t, string(bodyOf(t, got)), `"later":{"a":1}`, key)
+	}
 }
 
 func TestStore_PutLoadDelete_Durable(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	s, err := Open(disk.OS{}, dir)
-	require.NoError(t, err)
-	_, err = s.Load("absent")
+	s, dir := newStore(t)
+	_, err := s.Load("absent")
 	require.ErrorIs(t, err, gpu.ErrNotFound)
 	require.NoError(t, s.Delete("absent"))
 
@@ -89,40 +105,18 @@ func TestStore_PutLoadDelete_Durable(t *testing.T) {
 	assert.Empty(t, damaged)
 }
 
-func TestStore_DamagedRecord_OnlyItsClaimFails(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	s, err := Open(disk.OS{}, dir)
-	require.NoError(t, err)
-	require.NoError(t, s.Put(whole("good")))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "claims", "bad.json"), []byte("{}\n{}"), 0o600))
-
-	records, damaged, err := s.All()
-	require.NoError(t, err)
-	require.Len(t, records, 1)
-	assert.Equal(t, "good", records[0].Claim.UID)
-	require.Len(t, damaged, 1)
-	require.ErrorIs(t, damaged[0], ErrDamaged)
-	_, err = s.Load("bad")
-	require.ErrorIs(t, err, gpu.ErrNotFound, "it was set aside")
-	assert.FileExists(t, filepath.Join(dir, "claims", "bad.json.damaged"), "and kept")
-}
-
 func TestStore_RecordOfAnotherClaim_Damaged(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	s, err := Open(disk.OS{}, dir)
-	require.NoError(t, err)
+	s, dir := newStore(t)
 	require.NoError(t, s.Put(whole("one")))
 	require.NoError(t, os.Rename(filepath.Join(dir, "claims", "one.json"), filepath.Join(dir, "claims", "two.json")))
-	_, err = s.Load("two")
+	_, err := s.Load("two")
 	require.ErrorIs(t, err, ErrDamaged)
 }
 
 func TestStore_UIDOutsideDirectory_Refused(t *testing.T) {
 	t.Parallel()
-	s, err := Open(disk.OS{}, t.TempDir())
-	require.NoError(t, err)
+	s, _ := newStore(t)
 	for _, uid := range []string{"", "../x", "a/b", ".hidden", "a\x00b"} {
 		_, err := s.Load(uid)
 		require.ErrorContains(t, err, "cannot name a record file", "%q", uid)
@@ -145,9 +139,7 @@ func (d refusing) Read(path string) ([]byte, error) {
 // TestStore_UnreadableRecord_NotDamaged: the record may be valid, and stays in place.
 func TestStore_UnreadableRecord_NotDamaged(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	good, err := Open(disk.OS{}, dir)
-	require.NoError(t, err)
+	good, dir := newStore(t)
 	require.NoError(t, good.Put(whole("a")))
 	require.NoError(t, good.Put(whole("b")))
 	bad, err := Open(refusing{hidden: "a.json"}, dir)
@@ -161,21 +153,4 @@ func TestStore_UnreadableRecord_NotDamaged(t *testing.T) {
 	require.NotErrorIs(t, err, ErrDamaged)
 	_, err = good.Load("a")
 	require.NoError(t, err)
-}
-
-// A MIG device's record contains its placement and identity, and an older plugin that changes it keeps everything of a newer one's.
-func TestRecord_MIGDevice_Encoded(t *testing.T) {
-	t.Parallel()
-	want := whole("uid-1")
-	want.Results[0].Type = gpu.TypeMIG
-	want.Results[0].MIG = &MIG{
-		Profile: 9, Name: "3g.40gb", Placement: gpu.Placement{Start: 4, Size: 4}, Static: true,
-		Identity: gpu.MIGIdentity{GPUInstance: 2, ComputeInstance: 1, UUID: "MIG-1"},
-	}
-	want.Steps = []Step{{Kind: "mig", Target: want.Results[0].GPUUUID, Device: want.Results[0].Device}}
-	body := bytes.Replace(bodyOf(t, want), []byte(`"static":true`), []byte(`"static":true,"later":{"a":1}`), 1)
-	got, err := Decode(sealed(schema, body))
-	require.NoError(t, err)
-	assert.Empty(t, cmp.Diff(want, got, ignoreUnknown))
-	assert.Contains(t, string(bodyOf(t, got)), `"later":{"a":1}`)
 }

@@ -7,15 +7,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/prism-gpu/prism/pkg/disk"
 )
 
 func TestStore_UnfinishedRecords_FoundAndDiscarded(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	s, err := Open(disk.OS{}, dir)
-	require.NoError(t, err)
+	s, dir := newStore(t)
 	require.NoError(t, s.Put(whole("kept")))
 	for _, name := range []string{"kept.json.tmp", "died.json.tmp", ".json.tmp", "..json.tmp", "notes.tmp", "bad.json.damaged"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "claims", name), []byte("{"), 0o600))

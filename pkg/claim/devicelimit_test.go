@@ -137,9 +137,7 @@ func TestResolve_NVIDIAMPSConfigNotPossible_Refused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			plan, err := nvidiaSource(false).Resolve(c.rc)
-			assert.Nil(t, plan)
-			assert.EqualError(t, err, c.want)
+			requireRefused(t, nvidiaSource(false), c.rc, c.want)
 		})
 	}
 	_, err := nvidiaSource(false).Resolve(allocated(results(result("r", "gpu-bbbbbbbb", withDriver(nvidiaDriver), withAdmin)), limits("GpuConfig", `"4":"1Gi"`)))

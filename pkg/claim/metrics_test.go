@@ -121,8 +121,7 @@ func TestResolve_MetricsNotThere_Refused(t *testing.T) {
 			if n == nil {
 				n = ofCapability("9.0", "Hopper")
 			}
-			_, err := source(n).Resolve(asking(forMetrics(c.class), forMetrics(c.claim)))
-			require.EqualError(t, err, `request "gpu", device gpu-aaaaaaaa: `+c.want)
+			requireRefused(t, source(n), asking(forMetrics(c.class), forMetrics(c.claim)), `request "gpu", device gpu-aaaaaaaa: `+c.want)
 		})
 	}
 }
@@ -179,8 +178,7 @@ func TestResolve_MetricsWithAdminAccess_ClaimRefusedClassIgnored(t *testing.T) {
 		"gpu-aaaaaaaa": {result("see", "gpu-aaaaaaaa", withAdmin), adminMetrics},
 		"monitor":      {monitors("see"), monitorMetrics},
 	} {
-		_, err := source(node()).Resolve(allocated(results(c.result), config(fromClaim, driverName, metricsConfig)))
-		require.EqualError(t, err, `request "see", device `+device+`: `+c.want+out)
+		requireRefused(t, source(node()), allocated(results(c.result), config(fromClaim, driverName, metricsConfig)), `request "see", device `+device+`: `+c.want+out)
 		plan, err := source(node()).Resolve(allocated(results(c.result), config(fromClass, driverName, metricsConfig)))
 		require.NoError(t, err)
 		assert.Nil(t, metricsIn(&plan.Results[0]))

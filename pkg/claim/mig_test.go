@@ -120,7 +120,6 @@ func TestResolve_PreCreatedMIGDevice_Identified(t *testing.T) {
 
 func TestResolve_MIGDeviceNotPossible_Refused(t *testing.T) {
 	t.Parallel()
-	const again = "; delete the pod so that it is scheduled again (not retryable)"
 	const all = "gpu, mig 1g.10gb, mig 3g.40gb, mig 1g.10gb+me"
 	for name, c := range map[string]struct {
 		change func(*gpu.Node, gpu.Layout)
@@ -128,14 +127,12 @@ func TestResolve_MIGDeviceNotPossible_Refused(t *testing.T) {
 		want   string
 	}{
 		"a profile that the GPU lacks": {
-			rc: results(inA("r", migA+"99-0")),
-			want: `request "r", device ` + migA + `99-0: GPU ` + string(uuidA) + ` does not advertise it now: the node's configuration or the devices on ` +
-				`the GPU changed; it advertises: ` + all + again,
+			rc:   results(inA("r", migA+"99-0")),
+			want: `request "r", device ` + migA + `99-0: GPU ` + string(uuidA) + notAdvertised + all + again,
 		},
 		"a placement that the profile lacks": {
-			rc: results(inA("r", migA+"9-2")),
-			want: `request "r", device ` + migA + `9-2: GPU ` + string(uuidA) + ` does not advertise it now: the node's configuration or the devices on ` +
-				`the GPU changed; it advertises: ` + all + again,
+			rc:   results(inA("r", migA+"9-2")),
+			want: `request "r", device ` + migA + `9-2: GPU ` + string(uuidA) + notAdvertised + all + again,
 		},
 		"a GPU without MIG": {
 			rc: results(result("r", "gpu-bbbbbbbb-mig-19-0")),
@@ -158,24 +155,20 @@ func TestResolve_MIGDeviceNotPossible_Refused(t *testing.T) {
 				`configuration changed` + again,
 		},
 		"admin access to a MIG device that is not made": {
-			rc: results(inA("r", migA+"9-4", withAdmin)),
-			want: `request "r", device ` + migA + `9-4: a MIG device that is made for a claim cannot be requested with adminAccess; ` +
-				`request a device of class monitor.gpu.prism.dev to monitor the GPUs of a node; the chart's value monitorDevices: PerNode adds it (not retryable)`,
+			rc:   results(inA("r", migA+"9-4", withAdmin)),
+			want: `request "r", device ` + migA + `9-4: a MIG device that is made for a claim cannot be requested with adminAccess` + monitorInstead,
 		},
 		"two MIG devices at one placement": {
-			rc: results(inA("r", migA+"9-4"), inA("s", migA+"19-6")),
-			want: `request "s", device ` + migA + `19-6: required MIG placement on GPU ` + string(uuidA) + ` was also allocated to request "r" of the same claim; ` +
-				`delete the claim so that it is allocated again (not retryable)`,
+			rc:   results(inA("r", migA+"9-4"), inA("s", migA+"19-6")),
+			want: `request "s", device ` + migA + `19-6: required MIG placement on GPU ` + string(uuidA) + alsoAllocated,
 		},
 		"two MIG devices with media extensions": {
-			rc: results(inA("r", migA+"20-0"), inA("s", migA+"20-6")),
-			want: `request "s", device ` + migA + `20-6: required MIG placement on GPU ` + string(uuidA) + ` was also allocated to request "r" of the same claim; ` +
-				`delete the claim so that it is allocated again (not retryable)`,
+			rc:   results(inA("r", migA+"20-0"), inA("s", migA+"20-6")),
+			want: `request "s", device ` + migA + `20-6: required MIG placement on GPU ` + string(uuidA) + alsoAllocated,
 		},
 		"the whole GPU and a MIG device": {
-			rc: results(inA("r", "gpu-aaaaaaaa"), inA("s", migA+"19-6")),
-			want: `request "s", device ` + migA + `19-6: GPU ` + string(uuidA) + ` was also allocated to request "r" of the same claim; ` +
-				`delete the claim so that it is allocated again (not retryable)`,
+			rc:   results(inA("r", "gpu-aaaaaaaa"), inA("s", migA+"19-6")),
+			want: `request "s", device ` + migA + `19-6: GPU ` + string(uuidA) + alsoAllocated,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -184,9 +177,7 @@ func TestResolve_MIGDeviceNotPossible_Refused(t *testing.T) {
 			if c.change != nil {
 				c.change(n, layout)
 			}
-			plan, err := advertising(n, layout).Resolve(allocated(c.rc))
-			assert.Nil(t, plan)
-			require.EqualError(t, err, c.want)
+			requireRefused(t, advertising(n, layout), allocated(c.rc), c.want)
 		})
 	}
 }

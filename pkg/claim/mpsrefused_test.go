@@ -1,13 +1,11 @@
 package claim
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
@@ -17,7 +15,10 @@ const (
 		"set count: 1, and add a request for each container that is to have another GPU (not retryable)"
 	monitorInstead = "; request a device of class monitor.gpu.prism.dev to monitor the GPUs of a node; the chart's value monitorDevices: PerNode adds it " +
 		"(not retryable)"
-	again = "; delete the pod so that it is scheduled again (not retryable)"
+	again         = "; delete the pod so that it is scheduled again (not retryable)"
+	alsoAllocated = ` was also allocated to request "r" of the same claim; delete the claim so that it is allocated again (not retryable)`
+	notAdvertised = " does not advertise it now: the node's configuration or the devices on the GPU changed; it advertises: "
+	forbidden     = ": must not be set by the claim: claimOverride of the DeviceClass is Forbidden; remove it or use another class (not retryable)"
 )
 
 // sharing is a GPUConfig with these settings.
@@ -115,13 +116,11 @@ func TestResolve_MPSShareNotPossible_Refused(t *testing.T) {
 		"not shared any more": {
 			change: func(_ *gpu.Node, l gpu.Layout) { l[uuidB] = gpu.Modes{TimeSlice: &gpu.Replicas{Count: 2}} },
 			rc:     allocated(results(anMPSShare("r", poolB, mpsB, "1", "memory", "2Gi"))),
-			want: onB + `GPU ` + string(uuidB) + ` does not advertise it now: the node's configuration or the devices on the GPU changed; ` +
-				`it advertises: timeslice` + again,
+			want:   onB + `GPU ` + string(uuidB) + notAdvertised + `timeslice` + again,
 		},
 		"the whole GPU besides": {
-			rc: allocated(results(anMPSShare("r", poolA, mpsA, "1", "memory", "2Gi"), inA("s", "gpu-aaaaaaaa"))),
-			want: `request "s", device gpu-aaaaaaaa: GPU ` + string(uuidA) + ` was also allocated to request "r" of the same claim; ` +
-				`delete the claim so that it is allocated again (not retryable)`,
+			rc:   allocated(results(anMPSShare("r", poolA, mpsA, "1", "memory", "2Gi"), inA("s", "gpu-aaaaaaaa"))),
+			want: `request "s", device gpu-aaaaaaaa: GPU ` + string(uuidA) + alsoAllocated,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -130,11 +129,7 @@ func TestResolve_MPSShareNotPossible_Refused(t *testing.T) {
 			if c.change != nil {
 				c.change(n, layout)
 			}
-			plan, err := advertising(n, layout).Resolve(c.rc)
-			assert.Nil(t, plan)
-			refusal, ok := errors.AsType[*Refusal](err)
-			require.True(t, ok, "%v is no *Refusal", err)
-			assert.Equal(t, c.want, refusal.Error())
+			requireRefused(t, advertising(n, layout), c.rc, c.want)
 		})
 	}
 }
@@ -171,80 +166,5 @@ func TestMPSBounds_SumsOfShares_Checked(t *testing.T) {
 		},
 	} {
 		assert.Equal(t, c.want, c.bounds.Exceeded(two), name)
-	}
-}
-
-// A request that is wrong for every allocation is refused when the claim is written.
-func TestValidator_MPSRequests_ProblemsWithPath(t *testing.T) {
-	t.Parallel()
-	const at = `spec.devices.requests: request "r": `
-	const onlyOne = "count must be 1, got 2: a container can use only one with MPS: its processes connect to one MPS control daemon, which serves one GPU; " +
-		"add a request for each container that is to have another GPU"
-	exactly := func(fields, config string) string {
-		devices := `{requests: [{name: r, exactly: {` + fields + `}}]`
-		if config != "" {
-			devices += `, config: [{opaque: {driver: gpu.prism.dev, parameters: ` + config + `}}]`
-		}
-		return devices + `}`
-	}
-	for name, c := range map[string]struct{ devices, want string }{
-		"a share": {exactly(`deviceClassName: mps.gpu.prism.dev, capacity: {requests: {memory: 2Gi, activeThreadPercentage: "100"}}`, ""), ""},
-		"several": {exactly("deviceClassName: mps.gpu.prism.dev, count: 2", ""), at + onlyOne},
-		"all":     {exactly("deviceClassName: mps.gpu.prism.dev, allocationMode: All", ""), ""},
-		"admin access": {
-			exactly("deviceClassName: mps.gpu.prism.dev, adminAccess: true", ""), at + "MPS shares cannot be requested with adminAccess",
-		},
-		"a percentage out of range": {
-			exactly(`deviceClassName: mps.gpu.prism.dev, capacity: {requests: {activeThreadPercentage: "101"}}`, ""),
-			at + "capacity.requests.activeThreadPercentage must be between 0 and 100, got 101",
-		},
-		"a percentage out of range, in the driver's domain": {
-			exactly(`deviceClassName: mps.gpu.prism.dev, capacity: {requests: {gpu.prism.dev/activeThreadPercentage: "101"}}`, ""),
-			at + "capacity.requests.activeThreadPercentage must be between 0 and 100, got 101",
-		},
-		"strategy MPS":                     {exactly("deviceClassName: gpu.prism.dev", mpsConfig), ""},
-		"strategy MPS for several GPUs":    {exactly("deviceClassName: gpu.prism.dev, count: 2", mpsConfig), at + onlyOne},
-		"strategy MPS of another class":    {exactly("deviceClassName: other, count: 2", mpsConfig), at + onlyOne},
-		"strategy MPS for all GPUs":        {exactly("deviceClassName: gpu.prism.dev, allocationMode: All", mpsConfig), ""},
-		"several GPUs without MPS":         {exactly("deviceClassName: gpu.prism.dev, count: 2", longConfig), ""},
-		"several GPUs of a class with MPS": {exactly("deviceClassName: mps-class, count: 2", plainConfig), at + onlyOne},
-		"another strategy than the class":  {exactly("deviceClassName: mps-class, count: 2", longConfig), ""},
-		"enforced memory with MPS": {
-			exactly("deviceClassName: mps-class", enforceConfig),
-			at + "enforceMemory is not supported with strategy MPS: the memory limits of MPS are cooperative, as programs can lift them",
-		},
-		"strategy MPS with admin access": {
-			exactly("deviceClassName: gpu.prism.dev, adminAccess: true", mpsConfig),
-			`spec.devices.config[0].opaque.parameters: request "r": strategy MPS cannot be set with adminAccess: nothing about a GPU is changed for such a claim`,
-		},
-		"time-slicing of a share": {
-			exactly("deviceClassName: mps.gpu.prism.dev", longConfig),
-			`spec.devices.config[0].opaque.parameters: request "r": GPUConfig.sharing with strategy TimeSlicing is not supported for a device of type "mps"; ` +
-				`supported values: MPS`,
-		},
-		"limits out of range": {
-			exactly("deviceClassName: mps.gpu.prism.dev", sharing(`{"mps":{"activeThreadPercentage":101,"memoryLimit":"1.5Mi"}}`)),
-			`spec.devices.config[0].opaque.parameters: GPUConfig: sharing.mps.activeThreadPercentage: must be between 0 and 100, got 101; ` +
-				`sharing.mps.memoryLimit: must be a multiple of 1Mi and at least 1Mi, got 1536Ki`,
-		},
-		"one alternative can": {
-			`{requests: [{name: r, firstAvailable: [{name: a, deviceClassName: mps.gpu.prism.dev, count: 2}, {name: b, deviceClassName: gpu.prism.dev, count: 2}]}]}`, "",
-		},
-		"no alternative can": {
-			`{requests: [{name: r, firstAvailable: [{name: a, deviceClassName: mps.gpu.prism.dev, count: 2}]}]}`,
-			`spec.devices.requests: request "r/a": ` + onlyOne,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			spec := &resourceapi.ResourceClaimSpec{}
-			require.NoError(t, yaml.UnmarshalStrict([]byte("devices: "+c.devices), spec))
-			err := Validator{Driver: driverName, Class: classes}.Claim("spec", spec)
-			if c.want == "" {
-				assert.NoError(t, err)
-				return
-			}
-			assert.EqualError(t, err, c.want)
-		})
 	}
 }

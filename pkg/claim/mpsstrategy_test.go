@@ -173,8 +173,7 @@ func TestResolve_StrategyMPSNotPossible_Refused(t *testing.T) {
 		"what the class forbids": {
 			rc: allocated(results(inA("r", "gpu-aaaaaaaa")), config(fromClaim, driverName, mpsConfig), config(fromClass, driverName,
 				`{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUConfig","claimOverride":"Forbidden","sharing":{"strategy":"MPS"}}`)),
-			want: `request "r", device gpu-aaaaaaaa: GPUConfig: sharing: must not be set by the claim: claimOverride of the DeviceClass is Forbidden; ` +
-				`remove it or use another class (not retryable)`,
+			want: `request "r", device gpu-aaaaaaaa: GPUConfig: sharing` + forbidden,
 		},
 		"a time-sliced share": {
 			change: func(_ *gpu.Node, l gpu.Layout) { l[uuidA] = gpu.Modes{TimeSlice: &gpu.Replicas{Count: 2}} },
@@ -189,9 +188,7 @@ func TestResolve_StrategyMPSNotPossible_Refused(t *testing.T) {
 			if c.change != nil {
 				c.change(n, layout)
 			}
-			plan, err := advertising(n, layout).Resolve(c.rc)
-			assert.Nil(t, plan)
-			assert.EqualError(t, err, c.want)
+			requireRefused(t, advertising(n, layout), c.rc, c.want)
 		})
 	}
 }

@@ -199,8 +199,7 @@ func TestResolve_ProfileNotPossible_Refused(t *testing.T) {
 			"ProfilerConfig: output.path: has no effect with type Node; remove it or set type to ContainerPath; correct one of them (not retryable)"},
 		"default type": {nil, "", `"output":{"path":"/a"}`, "the combined configuration of DeviceClass, the cluster's defaults and ResourceClaim is invalid: " +
 			"ProfilerConfig: output.path: has no effect with type Node; remove it or set type to ContainerPath; correct one of them (not retryable)"},
-		"forbidden": {nil, `"claimOverride":"Forbidden"`, `"enabled":false`, "ProfilerConfig: enabled: must not be set by the claim: claimOverride of the DeviceClass is Forbidden; " +
-			"remove it or use another class (not retryable)"},
+		"forbidden": {nil, `"claimOverride":"Forbidden"`, `"enabled":false`, "ProfilerConfig: enabled" + forbidden},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -208,8 +207,7 @@ func TestResolve_ProfileNotPossible_Refused(t *testing.T) {
 			if p == nil {
 				p = &fakeProfiler{}
 			}
-			_, err := profiling(p).Resolve(asking(forProfiler(c.class), forProfiler(c.claim)))
-			require.EqualError(t, err, `request "gpu", device gpu-aaaaaaaa: `+c.want)
+			requireRefused(t, profiling(p), asking(forProfiler(c.class), forProfiler(c.claim)), `request "gpu", device gpu-aaaaaaaa: `+c.want)
 		})
 	}
 	_, err := profiling(&fakeProfiler{}).Resolve(allocated(results(result("gpu", "gpu-aaaaaaaa", withAdmin)), config(fromClaim, driverName, forProfiler(""))))

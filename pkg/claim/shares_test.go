@@ -143,13 +143,11 @@ func TestResolve_ShareOfPreCreatedDeviceGone_WillBeRetried(t *testing.T) {
 	share := results(aShare("r", poolA, migA+"19-6", "1"))
 	want := `request "r", device ` + migA + `19-6: MIG device ` + migA + `19-6 is not on GPU ` + string(uuidA) + ` any more; ` +
 		`it was pre-created by an administrator of the node; nvidia-smi -L shows there the remaining devices (will be retried)`
-	_, err := advertising(n, layout).Resolve(allocated(share))
-	require.EqualError(t, err, want, "advertised as one that the plugin makes")
+	requireRefused(t, advertising(n, layout), allocated(share), want, "advertised as one that the plugin makes")
 	a := layout[uuidA]
 	a.Withheld = []gpu.Use{{Type: gpu.TypeMIG, Placement: gpu.Placement{Start: 6, Size: 1}}}
 	layout[uuidA] = a
-	_, err = advertising(n, layout).Resolve(allocated(share))
-	require.EqualError(t, err, want, "not advertised")
+	requireRefused(t, advertising(n, layout), allocated(share), want, "not advertised")
 	static(&n.GPUs[0])
 	a.Withheld = nil
 	layout[uuidA] = a
@@ -171,30 +169,25 @@ func TestResolve_ShareNotPossible_Refused(t *testing.T) {
 		},
 		"a share and the whole GPU": {
 			results(aShare("r", poolA, timeSliceA, "1"), inA("s", "gpu-aaaaaaaa")),
-			`request "s", device gpu-aaaaaaaa: GPU ` + string(uuidA) + ` was also allocated to request "r" of the same claim; ` +
-				`delete the claim so that it is allocated again (not retryable)`,
+			`request "s", device gpu-aaaaaaaa: GPU ` + string(uuidA) + alsoAllocated,
 		},
 		"a share and a MIG device": {
 			results(inA("r", migA+"9-4"), aShare("s", poolA, timeSliceA, "1")),
-			`request "s", device ` + timeSliceA + `: required MIG placement on GPU ` + string(uuidA) + ` was also allocated to request "r" of the same claim; ` +
-				`delete the claim so that it is allocated again (not retryable)`,
+			`request "s", device ` + timeSliceA + `: required MIG placement on GPU ` + string(uuidA) + alsoAllocated,
 		},
 		"admin access": {
 			results(inA("r", timeSliceA, withAdmin)),
-			`request "r", device ` + timeSliceA + `: time-sliced shares cannot be requested with adminAccess; ` +
-				`request a device of class monitor.gpu.prism.dev to monitor the GPUs of a node; the chart's value monitorDevices: PerNode adds it (not retryable)`,
+			`request "r", device ` + timeSliceA + `: time-sliced shares cannot be requested with adminAccess` + monitorInstead,
 		},
 		"a GPU that is not shared any more": {
 			results(aShare("r", poolB, "gpu-bbbbbbbb", "1")),
-			`request "r", device gpu-bbbbbbbb: GPU ` + string(uuidB) + ` does not advertise it now: the node's configuration or the devices on the GPU ` +
-				`changed; it advertises: timeslice; delete the pod so that it is scheduled again (not retryable)`,
+			`request "r", device gpu-bbbbbbbb: GPU ` + string(uuidB) + notAdvertised + `timeslice` + again,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n, layout := timeSliced()
-			_, err := advertising(n, layout).Resolve(allocated(c.rc))
-			require.EqualError(t, err, c.want)
+			requireRefused(t, advertising(n, layout), allocated(c.rc), c.want)
 		})
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
+const noTimeSlicing = "GPUConfig.sharing with strategy TimeSlicing is not supported for a MIG device, which is a partition of its GPU already; supported values: MPS"
+
 // classes are the ProfileClasses of the tests: one that claims may not override, and an invalid one.
 func classes(name string) *resourceapi.DeviceClass {
 	raw, known := map[string]string{
@@ -47,6 +49,16 @@ func TestValidator_Claim_ProblemsWithPath(t *testing.T) {
 		return `{requests: [{name: r, firstAvailable: [{name: a, deviceClassName: ` + a + `}, {name: b, deviceClassName: ` + b +
 			`}]}], config: [{requests: ` + requests + `, opaque: {driver: gpu.prism.dev, parameters: ` + interval + `}}]}`
 	}
+	const atRequest = `spec.devices.requests: request "r": `
+	const onlyOne = "count must be 1, got 2: a container can use only one with MPS: its processes connect to one MPS control daemon, which serves one GPU; " +
+		"add a request for each container that is to have another GPU"
+	exactly := func(fields, config string) string {
+		devices := `{requests: [{name: r, exactly: {` + fields + `}}]`
+		if config != "" {
+			devices += `, config: [{opaque: {driver: gpu.prism.dev, parameters: ` + config + `}}]`
+		}
+		return devices + `}`
+	}
 	for name, c := range map[string]struct{ devices, want string }{
 		"no configuration":        {`{requests: [{name: r, exactly: {deviceClassName: gpu.prism.dev}}]}`, ""},
 		"an interval":             {one("gpu.prism.dev", interval), ""},
@@ -74,23 +86,14 @@ func TestValidator_Claim_ProblemsWithPath(t *testing.T) {
 			one("other", ours(`, "sharing": {"strategy": "Rounds"}`)),
 			at + `request "r": GPUConfig: sharing.strategy: unsupported value "Rounds"; supported values: TimeSlicing, MPS`,
 		},
-		"MPS of a GPU":        {one("gpu.prism.dev", ours(`, "sharing": {"strategy": "MPS"}`)), ""},
-		"MPS of a MIG device": {one("mig.gpu.prism.dev", ours(`, "sharing": {"strategy": "MPS"}`)), ""},
-		"sharing of a MIG device": {
-			one("mig.gpu.prism.dev", interval),
-			at + `request "r": GPUConfig.sharing with strategy TimeSlicing is not supported for a MIG device, which is a partition of its GPU already; supported values: MPS`,
-		},
-		"sharing of a MIG device of a profile": {
-			one("mig-1g-24gb-me-all.gpu.prism.dev", interval),
-			at + `request "r": GPUConfig.sharing with strategy TimeSlicing is not supported for a MIG device, which is a partition of its GPU already; supported values: MPS`,
-		},
-		"another class of ours":            {one("mig-slow.nvidia.com.gpu.prism.dev", interval), ""},
-		"a class without a driver":         {one("mig-1g-10gb", interval), ""},
-		"the class of a profile of others": {one("mig-1g-10gb.gpu.example.com", interval), ""},
-		"sharing of a MIG device by capacity": {
-			one("by-capacity.gpu.prism.dev", interval),
-			at + `request "r": GPUConfig.sharing with strategy TimeSlicing is not supported for a MIG device, which is a partition of its GPU already; supported values: MPS`,
-		},
+		"MPS of a GPU":                         {one("gpu.prism.dev", ours(`, "sharing": {"strategy": "MPS"}`)), ""},
+		"MPS of a MIG device":                  {one("mig.gpu.prism.dev", ours(`, "sharing": {"strategy": "MPS"}`)), ""},
+		"sharing of a MIG device":              {one("mig.gpu.prism.dev", interval), at + `request "r": ` + noTimeSlicing},
+		"sharing of a MIG device of a profile": {one("mig-1g-24gb-me-all.gpu.prism.dev", interval), at + `request "r": ` + noTimeSlicing},
+		"another class of ours":                {one("mig-slow.nvidia.com.gpu.prism.dev", interval), ""},
+		"a class without a driver":             {one("mig-1g-10gb", interval), ""},
+		"the class of a profile of others":     {one("mig-1g-10gb.gpu.example.com", interval), ""},
+		"sharing of a MIG device by capacity":  {one("by-capacity.gpu.prism.dev", interval), at + `request "r": ` + noTimeSlicing},
 		"sharing of a share": {
 			one("timeslice.gpu.prism.dev", interval),
 			at + `request "r": GPUConfig.sharing is not supported for a device of type "timeslice", whose GPU other claims use too: the node's configuration ` +
@@ -119,13 +122,58 @@ func TestValidator_Claim_ProblemsWithPath(t *testing.T) {
 		"all requests": {
 			`{requests: [{name: a, exactly: {deviceClassName: gpu.prism.dev}}, {name: b, exactly: {deviceClassName: mig.gpu.prism.dev}}], ` +
 				`config: [{opaque: {driver: gpu.prism.dev, parameters: ` + interval + `}}]}`,
-			at + `request "b": GPUConfig.sharing with strategy TimeSlicing is not supported for a MIG device, which is a partition of its GPU already; supported values: MPS`,
+			at + `request "b": ` + noTimeSlicing,
 		},
 		"one alternative can":       {either("mig.gpu.prism.dev", "gpu.prism.dev", "[r]"), ""},
 		"that alternative":          {either("mig.gpu.prism.dev", "gpu.prism.dev", "[r/b]"), ""},
-		"the other alternative":     {either("mig.gpu.prism.dev", "gpu.prism.dev", "[r/a]"), at + `request "r/a": GPUConfig.sharing with strategy TimeSlicing is not supported for a MIG device, which is a partition of its GPU already; supported values: MPS`},
-		"none of the alternatives":  {either("mig.gpu.prism.dev", "monitor.gpu.prism.dev", "[r]"), at + `request "r/a": GPUConfig.sharing with strategy TimeSlicing is not supported for a MIG device, which is a partition of its GPU already; supported values: MPS`},
+		"the other alternative":     {either("mig.gpu.prism.dev", "gpu.prism.dev", "[r/a]"), at + `request "r/a": ` + noTimeSlicing},
+		"none of the alternatives":  {either("mig.gpu.prism.dev", "monitor.gpu.prism.dev", "[r]"), at + `request "r/a": ` + noTimeSlicing},
 		"none of all, with a third": {either("monitor.gpu.prism.dev", "mig.gpu.prism.dev", "[]"), at + `request "r/a": GPUConfig.sharing is not supported for a monitor device, which only shows GPUs that other claims use`},
+		"an MPS share":              {exactly(`deviceClassName: mps.gpu.prism.dev, capacity: {requests: {memory: 2Gi, activeThreadPercentage: "100"}}`, ""), ""},
+		"several MPS shares":        {exactly("deviceClassName: mps.gpu.prism.dev, count: 2", ""), atRequest + onlyOne},
+		"all MPS shares":            {exactly("deviceClassName: mps.gpu.prism.dev, allocationMode: All", ""), ""},
+		"MPS shares with admin access": {
+			exactly("deviceClassName: mps.gpu.prism.dev, adminAccess: true", ""), atRequest + "MPS shares cannot be requested with adminAccess",
+		},
+		"a percentage out of range": {
+			exactly(`deviceClassName: mps.gpu.prism.dev, capacity: {requests: {activeThreadPercentage: "101"}}`, ""),
+			atRequest + "capacity.requests.activeThreadPercentage must be between 0 and 100, got 101",
+		},
+		"a percentage out of range, in the driver's domain": {
+			exactly(`deviceClassName: mps.gpu.prism.dev, capacity: {requests: {gpu.prism.dev/activeThreadPercentage: "101"}}`, ""),
+			atRequest + "capacity.requests.activeThreadPercentage must be between 0 and 100, got 101",
+		},
+		"strategy MPS":                     {exactly("deviceClassName: gpu.prism.dev", mpsConfig), ""},
+		"strategy MPS for several GPUs":    {exactly("deviceClassName: gpu.prism.dev, count: 2", mpsConfig), atRequest + onlyOne},
+		"strategy MPS of another class":    {exactly("deviceClassName: other, count: 2", mpsConfig), atRequest + onlyOne},
+		"strategy MPS for all GPUs":        {exactly("deviceClassName: gpu.prism.dev, allocationMode: All", mpsConfig), ""},
+		"several GPUs without MPS":         {exactly("deviceClassName: gpu.prism.dev, count: 2", longConfig), ""},
+		"several GPUs of a class with MPS": {exactly("deviceClassName: mps-class, count: 2", plainConfig), atRequest + onlyOne},
+		"another strategy than the class":  {exactly("deviceClassName: mps-class, count: 2", longConfig), ""},
+		"enforced memory with MPS": {
+			exactly("deviceClassName: mps-class", enforceConfig),
+			atRequest + "enforceMemory is not supported with strategy MPS: the memory limits of MPS are cooperative, as programs can lift them",
+		},
+		"strategy MPS with admin access": {
+			exactly("deviceClassName: gpu.prism.dev, adminAccess: true", mpsConfig),
+			at + `request "r": strategy MPS cannot be set with adminAccess: nothing about a GPU is changed for such a claim`,
+		},
+		"time-slicing of an MPS share": {
+			exactly("deviceClassName: mps.gpu.prism.dev", longConfig),
+			at + `request "r": GPUConfig.sharing with strategy TimeSlicing is not supported for a device of type "mps"; supported values: MPS`,
+		},
+		"limits of MPS out of range": {
+			exactly("deviceClassName: mps.gpu.prism.dev", sharing(`{"mps":{"activeThreadPercentage":101,"memoryLimit":"1.5Mi"}}`)),
+			at + `GPUConfig: sharing.mps.activeThreadPercentage: must be between 0 and 100, got 101; ` +
+				`sharing.mps.memoryLimit: must be a multiple of 1Mi and at least 1Mi, got 1536Ki`,
+		},
+		"several MPS shares in one alternative": {
+			`{requests: [{name: r, firstAvailable: [{name: a, deviceClassName: mps.gpu.prism.dev, count: 2}, {name: b, deviceClassName: gpu.prism.dev, count: 2}]}]}`, "",
+		},
+		"several MPS shares in the only alternative": {
+			`{requests: [{name: r, firstAvailable: [{name: a, deviceClassName: mps.gpu.prism.dev, count: 2}]}]}`,
+			`spec.devices.requests: request "r/a": ` + onlyOne,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -143,59 +191,53 @@ func TestValidator_Claim_ProblemsWithPath(t *testing.T) {
 
 func TestValidator_DeviceClass_ProblemsWithPath(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[string]string{
-		"locked": "", "wrong": `spec.config[1].opaque.parameters: GPUConfig: unknown field "interval"; valid fields: kind, apiVersion, sharing, enforceMemory, claimOverride`,
+	for name, c := range map[string]struct{ class, config, want string }{
+		"valid":           {"locked", "locked", ""},
+		"unknown field":   {"wrong", "wrong", `GPUConfig: unknown field "interval"; valid fields: kind, apiVersion, sharing, enforceMemory, claimOverride`},
+		"for MIG devices": {"mig.gpu.prism.dev", "locked", noTimeSlicing},
 	} {
-		err := Validator{Driver: driverName}.DeviceClass(name, &classes(name).Spec)
-		if want == "" {
-			assert.NoError(t, err)
-		} else {
-			assert.EqualError(t, err, want)
+		err := Validator{Driver: driverName}.DeviceClass(c.class, &classes(c.config).Spec)
+		if c.want == "" {
+			assert.NoError(t, err, name)
+			continue
 		}
+		assert.EqualError(t, err, "spec.config[1].opaque.parameters: "+c.want, name)
 	}
-	assert.EqualError(t, Validator{Driver: driverName}.DeviceClass("mig.gpu.prism.dev", &classes("locked").Spec),
-		"spec.config[1].opaque.parameters: GPUConfig.sharing with strategy TimeSlicing is not supported for a MIG device, which is a partition of its GPU already; supported values: MPS")
 }
 
-// Under the name of NVIDIA's driver its own kinds pass, each for devices of its type.
-func TestValidator_NVIDIAKinds_CheckedUnderItsName(t *testing.T) {
-	t.Parallel()
-	of := func(class, kind string) *resourceapi.ResourceClaimSpec {
-		spec := &resourceapi.ResourceClaimSpec{}
-		require.NoError(t, yaml.UnmarshalStrict([]byte(`devices: {requests: [{name: r, exactly: {deviceClassName: `+class+`}}], `+
-			`config: [{requests: [r], opaque: {driver: gpu.nvidia.com, parameters: {apiVersion: resource.nvidia.com/v1beta1, kind: `+kind+`}}}]}`), spec))
-		return spec
-	}
-	w := Validator{Driver: "gpu.nvidia.com"}
-	assert.NoError(t, w.Claim("spec", of("gpu.nvidia.com", "GpuConfig")))
-	assert.NoError(t, w.Claim("spec", of("mig.nvidia.com", "MigDeviceConfig")))
-	assert.EqualError(t, w.Claim("spec.spec", of("gpu.nvidia.com", "MigDeviceConfig")),
-		`spec.spec.devices.config[0].opaque.parameters: request "r": MigDeviceConfig is for a device of type "mig" and not of type "gpu"`)
-	assert.EqualError(t, w.Claim("spec.spec", of("mig.nvidia.com", "GpuConfig, sharing: {strategy: TimeSlicing}")),
-		`spec.spec.devices.config[0].opaque.parameters: request "r": GpuConfig is for a device of type "gpu" and not of type "mig"`)
-}
-
-// TestValidator_OtherVersionOrKind_EveryAcceptedOneListed: under the name of NVIDIA's driver its kinds are accepted too, and elsewhere not.
-func TestValidator_OtherVersionOrKind_EveryAcceptedOneListed(t *testing.T) {
+// TestValidator_NVIDIAKindOrOtherVersion_OnlyUnderItsName: under the name of NVIDIA's driver its own kinds are accepted, each for devices of
+// its type, and the error names every accepted version and kind.
+func TestValidator_NVIDIAKindOrOtherVersion_OnlyUnderItsName(t *testing.T) {
 	t.Parallel()
 	const (
-		at     = `spec.devices.config[0].opaque.parameters: request "r": `
 		ours   = "GPUConfig, GPUMetricsConfig, ProfilerConfig"
 		nvidia = ours + " of gpu.prism.dev/v1alpha1, GpuConfig, MigDeviceConfig of resource.nvidia.com/v1beta1"
+		beta   = "apiVersion: resource.nvidia.com/v1beta1, kind: "
 	)
-	for _, c := range []struct{ driver, header, want string }{
-		{"gpu.nvidia.com", "apiVersion: resource.nvidia.com/v1beta2, kind: GpuConfig", `apiVersion: unsupported value "resource.nvidia.com/v1beta2"; ` +
+	for _, c := range []struct{ driver, class, parameters, want string }{
+		{nvidiaDriver, "gpu.nvidia.com", beta + "GpuConfig", ""},
+		{nvidiaDriver, "mig.nvidia.com", beta + "MigDeviceConfig", ""},
+		{nvidiaDriver, "gpu.nvidia.com", beta + "MigDeviceConfig", `MigDeviceConfig is for a device of type "mig" and not of type "gpu"`},
+		{nvidiaDriver, "mig.nvidia.com", beta + "GpuConfig, sharing: {strategy: TimeSlicing}", `GpuConfig is for a device of type "gpu" and not of type "mig"`},
+		{nvidiaDriver, "gpu.nvidia.com", "apiVersion: resource.nvidia.com/v1beta2, kind: GpuConfig", `apiVersion: unsupported value "resource.nvidia.com/v1beta2"; ` +
 			`supported values: gpu.prism.dev/v1alpha1, resource.nvidia.com/v1beta1; kind: unsupported value "GpuConfig"; supported values: ` + nvidia},
-		{"gpu.nvidia.com", "kind: GPUConfig", "apiVersion: required and must be a string; supported values: gpu.prism.dev/v1alpha1, resource.nvidia.com/v1beta1"},
-		{"gpu.nvidia.com", "apiVersion: gpu.prism.dev/v1alpha1, kind: MigDeviceConfig", `kind: unsupported value "MigDeviceConfig"; supported values: ` + nvidia},
-		{"gpu.nvidia.com", "apiVersion: gpu.prism.dev/v1alpha1, kind: Gpu", `kind: unsupported value "Gpu"; supported values: ` + ours},
-		{"gpu.nvidia.com", "apiVersion: resource.nvidia.com/v1beta1, kind: GPUConfig", `kind: unsupported value "GPUConfig"; supported values: GpuConfig, MigDeviceConfig`},
-		{"gpu.prism.dev", "apiVersion: resource.nvidia.com/v1beta1, kind: GpuConfig", `apiVersion: unsupported value "resource.nvidia.com/v1beta1"; ` +
+		{nvidiaDriver, "gpu.nvidia.com", "kind: GPUConfig",
+			"apiVersion: required and must be a string; supported values: gpu.prism.dev/v1alpha1, resource.nvidia.com/v1beta1"},
+		{nvidiaDriver, "gpu.nvidia.com", "apiVersion: gpu.prism.dev/v1alpha1, kind: MigDeviceConfig",
+			`kind: unsupported value "MigDeviceConfig"; supported values: ` + nvidia},
+		{nvidiaDriver, "gpu.nvidia.com", "apiVersion: gpu.prism.dev/v1alpha1, kind: Gpu", `kind: unsupported value "Gpu"; supported values: ` + ours},
+		{nvidiaDriver, "gpu.nvidia.com", beta + "GPUConfig", `kind: unsupported value "GPUConfig"; supported values: GpuConfig, MigDeviceConfig`},
+		{driverName, "gpu.nvidia.com", beta + "GpuConfig", `apiVersion: unsupported value "resource.nvidia.com/v1beta1"; ` +
 			`supported values: gpu.prism.dev/v1alpha1; kind: unsupported value "GpuConfig"; supported values: ` + ours},
 	} {
 		spec := &resourceapi.ResourceClaimSpec{}
-		require.NoError(t, yaml.UnmarshalStrict([]byte(`devices: {requests: [{name: r, exactly: {deviceClassName: gpu.nvidia.com}}], `+
-			`config: [{requests: [r], opaque: {driver: `+c.driver+`, parameters: {`+c.header+`}}}]}`), spec))
-		assert.EqualError(t, Validator{Driver: c.driver}.Claim("spec", spec), at+c.want, c.header)
+		require.NoError(t, yaml.UnmarshalStrict([]byte(`devices: {requests: [{name: r, exactly: {deviceClassName: `+c.class+`}}], `+
+			`config: [{requests: [r], opaque: {driver: `+c.driver+`, parameters: {`+c.parameters+`}}}]}`), spec))
+		err := Validator{Driver: c.driver}.Claim("spec.spec", spec)
+		if c.want == "" {
+			assert.NoError(t, err, c.parameters)
+			continue
+		}
+		assert.EqualError(t, err, `spec.spec.devices.config[0].opaque.parameters: request "r": `+c.want, c.parameters)
 	}
 }

@@ -18,14 +18,14 @@ func TestPrepare_OneClaim_CostIsExact(t *testing.T) {
 		one := reference(i)
 		prepare := n.cost(func() error { return n.plugin.Prepare(ctx, one) }, getClaim(one))
 		assert.Empty(t, cmp.Diff(Cost{FileSyncs: 1, DirSyncs: 1, Reads: 1}, prepare, later), "preparing")
-		assert.NoError(t, Problems(PrepareLimit.rows("prepare", 1, prepare)...))
+		assert.NoError(t, problems(PrepareLimit.rows("prepare", 1, prepare)...))
 
 		again := n.cost(func() error { return n.plugin.Prepare(ctx, one) }, getClaim(one))
 		assert.Empty(t, cmp.Diff(Cost{Reads: 1}, again, later), "preparing again")
 
 		unprepare := n.cost(func() error { return n.plugin.Unprepare(ctx, one) })
 		assert.Empty(t, cmp.Diff(Cost{DirSyncs: 1}, unprepare, later), "unpreparing")
-		assert.NoError(t, Problems(UnprepareLimit.rows("unprepare", 1, unprepare)...))
+		assert.NoError(t, problems(UnprepareLimit.rows("unprepare", 1, unprepare)...))
 
 		// A removal that was cut short may not be durable yet, so the plugin syncs the directory once more.
 		nothing := n.cost(func() error { return n.plugin.Unprepare(ctx, one) })
@@ -48,7 +48,7 @@ func TestPrepare_SeveralClaimsInACall_EachCostsTheSame(t *testing.T) {
 	together.Later = 0
 	assert.Equal(t, Cost{FileSyncs: last, DirSyncs: last, Reads: last}, together)
 	one := n.cost(func() error { return n.plugin.Prepare(ctx, claims[last]) }, admitted[last])
-	assert.NoError(t, Problems(PrepareLimit.rows("prepare", 1, one)...))
+	assert.NoError(t, problems(PrepareLimit.rows("prepare", 1, one)...))
 	require.NoError(t, n.plugin.Unprepare(ctx, claims...))
 }
 
@@ -82,7 +82,7 @@ func TestPrepare_HundredCallsAtOnce_EachCostsTheSame(t *testing.T) {
 	})
 	unprepare.Later = 0
 	assert.Equal(t, Cost{DirSyncs: BurstClaims}, unprepare)
-	assert.NoError(t, Problems(claimLimits.rows(BurstClaims, Costs{Prepare: prepare, Unprepare: unprepare})...))
+	assert.NoError(t, problems(claimLimits.rows(BurstClaims, Costs{Prepare: prepare, Unprepare: unprepare})...))
 }
 
 // The file operations for one more claim do not depend on the number of prepared claims.
@@ -141,7 +141,7 @@ func TestRestart_PreparedClaims_ReadOnceAndUnchanged(t *testing.T) {
 	assert.Empty(t, leaks)
 	_, round := n.disk.since()
 	whole := Restart{Claims: BurstClaims, Records: read.plus(round["claims"]), Specs: round["cdi"]}
-	assert.NoError(t, Problems(whole.rows()...))
+	assert.NoError(t, problems(whole.rows()...))
 	assert.Equal(t, []int{readsPerRecord * BurstClaims, readsPerSpec * BurstClaims, restartLists},
 		[]int{whole.Records.Opened, whole.Specs.Opened, whole.Records.Listed + whole.Specs.Listed}, "a budget equals the count")
 	require.NoError(t, n.plugin.Unprepare(ctx, claims...))

@@ -13,8 +13,8 @@ import (
 
 func TestLimits_CostsOverBudget_EachIsAProblem(t *testing.T) {
 	t.Parallel()
-	assert.NoError(t, Problems(PrepareLimit.rows("prepare", 1, Cost{FileSyncs: 1, DirSyncs: 1, Reads: 1, Later: 9})...))
-	assert.EqualError(t, Problems(PrepareLimit.rows("prepare", 1, Cost{FileSyncs: 1, DirSyncs: 2, Programs: 1, NVML: 3, Reads: 2, Writes: 1})...),
+	assert.NoError(t, problems(PrepareLimit.rows("prepare", 1, Cost{FileSyncs: 1, DirSyncs: 1, Reads: 1, Later: 9})...))
+	assert.EqualError(t, problems(PrepareLimit.rows("prepare", 1, Cost{FileSyncs: 1, DirSyncs: 2, Programs: 1, NVML: 3, Reads: 2, Writes: 1})...),
 		"prepare: durable writes: 2, the budget is ≤ 1\nprepare: programs run: 1, the budget is ≤ 0\nprepare: NVML calls: 3, the budget is ≤ 0\n"+
 			"prepare: API reads before the answer: 2, the budget is ≤ 1\nprepare: API writes before the answer: 1, the budget is ≤ 0")
 }
@@ -22,9 +22,9 @@ func TestLimits_CostsOverBudget_EachIsAProblem(t *testing.T) {
 func TestLimits_ManyClaims_BudgetGrowsWithThem(t *testing.T) {
 	t.Parallel()
 	within := Costs{Prepare: Cost{FileSyncs: 100, DirSyncs: 60, Reads: 100}, Unprepare: Cost{DirSyncs: 200}}
-	assert.NoError(t, Problems(claimLimits.rows(100, within)...))
+	assert.NoError(t, problems(claimLimits.rows(100, within)...))
 	over := within.most(Costs{Prepare: Cost{Reads: 101}, Unprepare: Cost{Reads: 1}})
-	assert.EqualError(t, Problems(claimLimits.rows(100, over)...),
+	assert.EqualError(t, problems(claimLimits.rows(100, over)...),
 		"prepare: API reads before the answer: 101, the budget is ≤ 100\nunprepare: API reads before the answer: 1, the budget is ≤ 0")
 }
 

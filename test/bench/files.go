@@ -17,13 +17,6 @@ type Files struct {
 	Changed, Synced int
 }
 
-func (f Files) plus(other Files) Files {
-	return Files{
-		Opened: f.Opened + other.Opened, Bytes: f.Bytes + other.Bytes, Listed: f.Listed + other.Listed,
-		Changed: f.Changed + other.Changed, Synced: f.Synced + other.Synced,
-	}
-}
-
 // paths matches the files that a call names: after a descriptor at the beginning, or between quotes.
 var paths = regexp.MustCompile(`^\d+<([^>]*)>|"([^"]*)"`)
 

@@ -10,6 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func (f Files) plus(other Files) Files {
+	return Files{
+		Opened: f.Opened + other.Opened, Bytes: f.Bytes + other.Bytes, Listed: f.Listed + other.Listed,
+		Changed: f.Changed + other.Changed, Synced: f.Synced + other.Synced,
+	}
+}
+
 const fileTrace = `7     1.000001 openat(AT_FDCWD</>, "/p/claims/u.json", O_RDONLY|O_CLOEXEC) = -1 ENOENT (No such file or directory)
 7     1.000002 openat(AT_FDCWD</>, "/p/claims/v.json", O_RDONLY|O_CLOEXEC <unfinished ...>
 8     1.000003 openat(AT_FDCWD</>, "/p/claims/u.json.tmp", O_WRONLY|O_CREAT|O_TRUNC|O_CLOEXEC, 0600) = 9</p/claims/u.json.tmp>
@@ -62,7 +69,7 @@ func TestRestart_CountsOverBudget_EachIsAProblem(t *testing.T) {
 	within := Restart{
 		Claims: 100, Reads: 9, Records: Files{Opened: 500, Bytes: 1 << 20, Listed: 8}, Specs: Files{Opened: 100, Bytes: 1 << 20},
 	}
-	assert.NoError(t, Problems(within.rows()...))
+	assert.NoError(t, problems(within.rows()...))
 	for want, change := range map[string]func(*Restart){
 		"API writes: 1, the budget is ≤ 0":                                          func(r *Restart) { r.Writes = 1 },
 		"reads of records: 501, the budget is ≤ 500":                                func(r *Restart) { r.Records.Opened++ },
@@ -73,6 +80,6 @@ func TestRestart_CountsOverBudget_EachIsAProblem(t *testing.T) {
 	} {
 		over := within
 		change(&over)
-		assert.EqualError(t, Problems(over.rows()...), want)
+		assert.EqualError(t, problems(over.rows()...), want)
 	}
 }

@@ -49,7 +49,7 @@ func TestPrepare_TimeSliceInterval_CostIsExact(t *testing.T) {
 		Unprepare: Cost{FileSyncs: 1, DirSyncs: 2, Programs: 1},
 	}
 	assert.Empty(t, cmp.Diff(want, n.both(ctx, intervalClaim(0)), later))
-	assert.NoError(t, Problems(IntervalLimits.rows(1, want)...))
+	assert.NoError(t, problems(IntervalLimits.rows(1, want)...))
 
 	require.NoError(t, n.plugin.Prepare(ctx, intervalClaim(0)))
 	again := n.cost(func() error { return n.plugin.Prepare(ctx, intervalClaim(0)) }, getClaim(intervalClaim(0)))

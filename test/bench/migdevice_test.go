@@ -45,7 +45,7 @@ func TestPrepare_MIGDevice_CostIsExact(t *testing.T) {
 	made, removed := Cost{FileSyncs: 2, DirSyncs: 2, Reads: 1}, Cost{FileSyncs: 1, DirSyncs: 2}
 	same := cmp.Options{later, cmpopts.IgnoreFields(Cost{}, "NVML")}
 	assert.Empty(t, cmp.Diff(Costs{Prepare: made, Unprepare: removed}, alone, same))
-	assert.NoError(t, Problems(MIGLimits.rows(1, alone)...))
+	assert.NoError(t, problems(MIGLimits.rows(1, alone)...))
 	inspection := n.cost(func() error { return n.inspect(ctx) })
 	assert.Equal(t, alone.Prepare.NVML+1+inspection.NVML, first.Prepare.NVML, "MIG mode is turned on once, and all GPUs are inspected then")
 	assert.Equal(t, alone.Unprepare.NVML, first.Unprepare.NVML, "and left on")
@@ -59,7 +59,7 @@ func TestPrepare_MIGDevice_CostIsExact(t *testing.T) {
 	require.NoError(t, n.plugin.Prepare(ctx, others...))
 	last := n.both(ctx, migClaim(perGPU-1))
 	assert.Empty(t, cmp.Diff(Costs{Prepare: made, Unprepare: removed}, last, same))
-	assert.NoError(t, Problems(LastLimits.rows(1, last)...))
+	assert.NoError(t, problems(LastLimits.rows(1, last)...))
 	t.Logf("NVML calls: %d and %d without others, %d and %d beside %d", alone.Prepare.NVML, alone.Unprepare.NVML,
 		last.Prepare.NVML, last.Unprepare.NVML, len(others))
 	require.NoError(t, n.plugin.Unprepare(ctx, others...))
@@ -73,8 +73,8 @@ func TestPrepare_WholeGPUThatCouldBePartitioned_OneModeRead(t *testing.T) {
 	want := Costs{Prepare: Cost{FileSyncs: 1, DirSyncs: 1, NVML: 1, Reads: 1}, Unprepare: Cost{DirSyncs: 1}}
 	got := n.both(ctx, reference(0))
 	assert.Empty(t, cmp.Diff(want, got, later))
-	assert.NoError(t, Problems(WholeLimits.rows(1, got)...))
-	assert.Error(t, Problems(claimLimits.rows(1, got)...), "the driver is not called for a GPU that is only advertised whole")
+	assert.NoError(t, problems(WholeLimits.rows(1, got)...))
+	assert.Error(t, problems(claimLimits.rows(1, got)...), "the driver is not called for a GPU that is only advertised whole")
 }
 
 // A share costs the same as a whole GPU, also beside other shares of its GPU.
@@ -85,7 +85,7 @@ func TestPrepare_Share_CostsAWholeGPU(t *testing.T) {
 	want := n.both(ctx, reference(0))
 	got := n.both(ctx, shareClaim(0))
 	assert.Empty(t, cmp.Diff(want, got, later))
-	assert.NoError(t, Problems(WholeLimits.rows(1, got)...))
+	assert.NoError(t, problems(WholeLimits.rows(1, got)...))
 
 	// The claims cycle through eight GPUs: these are two more shares of the first one.
 	others := []Claim{shareClaim(8), shareClaim(16)}
@@ -116,5 +116,5 @@ func TestPrepare_AllMIGDevicesAtOnce_EachCostsTheSame(t *testing.T) {
 	}
 	assert.Equal(t, 2*all, costs.Prepare.Durable())
 	assert.Equal(t, 2*all, costs.Unprepare.Durable())
-	assert.NoError(t, Problems(LastLimits.rows(all, costs)...))
+	assert.NoError(t, problems(LastLimits.rows(all, costs)...))
 }

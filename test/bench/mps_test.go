@@ -144,7 +144,7 @@ func TestPrepare_MPSShare_CostIsExact(t *testing.T) {
 		trips(prepare)
 		got.Unprepare = n.cost(func() error { return n.plugin.Unprepare(ctx, one) })
 		trips(unprepare)
-		assert.NoError(t, Problems(limits.rows(1, got)...))
+		assert.NoError(t, problems(limits.rows(1, got)...))
 		got.Unprepare.FileSyncs = got.Unprepare.Durable() // a removal syncs only its directory
 		assert.Empty(t, cmp.Diff(limits.exactly(), got, later))
 	}

@@ -44,7 +44,7 @@ func TestPrepare_Profile_CostIsExact(t *testing.T) {
 		n.disk.since()
 		got := n.both(ctx, profileClaim(i*8))
 		assert.Empty(t, cmp.Diff(without, got, later))
-		assert.NoError(t, Problems(ProfileLimits.rows(1, got)...))
+		assert.NoError(t, problems(ProfileLimits.rows(1, got)...))
 	}
 	n.disk.since()
 	require.NoError(t, n.plugin.Prepare(ctx, reference(0)))

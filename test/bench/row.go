@@ -86,15 +86,6 @@ func (r Row) Problem() error {
 	return fmt.Errorf("%s: %s, the budget is %s", r.Name, r.number(r.Count), r.budget())
 }
 
-// Problems joins the errors of the rows.
-func Problems(rows ...Row) error {
-	var problems []error
-	for _, r := range rows {
-		problems = append(problems, r.Problem())
-	}
-	return errors.Join(problems...)
-}
-
 // of returns the sample with the budget: p50 or p99.
 func (r Row) of(s Samples) time.Duration {
 	if r.Budget.Tail {

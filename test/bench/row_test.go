@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+// problems joins the errors of the rows.
+func problems(rows ...Row) error {
+	var failed []error
+	for _, r := range rows {
+		failed = append(failed, r.Problem())
+	}
+	return errors.Join(failed...)
+}
 
 func TestRow_CountOverBudget_Fails(t *testing.T) {
 	t.Parallel()

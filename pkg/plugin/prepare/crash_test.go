@@ -79,12 +79,10 @@ func dieAndGoOn(t *testing.T, steps []string, at int, restart func(*testing.T, *
 	where := fmt.Sprintf("died at operation %d, journal %v", at, w.journal)
 
 	p := restart(t, w)
-	r, err := p.Prepare(t.Context(), wants("a", device(0), device(1)))
-	require.NoError(t, err, where)
+	r := p.mustPrepare(wants("a", device(0), device(1)), where)
 	require.Equal(t, w.record(t, "a"), r, where)
 	require.NoError(t, whole(w, r), where)
-	again, err := p.Prepare(t.Context(), wants("a", device(0), device(1)))
-	require.NoError(t, err, where)
+	again := p.mustPrepare(wants("a", device(0), device(1)), where)
 	require.Equal(t, r, again, where)
 	require.NoError(t, p.Unprepare(t.Context(), "a"), where)
 	w.clean(t)
@@ -121,8 +119,7 @@ func TestTransaction_KilledAnywhere_NoGPUOwnedTwice(t *testing.T) {
 				if _, err := p.Prepare(t.Context(), wants("b", device(1))); err != nil {
 					heldBy(t, err, "a")
 					require.NoError(t, p.Unprepare(t.Context(), "a"))
-					_, err = p.Prepare(t.Context(), wants("b", device(1)))
-					require.NoError(t, err)
+					p.mustPrepare(wants("b", device(1)))
 				}
 				for _, s := range w.record(t, "b").Steps {
 					require.JSONEq(t, `{"for":"b"}`, w.effects[s.Target][s.Kind], "%s, died at operation %d", kind, at)
@@ -186,8 +183,7 @@ func refuseAndGoOn(t *testing.T, w *world, forEver bool) {
 		w.clean(t)
 	}
 	p = w.start(t)
-	r, err := p.Prepare(t.Context(), wants("a", device(0), device(1)))
-	require.NoError(t, err, "journal %v", w.journal)
+	r := p.mustPrepare(wants("a", device(0), device(1)), "journal %v", w.journal)
 	require.NoError(t, whole(w, r), "journal %v", w.journal)
 	require.NoError(t, p.Unprepare(t.Context(), "a"))
 	w.clean(t)

@@ -44,8 +44,7 @@ func TestUnprepare_RecordNotRemoved_Error(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := w.start(t)
-		_, err := p.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("a", device(0)))
 		for _, op := range []string{"delete", "load"} {
 			w.refuse = always(op, errDisk)
 			require.ErrorIs(t, p.Unprepare(t.Context(), "a"), errDisk)

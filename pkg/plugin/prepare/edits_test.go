@@ -90,8 +90,7 @@ func TestPrepare_StepEdits_LandInTheirDevices(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
 		p, _, _, _ := contributingTo(t, w)
-		_, err := p.Prepare(t.Context(), wants("a", device(0), device(1), monitor))
-		require.NoError(t, err)
+		p.mustPrepare(wants("a", device(0), device(1), monitor))
 		edits := w.edited(t, "a")
 		require.Len(t, edits, 3)
 		for _, e := range edits[:2] {
@@ -109,8 +108,7 @@ func TestPrepare_SpecWithEditsLost_MadeAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p, _, _, _ := contributingTo(t, w)
-		_, err := p.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("a", device(0)))
 		spec := w.specs["a"]
 		again := map[string]func() error{
 			"Prepare": func() error { _, err := p.Prepare(t.Context(), wants("a", device(0))); return err },
@@ -168,13 +166,11 @@ func TestPrepare_EditsFailLater_AnswerKept(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p, mode, _, _ := contributingTo(t, w)
-		_, err := p.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("a", device(0)))
 		mode.err = errors.New("no pipes")
-		_, err = p.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err, "its containers may be running with the spec that is there")
+		p.mustPrepare(wants("a", device(0)), "its containers may be running with the spec that is there")
 		delete(w.specs, "a")
-		_, err = p.Prepare(t.Context(), wants("a", device(0)))
+		_, err := p.Prepare(t.Context(), wants("a", device(0)))
 		require.ErrorContains(t, err, "no pipes")
 		assert.Equal(t, checkpoint.Done, w.record(t, "a").State)
 	})
@@ -184,8 +180,7 @@ func TestSteps_StatusData_PerResult(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p, _, slice, _ := contributingTo(t, w)
-		r, err := p.Prepare(t.Context(), wants("a", device(0), monitor))
-		require.NoError(t, err)
+		r := p.mustPrepare(wants("a", device(0), monitor))
 		slice.pipes = "b"
 		assert.Equal(t, []map[string]any{
 			{"pipes": "a", "mode": `{"for":"a"}`, "partition": `{"for":"a"}`}, nil,

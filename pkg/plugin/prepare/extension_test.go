@@ -97,8 +97,7 @@ func TestExtensions_Claim_AskedIfConcerned(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
 		p, asked := startExtended(t, w, extension{world: w, kind: "first"})
-		r, err := p.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		r := p.mustPrepare(wants("a", device(0)))
 		assert.Equal(t, []string{"put done a", "ensure first a", "write a", "written first a"}, w.events())
 		assert.JSONEq(t, `{"claim":1}`, string(r.Extensions["first"]))
 		assert.JSONEq(t, `{"result":2}`, string(r.Results[0].Extensions["first"]))
@@ -109,8 +108,7 @@ func TestExtensions_Claim_AskedIfConcerned(t *testing.T) {
 		require.Len(t, asked.Edits, 2)
 		assert.Equal(t, []string{"first", "plain"}, []string{asked.Edits[0].Source, asked.Edits[1].Source}, "composed in their order")
 
-		_, err = p.Prepare(t.Context(), wants("b", device(1)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("b", device(1)))
 		assert.Equal(t, []string{"put done b", "write b"}, w.events(), "a claim that asks for nothing passes through none")
 		assert.Len(t, asked.Edits, 1)
 		assert.Nil(t, asked.Marks)
@@ -146,8 +144,7 @@ func TestExtensions_Fail_ClaimNotPrepared(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p, _ := startExtended(t, w, extension{world: w, kind: "first", stays: errors.New("it stays")})
-		_, err := p.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("a", device(0)))
 		require.ErrorContains(t, p.Unprepare(t.Context(), "a"), "it stays")
 		assert.NotNil(t, w.record(t, "a"))
 	})
@@ -158,8 +155,7 @@ func TestExtensions_FilesOfGoneClaims_Collected(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p, _ := startExtended(t, w, extension{world: w, kind: "first"})
-		leaks, err := p.collect(t.Context(), nil, true)
-		require.NoError(t, err)
+		leaks := p.mustCollect(nil, true)
 		names := []string{}
 		for _, l := range leaks {
 			names = append(names, l.String())
@@ -175,13 +171,11 @@ func TestExtension_NewerVersion_Pending(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p, _ := startExtended(t, w, extension{world: w, kind: "first"})
-		_, err := p.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("a", device(0)))
 		spec := w.specs["a"]
 
 		older := w.start(t)
-		r, err := older.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err, "the spec that is there is kept")
+		r := older.mustPrepare(wants("a", device(0)), "the spec that is there is kept")
 		assert.Equal(t, checkpoint.Done, r.State)
 		assert.Equal(t, spec, w.specs["a"])
 		const sentence = "removing the claim's effects: extension first is not supported here: it needs version test of the plugin, or a later one, on this node again"
@@ -205,10 +199,9 @@ func TestExtension_NewerVersionWithoutSpec_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p, _ := startExtended(t, w, extension{world: w, kind: "first"})
-		_, err := p.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("a", device(0)))
 		delete(w.specs, "a")
-		_, err = w.start(t).Prepare(t.Context(), wants("a", device(0)))
+		_, err := w.start(t).Prepare(t.Context(), wants("a", device(0)))
 		require.ErrorContains(t, err, "making the CDI spec of claim default/claim-a: extension first is not supported here")
 		assert.Empty(t, w.specs)
 	})

@@ -48,8 +48,7 @@ func crowded(t *testing.T) (*world, *process) {
 	w.steps, w.finds = []string{"mode", "partition"}, true
 	p := w.start(t)
 	for i, uid := range []string{"kept", "lost"} {
-		_, err := p.Prepare(t.Context(), wants(uid, device(i)))
-		require.NoError(t, err)
+		p.mustPrepare(wants(uid, device(i)))
 	}
 	w.records["lost"] = nil
 	w.events()
@@ -71,8 +70,7 @@ func TestCollect_Leaks_Removed(t *testing.T) {
 			w.halves[half] = true
 		}
 		w.specs["never recorded"] = "{}"
-		removed, err := p.collect(t.Context(), nil, true)
-		require.NoError(t, err)
+		removed := p.mustCollect(nil, true)
 		on := " on GPU " + string(uuid(1))
 		assert.Equal(t, []string{
 			"spec: CDI spec of claim lost", "spec: CDI spec of claim never recorded", "effect: mode" + on, "effect: partition" + on,
@@ -87,8 +85,7 @@ func TestCollect_Leaks_Removed(t *testing.T) {
 		assert.Empty(t, w.halves)
 		assert.Len(t, p.damaged, 1, "a record that was set aside is reported")
 
-		removed, err = p.collect(t.Context(), nil, true)
-		require.NoError(t, err)
+		removed = p.mustCollect(nil, true)
 		assert.Empty(t, removed)
 		assert.Empty(t, w.events(), "nothing is left to do")
 		require.NoError(t, p.Unprepare(t.Context(), "kept"))
@@ -100,12 +97,10 @@ func TestCollect_Leaks_Removed(t *testing.T) {
 func TestCollect_DevicesInUse_Kept(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, p := crowded(t)
-		removed, err := p.collect(t.Context(), []string{"kept-gpu-1", "lost-gpu-2"}, true)
-		require.NoError(t, err)
+		removed := p.mustCollect([]string{"kept-gpu-1", "lost-gpu-2"}, true)
 		assert.Empty(t, removed)
 		assert.Empty(t, w.events())
-		removed, err = p.collect(t.Context(), []string{"kept-gpu-1"}, true)
-		require.NoError(t, err)
+		removed = p.mustCollect([]string{"kept-gpu-1"}, true)
 		assert.Len(t, removed, 3, "the pod has ended: %v", removed)
 	})
 }
@@ -117,13 +112,11 @@ func TestCollect_IncompleteList_LostClaimsKept(t *testing.T) {
 		require.NoError(t, p.Recover(t.Context()))
 		w.specs["leaked"] = "a spec of a claim that never had a record"
 		w.events()
-		removed, err := p.collect(t.Context(), nil, false)
-		require.NoError(t, err)
+		removed := p.mustCollect(nil, false)
 		assert.Len(t, removed, 1, "%v", removed)
 		assert.Contains(t, w.specs, "lost")
 		assert.Len(t, w.effects[w.node.GPUs[1].UUID], 2)
-		removed, err = p.collect(t.Context(), nil, true)
-		require.NoError(t, err)
+		removed = p.mustCollect(nil, true)
 		assert.Len(t, removed, 3, "%v", removed)
 	})
 }
@@ -141,16 +134,14 @@ func TestCollect_LockedClaimsAndGPUs_LeftAlone(t *testing.T) {
 		unlockGPUs, _, err := p.GPUs(t.Context(), []gpu.UUID{uuid(0), uuid(1)})
 		require.NoError(t, err)
 		start := time.Now()
-		removed, err := p.collect(t.Context(), nil, true)
-		require.NoError(t, err, "held locks are no error")
+		removed := p.mustCollect(nil, true, "held locks are no error")
 		assert.Empty(t, removed)
 		assert.Empty(t, w.events())
 		assert.LessOrEqual(t, time.Since(start), 4*gc.BusyAfter)
 
 		unlockClaim()
 		unlockGPUs()
-		removed, err = p.collect(t.Context(), nil, true)
-		require.NoError(t, err)
+		removed = p.mustCollect(nil, true)
 		assert.Len(t, removed, 5, "%v", removed)
 	})
 }
@@ -175,8 +166,7 @@ func TestCollect_ChangedBeforeLock_ReadAgain(t *testing.T) {
 				delete(w.specs, "removed")
 			}
 		}
-		removed, err := p.collect(t.Context(), nil, true)
-		require.NoError(t, err)
+		removed := p.mustCollect(nil, true)
 		assert.Empty(t, removed)
 
 		delete(w.records, "lost")
@@ -189,8 +179,7 @@ func TestCollect_ChangedBeforeLock_ReadAgain(t *testing.T) {
 			}
 		}
 		w.events()
-		removed, err = p.collect(t.Context(), nil, true)
-		require.NoError(t, err)
+		removed = p.mustCollect(nil, true)
 		assert.Empty(t, removed)
 		assert.Empty(t, w.events())
 		assert.Len(t, effects, 2)
@@ -207,8 +196,7 @@ func TestCollect_DependentEffects_UndoneInWorkingOrder(t *testing.T) {
 			}
 			return nil
 		}
-		removed, err := p.collect(t.Context(), nil, true)
-		require.NoError(t, err)
+		removed := p.mustCollect(nil, true)
 		assert.Len(t, removed, 3)
 		assert.Empty(t, w.effects[uuid(1)])
 	})
@@ -234,8 +222,7 @@ func TestCollect_UnknownOwners_NothingUndone(t *testing.T) {
 
 		old.BootID = "boot-0"
 		require.NoError(t, records{w}.Put(old))
-		removed, err = p.collect(t.Context(), nil, true)
-		require.NoError(t, err)
+		removed = p.mustCollect(nil, true)
 		assert.Len(t, removed, 5, "a record of an earlier boot owns no effects: %v", removed)
 	})
 }
@@ -268,13 +255,11 @@ func TestCollect_NothingLeaked_OnlyReads(t *testing.T) {
 		w.steps, w.finds = []string{"mode"}, true
 		p := w.start(t)
 		for i := range 8 {
-			_, err := p.Prepare(t.Context(), wants(fmt.Sprintf("c%d", i), device(i)))
-			require.NoError(t, err)
+			p.mustPrepare(wants(fmt.Sprintf("c%d", i), device(i)))
 		}
 		p.taking = func(lock string) { assert.Fail(t, "a lock is asked for", lock) }
 		w.journal = nil
-		removed, err := p.collect(t.Context(), nil, true)
-		require.NoError(t, err)
+		removed := p.mustCollect(nil, true)
 		assert.Empty(t, removed)
 		assert.Equal(t, []string{
 			"list specs", "all", "find mode", "find partition", "all", "list halves of a record ", "list halves of a spec ",
@@ -325,11 +310,10 @@ func TestRecover_UnreadableRecord_KnownOwnersKept(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := w.start(t)
-		_, err := p.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("a", device(0)))
 		w.hidden = "a"
 		require.ErrorIs(t, p.Recover(t.Context()), checkpoint.ErrUnreadable)
-		_, err = p.Prepare(t.Context(), wants("b", device(0)))
+		_, err := p.Prepare(t.Context(), wants("b", device(0)))
 		heldBy(t, err, "a")
 	})
 }

@@ -16,11 +16,10 @@ func TestWithGPULock_ForeignChange_StillLearned(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
 		p, other := w.start(t), w.start(t)
-		_, err := other.Prepare(t.Context(), wants("theirs", device(0)))
-		require.NoError(t, err)
+		other.mustPrepare(wants("theirs", device(0)))
 		ran := 0
 		require.NoError(t, p.WithGPULock(t.Context(), uuid(0), func(context.Context) error { ran++; return nil }))
-		_, err = p.Prepare(t.Context(), wants("ours", device(0)))
+		_, err := p.Prepare(t.Context(), wants("ours", device(0)))
 		heldBy(t, err, "theirs")
 		refused := errors.New("refused")
 		require.ErrorIs(t, p.WithGPULock(t.Context(), uuid(0), func(context.Context) error { ran++; return refused }), refused)
@@ -48,8 +47,7 @@ func TestPrepare_EveryChange_UnderGPULock(t *testing.T) {
 			}
 		}
 		p := w.start(t)
-		_, err := p.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("a", device(0)))
 		assert.Equal(t, []string{"put intent a", "do mode " + string(uuid(0)), "build a", "put done a", "write a"}, changes)
 		changes = nil
 		require.NoError(t, p.Unprepare(t.Context(), "a"))

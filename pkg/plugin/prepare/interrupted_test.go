@@ -46,8 +46,7 @@ func TestUnprepare_CallerGone_EffectsStayRecorded(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
 		p := c.startWithMIG(t)
-		_, err := p.Prepare(t.Context(), wantsOf("a", "9-4"))
-		require.NoError(t, err)
+		p.mustPrepare(wantsOf("a", "9-4"))
 		ctx, cancel := context.WithCancel(t.Context())
 		w.during = func(op string) {
 			if strings.HasPrefix(op, "undo") {

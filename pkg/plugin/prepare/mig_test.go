@@ -13,52 +13,12 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-func TestPrepare_MIGDevice_CreatedBetweenIntentAndDone(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		w, c := newPartitionable(1)
-		p := c.startWithMIG(t)
-		r, err := p.Prepare(t.Context(), wantsOf("a", "9-4"))
-		require.NoError(t, err)
-		assert.Equal(t, []string{
-			"ensure migMode " + string(uuid(0)), "check 9-4", "put intent a", "make 9-4", "fill 9-4", "put done a", "write a",
-		}, w.events())
-		assert.Equal(t, w.record(t, "a"), r)
-		assert.Equal(t, &checkpoint.MIG{
-			Profile: 9, Name: "3g.40gb", Placement: gpu.Placement{Start: 4, Size: 4},
-			Identity: gpu.MIGIdentity{GPUInstance: 3, ComputeInstance: 1, UUID: "MIG-9-4"},
-		}, r.Results[0].MIG)
-		assert.Equal(t, []string{"a-" + migName("9-4") + "-MIG-9-4"}, r.CDI.Devices, "programs see the MIG device")
-		_, err = p.Prepare(t.Context(), wantsOf("a", "9-4"))
-		require.NoError(t, err)
-		assert.Equal(t, []string{"verify 9-4"}, w.events(), "a repeated Prepare only reads")
-
-		require.NoError(t, p.Unprepare(t.Context(), "a"))
-		assert.Equal(t, []string{"put releasing a", "undo 9-4, made MIG-9-4", "remove a", "delete a"}, w.events(), "the mode stays as it is")
-		assert.Empty(t, c.there)
-		w.clean(t)
-	})
-}
-
-func TestPrepare_WholeGPU_NoEffects(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		w, c := newPartitionable(2)
-		p := c.startWithMIG(t)
-		_, err := p.Prepare(t.Context(), wantsOf("a", ""))
-		require.NoError(t, err)
-		assert.Equal(t, []string{"ensure noMIGMode " + string(uuid(0)), "put done a", "write a"}, w.events(), "inspected once, where it is advertised as MIG devices too")
-		_, err = p.Prepare(t.Context(), wants("b", device(1)))
-		require.NoError(t, err)
-		assert.Equal(t, []string{"put done b", "write b"}, w.events(), "and none where it is not")
-	})
-}
-
 func TestPrepare_DisjointMIGDevices_Prepared(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
 		p := c.startWithMIG(t)
 		for uid, placed := range map[string]string{"a": "9-4", "b": "20-0", "c": "19-1"} {
-			_, err := p.Prepare(t.Context(), wantsOf(uid, placed))
-			require.NoError(t, err, placed)
+			p.mustPrepare(wantsOf(uid, placed), placed)
 		}
 		w.events()
 		for _, process := range []*process{p, c.startWithMIG(t)} {
@@ -76,10 +36,8 @@ func TestPrepare_DisjointMIGDevices_Prepared(t *testing.T) {
 		}
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
 		require.NoError(t, p.Unprepare(t.Context(), "b"))
-		_, err := p.Prepare(t.Context(), wantsOf("d", "20-6", "19-0"))
-		require.NoError(t, err)
-		_, err = p.Prepare(t.Context(), wants("inspect", monitor))
-		require.NoError(t, err, "monitoring occupies nothing")
+		p.mustPrepare(wantsOf("d", "20-6", "19-0"))
+		p.mustPrepare(wants("inspect", monitor), "monitoring occupies nothing")
 	})
 }
 
@@ -87,9 +45,8 @@ func TestPrepare_WholeGPUOwned_MIGDeviceRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		_, c := newPartitionable(1)
 		p := c.startWithMIG(t)
-		_, err := p.Prepare(t.Context(), wantsOf("a", ""))
-		require.NoError(t, err)
-		_, err = p.Prepare(t.Context(), wantsOf("b", "19-6"))
+		p.mustPrepare(wantsOf("a", ""))
+		_, err := p.Prepare(t.Context(), wantsOf("b", "19-6"))
 		heldBy(t, err, "a")
 	})
 }
@@ -97,10 +54,11 @@ func TestPrepare_WholeGPUOwned_MIGDeviceRefused(t *testing.T) {
 // TestPrepare_PreflightFails_NothingWritten: nothing was promised yet.
 func TestPrepare_PreflightFails_NothingWritten(t *testing.T) {
 	for name, c := range map[string]struct {
-		refuse func(string) error
-		kind   error
-		want   string
-		waits  bool
+		refuse  func(string) error
+		unknown bool // the kind of precondition
+		kind    error
+		want    string
+		waits   bool
 	}{
 		"instance of an administrator": {
 			refuse: always("check 9-4", gpu.ErrInUse), kind: gpu.ErrInUse, waits: true,
@@ -114,12 +72,18 @@ func TestPrepare_PreflightFails_NothingWritten(t *testing.T) {
 			refuse: always("ensure", &gpu.UnsupportedError{Feature: "turning on the MIG mode", Needs: "a reset"}),
 			want:   `request "r0", device ` + migName("19-0") + `: turning on the MIG mode is not supported here: it needs a reset (not retryable)`,
 		},
+		"a precondition of another version": {
+			unknown: true, want: "preparing GPU " + string(uuid(0)) + ": precondition migMode is not supported here",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				w, driver := newPartitionable(1)
 				p := driver.startWithMIG(t)
 				w.refuse = c.refuse
+				if c.unknown {
+					delete(p.Preconditions, claim.PreconditionMIGMode)
+				}
 				start := time.Now()
 				_, err := p.Prepare(t.Context(), wantsOf("a", "19-0", "9-4"))
 				require.EqualError(t, err, c.want)
@@ -135,17 +99,6 @@ func TestPrepare_PreflightFails_NothingWritten(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestPrepare_UnknownPrecondition_Refused(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		w, c := newPartitionable(1)
-		p := c.startWithMIG(t)
-		delete(p.Preconditions, claim.PreconditionMIGMode)
-		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0"))
-		require.EqualError(t, err, "preparing GPU "+string(uuid(0))+": precondition migMode is not supported here")
-		assert.Empty(t, w.events())
-	})
 }
 
 // TestPrepare_MIGDeviceHalfCreated_Undone, and the effects before it, in reverse; each undoing knows the effect that was made.
@@ -182,16 +135,14 @@ func TestPrepare_MIGDeviceVanished_CreatedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
 		p := c.startWithMIG(t)
-		first, err := p.Prepare(t.Context(), wantsOf("a", "9-4"))
-		require.NoError(t, err)
-		_, err = p.Prepare(t.Context(), wantsOf("b", "19-0"))
-		require.NoError(t, err)
+		first := p.mustPrepare(wantsOf("a", "9-4"))
+		p.mustPrepare(wantsOf("b", "19-0"))
 		beside := w.record(t, "b")
 		delete(c.there, migName("9-4"))
 		w.events()
 
 		w.refuse = always("verify", errDisk)
-		_, err = p.Prepare(t.Context(), wantsOf("a", "9-4"))
+		_, err := p.Prepare(t.Context(), wantsOf("a", "9-4"))
 		require.EqualError(t, err, `request "r0", device `+migName("9-4")+`: input/output error (will be retried)`)
 		assert.Equal(t, first, w.record(t, "a"), "what is not known to be gone is kept")
 		w.refuse = nil
@@ -204,8 +155,7 @@ func TestPrepare_MIGDeviceVanished_CreatedAgain(t *testing.T) {
 		w.node = node
 		w.events()
 
-		again, err := p.Prepare(t.Context(), wantsOf("a", "9-4"))
-		require.NoError(t, err)
+		again := p.mustPrepare(wantsOf("a", "9-4"))
 		assert.Equal(t, []string{
 			"verify 9-4", "put releasing a", "undo 9-4, made MIG-9-4", "remove a", "delete a",
 			"ensure migMode " + string(uuid(0)), "check 9-4", "put intent a", "make 9-4", "fill 9-4", "put done a", "write a",
@@ -217,25 +167,6 @@ func TestPrepare_MIGDeviceVanished_CreatedAgain(t *testing.T) {
 	})
 }
 
-func TestPrepare_StaticMIGDevice_NeverCreatedOrRemoved(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		w, c := newPartitionable(1)
-		c.administer(7, "MIG-theirs", true)
-		p := c.startWithMIG(t)
-		r, err := p.Prepare(t.Context(), wantsOf("a", "19-6"))
-		require.NoError(t, err)
-		assert.Equal(t, []string{"inspect 19-6", "put done a", "write a"}, w.events())
-		assert.True(t, r.Results[0].MIG.Static)
-		assert.Equal(t, []string{"a-" + migName("19-6") + "-MIG-theirs"}, r.CDI.Devices)
-		again, err := p.Prepare(t.Context(), wantsOf("a", "19-6"))
-		require.NoError(t, err)
-		assert.Equal(t, r, again)
-		assert.Equal(t, []string{"inspect 19-6"}, w.events(), "a repeated Prepare only reads")
-		require.NoError(t, p.Unprepare(t.Context(), "a"))
-		assert.Equal(t, []string{"remove a", "delete a"}, w.events())
-	})
-}
-
 // TestPrepare_StaticMIGDeviceReplaced_Refused: the administrator has partitioned the GPU again and its ids came back. The claim of
 // the old MIG device does not get the new one as if it were that, also while the inventory has not been refreshed since.
 func TestPrepare_StaticMIGDeviceReplaced_Refused(t *testing.T) {
@@ -243,13 +174,12 @@ func TestPrepare_StaticMIGDeviceReplaced_Refused(t *testing.T) {
 		w, c := newPartitionable(1)
 		c.administer(7, "MIG-one", true)
 		p := c.startWithMIG(t)
-		_, err := p.Prepare(t.Context(), wantsOf("a", "19-6"))
-		require.NoError(t, err)
+		p.mustPrepare(wantsOf("a", "19-6"))
 		first := w.record(t, "a")
 		w.events()
 
 		w.refuse = always("inspect", errDisk)
-		_, err = p.Prepare(t.Context(), wantsOf("a", "19-6"))
+		_, err := p.Prepare(t.Context(), wantsOf("a", "19-6"))
 		require.EqualError(t, err, `request "r0", device `+migName("19-6")+`: input/output error; it was pre-created by an administrator `+
 			`of the node; nvidia-smi -L shows there the remaining devices (not retryable)`)
 		assert.Equal(t, first, w.record(t, "a"), "what is not known to be gone is kept")
@@ -267,8 +197,7 @@ func TestPrepare_StaticMIGDeviceReplaced_Refused(t *testing.T) {
 		w.clean(t)
 
 		time.AfterFunc(10*time.Second, func() { c.administer(7, "MIG-two", true) })
-		r, err := p.Prepare(t.Context(), wantsOf("b", "19-6"))
-		require.NoError(t, err, "once it was inspected, in the same call")
+		r := p.mustPrepare(wantsOf("b", "19-6"), "once it was inspected, in the same call")
 		assert.Equal(t, []string{"b-" + migName("19-6") + "-MIG-two"}, r.CDI.Devices)
 		_, err = p.Prepare(t.Context(), wantsOf("a", "19-6"))
 		heldBy(t, err, "b")
@@ -281,12 +210,10 @@ func TestPrepare_StaticMIGDeviceReplaced_AnsweredAgain(t *testing.T) {
 		w, c := newPartitionable(1)
 		c.administer(7, "MIG-one", true)
 		p := c.startWithMIG(t)
-		_, err := p.Prepare(t.Context(), wantsOf("a", "19-6"))
-		require.NoError(t, err)
+		p.mustPrepare(wantsOf("a", "19-6"))
 		c.administer(8, "MIG-two", true)
 		w.events()
-		r, err := p.Prepare(t.Context(), wantsOf("a", "19-6"))
-		require.NoError(t, err)
+		r := p.mustPrepare(wantsOf("a", "19-6"))
 		assert.Equal(t, []string{"inspect 19-6", "inspect 19-6", "remove a", "delete a", "inspect 19-6", "put done a", "write a"}, w.events())
 		assert.Equal(t, gpu.MIGIdentity{GPUInstance: 8, UUID: "MIG-two"}, r.Results[0].MIG.Identity)
 		assert.Equal(t, []string{"a-" + migName("19-6") + "-MIG-two"}, r.CDI.Devices)

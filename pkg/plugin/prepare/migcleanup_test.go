@@ -39,8 +39,7 @@ func TestUnprepare_MIGDeviceStuck_OthersUndone(t *testing.T) {
 		p := c.startWithMIG(t)
 		var pending []gpu.PendingCleanup
 		p.pending = func(now []gpu.PendingCleanup) { pending = now }
-		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0", "9-4"))
-		require.NoError(t, err)
+		p.mustPrepare(wantsOf("a", "19-0", "9-4"))
 		stuck := always("undo 9-4", errStuck)
 		w.refuse = either(stuck, times(1, "put releasing", errDisk))
 		require.Error(t, p.Unprepare(t.Context(), "a"))
@@ -63,8 +62,7 @@ func TestUnprepare_MIGDeviceStuck_OthersUndone(t *testing.T) {
 		require.Len(t, w.record(t, "a").Steps, 1)
 		assert.Equal(t, map[string]gpu.MIGUUID{migName("9-4"): "MIG-9-4"}, c.there)
 
-		_, err = p.Prepare(t.Context(), wantsOf("b", "19-0"))
-		require.NoError(t, err)
+		p.mustPrepare(wantsOf("b", "19-0"))
 		w.refuse = nil
 		require.NoError(t, c.startWithMIG(t).Recover(t.Context()), "the next process finishes what is pending, and nothing else")
 		assert.Equal(t, map[string]gpu.MIGUUID{migName("19-0"): "MIG-19-0"}, c.there)
@@ -78,8 +76,7 @@ func TestUnprepare_FewerStepsLeftForSameCause_StoredAgain(t *testing.T) {
 		w, c := newPartitionable(1)
 		w.steps = []string{"mode"} // for each device
 		p := c.startWithMIG(t)
-		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0", "9-4"))
-		require.NoError(t, err)
+		p.mustPrepare(wantsOf("a", "19-0", "9-4"))
 		undone := 0
 		w.refuse = func(op string) error {
 			if !strings.HasPrefix(op, "undo mode") {
@@ -109,8 +106,7 @@ func TestUnprepare_MIGDeviceUndone_WaitingClaimWoken(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
 		p := c.startWithMIG(t)
-		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0", "9-4"))
-		require.NoError(t, err)
+		p.mustPrepare(wantsOf("a", "19-0", "9-4"))
 		w.refuse = always("undo 9-4", errStuck)
 		start, waited := time.Now(), make(chan error, 1)
 		go func() {
@@ -131,8 +127,7 @@ func TestPrepare_PendingCleanup_BlocksWhatItOccupies(t *testing.T) {
 		p := c.startWithMIG(t)
 		var pending [][]gpu.PendingCleanup
 		p.pending = func(now []gpu.PendingCleanup) { pending = append(pending, now) }
-		_, err := p.Prepare(t.Context(), wantsOf("a", "20-6"))
-		require.NoError(t, err)
+		p.mustPrepare(wantsOf("a", "20-6"))
 		w.refuse = always("undo 20-6", errStuck)
 		require.Error(t, p.Unprepare(t.Context(), "a"))
 		left := gpu.PendingCleanup{GPU: uuid(0), Uses: usesOf("20-6")}
@@ -140,8 +135,7 @@ func TestPrepare_PendingCleanup_BlocksWhatItOccupies(t *testing.T) {
 		var tried []string
 		w.during = func(op string) { tried = append(tried, op) }
 
-		_, err = p.Prepare(t.Context(), wantsOf("b", "9-0"))
-		require.NoError(t, err)
+		p.mustPrepare(wantsOf("b", "9-0"))
 		require.NoError(t, p.Unprepare(t.Context(), "b"))
 		assert.NotContains(t, tried, "undo 20-6, made MIG-20-6", "a claim for another placement does not retry it")
 		for _, placed := range []string{"9-4", "19-6", "20-0", ""} {
@@ -152,8 +146,7 @@ func TestPrepare_PendingCleanup_BlocksWhatItOccupies(t *testing.T) {
 			tried = nil
 		}
 		w.refuse = nil
-		_, err = p.Prepare(t.Context(), wantsOf("c", "9-4"))
-		require.NoError(t, err)
+		p.mustPrepare(wantsOf("c", "9-4"))
 		assert.Equal(t, [][]gpu.PendingCleanup{{left}, nil}, pending)
 		assert.Nil(t, w.record(t, "a"))
 	})
@@ -166,10 +159,8 @@ func TestPendingCleanups_OfOneGPU_AddUp(t *testing.T) {
 		var pending []gpu.PendingCleanup
 		p.pending = func(now []gpu.PendingCleanup) { pending = now }
 		w.steps = nil
-		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0", "19-1"))
-		require.NoError(t, err)
-		_, err = p.Prepare(t.Context(), wantsOf("b", "9-4"))
-		require.NoError(t, err)
+		p.mustPrepare(wantsOf("a", "19-0", "19-1"))
+		p.mustPrepare(wantsOf("b", "9-4"))
 		w.refuse = always("undo", errStuck)
 		require.Error(t, p.Unprepare(t.Context(), "a"))
 		require.Error(t, p.Unprepare(t.Context(), "b"))

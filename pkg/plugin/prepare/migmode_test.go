@@ -32,8 +32,7 @@ func TestUndo_FirstTry_MarkedWhole(t *testing.T) {
 		w, c := newPartitionable(1)
 		p, n := c.startWithMIG(t), &noting{migDriver: c}
 		p.Steps[claim.StepMIG] = n
-		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0"))
-		require.NoError(t, err)
+		p.mustPrepare(wantsOf("a", "19-0"))
 		w.refuse = always("undo", errStuck)
 		for range 2 {
 			require.Error(t, p.rollback.unprepare(t.Context(), "a", time.Now))
@@ -43,8 +42,7 @@ func TestUndo_FirstTry_MarkedWhole(t *testing.T) {
 		require.NoError(t, p.rollback.unprepare(t.Context(), "a", time.Now))
 
 		n.whole = nil
-		_, err = p.Prepare(t.Context(), wantsOf("b", "19-0"))
-		require.NoError(t, err)
+		p.mustPrepare(wantsOf("b", "19-0"))
 		w.refuse = either(always("undo", errStuck), always("put releasing", syscall.ENOSPC))
 		for range 2 {
 			require.Error(t, p.rollback.unprepare(t.Context(), "b", time.Now))
@@ -54,7 +52,7 @@ func TestUndo_FirstTry_MarkedWhole(t *testing.T) {
 
 		n.whole = nil
 		w.refuse = always("fill", errStuck)
-		_, err = p.Prepare(t.Context(), wantsOf("c", "19-1"))
+		_, err := p.Prepare(t.Context(), wantsOf("c", "19-1"))
 		require.Error(t, err)
 		assert.NotContains(t, n.whole, true, "it never answered")
 		w.refuse = nil

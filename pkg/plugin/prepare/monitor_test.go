@@ -12,26 +12,6 @@ import (
 	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 )
 
-// TestMonitor_AllGPUs_NoEffects: the record of a claim that monitors the node names no GPU, so that work on a GPU is not affected by it.
-func TestMonitor_AllGPUs_NoEffects(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		w := newWorld(2)
-		p := w.start(t)
-		r, err := p.Prepare(t.Context(), wants("see", monitor))
-		require.NoError(t, err)
-		assert.Equal(t, []string{"put done see", "write see"}, w.events())
-		assert.Equal(t, []checkpoint.Result{{Request: "r0", Pool: nodeName + "/monitor", Device: "monitor", Admin: true, Type: gpu.TypeMonitor}}, r.Results)
-		assert.Equal(t, []string{"see-monitor-admin"}, r.CDI.Devices)
-		again, err := w.start(t).Prepare(t.Context(), wants("see", monitor))
-		require.NoError(t, err)
-		assert.Equal(t, r, again)
-		assert.Empty(t, w.events(), "a repeated Prepare only reads")
-		require.NoError(t, p.Unprepare(t.Context(), "see"))
-		assert.Equal(t, []string{"remove see", "delete see"}, w.events())
-		w.clean(t)
-	})
-}
-
 // TestMonitor_OfEarlierVersion_StaysAndGoes: a claim that was prepared with the monitor device of one GPU keeps its answer and is unprepared.
 func TestMonitor_OfEarlierVersion_StaysAndGoes(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
@@ -47,13 +27,12 @@ func TestMonitor_OfEarlierVersion_StaysAndGoes(t *testing.T) {
 		}
 		require.NoError(t, records{w}.Put(answer))
 		w.events()
-		r, err := p.Prepare(t.Context(), rc)
-		require.NoError(t, err)
+		r := p.mustPrepare(rc)
 		assert.Equal(t, answer.CDI.Devices, r.CDI.Devices)
 		assert.Equal(t, []string{"write see"}, w.events(), "its spec was gone")
 		require.NoError(t, p.Unprepare(t.Context(), "see"))
 		w.clean(t)
-		_, err = p.Prepare(t.Context(), rc)
+		_, err := p.Prepare(t.Context(), rc)
 		require.ErrorContains(t, err, "does not advertise it now")
 	})
 }

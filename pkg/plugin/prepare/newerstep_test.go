@@ -9,48 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
-	"github.com/prism-gpu/prism/pkg/gpu"
 )
-
-// TestRecord_NewerVersion_LeftAlone is not answered from, not undone and not lost; effects on its GPU are kept from other claims, other
-// GPUs work as before, and the pod may end.
-func TestRecord_NewerVersion_LeftAlone(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		w := newWorld(2)
-		prepared(t, w)
-		w.refuse = nil
-		known := w.records["a"]
-		newer := rewritten(t, w.record(t, "a"), `"done"`, `"frozen"`)
-		w.records["a"] = newer
-		const sentence = `version test of the plugin prepared the claim, and this version does not know state "frozen" of its record: ` +
-			`run that version, or a later one, on this node again`
-
-		p := w.start(t)
-		assert.Empty(t, p.damaged)
-		assert.Equal(t, [][]gpu.UUID{{uuid(0)}}, p.pendingGPUs, "the scheduler keeps new claims away")
-		require.ErrorContains(t, p.Recover(t.Context()), "recovering claim a: "+sentence)
-		_, err := p.Prepare(t.Context(), wants("a", device(0)))
-		require.EqualError(t, err, sentence)
-		_, err = p.Prepare(t.Context(), wants("b", device(0)))
-		heldBy(t, err, "a")
-		_, err = p.Prepare(t.Context(), wants("c", device(1)))
-		require.NoError(t, err)
-		require.NoError(t, p.Unprepare(t.Context(), "c"))
-
-		require.EqualError(t, p.Unprepare(t.Context(), "a"), sentence)
-		time.Sleep(deferCleanupAfter - time.Second)
-		require.EqualError(t, p.Unprepare(t.Context(), "a"), sentence, "the pod is kept")
-		time.Sleep(time.Second)
-		require.NoError(t, p.Unprepare(t.Context(), "a"), "the pod may go")
-		assert.Equal(t, string(newer), string(w.records["a"]))
-		assert.NotEmpty(t, w.effects[uuid(0)])
-		assert.Equal(t, [][]gpu.UUID{{uuid(0)}}, p.pendingGPUs)
-
-		w.records["a"] = known // as the newer version sees it
-		require.NoError(t, w.start(t).Unprepare(t.Context(), "a"))
-		w.clean(t)
-	})
-}
 
 // TestStep_NewerVersion_Pending: an older plugin cannot undo it, and keeps the record for a plugin that can.
 func TestStep_NewerVersion_Pending(t *testing.T) {
@@ -85,13 +44,12 @@ func TestSpec_NewerVersion_Kept(t *testing.T) {
 		require.NotEqual(t, w.specs["a"], richer)
 		w.specs["a"] = richer
 		require.NoError(t, p.Recover(t.Context()))
-		r, err := p.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		r := p.mustPrepare(wants("a", device(0)))
 		assert.Equal(t, checkpoint.Done, r.State)
 		assert.Equal(t, richer, w.specs["a"])
 
 		delete(w.specs, "a")
-		_, err = p.Prepare(t.Context(), wants("a", device(0)))
+		_, err := p.Prepare(t.Context(), wants("a", device(0)))
 		require.ErrorContains(t, err, "making the CDI spec of claim default/claim-a: step laser is not supported here: it needs version test of the plugin")
 		assert.Empty(t, w.specs)
 		assert.Equal(t, checkpoint.Done, w.record(t, "a").State)

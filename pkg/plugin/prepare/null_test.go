@@ -63,12 +63,11 @@ func TestNull_Prepared_SpecAndRecordAndEffect(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
 		p := w.startNull(t)
-		r, err := p.Prepare(t.Context(), wantsNull("a"))
-		require.NoError(t, err)
+		r := p.mustPrepare(wantsNull("a"))
 		assert.Equal(t, null.Type, r.Results[0].Type)
 		assert.Len(t, w.effects, 2)
 		assert.Len(t, w.edited(t, "a"), 2)
-		_, err = p.Prepare(t.Context(), func() *resourceapi.ResourceClaim {
+		_, err := p.Prepare(t.Context(), func() *resourceapi.ResourceClaim {
 			rc := wants("b", device(0))
 			rc.Status.Allocation.Devices.Results[0].Pool += "/" + device(0)
 			return rc
@@ -88,8 +87,7 @@ func TestNull_Shares_BesideEachOtherAlone(t *testing.T) {
 			rc := wantsNull(uid)
 			rc.Status.Allocation.Devices.Results = rc.Status.Allocation.Devices.Results[:1]
 			rc.Status.Allocation.Devices.Results[0].ShareID = new(types.UID("share-" + uid))
-			r, err := p.Prepare(t.Context(), rc)
-			require.NoError(t, err)
+			r := p.mustPrepare(rc)
 			assert.Equal(t, &checkpoint.Share{Replicas: 2}, r.Results[0].Share)
 		}
 		whole := func() error {

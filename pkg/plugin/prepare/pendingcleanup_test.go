@@ -20,8 +20,7 @@ func prepared(t *testing.T, w *world) *process {
 	t.Helper()
 	w.steps = []string{"mode", "partition"}
 	p := w.start(t)
-	_, err := p.Prepare(t.Context(), wants("a", device(0)))
-	require.NoError(t, err)
+	p.mustPrepare(wants("a", device(0)))
 	w.events()
 	w.refuse = always("undo mode", errStuck)
 	return p
@@ -60,8 +59,7 @@ func TestPendingCleanups_Changed_Reported(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
 		p := prepared(t, w)
-		_, err := p.Prepare(t.Context(), wants("b", device(1)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("b", device(1)))
 		assert.Empty(t, p.pendingGPUs, "a finished undo leaves nothing pending")
 		require.Error(t, p.Unprepare(t.Context(), "a"))
 		require.Error(t, p.Unprepare(t.Context(), "a"))
@@ -113,10 +111,9 @@ func TestPrepare_PendingCleanup_FinishedFirst(t *testing.T) {
 		require.Error(t, p.Unprepare(t.Context(), "a"))
 		w.events()
 
-		_, err := p.Prepare(t.Context(), wants("other", device(1)))
-		require.NoError(t, err, "another GPU is not concerned")
+		p.mustPrepare(wants("other", device(1)), "another GPU is not concerned")
 		start := time.Now()
-		_, err = p.Prepare(t.Context(), wants("b", device(0)))
+		_, err := p.Prepare(t.Context(), wants("b", device(0)))
 		require.EqualError(t, err, `request "r0", device gpu-00000000: cleanup of GPU `+string(uuid(0))+` after an earlier claim is still pending; `+
 			`the log of the kubelet plugin on the node says why; check the GPU there with nvidia-smi, and reset it if this stays (will be retried)`)
 		assert.Equal(t, []any{"heldBy", "default/claim-a", "heldByUID", "a", "cleanup", "undoing mode on GPU " + string(uuid(0)) + ": it is stuck"}, LogValues(err))
@@ -125,8 +122,7 @@ func TestPrepare_PendingCleanup_FinishedFirst(t *testing.T) {
 
 		w.refuse = nil
 		w.events()
-		_, err = p.Prepare(t.Context(), wants("b", device(0)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("b", device(0)))
 		events := w.events()
 		assert.Equal(t, []string{
 			"undo mode " + string(uuid(0)), "remove a", "delete a", "put intent b",
@@ -147,8 +143,7 @@ func TestPrepare_CleanupOfAnotherProcess_Finished(t *testing.T) {
 		require.Error(t, old.Unprepare(t.Context(), "a"))
 		w.refuse = nil
 		start := time.Now()
-		_, err := young.Prepare(t.Context(), wants("b", device(0)))
-		require.NoError(t, err)
+		young.mustPrepare(wants("b", device(0)))
 		assert.Zero(t, time.Since(start), "the cleanup is finished at once")
 		assert.Nil(t, w.record(t, "a"))
 	})
@@ -162,18 +157,16 @@ func TestPrepare_CleanupOnTwoGPUs_Finished(t *testing.T) {
 			w := newWorld(2)
 			w.steps = []string{"mode"}
 			p := w.start(t)
-			_, err := p.Prepare(t.Context(), wants("a", device(1), device(0)))
-			require.NoError(t, err)
+			p.mustPrepare(wants("a", device(1), device(0)))
 			w.refuse = always("undo mode", errStuck)
 			require.Error(t, p.Unprepare(t.Context(), "a"))
 			assert.Equal(t, []gpu.UUID{uuid(0), uuid(1)}, p.pendingGPUs[len(p.pendingGPUs)-1])
 			w.refuse = always("undo mode "+string(uuid(1)), errStuck)
-			_, err = p.Prepare(t.Context(), wants("b", device(needed)))
+			_, err := p.Prepare(t.Context(), wants("b", device(needed)))
 			assert.Equal(t, needed == 1, err != nil, "%v", err)
 			assert.Equal(t, []gpu.UUID{uuid(1)}, p.pendingGPUs[len(p.pendingGPUs)-1])
 			w.refuse = nil
-			_, err = p.Prepare(t.Context(), wants("c", device(1)))
-			require.NoError(t, err)
+			p.mustPrepare(wants("c", device(1)))
 			require.NoError(t, p.Unprepare(t.Context(), "b"))
 			require.NoError(t, p.Unprepare(t.Context(), "c"))
 			w.clean(t)
@@ -226,8 +219,7 @@ func TestPrepare_CleanupChanged_NotUndone(t *testing.T) {
 				}
 			}
 		}
-		_, err := payer.Prepare(t.Context(), wants("b", device(0)))
-		require.NoError(t, err)
+		payer.mustPrepare(wants("b", device(0)))
 		assert.Equal(t, map[string]string{"mode": `{"for":"b"}`, "partition": `{"for":"b"}`}, w.effects[uuid(0)])
 	})
 }
@@ -239,8 +231,7 @@ func TestPrepare_RetryOfPendingClaim_CleanupKept(t *testing.T) {
 		w.steps = []string{"mode", "partition"}
 		p := w.start(t)
 		w.refuse = either(times(1, "do partition", gpu.ErrTimeout), times(2, "undo mode", gpu.ErrTimeout))
-		_, err := p.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("a", device(0)))
 		events := w.events()
 		undone, again := slices.Index(events, "undo mode "+string(uuid(0))), lastIndex(events, "put intent a")
 		assert.Less(t, undone, again, "the effect of the first try was undone before the second: %v", events)
@@ -276,8 +267,7 @@ func TestPrepare_UndoFails_CleanupPending(t *testing.T) {
 		_, err = p.Prepare(t.Context(), wants("a", device(0)))
 		require.ErrorContains(t, err, "undoing an earlier try: undoing mode")
 		w.refuse = nil
-		_, err = p.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("a", device(0)))
 	})
 }
 
@@ -298,8 +288,7 @@ func TestUnprepare_Begun_RecordDoesNotAnswer(t *testing.T) {
 		w.clean(t)
 
 		w.refuse = nil
-		_, err = p.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("a", device(0)))
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
 		w.clean(t)
 	})
@@ -310,15 +299,13 @@ func TestUnprepare_SpecStays_CleanupPending(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := w.start(t)
-		_, err := p.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("a", device(0)))
 		w.refuse = always("remove", errDisk)
 		require.ErrorIs(t, p.Unprepare(t.Context(), "a"), errDisk)
 		time.Sleep(deferCleanupAfter)
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
 		w.refuse = nil
-		_, err = p.Prepare(t.Context(), wants("b", device(0)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("b", device(0)))
 		assert.Empty(t, w.specs["a"])
 	})
 }
@@ -328,8 +315,7 @@ func TestUnprepare_AdminAccessFails_GPUNotBlocked(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := w.start(t)
-		_, err := p.Prepare(t.Context(), wants("watching", monitor))
-		require.NoError(t, err)
+		p.mustPrepare(wants("watching", monitor))
 		w.refuse = always("remove watching", errDisk)
 		require.ErrorIs(t, p.Unprepare(t.Context(), "watching"), errDisk)
 		assert.Equal(t, checkpoint.Releasing, w.record(t, "watching").State)
@@ -337,12 +323,10 @@ func TestUnprepare_AdminAccessFails_GPUNotBlocked(t *testing.T) {
 		assert.Equal(t, 1, pending)
 		assert.Empty(t, p.pendingGPUs, "no cleanup is pending on the GPU")
 
-		_, err = p.Prepare(t.Context(), wants("b", device(0)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("b", device(0)))
 		w.refuse = nil
 		require.NoError(t, p.Unprepare(t.Context(), "b"))
-		_, err = p.Prepare(t.Context(), wants("c", device(0)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("c", device(0)))
 		assert.NotNil(t, w.records["watching"], "a claim for the GPU does not have the lock of that claim")
 		require.NoError(t, p.Recover(t.Context()))
 		assert.Nil(t, w.records["watching"], "recovery has it")
@@ -357,8 +341,7 @@ func TestPendingCleanup_Damaged_Reported(t *testing.T) {
 		w.refuse = nil
 		w.records["a"] = nil
 		delete(w.effects, uuid(0))
-		_, err := p.Prepare(t.Context(), wants("b", device(0)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("b", device(0)))
 		assert.Len(t, p.damaged, 1)
 	})
 }

@@ -32,8 +32,7 @@ func TestPrepare_PrecheckRefuses_NoModeChanged(t *testing.T) {
 		assert.Empty(t, w.events(), "the MIG mode is as it was")
 
 		w.refuse = nil
-		_, err = p.Prepare(t.Context(), wantsOf("a", "9-4"))
-		require.NoError(t, err)
+		p.mustPrepare(wantsOf("a", "9-4"))
 		assert.Equal(t, []string{"precheck 9-4", "ensure migMode " + string(uuid(0)), "check 9-4"}, w.events()[:3])
 	})
 }

@@ -21,72 +21,12 @@ func inBubble(t *testing.T, f func(*testing.T)) {
 	synctest.Test(t, f)
 }
 
-func TestPrepare_NoEffects_OneDurableWrite(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		w := newWorld(2)
-		p := w.start(t)
-		r, err := p.Prepare(t.Context(), wants("a", device(1), device(0)))
-		require.NoError(t, err)
-		assert.Equal(t, []string{"put done a", "write a"}, w.events())
-		assert.Equal(t, &checkpoint.Record{
-			Claim: checkpoint.Claim{UID: "a", Namespace: "default", Name: "claim-a"}, BootID: "boot-1", Writer: "test", State: checkpoint.Done,
-			Results: []checkpoint.Result{
-				{Request: "r0", Pool: "n0", Device: device(1), Type: gpu.TypeGPU, GPUUUID: uuid(1), PCIBusID: "0000:01:00.0"},
-				{Request: "r1", Pool: "n0", Device: device(0), Type: gpu.TypeGPU, GPUUUID: uuid(0), PCIBusID: "0000:00:00.0"},
-			},
-			CDI: checkpoint.CDI{Kind: "k8s.gpu.prism.dev/claim", Devices: []string{
-				"a-" + device(1) + "-" + string(uuid(1)), "a-" + device(0) + "-" + string(uuid(0)),
-			}},
-		}, w.record(t, "a"))
-		assert.Equal(t, w.record(t, "a"), r, "the answer is the record")
-
-		again, err := p.Prepare(t.Context(), wants("a", device(1), device(0)))
-		require.NoError(t, err)
-		assert.Equal(t, r, again)
-		again, err = w.start(t).Prepare(t.Context(), wants("a", device(1), device(0)))
-		require.NoError(t, err)
-		assert.Equal(t, r, again, "also by another process")
-		assert.Empty(t, w.events(), "a repeated Prepare writes nothing")
-
-		require.NoError(t, p.Unprepare(t.Context(), "a"))
-		assert.Equal(t, []string{"remove a", "delete a"}, w.events())
-		require.NoError(t, p.Unprepare(t.Context(), "a"))
-		w.clean(t)
-	})
-}
-
-func TestPrepare_Effects_MadeBetweenIntentAndDone(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		w := newWorld(1)
-		w.steps = []string{"mode", "partition"}
-		p := w.start(t)
-		r, err := p.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
-		assert.Equal(t, []string{"put intent a", "do mode " + string(uuid(0)), "do partition " + string(uuid(0)), "put done a", "write a"}, w.events())
-		for _, s := range w.record(t, "a").Steps {
-			assert.JSONEq(t, `{"for":"a"}`, string(s.Made), "what was made is recorded")
-		}
-		assert.Equal(t, w.record(t, "a"), r)
-
-		_, err = p.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
-		assert.Empty(t, w.events(), "a repeated Prepare writes and makes nothing")
-
-		require.NoError(t, p.Unprepare(t.Context(), "a"))
-		assert.Equal(t, []string{
-			"put releasing a", "undo partition " + string(uuid(0)), "undo mode " + string(uuid(0)), "remove a", "delete a",
-		}, w.events())
-		w.clean(t)
-	})
-}
-
 func TestPrepare_OtherDriversClaim_NothingWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		rc := wants("a", "nic-0")
 		rc.Status.Allocation.Devices.Results[0].Driver = "net.example.com"
-		r, err := w.start(t).Prepare(t.Context(), rc)
-		require.NoError(t, err)
+		r := w.start(t).mustPrepare(rc)
 		assert.Empty(t, r.Results)
 		assert.Empty(t, w.events())
 	})
@@ -96,13 +36,11 @@ func TestPrepare_Repeated_SpecVerified(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := w.start(t)
-		r, err := p.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		r := p.mustPrepare(wants("a", device(0)))
 		w.events()
 		hit := func(wrote ...string) {
 			t.Helper()
-			again, err := p.Prepare(t.Context(), wants("a", device(0)))
-			require.NoError(t, err)
+			again := p.mustPrepare(wants("a", device(0)))
 			assert.Equal(t, r, again)
 			assert.ElementsMatch(t, wrote, w.events())
 		}
@@ -121,7 +59,7 @@ func TestPrepare_Repeated_SpecVerified(t *testing.T) {
 
 		delete(w.specs, "a")
 		start := time.Now()
-		_, err = p.Prepare(t.Context(), wants("a", device(0)))
+		_, err := p.Prepare(t.Context(), wants("a", device(0)))
 		require.EqualError(t, err, `request "r0", device gpu-00000000: not found; `+
 			`check the GPU on the node with nvidia-smi; nvidia-modprobe makes missing device nodes (will be retried)`)
 		assert.Equal(t, retryBudget, time.Since(start), "the node may still come to have it")
@@ -160,8 +98,7 @@ func TestPrepare_TransientCause_Retried(t *testing.T) {
 					defer w.mu.Unlock()
 					mend()
 				})
-				r, err := p.Prepare(t.Context(), wants("a", device(0)))
-				require.NoError(t, err)
+				r := p.mustPrepare(wants("a", device(0)))
 				assert.Equal(t, checkpoint.Done, r.State)
 				assert.Len(t, p.retrying, 1, "the claim's status says once why it waits")
 				require.NoError(t, p.Unprepare(t.Context(), "a"))
@@ -205,8 +142,7 @@ func TestPrepare_PermanentCause_NotRetried(t *testing.T) {
 					assert.Zero(t, claims+pending)
 
 					w.refuse, w.missing = nil, nil
-					_, err = p.Prepare(t.Context(), wants("a", device(0)))
-					require.NoError(t, err, "the next call starts again")
+					p.mustPrepare(wants("a", device(0)), "the next call starts again")
 				})
 			})
 		}
@@ -270,8 +206,7 @@ func TestPrepare_AfterReboot_PreparedAgain(t *testing.T) {
 		w.steps = []string{"mode", "partition"}
 		p := w.start(t)
 		for i, uid := range []string{"kept", "gone", "torn"} {
-			_, err := p.Prepare(t.Context(), wants(uid, device(i)))
-			require.NoError(t, err)
+			p.mustPrepare(wants(uid, device(i)))
 		}
 		torn := w.record(t, "torn")
 		torn.State = checkpoint.Intent
@@ -282,8 +217,7 @@ func TestPrepare_AfterReboot_PreparedAgain(t *testing.T) {
 		p = w.start(t)
 		require.NoError(t, p.Recover(t.Context()))
 		assert.Equal(t, []string{"remove torn", "delete torn"}, w.events(), "nothing is undone that a boot has undone, or made before it is asked for")
-		r, err := p.Prepare(t.Context(), wants("kept", device(0)))
-		require.NoError(t, err)
+		r := p.mustPrepare(wants("kept", device(0)))
 		assert.Equal(t, []string{"put intent kept", "do mode " + string(uuid(0)), "do partition " + string(uuid(0)), "put done kept", "write kept"}, w.events())
 		assert.Equal(t, "boot-2", r.BootID)
 		require.NoError(t, p.Unprepare(t.Context(), "gone"))
@@ -301,24 +235,21 @@ func TestPrepare_AllocatedAgain_OldEffectsUndone(t *testing.T) {
 				w := newWorld(2)
 				w.steps = []string{"mode"}
 				p := w.start(t)
-				_, err := p.Prepare(t.Context(), wants("a", device(0)))
-				require.NoError(t, err)
+				p.mustPrepare(wants("a", device(0)))
 				if boot != w.boot {
 					w.reboot(boot)
 					p = w.start(t)
 				}
 				w.events()
 
-				_, err = p.Prepare(t.Context(), &resourceapi.ResourceClaim{ObjectMeta: wants("a").ObjectMeta})
+				_, err := p.Prepare(t.Context(), &resourceapi.ResourceClaim{ObjectMeta: wants("a").ObjectMeta})
 				require.ErrorContains(t, err, "the claim is not allocated")
 				assert.Empty(t, w.events(), "what cannot be planned costs no claim what it has")
 
-				r, err := p.Prepare(t.Context(), wants("a", device(1)))
-				require.NoError(t, err)
+				r := p.mustPrepare(wants("a", device(1)))
 				assert.Equal(t, uuid(1), r.Results[0].GPUUUID)
 				assert.Empty(t, w.effects[uuid(0)])
-				_, err = p.Prepare(t.Context(), wants("b", device(0)))
-				require.NoError(t, err, "the first GPU is free")
+				p.mustPrepare(wants("b", device(0)), "the first GPU is free")
 			})
 		})
 	}
@@ -328,17 +259,14 @@ func TestPrepare_DamagedRecord_OnlyItsClaimFailsOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
 		p := w.start(t)
-		_, err := p.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("a", device(0)))
 		w.records["b"] = []byte("not a record")
-		_, err = p.Prepare(t.Context(), wants("c", device(1)))
-		require.NoError(t, err, "no other claim's business")
+		p.mustPrepare(wants("c", device(1)), "no other claim's business")
 		w.records["a"] = w.records["a"][:20]
-		_, err = p.Prepare(t.Context(), wants("a", device(0)))
+		_, err := p.Prepare(t.Context(), wants("a", device(0)))
 		require.ErrorIs(t, err, checkpoint.ErrDamaged)
 		require.ErrorContains(t, err, "the next try prepares the claim again")
-		_, err = p.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("a", device(0)))
 
 		w.records["a"] = nil
 		w.events()

@@ -17,8 +17,7 @@ func interrupted(t *testing.T, w *world) {
 	w.steps = []string{"mode"}
 	p := w.start(t)
 	for i, uid := range []string{"intent", "cleanup", "swept", "whole"} {
-		_, err := p.Prepare(t.Context(), wants(uid, device(i)))
-		require.NoError(t, err)
+		p.mustPrepare(wants(uid, device(i)))
 	}
 	intent := w.record(t, "intent")
 	intent.State = checkpoint.Intent

@@ -17,10 +17,9 @@ func TestPrepare_GPUOwned_RefusedAtTheEnd(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
 		p := w.start(t)
-		_, err := p.Prepare(t.Context(), wants("a", device(0), device(1)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("a", device(0), device(1)))
 		start := time.Now()
-		_, err = p.Prepare(t.Context(), wants("b", device(1)))
+		_, err := p.Prepare(t.Context(), wants("b", device(1)))
 		require.EqualError(t, err, `request "r0", device gpu-00000001: GPU `+string(uuid(1))+` is still held by another claim; `+
 			`if the pod of that claim was deleted by force, its containers may still be exiting; the log of the kubelet plugin on the node names the `+
 			`claim (will be retried)`)
@@ -36,13 +35,11 @@ func TestUnprepare_GPUReleased_WaitingClaimWoken(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := w.start(t)
-		_, err := p.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("a", device(0)))
 		const later = 17*time.Second + time.Millisecond
 		time.AfterFunc(later, func() { assert.NoError(t, p.Unprepare(t.Context(), "a")) })
 		start := time.Now()
-		_, err = p.Prepare(t.Context(), wants("b", device(0)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("b", device(0)))
 		assert.Equal(t, later, time.Since(start))
 	})
 }
@@ -63,8 +60,7 @@ func TestPrepare_ReleasedBeforeWait_NotMissed(t *testing.T) {
 			assert.NoError(t, p.Unprepare(t.Context(), "a"))
 		}
 		start := time.Now()
-		_, err = p.Prepare(t.Context(), wants("b", device(0)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("b", device(0)))
 		assert.Zero(t, time.Since(start))
 	})
 }
@@ -74,8 +70,7 @@ func TestPrepare_ReleasedBeforeWait_NotMissed(t *testing.T) {
 func TestPrepare_Waiting_RecordsNotReadAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
-		_, err := w.start(t).Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		w.start(t).mustPrepare(wants("a", device(0)))
 		done := make(chan error, 2)
 		for _, uid := range []string{"b", "c"} {
 			p := w.start(t)
@@ -97,8 +92,7 @@ func TestPrepare_Waiting_NoGPULocked(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
 		p := w.start(t)
-		_, err := p.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("a", device(0)))
 		done := make(chan error, 1)
 		go func() {
 			_, err := p.Prepare(t.Context(), wants("b", device(0), device(1)))
@@ -106,8 +100,7 @@ func TestPrepare_Waiting_NoGPULocked(t *testing.T) {
 		}()
 		time.Sleep(time.Second)
 		start := time.Now()
-		_, err = p.Prepare(t.Context(), wants("c", device(1)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("c", device(1)))
 		assert.Zero(t, time.Since(start))
 		require.Error(t, <-done)
 	})
@@ -131,13 +124,12 @@ func TestPrepare_EffectHangs_OtherGPUsNotDelayed(t *testing.T) {
 		}()
 		time.Sleep(time.Second)
 		start := time.Now()
-		_, err := p.Prepare(t.Context(), wants("b", device(1)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("b", device(1)))
 		assert.Zero(t, time.Since(start), "another GPU")
 
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		_, err = p.Prepare(ctx, wants("c", device(0)))
+		_, err := p.Prepare(ctx, wants("c", device(0)))
 		require.ErrorContains(t, err, "waiting for the lock of "+string(uuid(0)))
 		require.NoError(t, ctx.Err(), "there is time to say so")
 		_, err = p.Prepare(ctx, wants("a", device(0)))
@@ -155,8 +147,7 @@ func TestPrepare_AdminAccess_BlocksNoClaim(t *testing.T) {
 			wants("see", monitor), wants("use", device(0)), wants("debug", device(0)+"!"), wants("see too", monitor),
 		} {
 			start := time.Now()
-			_, err := p.Prepare(t.Context(), rc)
-			require.NoError(t, err)
+			p.mustPrepare(rc)
 			assert.Zero(t, time.Since(start))
 		}
 		claims, pending := p.Counts()
@@ -166,8 +157,7 @@ func TestPrepare_AdminAccess_BlocksNoClaim(t *testing.T) {
 
 		// One claim that uses a GPU and monitors it owns it, in whatever order its requests are.
 		require.NoError(t, p.Unprepare(t.Context(), "use"))
-		_, err = p.Prepare(t.Context(), wants("both", device(0), device(0)+"!"))
-		require.NoError(t, err)
+		p.mustPrepare(wants("both", device(0), device(0)+"!"))
 		_, err = p.Prepare(t.Context(), wants("second", device(0)))
 		heldBy(t, err, "both")
 	})
@@ -177,13 +167,11 @@ func TestPrepare_TwoProcesses_OwnersShared(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		old, young := w.start(t), w.start(t)
-		_, err := old.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
-		_, err = young.Prepare(t.Context(), wants("b", device(0)))
+		old.mustPrepare(wants("a", device(0)))
+		_, err := young.Prepare(t.Context(), wants("b", device(0)))
 		heldBy(t, err, "a")
 		require.NoError(t, young.Unprepare(t.Context(), "a"))
-		_, err = young.Prepare(t.Context(), wants("b", device(0)))
-		require.NoError(t, err)
+		young.mustPrepare(wants("b", device(0)))
 		_, err = old.Prepare(t.Context(), wants("c", device(0)))
 		heldBy(t, err, "b")
 		require.NoError(t, old.Unprepare(t.Context(), "b"))
@@ -197,12 +185,10 @@ func TestUnprepare_ForeignChange_RecordsNotRead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		old, young := w.start(t), w.start(t)
-		_, err := old.Prepare(t.Context(), wants("see", device(0)+"!"))
-		require.NoError(t, err)
-		_, err = young.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		old.mustPrepare(wants("see", device(0)+"!"))
+		young.mustPrepare(wants("a", device(0)))
 		require.NoError(t, old.Unprepare(t.Context(), "see"))
-		_, err = old.Prepare(t.Context(), wants("b", device(0)))
+		_, err := old.Prepare(t.Context(), wants("b", device(0)))
 		heldBy(t, err, "a")
 	})
 }
@@ -211,10 +197,9 @@ func TestLock_RecordsUnreadable_StillStale(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		old, young := w.start(t), w.start(t)
-		_, err := young.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		young.mustPrepare(wants("a", device(0)))
 		w.refuse = times(1, "all", errDisk)
-		_, err = old.Prepare(t.Context(), wants("b", device(0)))
+		_, err := old.Prepare(t.Context(), wants("b", device(0)))
 		require.ErrorIs(t, err, errDisk)
 		_, err = old.Prepare(t.Context(), wants("b", device(0)))
 		heldBy(t, err, "a")
@@ -228,8 +213,7 @@ func TestPrepare_UnreadableRecord_GPUNotPrepared(t *testing.T) {
 		w := newWorld(2)
 		p := w.start(t)
 		for i, uid := range []string{"a", "b"} {
-			_, err := p.Prepare(t.Context(), wants(uid, device(i)))
-			require.NoError(t, err)
+			p.mustPrepare(wants(uid, device(i)))
 		}
 		w.hidden = "a"
 		p = w.start(t)
@@ -238,8 +222,7 @@ func TestPrepare_UnreadableRecord_GPUNotPrepared(t *testing.T) {
 		require.ErrorIs(t, err, checkpoint.ErrUnreadable)
 		require.EqualError(t, err, "the claims that hold the GPU cannot be read now; the log of the kubelet plugin on the node contains the reason")
 		assert.Contains(t, LogValues(err)[1], "reading the record of claim a")
-		_, err = p.Prepare(t.Context(), wants("b", device(1)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("b", device(1)))
 		require.NoError(t, p.Unprepare(t.Context(), "b"))
 		w.hidden = ""
 		_, err = p.Prepare(t.Context(), wants("c", device(0)))
@@ -253,12 +236,10 @@ func TestPrepare_ReleasedByAnotherProcess_Found(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		old, young := w.start(t), w.start(t)
-		_, err := old.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		old.mustPrepare(wants("a", device(0)))
 		time.AfterFunc(10*time.Second, func() { assert.NoError(t, young.Unprepare(t.Context(), "a")) })
 		start := time.Now()
-		_, err = old.Prepare(t.Context(), wants("b", device(0)))
-		require.NoError(t, err)
+		old.mustPrepare(wants("b", device(0)))
 		assert.LessOrEqual(t, time.Since(start), 10*time.Second+longWait)
 	})
 }
@@ -276,8 +257,7 @@ func TestPrepare_ClaimLocked_Fails(t *testing.T) {
 		require.ErrorIs(t, p.Unprepare(ctx, "a"), context.Canceled)
 		<-w.locks["claim a"]
 
-		_, err = p.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("a", device(0)))
 		w.locks[string(uuid(0))] <- struct{}{}
 		require.ErrorIs(t, p.Unprepare(t.Context(), "a"), context.DeadlineExceeded)
 		<-w.locks[string(uuid(0))]
@@ -305,14 +285,12 @@ func TestPrepare_RecordOfAnotherClaim_NamedInLogOnly(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
 		p := w.start(t)
-		_, err := p.Prepare(t.Context(), wants("theirs", device(0)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("theirs", device(0)))
 		w.records["ours"] = w.records["theirs"]
-		_, err = p.Prepare(t.Context(), wants("ours", device(1)))
+		_, err := p.Prepare(t.Context(), wants("ours", device(1)))
 		require.ErrorIs(t, err, checkpoint.ErrDamaged)
 		assert.Contains(t, LogValues(err)[1], "it is of claim theirs")
-		_, err = p.Prepare(t.Context(), wants("ours", device(1)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("ours", device(1)))
 	})
 }
 

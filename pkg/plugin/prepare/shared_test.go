@@ -20,15 +20,13 @@ func TestUnprepare_SharedEffect_LastRemovesIt(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		d := newDaemons()
 		p := d.startMPS(t)
-		r, err := p.Prepare(t.Context(), wantsMPS("a", 1024))
-		require.NoError(t, err)
+		r := p.mustPrepare(wantsMPS("a", 1024))
 		assert.Equal(t, []string{"put intent a", "do a0", "put done a", "write a"}, d.events())
 		assert.Equal(t, d.record(t, "a"), r)
 		assert.Equal(t, &checkpoint.Share{Replicas: 3, Name: "gpu-2gb"}, r.Results[0].Share)
 		assert.JSONEq(t, `{"daemon":"00000000","memoryMiB":1024,"activeThreadPercentage":50}`, string(r.Results[0].Extensions[claim.KindMPS]))
 		assert.Equal(t, "a0", r.Steps[0].ShareID)
-		_, err = p.Prepare(t.Context(), wantsMPS("b", 2048, 3072))
-		require.NoError(t, err)
+		p.mustPrepare(wantsMPS("b", 2048, 3072))
 		d.events()
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
 		assert.Zero(t, d.reads(), "this process has prepared both")
@@ -46,10 +44,8 @@ func TestUnprepare_EffectSharedByOtherProcess_LeftAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		d := newDaemons()
 		old, young := d.startMPS(t), d.startMPS(t)
-		_, err := old.Prepare(t.Context(), wantsMPS("a", 1024))
-		require.NoError(t, err)
-		_, err = young.Prepare(t.Context(), wantsMPS("b", 1024))
-		require.NoError(t, err)
+		old.mustPrepare(wantsMPS("a", 1024))
+		young.mustPrepare(wantsMPS("b", 1024))
 		d.events()
 		require.NoError(t, old.Unprepare(t.Context(), "a"))
 		assert.Equal(t, 1, d.reads())
@@ -72,8 +68,7 @@ func TestShared_KilledAnywhere_ServedAsLongAsNeeded(t *testing.T) {
 					d.ops, d.dieAt, d.dieLate = 0, dieAt, late
 					alive = d.survive(t, func() {
 						for _, rc := range []*claimObject{wantsMPS("a", 1024), wantsMPS("b", 1024, 1024)} {
-							_, err := p.Prepare(t.Context(), rc)
-							require.NoError(t, err)
+							p.mustPrepare(rc)
 						}
 						require.NoError(t, p.Unprepare(t.Context(), "a"))
 						require.NoError(t, p.Unprepare(t.Context(), "b"))
@@ -102,8 +97,7 @@ func TestUnprepare_SharedEffectAndUnreadableRecord_PendingCleanup(t *testing.T) 
 		d := newDaemons()
 		p := d.startMPS(t)
 		for _, uid := range []string{"a", "b"} {
-			_, err := p.Prepare(t.Context(), wantsMPS(uid, 1024))
-			require.NoError(t, err)
+			p.mustPrepare(wantsMPS(uid, 1024))
 		}
 		d.hidden = "b"
 		p = d.startMPS(t)
@@ -137,8 +131,7 @@ func TestUnprepare_OtherRecordOfSharedEffect_CountsInItsBoot(t *testing.T) {
 				d := newDaemons()
 				p := d.startMPS(t)
 				for _, uid := range []string{"a", "b"} {
-					_, err := p.Prepare(t.Context(), wantsMPS(uid, 1024))
-					require.NoError(t, err)
+					p.mustPrepare(wantsMPS(uid, 1024))
 				}
 				other := d.record(t, "b")
 				switch state {
@@ -173,8 +166,7 @@ func TestPrepare_SharedEffectFails_OthersKeepTheirs(t *testing.T) {
 		_, err := p.Prepare(t.Context(), wantsMPS("b", 1024, 1024))
 		require.ErrorIs(t, err, errCrashed)
 		assert.Equal(t, []string{"put intent b", "do b0", "leave b1", "stop b0", "remove b", "delete b"}, d.events())
-		_, err = p.Prepare(t.Context(), wantsMPS("a", 1024))
-		require.NoError(t, err)
+		p.mustPrepare(wantsMPS("a", 1024))
 		d.events()
 		_, err = p.Prepare(t.Context(), wantsMPS("b", 1024, 1024))
 		require.ErrorIs(t, err, errCrashed)
@@ -188,13 +180,11 @@ func TestUnprepare_LastShareFails_StaysTheLast(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		d := newDaemons()
 		p := d.startMPS(t)
-		_, err := p.Prepare(t.Context(), wantsMPS("a", 1024, 1024))
-		require.NoError(t, err)
+		p.mustPrepare(wantsMPS("a", 1024, 1024))
 		d.refuse = always("stop", errStuck)
 		require.ErrorIs(t, p.Unprepare(t.Context(), "a"), errStuck)
 		require.Len(t, d.record(t, "a").Steps, 1)
-		_, err = p.Prepare(t.Context(), wantsMPS("b", 1024))
-		require.NoError(t, err, "other shares are not blocked")
+		p.mustPrepare(wantsMPS("b", 1024), "other shares are not blocked")
 		d.refuse = nil
 		d.events()
 		require.NoError(t, p.Recover(t.Context()))
@@ -213,8 +203,7 @@ func TestUnprepare_RemovalOfOtherRecordFailed_LastRemovesEffect(t *testing.T) {
 				d := newDaemons()
 				p := d.startMPS(t)
 				for _, uid := range []string{"a", "b"} {
-					_, err := p.Prepare(t.Context(), wantsMPS(uid, 1024))
-					require.NoError(t, err)
+					p.mustPrepare(wantsMPS(uid, 1024))
 				}
 				d.refuse = times(1, "delete a", errDisk)
 				if late {
@@ -236,19 +225,16 @@ func TestCollect_SharedEffect_RemovedWithoutRecord(t *testing.T) {
 		d := newDaemons()
 		p := d.startMPS(t)
 		for _, uid := range []string{"a", "b"} {
-			_, err := p.Prepare(t.Context(), wantsMPS(uid, 1024))
-			require.NoError(t, err)
+			p.mustPrepare(wantsMPS(uid, 1024))
 		}
 		for _, uid := range []string{"a", "b"} {
-			removed, err := p.collect(t.Context(), nil, true)
-			require.NoError(t, err)
+			removed := p.mustCollect(nil, true)
 			require.Empty(t, removed)
 			require.True(t, d.running[uuid(0)])
 			delete(d.records, uid)
 			delete(d.specs, uid)
 		}
-		removed, err := p.collect(t.Context(), nil, true)
-		require.NoError(t, err)
+		removed := p.mustCollect(nil, true)
 		assert.Equal(t, []string{"effect: mps on GPU " + string(uuid(0))}, names(removed))
 		assert.Empty(t, d.running)
 	})
@@ -267,10 +253,9 @@ func TestPrepare_SharesOfOthersHeld_Refused(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				d := newDaemons()
 				p := d.startMPS(t)
-				_, err := p.Prepare(t.Context(), wantsMPS("a", c.held...))
-				require.NoError(t, err)
+				p.mustPrepare(wantsMPS("a", c.held...))
 				d.events()
-				_, err = p.Prepare(t.Context(), wantsMPS("b", c.wanted...))
+				_, err := p.Prepare(t.Context(), wantsMPS("b", c.wanted...))
 				refusal, refused := errors.AsType[*claim.Refusal](err)
 				require.True(t, refused, "%v", err)
 				assert.True(t, refusal.Transient)
@@ -290,8 +275,7 @@ func TestPrepare_SharesOfOthersHeld_Refused(t *testing.T) {
 				require.NoError(t, p.Unprepare(t.Context(), "a"))
 				require.NoError(t, <-prepared)
 				assert.Equal(t, before, time.Now(), "the release woke it")
-				_, err = p.Prepare(t.Context(), wantsMPS("b", c.wanted...))
-				require.NoError(t, err, "its own shares do not count")
+				p.mustPrepare(wantsMPS("b", c.wanted...), "its own shares do not count")
 			})
 		})
 	}
@@ -303,8 +287,7 @@ func TestPrepare_SharesBeingReleased_Counted(t *testing.T) {
 		d := newDaemons()
 		p := d.startMPS(t)
 		for _, uid := range []string{"a", "b"} {
-			_, err := p.Prepare(t.Context(), wantsMPS(uid, 3072))
-			require.NoError(t, err)
+			p.mustPrepare(wantsMPS(uid, 3072))
 		}
 		d.refuse = always("leave a0", errStuck)
 		require.ErrorIs(t, p.Unprepare(t.Context(), "a"), errStuck)
@@ -313,7 +296,6 @@ func TestPrepare_SharesBeingReleased_Counted(t *testing.T) {
 		assert.Contains(t, LogValues(err), "a", "the one that is being released")
 		d.refuse = nil
 		require.NoError(t, p.Recover(t.Context()))
-		_, err = p.Prepare(t.Context(), wantsMPS("c", 1024))
-		require.NoError(t, err)
+		p.mustPrepare(wantsMPS("c", 1024))
 	})
 }

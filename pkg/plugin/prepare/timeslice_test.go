@@ -38,34 +38,13 @@ func wantsShare(uid string, devices ...string) *resourceapi.ResourceClaim {
 
 var share = device(0) + "-timeslice"
 
-// A share costs as much as a whole GPU.
-func TestPrepare_Share_NoEffects(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		w, c := newShared(false)
-		p := c.startWithMIG(t)
-		r, err := p.Prepare(t.Context(), wantsShare("a", share))
-		require.NoError(t, err)
-		assert.Equal(t, []string{"ensure noMIGMode " + string(uuid(0)), "put done a", "write a"}, w.events())
-		assert.Equal(t, w.record(t, "a"), r)
-		assert.Equal(t, &checkpoint.Share{Replicas: 3, Name: "gpu-shared"}, r.Results[0].Share)
-		assert.Equal(t, []string{"a-" + share + "-a0-" + string(uuid(0))}, r.CDI.Devices)
-		_, err = p.Prepare(t.Context(), wantsShare("a", share))
-		require.NoError(t, err)
-		assert.Empty(t, w.events(), "a repeated Prepare only reads")
-		require.NoError(t, p.Unprepare(t.Context(), "a"))
-		assert.Equal(t, []string{"remove a", "delete a"}, w.events())
-		w.clean(t)
-	})
-}
-
 // Shares of one GPU are prepared together and exclude its other devices, before and after a restart.
 func TestPrepare_SharesOfOneGPU_Prepared(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newShared(false)
 		p := c.startWithMIG(t)
 		for uid, devices := range map[string][]string{"a": {share}, "b": {share, share}} {
-			r, err := p.Prepare(t.Context(), wantsShare(uid, devices...))
-			require.NoError(t, err)
+			r := p.mustPrepare(wantsShare(uid, devices...))
 			assert.Len(t, r.CDI.Devices, len(devices))
 		}
 		w.events()
@@ -76,20 +55,17 @@ func TestPrepare_SharesOfOneGPU_Prepared(t *testing.T) {
 			}
 			assert.Empty(t, w.events(), "what is held is not touched")
 		}
-		_, err := p.Prepare(t.Context(), wantsShare("d", share))
-		require.NoError(t, err)
+		p.mustPrepare(wantsShare("d", share))
 		for _, uid := range []string{"a", "b", "d"} {
 			_, err := p.Prepare(t.Context(), wantsOf("c", ""))
 			require.Error(t, err)
 			require.NoError(t, p.Unprepare(t.Context(), uid))
 		}
-		_, err = p.Prepare(t.Context(), wantsOf("c", ""))
-		require.NoError(t, err, "the last one gives the GPU back")
-		_, err = p.Prepare(t.Context(), wantsShare("a", share))
+		p.mustPrepare(wantsOf("c", ""), "the last one gives the GPU back")
+		_, err := p.Prepare(t.Context(), wantsShare("a", share))
 		heldBy(t, err, "c")
 		require.NoError(t, p.Unprepare(t.Context(), "c"))
-		_, err = p.Prepare(t.Context(), wantsOf("e", "19-6"))
-		require.NoError(t, err)
+		p.mustPrepare(wantsOf("e", "19-6"))
 		_, err = p.Prepare(t.Context(), wantsShare("a", share))
 		heldBy(t, err, "e")
 	})
@@ -101,20 +77,17 @@ func TestPrepare_SharesOfStaticMIGDevice_Prepared(t *testing.T) {
 		w, c := newShared(true)
 		p := c.startWithMIG(t)
 		for _, uid := range []string{"a", "b"} {
-			r, err := p.Prepare(t.Context(), wantsShare(uid, migName("19-6")))
-			require.NoError(t, err)
+			r := p.mustPrepare(wantsShare(uid, migName("19-6")))
 			assert.Equal(t, &checkpoint.Share{Replicas: 2}, r.Results[0].Share)
 			assert.Equal(t, []string{uid + "-" + migName("19-6") + "-" + uid + "0-MIG-7"}, r.CDI.Devices)
 		}
 		_, err := p.Prepare(t.Context(), wantsOf("c", "19-6"))
 		require.ErrorContains(t, err, "required MIG placement on GPU "+string(uuid(0))+" is still held by another claim")
-		_, err = p.Prepare(t.Context(), wantsOf("d", "9-0"))
-		require.NoError(t, err)
+		p.mustPrepare(wantsOf("d", "9-0"))
 		for _, uid := range []string{"a", "b"} {
 			require.NoError(t, p.Unprepare(t.Context(), uid))
 		}
-		_, err = p.Prepare(t.Context(), wantsOf("c", "19-6"))
-		require.NoError(t, err)
+		p.mustPrepare(wantsOf("c", "19-6"))
 		_, err = p.Prepare(t.Context(), wantsShare("a", migName("19-6")))
 		heldBy(t, err, "c")
 		require.NoError(t, p.Unprepare(t.Context(), "c"))
@@ -139,7 +112,6 @@ func TestShares_OfAnotherKind_ExcludeEachOther(t *testing.T) {
 			_, err := p.Prepare(t.Context(), rc)
 			require.ErrorContains(t, err, "is still held by")
 		}
-		_, err := p.Prepare(t.Context(), wants("see", monitor))
-		require.NoError(t, err, "monitoring is possible")
+		p.mustPrepare(wants("see", monitor), "monitoring is possible")
 	})
 }

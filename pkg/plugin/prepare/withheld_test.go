@@ -52,8 +52,7 @@ func TestPrepare_Withheld_NewClaimRefused(t *testing.T) {
 		w.clean(t)
 
 		time.AfterFunc(retryBudget/2, func() { withheld.Store(false) })
-		_, err = p.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		p.mustPrepare(wants("a", device(0)))
 		assert.Len(t, p.retrying, 2, "the claim's status says why it waits, once per call")
 	})
 }
@@ -64,24 +63,20 @@ func TestPrepare_Withheld_RecordAnswered(t *testing.T) {
 		w := newWorld(2)
 		w.steps = []string{"mode"}
 		withheld := &atomic.Bool{}
-		before, err := withholding(t, w, withheld).Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		before := withholding(t, w, withheld).mustPrepare(wants("a", device(0)))
 		withheld.Store(true)
-		again, err := withholding(t, w, withheld).Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		again := withholding(t, w, withheld).mustPrepare(wants("a", device(0)))
 		assert.Equal(t, before.CDI, again.CDI)
 		delete(w.specs, "a")
-		again, err = withholding(t, w, withheld).Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		again = withholding(t, w, withheld).mustPrepare(wants("a", device(0)))
 		require.NoError(t, whole(w, again))
 
 		w.reboot("boot-2")
 		p := withholding(t, w, withheld)
-		again, err = p.Prepare(t.Context(), wants("a", device(0)))
-		require.NoError(t, err)
+		again = p.mustPrepare(wants("a", device(0)))
 		require.NoError(t, whole(w, again))
 
-		_, err = p.Prepare(t.Context(), wants("a", device(1)))
+		_, err := p.Prepare(t.Context(), wants("a", device(1)))
 		require.ErrorIs(t, err, errConflict, "another allocation of the claim is a new one")
 		require.NoError(t, whole(w, w.record(t, "a")), "and costs nothing that is prepared")
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
@@ -110,10 +105,9 @@ func TestPrepare_Withheld_AdminAccessPrepared(t *testing.T) {
 		w := newWorld(1)
 		withheld := set()
 		p := withholding(t, w, withheld)
-		r, err := p.Prepare(t.Context(), wants("a", device(0)+"!"))
-		require.NoError(t, err)
+		r := p.mustPrepare(wants("a", device(0)+"!"))
 		assert.Equal(t, checkpoint.Done, r.State)
-		_, err = p.Prepare(t.Context(), wants("b", device(0)+"!", device(0)))
+		_, err := p.Prepare(t.Context(), wants("b", device(0)+"!", device(0)))
 		require.ErrorContains(t, err, `request "r1"`)
 	})
 }

@@ -229,6 +229,14 @@ func (p *process) collect(ctx context.Context, inUse []string, complete bool) ([
 	return p.Collector().Collect(ctx, inUse, complete)
 }
 
+// mustCollect collects without an error.
+func (p *process) mustCollect(inUse []string, complete bool, why ...any) []gc.Leak {
+	p.t.Helper()
+	leaks, err := p.collect(p.t.Context(), inUse, complete)
+	require.NoError(p.t, err, why...)
+	return leaks
+}
+
 // Prepare requires, in every test, that a refusal names no other claim.
 func (p *process) Prepare(ctx context.Context, rc *resourceapi.ResourceClaim) (*checkpoint.Record, error) {
 	r, err := p.Transaction.Prepare(ctx, rc)
@@ -236,6 +244,14 @@ func (p *process) Prepare(ctx context.Context, rc *resourceapi.ResourceClaim) (*
 		p.namesNoOther(rc, err)
 	}
 	return r, err
+}
+
+// mustPrepare prepares a claim without an error.
+func (p *process) mustPrepare(rc *resourceapi.ResourceClaim, why ...any) *checkpoint.Record {
+	p.t.Helper()
+	r, err := p.Prepare(p.t.Context(), rc)
+	require.NoError(p.t, err, why...)
+	return r
 }
 
 // otherClaim finds the name of a claim in a text: "claim-a", "claim a", "UID a".

@@ -71,8 +71,7 @@ func TestAdminAccess_GPUTainted_NeedsToleration(t *testing.T) {
 		"one GPU":  publish.CleanupTaints([]gpu.PendingCleanup{{GPU: n.GPUs[0].UUID}}),
 		"conflict": publish.ConflictTaints(publish.ConflictDevicePlugin),
 	} {
-		s := newScheduler(t, n)
-		s.slices = published(n, publish.Options{DriverName: driverName, NodeName: nodeName, Taints: rules})
+		s := newScheduler(t, published(n, publish.Options{DriverName: driverName, NodeName: nodeName, Taints: rules}))
 		sample := sampleRequests(t, "../../../demo/specs/admin-access/pod.yaml")
 		require.Len(t, sample, 1)
 		assert.Len(t, s.allocate(sample[0]), 2, name)
@@ -83,7 +82,7 @@ func TestAdminAccess_GPUTainted_NeedsToleration(t *testing.T) {
 // TestAll_GPUInUse_None: All is all devices of the node or none, for requests without admin access.
 func TestAll_GPUInUse_None(t *testing.T) {
 	t.Parallel()
-	s := newScheduler(t, node(t, "h100-80", 2))
+	s := newScheduler(t, poolsOf(node(t, "h100-80", 2), nil))
 	every := resourceapi.ExactDeviceRequest{DeviceClassName: "gpu.prism.dev", AllocationMode: resourceapi.DeviceAllocationModeAll}
 	assert.Len(t, s.wouldAllocate(s.allocator(), every), 2)
 	require.Len(t, s.allocate(request("gpu.prism.dev", 1)), 1)
@@ -97,7 +96,7 @@ func TestAll_MatchAttributeUnsatisfied_Error(t *testing.T) {
 	t.Parallel()
 	n := node(t, "h100-80", 2)
 	n.GPUs[0].PCI.NUMANode, n.GPUs[1].PCI.NUMANode = 0, 1
-	s := newScheduler(t, n)
+	s := newScheduler(t, poolsOf(n, nil))
 	numa := resourceapi.FullyQualifiedName("resource.kubernetes.io/numaNode")
 	every := resourceapi.ExactDeviceRequest{DeviceClassName: "gpu.prism.dev", AllocationMode: resourceapi.DeviceAllocationModeAll}
 	both := request("gpu.prism.dev", 2)

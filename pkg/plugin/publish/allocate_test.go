@@ -31,11 +31,11 @@ type scheduler struct {
 	cache     *cel.Cache
 }
 
-func newScheduler(t *testing.T, n *gpu.Node) *scheduler {
+func newScheduler(t *testing.T, published []*resourceapi.ResourceSlice) *scheduler {
 	t.Helper()
 	nothing := allocator.Nothing()
 	return &scheduler{
-		t: t, features: allocator.Features, slices: slicesOf(n), taken: nothing.Devices, allocated: nothing,
+		t: t, features: allocator.Features, slices: published, taken: nothing.Devices, allocated: nothing,
 		classes: classesByName{
 			"gpu.prism.dev": "gpu", "mig.gpu.prism.dev": "mig", "monitor.gpu.prism.dev": "monitor", "timeslice.gpu.prism.dev": "timeslice",
 			"mps.gpu.prism.dev": "mps",
@@ -144,7 +144,7 @@ func (s *scheduler) wouldAllocate(allocator structured.Allocator, r resourceapi.
 func TestAllocate_MoreClaimsThanGPUs_Waits(t *testing.T) {
 	t.Parallel()
 	n := node(t, "h100-80", 8)
-	s := newScheduler(t, n)
+	s := newScheduler(t, poolsOf(n, nil))
 	for i := range n.GPUs {
 		assert.Equal(t, []string{"gpu-" + n.GPUs[i].ID}, s.allocate(request("gpu.prism.dev", 1)), "in the order of the GPUs")
 	}
@@ -154,8 +154,7 @@ func TestAllocate_MoreClaimsThanGPUs_Waits(t *testing.T) {
 func TestAllocate_PendingCleanup_NoClaim(t *testing.T) {
 	t.Parallel()
 	n := node(t, "h100-80", 2)
-	s := newScheduler(t, n)
-	s.slices = slicesOf(n, gpu.PendingCleanup{GPU: n.GPUs[0].UUID})
+	s := newScheduler(t, poolsOf(n, nil, gpu.PendingCleanup{GPU: n.GPUs[0].UUID}))
 	assert.Equal(t, []string{"gpu-" + n.GPUs[1].ID}, s.allocate(request("gpu.prism.dev", 1)))
 	assert.Nil(t, s.allocate(request("gpu.prism.dev", 1)), "the other GPU is not released yet")
 }
@@ -163,7 +162,7 @@ func TestAllocate_PendingCleanup_NoClaim(t *testing.T) {
 func TestAllocate_SeveralGPUs_AllOrNone(t *testing.T) {
 	t.Parallel()
 	n := node(t, "h100-80", 8)
-	s := newScheduler(t, n)
+	s := newScheduler(t, poolsOf(n, nil))
 	assert.Nil(t, s.allocate(request("gpu.prism.dev", 9)))
 	for i := range 4 {
 		assert.Equal(t, []string{"gpu-" + n.GPUs[2*i].ID, "gpu-" + n.GPUs[2*i+1].ID}, s.allocate(request("gpu.prism.dev", 2)))
@@ -192,7 +191,7 @@ func TestSelectors_Attributes_Match(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newScheduler(t, node(t, "h100-80", 2))
+			s := newScheduler(t, poolsOf(node(t, "h100-80", 2), nil))
 			assert.Equal(t, c.want, s.allocate(request("gpu.prism.dev", 1, c.expression)) != nil)
 		})
 	}

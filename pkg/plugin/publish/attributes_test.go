@@ -29,16 +29,12 @@ func kinds(t *testing.T, driver string) map[string]resourceapi.Device {
 	}
 	found := map[string]resourceapi.Device{}
 	of := func(n *gpu.Node, layout gpu.Layout) {
-		for _, pool := range publish.Resources(publish.Options{DriverName: driver, NodeName: nodeName, Layout: layout, Monitor: true}, n).Pools {
-			for _, slice := range pool.Slices {
-				for _, d := range slice.Devices {
-					kind := *d.Attributes["type"].StringValue
-					if kind != "mig" {
-						found[kind] = d
-					} else if name := names[d.Name]; name != "" {
-						found[name] = d
-					}
-				}
+		for _, d := range devicesIn(published(n, publish.Options{DriverName: driver, NodeName: nodeName, Layout: layout, Monitor: true})) {
+			kind := *d.Attributes["type"].StringValue
+			if kind != "mig" {
+				found[kind] = d
+			} else if name := names[d.Name]; name != "" {
+				found[name] = d
 			}
 		}
 	}
@@ -88,8 +84,7 @@ func TestAttributes_GuardedSelector_NoError(t *testing.T) {
 		`device.capacity["gpu.prism.dev"].migMemory.compareTo(quantity("39Gi")) >= 0`:                           2,
 		`"p3g40gb" in device.capacity["gpu.prism.dev"] && device.capacity["gpu.prism.dev"].p3g40gb.isInteger()`: 2,
 	} {
-		s := newScheduler(t, static)
-		s.slices = poolsOf(static, layout)
+		s := newScheduler(t, poolsOf(static, layout))
 		got := 0
 		for s.allocate(request("mig.gpu.prism.dev", 1, expression)) != nil {
 			got++

@@ -1,12 +1,9 @@
 package publish_test
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
@@ -30,32 +27,6 @@ func stored(published []*resourceapi.ResourceSlice) []*resourceapi.ResourceSlice
 		out = append(out, slice)
 	}
 	return out
-}
-
-// The ResourceSlices for a server without counters: the first GPU is advertised whole too, the second in all its profiles.
-func TestResources_Disjoint_Golden(t *testing.T) {
-	t.Parallel()
-	for _, board := range migBoards(t) {
-		t.Run(board, func(t *testing.T) {
-			t.Parallel()
-			n := migNode(t, board, 2)
-			n.GPUs[0].MIG.Mode.Enabled = false
-			layout := everything(n)
-			layout[n.GPUs[1].UUID] = gpu.Modes{MIG: n.GPUs[1].MIG.ProfileNames()}
-			slices := poolsOf(n, layout.Disjoint())
-			require.Empty(t, cmp.Diff(slices, stored(slices)), "such a server keeps all of it")
-			got := render(t, slices)
-			file := filepath.Join("testdata", "disjoint-"+board+".yaml")
-			if *update {
-				require.NoError(t, os.WriteFile(file, got, 0o644))
-			}
-			want, err := os.ReadFile(file)
-			require.NoError(t, err, "go test ./pkg/plugin/publish -update writes it")
-			if diff := cmp.Diff(string(want), string(got)); diff != "" {
-				t.Errorf("%s is different; if that is wanted: go test ./pkg/plugin/publish -update\n%s", file, diff)
-			}
-		})
-	}
 }
 
 // For any advertised profiles, the hardware can hold all devices of a disjoint GPU at once, and not one more.
@@ -128,8 +99,8 @@ func TestDisjoint_ServerWithoutCounters_AllocatesWhatHardwareHolds(t *testing.T)
 			layout := everything(n)
 			layout[n.GPUs[1].UUID] = gpu.Modes{MIG: n.GPUs[1].MIG.ProfileNames()}
 			holds := func(layout gpu.Layout) []bool {
-				s := newScheduler(t, n)
-				s.features, s.slices = olderFeatures, stored(poolsOf(n, layout))
+				s := newScheduler(t, stored(poolsOf(n, layout)))
+				s.features = olderFeatures
 				allocated := s.exhaust()
 				var out []bool
 				for i := range n.GPUs {
@@ -157,4 +128,26 @@ func (s *scheduler) exhaust() []string {
 		}
 	}
 	return allocated
+}
+
+// TestDisjoint_SeveralModes_OneFamily: on a server that keeps no counters a GPU has one family, and time-sliced shares come before others.
+func TestDisjoint_SeveralModes_OneFamily(t *testing.T) {
+	t.Parallel()
+	n := migNode(t, "h100-80", 1)
+	g := &n.GPUs[0]
+	shared, profiles := &gpu.Replicas{Count: 2}, g.MIG.ProfileNames()
+	for name, c := range map[string]struct {
+		modes gpu.Modes
+		want  gpu.DeviceType
+	}{
+		"whole, shares, MIG":      {gpu.Modes{Whole: true, TimeSlice: shared, MIG: profiles}, gpu.TypeGPU},
+		"whole, shares, MPS, MIG": {gpu.Modes{Whole: true, TimeSlice: shared, MPS: mpsOf(2, 1), MIG: profiles}, gpu.TypeGPU},
+		"shares, MIG":             {gpu.Modes{TimeSlice: shared, MIG: profiles}, gpu.TypeTimeSlice},
+		"shares, MPS, MIG":        {gpu.Modes{TimeSlice: shared, MPS: mpsOf(2, 1), MIG: profiles}, gpu.TypeTimeSlice},
+		"MPS shares, MIG":         {gpu.Modes{MPS: mpsOf(2, 1), MIG: profiles}, gpu.TypeMPS},
+	} {
+		devices := gpu.Layout{g.UUID: c.modes}.Disjoint().Of(g).Devices(g)
+		require.Len(t, devices, 1, name)
+		assert.Equal(t, c.want, devices[0].Type(), name)
+	}
 }

@@ -27,7 +27,8 @@ func layoutsOf(t *testing.T, board string) (*gpu.Node, []gpu.Layout) {
 		modes.MIG = n.GPUs[0].MIG.ProfileNames()
 	}
 	layout := gpu.Layout{n.GPUs[0].UUID: modes, n.GPUs[1].UUID: modes}
-	return n, []gpu.Layout{nil, layout, layout.Disjoint()}
+	modes.MPS = nil
+	return n, []gpu.Layout{nil, layout, layout.Disjoint(), {n.GPUs[0].UUID: modes, n.GPUs[1].UUID: modes}}
 }
 
 // TestResources_AllBoards_OnlySelectingCapacitiesQualified: k8s.io/dynamic-resource-allocation 0.38 refuses names in the driver's own
@@ -36,40 +37,36 @@ func layoutsOf(t *testing.T, board string) (*gpu.Node, []gpu.Layout) {
 func TestResources_AllBoards_OnlySelectingCapacitiesQualified(t *testing.T) {
 	t.Parallel()
 	qualified := 0
-	check := func(driver string, d *resourceapi.Device) {
-		for name := range d.Attributes {
-			assert.False(t, strings.HasPrefix(string(name), driver+"/"), "attribute %s of %s", name, d.Name)
-		}
-		for name := range d.Capacity {
-			own, ok := strings.CutPrefix(string(name), driver+"/")
-			if !ok {
-				continue
+	check := func(driver string, n *gpu.Node, layout gpu.Layout) {
+		for _, d := range devicesIn(published(n, publish.Options{DriverName: driver, NodeName: nodeName, Layout: layout, Monitor: true})) {
+			for name := range d.Attributes {
+				assert.False(t, strings.HasPrefix(string(name), driver+"/"), "attribute %s of %s", name, d.Name)
 			}
-			qualified++
-			assert.Equal(t, "mig", *d.Attributes[publish.AttrType].StringValue, d.Name)
-			assert.Contains(t, []string{publish.CapMIGMemory, publish.ProfileCapacity(*d.Attributes[publish.AttrProfile].StringValue)}, own, d.Name)
-			assert.NotContains(t, d.Capacity, resourceapi.QualifiedName(own), d.Name)
-		}
-	}
-	each := func(driver string, n *gpu.Node, layout gpu.Layout) {
-		pools := publish.Resources(publish.Options{DriverName: driver, NodeName: nodeName, Layout: layout, Monitor: true}, n).Pools
-		for _, pool := range pools {
-			for i := range pool.Slices {
-				for j := range pool.Slices[i].Devices {
-					check(driver, &pool.Slices[i].Devices[j])
+			var own []string
+			for name := range d.Capacity {
+				if capacity, ok := strings.CutPrefix(string(name), driver+"/"); ok {
+					own = append(own, capacity)
+					assert.NotContains(t, d.Capacity, resourceapi.QualifiedName(capacity), d.Name)
 				}
 			}
+			qualified += len(own)
+			if *d.Attributes[publish.AttrType].StringValue != "mig" {
+				assert.Empty(t, own, d.Name)
+				continue
+			}
+			assert.ElementsMatch(t, []string{publish.CapMIGMemory, publish.ProfileCapacity(*d.Attributes[publish.AttrProfile].StringValue)}, own, d.Name)
+			assert.Equal(t, d.Capacity[publish.CapMemory].Value, d.Capacity[resourceapi.QualifiedName(driver+"/"+publish.CapMIGMemory)].Value, d.Name)
 		}
 	}
 	for _, driver := range []string{driverName, "gpu.nvidia.com"} {
 		for _, board := range model.BoardIDs() {
 			n, layouts := layoutsOf(t, board)
 			for _, layout := range layouts {
-				each(driver, n, layout)
+				check(driver, n, layout)
 			}
 		}
 		n, layout := sharedMIGDevice(t)
-		each(driver, n, layout)
+		check(driver, n, layout)
 	}
 	assert.Positive(t, qualified)
 }

@@ -27,11 +27,9 @@ func TestMemoryEnforcement_EachFamily_AsShared(t *testing.T) {
 		"whole GPUs in the pool of a node": {l40s, nil, map[string]string{"gpu": "hardware"}},
 	} {
 		got := map[string]string{}
-		for _, slice := range poolsOf(c.node, c.layout) {
-			for _, d := range slice.Spec.Devices {
-				if enforcement, published := d.Attributes["memoryEnforcement"]; published { // not of MIG devices that are made for a claim
-					got[*d.Attributes["type"].StringValue] = *enforcement.StringValue
-				}
+		for _, d := range devicesIn(poolsOf(c.node, c.layout)) {
+			if enforcement, published := d.Attributes["memoryEnforcement"]; published { // not of MIG devices that are made for a claim
+				got[*d.Attributes["type"].StringValue] = *enforcement.StringValue
 			}
 		}
 		assert.Equal(t, c.want, got, name)

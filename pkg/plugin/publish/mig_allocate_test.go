@@ -20,31 +20,27 @@ import (
 // so the tested sets are sufficient.
 func TestCounters_AllocatableSets_AsHardware(t *testing.T) {
 	t.Parallel()
-	testJointly(t, classOf)
-}
-
-// testJointly asks for devices with the requests that ask makes.
-func testJointly(t *testing.T, ask func(gpu.Device) resourceapi.ExactDeviceRequest) {
-	t.Helper()
-	for _, board := range migBoards(t) {
-		t.Run(board, func(t *testing.T) {
-			t.Parallel()
-			if testing.Short() && board != "a30" {
-				t.Skip("an enumeration that one goroutine makes, and most of the package's time")
-			}
-			n := migNode(t, board, 1)
-			// Also if MIG mode needs a reset: the counters must suffice.
-			n.GPUs[0].MIG.Mode = gpu.MIGMode{}
-			e := newEnumeration(t, board, n)
-			e.ask = ask
-			e.grow(nil)
-			sets, compared := 2321, 11585
-			if board == "a30" {
-				sets, compared = 78, 406
-			}
-			assert.Equal(t, sets, e.sets, "sets that can be, the empty one too")
-			assert.Equal(t, compared, e.compared, "sets that the scheduler and the hardware were asked for")
-		})
+	for by, ask := range map[string]func(gpu.Device) resourceapi.ExactDeviceRequest{"class": classOf, "capacity": capacityOf} {
+		for _, board := range migBoards(t) {
+			t.Run(board+" by "+by, func(t *testing.T) {
+				t.Parallel()
+				if testing.Short() && board != "a30" {
+					t.Skip("an enumeration that one goroutine makes, and most of the package's time")
+				}
+				n := migNode(t, board, 1)
+				// Also if MIG mode needs a reset: the counters must suffice.
+				n.GPUs[0].MIG.Mode = gpu.MIGMode{}
+				e := newEnumeration(t, board, n)
+				e.ask = ask
+				e.grow(nil)
+				sets, compared := 2321, 11585
+				if board == "a30" {
+					sets, compared = 78, 406
+				}
+				assert.Equal(t, sets, e.sets, "sets that can be, the empty one too")
+				assert.Equal(t, compared, e.compared, "sets that the scheduler and the hardware were asked for")
+			})
+		}
 	}
 }
 
@@ -63,9 +59,8 @@ func newEnumeration(t *testing.T, board string, n *gpu.Node) *enumeration {
 	g, layout := &n.GPUs[0], everything(n)
 	layout[g.UUID] = gpu.Modes{Whole: true, TimeSlice: &gpu.Replicas{Count: 2}, MIG: g.MIG.ProfileNames()}
 	e := &enumeration{
-		hardware: newHardware(t, board), devices: layout.Of(g).Devices(g), s: newScheduler(t, n), published: map[string]resourceapi.Device{},
+		hardware: newHardware(t, board), devices: layout.Of(g).Devices(g), s: newScheduler(t, nil), published: map[string]resourceapi.Device{},
 	}
-	e.s.slices = nil
 	for _, slice := range poolsOf(n, layout) {
 		if slice.Spec.Pool.Name != nodeName {
 			e.s.slices = append(e.s.slices, slice)
@@ -166,8 +161,7 @@ func TestResources_Order_LeastFirst(t *testing.T) {
 	name := func(profile, start int) []string {
 		return []string{fmt.Sprintf("gpu-%s-mig-%d-%d", n.GPUs[0].ID, profile, start)}
 	}
-	s := newScheduler(t, n)
-	s.slices = poolsOf(n, everything(n))
+	s := newScheduler(t, poolsOf(n, everything(n)))
 	atLeast := func(size string) string {
 		return fmt.Sprintf(`device.capacity[%q].memory.compareTo(quantity(%q)) >= 0`, driverName, size)
 	}
@@ -193,8 +187,7 @@ func TestResources_Order_PacksBetterThanByID(t *testing.T) {
 	placed := map[string]int{}
 	for name, published := range map[string][]*resourceapi.ResourceSlice{"packed": packed, "by id": byID} {
 		for seed := range uint64(workloads) {
-			s := newScheduler(t, n)
-			s.slices = published
+			s := newScheduler(t, published)
 			placed[name] += s.untilRefusal(rand.New(rand.NewPCG(seed, 4)))
 		}
 	}

@@ -3,7 +3,6 @@ package publish_test
 import (
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -52,25 +51,12 @@ func published(n *gpu.Node, opts publish.Options) []*resourceapi.ResourceSlice {
 	return out
 }
 
-// The ResourceSlices of a node with one partitioned GPU of each model, as the API server gets them.
-func TestResources_MIG_Golden(t *testing.T) {
-	t.Parallel()
-	for _, board := range migBoards(t) {
-		t.Run(board, func(t *testing.T) {
-			t.Parallel()
-			n := migNode(t, board, 1)
-			got := render(t, poolsOf(n, everything(n)))
-			file := filepath.Join("testdata", "mig-"+board+".yaml")
-			if *update {
-				require.NoError(t, os.WriteFile(file, got, 0o644))
-			}
-			want, err := os.ReadFile(file)
-			require.NoError(t, err, "go test ./pkg/plugin/publish -update writes it")
-			if diff := cmp.Diff(string(want), string(got)); diff != "" {
-				t.Errorf("%s is different; if that is wanted: go test ./pkg/plugin/publish -update\n%s", file, diff)
-			}
-		})
+// devicesIn are the devices of all these ResourceSlices.
+func devicesIn(slices []*resourceapi.ResourceSlice) (devices []resourceapi.Device) {
+	for _, slice := range slices {
+		devices = append(devices, slice.Spec.Devices...)
 	}
+	return devices
 }
 
 // Every pool of a large node keeps within the limits of the API server.
@@ -171,50 +157,43 @@ func TestResources_NoLayout_WholeOnly(t *testing.T) {
 	}
 }
 
-// A pending cleanup of a GPU taints every device of it that a claim could get.
-func TestTaints_PendingCleanupOfGPU_AllDevices(t *testing.T) {
-	t.Parallel()
-	n := migNode(t, "h100-80", 1)
-	opts := publish.Options{DriverName: driverName, NodeName: nodeName, Layout: everything(n), Taints: publish.CleanupTaints([]gpu.PendingCleanup{{GPU: n.GPUs[0].UUID}})}
-	devices := publish.Resources(opts, n).Pools[nodeName+"/gpu-"+n.GPUs[0].ID].Slices[1].Devices
-	require.Len(t, devices, 26)
-	for i, d := range devices {
-		assert.Equal(t, i == 26, len(d.Taints) == 0, d.Name)
-	}
-}
-
-// A MIG device that was not released keeps claims from overlapping devices, and from nothing else.
-func TestTaints_PendingCleanupOfMIGDevice_WhatOverlaps(t *testing.T) {
+// TestTaints_PendingCleanup_WhatOverlaps: what was not released keeps claims from overlapping devices, and from nothing else.
+func TestTaints_PendingCleanup_WhatOverlaps(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 2)
 	id := "gpu-" + n.GPUs[0].ID
-	opts := publish.Options{DriverName: driverName, NodeName: nodeName, Layout: everything(n), Taints: publish.CleanupTaints([]gpu.PendingCleanup{
-		{GPU: n.GPUs[0].UUID, Uses: []gpu.Use{{Type: gpu.TypeMIG, Placement: gpu.Placement{Start: 6, Size: 1}}}},
-	})}
-	var tainted []string
-	for _, pool := range publish.Resources(opts, n).Pools {
-		for _, slice := range pool.Slices {
-			for _, d := range slice.Devices {
-				if len(d.Taints) > 0 {
-					assert.Equal(t, []resourceapi.DeviceTaint{{Key: driverName + "/not-released", Effect: resourceapi.DeviceTaintEffectNoSchedule}}, d.Taints)
-					tainted = append(tainted, d.Name)
-				}
+	var every []string
+	for _, d := range everything(n).Of(&n.GPUs[0]).Devices(&n.GPUs[0]) {
+		every = append(every, string(d.Name()))
+	}
+	require.Len(t, every, 26)
+	for name, c := range map[string]struct {
+		uses []gpu.Use
+		want []string
+	}{
+		"a GPU": {nil, every},
+		"a MIG device": {[]gpu.Use{{Type: gpu.TypeMIG, Placement: gpu.Placement{Start: 6, Size: 1}}}, []string{
+			id, id + "-mig-0-0", id + "-mig-9-4", id + "-mig-15-6", id + "-mig-19-6", id + "-mig-20-6",
+		}},
+	} {
+		var tainted []string
+		for _, d := range devicesIn(poolsOf(n, everything(n), gpu.PendingCleanup{GPU: n.GPUs[0].UUID, Uses: c.uses})) {
+			if len(d.Taints) > 0 {
+				assert.Equal(t, []resourceapi.DeviceTaint{{Key: driverName + "/not-released", Effect: resourceapi.DeviceTaintEffectNoSchedule}}, d.Taints)
+				tainted = append(tainted, d.Name)
 			}
 		}
+		assert.ElementsMatch(t, c.want, tainted, name)
 	}
-	assert.ElementsMatch(t, []string{
-		id, id + "-mig-0-0", id + "-mig-9-4", id + "-mig-15-6", id + "-mig-19-6", id + "-mig-20-6",
-	}, tainted)
 }
 
 // The scheduler allocates devices beside a MIG device that was not released.
 func TestAllocate_BesidePendingCleanup_Allocated(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 1)
-	s := newScheduler(t, n)
-	s.slices = poolsOf(n, everything(n), gpu.PendingCleanup{
+	s := newScheduler(t, poolsOf(n, everything(n), gpu.PendingCleanup{
 		GPU: n.GPUs[0].UUID, Uses: []gpu.Use{{Type: gpu.TypeMIG, Placement: gpu.Placement{Start: 4, Size: 4}}},
-	})
+	}))
 	assert.Nil(t, s.allocate(request("gpu.prism.dev", 1)))
 	assert.Equal(t, []string{"gpu-" + n.GPUs[0].ID + "-mig-9-0"}, s.allocate(request("mig.gpu.prism.dev", 1, profileIs("3g.40gb"))))
 	assert.Nil(t, s.allocate(request("mig.gpu.prism.dev", 1)))
@@ -225,8 +204,7 @@ func TestCounters_Memory_CoversAllInstances(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 1)
 	n.GPUs[0].Capacity.MemoryBytes = 1 << 30
-	s := newScheduler(t, n)
-	s.slices = poolsOf(n, everything(n))
+	s := newScheduler(t, poolsOf(n, everything(n)))
 	assert.Len(t, s.allocate(request("mig.gpu.prism.dev", 2, profileIs("3g.40gb"))), 2)
 }
 

@@ -31,8 +31,8 @@ func byCapacity(name, amount string) resourceapi.ExactDeviceRequest {
 // newCapacityScheduler evaluates no CEL: an expression would need the cache that it lacks.
 func newCapacityScheduler(t *testing.T, n *gpu.Node, layout gpu.Layout) *scheduler {
 	t.Helper()
-	s := newScheduler(t, n)
-	s.slices, s.cache = poolsOf(n, layout), nil
+	s := newScheduler(t, poolsOf(n, layout))
+	s.cache = nil
 	return s
 }
 
@@ -71,30 +71,6 @@ func TestProfileCapacity_AllProfiles_OneNameEach(t *testing.T) {
 	}
 }
 
-// TestByCapacity_WholeAndTimeSliced_NoCapacityOfTheDomain: the capacities that select MIG devices are on no other device.
-func TestByCapacity_WholeAndTimeSliced_NoCapacityOfTheDomain(t *testing.T) {
-	t.Parallel()
-	for _, board := range migBoards(t) {
-		n := migNode(t, board, 2)
-		for _, slice := range append(poolsOf(n, everyMode(n)), slicesOf(n)...) {
-			for _, d := range slice.Spec.Devices {
-				var own []string
-				for name := range d.Capacity {
-					if capacity, ok := strings.CutPrefix(string(name), driverName+"/"); ok {
-						own = append(own, capacity)
-					}
-				}
-				if *d.Attributes["type"].StringValue != "mig" {
-					assert.Empty(t, own, d.Name)
-					continue
-				}
-				assert.ElementsMatch(t, []string{publish.CapMIGMemory, publish.ProfileCapacity(*d.Attributes["profile"].StringValue)}, own, d.Name)
-				assert.Equal(t, d.Capacity[publish.CapMemory], d.Capacity[driverName+"/"+publish.CapMIGMemory], d.Name)
-			}
-		}
-	}
-}
-
 // TestByCapacity_Profile_AllocatesOnlyThat allocates as many devices as the class with a selector does, all of the profile, without CEL.
 func TestByCapacity_Profile_AllocatesOnlyThat(t *testing.T) {
 	t.Parallel()
@@ -103,8 +79,7 @@ func TestByCapacity_Profile_AllocatesOnlyThat(t *testing.T) {
 			t.Parallel()
 			n := migNode(t, board, 2)
 			for _, p := range n.GPUs[0].MIG.Profiles {
-				s, selected := newCapacityScheduler(t, n, everyMode(n)), newScheduler(t, n)
-				selected.slices = s.slices
+				s, selected := newCapacityScheduler(t, n, everyMode(n)), newScheduler(t, poolsOf(n, everyMode(n)))
 				assert.Nil(t, s.allocate(byCapacity(publish.ProfileCapacity(p.Name), "2")), "a device is one")
 				count := 0
 				for got := s.allocate(byCapacity(publish.ProfileCapacity(p.Name), "1")); got != nil; count++ {
@@ -120,16 +95,13 @@ func TestByCapacity_Profile_AllocatesOnlyThat(t *testing.T) {
 	}
 }
 
-// TestByCapacity_AllocatableSets_AsHardware: the sets that can be allocated are exact by capacity too.
-func TestByCapacity_AllocatableSets_AsHardware(t *testing.T) {
-	t.Parallel()
-	testJointly(t, func(d gpu.Device) resourceapi.ExactDeviceRequest {
-		mig, isMIG := d.(gpu.MIGDevice)
-		if !isMIG {
-			return classOf(d)
-		}
-		return byCapacity(publish.ProfileCapacity(mig.Profile.Name), "1")
-	})
+// capacityOf asks for a MIG device by the capacity of its profile.
+func capacityOf(d gpu.Device) resourceapi.ExactDeviceRequest {
+	mig, isMIG := d.(gpu.MIGDevice)
+	if !isMIG {
+		return classOf(d)
+	}
+	return byCapacity(publish.ProfileCapacity(mig.Profile.Name), "1")
 }
 
 // TestByCapacity_MIGMemory_LeastThatFits at each threshold of each board: the memory of a profile, and one byte more.
@@ -180,7 +152,7 @@ func TestByCapacity_SharedStaticMIGDevice_OneShare(t *testing.T) {
 	t.Parallel()
 	n, layout := sharedMIGDevice(t)
 	name := func(start int) []string { return []string{fmt.Sprintf("gpu-%s-mig-9-%d", n.GPUs[0].ID, start)} }
-	withCEL := newScheduler(t, n)
+	withCEL := newScheduler(t, nil)
 
 	s := newCapacityScheduler(t, n, layout)
 	assert.Equal(t, name(4), s.allocate(byCapacity("p3g40gb", "1")))

@@ -72,7 +72,7 @@ func TestMonitor_Option_DecidesAboutThePool(t *testing.T) {
 func TestAdminAccess_WholeGPUs_ByTheirOwnClass(t *testing.T) {
 	t.Parallel()
 	n := node(t, "a30", 4)
-	s := newScheduler(t, n)
+	s := newScheduler(t, poolsOf(n, nil))
 	want := s.allocate(request("gpu.prism.dev", 4))
 	require.Len(t, want, 4)
 	assert.Equal(t, want, s.allocate(all("gpu.prism.dev")))
@@ -85,8 +85,7 @@ func TestAdminAccess_WholeGPUs_ByTheirOwnClass(t *testing.T) {
 func TestAdminAccess_PartitionedGPUsInUse_ByMonitorOnly(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 2)
-	s := newScheduler(t, n)
-	s.slices = published(n, withMonitor(everything(n)))
+	s := newScheduler(t, published(n, withMonitor(everything(n))))
 	require.Len(t, s.allocate(request("mig.gpu.prism.dev", 2)), 2)
 	assert.Nil(t, s.allocate(all("gpu.prism.dev")), "when that is mended, docs/admin-access.md says what is not needed any more")
 	assert.Equal(t, []string{"monitor"}, s.allocate(all("monitor.gpu.prism.dev")))

@@ -1,11 +1,8 @@
 package publish_test
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
@@ -62,38 +59,6 @@ func mpsRequest(amounts map[string]string, expressions ...string) resourceapi.Ex
 	return r
 }
 
-// The ResourceSlices of nodes whose GPUs are shared with MPS, as the API server gets them.
-func TestResources_MPS_Golden(t *testing.T) {
-	t.Parallel()
-	h100 := migNode(t, "h100-80", 1)
-	all := mpsLayout(h100, mpsOf(4, 10), andWhole, func(o *gpu.Modes) {
-		o.TimeSlice, o.MIG = &gpu.Replicas{Count: 2, ShareName: "gpu-shared"}, []string{"1g.10gb"}
-	})
-	l40s := node(t, "l40s", 2)
-	for name, slices := range map[string][]*resourceapi.ResourceSlice{
-		"h100-80": poolsOf(h100, all), "plugin-file": poolsOf(l40s, pluginFile(t, l40s)), "disjoint": poolsOf(h100, all.Disjoint()),
-		"one-claim": poolsOf(l40s, mpsLayout(l40s, &gpu.MPSSharing{MPSSize: gpu.MPSSize{
-			Replicas: 1, Threads: gpu.MPSThreads{Default: 1, Total: 1}, Memory: gpu.MPSMemory{Total: gib, Default: gib, Min: gib, Max: gib, Step: gib},
-		}})),
-	} {
-		got := render(t, slices)
-		file := filepath.Join("testdata", "mps-"+name+".yaml")
-		if *update {
-			require.NoError(t, os.WriteFile(file, got, 0o644))
-		}
-		want, err := os.ReadFile(file)
-		require.NoError(t, err, "go test ./pkg/plugin/publish -update writes it")
-		if diff := cmp.Diff(string(want), string(got)); diff != "" {
-			t.Errorf("%s is different; if that is wanted: go test ./pkg/plugin/publish -update\n%s", file, diff)
-		}
-		for _, slice := range slices {
-			for _, d := range slice.Spec.Devices {
-				checkPolicies(t, &d)
-			}
-		}
-	}
-}
-
 // checkPolicies applies the API server's rules for request policies.
 func checkPolicies(t *testing.T, d *resourceapi.Device) {
 	t.Helper()
@@ -123,8 +88,7 @@ func checkPolicies(t *testing.T, d *resourceapi.Device) {
 func TestMPS_Memory_SumWithinCapacity(t *testing.T) {
 	t.Parallel()
 	n := node(t, "l40s", 1)
-	s := newScheduler(t, n)
-	s.slices = poolsOf(n, mpsLayout(n, mpsOf(48, 8)))
+	s := newScheduler(t, poolsOf(n, mpsLayout(n, mpsOf(48, 8))))
 	memory := func(amount string) resourceapi.ExactDeviceRequest {
 		return mpsRequest(map[string]string{"memory": amount})
 	}
@@ -153,7 +117,7 @@ func TestMPS_Memory_SumWithinCapacity(t *testing.T) {
 func TestMPS_Shares_StopAtReplicas(t *testing.T) {
 	t.Parallel()
 	n := node(t, "l40s", 1)
-	s := newScheduler(t, n)
+	s := newScheduler(t, nil)
 	for _, replicas := range []int{1, 3} {
 		s.slices = poolsOf(n, mpsLayout(n, mpsOf(replicas, 1)))
 		assert.Nil(t, s.allocate(mpsRequest(map[string]string{"shares": "2"})))
@@ -177,13 +141,12 @@ func TestMPS_Shares_StopAtReplicas(t *testing.T) {
 func TestMPS_ActiveThreadPercentage_SumWithinTotal(t *testing.T) {
 	t.Parallel()
 	n := node(t, "l40s", 1)
-	s := newScheduler(t, n)
+	sharing := mpsOf(10, 1)
+	sharing.Threads = gpu.MPSThreads{Default: 0, Total: 150}
+	s := newScheduler(t, poolsOf(n, mpsLayout(n, sharing)))
 	threads := func(amount string) resourceapi.ExactDeviceRequest {
 		return mpsRequest(map[string]string{"activeThreadPercentage": amount})
 	}
-	sharing := mpsOf(10, 1)
-	sharing.Threads = gpu.MPSThreads{Default: 0, Total: 150}
-	s.slices = poolsOf(n, mpsLayout(n, sharing))
 	assert.Nil(t, s.allocate(threads("101")))
 	assert.NotNil(t, s.allocate(threads("100")))
 	assert.NotNil(t, s.allocate(request(mpsClass, 1)))
@@ -194,42 +157,11 @@ func TestMPS_ActiveThreadPercentage_SumWithinTotal(t *testing.T) {
 	assert.NotNil(t, s.allocate(request(mpsClass, 1)))
 }
 
-// The whole GPU, time-sliced shares, MPS shares and MIG devices of one GPU exclude each other in every order, until the last claim ends.
-func TestMPS_Families_ExcludeEachOther(t *testing.T) {
-	t.Parallel()
-	n := migNode(t, "h100-80", 1)
-	s := newScheduler(t, n)
-	s.slices = poolsOf(n, mpsLayout(n, mpsOf(3, 2), andWhole, func(o *gpu.Modes) {
-		o.TimeSlice, o.MIG = &gpu.Replicas{Count: 3}, n.GPUs[0].MIG.ProfileNames()
-	}))
-	families := []string{"gpu.prism.dev", timesliceClass, mpsClass, "mig.gpu.prism.dev"}
-	for _, class := range families {
-		var held []resourceapi.DeviceRequestAllocationResult
-		for got := s.wouldAllocate(s.allocator(), request(class, 1)); got != nil && len(held) < 2; got = s.wouldAllocate(s.allocator(), request(class, 1)) {
-			s.hold(got[0])
-			held = append(held, got[0])
-		}
-		require.NotEmpty(t, held, class)
-		for _, r := range held {
-			for _, other := range families {
-				if other != class {
-					assert.Nil(t, s.wouldAllocate(s.allocator(), request(other, 1)), "%s beside %s", other, class)
-				}
-			}
-			s.release(r)
-		}
-		for _, other := range families {
-			assert.NotNil(t, s.wouldAllocate(s.allocator(), request(other, 1)), "%s after %s", other, class)
-		}
-	}
-}
-
 // A file of a fork of NVIDIA's device plugin: two pods on GPU 0 with 2 GiB each, a third one waits, and the other GPUs are whole.
 func TestMPS_PluginFile_TwoClaims(t *testing.T) {
 	t.Parallel()
 	n := node(t, "l40s", 3)
-	s := newScheduler(t, n)
-	s.slices = poolsOf(n, pluginFile(t, n))
+	s := newScheduler(t, poolsOf(n, pluginFile(t, n)))
 	named := request(mpsClass, 1, `device.attributes["gpu.prism.dev"].shareName == "gpu-2gb"`)
 	for range 2 {
 		got := s.wouldAllocate(s.allocator(), named)
@@ -242,20 +174,4 @@ func TestMPS_PluginFile_TwoClaims(t *testing.T) {
 	assert.Nil(t, s.allocate(named))
 	assert.Equal(t, []string{"gpu-" + n.GPUs[1].ID, "gpu-" + n.GPUs[2].ID}, s.allocate(request("gpu.prism.dev", 2)))
 	assert.Nil(t, s.allocate(request("gpu.prism.dev", 1)), "GPU 0 is not advertised whole")
-}
-
-// On a server that keeps no counters a GPU has one family, and time-sliced shares come first.
-func TestMPS_Disjoint_OneFamily(t *testing.T) {
-	t.Parallel()
-	n := migNode(t, "h100-80", 1)
-	g := &n.GPUs[0]
-	timeSliced := func(o *gpu.Modes) { o.TimeSlice = &gpu.Replicas{Count: 2} }
-	slices := func(o *gpu.Modes) { o.MIG = g.MIG.ProfileNames() }
-	for want, families := range map[gpu.DeviceType][]func(*gpu.Modes){
-		gpu.TypeGPU: {andWhole, timeSliced, slices}, gpu.TypeTimeSlice: {timeSliced, slices}, gpu.TypeMPS: {slices},
-	} {
-		devices := mpsLayout(n, mpsOf(2, 1), families...).Disjoint().Of(g).Devices(g)
-		require.Len(t, devices, 1)
-		assert.Equal(t, want, devices[0].Type())
-	}
 }

@@ -54,27 +54,6 @@ func TestFamilies_EveryAdvertisedDevice_Published(t *testing.T) {
 	assert.Equal(t, []gpu.DeviceType{gpu.TypeGPU, gpu.TypeTimeSlice, gpu.TypeMIG, null.Type}, slices.Compact(order))
 }
 
-// A family that is added is selected by its class, and excludes the others, which do not know it.
-func TestNull_AddedToTheTable_AllocatedAndExclusive(t *testing.T) {
-	t.Parallel()
-	n := migNode(t, "h100-80", 1)
-	s := newScheduler(t, n)
-	s.slices = published(n, withNull(n))
-	s.classes.(classesByName)["null.gpu.prism.dev"] = string(null.Type)
-	families := []string{"gpu.prism.dev", timesliceClass, "mig.gpu.prism.dev", "null.gpu.prism.dev"}
-	for _, class := range families {
-		got := s.wouldAllocate(s.allocator(), request(class, 1))
-		require.Len(t, got, 1, class)
-		s.hold(got[0])
-		for _, other := range families {
-			if other != class {
-				assert.Nil(t, s.wouldAllocate(s.allocator(), request(other, 1)), "%s beside %s", other, class)
-			}
-		}
-		s.release(got[0])
-	}
-}
-
 // Without counters a GPU has devices of one family: the added one, if no other is advertised.
 func TestNull_NoSharedCounters_OnlyFamilyOfItsGPU(t *testing.T) {
 	t.Parallel()
@@ -85,9 +64,7 @@ func TestNull_NoSharedCounters_OnlyFamilyOfItsGPU(t *testing.T) {
 	var got []string
 	for _, slice := range published(n, opts) {
 		assert.Empty(t, slice.Spec.SharedCounters)
-		for _, d := range slice.Spec.Devices {
-			got = append(got, d.Name)
-		}
+		got = append(got, names(slice.Spec.Devices)...)
 	}
 	assert.ElementsMatch(t, []string{"monitor", "gpu-" + n.GPUs[0].ID, "gpu-" + n.GPUs[1].ID + "-null"}, got)
 }
@@ -98,18 +75,16 @@ func TestNull_Shared_ManyClaimsAllocated(t *testing.T) {
 	n := migNode(t, "h100-80", 1)
 	opts := withNull(n)
 	opts.Layout[n.GPUs[0].UUID] = gpu.Modes{Extra: []gpu.Mode{null.Mode{Replicas: 3}}}
-	for _, slice := range published(n, opts) {
-		for _, d := range slice.Spec.Devices {
-			if *d.Attributes[publish.AttrType].StringValue != string(null.Type) {
-				continue
-			}
-			require.NotNil(t, d.AllowMultipleAllocations)
-			assert.True(t, *d.AllowMultipleAllocations)
-			shares := d.Capacity[publish.CapShares]
-			assert.Equal(t, int64(3), shares.Value.Value())
-			assert.Equal(t, int64(1), shares.RequestPolicy.Default.Value())
-			return
+	for _, d := range devicesIn(published(n, opts)) {
+		if *d.Attributes[publish.AttrType].StringValue != string(null.Type) {
+			continue
 		}
+		require.NotNil(t, d.AllowMultipleAllocations)
+		assert.True(t, *d.AllowMultipleAllocations)
+		shares := d.Capacity[publish.CapShares]
+		assert.Equal(t, int64(3), shares.Value.Value())
+		assert.Equal(t, int64(1), shares.RequestPolicy.Default.Value())
+		return
 	}
 	t.Fatal("no null device is published")
 }

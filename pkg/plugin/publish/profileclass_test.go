@@ -69,11 +69,9 @@ func TestProfileClass_Selector_ItsProfileOnly(t *testing.T) {
 				}
 			}
 		}
-		for _, slice := range poolsOf(n, layout) {
-			for _, d := range slice.Spec.Devices {
-				if *d.Attributes["type"].StringValue == "mig" {
-					migDevicesOfGPU++
-				}
+		for _, d := range devicesIn(poolsOf(n, layout)) {
+			if *d.Attributes["type"].StringValue == "mig" {
+				migDevicesOfGPU++
 			}
 		}
 		assert.NotZero(t, selected)
@@ -85,7 +83,7 @@ func TestProfileClass_Selector_ItsProfileOnly(t *testing.T) {
 // hold, as TestCounters_AllocatableSets_AsHardware shows for mig.<driver>.
 func TestProfileClass_AllocatableSets_AsHardware(t *testing.T) {
 	t.Parallel()
-	// One board of each shape: TestProfileClass_SelectsItsProfile covers the names of all of them.
+	// One board of each shape: TestProfileClass_Selector_ItsProfileOnly covers the names of all of them.
 	for _, board := range []string{"a30", "h100-80"} {
 		t.Run(board, func(t *testing.T) {
 			t.Parallel()
@@ -99,7 +97,7 @@ func TestProfileClass_AllocatableSets_AsHardware(t *testing.T) {
 			if board == "a30" {
 				sets = 76
 			}
-			assert.Equal(t, sets, e.sets, "those of TestJointlyAllocatable without the whole GPU and its shares")
+			assert.Equal(t, sets, e.sets, "those of TestCounters_AllocatableSets_AsHardware without the whole GPU and its shares")
 		})
 	}
 }

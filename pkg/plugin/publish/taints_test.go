@@ -71,27 +71,23 @@ func TestTaints_MPSUnavailable_MPSSharesAlone(t *testing.T) {
 	opts := publish.Options{
 		DriverName: driverName, NodeName: nodeName, Layout: gpu.Layout{n.GPUs[0].UUID: modes}, Taints: publish.UnavailableTaints(gpu.TypeMPS),
 	}
-	published := func() map[string][]string {
+	taints := func() map[string][]string {
 		found := map[string][]string{}
-		for _, pool := range publish.Resources(opts, n).Pools {
-			for _, slice := range pool.Slices {
-				for _, d := range slice.Devices {
-					found[d.Name] = []string{}
-					for _, taint := range d.Taints {
-						found[d.Name] = append(found[d.Name], taint.Key+":"+string(taint.Effect))
-					}
-				}
+		for _, d := range devicesIn(published(n, opts)) {
+			found[d.Name] = []string{}
+			for _, taint := range d.Taints {
+				found[d.Name] = append(found[d.Name], taint.Key+":"+string(taint.Effect))
 			}
 		}
 		return found
 	}
 	first, second := string(gpu.Whole{GPU: &n.GPUs[0]}.Name()), string(gpu.Whole{GPU: &n.GPUs[1]}.Name())
 	shared := string(gpu.MPSShare{GPU: &n.GPUs[0]}.Name())
-	assert.Equal(t, map[string][]string{first: {}, second: {}, shared: {driverName + "/mps-unavailable:NoSchedule"}}, published())
+	assert.Equal(t, map[string][]string{first: {}, second: {}, shared: {driverName + "/mps-unavailable:NoSchedule"}}, taints())
 	opts.TaintsDropped = true
-	assert.Equal(t, map[string][]string{first: {}, second: {}}, published())
+	assert.Equal(t, map[string][]string{first: {}, second: {}}, taints())
 	opts.Taints = nil
-	assert.Equal(t, map[string][]string{first: {}, second: {}, shared: {}}, published())
+	assert.Equal(t, map[string][]string{first: {}, second: {}, shared: {}}, taints())
 	assert.False(t, publish.Withdrawn(publish.UnavailableTaints(gpu.TypeMPS), false), "other devices stay")
 }
 
@@ -108,21 +104,17 @@ func TestTaints_MissingNode_DevicesOfTheGPUAlone(t *testing.T) {
 		count := func() map[string]int {
 			byGPU := map[string]int{}
 			all, withTaint = 0, 0
-			for _, pool := range publish.Resources(opts, n).Pools {
-				for _, slice := range pool.Slices {
-					for _, d := range slice.Devices {
-						if d.Name == string(gpu.Monitor{}.Name()) {
-							assert.Empty(t, d.Taints)
-							continue
-						}
-						all++
-						byGPU[*d.Attributes[publish.AttrParentUUID].StringValue]++
-						if len(d.Taints) > 0 {
-							withTaint++
-							assert.Equal(t, []resourceapi.DeviceTaint{{Key: driverName + "/device-node-missing", Effect: resourceapi.DeviceTaintEffectNoSchedule}}, d.Taints)
-							assert.Equal(t, string(n.GPUs[0].UUID), *d.Attributes[publish.AttrParentUUID].StringValue)
-						}
-					}
+			for _, d := range devicesIn(published(n, opts)) {
+				if d.Name == string(gpu.Monitor{}.Name()) {
+					assert.Empty(t, d.Taints)
+					continue
+				}
+				all++
+				byGPU[*d.Attributes[publish.AttrParentUUID].StringValue]++
+				if len(d.Taints) > 0 {
+					withTaint++
+					assert.Equal(t, []resourceapi.DeviceTaint{{Key: driverName + "/device-node-missing", Effect: resourceapi.DeviceTaintEffectNoSchedule}}, d.Taints)
+					assert.Equal(t, string(n.GPUs[0].UUID), *d.Attributes[publish.AttrParentUUID].StringValue)
 				}
 			}
 			return byGPU

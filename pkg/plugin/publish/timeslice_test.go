@@ -2,11 +2,8 @@ package publish_test
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
@@ -44,34 +41,11 @@ func sharedMIGDevice(t *testing.T) (*gpu.Node, gpu.Layout) {
 	return n, gpu.Layout{n.GPUs[0].UUID: {Whole: true, MIG: []string{"3g.40gb"}, MIGReplicas: map[string]int{"3g.40gb": 2, "1g.10gb": 7}}}
 }
 
-// The ResourceSlices of nodes whose GPUs are time-sliced, as the API server gets them.
-func TestResources_TimeSlice_Golden(t *testing.T) {
-	t.Parallel()
-	t4 := node(t, "t4", 2)
-	h100 := migNode(t, "h100-80", 1)
-	static, staticLayout := sharedMIGDevice(t)
-	for name, slices := range map[string][]*resourceapi.ResourceSlice{
-		"t4": poolsOf(t4, timeSliced(t4, 10)), "h100-80": poolsOf(h100, timeSliced(h100, 4, andWhole)), "static": poolsOf(static, staticLayout),
-	} {
-		got := render(t, slices)
-		file := filepath.Join("testdata", "timeslice-"+name+".yaml")
-		if *update {
-			require.NoError(t, os.WriteFile(file, got, 0o644))
-		}
-		want, err := os.ReadFile(file)
-		require.NoError(t, err, "go test ./pkg/plugin/publish -update writes it")
-		if diff := cmp.Diff(string(want), string(got)); diff != "" {
-			t.Errorf("%s is different; if that is wanted: go test ./pkg/plugin/publish -update\n%s", file, diff)
-		}
-	}
-}
-
 // Eight GPUs for ten claims each are for eighty claims; the next one waits, and comes when one ends.
 func TestTimeSlice_EightyClaims_AllShares(t *testing.T) {
 	t.Parallel()
 	n := node(t, "t4", 8)
-	s := newScheduler(t, n)
-	s.slices = poolsOf(n, timeSliced(n, 10))
+	s := newScheduler(t, poolsOf(n, timeSliced(n, 10)))
 	perGPU := map[string]int{}
 	var last resourceapi.DeviceRequestAllocationResult
 	for range 80 {
@@ -94,14 +68,11 @@ func TestTimeSlice_EightyClaims_AllShares(t *testing.T) {
 func TestTimeSlice_SharesOfOneRequest_DifferentGPUs(t *testing.T) {
 	t.Parallel()
 	n := node(t, "t4", 4)
-	s := newScheduler(t, n)
-	s.slices = poolsOf(n, timeSliced(n, 3))
+	s := newScheduler(t, poolsOf(n, timeSliced(n, 3)))
 	var all []string
-	for _, slice := range s.slices {
-		for _, d := range slice.Spec.Devices {
-			if *d.Attributes["type"].StringValue == "timeslice" {
-				all = append(all, d.Name)
-			}
+	for _, d := range devicesIn(s.slices) {
+		if *d.Attributes["type"].StringValue == "timeslice" {
+			all = append(all, d.Name)
 		}
 	}
 	require.Len(t, all, 4)
@@ -112,33 +83,11 @@ func TestTimeSlice_SharesOfOneRequest_DifferentGPUs(t *testing.T) {
 	assert.Nil(t, s.allocate(request(timesliceClass, 1)))
 }
 
-// Whole GPU, shares and MIG devices of one GPU exclude each other until they are deallocated.
-func TestCounters_Families_ExcludeEachOther(t *testing.T) {
-	t.Parallel()
-	n := migNode(t, "h100-80", 1)
-	s := newScheduler(t, n)
-	s.slices = poolsOf(n, timeSliced(n, 2, andWhole, func(o *gpu.Modes) { o.MIG = n.GPUs[0].MIG.ProfileNames() }))
-	families := []string{"gpu.prism.dev", timesliceClass, "mig.gpu.prism.dev"}
-	for _, class := range families {
-		got := s.wouldAllocate(s.allocator(), request(class, 1))
-		require.Len(t, got, 1, class)
-		s.hold(got[0])
-		for _, other := range families {
-			if other == class {
-				continue
-			}
-			assert.Nil(t, s.wouldAllocate(s.allocator(), request(other, 1)), "%s beside %s", other, class)
-		}
-		s.release(got[0])
-	}
-}
-
 // A share may ask for memory. The sum stays within the GPU, and a claim that asks for none does not wait for it.
 func TestTimeSlice_Memory_SumWithinGPU(t *testing.T) {
 	t.Parallel()
 	n := node(t, "l40s", 1)
-	s := newScheduler(t, n)
-	s.slices = poolsOf(n, timeSliced(n, 4))
+	s := newScheduler(t, poolsOf(n, timeSliced(n, 4)))
 	with := func(capacity, amount string) resourceapi.ExactDeviceRequest {
 		r := request(timesliceClass, 1)
 		r.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{
@@ -159,30 +108,13 @@ func TestTimeSlice_Memory_SumWithinGPU(t *testing.T) {
 func TestTimeSlice_PreCreatedMIGDevice_Shared(t *testing.T) {
 	t.Parallel()
 	n, layout := sharedMIGDevice(t)
-	s := newScheduler(t, n)
-	s.slices = poolsOf(n, layout)
+	s := newScheduler(t, poolsOf(n, layout))
 	name := func(start int) []string { return []string{fmt.Sprintf("gpu-%s-mig-9-%d", n.GPUs[0].ID, start)} }
 	slice := request("mig.gpu.prism.dev", 1, profileIs("3g.40gb"), fmt.Sprintf(`device.capacity[%q].multiprocessors.compareTo(quantity("60")) >= 0`, driverName))
 	assert.Equal(t, name(4), s.allocate(slice))
 	assert.Equal(t, name(4), s.allocate(slice))
 	assert.Equal(t, name(0), s.allocate(slice), "the other one, exclusively")
 	assert.Nil(t, s.allocate(slice))
-}
-
-// On a server that keeps no counters a GPU has one family: whole, or shares, or MIG devices.
-func TestDisjoint_Shares_Allocated(t *testing.T) {
-	t.Parallel()
-	n := migNode(t, "h100-80", 2)
-	slices := func(o *gpu.Modes) { o.MIG = n.GPUs[0].MIG.ProfileNames() }
-	layout := timeSliced(n, 2, slices)
-	layout[n.GPUs[0].UUID] = timeSliced(n, 2, slices, andWhole)[n.GPUs[0].UUID]
-	var types []gpu.DeviceType
-	for i := range n.GPUs {
-		for _, d := range layout.Disjoint().Of(&n.GPUs[i]).Devices(&n.GPUs[i]) {
-			types = append(types, d.Type())
-		}
-	}
-	assert.Equal(t, []gpu.DeviceType{gpu.TypeGPU, gpu.TypeTimeSlice}, types)
 }
 
 // If the MIG mode is fixed until a reset, a GPU in MIG mode is advertised without shares, and another GPU without MIG devices.
@@ -208,10 +140,8 @@ func TestResources_MemoryLimits_EnforcedByContainer(t *testing.T) {
 	n := node(t, "t4", 2)
 	n.GPUs[0].MemoryLimits = true
 	enforcement := map[string]string{}
-	for _, pool := range poolsOf(n, timeSliced(n, 2, andWhole)) {
-		for _, d := range pool.Spec.Devices {
-			enforcement[d.Name] = *d.Attributes["memoryEnforcement"].StringValue
-		}
+	for _, d := range devicesIn(poolsOf(n, timeSliced(n, 2, andWhole))) {
+		enforcement[d.Name] = *d.Attributes["memoryEnforcement"].StringValue
 	}
 	limited, other := gpu.TimeSliced{GPU: &n.GPUs[0]}, gpu.TimeSliced{GPU: &n.GPUs[1]}
 	assert.Equal(t, "container", enforcement[string(limited.Name())])
