@@ -101,6 +101,8 @@
 //     Go are tests.
 //   - profiler/nsight decides how to run Nsight Systems for a ProfilerConfig: it chooses the installed version, and the switches of `nsys
 //     profile` that the version supports.
+//   - profiler/processmatch selects the processes of a claim that are profiled: it turns the match of a ProfilerConfig into rules for
+//     patterns.
 //   - profiler/report contains the types of profiles: a report of a profiled process, as the node stores it in its index, as plugins return
 //     it to controllers, and as the aggregated API shows it.
 //   - profiler/rules contains the rules of a cluster's administrator for profiles, in addition to classes: the chart's values

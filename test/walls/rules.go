@@ -107,7 +107,7 @@ var rules = []rule{
 	},
 	{
 		of:      []string{"pkg/cli/...", "cmd/kubectl-prism"},
-		ours:    concat(ground, nil, "pkg/claim", "pkg/pattern", "pkg/profiler/report", "pkg/profiler/rules", "pkg/cli/..."),
+		ours:    concat(ground, nil, "pkg/claim", "pkg/pattern", "pkg/profiler/processmatch", "pkg/profiler/report", "pkg/profiler/rules", "pkg/cli/..."),
 		because: "the user's program asks the API server, and needs nothing of a node",
 	},
 	{
@@ -123,7 +123,7 @@ var rules = []rule{
 		because: "the runtime starts the hook for every container that needs it: it is small and starts quickly",
 	},
 	{
-		of: []string{"pkg/profiler/nsight", "pkg/profiler/report", "pkg/profiler/rules"}, ours: []string{"api/...", "pkg/gpu"},
+		of: []string{"pkg/profiler/nsight", "pkg/profiler/processmatch", "pkg/profiler/report", "pkg/profiler/rules"}, ours: []string{"api/...", "pkg/gpu", "pkg/pattern"},
 		not:     []string{"net$", "net/http", "k8s.io/client-go"},
 		because: "nodes, the controller and kubectl prism use it alike",
 	},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/pattern"
+	"github.com/prism-gpu/prism/pkg/profiler/processmatch"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
@@ -60,7 +61,7 @@ func byConditions(conditions []metav1.Condition) *Verdict {
 
 // matches returns the verdict according to the command of a container. Processes that the command starts are matched too, but unknown here.
 func matches(m *v1alpha1.ProcessMatch, of *corev1.Container) Verdict {
-	rules, err := compile(m)
+	rules, err := processmatch.Rules(m, pattern.Compile)
 	if err != nil {
 		return Verdict{No, "the node will refuse the claim: " + err.Error(), "correct match"}
 	}
@@ -90,39 +91,6 @@ func matches(m *v1alpha1.ProcessMatch, of *corev1.Container) Verdict {
 	}
 	return Verdict{Depends, wanted + why + "; only processes that it starts can be profiled: " + line,
 		"change match to profile the command itself"}
-}
-
-// compile compiles the rules of the container.
-func compile(m *v1alpha1.ProcessMatch) (pattern.Rules, error) {
-	dialect, rules := pattern.Perl, pattern.Rules{}
-	if *m.Dialect == v1alpha1.DialectRE2 {
-		dialect = pattern.RE2
-	}
-	switch *m.Target {
-	case v1alpha1.TargetCommandLine:
-		rules.Target = pattern.CommandLine
-	case v1alpha1.TargetExecutable:
-		rules.Target = pattern.Executable
-	case v1alpha1.TargetArgv0:
-		rules.Target = pattern.Argv0
-	}
-	var err error
-	if *m.Regex != "" {
-		if rules.Include, err = pattern.Compile(*m.Regex, dialect); err != nil {
-			return rules, fmt.Errorf("match.regex: %w", err)
-		}
-	}
-	for i, exclude := range m.Exclude {
-		table, err := pattern.Compile(exclude, dialect)
-		if err != nil {
-			return rules, fmt.Errorf("match.exclude[%d]: %w", i, err)
-		}
-		rules.Excludes = append(rules.Excludes, table)
-	}
-	if *m.UseDefaultExcludes {
-		rules.Names = v1alpha1.DefaultExcludes
-	}
-	return rules, nil
 }
 
 // script returns the commands that a shell runs with -c, as far as they are plain words.

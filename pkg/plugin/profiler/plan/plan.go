@@ -15,6 +15,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/pattern"
 	"github.com/prism-gpu/prism/pkg/plugin/profiler/store"
 	"github.com/prism-gpu/prism/pkg/profiler/nsight"
+	"github.com/prism-gpu/prism/pkg/profiler/processmatch"
 	"github.com/prism-gpu/prism/pkg/profiler/runplan"
 )
 
@@ -91,7 +92,7 @@ func Files(r *checkpoint.Record, config *v1alpha1.ProfilerConfig, tool Tool, hos
 	fail := func(err error) (map[string][]byte, error) {
 		return nil, fmt.Errorf("creating the profile of claim %s/%s: %w", r.Claim.Namespace, r.Claim.Name, err)
 	}
-	rules, err := rules(config.Match, patterns)
+	rules, err := processmatch.Rules(config.Match, patterns.Compile)
 	if err != nil {
 		return fail(err)
 	}
@@ -108,38 +109,6 @@ func Files(r *checkpoint.Record, config *v1alpha1.ProfilerConfig, tool Tool, hos
 		return fail(err)
 	}
 	return map[string][]byte{matchFile: match, runFile: run}, nil
-}
-
-// rules returns the rules that select the processes.
-func rules(m *v1alpha1.ProcessMatch, patterns Patterns) (rules pattern.Rules, err error) {
-	dialect := pattern.Perl
-	if *m.Dialect == v1alpha1.DialectRE2 {
-		dialect = pattern.RE2
-	}
-	switch *m.Target {
-	case v1alpha1.TargetCommandLine:
-		rules.Target = pattern.CommandLine
-	case v1alpha1.TargetExecutable:
-		rules.Target = pattern.Executable
-	case v1alpha1.TargetArgv0:
-		rules.Target = pattern.Argv0
-	}
-	if *m.Regex != "" {
-		if rules.Include, err = patterns.Compile(*m.Regex, dialect); err != nil {
-			return rules, fmt.Errorf("match.regex: %w", err)
-		}
-	}
-	for i, exclude := range m.Exclude {
-		table, err := patterns.Compile(exclude, dialect)
-		if err != nil {
-			return rules, fmt.Errorf("match.exclude[%d]: %w", i, err)
-		}
-		rules.Excludes = append(rules.Excludes, table)
-	}
-	if *m.UseDefaultExcludes {
-		rules.Names = v1alpha1.DefaultExcludes
-	}
-	return rules, nil
 }
 
 // runPlan returns the instructions for prism-run.

@@ -93,39 +93,6 @@ func TestFiles_Run_FromConfig(t *testing.T) {
 	}
 }
 
-// TestRules_Config_SelectsProcesses: default excludes apply unless the configuration disables them.
-func TestRules_Config_SelectsProcesses(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		match   v1alpha1.ProcessMatch
-		yes, no [][]string
-	}{
-		"default": {v1alpha1.ProcessMatch{}, [][]string{{"/usr/bin/python3", "train.py"}}, [][]string{{"/bin/bash", "-c", "python3 train.py"}}},
-		"regex": {
-			v1alpha1.ProcessMatch{Regex: new(`^/usr/bin/python3 (?!.*pip)`), Exclude: []string{"eval"}},
-			[][]string{{"/usr/bin/python3", "train.py"}}, [][]string{{"/usr/bin/python3", "-m", "pip"}, {"/usr/bin/python3", "eval.py"}},
-		},
-		"shells too": {v1alpha1.ProcessMatch{UseDefaultExcludes: new(false)}, [][]string{{"/bin/bash", "-c", "x"}}, nil},
-		"executable": {
-			v1alpha1.ProcessMatch{Regex: new(`python3$`), Target: new(v1alpha1.TargetExecutable)}, [][]string{{"/usr/bin/python3", "x"}}, [][]string{{"/usr/bin/perl", "python3"}},
-		},
-		"RE2": {v1alpha1.ProcessMatch{Regex: new(`train\.py$`), Dialect: new(v1alpha1.DialectRE2)}, [][]string{{"/a", "train.py"}}, [][]string{{"/a", "trainXpy"}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, config := configOf(t, func(to *v1alpha1.ProfilerConfig) { to.Match = &c.match })
-			selects, err := rules(config.Match, pattern.NewCache(8))
-			require.NoError(t, err)
-			for _, argv := range c.yes {
-				assert.True(t, selects.Match(argv, argv[0]), argv)
-			}
-			for _, argv := range c.no {
-				assert.False(t, selects.Match(argv, argv[0]), argv)
-			}
-		})
-	}
-}
-
 // TestEdits_TwoDevices_ProfiledOneOnly: a container can write only to the inbox, which contains no programs.
 func TestEdits_TwoDevices_ProfiledOneOnly(t *testing.T) {
 	t.Parallel()
