@@ -34,8 +34,11 @@ func TestRealSMI_SimulatedNode_SameOutput(t *testing.T) {
 	for _, args := range [][]string{
 		{"-L"},
 		{"--query-gpu=index,uuid,name,driver_version,memory.total,memory.used,memory.free,pci.bus_id,compute_mode", "--format=csv"},
-		{"--query-gpu=utilization.gpu,temperature.gpu,power.draw,compute_cap,mig.mode.current,mig.mode.pending,fan.speed", "--format=csv,nounits"},
-		{"--query-gpu=clocks.sm,clocks.max.sm", "--format=csv"},
+		{"--query-gpu=utilization.gpu,temperature.gpu,power.draw,power.limit,compute_cap,persistence_mode,mig.mode.current,fan.speed,pstate", "--format=csv,nounits"},
+		{"--query-gpu=memory.reserved,utilization.encoder,utilization.decoder,temperature.memory,power.draw.instant,mig.mode.pending", "--format=csv"},
+		{"--query-gpu=clocks.gr,clocks.sm,clocks.mem,clocks.video,clocks.max.gr,clocks.max.sm,clocks.max.mem,clocks_throttle_reasons.active", "--format=csv"},
+		{"--query-gpu=ecc.mode.current,ecc.mode.pending,ecc.errors.corrected.volatile.total,ecc.errors.uncorrected.volatile.total", "--format=csv"},
+		{"--query-gpu=pcie.link.gen.current,pcie.link.gen.max,pcie.link.width.current,pcie.link.width.max", "--format=csv,nounits"},
 		{"--query-compute-apps=colour", "--format=csv"},
 		{"--query-compute-apps=pid"},
 		{"-i", "1", "-c", "EXCLUSIVE_PROCESS"},

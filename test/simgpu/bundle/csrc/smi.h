@@ -28,6 +28,17 @@ typedef struct {
 	unsigned int gi, ci;
 } process_t;
 typedef struct {
+	unsigned int id, scope;
+	long long timestamp, latency;
+	unsigned int type;
+	int code;
+	union {
+		double d;
+		unsigned int u32;
+		unsigned long long u64;
+	} value;
+} field_value_t;
+typedef struct {
 	unsigned int start, size;
 } placement_t;
 typedef struct {
@@ -59,18 +70,22 @@ extern struct nvml {
 	int (*Shutdown)(void);
 	const char *(*ErrorString)(int);
 	int (*SystemGetDriverVersion)(char *, unsigned int);
+	int (*SystemGetNVMLVersion)(char *, unsigned int);
 	int (*SystemGetCudaDriverVersion)(int *);
 	int (*DeviceGetCount_v2)(unsigned int *);
 	int (*DeviceGetHandleByIndex_v2)(unsigned int, device_t *);
 	int (*DeviceGetName)(device_t, char *, unsigned int);
 	int (*DeviceGetUUID)(device_t, char *, unsigned int);
 	int (*DeviceGetSerial)(device_t, char *, unsigned int);
+	int (*DeviceGetVbiosVersion)(device_t, char *, unsigned int);
 	int (*DeviceGetPciInfo_v3)(device_t, pci_t *);
+	int (*DeviceGetMinorNumber)(device_t, unsigned int *);
 	int (*DeviceGetMemoryInfo)(device_t, memory_t *);
 	int (*DeviceGetMemoryInfo_v2)(device_t, memory_v2_t *);
 	int (*DeviceGetComputeMode)(device_t, unsigned int *);
 	int (*DeviceSetComputeMode)(device_t, unsigned int);
 	int (*DeviceGetPersistenceMode)(device_t, unsigned int *);
+	int (*DeviceSetPersistenceMode)(device_t, unsigned int);
 	int (*DeviceGetUtilizationRates)(device_t, utilization_t *);
 	int (*DeviceGetTemperature)(device_t, unsigned int, unsigned int *);
 	int (*DeviceGetFanSpeed)(device_t, unsigned int *);
@@ -79,7 +94,16 @@ extern struct nvml {
 	int (*DeviceGetPerformanceState)(device_t, unsigned int *);
 	int (*DeviceGetClockInfo)(device_t, unsigned int, unsigned int *);
 	int (*DeviceGetMaxClockInfo)(device_t, unsigned int, unsigned int *);
+	int (*DeviceGetEncoderUtilization)(device_t, unsigned int *, unsigned int *);
+	int (*DeviceGetDecoderUtilization)(device_t, unsigned int *, unsigned int *);
 	int (*DeviceGetTotalEccErrors)(device_t, unsigned int, unsigned int, unsigned long long *);
+	int (*DeviceGetEccMode)(device_t, unsigned int *, unsigned int *);
+	int (*DeviceGetCurrentClocksThrottleReasons)(device_t, unsigned long long *);
+	int (*DeviceGetCurrPcieLinkGeneration)(device_t, unsigned int *);
+	int (*DeviceGetMaxPcieLinkGeneration)(device_t, unsigned int *);
+	int (*DeviceGetCurrPcieLinkWidth)(device_t, unsigned int *);
+	int (*DeviceGetMaxPcieLinkWidth)(device_t, unsigned int *);
+	int (*DeviceGetFieldValues)(device_t, int, field_value_t *);
 	int (*DeviceGetComputeRunningProcesses_v3)(device_t, unsigned int *, process_t *);
 	int (*DeviceGetMPSComputeRunningProcesses_v3)(device_t, unsigned int *, process_t *);
 	int (*SystemGetProcessName)(unsigned int, char *, unsigned int);
