@@ -14,6 +14,8 @@ mapfile -t packages < <(go list ./... | grep -vE '/test/(e2e|gpu|lifecycle)$')
 status=0
 # Like in hack/check.sh, so that both use the same cached results.
 hack/verdict.sh test --name unit -- -vet=off -timeout 30m -ldflags="-w -extldflags=-Wl,-z,lazy" -- "${packages[@]}" || status=$?
+# The tests of test/gpu that compare with nvidia-smi also run on simulated GPUs.
+hack/verdict.sh test --name unit-gpu -- -vet=off -run SimulatedGPUs -ldflags="-w -extldflags=-Wl,-z,lazy" -- ./test/gpu || status=$?
 for module in localcluster verdict; do
 	hack/verdict.sh test --name "unit-$module" --dir "hack/$module" -- -vet=off -ldflags=-w -- ./... || status=$?
 done
