@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -99,4 +101,39 @@ func TestMerge_ClaimOverride_Enforced(t *testing.T) {
 			require.EqualError(t, err, test.want)
 		})
 	}
+}
+
+// setAll sets every field to a zero value that is not nil, and the fields below it.
+func setAll(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		setAll(v.Elem())
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Field(i).CanSet() {
+				setAll(v.Field(i))
+			}
+		}
+	default:
+	}
+}
+
+// TestMerge_EveryField_Kept: Merge and set list the fields, and a new one must not be dropped without a word.
+func TestMerge_EveryField_Kept(t *testing.T) {
+	t.Parallel()
+	all := &GPUConfig{}
+	setAll(reflect.ValueOf(all).Elem())
+	for _, layers := range [][2]*GPUConfig{{nil, all}, {all, nil}, {all, all}} {
+		merged, err := Merge(layers[0], layers[1], FromClass)
+		require.NoError(t, err)
+		assert.Equal(t, all, merged)
+	}
+	var fields []string
+	for i, of := 0, reflect.TypeFor[GPUConfig](); i < of.NumField(); i++ {
+		if name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ","); name != "" && name != "claimOverride" {
+			fields = append(fields, name)
+		}
+	}
+	assert.ElementsMatch(t, fields, all.set())
 }
