@@ -17,7 +17,7 @@
 //     records, and a Guard updates it under the locks if another process may have changed them.
 //   - plugin/cdi joins device edits into one claim's CDI spec and keeps that spec's file.
 //
-// # What is done for a claim
+// # Work for a claim
 //
 //   - plugin/mig makes and removes MIG devices: a GPU instance at one placement with the compute instance that fills it.
 //   - plugin/timeslice sets the time-slice interval of GPUs: for one claim with an exclusive GPU, as a step of its Prepare, and for a GPU
@@ -40,7 +40,7 @@
 //     containers load: prism-hook, NVIDIA's hook program, and those of extensions.
 //   - plugin/cdihook asks NVIDIA's hook program which hooks it supports.
 //
-// # What the node publishes
+// # Published devices
 //
 //   - plugin/inventory tracks the driver and the GPUs of this node: it finds the driver, keeps one session with it, inspects the GPUs
 //     regularly, and publishes the results as immutable views.

@@ -119,7 +119,7 @@ func setAll(v reflect.Value) {
 	}
 }
 
-// TestMerge_EveryField_Kept: Merge and set list the fields, and a new one must not be dropped without a word.
+// TestMerge_EveryField_Kept: Merge and set list the fields, and a new one must not be dropped silently.
 func TestMerge_EveryField_Kept(t *testing.T) {
 	t.Parallel()
 	all := &GPUConfig{}

@@ -39,8 +39,8 @@ var subjects = []subject{
 		"pkg/profiler", "pkg/plugin/profiler", "pkg/controller/reports", "pkg/cli/profile", "cmd/prism-tool", "api/profiles",
 	}, 7, 12},
 	{"metrics of claims", regexp.MustCompile(`\bgpu metrics|\bclaimmetrics|\bmetrics extension|\bkind metrics`), []string{
-		"pkg/plugin/claimmetrics", "pkg/exporter", "pkg/exporter/sampler", "pkg/exporter/metrics", "cmd/prism-exporter",
-	}, 4, 8},
+		"pkg/plugin/claimmetrics", "pkg/exporter", "cmd/prism-exporter",
+	}, 3, 8},
 }
 
 // TestSeam_FilesThatNameIt_NoMore prints the table, and fails if a number grows.

@@ -18,11 +18,11 @@ var tour = []section{
 	{"The path of a claim", []string{
 		"pkg/plugin/driver", "pkg/plugin/prepare", "pkg/claim", "pkg/checkpoint", "pkg/plugin/ownership", "pkg/plugin/cdi",
 	}},
-	{"What is done for a claim", []string{
+	{"Work for a claim", []string{
 		"pkg/plugin/mig", "pkg/plugin/timeslice", "pkg/plugin/memlimit", "pkg/plugin/extension", "pkg/plugin/mps", "pkg/plugin/claimmetrics",
 		"pkg/plugin/profiler/...", "pkg/plugin/programs", "pkg/plugin/cdihook",
 	}},
-	{"What the node publishes", []string{
+	{"Published devices", []string{
 		"pkg/plugin/inventory", "pkg/nodeconfig", "pkg/plugin/layout/...", "pkg/plugin/publish", "pkg/plugin/kube", "pkg/plugin/health",
 	}},
 	{"The rest of the kubelet plugin", []string{"pkg/plugin/..."}},

@@ -28,12 +28,12 @@ var (
 	ground = concat(base, nil, "pkg/config")
 	// plans are packages that compute: the same input has the same result.
 	plans = []string{"pkg/claim", "pkg/nodeconfig", "pkg/pattern", "pkg/plugin/publish"}
-	// records are packages that know what a claim's record says.
+	// records are packages that read the records of claims.
 	records = []string{"pkg/checkpoint", "pkg/hook/protocol", "pkg/plugin/cdi", "pkg/plugin/ownership", "pkg/plugin/prepare/gc"}
 	steps   = []string{"pkg/plugin/memlimit", "pkg/plugin/mig", "pkg/plugin/timeslice"}
 	// onNode are programs of a node besides the plugin and the exporter.
 	onNode = []string{"pkg/mpsd/...", "pkg/profiler/tool/...", "cmd/prism-mpsd", "cmd/prism-tool"}
-	// hardware are the packages that know which GPUs the node has, and what is published of them.
+	// hardware are the packages that know the GPUs of the node or its published devices.
 	hardware = []string{
 		Module + "/pkg/nvml", Module + "/pkg/plugin/health", Module + "/pkg/plugin/inventory", Module + "/pkg/plugin/layout",
 		Module + "/pkg/plugin/publish",
@@ -60,7 +60,7 @@ var rules = []rule{
 	},
 	{
 		of: records, ours: append([]string{"pkg/gpu", "pkg/disk"}, records...),
-		because: "records outlive every other package: what undoes a claim needs nothing but its record",
+		because: "records outlive every other package: a claim is undone by its record alone",
 	},
 	{
 		of:      []string{"pkg/plugin/prepare", "pkg/plugin/reconcile"},
@@ -75,7 +75,7 @@ var rules = []rule{
 	{
 		of:      []string{"pkg/plugin/claimmetrics", "pkg/plugin/diagnostics", "pkg/plugin/extension", "pkg/plugin/mps", "pkg/plugin/profiler/...", "pkg/plugin/programs"},
 		never:   hardware,
-		because: "what is done for a claim depends neither on the GPUs of the node nor on what is published of them",
+		because: "work for a claim depends neither on the GPUs of the node nor on published devices",
 	},
 	{
 		of:      []string{"pkg/hostfs/...", "pkg/nvml/...", "pkg/podresources", "pkg/plugin/cdihook", "pkg/plugin/cri", "pkg/plugin/kube", "pkg/plugin/nvsmi"},
@@ -87,11 +87,11 @@ var rules = []rule{
 		ours: concat(ground, nil, "pkg/checkpoint", "pkg/hostfs", "pkg/nodeconfig", "pkg/plugin/inventory", "pkg/plugin/kube", "pkg/plugin/layout",
 			"pkg/plugin/publish"),
 		not:     []string{"net"},
-		because: "what is published depends on configuration, hardware and records, and not on how claims are prepared",
+		because: "published devices follow from configuration, hardware and records, and not from the preparation of claims",
 	},
 	{
 		of: []string{"pkg/plugin/driver"}, ours: concat(records, ground, "pkg/claim", "pkg/pattern", "pkg/plugin/kube", "pkg/plugin/prepare"),
-		because: "the kubelet's protocol depends neither on the node's GPUs nor on what is published of them",
+		because: "the kubelet's protocol depends neither on the GPUs of the node nor on published devices",
 	},
 	{
 		of:      []string{"pkg/exporter/...", "cmd/prism-exporter"},
