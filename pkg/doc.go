@@ -37,7 +37,7 @@
 //   - plugin/profiler/store stores the reports of profiled processes on a node: a folder per claim, with the plan that containers read, the
 //     inbox that they write to, and the files that were taken from it.
 //   - plugin/programs installs the programs of a node that container runtimes start for claims, and the programs and libraries that
-//     containers load: prism-hook, NVIDIA's hook program, and those of extensions.
+//     containers load: prism-hook, NVIDIA's hook program, and the programs of extensions.
 //   - plugin/cdihook asks NVIDIA's hook program which hooks it supports.
 //
 // # Published devices

@@ -7,8 +7,8 @@ func Families() []DevicePlanner {
 	return []DevicePlanner{whole{}, timeSlice{}, mpsShare{}, mig{}, monitor{}}
 }
 
-// Extensions returns this package's extensions, for a node without exporter and profiler, with others in place of those of their kinds.
-// They plan in their order.
+// Extensions returns one extension of each kind of this package, for a node without exporter and profiler. An extension in others replaces
+// the extension of the same kind. They plan in their order.
 func Extensions(nodeName string, others ...PlanExtension) []PlanExtension {
 	all := []PlanExtension{MPSExtension{}, MetricsExtension{NodeName: nodeName}, ProfileExtension{NodeName: nodeName}}
 	for i, e := range all {

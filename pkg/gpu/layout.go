@@ -56,7 +56,7 @@ type SharedMode interface {
 // family is what is known of the devices of one type, also of those that only a record names.
 type family struct {
 	kind DeviceType
-	// devices lists those of a GPU.
+	// devices lists the devices of a GPU.
 	devices func(o Modes, g *GPU) []Device
 	// entireGPU and consumable are the answers of EntireGPU and Consumable.
 	entireGPU, consumable bool

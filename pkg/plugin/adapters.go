@@ -84,7 +84,7 @@ type Adapters struct {
 	Driver func(hook string) inventory.Opener
 	// Tool returns the tool that sets the time-slice intervals of the GPUs of that inventory.
 	Tool func(inv *inventory.Inventory) timeslice.Tool
-	// Services are those of the node that built-in extensions call.
+	// Services are the services of the node that built-in extensions call.
 	Services Services
 	// Runtime is the node's container runtime; nil: whether it applies CDI specs is not found out.
 	Runtime ContainerRuntime

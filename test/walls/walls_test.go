@@ -71,7 +71,7 @@ func TestRules_Package_HasOne(t *testing.T) {
 	}
 }
 
-// TestBreaches_OfEachRule_Found: each rule forbids what it says, directly and indirectly.
+// TestBreaches_OfEachRule_Found: each rule forbids its imports, directly and indirectly.
 func TestBreaches_OfEachRule_Found(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -97,7 +97,7 @@ func TestProfileClass_AllocatableSets_AsHardware(t *testing.T) {
 			if board == "a30" {
 				sets = 76
 			}
-			assert.Equal(t, sets, e.sets, "those of TestCounters_AllocatableSets_AsHardware without the whole GPU and its shares")
+			assert.Equal(t, sets, e.sets, "the sets of TestCounters_AllocatableSets_AsHardware without the whole GPU and its shares")
 		})
 	}
 }
