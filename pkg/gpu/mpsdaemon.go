@@ -62,6 +62,8 @@ type MPSDaemon struct {
 	Starts int `json:"starts"`
 	// Error is why the daemon is not running; empty if it is.
 	Error string `json:"error,omitempty"`
+	// LastExit is why the process before this one exited; empty if it was stopped, or there was none.
+	LastExit string `json:"lastExit,omitempty"`
 }
 
 // MPSLimits are limits of the clients of a control daemon or of one of its servers, as MPS reports them. 0 is no limit.

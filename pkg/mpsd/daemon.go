@@ -25,6 +25,8 @@ type daemon struct {
 	status gpu.MPSDaemonState
 	// problem says why the daemon is not running.
 	problem string
+	// lastExit is how the last process exited that was not stopped.
+	lastExit string
 	// exit receives the wait status of the process when it exits; nil if an earlier service has started it.
 	exit <-chan syscall.WaitStatus
 
@@ -50,7 +52,7 @@ func (d *daemon) release() { <-d.busy }
 func (d *daemon) describe() gpu.MPSDaemon {
 	return gpu.MPSDaemon{
 		ID: d.id, Spec: d.state.Spec, State: d.status, PID: d.state.Daemon.PID, Servers: d.state.Servers, MultiUser: d.state.MultiUser,
-		Starts: d.state.Starts, Error: d.problem,
+		Starts: d.state.Starts, Error: d.problem, LastExit: d.lastExit,
 	}
 }
 
@@ -85,7 +87,7 @@ func (d *daemon) adopt(ctx context.Context) {
 		d.logger.Error(err, "State of a control daemon is lost; its processes are killed when it is started or stopped")
 	}
 	if !running(d.state.Daemon) || d.state.Phase == state.Starting || d.state.Phase == "" {
-		d.dead(ctx, "it exited while the MPS service was not running, or its start was interrupted")
+		d.died(ctx, "it exited while the MPS service was not running, or its start was interrupted")
 		return
 	}
 	d.refresh()
@@ -118,9 +120,14 @@ func (d *daemon) watch(ctx context.Context, p hostfs.Process) {
 		if d.status != gpu.MPSRunning || d.state.Daemon != p {
 			return // it was stopped, or started again
 		}
-		d.logger.Error(nil, "Control daemon exited; its servers are killed", "pid", p.PID)
-		d.dead(ctx, d.exited()+logEnd(d.dir.daemonLog(), 0))
+		d.hasExited(ctx)
 	})
+}
+
+// hasExited ends the servers of a daemon whose process has exited by itself.
+func (d *daemon) hasExited(ctx context.Context) {
+	d.logger.Error(nil, "Control daemon exited; its servers are killed", "pid", d.state.Daemon.PID)
+	d.died(ctx, d.exited()+logEnd(d.dir.daemonLog(), 0))
 }
 
 // exited describes how the daemon exited. It must have exited.
@@ -175,6 +182,12 @@ func (d *daemon) after(ctx context.Context, p hostfs.Process, then func(ctx cont
 			then(ctx)
 		}
 	}()
+}
+
+// died is dead for a daemon that was not stopped: the next one is reported with that problem, whatever starts it.
+func (d *daemon) died(ctx context.Context, problem string) {
+	d.lastExit = problem
+	d.dead(ctx, problem)
 }
 
 // dead ends the remaining processes of a daemon that does not run.

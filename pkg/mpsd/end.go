@@ -47,7 +47,7 @@ func (d *daemon) quit(ctx context.Context) error {
 		return err
 	}
 	// From here on its exit is expected.
-	d.status = gpu.MPSDead
+	d.status, d.lastExit = gpu.MPSDead, ""
 	ctx, cancel := context.WithTimeout(ctx, d.service.Times.Quit)
 	defer cancel()
 	// The exit code does not show whether the command succeeded.

@@ -58,6 +58,25 @@ func TestEnd_ProcessKilled_SavedBefore(t *testing.T) {
 	m.stop(s)
 }
 
+// TestEnsure_DaemonKilled_CauseKept: a daemon that runs again says how the one before exited, whether the service noticed that by itself or
+// with the request.
+func TestEnsure_DaemonKilled_CauseKept(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, newDriver)
+	s := m.service()
+	for range 3 {
+		killed := processOf(t, m.ensure(s).PID)
+		require.NoError(t, Linux{}.Kill(killed))
+		m.await(killed)
+		again := m.ensure(s)
+		assert.NotEqual(t, killed.PID, again.PID)
+		assert.Contains(t, again.LastExit, "it was killed by signal 9 (killed)")
+	}
+	m.stop(s)
+	assert.Empty(t, m.ensure(s).LastExit)
+	m.stop(s)
+}
+
 // processOf returns the process with that PID.
 func processOf(t *testing.T, pid int) hostfs.Process {
 	t.Helper()

@@ -25,29 +25,17 @@ type wanted struct {
 
 // ensure returns when the daemon runs.
 func (d *daemon) ensure(ctx context.Context, spec gpu.MPSDaemonSpec, want wanted) error {
+	if d.status == gpu.MPSRunning && !running(d.state.Daemon) {
+		d.hasExited(ctx) // this request came before the notification
+	}
 	if d.status == gpu.MPSRunning {
 		if err := d.renew(ctx, spec, want.unused); err != nil {
 			return err
 		}
 	}
 	if d.status != gpu.MPSRunning {
-		if err := d.end(ctx); err != nil {
-			d.set(gpu.MPSUnstoppable, err.Error())
+		if err := d.restart(ctx, spec, want.unused); err != nil {
 			return err
-		}
-		if d.status == gpu.MPSUnstoppable {
-			d.status = gpu.MPSDead
-		}
-		if want.unused {
-			if err := d.discard(); err != nil {
-				return err
-			}
-		}
-		if err := d.start(ctx, spec); err != nil {
-			if d.status == gpu.MPSDead {
-				d.set(gpu.MPSDead, err.Error()) // the previous daemon was stopped, but is still reported
-			}
-			return fmt.Errorf("starting MPS control daemon %s: %w", d.id, err)
 		}
 	}
 	complete := d.state.Phase == state.Ready && (!d.state.MultiUser || len(d.state.Processes) > 0)
@@ -56,6 +44,29 @@ func (d *daemon) ensure(ctx context.Context, spec gpu.MPSDaemonSpec, want wanted
 	}
 	if err := d.acceptClients(ctx); err != nil {
 		return fmt.Errorf("starting the server of MPS control daemon %s: %w", d.id, err)
+	}
+	return nil
+}
+
+// restart ends the remaining processes of a daemon that does not run, and starts it.
+func (d *daemon) restart(ctx context.Context, spec gpu.MPSDaemonSpec, unused bool) error {
+	if err := d.end(ctx); err != nil {
+		d.set(gpu.MPSUnstoppable, err.Error())
+		return err
+	}
+	if d.status == gpu.MPSUnstoppable {
+		d.status = gpu.MPSDead
+	}
+	if unused {
+		if err := d.discard(); err != nil {
+			return err
+		}
+	}
+	if err := d.start(ctx, spec); err != nil {
+		if d.status == gpu.MPSDead {
+			d.set(gpu.MPSDead, err.Error()) // the previous daemon was stopped, but is still reported
+		}
+		return fmt.Errorf("starting MPS control daemon %s: %w", d.id, err)
 	}
 	return nil
 }

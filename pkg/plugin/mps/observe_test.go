@@ -2,6 +2,7 @@ package mps
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -43,6 +44,71 @@ func TestReconcile_ServerRestarted_Reported(t *testing.T) {
 	n.set(func() { n.daemons[daemonA].MultiUser = false })
 	seen(9)
 	assert.Empty(t, seen(10), "a server for one user exits with its last client")
+}
+
+// exitsAtEnsure is a service that notices only with a request for the server that the daemon has exited.
+type exitsAtEnsure struct{ *world }
+
+func (e exitsAtEnsure) Ensure(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {
+	e.exit(id)
+	return e.world.Ensure(ctx, id, spec)
+}
+
+// TestReconcile_DaemonRestarted_ReportedOnce, whatever has started it again, and with its cause.
+func TestReconcile_DaemonRestarted_ReportedOnce(t *testing.T) {
+	t.Parallel()
+	for by, restarts := range map[string]func(t *testing.T, n *sharedNode){
+		"a claim that is prepared": func(t *testing.T, n *sharedNode) {
+			n.exit(daemonA)
+			step := n.step()
+			step.Watcher.set(state{current: true, daemons: []gpu.MPSDaemon{*n.daemons[daemonA]}})
+			_, err := step.Do(t.Context(), use(0, 0))
+			require.NoError(t, err)
+		},
+		"a request for its server": func(t *testing.T, n *sharedNode) {
+			n.set(func() { n.daemons[daemonA].Servers = nil })
+			n.r.Daemons = exitsAtEnsure{n.world}
+			n.reports()
+			n.r.Reconcile(t.Context(), false)
+			n.r.Daemons = n.world
+		},
+		"a start without a server": func(t *testing.T, n *sharedNode) {
+			n.exit(daemonA)
+			n.failing["ensure"] = errors.New("no server")
+			n.reports()
+			n.r.Reconcile(t.Context(), false)
+			assert.Len(t, n.events(), 1, "it cannot be used")
+			delete(n.failing, "ensure")
+		},
+	} {
+		t.Run(by, func(t *testing.T) {
+			t.Parallel()
+			n := newSharedNode(t)
+			n.r.Reconcile(t.Context(), false)
+			restarts(t, n)
+			for range 2 {
+				n.reports()
+				n.r.Reconcile(t.Context(), false)
+			}
+			assert.Equal(t, []string{"restarted aaaaaaaa with 2 shares: exit status 1"}, n.events())
+			assert.EqualValues(t, 1, n.r.Counts.Restarts())
+			assert.Equal(t, 102, n.daemons[daemonA].PID)
+		})
+	}
+}
+
+// TestReconcile_DaemonStoppedForDriver_NotReported: it has not exited by itself.
+func TestReconcile_DaemonStoppedForDriver_NotReported(t *testing.T) {
+	t.Parallel()
+	n := newSharedNode(t)
+	n.r.Reconcile(t.Context(), false)
+	n.set(func() { n.daemons[daemonA].Outdated = true })
+	for range 2 {
+		n.reports()
+		n.r.Reconcile(t.Context(), false)
+	}
+	assert.Equal(t, 102, n.daemons[daemonA].PID)
+	assert.Empty(t, n.events())
 }
 
 // TestReconcile_ClaimIsPrepared_ReportedSoonAfter: the reconciler learns of the daemon before the claim counts as prepared, perhaps by another

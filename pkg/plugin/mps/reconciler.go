@@ -71,8 +71,8 @@ type progress struct {
 	// kept is the last known saved state of the device; acted: a check may have changed the saved state since.
 	kept  saved
 	acted bool
-	// daemon and server are the last known pids; 0 if unknown.
-	daemon, server int
+	// daemon and server are the last known pids, and restarted is the pid of the last daemon that was reported as restarted; 0 if unknown.
+	daemon, server, restarted int
 }
 
 const (
@@ -243,19 +243,41 @@ func (r *Reconciler) noteUnread(err error) {
 	}
 }
 
-// observe reports a server that has been started again by whatever noticed first that it had exited.
+// observe reports a daemon or a server that has been started again by whatever noticed first that it had exited: the reconciler, a claim that
+// is prepared, or the MPS service.
 func (r *Reconciler) observe(d Shared) {
 	daemon, known := r.Watcher.Daemon(d.ID)
-	if !known || daemon.State != gpu.MPSRunning || !daemon.MultiUser || len(daemon.Servers) == 0 {
+	if !known {
 		return
 	}
-	again := false
+	var before progress
 	r.change(d.ID, func(p *progress) {
-		again = p.daemon == daemon.PID && !slices.Contains(daemon.Servers, p.server)
-		p.daemon, p.server = daemon.PID, daemon.Servers[0]
+		before = *p
+		if p.daemon != daemon.PID {
+			p.daemon, p.server = daemon.PID, 0
+		}
+		if len(daemon.Servers) > 0 {
+			p.server = daemon.Servers[0]
+		}
 	})
-	if again {
+	switch {
+	case daemon.State != gpu.MPSRunning || before.daemon == 0:
+	case before.daemon != daemon.PID:
+		if daemon.LastExit != "" { // otherwise it was stopped for another driver
+			r.restarted(d, daemon.PID, daemon.LastExit)
+		}
+	case daemon.MultiUser && before.server != 0 && len(daemon.Servers) > 0 && !slices.Contains(daemon.Servers, before.server):
 		r.Report.ServerRestarted(d)
+	}
+}
+
+// restarted counts and reports once that a daemon which had exited runs again.
+func (r *Reconciler) restarted(d Shared, pid int, cause string) {
+	news := false
+	r.change(d.ID, func(p *progress) { news, p.restarted = p.restarted != pid, pid })
+	if news {
+		r.Counts.restarts.Add(1)
+		r.Report.Restarted(d, cause)
 	}
 }
 

@@ -265,8 +265,7 @@ func (r *Reconciler) restart(ctx context.Context, d Shared, kept *saved, daemon 
 		return nil, err
 	}
 	r.change(d.ID, (*progress).wait)
-	r.Counts.restarts.Add(1)
-	r.Report.Restarted(d, cause)
+	r.restarted(d, started.PID, cause)
 	return &started, nil
 }
 

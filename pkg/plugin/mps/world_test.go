@@ -1,6 +1,7 @@
 package mps
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -170,7 +171,8 @@ func (w *world) run(id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) *gpu.MPSDaemon {
 	d := w.daemons[id]
 	if d == nil || d.State != gpu.MPSRunning || d.Outdated && len(w.clients) == 0 {
 		w.nextPID++
-		d = &gpu.MPSDaemon{ID: id, Spec: spec, State: gpu.MPSRunning, PID: w.nextPID, MultiUser: !w.singleUser}
+		before := cmp.Or(d, &gpu.MPSDaemon{})
+		d = &gpu.MPSDaemon{ID: id, Spec: spec, State: gpu.MPSRunning, PID: w.nextPID, MultiUser: !w.singleUser, LastExit: before.Error}
 		w.daemons[id] = d
 		limits := gpu.MPSLimits{MemoryMiB: spec.MemoryMiB, ActiveThreadPercentage: float64(spec.ActiveThreadPercentage)}
 		if limits.MemoryMiB >= 1024 {
