@@ -109,6 +109,7 @@
 //     profiler.policy, which limits the requests of claims, and profiler.defaults, which profiles claims of chosen namespaces and pods.
 //   - profiler/runplan encodes the file of a claim for prism-run, which configures how its processes are profiled.
 //   - profiler/seats divides the concurrent requests of controllers and plugins among namespaces and users.
+//   - profiler/session contains the types of recording by hand: a session is a process that waits until a command records it.
 //   - profiler/tool installs a version of Nsight Systems from an administrator's image on the node, tests that it records and imports
 //     there, and imports recordings of processes of the node.
 //   - profiler/tool/manifest lists the versions of the profiler that are installed on a node: each is a directory with a file that

@@ -1,4 +1,5 @@
-// Package v1alpha1 contains the types of the aggregated API profiles.gpu.prism.dev/v1alpha1: reports of profiled processes.
+// Package v1alpha1 contains the types of the aggregated API profiles.gpu.prism.dev/v1alpha1: reports of profiled processes, and sessions, which
+// wait until a command records them.
 package v1alpha1
 
 import (
