@@ -85,13 +85,15 @@ type schedule struct {
 	restarted time.Duration
 	// cri is the minimum time between lists of the runtime, criAway the maximum time while it does not answer.
 	cri, criAway time.Duration
+	// criQuiet limits the time without data from the runtime, criLongest a whole list. Rounds of samples wait for it.
+	criQuiet, criLongest time.Duration
 	// absent is the wait before the runtime is queried again for a container that it did not list.
 	absent time.Duration
 }
 
 var usual = schedule{
 	records: time.Minute, pods: 10 * time.Second, listAfter: time.Second, rewatch: 2 * time.Second, restarted: time.Minute,
-	cri: time.Second, criAway: time.Minute, absent: time.Minute,
+	cri: time.Second, criAway: time.Minute, criQuiet: time.Second, criLongest: 10 * time.Second, absent: time.Minute,
 }
 
 // New returns a tracker that is empty until Run has read its sources.
@@ -105,7 +107,7 @@ func newTracker(o Options, s schedule) *Tracker {
 		o.ProcRoot = "/proc"
 	}
 	report, proc := &sources{podLabels: len(o.PodLabels) > 0}, &processes{root: o.ProcRoot, host: filepath.Join(o.HostRoot, "proc"), seen: map[uint32]seenProcess{}}
-	runtime := runtimeSocket{set: o.CRISocket, hostRoot: o.HostRoot}
+	runtime := runtimeSocket{set: o.CRISocket, hostRoot: o.HostRoot, quiet: s.criQuiet, longest: s.criLongest}
 	t := &Tracker{
 		paths:    paths{records: checkpoint.RecordsDir(o.Records), kubeletSocket: o.KubeletSocket},
 		schedule: s, sources: report, bootID: o.BootID,

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prism-gpu/prism/pkg/backoff"
+	"github.com/prism-gpu/prism/pkg/grpcread"
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
@@ -141,7 +142,15 @@ func (c *containers) missing(names []name) bool {
 }
 
 // runtimeSocket locates the runtime's socket: the configured path on the host, if any, below hostRoot.
-type runtimeSocket struct{ set, hostRoot string }
+type runtimeSocket struct {
+	set, hostRoot string
+	// quiet limits the time without data, longest a whole list.
+	quiet, longest time.Duration
+}
+
+func (s runtimeSocket) client(path string) grpcread.Client {
+	return grpcread.Client{Socket: path, Quiet: s.quiet, Longest: s.longest}
+}
 
 // path returns the path of the socket, as this process sees it.
 func (s runtimeSocket) path() (string, error) {

@@ -3,18 +3,13 @@ package allocation
 import (
 	"context"
 	"fmt"
-	"time"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/prism-gpu/prism/pkg/grpcread"
 )
 
-const (
-	// criQuiet limits the time without data from the runtime, criLongest the whole list. Rounds of samples wait for it.
-	criQuiet, criLongest = time.Second, 10 * time.Second
-	criList              = "/runtime.v1.RuntimeService/ListContainers"
-)
+const criList = "/runtime.v1.RuntimeService/ListContainers"
 
 // Numbers of fields in k8s.io/cri-api/pkg/apis/runtime/v1.
 const (
@@ -39,8 +34,7 @@ func (s runtimeSocket) list(ctx context.Context) (all []listed, err error) {
 	if err != nil {
 		return nil, err
 	}
-	runtime := grpcread.Client{Socket: path, Quiet: criQuiet, Longest: criLongest}
-	err = runtime.Call(ctx, criList, func(f grpcread.Field) error {
+	err = s.client(path).Call(ctx, criList, func(f grpcread.Field) error {
 		if f.Number != criContainers {
 			return nil
 		}

@@ -114,8 +114,7 @@ func (p *podLabels) list(ctx context.Context, pods map[podName]bool) (labelled, 
 		return labelled{}, err
 	}
 	found, created := labelled{map[string][]string{}, map[podName]bool{}}, map[string]int64{}
-	runtime := grpcread.Client{Socket: path, Quiet: criQuiet, Longest: criLongest}
-	err = runtime.Call(ctx, criListSandboxes, func(f grpcread.Field) error {
+	err = p.socket.client(path).Call(ctx, criListSandboxes, func(f grpcread.Field) error {
 		if f.Number != criSandboxes {
 			return nil
 		}

@@ -164,10 +164,15 @@ func TestPodLabels_LongValues_Absent(t *testing.T) {
 // about pods stays.
 func TestPodLabels_RuntimeHangs_NamesKnownMeanwhile(t *testing.T) {
 	t.Parallel()
-	w := withLabels(t, withoutLimit(), "team")
+	s := withoutLimit()
+	s.criQuiet = time.Second
+	w := withLabels(t, s, "team")
 	w.runtime.add(id("1"), "pod", "main")
 	w.runtime.sandbox("uid-of-pod", "pod", map[string]string{"team": "vision"})
-	w.read()
+	w.eventually("its labels are known", func() bool {
+		w.read()
+		return len(w.podLabels()["uid-of-pod"]) > 0
+	})
 	require.Equal(t, "vision", w.podLabels()["uid-of-pod"][0])
 
 	w.runtime.hang(true)
@@ -189,9 +194,11 @@ func TestPodLabels_RuntimeHangs_NamesKnownMeanwhile(t *testing.T) {
 	assert.True(t, w.source(SourceCRI).OK, "it lists its containers")
 
 	w.runtime.hang(false)
-	w.read()
+	w.eventually("it lists pods again", func() bool {
+		w.read()
+		return w.source(SourcePodLabels).OK
+	})
 	assert.Equal(t, map[string][]string{"uid-of-pod": {"vision"}, "uid-of-new": {"speech"}}, w.podLabels())
-	assert.True(t, w.source(SourcePodLabels).OK)
 }
 
 // TestPodLabels_RuntimeFails_AskedLessOften: records may change at any rate.

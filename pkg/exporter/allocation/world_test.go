@@ -34,7 +34,7 @@ const (
 // never is a schedule without periodic actions; retries wait for an hour.
 var never = schedule{
 	records: time.Hour, pods: time.Hour, listAfter: time.Millisecond, rewatch: time.Millisecond, restarted: time.Hour,
-	cri: time.Hour, criAway: time.Hour, absent: time.Hour,
+	cri: time.Hour, criAway: time.Hour, criQuiet: time.Hour, criLongest: time.Hour, absent: time.Hour,
 }
 
 // world is a node: records, a kubelet, a runtime and a /proc.
