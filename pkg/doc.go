@@ -122,11 +122,12 @@
 //     requests of prism-hook to the plugin.
 //   - cli is the command kubectl prism, a plugin of kubectl.
 //   - cli/download writes reports of profiled processes into a directory.
-//   - cli/profile implements the commands of kubectl prism profile: they list, download and remove reports of profiled processes, and
-//     explain whether and why the processes of a pod are profiled.
+//   - cli/profile implements the commands of kubectl prism profile: they list, download and remove reports of profiled processes, start and
+//     end recordings, and explain whether and why the processes of a pod are profiled.
 //   - cli/profile/check explains for each container of a pod whether its processes are profiled, why, and how to change it.
-//   - cli/reports requests reports of profiled processes from the aggregated API profiles.gpu.prism.dev, as the user of a kubeconfig, and
-//     explains failures to that user.
+//   - cli/profile/record sends commands of a user for sessions and claims, and waits until the sessions have carried them out.
+//   - cli/reports requests reports of profiled processes, and sessions, from the aggregated API profiles.gpu.prism.dev, as the user of a
+//     kubeconfig, and explains failures to that user.
 //
 // # Shared by programs
 //

@@ -58,6 +58,17 @@ type SessionList struct {
 	SilentNodes []string `json:"silentNodes,omitempty"`
 	// TruncatedNodes have more sessions than the list contains per node.
 	TruncatedNodes []string `json:"truncatedNodes,omitempty"`
+	// Claims are the prepared claims with arm: OnDemand.
+	Claims []ArmedClaim `json:"claims,omitempty"`
+}
+
+// ArmedClaim is a claim whose ProfilerConfig has arm: OnDemand.
+type ArmedClaim struct {
+	Namespace string `json:"namespace"`
+	Claim     string `json:"claim"`
+	ClaimUID  string `json:"claimUID"`
+	// Armed: processes that start are profiled.
+	Armed bool `json:"armed"`
 }
 
 // SessionVerb is what a command does.

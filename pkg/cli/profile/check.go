@@ -106,7 +106,7 @@ func (c cluster) facts(ctx context.Context, name, driver string) (*check.Facts, 
 		c.say("Warning: %v", err)
 		return facts, nil
 	}
-	c.missing(asked, list)
+	c.missing(asked, ofReports, list.SilentNodes, list.TruncatedNodes)
 	facts.Reports = list
 	return facts, nil
 }

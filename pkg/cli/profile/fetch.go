@@ -41,11 +41,11 @@ func downloadCommand(c cluster) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c.missing(client, list)
+			c.missing(client, ofReports, list.SilentNodes, list.TruncatedNodes)
 			return f.run(command.Context(), c, client, list)
 		},
 	}
-	f.bind(command.Flags())
+	f.bind(command.Flags(), ofReports)
 	command.Flags().BoolVar(&f.all, "all", false, "All reports of the namespace.")
 	command.Flags().StringVarP(&f.dir, "output", "O", ".", "Directory to write to; it is created if it does not exist.")
 	command.Flags().BoolVar(&f.force, "force", false, "Overwrite other files of the same names.")

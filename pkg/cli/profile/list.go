@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,9 +22,7 @@ import (
 )
 
 func listCommand(c cluster) *cobra.Command {
-	var chosen selection
-	var format string
-	var noHeaders bool
+	l := listing{things: ofReports}
 	command := &cobra.Command{
 		Use:   "list",
 		Short: "List reports",
@@ -34,40 +33,83 @@ func listCommand(c cluster) *cobra.Command {
 			"  kubectl prism profile list --pod train --field-selector status.state=Ready -o name",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			print, err := printer(format)
-			if err != nil {
-				return err
-			}
-			client, namespace, err := c.reports()
-			if err != nil {
-				return err
-			}
-			if chosen.allNamespaces {
-				namespace = ""
-			}
-			list, err := client.List(command.Context(), namespace, chosen.Selection)
-			if err != nil {
-				return err
-			}
-			c.missing(client, list)
-			slices.SortStableFunc(list.Items, func(a, b v1alpha1.Report) int {
-				return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+			return l.run(c, func(client *reports.Client, namespace string) (*contents, error) {
+				list, err := client.List(command.Context(), namespace, l.Selection)
+				if err != nil {
+					return nil, err
+				}
+				slices.SortStableFunc(list.Items, func(a, b v1alpha1.Report) int {
+					return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+				})
+				return &contents{list, list.SilentNodes, list.TruncatedNodes, []*metav1.Table{table(list, l.allNamespaces, time.Now())}, c.none}, nil
 			})
-			if print != nil {
-				return printAll(print, list, c)
-			}
-			if len(list.Items) == 0 {
-				c.none(namespace)
-				return nil
-			}
-			options := printers.PrintOptions{NoHeaders: noHeaders, Wide: format == "wide"}
-			return printers.NewTablePrinter(options).PrintObj(table(list, chosen.allNamespaces, time.Now()), c.Out)
 		},
 	}
-	chosen.bind(command.Flags())
-	command.Flags().StringVarP(&format, "output", "o", "", "Output format: table, wide, json, yaml, name, jsonpath=TEXT or go-template=TEXT")
-	command.Flags().BoolVar(&noHeaders, "no-headers", false, "Omit the headers of the table.")
+	l.bind(command)
 	return command
+}
+
+// listing contains the flags of a command that prints a list.
+type listing struct {
+	selection
+	things, format string
+	noHeaders      bool
+}
+
+func (l *listing) bind(command *cobra.Command) {
+	l.selection.bind(command.Flags(), l.things)
+	command.Flags().StringVarP(&l.format, "output", "o", "", "Output format: table, wide, json, yaml, name, jsonpath=TEXT or go-template=TEXT")
+	command.Flags().BoolVar(&l.noHeaders, "no-headers", false, "Omit the headers of the table.")
+}
+
+// contents is a list and its tables; none is called with the namespace if the first table is empty.
+type contents struct {
+	list              any
+	silent, truncated []string
+	tables            []*metav1.Table
+	none              func(namespace string)
+}
+
+// run reads a list and prints it.
+func (l *listing) run(c cluster, read func(client *reports.Client, namespace string) (*contents, error)) error {
+	print, err := printer(l.format)
+	if err != nil {
+		return err
+	}
+	client, namespace, err := c.reports()
+	if err != nil {
+		return err
+	}
+	if l.allNamespaces {
+		namespace = ""
+	}
+	found, err := read(client, namespace)
+	if err != nil {
+		return err
+	}
+	c.missing(client, l.things, found.silent, found.truncated)
+	if print != nil {
+		return printAll(print, found.list, c)
+	}
+	if len(found.tables[0].Rows) == 0 {
+		found.none(namespace)
+	}
+	return l.print(c, found.tables)
+}
+
+// print prints the tables that are not empty.
+func (l *listing) print(c cluster, tables []*metav1.Table) error {
+	tables = slices.DeleteFunc(tables, func(t *metav1.Table) bool { return len(t.Rows) == 0 })
+	for i, t := range tables {
+		if i > 0 {
+			c.print("")
+		}
+		options := printers.PrintOptions{NoHeaders: l.noHeaders, Wide: l.format == "wide"}
+		if err := printers.NewTablePrinter(options).PrintObj(t, c.Out); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // printer returns the printer of a format, or nil for tables.
@@ -85,13 +127,10 @@ func printer(format string) (printers.ResourcePrinter, error) {
 }
 
 // printAll prints a list as an object of the API.
-func printAll(print printers.ResourcePrinter, list *v1alpha1.ReportList, c cluster) error {
-	if list.Items == nil {
-		list.Items = []v1alpha1.Report{}
-	}
+func printAll(print printers.ResourcePrinter, list any, c cluster) error {
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(list)
 	if err != nil {
-		return fmt.Errorf("printing reports: %w", err)
+		return fmt.Errorf("printing the list: %w", err)
 	}
 	whole := &unstructured.UnstructuredList{Object: object}
 	if items, ok := object["items"].([]any); ok {
@@ -107,41 +146,60 @@ func printAll(print printers.ResourcePrinter, list *v1alpha1.ReportList, c clust
 
 // table returns a row for each report.
 func table(list *v1alpha1.ReportList, allNamespaces bool, now time.Time) *metav1.Table {
-	columns := []metav1.TableColumnDefinition{
-		{Name: "Name"}, {Name: "Claim"}, {Name: "Pod"}, {Name: "Container"}, {Name: "Process"}, {Name: "State"}, {Name: "Reason"}, {Name: "Size"},
-		{Name: "Age"}, {Name: "Location"}, {Name: "File"},
-		{Name: "PID", Priority: 1}, {Name: "Tool", Priority: 1}, {Name: "Message", Priority: 1},
-	}
-	if allNamespaces {
-		columns = slices.Insert(columns, 0, metav1.TableColumnDefinition{Name: "Namespace"})
-	}
-	for i := range columns {
-		columns[i].Type = "string"
-	}
-	t := &metav1.Table{ColumnDefinitions: columns}
+	t := newTable(allNamespaces,
+		[]string{"Name", "Claim", "Pod", "Container", "Process", "State", "Reason", "Size", "Age", "Location", "File"}, []string{"PID", "Tool", "Message"})
 	for i := range list.Items {
 		r := &list.Items[i]
-		pid, bytes := "", ""
-		if r.Spec.PID != 0 {
-			pid = fmt.Sprint(r.Spec.PID)
-		}
+		bytes := ""
 		if r.Status.Size > 0 {
 			bytes = size(r.Status.Size)
 		}
-		cells := []string{
-			r.Name, r.Spec.Claim, r.Spec.Pod, r.Spec.Container, r.Spec.Process, r.Status.State, r.Status.Reason, bytes,
-			age(r.CreationTimestamp, now), location(r), r.Status.File, pid, r.Spec.Tool, r.Status.Message,
+		t.row(r.Namespace, r.Name, r.Spec.Claim, r.Spec.Pod, r.Spec.Container, r.Spec.Process, r.Status.State, r.Status.Reason, bytes,
+			age(r.CreationTimestamp, now), location(r), r.Status.File, number(r.Spec.PID), r.Spec.Tool, r.Status.Message)
+	}
+	return &t.Table
+}
+
+// escapedTable is a table of text of containers.
+type escapedTable struct {
+	metav1.Table
+	namespaces bool
+}
+
+// newTable returns a table without rows; the columns wide are for -o wide only.
+func newTable(namespaces bool, columns, wide []string) *escapedTable {
+	t := &escapedTable{namespaces: namespaces}
+	if namespaces {
+		columns = slices.Insert(columns, 0, "Namespace")
+	}
+	for i, name := range slices.Concat(columns, wide) {
+		column := metav1.TableColumnDefinition{Name: name, Type: "string"}
+		if i >= len(columns) {
+			column.Priority = 1
 		}
-		if allNamespaces {
-			cells = slices.Insert(cells, 0, r.Namespace)
-		}
-		row := metav1.TableRow{}
-		for _, cell := range cells {
-			row.Cells = append(row.Cells, cmp.Or(reports.Escape(cell), "<none>"))
-		}
-		t.Rows = append(t.Rows, row)
+		t.ColumnDefinitions = append(t.ColumnDefinitions, column)
 	}
 	return t
+}
+
+// row adds a row.
+func (t *escapedTable) row(namespace string, cells ...string) {
+	if t.namespaces {
+		cells = slices.Insert(cells, 0, namespace)
+	}
+	row := metav1.TableRow{}
+	for _, cell := range cells {
+		row.Cells = append(row.Cells, cmp.Or(reports.Escape(cell), "<none>"))
+	}
+	t.Rows = append(t.Rows, row)
+}
+
+// number formats a number; 0 is unknown.
+func number(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
 }
 
 // location returns the location of a report's file.

@@ -2,7 +2,6 @@ package profile
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -22,14 +21,16 @@ import (
 func Command(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "profile",
-		Short: "Manage reports of profiled processes",
+		Short: "Manage reports of profiled processes, and record processes that wait",
 		Long: "Lists, downloads and removes reports of processes that were profiled because of the ProfilerConfig of a ResourceClaim or DeviceClass, " +
-			"even after the pod and the claim are deleted, and checks whether the processes of a pod are profiled.",
+			"even after the pod and the claim are deleted, checks whether the processes of a pod are profiled, and starts and ends recordings of " +
+			"processes that wait.",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error { return command.Help() },
 	}
 	c := cluster{flags, streams}
-	command.AddCommand(listCommand(c), downloadCommand(c), removeCommand(c), checkCommand(c))
+	command.AddCommand(listCommand(c), downloadCommand(c), removeCommand(c), checkCommand(c), sessionsCommand(c))
+	command.AddCommand(recordCommands(c)...)
 	return command
 }
 
@@ -63,64 +64,74 @@ func (c cluster) print(format string, values ...any) {
 	_, _ = fmt.Fprintln(c.Out, reports.Escape(fmt.Sprintf(format, values...)))
 }
 
-// missing warns about the reports that are missing from a list.
-func (c cluster) missing(client *reports.Client, list *v1alpha1.ReportList) {
+// missing warns about the reports or sessions that are missing from a list.
+func (c cluster) missing(client *reports.Client, things string, silent, truncated []string) {
 	taken := client.Warnings()
-	if len(list.SilentNodes)+len(list.TruncatedNodes) == 0 {
+	if len(silent)+len(truncated) == 0 {
 		for _, text := range taken {
 			c.say("Warning: %s", text)
 		}
 		return
 	}
-	if len(list.SilentNodes) > 0 {
-		c.say("Warning: %s did not answer: their reports are missing from the list; profiling continues there", nodes(list.SilentNodes))
+	if len(silent) > 0 {
+		c.say("Warning: %s did not answer: their %s are missing from the list; profiling continues there", reports.Nodes(silent), things)
 	}
-	if len(list.TruncatedNodes) > 0 {
-		c.say("Warning: the list does not contain all reports of %s: delete some there, or name the reports", nodes(list.TruncatedNodes))
+	if len(truncated) > 0 {
+		remedy := "delete some there"
+		if things == sessions {
+			remedy = "select fewer"
+		}
+		c.say("Warning: the list does not contain all %s of %s: %s, or name the %s", things, reports.Nodes(truncated), remedy, things)
 	}
 }
 
-// nodes joins names for a sentence; of many names only the first.
-func nodes(names []string) string {
-	const shown = 10
-	word := "nodes "
-	if len(names) == 1 {
-		word = "node "
-	}
-	if len(names) > shown {
-		return fmt.Sprintf("%s%s and %d more", word, strings.Join(names[:shown], ", "), len(names)-shown)
-	}
-	return word + strings.Join(names, ", ")
-}
+// The things that commands select.
+const (
+	ofReports = "reports"
+	sessions  = "sessions"
+)
 
-// selection contains the flags that select reports.
+// selection contains the flags that select reports or sessions.
 type selection struct {
 	reports.Selection
 	allNamespaces, all bool
 }
 
 // bind adds the flags. Several commands require one of them or names.
-func (s *selection) bind(flags *pflag.FlagSet) {
-	flags.BoolVarP(&s.allNamespaces, "all-namespaces", "A", false, "Reports of all namespaces.")
+func (s *selection) bind(flags *pflag.FlagSet, things string) {
+	state := "Ready"
+	if things == sessions {
+		state = "Waiting"
+	}
+	of := strings.ToUpper(things[:1]) + things[1:] + " of "
+	flags.BoolVarP(&s.allNamespaces, "all-namespaces", "A", false, of+"all namespaces.")
 	flags.StringVarP(&s.Labels, "selector", "l", "", "Label selector, such as gpu.prism.dev/pod=train.")
-	flags.StringVar(&s.Fields, "field-selector", "", "Field selector, such as status.state=Ready; fields are metadata.name, metadata.namespace, "+
+	flags.StringVar(&s.Fields, "field-selector", "", "Field selector, such as status.state="+state+"; fields are metadata.name, metadata.namespace, "+
 		"spec.claim, spec.claimUID, spec.pod, spec.container, spec.node, spec.process and status.state.")
-	flags.StringVar(&s.Claim, "claim", "", "Reports of this ResourceClaim.")
-	flags.StringVar(&s.Pod, "pod", "", "Reports of this pod.")
-	flags.StringVar(&s.Container, "container", "", "Reports of containers of this name.")
-	flags.StringVar(&s.Process, "process", "", "Reports of programs of this base name.")
-	flags.StringVar(&s.Node, "node", "", "Reports of this node.")
+	flags.StringVar(&s.Claim, "claim", "", of+"this ResourceClaim.")
+	flags.StringVar(&s.Pod, "pod", "", of+"this pod.")
+	flags.StringVar(&s.Container, "container", "", of+"containers of this name.")
+	flags.StringVar(&s.Process, "process", "", of+"programs of this base name.")
+	flags.StringVar(&s.Node, "node", "", of+"this node.")
+}
+
+// check returns an error unless either names or flags select something.
+func (s *selection) check(command *cobra.Command, things string, names []string) error {
+	selected := !s.Empty() || s.all
+	switch {
+	case len(names) == 0 && !selected:
+		return fmt.Errorf("no %s are selected: specify names of %s, flags such as --pod or -l, or --all; %s -h lists the flags",
+			things, things, command.CommandPath())
+	case len(names) > 0 && (selected || s.allNamespaces):
+		return fmt.Errorf("names of %s and flags that select them are mutually exclusive", things)
+	}
+	return nil
 }
 
 // choose returns the named or selected reports, and the nodes that did not answer. Either names or a selection are required.
 func (s *selection) choose(command *cobra.Command, c cluster, names []string) (*reports.Client, *v1alpha1.ReportList, error) {
-	selected := !s.Empty() || s.all
-	switch {
-	case len(names) == 0 && !selected:
-		return nil, nil, fmt.Errorf("no reports are selected: specify names of reports, flags such as --pod or -l, or --all; %s -h lists the flags",
-			command.CommandPath())
-	case len(names) > 0 && (selected || s.allNamespaces):
-		return nil, nil, errors.New("names of reports and flags that select them are mutually exclusive")
+	if err := s.check(command, ofReports, names); err != nil {
+		return nil, nil, err
 	}
 	client, namespace, err := c.reports()
 	if err != nil {
@@ -144,7 +155,7 @@ func (s *selection) choose(command *cobra.Command, c cluster, names []string) (*
 func named(ctx context.Context, client *reports.Client, namespace string, names []string) (*v1alpha1.ReportList, error) {
 	list := &v1alpha1.ReportList{}
 	for _, name := range names {
-		name, err := plainName(name)
+		name, err := plainName(reportName, name)
 		if err != nil {
 			return nil, err
 		}
@@ -160,16 +171,25 @@ func named(ctx context.Context, client *reports.Client, namespace string, names 
 	return list, nil
 }
 
+// kind is a kind of objects that are named on the command line.
+type kind struct{ singular, group, list string }
+
+var (
+	reportName  = kind{"report", reports.GroupVersion.Group, "kubectl prism profile list"}
+	sessionName = kind{"session", reports.GroupVersion.Group, "kubectl prism profile sessions"}
+	claimName   = kind{"resourceclaim", "resource.k8s.io", "kubectl get resourceclaims"}
+)
+
 // plainName parses a name in the format of -o name.
-func plainName(name string) (string, error) {
-	kind, plain, found := strings.Cut(name, "/")
+func plainName(of kind, name string) (string, error) {
+	before, plain, found := strings.Cut(name, "/")
 	if !found {
 		plain = name
-	} else if !slices.Contains([]string{"report", "reports", "report." + reports.GroupVersion.Group, "reports." + reports.GroupVersion.Group}, kind) {
-		return "", fmt.Errorf("%q is not a report; kubectl prism profile list prints the names", name)
+	} else if !slices.Contains([]string{of.singular, of.singular + "s", of.singular + "." + of.group, of.singular + "s." + of.group}, before) {
+		return "", fmt.Errorf("%q is not a %s; %s prints the names", name, of.singular, of.list)
 	}
 	if len(validation.IsDNS1123Subdomain(plain)) > 0 {
-		return "", fmt.Errorf("%q is not the name of a report; kubectl prism profile list prints the names", name)
+		return "", fmt.Errorf("%q is not the name of a %s; %s prints the names", name, of.singular, of.list)
 	}
 	return plain, nil
 }

@@ -23,7 +23,7 @@ func removeCommand(c cluster) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c.missing(client, list)
+			c.missing(client, ofReports, list.SilentNodes, list.TruncatedNodes)
 			failed := 0
 			for i := range list.Items {
 				r := &list.Items[i]
@@ -44,7 +44,7 @@ func removeCommand(c cluster) *cobra.Command {
 			return nil
 		},
 	}
-	chosen.bind(command.Flags())
+	chosen.bind(command.Flags(), ofReports)
 	command.Flags().BoolVar(&chosen.all, "all", false, "All reports of the namespace.")
 	return command
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -25,15 +24,17 @@ const (
 	Resource = "reports"
 	Kind     = "Report"
 	content  = "content"
+	sessions = "sessions"
 )
 
-// Client requests reports. It is safe for concurrent use.
+// Client requests reports and sessions. It is safe for concurrent use.
 type Client struct {
 	rest rest.Interface
 	http *http.Client
 	// host is the name of the server in errors.
-	host string
-	warn *warnings
+	host  string
+	warn  *warnings
+	clock *clock
 }
 
 // New returns a client for the cluster and user of a kubeconfig.
@@ -42,7 +43,9 @@ func New(from *rest.Config) (*Client, error) {
 	config.GroupVersion, config.APIPath = &GroupVersion, "/apis"
 	config.ContentType, config.AcceptContentTypes = "application/json", "application/json"
 	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
-	warn := &warnings{}
+	config.QPS, config.Burst = 50, 100 // a cluster may have many namespaces, and lists many pages
+	warn, clock := &warnings{}, &clock{}
+	config.Wrap(clock.wrap)
 	config.WarningHandler, config.WarningHandlerWithContext = warn, nil
 	transport, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -54,41 +57,17 @@ func New(from *rest.Config) (*Client, error) {
 	}
 	downloads := *transport
 	downloads.Timeout = 0 // a download times out if no data is received
-	return &Client{rest: client, http: &downloads, host: config.Host, warn: warn}, nil
+	return &Client{rest: client, http: &downloads, host: config.Host, warn: warn, clock: clock}, nil
 }
-
-// pageSize is the limit of one list request: a list without a limit ends at the memory limit of the server.
-const pageSize = 500
 
 // List returns the reports of a namespace, or of all namespaces for "", in the order of the server. The list names the nodes that did not
 // answer, and the nodes that store more reports than the list contains per node.
 func (c *Client) List(ctx context.Context, namespace string, s Selection) (*v1alpha1.ReportList, error) {
-	options, err := s.options()
+	all, err := list[v1alpha1.Report](ctx, c, act{verb: "list", namespace: namespace}, s)
 	if err != nil {
 		return nil, err
 	}
-	list := &v1alpha1.ReportList{}
-	options.Limit = pageSize
-	silent, truncated := map[string]bool{}, map[string]bool{}
-	for {
-		var page v1alpha1.ReportList
-		err := decode(c.rest.Get().NamespaceIfScoped(namespace, namespace != "").Resource(Resource).
-			SpecificallyVersionedParams(&options, scheme.ParameterCodec, schema.GroupVersion{Version: "v1"}).Do(ctx), &page)
-		if err != nil {
-			return nil, c.explain(err, act{verb: "list", namespace: namespace})
-		}
-		list.Items = append(list.Items, page.Items...)
-		for _, node := range page.SilentNodes {
-			silent[node] = true
-		}
-		for _, node := range page.TruncatedNodes {
-			truncated[node] = true
-		}
-		if options.Continue = page.Continue; options.Continue == "" {
-			break
-		}
-	}
-	list.SilentNodes, list.TruncatedNodes = slices.Sorted(maps.Keys(silent)), slices.Sorted(maps.Keys(truncated))
+	list := &v1alpha1.ReportList{Items: all.Items, SilentNodes: all.SilentNodes, TruncatedNodes: all.TruncatedNodes}
 	list.APIVersion, list.Kind = GroupVersion.String(), Kind+"List"
 	for i := range list.Items {
 		list.Items[i].APIVersion, list.Items[i].Kind = GroupVersion.String(), Kind

@@ -1,3 +1,3 @@
-// Package reports requests reports of profiled processes from the aggregated API profiles.gpu.prism.dev, as the user of a kubeconfig, and
-// explains failures to that user.
+// Package reports requests reports of profiled processes, and sessions, from the aggregated API profiles.gpu.prism.dev, as the user of a
+// kubeconfig, and explains failures to that user.
 package reports

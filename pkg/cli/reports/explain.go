@@ -1,6 +1,7 @@
 package reports
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,24 +24,39 @@ var (
 	ErrRetry = errors.New("no answer")
 )
 
-// act is the subject of a request.
-type act struct{ verb, namespace, name string }
+// act is the subject of a request. Its noun is "report" if it is "".
+type act struct{ verb, noun, namespace, name string }
 
-func (a act) String() string {
+// resource returns the resource of the API.
+func (a act) resource() string {
+	if a.noun != "" {
+		return sessions
+	}
+	return Resource
+}
+
+// doing returns the beginning of an error.
+func (a act) doing() string {
+	verb := map[string]string{
+		"list": "listing", "get": "reading", "delete": "deleting", "download": "downloading",
+		"start": "starting", "stop": "stopping", "cancel": "cancelling", "arm": "arming", "disarm": "disarming",
+	}[a.verb]
 	where := "in all namespaces"
 	if a.namespace != "" {
 		where = "in namespace " + a.namespace
 	}
 	if a.name == "" {
-		return fmt.Sprintf("%s reports %s", a.verb, where)
+		return fmt.Sprintf("%s %ss %s", verb, cmp.Or(a.noun, "report"), where)
 	}
-	return fmt.Sprintf("%s report %s %s", a.verb, a.name, where)
+	return fmt.Sprintf("%s %s %s %s", verb, cmp.Or(a.noun, "report"), a.name, where)
 }
 
-// doing returns the beginning of an error.
-func (a act) doing() string {
-	return map[string]string{"list": "listing", "get": "reading", "delete": "deleting", "download": "downloading"}[a.verb] +
-		strings.TrimPrefix(a.String(), a.verb)
+// roles returns the roles that allow a request.
+func (a act) roles() string {
+	if a.noun != "" {
+		return "view, which lists sessions, or edit, which starts and ends recordings"
+	}
+	return "view, which lists reports, or edit, which downloads and deletes them"
 }
 
 // explained is an error message for the user; errors.Is finds its causes.
@@ -61,26 +77,35 @@ func (c *Client) explain(err error, a act) error {
 	case errors.Is(err, context.Canceled):
 		return say(err, "interrupted")
 	case apierrors.IsForbidden(err):
-		return say(err, "the API server denied access: %s; an administrator can bind ClusterRole view, which lists reports, or edit, which "+
-			"downloads and deletes them, in the namespace", message(err))
+		return say(err, "the API server denied access: %s; an administrator can bind ClusterRole %s, in the namespace", message(err), a.roles())
 	case apierrors.IsUnauthorized(err):
 		return say(err, "the API server does not accept the credentials of the kubeconfig; log in again")
-	case apierrors.IsNotFound(err) && (a.name == "" || notServed(err)):
-		return say(err, "the cluster does not serve reports (API group %s): the chart of Prism is not installed, or installed without "+
-			"profiler.tools; an administrator can set it", GroupVersion.Group)
-	case apierrors.IsNotFound(err):
-		return say(err, "the report does not exist; kubectl prism profile list prints the existing ones")
+	case apierrors.IsNotFound(err), a.noun != "" && apierrors.IsMethodNotSupported(err):
+		return say(err, "%s", a.absent(err))
 	case apierrors.IsConflict(err):
 		return say(ErrNotComplete, "%s", message(err))
 	case apierrors.IsServiceUnavailable(err) && notServed(err):
-		return say(ErrRetry, "prism-controller, which serves reports, does not answer; profiling continues without it; kubectl get apiservice "+
-			"%s.%s shows the reason", GroupVersion.Version, GroupVersion.Group)
+		return say(ErrRetry, "prism-controller, which serves %s, does not answer; profiling continues without it; kubectl get apiservice "+
+			"%s.%s shows the reason", a.resource(), GroupVersion.Version, GroupVersion.Group)
 	case again(err):
 		return say(ErrRetry, "%s", message(err))
 	case unreachable(err):
 		return say(ErrRetry, "the API server %s does not answer: %v", c.host, err)
 	}
 	return say(err, "%s", message(err))
+}
+
+// absent explains that the cluster does not have the object, its resource, or the whole API. An older controller answers requests for
+// sessions with MethodNotAllowed.
+func (a act) absent(err error) string {
+	switch {
+	case notServed(err), a.noun == "" && a.name == "":
+		return fmt.Sprintf("the cluster does not serve %s (API group %s): the chart of Prism is not installed, or installed without "+
+			"profiler.tools; an administrator can set it", a.resource(), GroupVersion.Group)
+	case a.noun != "":
+		return "the controller of this cluster is of a version without sessions; an administrator can upgrade the chart of Prism"
+	}
+	return "the report does not exist; kubectl prism profile list prints the existing ones"
 }
 
 // notServed reports whether the response is not from the API itself: its errors do not contain the cause "unexpected server response".
@@ -119,4 +144,17 @@ func statusOf(err error) (metav1.Status, bool) {
 		return metav1.Status{}, false
 	}
 	return answer.Status(), true
+}
+
+// Nodes joins names of nodes for a sentence; of many names only the first.
+func Nodes(names []string) string {
+	const shown = 10
+	word := "nodes "
+	if len(names) == 1 {
+		word = "node "
+	}
+	if len(names) > shown {
+		return fmt.Sprintf("%s%s and %d more", word, strings.Join(names[:shown], ", "), len(names)-shown)
+	}
+	return word + strings.Join(names, ", ")
 }

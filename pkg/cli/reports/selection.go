@@ -3,12 +3,12 @@ package reports
 import (
 	"fmt"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 )
 
-// Selection selects reports; the zero value selects all.
+// Selection selects reports or sessions; the zero value selects all.
 type Selection struct {
 	// Labels and Fields are selectors as users write them.
 	Labels, Fields string
@@ -19,14 +19,14 @@ type Selection struct {
 // Empty reports whether the selection selects all.
 func (s Selection) Empty() bool { return s == Selection{} }
 
-// options returns the options of a list request, or an error for an invalid selector.
-func (s Selection) options() (metav1.ListOptions, error) {
+// Selectors returns the selection as selectors of the API, or an error for an invalid selector.
+func (s Selection) Selectors() (ofLabels, ofFields string, err error) {
 	if _, err := labels.Parse(s.Labels); err != nil {
-		return metav1.ListOptions{}, fmt.Errorf("--selector: %w", err)
+		return "", "", fmt.Errorf("--selector: %w", err)
 	}
 	written, err := fields.ParseSelector(s.Fields)
 	if err != nil {
-		return metav1.ListOptions{}, fmt.Errorf("--field-selector: %w", err)
+		return "", "", fmt.Errorf("--field-selector: %w", err)
 	}
 	var all []fields.Selector
 	if s.Fields != "" {
@@ -39,5 +39,25 @@ func (s Selection) options() (metav1.ListOptions, error) {
 			all = append(all, fields.OneTermEqualSelector(term.field, term.value))
 		}
 	}
-	return metav1.ListOptions{LabelSelector: s.Labels, FieldSelector: fields.AndSelectors(all...).String()}, nil
+	return s.Labels, fields.AndSelectors(all...).String(), nil
+}
+
+// WithoutState returns the selection without field status.state, which commands change.
+func (s Selection) WithoutState() Selection {
+	written, err := fields.ParseSelector(s.Fields)
+	if err != nil {
+		return s
+	}
+	var others []fields.Selector
+	for _, term := range written.Requirements() {
+		switch {
+		case term.Field == "status.state":
+		case term.Operator == selection.NotEquals:
+			others = append(others, fields.OneTermNotEqualSelector(term.Field, term.Value))
+		default:
+			others = append(others, fields.OneTermEqualSelector(term.Field, term.Value))
+		}
+	}
+	s.Fields = fields.AndSelectors(others...).String()
+	return s
 }
