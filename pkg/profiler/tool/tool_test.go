@@ -21,15 +21,11 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, Confine(os.Args[2:]))
 		os.Exit(99)
 	}
-	if len(os.Args) > 1 && os.Args[1] == ContainCommand {
-		if err := Contain(os.Args[2:]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(99)
-		}
-		os.Exit(0)
+	commands := map[string]func(context.Context, []string) error{
+		ContainCommand: func(_ context.Context, args []string) error { return Contain(args) }, importAll: importWaiting, proveReal: proveAsInContainer,
 	}
-	if len(os.Args) > 1 && os.Args[1] == importAll {
-		if err := importWaiting(context.Background(), os.Args[2:]); err != nil {
+	if len(os.Args) > 1 && commands[os.Args[1]] != nil {
+		if err := commands[os.Args[1]](context.Background(), os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
