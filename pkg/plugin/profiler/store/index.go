@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/untrusted"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
@@ -60,7 +61,7 @@ type inMemory struct {
 	// inbox is the number of bytes of its inbox at the last measurement.
 	inbox int64
 	// notes are the last read notes of running sessions, by report.
-	notes map[string]stamp
+	notes map[string]untrusted.Stamp
 	// ended is the time since which the API server has answered that the claim's namespace was deleted; zero: it has not. confirmed: it has
 	// repeated that, and the reports are removed. A process that begins to lead checks that again.
 	ended     time.Time

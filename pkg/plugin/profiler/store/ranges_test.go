@@ -19,6 +19,7 @@ import (
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/untrusted"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
@@ -225,7 +226,7 @@ func TestTakeOver_BytesOfAScan_OneFile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
 	w.ranged(readySuffix, 1, 2, 3)
-	dir, err := openDir(filepath.Join(w.dir, uid, inboxDir, session))
+	dir, err := untrusted.Open(filepath.Join(w.dir, uid, inboxDir, session))
 	require.NoError(t, err)
 	defer dir.Close()
 	require.NoError(t, w.sync(uid))
