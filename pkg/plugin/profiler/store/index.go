@@ -32,6 +32,8 @@ type Claim struct {
 	// Dir is the folder for reports in the container, with placeholders, or the folder of the inbox; empty: unknown, because an earlier
 	// version prepared the claim.
 	Dir string `json:"dir,omitempty"`
+	// ByHand are the settings for recording by hand.
+	ByHand ByHand `json:"byHand,omitzero"`
 }
 
 // index is the stored state of a claim.
@@ -46,6 +48,8 @@ type index struct {
 	Stopped   *time.Time       `json:"stopped,omitempty"`
 	Truncated bool             `json:"truncated,omitempty"`
 	Reports   []*report.Report `json:"reports"`
+	// Armed is the last command to a claim that is armed on demand.
+	Armed bool `json:"armed,omitempty"`
 	// Dropped is the number of reports without a file that were removed from the index because there were too many.
 	Dropped int `json:"dropped,omitempty"`
 

@@ -40,7 +40,7 @@ func TestScan_NoteUnchanged_ReadOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
 	w.session("", nil, recordingNote)
-	f := w.supervised(session)
+	f := w.supervised(folder)
 	size := int64(len(recordingNote))
 	for range 2 {
 		assert.Equal(t, size, w.reads(), "a note that was just written may change in the same tick of the clock")
@@ -104,7 +104,7 @@ func TestLimit_LargeNote_Truncated(t *testing.T) {
 	for size, want := range map[int]int64{untrusted.MaxNote: untrusted.MaxNote, untrusted.MaxNote + 1: 0} {
 		w := newWorld(t, false)
 		dir := w.session("", nil, recordingNote+strings.Repeat("x", size-len(recordingNote)))
-		w.supervised(session)
+		w.supervised(folder)
 		w.fill(2 << 20)
 		w.Scan()
 		w.now = w.now.Add(grace + time.Second)

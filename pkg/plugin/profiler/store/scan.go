@@ -55,7 +55,7 @@ func (s *Store) scan(copying *copies, uid string) error {
 	}
 	defer inbox.Close()
 	names, _, err := untrusted.Entries(inbox, maxEntries)
-	var over []string
+	over := s.exited(uid, inbox, names)
 	copying.left, copying.lost, copying.notes = scanBytes, claimLost, s.notes(uid)
 	for _, name := range names {
 		if !sessionPattern.MatchString(name) {
@@ -72,6 +72,8 @@ func (s *Store) scan(copying *copies, uid string) error {
 	if flushErr := s.flush(uid); flushErr != nil {
 		return errors.Join(err, flushErr) // sessions stay until they are in the index
 	}
+	over, renameErr := s.withoutReports(uid, copying.cancelled, over)
+	err = errors.Join(err, renameErr)
 	for _, name := range over {
 		err = errors.Join(err, s.discard(uid, inbox, name))
 	}
@@ -125,6 +127,11 @@ func (s *Store) session(copying *copies, uid string, inbox *os.File, name string
 	defer dir.Close()
 	r := s.begun(claim, id, before.Started)
 	said, is := s.note(copying, dir, id, released)
+	if said.cancelled() {
+		s.forget(uid, id)
+		copying.cancelled = append(copying.cancelled, name)
+		return false, nil
+	}
 	if is == unread {
 		return false, nil
 	}
@@ -178,7 +185,7 @@ func (s *Store) absent(uid string, names []string) {
 	}
 }
 
-// reportID returns an id that is unique on all nodes, and a DNS label.
+// ReportID returns an id that is unique on all nodes, and a DNS label.
 func ReportID(uid, session string) string { return uid[:min(len(uid), 8)] + "-" + session }
 
 // put adds or updates a report, and counts it.
