@@ -1,6 +1,7 @@
 package session
 
 import (
+	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -50,4 +51,15 @@ func Selects(of Selection) (func(Session) bool, error) {
 	return func(one Session) bool {
 		return byLabel.Matches(labels.Set(one.Labels())) && byField.Matches(fields.Set(one.Fields()))
 	}, nil
+}
+
+// ErrInvalid is the error of a command that no node accepts.
+var ErrInvalid = errors.New("invalid command")
+
+// Claim is a prepared claim that is armed on demand.
+type Claim struct {
+	Claim     string `json:"claim"`
+	ClaimUID  string `json:"claimUID"`
+	Namespace string `json:"namespace"`
+	Armed     bool   `json:"armed"`
 }

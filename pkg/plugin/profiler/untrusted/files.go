@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrKind: the file of an inbox has another type, or several links, and is not read.
+// ErrKind is the error of a file of another type, or with several links, which is not read.
 var ErrKind = errors.New("not a regular file with exactly one link")
 
 // Open opens a folder of the plugin itself.
