@@ -68,7 +68,8 @@ func New(o Options) *Store {
 }
 
 // List returns the sessions of a namespace, or of all for "".
-func (s *Store) List(namespace, namespaceUID string) (all []session.Session) {
+func (s *Store) List(namespace, namespaceUID string) []session.Session {
+	all := []session.Session{}
 	s.visit(namespace, namespaceUID, func(c *claim, folder string) {
 		all = append(all, c.session(folder, s.Now()))
 	})
