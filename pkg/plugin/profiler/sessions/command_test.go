@@ -255,7 +255,7 @@ func (cluster) Announce(context.Context, bool) error                         { r
 func TestCommand_AnotherProcessLeads_Refused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.starts(uid, folder)
+	p := w.starts(uid, folder)
 	w.accepts(start(1), id)
 	follows := New(w.Options)
 	leads := false
@@ -276,9 +276,17 @@ func TestCommand_AnotherProcessLeads_Refused(t *testing.T) {
 	assert.FileExists(t, w.control(uid, "x.tmp"), "it removes nothing")
 	w.pass(startTimeout)
 	w.accepts(start(3), id)
+	p.says("id=" + uuid(3) + " outcome=Failed")
+	assert.Equal(t, session.Failed, follows.List("", "")[0].Last.Outcome)
+	assert.FileExists(t, w.control(uid, folder))
 	leads = true
 	assert.Equal(t, uuid(3), follows.List("", "")[0].Last.ID)
 	assert.NoFileExists(t, w.control(uid, "x.tmp"))
+	assert.NoFileExists(t, w.control(uid, folder))
+	leads = false
+	w.pass(scanEvery)
+	w.accepts(start(4), id)
+	assert.Equal(t, uuid(4), follows.List("", "")[0].Last.ID)
 }
 
 // TestCommand_KilledAnywhere_DoneByTheNextRequest: the client gets no answer, and asks again.

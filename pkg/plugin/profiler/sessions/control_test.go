@@ -55,6 +55,7 @@ func TestLast_ForgedTimes_Dropped(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ begun, ended, wantBegun, wantEnded time.Duration }{
 		{-time.Second, time.Second, 0, time.Second},
+		{-2 * time.Second, -time.Second, 0, 0},
 		{time.Second, -time.Second, time.Second, 0},
 		{2 * time.Second, time.Second, 2 * time.Second, 0},
 		{time.Hour, time.Hour, 0, 0}, // in the future
@@ -201,6 +202,22 @@ func TestSweep_SessionGone_CommandRemoved(t *testing.T) {
 	w.Sweep()
 	assert.NoFileExists(t, w.control(uid, folder))
 	assert.Empty(t, w.claims[uid].commands)
+}
+
+// TestLoad_OtherFiles_Removed: a kill leaves a file that is not renamed yet.
+func TestLoad_OtherFiles_Removed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.starts(uid, folder)
+	raw, err := session.Control{ID: uuid(1), Verb: v1alpha1.SessionStart}.Encode()
+	require.NoError(t, err)
+	for name, content := range map[string][]byte{folder: []byte("version=1\n"), folder + disk.TempSuffix: raw, "x": raw} {
+		require.NoError(t, os.WriteFile(w.control(uid, name), content, 0o600))
+	}
+	assert.Nil(t, w.last())
+	there, err := os.ReadDir(w.control(uid, ""))
+	require.NoError(t, err)
+	assert.Empty(t, there)
 }
 
 // TestSweep_NothingOpen_NotScanned: nothing is read while nobody asks.

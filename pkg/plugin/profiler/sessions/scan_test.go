@@ -154,6 +154,17 @@ func TestScan_ManyFolders_Bounded(t *testing.T) {
 	assert.Equal(t, map[string]int{uid: 2, other.UID: 2}, listed(), "unchanged notes are not read again")
 }
 
+// TestScan_HugeNote_ReadInPart: the others of its claim are read as well.
+func TestScan_HugeNote_ReadInPart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.starts(uid, folder)
+	w.starts(uid, "w43-0123456789abcdef")
+	require.NoError(t, os.Truncate(p.note.Name(), 1<<20))
+	w.bounds.bytes = untrusted.MaxNote + 1
+	assert.Len(t, w.List("", ""), 2)
+}
+
 // restartScan forgets all sessions.
 func (w *world) restartScan() {
 	w.mu.Lock()
