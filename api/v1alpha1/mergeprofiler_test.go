@@ -31,6 +31,8 @@ func TestMergeProfiler_Layers_OverrideByField(t *testing.T) {
 		"list emptied":       {"match: {exclude: [a]}\ntrace: [cuda]", "match: {exclude: []}\ntrace: []", "match: {exclude: []}\ntrace: []"},
 		"class taken back":   {"start: NVTX\nnvtxRange: a", "start: Immediate\nnvtxRange: ''", "start: Immediate\nnvtxRange: ''"},
 		"another place":      {"output: {type: ContainerPath, path: /a}", "output: {type: Node, path: ''}", "output: {type: Node, path: ''}"},
+		"by hand, and back":  {"start: Manual\narm: OnDemand", "start: Immediate\narm: Always", "start: Immediate\narm: Always"},
+		"delay taken back":   {"delay: 30s\narm: OnDemand", "start: Manual\ndelay: 0s", "start: Manual\ndelay: 0s\narm: OnDemand"},
 		"false over true":    {"captureEnvironment: true", "captureEnvironment: false", "captureEnvironment: false"},
 		"version taken back": {"toolVersion: 2025.5.1", "toolVersion: ''", "toolVersion: ''"},
 	} {
@@ -148,6 +150,20 @@ func TestMergeProfiler_OtherCaptureRange_InheritedDropped(t *testing.T) {
 	}
 }
 
+// TestProfilerConfig_Manual_StartOrMode: before and after defaults, mode Launch is the same as start Manual.
+func TestProfilerConfig_Manual_StartOrMode(t *testing.T) {
+	for raw, want := range map[string]bool{
+		"": false, "start: CUDAProfilerAPI": false, "mode: Profile": false, "mode: Launch": true, "start: Manual": true, "mode: Profile\nstart: Manual": true,
+		"mode: Launch\nstart: Immediate": true,
+	} {
+		config := profilerConfig(t, raw)
+		assert.Equal(t, want, config.Manual(), raw)
+		config.Default()
+		assert.Equal(t, want, config.Manual(), raw)
+		require.NoError(t, config.Validate(), raw)
+	}
+}
+
 // FuzzMergeProfiler checks that layers can be merged in any grouping, and that a valid layer never makes the merge fail.
 func FuzzMergeProfiler(f *testing.F) {
 	for _, layers := range [][3]string{
@@ -161,6 +177,7 @@ func FuzzMergeProfiler(f *testing.F) {
 		{"captureRange: Repeat\nmaxRanges: 4", "captureRange: First\nduration: 1m", "captureRange: Repeat"},
 		{"captureRange: Repeat", "duration: 1m", "captureRange: Repeat"},
 		{"captureRange: First", "captureRange: Repeat\nmaxRanges: 2", "captureRange: First"},
+		{"start: Manual\narm: OnDemand", "mode: Launch\ndelay: 0s", "arm: Always"},
 	} {
 		f.Add([]byte(layers[0]), []byte(layers[1]), []byte(layers[2]))
 	}

@@ -30,12 +30,15 @@ type ProfilerConfig struct {
 	// is not excluded.
 	Match *ProcessMatch `json:"match,omitempty"`
 
-	// Mode is the mode of the profiler. Launch is not supported by this version of
-	// the driver. Default: Profile.
+	// Mode is the mode of the profiler. Launch is the same as start Manual.
+	// Default: Profile.
 	Mode *ProfilerMode `json:"mode,omitempty"`
-	// Start is what starts the recording. Manual is not supported by this version of
-	// the driver. Default: Immediate.
+	// Start is what starts the recording. With Manual a process waits until kubectl prism profile start records it, any number of times.
+	// Default: Immediate.
 	Start *ProfilerStart `json:"start,omitempty"`
+	// Arm is when processes match: with OnDemand none does until kubectl prism profile arm; processes that run already stay unprofiled.
+	// Default: Always.
+	Arm *ProfilerArm `json:"arm,omitempty"`
 	// NVTXRange is the NVTX range that starts the recording, as range@domain. Required with start NVTX, forbidden otherwise; empty stands
 	// for unset.
 	NVTXRange *string `json:"nvtxRange,omitempty"`
@@ -44,9 +47,10 @@ type ProfilerConfig struct {
 	CaptureRange *CaptureRange `json:"captureRange,omitempty"`
 	// MaxRanges is the number of ranges of a process that are recorded with captureRange Repeat; later ones are not recorded. Unset: 16.
 	MaxRanges *int32 `json:"maxRanges,omitempty"`
-	// Delay before the recording starts. Default: 0s.
+	// Delay before the recording starts; not with start Manual. Default: 0s.
 	Delay *metav1.Duration `json:"delay,omitempty"`
-	// Duration of the recording; the process continues after it. Unset: until the process exits.
+	// Duration of the recording; the process continues after it. With start Manual it is the default of each recording. Unset: until the
+	// process exits or the recording is stopped.
 	Duration *metav1.Duration `json:"duration,omitempty"`
 
 	// Trace are the APIs that are traced. Default: cuda, nvtx.
@@ -57,7 +61,8 @@ type ProfilerConfig struct {
 	CPUSampling *CPUSampling `json:"cpuSampling,omitempty"`
 	// Backtrace is the method to unwind call stacks of CPU samples; it requires cpuSampling. Unset: the default of the profiler.
 	Backtrace *Backtrace `json:"backtrace,omitempty"`
-	// SamplingFrequencyHz is the number of CPU samples per second; it requires cpuSampling. Unset: the default of the profiler.
+	// SamplingFrequencyHz is the number of CPU samples per second; it requires cpuSampling. Unset: the default of the profiler, and with start
+	// Manual 1000, or 500 with backtrace DWARF.
 	SamplingFrequencyHz *int32 `json:"samplingFrequencyHz,omitempty"`
 	// PythonSampling records Python call stacks. Default: false.
 	PythonSampling *bool `json:"pythonSampling,omitempty"`
@@ -139,6 +144,8 @@ type (
 	ProfilerMode string
 	// ProfilerStart is the event that starts a recording.
 	ProfilerStart string
+	// ProfilerArm is when processes match.
+	ProfilerArm string
 	// CaptureRange limits the recorded ranges of a process.
 	CaptureRange string
 	// Trace is an API to trace, by the profiler's name for it.
@@ -178,6 +185,9 @@ const (
 	StartManual          ProfilerStart = "Manual"
 	StartCUDAProfilerAPI ProfilerStart = "CUDAProfilerAPI"
 	StartNVTX            ProfilerStart = "NVTX"
+
+	ArmAlways   ProfilerArm = "Always"
+	ArmOnDemand ProfilerArm = "OnDemand"
 
 	CaptureRangeFirst  CaptureRange = "First"
 	CaptureRangeRepeat CaptureRange = "Repeat"
@@ -228,6 +238,7 @@ func (c *ProfilerConfig) Default() {
 	c.Match.fill()
 	fill(&c.Mode, ModeProfile)
 	fill(&c.Start, StartImmediate)
+	fill(&c.Arm, ArmAlways)
 	fill(&c.CaptureRange, CaptureRangeFirst)
 	unsetZero(&c.MaxRanges)
 	unsetZero(&c.Duration)
@@ -247,6 +258,11 @@ func (c *ProfilerConfig) Default() {
 	c.Output.fill()
 	fill(&c.FailurePolicy, FailOpen)
 	fill(&c.ClaimOverride, ClaimOverrideAllowed)
+}
+
+// Manual reports whether processes wait until a command records them.
+func (c *ProfilerConfig) Manual() bool {
+	return c.Start != nil && *c.Start == StartManual || c.Mode != nil && *c.Mode == ModeLaunch
 }
 
 // unsetZero unsets fields that MergeProfiler reset.

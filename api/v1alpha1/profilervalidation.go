@@ -30,6 +30,7 @@ var (
 	targets         = []MatchTarget{TargetCommandLine, TargetExecutable, TargetArgv0}
 	modes           = []ProfilerMode{ModeProfile, ModeLaunch}
 	starts          = []ProfilerStart{StartImmediate, StartManual, StartCUDAProfilerAPI, StartNVTX}
+	arms            = []ProfilerArm{ArmAlways, ArmOnDemand}
 	captureRanges   = []CaptureRange{CaptureRangeFirst, CaptureRangeRepeat}
 	cudaGraphs      = []CUDAGraph{CUDAGraphGraph, CUDAGraphNode}
 	cpuSamplings    = []CPUSampling{CPUSamplingNone, CPUSamplingProcessTree}
@@ -103,20 +104,49 @@ func (m *ProcessMatch) validate(p *problems, at string) {
 func (c *ProfilerConfig) validateRecording(p *problems) {
 	oneOf(p, "mode", c.Mode, modes)
 	oneOf(p, "start", c.Start, starts)
+	oneOf(p, "arm", c.Arm, arms)
 	c.validateRange(p)
 	c.validateRanges(p)
 	within(p, "delay", c.Delay, 0, 24*hour)
 	within(p, "duration", c.Duration, time.Millisecond, 24*hour)
+	c.validateManual(p)
+}
+
+// validateManual refuses settings that have no effect if a command starts each recording; validateRange and validateRanges refuse ranges.
+func (c *ProfilerConfig) validateManual(p *problems) {
+	if !c.Manual() {
+		return
+	}
+	if start := c.effectiveStart(); start != nil && *start != StartManual {
+		p.add("mode", "%s is the same as start %s, but start is %s; remove one of them", ModeLaunch, StartManual, *start)
+		return
+	}
+	const command = "has no effect with start %s: commands start each recording; remove it"
+	if c.Delay != nil && c.Delay.Duration > 0 {
+		p.add("delay", command, StartManual)
+	}
+	if c.MaxRanges != nil && c.CaptureRange == nil {
+		p.add("maxRanges", command, StartManual)
+	}
+}
+
+// effectiveStart returns the start, which mode Launch sets unless another one is set.
+func (c *ProfilerConfig) effectiveStart() *ProfilerStart {
+	if c.Manual() && (c.Start == nil || *c.Start == StartImmediate) {
+		return new(StartManual)
+	}
+	return c.Start
 }
 
 func (c *ProfilerConfig) validateRange(p *problems) {
-	starting := c.Start != nil && *c.Start == StartNVTX
+	start := c.effectiveStart()
+	starting := start != nil && *start == StartNVTX
 	switch {
 	case starting && isUnset(c.NVTXRange):
 		p.add("nvtxRange", "required with start %s: the range that starts the recording", StartNVTX)
 	case isUnset(c.NVTXRange):
-	case c.Start != nil && !starting:
-		p.add("nvtxRange", "has no effect with start %s; remove it or set start to %s", *c.Start, StartNVTX)
+	case start != nil && !starting:
+		p.add("nvtxRange", "has no effect with start %s; remove it or set start to %s", *start, StartNVTX)
 	default:
 		printable(p, "nvtxRange", *c.NVTXRange, maxRangeBytes)
 	}
@@ -135,9 +165,9 @@ func (c *ProfilerConfig) validateRanges(p *problems) {
 		}
 		return
 	}
-	if c.Start != nil && *c.Start != StartNVTX && *c.Start != StartCUDAProfilerAPI {
+	if start := c.effectiveStart(); start != nil && *start != StartNVTX && *start != StartCUDAProfilerAPI {
 		p.add("captureRange", "%s has no effect with start %s; remove it or set start to %s or %s",
-			CaptureRangeRepeat, *c.Start, StartNVTX, StartCUDAProfilerAPI)
+			CaptureRangeRepeat, *start, StartNVTX, StartCUDAProfilerAPI)
 	}
 	// Versions of the profiler ignore duration with Repeat, or record no further range after a range that takes longer.
 	if c.Duration != nil {

@@ -46,6 +46,8 @@ func run(args []string) error {
 		return tool.Place(filepath.Dir(self), args[1])
 	case tool.ConfineCommand:
 		return tool.Confine(args[1:])
+	case tool.ContainCommand:
+		return tool.Contain(args[1:])
 	}
 	commands := map[string]func(context.Context, tool.Service, *config.Tool) error{"install": install, "proven": proven, "import": imports}
 	command := commands[args[0]]

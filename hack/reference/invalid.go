@@ -20,6 +20,9 @@ var (
 	invalidProfilerConfigs = []string{
 		"start: NVTX",
 		"start: Manual\nnvtxRange: x",
+		"start: Manual\ndelay: 1s",
+		"start: Manual\nmaxRanges: 2",
+		"mode: Launch\nstart: CUDAProfilerAPI",
 		"start: Immediate\ncaptureRange: Repeat",
 		"captureRange: First\nmaxRanges: 2",
 		"captureRange: Repeat\nduration: 1s",

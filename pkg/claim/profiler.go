@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 
@@ -43,17 +42,12 @@ func supportedProfiler(c *v1alpha1.ProfilerConfig) error {
 	refuse := func(field string, value any, supported string) error {
 		return fmt.Errorf("%s.%s %v is not supported by this version of the driver; %s", v1alpha1.KindProfilerConfig, field, value, supported)
 	}
-	values := func(all ...string) string { return "supported values: " + strings.Join(all, ", ") }
+	const values = "supported values: "
 	switch {
 	case is(c.Tool, v1alpha1.ToolNsightCompute):
-		return refuse("tool", *c.Tool, values(string(v1alpha1.ToolNsightSystems)))
+		return refuse("tool", *c.Tool, values+string(v1alpha1.ToolNsightSystems))
 	case is(c.Injection, v1alpha1.InjectionNRI), is(c.Injection, v1alpha1.InjectionNone):
-		return refuse("injection", *c.Injection, values(string(v1alpha1.InjectionPreload)))
-	case is(c.Mode, v1alpha1.ModeLaunch):
-		return refuse("mode", *c.Mode, values(string(v1alpha1.ModeProfile)))
-	case is(c.Start, v1alpha1.StartManual):
-		return refuse("start", *c.Start,
-			values(string(v1alpha1.StartImmediate), string(v1alpha1.StartCUDAProfilerAPI), string(v1alpha1.StartNVTX)))
+		return refuse("injection", *c.Injection, values+string(v1alpha1.InjectionPreload))
 	case is(c.CaptureOutput, true):
 		return refuse("captureOutput", true, "the output of a process stays in the log of its container")
 	case c.Output != nil && c.Output.Upload != nil:

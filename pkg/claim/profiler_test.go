@@ -84,6 +84,7 @@ func TestResolve_Profile_MergedByField(t *testing.T) {
 		"claim over defaults over class":    {`"duration":"1m","delay":"1s","start":"Immediate"`, `"duration":"2m","delay":"2s"`, `"duration":"3m"`, `"duration":"3m","delay":"2s","start":"Immediate"`},
 		"fields of match":                   {`"match":{"regex":"a"}`, `"match":{"exclude":["b"]}`, `"match":{"maxSessions":2}`, `"match":{"regex":"a","exclude":["b"],"maxSessions":2}`},
 		"what the claim overrides is valid": {`"captureOutput":false`, "", `"trace":["osrt"]`, `"trace":["osrt"]`},
+		"by hand":                           {`"arm":"OnDemand","delay":"1s"`, `"start":"Manual"`, `"delay":"0s"`, `"arm":"OnDemand","start":"Manual"`},
 		"range taken back":                  {`"start":"NVTX","nvtxRange":"a"`, "", `"start":"Immediate","nvtxRange":""`, `"nvtxRange":""`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -189,8 +190,6 @@ func TestResolve_ProfileNotPossible_Refused(t *testing.T) {
 		"tool":      {nil, "", `"tool":"NsightCompute"`, "ProfilerConfig.tool NsightCompute" + unsupported + "supported values: NsightSystems" + out},
 		"NRI":       {nil, "", `"injection":"NRI"`, "ProfilerConfig.injection NRI" + unsupported + "supported values: Preload" + out},
 		"None":      {nil, "", `"injection":"None"`, "ProfilerConfig.injection None" + unsupported + "supported values: Preload" + out},
-		"mode":      {nil, "", `"mode":"Launch"`, "ProfilerConfig.mode Launch" + unsupported + "supported values: Profile" + out},
-		"start":     {nil, "", `"start":"Manual"`, "ProfilerConfig.start Manual" + unsupported + "supported values: Immediate, CUDAProfilerAPI, NVTX" + out},
 		"output":    {nil, "", `"captureOutput":true`, "ProfilerConfig.captureOutput true" + unsupported + "the output of a process stays in the log of its container" + out},
 		"upload":    {nil, "", `"output":{"upload":{"secretClass":"a"}}`, "ProfilerConfig.output upload" + unsupported + "reports are downloaded with kubectl prism profile download" + out},
 		"policy":    {&fakeProfiler{denied: errors.New("args are not allowed")}, "", "", "args are not allowed; change the ProfilerConfig, or the chart's value profiler.policy (will be retried)"},
@@ -199,6 +198,8 @@ func TestResolve_ProfileNotPossible_Refused(t *testing.T) {
 			"ProfilerConfig: output.path: has no effect with type Node; remove it or set type to ContainerPath; correct one of them (not retryable)"},
 		"default type": {nil, "", `"output":{"path":"/a"}`, "the combined configuration of DeviceClass, the cluster's defaults and ResourceClaim is invalid: " +
 			"ProfilerConfig: output.path: has no effect with type Node; remove it or set type to ContainerPath; correct one of them (not retryable)"},
+		"by hand, with a delay": {nil, `"delay":"1s"`, `"start":"Manual"`, "the combined configuration of DeviceClass, the cluster's defaults and ResourceClaim is invalid: " +
+			"ProfilerConfig: delay: has no effect with start Manual: commands start each recording; remove it; correct one of them (not retryable)"},
 		"forbidden": {nil, `"claimOverride":"Forbidden"`, `"enabled":false`, "ProfilerConfig: enabled" + forbidden},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -183,6 +183,11 @@ func (p *profiling) Choose(config *v1alpha1.ProfilerConfig, software bool) error
 		}
 	}
 	config.ToolVersion = &tool.Version
+	if config.Manual() {
+		if err := manual(installed, tool); err != nil {
+			return err
+		}
+	}
 	if _, err := nsight.Arguments(config, tool.Tool, software); err != nil {
 		return err
 	}

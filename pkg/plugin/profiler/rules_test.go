@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -92,6 +93,36 @@ func TestInstalledTools_BrokenManifests_LeftOut(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, tools, 1)
 	assert.Equal(t, "1", tools[0].Version)
+}
+
+// TestChoose_Manual_OnlyVersionsThatWereTested: the message names the version, the reason, and versions that can.
+func TestChoose_Manual_OnlyVersionsThatWereTested(t *testing.T) {
+	t.Parallel()
+	n := profilingNode(t, "")
+	tested := func(version, manual string) {
+		m := manifest.New(version)
+		m.Nsys, m.Proven, m.Manual = "nsys", time.Now(), manual
+		m.Switches, m.Launch, m.Start = []string{"--kill", "--wait", "--trace", "--sample", "--cpuctxsw"}, []string{"--wait", "--trace"}, []string{"--sample", "--cpuctxsw"}
+		dir := filepath.Join(n.cfg.ToolsDir(), version+"-0")
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		require.NoError(t, m.Write(dir))
+	}
+	choose := func(start v1alpha1.ProfilerStart, version string) error {
+		c := &v1alpha1.ProfilerConfig{CaptureEnvironment: new(true), Start: &start, ToolVersion: &version}
+		c.Default()
+		return n.Claim(t.Context()).(claim.ProfileExtension).Profiler.Choose(c, false)
+	}
+	tested("2022.4.2", "Start ended with Failed: mixed up")
+	const why = "Nsight Systems 2022.4.2 does not support start Manual on the node: Start ended with Failed: mixed up; "
+	require.EqualError(t, choose(v1alpha1.StartManual, ""), why+"add another version to the chart's value profiler.tools, and set toolVersion to it (will be retried)")
+	require.NoError(t, choose(v1alpha1.StartImmediate, ""))
+	tested("2023.4.4", "")
+	tested("2025.5.1", "")
+	require.EqualError(t, choose(v1alpha1.StartManual, "2022.4.2"), why+"set toolVersion to another version that the node tested: 2023.4.4, 2025.5.1 (will be retried)")
+	require.NoError(t, choose(v1alpha1.StartManual, "2023"))
+	install(t, n.cfg, "2024.1", `"2026-11-21T00:00:00Z"`)
+	require.ErrorContains(t, choose(v1alpha1.StartManual, "2024.1"), "an earlier version of the driver tested Nsight Systems 2024.1 on the node")
+	require.NoError(t, choose(v1alpha1.StartImmediate, "2024.1"))
 }
 
 // TestKind_Plans_OfTheExtension: plans are created from records, without claims.

@@ -12,18 +12,28 @@ import (
 	"github.com/prism-gpu/prism/api/v1alpha1"
 )
 
-// versions are the tools whose switches are in testdata, copied from their `nsys profile --help`.
+// versions are the tools whose switches are in testdata, copied from their `nsys profile --help`, `nsys launch --help` and `nsys start
+// --help`.
 var versions = []string{"2022.4.2", "2023.4.4"}
 
 //go:embed testdata
 var testdata embed.FS
 
-// installed returns a tool of testdata, with further switches.
+// installed returns a tool of testdata, with further switches of nsys profile.
 func installed(t *testing.T, version string, more ...string) Tool {
 	t.Helper()
-	raw, err := testdata.ReadFile("testdata/" + version + ".txt")
-	require.NoError(t, err)
-	return Tool{Version: version, Switches: append(strings.Fields(string(raw)), more...)}
+	switches := func(command string) []string {
+		raw, err := testdata.ReadFile("testdata/" + version + command + ".txt")
+		require.NoError(t, err)
+		return strings.Fields(string(raw))
+	}
+	return Tool{Version: version, Switches: append(switches(""), more...), Launch: switches(".launch"), Start: switches(".start")}
+}
+
+// profile returns the switches of nsys profile.
+func profile(c *v1alpha1.ProfilerConfig, tool Tool, software bool) ([]string, error) {
+	commands, err := Arguments(c, tool, software)
+	return commands.Run, err
 }
 
 // effective returns a ProfilerConfig with these fields and every default.
@@ -64,7 +74,7 @@ func TestArguments_RealVersions_Switches(t *testing.T) {
 		"whatever the output": {"output: {type: ContainerPath, path: /a}\nmatch: {regex: python}", "--trace=cuda,nvtx " + none, false},
 	} {
 		for _, version := range versions {
-			got, err := Arguments(effective(t, "captureEnvironment: true\n"+c.fields), installed(t, version), c.software)
+			got, err := profile(effective(t, "captureEnvironment: true\n"+c.fields), installed(t, version), c.software)
 			require.NoError(t, err, "%s, %s", name, version)
 			assert.Equal(t, "--kill=none --wait=primary "+c.want, strings.Join(got, " "), "%s, %s", name, version)
 		}
@@ -87,7 +97,7 @@ func TestArguments_LaterVersion_Switches(t *testing.T) {
 			"--trace=none --sampling-frequency=200 --sample=process-tree --cpuctxsw=process-tree"},
 	} {
 		for i, software := range []bool{false, true} {
-			got, err := Arguments(effective(t, fields), later, software)
+			got, err := profile(effective(t, fields), later, software)
 			require.NoError(t, err, fields)
 			assert.Equal(t, "--kill=none --wait=primary "+want[i], strings.Join(got, " "), fields)
 		}
@@ -140,7 +150,7 @@ func TestArguments_RangesRepeat_AsFarAsListed(t *testing.T) {
 		"set captureRange: First, or use a later version")
 	_, err = Arguments(config, listed("--capture-range-end"), false)
 	require.EqualError(t, err, "Nsight Systems 2023.4.4 does not support switch --capture-range-end, which ProfilerConfig.captureRange: Repeat requires")
-	got, err := Arguments(config, listed("--capture-range-end="), false)
+	got, err := profile(config, listed("--capture-range-end="), false)
 	require.NoError(t, err)
 	assert.Contains(t, got, "--capture-range-end=repeat:2")
 }
@@ -151,7 +161,7 @@ func TestArguments_EveryConfiguration_OutputUntouched(t *testing.T) {
 	t.Parallel()
 	for _, fields := range []string{"", "start: NVTX\nnvtxRange: a", "start: CUDAProfilerAPI\ncaptureRange: Repeat", "cpuSampling: ProcessTree\npythonSampling: true", "duration: 1s\nargs: [--cuda-memory-usage=true]"} {
 		for _, version := range versions {
-			got, _ := Arguments(effective(t, fields), installed(t, version), false)
+			got, _ := profile(effective(t, fields), installed(t, version), false)
 			text := " " + strings.Join(got, " ") + " "
 			assert.Contains(t, text, " --kill=none --wait=primary ")
 			for _, never := range []string{" -w", "--show-output", "--output", " -o", "sigterm", "--run-as", "--session", "--gpu-metrics"} {

@@ -13,12 +13,10 @@ import (
 type Tool struct {
 	// Version consists of numbers with dots, such as 2023.4.4.
 	Version string
-	// Switches are the result of Switches for its help.
-	Switches []string
+	// Switches, Launch and Start are the results of Switches for the help of `nsys profile`, `nsys launch` and `nsys start`. Launch and Start
+	// are empty if an earlier version of the driver installed it.
+	Switches, Launch, Start []string
 }
-
-// has reports whether its `nsys profile` supports that switch, written with its dashes.
-func (t Tool) has(name string) bool { return slices.Contains(t.Switches, name) }
 
 // Choose returns the highest of the installed versions that equal the wanted version or begin with it: 2025.5 also selects 2025.5.1. If it
 // is empty, it returns the highest of all.
@@ -77,8 +75,8 @@ const (
 	rangeEndSwitch = "--capture-range-end"
 )
 
-// Switches returns the features in the help of `nsys profile`: its switches as "--name", and the traceable APIs and the actions at the end
-// of a range as "--name=value". They are sorted.
+// Switches returns the features in the help of a command of nsys: its switches as "--name", and the traceable APIs and the actions at the end
+// of a range as "--name=value". They are sorted. Deprecated and experimental switches, whose entries begin with that word, are left out.
 func Switches(help string) []string {
 	var all []string
 	entry, listed := "", false

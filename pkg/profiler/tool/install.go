@@ -77,14 +77,30 @@ func (s Source) describe(ctx context.Context, nsys string) (m manifest.Manifest,
 	if found := versionIn(is); found != s.Version && !strings.HasPrefix(found, s.Version+".") {
 		return m, fmt.Errorf("version mismatch: the image contains Nsight Systems %q, profiler.tools[].version is %s", cmp.Or(found, strings.TrimSpace(is)), s.Version)
 	}
-	help, err := query(ctx, nsys, "profile", "--help")
-	if err != nil {
+	if m.Switches, err = switches(ctx, nsys, "profile"); err != nil {
 		return m, err
 	}
-	if m.Switches = nsight.Switches(help); len(m.Switches) == 0 {
-		return m, fmt.Errorf("%s profile --help lists no switches", nsys)
+	// Without these commands it records processes from their start.
+	var launchErr, startErr error
+	m.Launch, launchErr = switches(ctx, nsys, "launch")
+	m.Start, startErr = switches(ctx, nsys, "start")
+	if err := cmp.Or(launchErr, startErr); err != nil {
+		m.Manual = sentence(err)
 	}
 	return m, nil
+}
+
+// switches returns the switches in the help of a command of nsys.
+func switches(ctx context.Context, nsys, command string) ([]string, error) {
+	help, err := query(ctx, nsys, command, "--help")
+	if err != nil {
+		return nil, err
+	}
+	all := nsight.Switches(help)
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s %s --help lists no switches", nsys, command)
+	}
+	return all, nil
 }
 
 // versionIn returns the version in a text such as "NVIDIA Nsight Systems version 2022.4.2.1-df9881f".
@@ -127,6 +143,8 @@ func (s Source) Install(ctx context.Context, dir string) (manifest.Installed, er
 	m.Digest = digest(m.Files)
 	final := filepath.Join(dir, s.Version+"-"+m.Digest[:12])
 	if there, err := manifest.Read(final); err == nil && there.Digest == m.Digest {
+		// An earlier version of this program read less of the help.
+		there.Switches, there.Launch, there.Start, there.Manual = m.Switches, m.Launch, m.Start, m.Manual
 		return manifest.Installed{Manifest: there, Dir: final}, nil
 	}
 	if err := errors.Join(m.Write(tmp), os.RemoveAll(final), durable(tmp)); err != nil {

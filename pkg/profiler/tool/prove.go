@@ -8,11 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/prism-gpu/prism/pkg/profiler/runplan"
+	"github.com/prism-gpu/prism/pkg/profiler/session"
 	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
 )
 
@@ -90,7 +92,9 @@ func (p Prover) has(ctx context.Context, installed manifest.Installed, report st
 // record records a process with prism-run, and returns the raw file.
 func (p Prover) record(ctx context.Context, installed manifest.Installed) (string, error) {
 	results := filepath.Join(p.Container, "results")
-	if err := p.layOut(results, installed); err != nil {
+	if err := p.layOut(results, installed, runplan.Plan{
+		Switches: slices.Concat([]string{"--trace=osrt"}, unsampled, []string{"--kill=none", "--wait=primary"}),
+	}); err != nil {
 		return "", err
 	}
 	ctx, stop := context.WithTimeout(ctx, proofTimeout)
@@ -116,7 +120,7 @@ func (p Prover) record(ctx context.Context, installed manifest.Installed) (strin
 func outputOf(results string) string {
 	var all []byte
 	for _, name := range []string{"note", "nsys.log"} {
-		paths, _ := filepath.Glob(filepath.Join(results, "s*", name))
+		paths, _ := filepath.Glob(filepath.Join(results, "[sw]*", name))
 		for _, path := range paths {
 			raw, err := os.ReadFile(path)
 			if err == nil {
@@ -127,23 +131,26 @@ func outputOf(results string) string {
 	return tail(all)
 }
 
+// unsampled are the switches of a recording without samples of the CPU.
+var unsampled = []string{"--sample=none", "--cpuctxsw=none"}
+
 // layOut creates the files of a hook and a plugin for a container.
-func (p Prover) layOut(results string, installed manifest.Installed) error {
+func (p Prover) layOut(results string, installed manifest.Installed, run runplan.Plan) error {
 	plan, own := filepath.Join(p.Container, "plan"), filepath.Join(p.Container, "container")
-	err := errors.Join(os.RemoveAll(results), os.MkdirAll(results, 0o777), os.MkdirAll(plan, 0o755), os.MkdirAll(filepath.Join(own, "pipes"), 0o755))
+	control := filepath.Join(plan, session.ControlFolder)
+	err := errors.Join(os.RemoveAll(results), os.MkdirAll(results, 0o777), os.RemoveAll(control), os.MkdirAll(control, 0o755),
+		os.MkdirAll(filepath.Join(own, "pipes"), 0o755))
 	if err != nil {
 		return err
 	}
-	run, err := runplan.Plan{
-		Claim: "proof", Namespace: "proof", ClaimName: "proof", Node: "proof", Tool: filepath.Join(installed.Dir, installed.Nsys),
-		Switches: []string{"--trace=osrt", "--sample=none", "--cpuctxsw=none", "--kill=none", "--wait=primary"},
-		File:     "proof", ExecSessions: true, Ready: time.Minute,
-	}.Encode()
+	run.Claim, run.Namespace, run.ClaimName, run.Node, run.File = "proof", "proof", "proof", "proof", "proof"
+	run.Tool, run.ExecSessions, run.Ready = filepath.Join(installed.Dir, installed.Nsys), true, time.Minute
+	encoded, err := run.Encode()
 	if err != nil {
 		return err
 	}
 	context := strings.Join([]string{"claim=proof", "pod=", "namespace=", "container=proof", "node=", ""}, "\n")
-	err = errors.Join(os.WriteFile(filepath.Join(plan, "run"), run, 0o644), os.WriteFile(filepath.Join(own, "context"), []byte(context), 0o644))
+	err = errors.Join(os.WriteFile(filepath.Join(plan, "run"), encoded, 0o644), os.WriteFile(filepath.Join(own, "context"), []byte(context), 0o644))
 	for i := range runplan.MaxSessions {
 		err = errors.Join(err, os.WriteFile(filepath.Join(own, "slot-"+strconv.Itoa(i)), nil, 0o644))
 	}

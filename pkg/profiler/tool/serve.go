@@ -53,6 +53,9 @@ func (s Service) Run(ctx context.Context) error {
 		}
 	}
 	logger.Info("Installed and tested Nsight Systems", "directory", installed.Dir, "switches", len(installed.Switches))
+	if installed.Manual != "" {
+		logger.Info("Processes cannot be recorded by hand with this version: claims with start Manual are refused", "reason", installed.Manual)
+	}
 	if left := foreign(filepath.Join(installed.Dir, installed.Nsys)); len(left) > 0 {
 		logger.Info("Processes run unprofiled in containers without these libraries; copy them into the directory of nsys in the image",
 			"libraries", left)
@@ -78,6 +81,12 @@ func (s Service) once(ctx context.Context) (manifest.Installed, error) {
 		installed, err = s.repair(ctx, installed, err)
 	}
 	if err != nil {
+		return installed, err
+	}
+	if installed.Manual == "" {
+		installed.Manual = s.proveManual(ctx, installed)
+	}
+	if err := ctx.Err(); err != nil {
 		return installed, err
 	}
 	installed.Proven = time.Now().UTC()

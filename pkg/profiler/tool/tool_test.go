@@ -21,6 +21,13 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, Confine(os.Args[2:]))
 		os.Exit(99)
 	}
+	if len(os.Args) > 1 && os.Args[1] == ContainCommand {
+		if err := Contain(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(99)
+		}
+		os.Exit(0)
+	}
 	if len(os.Args) > 1 && os.Args[1] == importAll {
 		if err := importWaiting(context.Background(), os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -49,6 +56,8 @@ func image(t *testing.T, version, importer string) Source {
 	script("target-linux-x64/nsys", `case "$*" in
 --version) echo "NVIDIA Nsight Systems version `+version+`.1-df9881f";;
 "profile --help") printf '\t-t, --trace=\n\t   Possible values are %s.\n\t--kill=\n' "'cuda', 'osrt'";;
+"launch --help") printf '\t-t, --trace=\n\t   Possible values are %s.\n\t--wait=\n' "'osrt'";;
+"start --help") printf '\t-s, --sample=\n\t(Deprecated) --later=\n';;
 esac`)
 	script("target-linux-x64/lib/libtool.so", "")
 	script("host-linux-x64/QdstrmImporter", importer)
@@ -68,6 +77,9 @@ func TestInstall_Image_ManifestAndFiles(t *testing.T) {
 	assert.Equal(t, filepath.Join(dir, "2025.5-"+got.Digest[:12]), got.Dir)
 	assert.Equal(t, "target-linux-x64/nsys", got.Nsys)
 	assert.Equal(t, []string{"--kill", "--trace", "--trace=cuda", "--trace=osrt"}, got.Switches)
+	assert.Equal(t, []string{"--trace", "--trace=osrt", "--wait"}, got.Launch)
+	assert.Equal(t, []string{"--sample"}, got.Start)
+	assert.Empty(t, got.Manual)
 	assert.Len(t, got.Files, 4, "with the importer, a script that names no library")
 	assert.True(t, got.Proven.IsZero())
 	info, err := os.Stat(filepath.Join(got.Dir, "target-linux-x64/lib/libtool.so.1"))

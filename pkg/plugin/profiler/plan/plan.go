@@ -27,6 +27,8 @@ type Tool struct {
 	Dir, Nsys, Importer string
 	// Proven is the time of its test on this node, which recorded and imported a process.
 	Proven time.Time
+	// Manual is why the test found that it cannot record processes that wait for a command; empty: it can.
+	Manual string
 }
 
 // Patterns compiles patterns, usually a *pattern.Cache.
@@ -39,7 +41,8 @@ const Kind = "profile"
 
 // The files of a plan.
 const (
-	matchFile = "match"
+	// MatchFile selects processes; its content changes when a claim is armed or disarmed.
+	MatchFile = "match"
 	runFile   = "run"
 )
 
@@ -87,16 +90,30 @@ func (c *Configs) Of(r *checkpoint.Record) (*v1alpha1.ProfilerConfig, error) {
 	return config, err
 }
 
-// Files returns the files of a claim's plan on a host, by name.
+// DisarmedMatch returns the content of MatchFile for a claim that is not armed: it selects no process.
+func DisarmedMatch() ([]byte, error) {
+	all, err := pattern.Compile("", pattern.RE2)
+	if err != nil {
+		return nil, fmt.Errorf("compiling the pattern of all processes: %w", err)
+	}
+	return pattern.Rules{Target: pattern.Argv0, Excludes: []*pattern.Table{all}}.Encode()
+}
+
+// Match returns the content of MatchFile for a claim that is armed.
+func Match(config *v1alpha1.ProfilerConfig, patterns Patterns) ([]byte, error) {
+	rules, err := processmatch.Rules(config.Match, patterns.Compile)
+	if err != nil {
+		return nil, err
+	}
+	return rules.Encode()
+}
+
+// Files returns the files of a claim's plan on a host, by name. The store replaces MatchFile of a claim that is not armed.
 func Files(r *checkpoint.Record, config *v1alpha1.ProfilerConfig, tool Tool, host Host, patterns Patterns) (map[string][]byte, error) {
 	fail := func(err error) (map[string][]byte, error) {
 		return nil, fmt.Errorf("creating the profile of claim %s/%s: %w", r.Claim.Namespace, r.Claim.Name, err)
 	}
-	rules, err := processmatch.Rules(config.Match, patterns.Compile)
-	if err != nil {
-		return fail(err)
-	}
-	match, err := rules.Encode()
+	match, err := Match(config, patterns)
 	if err != nil {
 		return fail(err)
 	}
@@ -108,7 +125,7 @@ func Files(r *checkpoint.Record, config *v1alpha1.ProfilerConfig, tool Tool, hos
 	if err != nil {
 		return fail(err)
 	}
-	return map[string][]byte{matchFile: match, runFile: run}, nil
+	return map[string][]byte{MatchFile: match, runFile: run}, nil
 }
 
 // runPlan returns the instructions for prism-run.
@@ -132,7 +149,8 @@ func runPlan(r *checkpoint.Record, c *v1alpha1.ProfilerConfig, tool Tool, host H
 			p.GPU = uuid(result)
 		}
 	}
-	p.Switches, err = nsight.Arguments(c, tool.Tool, software)
+	commands, err := nsight.Arguments(c, tool.Tool, software)
+	p.Switches, p.Manual, p.StartSwitches = commands.Run, c.Manual(), commands.Start
 	return p, err
 }
 

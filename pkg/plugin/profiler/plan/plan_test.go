@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
@@ -90,6 +91,49 @@ func TestFiles_Run_FromConfig(t *testing.T) {
 	run = strs(t, files)
 	for _, line := range []string{"file={UID}", "dir=/data/{POD}", "maxSessions=16", "execSessions=1", "failClosed=1"} {
 		assert.Contains(t, run, line+"\n")
+	}
+}
+
+// TestFiles_Manual_SwitchesOfBothCommands: the duration is a command's, not a switch.
+func TestFiles_Manual_SwitchesOfBothCommands(t *testing.T) {
+	t.Parallel()
+	waits := tool
+	waits.Switches, waits.Launch, waits.Start = nil, []string{"--wait", "--trace"}, []string{"--sample", "--cpuctxsw"}
+	r, c := configOf(t, func(c *v1alpha1.ProfilerConfig) {
+		c.Start, c.Duration = new(v1alpha1.StartManual), &metav1.Duration{Duration: time.Minute}
+	})
+	files, err := Files(r, c, waits, Host{Node: "n0"}, pattern.NewCache(8))
+	require.NoError(t, err)
+	run := strs(t, files)
+	assert.Contains(t, run, "\nswitch=--wait=primary\nswitch=--trace=cuda,nvtx\nmanual=1\nstartSwitch=--sample=none\nstartSwitch=--cpuctxsw=none\n")
+	assert.NotContains(t, run, "duration")
+	_, err = Files(r, c, tool, Host{Node: "n0"}, pattern.NewCache(8))
+	require.ErrorContains(t, err, "did not test start Manual")
+
+	r, c = configOf(t, nil)
+	files, err = Files(r, c, tool, Host{Node: "n0"}, pattern.NewCache(8))
+	require.NoError(t, err)
+	assert.NotContains(t, strs(t, files), "manual=")
+}
+
+// TestDisarmedMatch_Processes_NoneSelected: neither by command line, program nor argument, whatever they contain.
+func TestDisarmedMatch_Processes_NoneSelected(t *testing.T) {
+	t.Parallel()
+	encoded, err := DisarmedMatch()
+	require.NoError(t, err)
+	disarmed, err := pattern.Decode(encoded)
+	require.NoError(t, err)
+	r, c := configOf(t, func(c *v1alpha1.ProfilerConfig) { c.Match = &v1alpha1.ProcessMatch{UseDefaultExcludes: new(false)} })
+	files, err := Files(r, c, tool, Host{}, pattern.NewCache(8))
+	require.NoError(t, err)
+	armed, err := pattern.Decode(files[MatchFile])
+	require.NoError(t, err)
+	again, err := Match(c, pattern.NewCache(8))
+	require.NoError(t, err)
+	assert.Equal(t, files[MatchFile], again)
+	for _, argv := range [][]string{nil, {""}, {"python3", "train.py"}, {"\xff\n", "\x00"}, {strings.Repeat("a", 1<<16)}} {
+		assert.True(t, armed.Match(argv, "/usr/bin/python3"))
+		assert.False(t, disarmed.Match(argv, "/usr/bin/python3"))
 	}
 }
 

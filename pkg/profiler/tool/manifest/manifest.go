@@ -38,12 +38,17 @@ type Manifest struct {
 	Nsys string `json:"nsys"`
 	// Importer is the path of the importer's directory in the directory; empty: there is none.
 	Importer string `json:"importer,omitempty"`
-	// Switches are the switches of `nsys profile`, as nsight.Switches returns them.
+	// Switches, Launch and Start are the switches of `nsys profile`, `nsys launch` and `nsys start`, as nsight.Switches returns them. Earlier
+	// versions of Prism wrote neither Launch nor Start.
 	Switches []string `json:"switches"`
+	Launch   []string `json:"launch,omitempty"`
+	Start    []string `json:"start,omitempty"`
 	// Files maps the path of each file to its SHA-256, in hex.
 	Files map[string]string `json:"files"`
 	// Proven is the time at which the version recorded and imported a test process on this node; the zero time: not yet.
 	Proven time.Time `json:"proven,omitzero"`
+	// Manual is why the version cannot record processes that wait for a command; empty: with Launch, it was proven that it can.
+	Manual string `json:"manual,omitempty"`
 }
 
 // Installed is a version in its directory.
