@@ -210,7 +210,7 @@ func TestCommand_SameIDOfAnotherNamespace_CarriedOut(t *testing.T) {
 }
 
 // TestCommand_ForeignSession_NotFound: names of another namespace, of an older namespace of that name, of claims that are gone, or of no
-// session are nobody's: the controller says that they do not exist.
+// session are not found on the node: the controller reports them as missing.
 func TestCommand_ForeignSession_NotFound(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -461,8 +461,8 @@ func TestCommand_Invalid_Refused(t *testing.T) {
 	assert.False(t, ok)
 }
 
-// TestAnswered_Bounds: a namespace cannot displace all answers of others at once, and none can use more memory.
-func TestAnswered_Bounds_OldestForgotten(t *testing.T) {
+// TestAnswered_Bounds_OldestDropped: a namespace cannot displace all answers of others at once, and none can use more memory.
+func TestAnswered_Bounds_OldestDropped(t *testing.T) {
 	t.Parallel()
 	var a answered
 	first := a.of("a", uuid(0))

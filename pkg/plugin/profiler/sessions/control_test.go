@@ -220,7 +220,7 @@ func TestLoad_OtherFiles_Removed(t *testing.T) {
 	assert.Empty(t, there)
 }
 
-// TestSweep_NothingOpen_NotScanned: nothing is read while nobody asks.
+// TestSweep_NothingOpen_NotScanned: nothing is read without a request.
 func TestSweep_NothingOpen_NotScanned(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

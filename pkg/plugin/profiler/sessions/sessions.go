@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/session"
 )
 
-// scanEvery is the minimum time between two scans of a claim. Nothing is scanned while nobody asks.
+// scanEvery is the minimum time between two scans of a claim. Nothing is scanned without a request.
 const scanEvery = time.Second
 
 // bounds limit the work for containers, which may create any number of folders with any content.

@@ -165,8 +165,8 @@ func (s *Store) withoutReports(uid string, cancelled, names []string) (all []str
 	return names, err
 }
 
-// forget drops the report of a cancelled recording.
-func (s *Store) forget(uid, id string) {
+// dropReport drops the report of a cancelled recording.
+func (s *Store) dropReport(uid, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.claims[uid]

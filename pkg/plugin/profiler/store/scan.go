@@ -128,7 +128,7 @@ func (s *Store) session(copying *copies, uid string, inbox *os.File, name string
 	r := s.begun(claim, id, before.Started)
 	said, is := s.note(copying, dir, id, released)
 	if said.cancelled() {
-		s.forget(uid, id)
+		s.dropReport(uid, id)
 		copying.cancelled = append(copying.cancelled, name)
 		return false, nil
 	}
