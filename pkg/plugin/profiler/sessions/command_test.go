@@ -179,21 +179,19 @@ func TestCommand_SameID_SameAnswer(t *testing.T) {
 	w.pass(scanEvery)
 	assert.Equal(t, refusedRecording, w.refuses(start(2)), "the same answer, although it would be accepted now")
 
-	for name, change := range map[string]func(){
-		"the command is open":  func() {},
-		"it was answered":      func() { p.says("id="+uuid(3)+" outcome=Recorded", "id="+uuid(4)+" outcome=NotRecording"); w.Sweep() },
-		"the process has more": func() { require.NoError(t, os.RemoveAll(w.control(uid, ""))) },
-	} {
-		if name == "the command is open" {
-			w.accepts(start(3), id)
-		}
-		change()
-		w.restart(disk.OS{})
-		w.accepts(start(3), id)
-	}
+	w.accepts(start(3), id)
+	w.restart(disk.OS{})
+	w.accepts(start(3), id) // its file is found
+	p.says("id="+uuid(3)+" outcome=Recorded", "id="+uuid(4)+" outcome=NotRecording")
+	w.pass(scanEvery)
+	w.Sweep()
+	assert.NoFileExists(t, w.control(uid, folder))
+	w.restart(disk.OS{})
+	w.accepts(start(3), id) // its answer is found
+	assert.NoFileExists(t, w.control(uid, folder))
 }
 
-// TestCommand_SeveralSessionsOfTheSameID_OwnAnswers: an id of another namespace is another command.
+// TestCommand_SameIDOfAnotherNamespace_CarriedOut: an id of another namespace is another command.
 func TestCommand_SameIDOfAnotherNamespace_CarriedOut(t *testing.T) {
 	t.Parallel()
 	other := claimed

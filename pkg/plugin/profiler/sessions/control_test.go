@@ -204,6 +204,29 @@ func TestSweep_SessionGone_CommandRemoved(t *testing.T) {
 	assert.Empty(t, w.claims[uid].commands)
 }
 
+// TestSweep_RemovalFails_RemovedNext: after a kill the next process does the same.
+func TestSweep_RemovalFails_RemovedNext(t *testing.T) {
+	t.Parallel()
+	for _, killed := range []bool{false, true} {
+		w := newWorld(t)
+		p := w.starts(uid, folder)
+		w.accepts(start(1), id)
+		p.says("id=" + uuid(1) + " outcome=Recorded")
+		left := 0
+		w.restart(counting{left: &left})
+		w.Sweep()
+		assert.FileExists(t, w.control(uid, folder))
+		assert.ErrorIs(t, w.failures[0], errKilled)
+		if left = 1; killed {
+			w.restart(disk.OS{})
+		}
+		w.pass(scanEvery)
+		w.Sweep()
+		assert.NoFileExists(t, w.control(uid, folder))
+		assert.Equal(t, session.Recorded, w.last().Outcome)
+	}
+}
+
 // TestLoad_OtherFiles_Removed: a kill leaves a file that is not renamed yet.
 func TestLoad_OtherFiles_Removed(t *testing.T) {
 	t.Parallel()

@@ -121,6 +121,24 @@ func TestScan_ReleasedClaim_WaitingProcessesRemoved(t *testing.T) {
 	assert.True(t, w.claims[uid].rests())
 }
 
+// TestLimit_StoreFull_AnswersKept: the command that ended the recording has an answer.
+func TestLimit_StoreFull_AnswersKept(t *testing.T) {
+	t.Parallel()
+	for size, want := range map[int]int64{4 << 10: 4 << 10, 4<<10 + 1: 0} {
+		w := newWorld(t, false)
+		path := filepath.Join(w.wait(waitFolder), "answers")
+		w.supervised(waitFolder)
+		require.NoError(t, os.WriteFile(path, make([]byte, size), 0o600))
+		w.fill(2 << 20)
+		w.Scan()
+		w.now = w.now.Add(grace + time.Second)
+		w.Scan()
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		assert.Equal(t, want, info.Size(), "of %d bytes", size)
+	}
+}
+
 // onDemand returns a world whose claim is armed on demand, and its plan.
 func onDemand(t *testing.T) (*world, Claim, map[string][]byte) {
 	t.Helper()

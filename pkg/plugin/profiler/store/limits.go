@@ -10,6 +10,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/plugin/profiler/untrusted"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
+	"github.com/prism-gpu/prism/pkg/profiler/session"
 )
 
 // grace is the time for processes to end their recording once the store is full.
@@ -219,14 +220,19 @@ func (s *Store) measured(uid string, bytes int64) {
 	}
 }
 
-// truncate empties a file, even if a process has it open. It skips notes, and other types of files, which take no space.
+// kept reports whether a file keeps its content: notes, and answers to commands.
+func kept(name string, size int64) bool {
+	return name == "note" && size <= untrusted.MaxNote || name == session.AnswersFile && size <= session.MaxAnswers
+}
+
+// truncate empties a file, even if a process has it open. It skips small files of supervisors, and other types of files, which take no space.
 func (s *Store) truncate(dir *os.File, name string) {
 	f, st, err := untrusted.Entry(dir, name)
 	if err != nil {
 		return
 	}
 	// A container may replace the file at any time: the opened file is the one whose type was checked.
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || name == "note" && st.Size <= untrusted.MaxNote {
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || kept(name, st.Size) {
 		_ = f.Close()
 		return
 	}
