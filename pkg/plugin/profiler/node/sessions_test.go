@@ -75,13 +75,14 @@ func TestSessions_Pages_AsReports(t *testing.T) {
 
 func TestCommand_Body_CarriedOutOrRefused(t *testing.T) {
 	t.Parallel()
+	const accepted = `{"names":["id"],"refused":[{"name":"ie","reason":"<r>"}],"now":"1970-01-01T00:00:01.000000002Z"}`
 	large := `{"sessions":["` + strings.Repeat("x", maxCommand) + `"]}`
 	for name, c := range map[string]struct {
 		body, says string
 		err        error
 		code       int
 	}{
-		"carried out":                  {body: `{"verb":"Stop","namespace":"n"}`, code: 200, says: `{"names":["id"],"refused":[{"name":"ie","reason":"<r>"}],"now":"1970-01-01T00:00:01.000000002Z"}`},
+		"carried out":                  {body: `{"verb":"Stop","namespace":"n"}`, code: 200, says: accepted},
 		"fields of a later controller": {body: `{"verb":"Stop","namespace":"n","later":{}}`, code: 200},
 		"invalid":                      {body: `{}`, err: fmt.Errorf("%w: x", session.ErrInvalid), code: 400, says: `"error":"invalid command: x"`},
 		"no JSON":                      {body: `{`, code: 400, says: `"error":"invalid command: `},

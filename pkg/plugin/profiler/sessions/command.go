@@ -70,7 +70,9 @@ type target struct {
 
 // forSessions carries out a command for sessions: it first counts the ones that accept it, on which the time of their start depends.
 // complete: all files were written.
-func (s *Store) forSessions(ctx context.Context, c session.Command, selects func(session.Session) bool) (a session.Accepted, complete bool, err error) {
+func (s *Store) forSessions(
+	ctx context.Context, c session.Command, selects func(session.Session) bool,
+) (a session.Accepted, complete bool, err error) {
 	var targets []target
 	count := 0
 	s.visit(c.Namespace, c.NamespaceUID, func(of *claim, folder string) {
@@ -196,7 +198,9 @@ func (w window) control(c session.Command, of store.ByHand) session.Control {
 }
 
 // forClaims arms or disarms claims.
-func (s *Store) forClaims(ctx context.Context, c session.Command, _ func(session.Session) bool) (a session.Accepted, complete bool, err error) {
+func (s *Store) forClaims(
+	ctx context.Context, c session.Command, _ func(session.Session) bool,
+) (a session.Accepted, complete bool, err error) {
 	named := set(c.Claims)
 	complete = true
 	for _, of := range s.Prepared(c.Namespace, c.NamespaceUID) {

@@ -23,8 +23,8 @@ func TestList_ProcessThatWaits_Described(t *testing.T) {
 	w := newWorld(t)
 	p := w.starts(uid, folder)
 	want := session.Session{
-		ID: id, Namespace: "team", Claim: "train", ClaimUID: uid, Pod: "trainer", Container: "main", Node: "n1", Process: "python3", PID: 7, Tool: "2023.4.4",
-		Started: time.Unix(0, 1000).UTC(), Since: time.Unix(0, 2000).UTC(), State: session.Waiting,
+		ID: id, Namespace: "team", Claim: "train", ClaimUID: uid, Pod: "trainer", Container: "main", Node: "n1", Process: "python3", PID: 7,
+		Tool: "2023.4.4", Started: time.Unix(0, 1000).UTC(), Since: time.Unix(0, 2000).UTC(), State: session.Waiting,
 	}
 	assert.Equal(t, []session.Session{want}, w.List("team", ""))
 	p.is(session.Recording)
@@ -206,7 +206,8 @@ func TestList_Claims_OnlyPreparedOnesThatWait(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte("pod=p\nstate=Waiting         \nsince=00000000000000000001\n"), []byte("id="+uuid(1)+" outcome=Recorded begun=5 ended=1 report=s1-0123456789abcdef message=\x00\n"), int64(3))
+	f.Add([]byte("pod=p\nstate=Waiting         \nsince=00000000000000000001\n"),
+		[]byte("id="+uuid(1)+" outcome=Recorded begun=5 ended=1 report=s1-0123456789abcdef message=\x00\n"), int64(3))
 	f.Fuzz(func(t *testing.T, note, answers []byte, written int64) {
 		now := time.Unix(100, 0)
 		w := &waiting{said: session.ParseAnswers(answers, now)}

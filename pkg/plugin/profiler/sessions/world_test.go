@@ -91,7 +91,7 @@ func (w *world) control(uid, folder string) string {
 
 // note returns a note like prism-run's.
 func (w *world) note(state session.State) string {
-	return fmt.Sprintf("version=1\npod=trainer\ncontainer=main\nprocess=/usr/bin/python3\npid=7\nstarted=1000\ntool=x\nstate=%-16s\nsince=%020d\n", state, 2000)
+	return "version=1\npod=trainer\ncontainer=main\nprocess=/usr/bin/python3\npid=7\nstarted=1000\ntool=x\n" + fmt.Sprintf("state=%-16s\nsince=%020d\n", state, 2000)
 }
 
 // process is a prism-run that holds its note.
