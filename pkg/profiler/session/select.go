@@ -1,7 +1,6 @@
 package session
 
 import (
-	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -23,7 +22,7 @@ func (s Session) Labels() map[string]string {
 	return all
 }
 
-// Fields returns the fields of the session in the API for field selectors.
+// Fields returns the fields for field selectors.
 func (s Session) Fields() map[string]string {
 	return map[string]string{
 		"metadata.name": s.ID, "metadata.namespace": s.Namespace, "spec.claim": s.Claim, "spec.claimUID": s.ClaimUID, "spec.pod": s.Pod,
@@ -31,35 +30,37 @@ func (s Session) Fields() map[string]string {
 	}
 }
 
-// Selects returns the function that reports whether a selection selects a session. It refuses selectors that do not parse, and unknown
-// fields.
-func Selects(of Selection) (func(Session) bool, error) {
-	byLabel, err := labels.Parse(of.Labels)
+// Compile returns a function that reports whether a session is selected. The error begins with the name of the invalid
+// selector, as in the API.
+func (c Selection) Compile() (func(Session) bool, error) {
+	byLabel, err := labels.Parse(c.Labels)
 	if err != nil {
-		return nil, fmt.Errorf("label selector: %w", err)
+		return nil, fmt.Errorf("labelSelector: %w", err)
 	}
-	byField, err := fields.ParseSelector(of.Fields)
+	byField, err := fields.ParseSelector(c.Fields)
 	if err != nil {
-		return nil, fmt.Errorf("field selector: %w", err)
+		return nil, fmt.Errorf("fieldSelector: %w", err)
 	}
 	known := Session{}.Fields()
-	for _, r := range byField.Requirements() {
-		if _, ok := known[r.Field]; !ok {
-			return nil, fmt.Errorf("field selector: unknown field %q", r.Field)
+	for _, one := range byField.Requirements() {
+		if _, found := known[one.Field]; !found {
+			return nil, fmt.Errorf("fieldSelector: %s is not supported", one.Field)
 		}
 	}
-	return func(one Session) bool {
-		return byLabel.Matches(labels.Set(one.Labels())) && byField.Matches(fields.Set(one.Fields()))
+	if byLabel.Empty() && byField.Empty() {
+		return func(Session) bool { return true }, nil
+	}
+	return func(s Session) bool {
+		return byLabel.Matches(labels.Set(s.Labels())) && byField.Matches(fields.Set(s.Fields()))
 	}, nil
 }
 
-// ErrInvalid is the error of a command that no node accepts.
-var ErrInvalid = errors.New("invalid command")
-
-// Claim is a prepared claim that is armed on demand.
-type Claim struct {
-	Claim     string `json:"claim"`
-	ClaimUID  string `json:"claimUID"`
-	Namespace string `json:"namespace"`
-	Armed     bool   `json:"armed"`
+// Exact returns the value that a field of every selected session has; "" if the selectors allow several values.
+func (c Selection) Exact(field string) string {
+	byField, err := fields.ParseSelector(c.Fields)
+	if err != nil {
+		return ""
+	}
+	value, _ := byField.RequiresExactMatch(field)
+	return value
 }

@@ -24,13 +24,20 @@ type Sessions interface {
 	Command(ctx context.Context, c session.Command) (session.Accepted, error)
 }
 
+// sessionList is an answer. Controllers read the sessions, its last field, one by one.
+type sessionList struct {
+	Claims   []session.Claim   `json:"claims,omitempty"`
+	Now      time.Time         `json:"now"`
+	Sessions []session.Session `json:"sessions"`
+}
+
 // sessions answers with the sessions of a namespace, like list, and with the node's clock. The first page has the claims, too.
 func (s *Server) sessions(w http.ResponseWriter, r *http.Request) {
 	q := parsePage(r)
 	found := pageOf(q, s.options.Sessions.List(q.namespace, q.namespaceUID), func(one session.Session) string { return one.ID })
-	body := map[string]any{"sessions": found, "now": time.Now().UTC()}
+	body := sessionList{Now: time.Now().UTC(), Sessions: found}
 	if q.id == "" && q.after == "" {
-		body["claims"] = s.options.Sessions.Claims(q.namespace, q.namespaceUID)
+		body.Claims = s.options.Sessions.Claims(q.namespace, q.namespaceUID)
 	}
 	answer(w, http.StatusOK, body)
 }

@@ -82,7 +82,7 @@ func (s *Store) Claims(namespace, namespaceUID string) (all []session.Claim) {
 	for _, of := range s.Prepared(namespace, namespaceUID) {
 		if of.ByHand.OnDemand && listed[of.Namespace] < s.bounds.namespace {
 			listed[of.Namespace]++
-			all = append(all, session.Claim{Claim: of.Name, ClaimUID: of.UID, Namespace: of.Namespace, Armed: of.Armed})
+			all = append(all, session.Claim{Claim: of.Name, ClaimUID: of.UID, Namespace: of.Namespace, NamespaceUID: of.NamespaceUID, Armed: of.Armed})
 		}
 	}
 	return all

@@ -40,7 +40,7 @@ func validate(c session.Command, now time.Time) (selects func(session.Session) b
 		named := set(c.Sessions)
 		return func(one session.Session) bool { return named[one.ID] }, nil
 	}
-	if selects, err = session.Selects(*c.Selection); err != nil {
+	if selects, err = c.Selection.Compile(); err != nil {
 		return nil, fmt.Errorf("%w: %w", session.ErrInvalid, err)
 	}
 	return selects, nil
