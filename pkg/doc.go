@@ -34,8 +34,12 @@
 //   - plugin/profiler/node serves the reports of a node to controllers, over HTTPS with certificates on both sides.
 //   - plugin/profiler/plan plans the contents of the containers of a profiled claim: the files that programs in them read, and the mounts
 //     and the hook of their devices.
+//   - plugin/profiler/sessions lists the processes of the node that wait to be recorded, and passes them commands: a file for each command,
+//     which the process's prism-run reads and answers.
 //   - plugin/profiler/store stores the reports of profiled processes on a node: a folder per claim, with the plan that containers read, the
 //     inbox that they write to, and the files that were taken from it.
+//   - plugin/profiler/untrusted reads the folders that containers write: it follows no link, opens no device, waits for no process, and
+//     bounds what it reads.
 //   - plugin/programs installs the programs of a node that container runtimes start for claims, and the programs and libraries that
 //     containers load: prism-hook, NVIDIA's hook program, and the programs of extensions.
 //   - plugin/cdihook asks NVIDIA's hook program which hooks it supports.
@@ -99,8 +103,8 @@
 //
 //   - profiler/native contains the code of the profiler that runs inside containers: a library and a program, both in C. Its only code in
 //     Go are tests.
-//   - profiler/nsight decides how to run Nsight Systems for a ProfilerConfig: it chooses the installed version, and the switches of `nsys
-//     profile` that the version supports.
+//   - profiler/nsight decides how to run Nsight Systems for a ProfilerConfig: it chooses the installed version, and the switches that the
+//     commands of the version support: `nsys profile`, or `nsys launch` and `nsys start`.
 //   - profiler/processmatch selects the processes of a claim that are profiled: it turns the match of a ProfilerConfig into rules for
 //     patterns.
 //   - profiler/report contains the types of profiles: a report of a profiled process, as the node stores it in its index, as plugins return

@@ -23,6 +23,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
 	"github.com/prism-gpu/prism/pkg/plugin/profiler/plan"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/sessions"
 	"github.com/prism-gpu/prism/pkg/plugin/profiler/store"
 	"github.com/prism-gpu/prism/pkg/plugin/programs"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
@@ -53,6 +54,8 @@ type Extension struct {
 	unprofiled sync.Map
 	followed   *followed
 	cluster    *cluster
+	// sessions are the processes that are recorded by hand; nil on a node without the profiler.
+	sessions *sessions.Store
 }
 
 // cluster contains the state of the cluster, once it is connected.
@@ -90,6 +93,7 @@ func Open(ctx context.Context, o Options) (extension.Extension, error) {
 		return nil, fmt.Errorf("creating the directory of profiles %s: %w", cfg.ProfilesDir(), err)
 	}
 	err := p.openStore(o)
+	p.openSessions(o)
 	return p, err
 }
 
@@ -132,8 +136,13 @@ func (p *Extension) Withdraw(ctx context.Context, former *config.Plugin, client 
 
 func (p *Extension) openStore(o Options) (err error) {
 	incomplete := newIncompleteLog(p.logger)
+	disarmed, err := plan.DisarmedMatch()
+	if err != nil {
+		return err
+	}
 	p.store, err = store.Open(store.Options{
 		Dir: p.cfg.ProfilesDir(), Files: o.Files, Now: o.Now, NodeBytes: p.cfg.Profiler.NodeBytes.Value(), Imports: p.cfg.Profiler.Enabled, Follow: true,
+		Disarmed: disarmed,
 		Changed: func(r report.Report) {
 			incomplete.log(r)
 			p.followed.change(r.ClaimUID)

@@ -15,7 +15,7 @@ import (
 )
 
 // expectedReasons are the reasons of False conditions that are no problem, or that kubectl prism profile list continues to show.
-var expectedReasons = []string{"Ended", "NoReport", string(report.Recording), string(report.Importing)}
+var expectedReasons = []string{"Ended", "NoReport", "NotStarted", string(report.Recording), string(report.Importing)}
 
 // reportIncomplete writes an Event for a claim that is unprepared and whose profile has gaps. Kubernetes deletes the claim of a template,
 // with its conditions, as soon as the pod has ended.

@@ -65,6 +65,9 @@ func (p *Extension) sweep() {
 	if err != nil {
 		p.logger.Error(err, "Deleting old reports failed and will be retried")
 	}
+	if p.sessions != nil {
+		p.sessions.Sweep()
+	}
 }
 
 // serve serves reports to controllers until the context ends; it does nothing without an endpoint.
@@ -74,7 +77,8 @@ func (p *Extension) serve(ctx context.Context) error {
 	}
 	server := node.New(node.Options{
 		Address: p.cfg.Profiler.Endpoint, Certificate: p.cfg.Profiler.Certificate, Client: p.cfg.Profiler.Client, Store: p.store,
-		Busy: func(err error) bool { return errors.Is(err, store.ErrBusy) || errors.Is(err, store.ErrFollowing) },
+		Sessions: p.sessions,
+		Busy:     func(err error) bool { return errors.Is(err, store.ErrBusy) || errors.Is(err, store.ErrFollowing) },
 	})
 	p.serveAgain(ctx, server.Run)
 	return nil

@@ -24,6 +24,8 @@ const (
 	reasonRecording = string(report.Recording)
 	reasonEnded     = "Ended"
 	reasonNoReport  = "NoReport"
+	// reasonNotStarted: recordings start with a command, and there was none.
+	reasonNotStarted = "NotStarted"
 )
 
 // Condition is a condition of a device.
@@ -171,8 +173,7 @@ func (s State) profiling() Condition {
 		c.Reason = report.ReasonRangeNotReached
 		c.Message = fmt.Sprintf("%s for %s, which starts the recording: %s.", waiting(len(live)), s.start(), named(live))
 	case !some:
-		c.Reason = report.ReasonNoProcessMatched
-		c.Message = fmt.Sprintf("No process was recorded yet; the profile records %s: run kubectl prism profile check POD.", s.selected())
+		c.Reason, c.Message = s.none()
 	case s.unrecorded(latest.Reason) != "":
 		c.Reason = latest.Reason
 		switch c.Reason {
@@ -192,6 +193,18 @@ func (s State) profiling() Condition {
 		c.Reason, c.Message = reasonEnded, fmt.Sprintf("No process is recorded now; the last one was %s.", about(latest))
 	}
 	return c
+}
+
+// none explains why there is no report.
+func (s State) none() (reason, message string) {
+	const begin = "No process was recorded yet; "
+	switch {
+	case s.Config.Arm != nil && *s.Config.Arm == v1alpha1.ArmOnDemand:
+		return reasonNotStarted, begin + "the profile selects processes while the claim is armed with kubectl prism profile arm."
+	case s.Config.Manual():
+		return reasonNotStarted, begin + "kubectl prism profile sessions lists the processes that wait for kubectl prism profile start."
+	}
+	return report.ReasonNoProcessMatched, fmt.Sprintf("%sthe profile records %s: run kubectl prism profile check POD.", begin, s.selected())
 }
 
 // live reports whether a process is being recorded, or waits for its range.

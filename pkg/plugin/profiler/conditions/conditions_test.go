@@ -65,6 +65,17 @@ var states = map[string]struct {
 			"excluded: run kubectl prism profile check POD.",
 		available: none,
 	},
+	"waiting for a command": {
+		change: func(c *v1alpha1.ProfilerConfig) { c.Start = new(v1alpha1.StartManual) },
+		profiling: "Profiling=false NotStarted: No process was recorded yet; kubectl prism profile sessions lists the processes that wait for kubectl prism " +
+			"profile start.",
+		available: none,
+	},
+	"not armed": {
+		change:    func(c *v1alpha1.ProfilerConfig) { c.Arm = new(v1alpha1.ArmOnDemand) },
+		profiling: "Profiling=false NotStarted: No process was recorded yet; the profile selects processes while the claim is armed with kubectl prism profile arm.",
+		available: none,
+	},
 	"recording": {
 		reports: []report.Report{of(report.Recording, "")}, profiling: "Profiling=true Recording: 1 process is recorded: " + where + ".", available: pending,
 	},

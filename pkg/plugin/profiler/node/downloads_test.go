@@ -65,6 +65,12 @@ func newReplicas(t *testing.T) *replicas {
 // ask sends a request over its own connection, and only reads the headers of the response.
 func (r *replicas) ask(path string, by seats.Party) *http.Response {
 	r.t.Helper()
+	return r.send(http.MethodGet, path+"?"+by.Query().Encode(), "")
+}
+
+// send sends a request with a body.
+func (r *replicas) send(method, path, body string) *http.Response {
+	r.t.Helper()
 	r.asked++
 	from, authorities := net.IPv4(127, 0, 0, r.asked), x509.NewCertPool() // one address is limited to few concurrent handshakes
 	authorities.AddCert(r.of.cert)
@@ -72,7 +78,7 @@ func (r *replicas) ask(path string, by seats.Party) *http.Response {
 		TLSClientConfig: &tls.Config{RootCAs: authorities, ServerName: config.ReportsServerName, Certificates: []tls.Certificate{r.pair}}, DisableKeepAlives: true,
 		DialContext: func(context.Context, string, string) (net.Conn, error) { return r.listener.dial(from), nil },
 	}
-	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, "https://node"+path+"?"+by.Query().Encode(), http.NoBody)
+	request, err := http.NewRequestWithContext(r.t.Context(), method, "https://node"+path, strings.NewReader(body))
 	require.NoError(r.t, err)
 	answer, err := transport.RoundTrip(request)
 	require.NoError(r.t, err)
@@ -110,6 +116,9 @@ func TestContent_SeveralControllers_TenantBounded(t *testing.T) {
 			answer := r.ask("/v1/reports", seats.Party{User: "bob"})
 			require.Equal(t, http.StatusOK, answer.StatusCode)
 			require.NoError(t, answer.Body.Close())
+		}
+		for range 16 { // their connections stay open, like the ones of the refused downloads
+			require.Equal(t, http.StatusOK, r.send(http.MethodPost, "/v1/commands", "{}").StatusCode)
 		}
 		assert.Zero(t, time.Since(began), "nothing waited")
 

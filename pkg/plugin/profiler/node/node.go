@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 
@@ -59,7 +58,10 @@ type Options struct {
 	// Client is the DNS name in certificates of controllers.
 	Client string
 	Store  Store
-	// Busy reports whether an error of Delete means that the report is not complete.
+	// Sessions are the processes that wait to be recorded.
+	Sessions Sessions
+	// Busy reports whether an error of Delete means that the report is not complete, or an error of Command that another process of the node
+	// carries out commands.
 	Busy func(error) bool
 	// Listening is called with the address; nil is allowed.
 	Listening func(net.Addr)
@@ -149,21 +151,18 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET /v1/reports/{claim}/{id}", s.get)
 	mux.HandleFunc("GET /v1/reports/{claim}/{id}/content", s.content)
 	mux.HandleFunc("DELETE /v1/reports/{claim}/{id}", s.delete)
+	mux.HandleFunc("GET /v1/sessions", s.sessions)
+	mux.HandleFunc("POST /v1/commands", s.command)
 	return mux
 }
 
 // list answers with the reports of a namespace, or with one of them, in the order of their keys: reports after a key, up to a limit.
 func (s *Server) list(w http.ResponseWriter, r *http.Request) {
-	query := r.URL.Query()
-	found := s.options.Store.List(query.Get("namespace"), query.Get("namespaceUID"))
-	id, after := query.Get("id"), query.Get("after")
-	found = slices.DeleteFunc(found, func(r report.Report) bool { return id != "" && r.ID != id || after != "" && r.Key() <= after })
-	slices.SortFunc(found, report.Report.Compare)
-	if limit, err := strconv.Atoi(query.Get("limit")); err == nil && limit > 0 {
-		found = found[:min(limit, len(found))]
-	}
-	answer(w, http.StatusOK, map[string]any{"reports": found})
+	q := parsePage(r)
+	answer(w, http.StatusOK, map[string]any{"reports": pageOf(q, s.options.Store.List(q.namespace, q.namespaceUID), reportID)})
 }
+
+func reportID(r report.Report) string { return r.ID }
 
 // get answers with a report, or with an error if a dry run of its deletion fails. A dry run is not a DELETE request, because plugins of
 // earlier versions would delete the report.

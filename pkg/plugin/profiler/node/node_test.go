@@ -114,7 +114,8 @@ func options(t *testing.T, of *authority) Options {
 	of.write(t, dir, config.ReportsServerName)
 	require.NoError(t, os.WriteFile(content, []byte("0123456789"), 0o600))
 	return Options{
-		Address: "127.0.0.1:0", Certificate: dir, Client: config.ReportsClientName, Store: one{content}, Busy: func(err error) bool { return errors.Is(err, errBusy) },
+		Address: "127.0.0.1:0", Certificate: dir, Client: config.ReportsClientName, Store: one{content}, Sessions: &waits{},
+		Busy: func(err error) bool { return errors.Is(err, errBusy) },
 	}
 }
 

@@ -170,6 +170,6 @@ func Claim(r *checkpoint.Record, c *v1alpha1.ProfilerConfig, tool Tool, node str
 	}
 	return store.Claim{
 		UID: r.Claim.UID, Namespace: r.Claim.Namespace, Name: r.Claim.Name, Node: node, Tool: tool.Version,
-		MaxBytes: c.Output.MaxBytes.Value(), Retention: c.Output.Retention.Duration, Dir: dir,
+		MaxBytes: c.Output.MaxBytes.Value(), Retention: c.Output.Retention.Duration, Dir: dir, ByHand: byHand(c),
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/untrusted"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
@@ -84,7 +85,7 @@ func TestScan_ManyFailedSessions_NotRead(t *testing.T) {
 	w.roomy(0)
 	recording := strings.Replace(finished, "Finished\nexited=2000", "Recording", 1)
 	w.many(uid, 0, 2*claimLost, failed, "")
-	inbox, err := openDir(filepath.Join(w.dir, uid, inboxDir))
+	inbox, err := untrusted.Open(filepath.Join(w.dir, uid, inboxDir))
 	require.NoError(t, err)
 	defer inbox.Close()
 	w.many(uid, 1000, 1001, recording, "")
@@ -169,7 +170,7 @@ func (w *world) adds(of string, count int, state report.State) {
 	c := w.claims[of]
 	for range count {
 		ended := w.now
-		c.Reports = append(c.Reports, &report.Report{ID: reportID(of, fmt.Sprint("s", len(c.Reports))), ClaimUID: of, State: state, Ended: &ended})
+		c.Reports = append(c.Reports, &report.Report{ID: ReportID(of, fmt.Sprint("s", len(c.Reports))), ClaimUID: of, State: state, Ended: &ended})
 	}
 }
 
@@ -227,12 +228,12 @@ func TestScan_ClaimHasManyReports_Stopped(t *testing.T) {
 func TestOpen_ManyReportsWithoutFile_HeapBounded(t *testing.T) {
 	dir, now := t.TempDir(), time.Now()
 	const claims = 40
-	long := strings.Repeat("a", maxField)
+	long := strings.Repeat("a", untrusted.MaxField)
 	for i := range claims {
 		c := index{Schema: schema, Claim: Claim{UID: fmt.Sprintf("%08d-claim", i), Namespace: fmt.Sprint("evil", i%8), Retention: time.Hour}, Released: true}
 		for j := range claimReports {
 			c.Reports = append(c.Reports, &report.Report{
-				ID: reportID(c.Claim.UID, fmt.Sprintf("s%d-%016x", j, j)), State: report.Lost, Pod: long, Container: long, Process: long, File: long,
+				ID: ReportID(c.Claim.UID, fmt.Sprintf("s%d-%016x", j, j)), State: report.Lost, Pod: long, Container: long, Process: long, File: long,
 				Message: long, Ended: &now,
 			})
 		}

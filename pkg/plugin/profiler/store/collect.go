@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/untrusted"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
@@ -128,7 +129,7 @@ func (s *Store) refusal(r report.Report) string {
 	if err != nil {
 		return ""
 	}
-	return escape(strings.TrimSpace(string(raw)), maxField)
+	return untrusted.Escape(strings.TrimSpace(string(raw)), untrusted.MaxField)
 }
 
 // reports returns the reports of a claim.
@@ -146,7 +147,7 @@ func (s *Store) reports(uid string) (all []report.Report) {
 // imported takes a report from the spool. The file is copied, so that its size and hash match the stored copy.
 func (s *Store) imported(copying *copies, r report.Report) error {
 	raw := r
-	dir, err := openDir(s.path(r.ClaimUID, spoolDir))
+	dir, err := untrusted.Open(s.path(r.ClaimUID, spoolDir))
 	if err != nil {
 		return err
 	}
@@ -186,12 +187,12 @@ func (s *Store) raw(r report.Report, reason string) error {
 
 // moved handles a raw file that left the spool before a kill: it is stored, or it is lost.
 func (s *Store) moved(r report.Report) error {
-	dir, err := openDir(s.path(r.ClaimUID, reportsDir))
+	dir, err := untrusted.Open(s.path(r.ClaimUID, reportsDir))
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	f, _, err := fileWithin(dir, r.ID+rawSuffix, unix.O_RDONLY)
+	f, _, err := untrusted.File(dir, r.ID+rawSuffix, unix.O_RDONLY)
 	if err == nil {
 		_ = f.Close()
 		return s.raw(r, reasonImport)

@@ -32,6 +32,8 @@ type copies struct {
 	// file that may be added.
 	left          int64
 	reports, lost int
+	// cancelled are the sessions that were cancelled.
+	cancelled []string
 	// notes are the notes of the sessions, and the limit for reading them.
 	notes notes
 	// counted: reports is set.

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/untrusted"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
@@ -93,7 +94,7 @@ func lost(err error) string {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ELOOP), errors.Is(err, unix.EXDEV):
 		return reasonNoReport
-	case errors.Is(err, errKind):
+	case errors.Is(err, untrusted.ErrKind):
 		return reasonNotAFile
 	case errors.Is(err, errChanged), errors.Is(err, unix.EWOULDBLOCK): // a lease: a process has the file open
 		return reasonChanged
@@ -108,7 +109,7 @@ func lost(err error) string {
 // take copies a file of a session into a folder of the store, with its size and hash. It is copied because no rename, mode or lease revokes
 // a file from a container that has it open: root in the container can open it for writing again through /proc.
 func (s *Store) take(copying *copies, dir *os.File, from, folder, to string, r *report.Report) error {
-	source, before, err := fileWithin(dir, from, unix.O_RDONLY)
+	source, before, err := untrusted.File(dir, from, unix.O_RDONLY)
 	if err != nil {
 		return err
 	}

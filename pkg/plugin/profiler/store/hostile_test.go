@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/untrusted"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
@@ -203,7 +204,7 @@ func TestTruncate_OtherKinds_NotOpened(t *testing.T) {
 	reader, err := unix.Open(pipe, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	require.NoError(t, err)
 	defer func() { _ = unix.Close(reader) }()
-	in, err := openDir(dir)
+	in, err := untrusted.Open(dir)
 	require.NoError(t, err)
 	defer in.Close()
 	(&Store{}).truncate(in, "pipe")
@@ -223,7 +224,7 @@ func TestTruncate_Lease_Broken(t *testing.T) {
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
 		t.Skipf("the filesystem of %s has no leases: %v", w.dir, err)
 	}
-	inbox, err := openDir(filepath.Join(w.dir, uid, inboxDir))
+	inbox, err := untrusted.Open(filepath.Join(w.dir, uid, inboxDir))
 	require.NoError(t, err)
 	defer inbox.Close()
 	w.truncate(inbox, "other")
@@ -260,10 +261,10 @@ func TestDuplicate_FileChanges_NotReadToItsEnd(t *testing.T) {
 func TestScan_BudgetUsed_NextScanGoesOn(t *testing.T) {
 	w := newWorld(t, false)
 	w.session("report.nsys-rep", []byte("content"), finished)
-	inbox, err := openDir(filepath.Join(w.dir, uid, inboxDir))
+	inbox, err := untrusted.Open(filepath.Join(w.dir, uid, inboxDir))
 	require.NoError(t, err)
 	defer inbox.Close()
-	done, err := w.Store.session(&copies{ctx: t.Context(), lost: 1, notes: w.notes(uid)}, uid, inbox, session)
+	done, err := w.Store.session(&copies{ctx: t.Context(), lost: 1, notes: w.notes(uid)}, uid, inbox, folder)
 	require.NoError(t, err)
 	assert.False(t, done)
 	w.Scan()
@@ -276,10 +277,10 @@ func TestScan_Ends_SessionStays(t *testing.T) {
 	dir := w.session("report.nsys-rep", []byte("content"), finished)
 	ctx, end := context.WithCancel(t.Context())
 	end()
-	inbox, err := openDir(filepath.Join(w.dir, uid, inboxDir))
+	inbox, err := untrusted.Open(filepath.Join(w.dir, uid, inboxDir))
 	require.NoError(t, err)
 	defer inbox.Close()
-	_, err = w.Store.session(&copies{ctx: ctx, files: disk.OS{}, left: scanBytes, lost: 1, notes: w.notes(uid)}, uid, inbox, session)
+	_, err = w.Store.session(&copies{ctx: ctx, files: disk.OS{}, left: scanBytes, lost: 1, notes: w.notes(uid)}, uid, inbox, folder)
 	require.ErrorIs(t, err, context.Canceled)
 	assert.DirExists(t, dir)
 	_, err = w.Get(uid, id)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/untrusted"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
@@ -31,6 +32,8 @@ type Claim struct {
 	// Dir is the folder for reports in the container, with placeholders, or the folder of the inbox; empty: unknown, because an earlier
 	// version prepared the claim.
 	Dir string `json:"dir,omitempty"`
+	// ByHand are the settings for recording by hand.
+	ByHand ByHand `json:"byHand,omitzero"`
 }
 
 // index is the stored state of a claim.
@@ -45,6 +48,8 @@ type index struct {
 	Stopped   *time.Time       `json:"stopped,omitempty"`
 	Truncated bool             `json:"truncated,omitempty"`
 	Reports   []*report.Report `json:"reports"`
+	// Armed is the last command to a claim that is armed on demand.
+	Armed bool `json:"armed,omitempty"`
 	// Dropped is the number of reports without a file that were removed from the index because there were too many.
 	Dropped int `json:"dropped,omitempty"`
 
@@ -60,7 +65,7 @@ type inMemory struct {
 	// inbox is the number of bytes of its inbox at the last measurement.
 	inbox int64
 	// notes are the last read notes of running sessions, by report.
-	notes map[string]stamp
+	notes map[string]untrusted.Stamp
 	// ended is the time since which the API server has answered that the claim's namespace was deleted; zero: it has not. confirmed: it has
 	// repeated that, and the reports are removed. A process that begins to lead checks that again.
 	ended     time.Time

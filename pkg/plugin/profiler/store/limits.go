@@ -8,7 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/untrusted"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
+	"github.com/prism-gpu/prism/pkg/profiler/session"
 )
 
 // grace is the time for processes to end their recording once the store is full.
@@ -127,7 +129,7 @@ func (s *Store) uses(of pending) (uses []use) {
 		if u.rests {
 			continue
 		}
-		if inbox, err := openDir(s.path(u.uid, inboxDir)); err == nil {
+		if inbox, err := untrusted.Open(s.path(u.uid, inboxDir)); err == nil {
 			bytes, crowded := usage(inbox)
 			if u.uid == of.uid {
 				bytes -= min(bytes, of.bytes)
@@ -152,7 +154,7 @@ func (s *Store) stop(u use) error {
 	if s.since(u.stopped) < grace || u.inbox == 0 {
 		return nil
 	}
-	inbox, err := openDir(s.path(u.uid, inboxDir))
+	inbox, err := untrusted.Open(s.path(u.uid, inboxDir))
 	if err != nil {
 		return err
 	}
@@ -218,18 +220,23 @@ func (s *Store) measured(uid string, bytes int64) {
 	}
 }
 
-// truncate empties a file, even if a process has it open. It skips notes, and other types of files, which take no space.
+// kept reports whether a file keeps its content: notes, and answers to commands.
+func kept(name string, size int64) bool {
+	return name == "note" && size <= untrusted.MaxNote || name == session.AnswersFile && size <= session.MaxAnswers
+}
+
+// truncate empties a file, even if a process has it open. It skips small files of supervisors, and other types of files, which take no space.
 func (s *Store) truncate(dir *os.File, name string) {
-	f, st, err := within(dir, name)
+	f, st, err := untrusted.Entry(dir, name)
 	if err != nil {
 		return
 	}
 	// A container may replace the file at any time: the opened file is the one whose type was checked.
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || name == "note" && st.Size <= maxNote {
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || kept(name, st.Size) {
 		_ = f.Close()
 		return
 	}
-	opened, err := reopen(f, unix.O_WRONLY)
+	opened, err := untrusted.Reopen(f, unix.O_WRONLY)
 	if err == nil {
 		_ = opened.Truncate(0)
 		_ = opened.Close()
@@ -243,7 +250,7 @@ func (s *Store) truncate(dir *os.File, name string) {
 	go func() {
 		defer s.breaking.Unlock()
 		defer f.Close()
-		_ = unix.Truncate(inode(f), 0)
+		_ = unix.Truncate(untrusted.Inode(f), 0)
 	}()
 }
 

@@ -170,12 +170,15 @@ func (s *Store) belong(claimUID string, found Namespace) (unconfirmed bool, err 
 	return false, s.expire(claimUID) // a sweep removes incomplete ones
 }
 
-// planned returns the time at which the plan of a claim was written, which containers cannot change; the current time if it is missing.
+// planned returns the time at which the plan of a claim was first written, which containers cannot change; the current time if it is
+// missing. Commands replace files of the plan later.
 func (s *Store) planned(claimUID string) (at time.Time) {
 	names, _ := s.Files.List(s.path(claimUID, planDir))
 	for _, name := range names {
 		if info, err := os.Lstat(s.path(claimUID, planDir, name)); err == nil {
-			at = later(at, info.ModTime())
+			if at.IsZero() || info.ModTime().Before(at) {
+				at = info.ModTime()
+			}
 		}
 	}
 	if at.IsZero() {

@@ -1,36 +1,24 @@
 package store
 
 import (
-	"errors"
 	"io"
 	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/untrusted"
 )
 
-const (
-	// noteRest is the time that an unlocked note must be unchanged before its session counts as finished: a supervisor creates it before it
-	// locks it.
-	noteRest = 5 * time.Second
-	// scanNotes is the number of bytes of a claim's notes that a scan reads: a container may change all of them all the time. A supervisor
-	// writes about 2 KiB.
-	scanNotes = 1 << 20
-)
-
-// stamp changes with the content of a note.
-type stamp struct {
-	inode        uint64
-	size         int64
-	mtime, ctime unix.Timespec
-}
+// scanNotes is the number of bytes of a claim's notes that a scan reads: a container may change all of them all the time. A supervisor
+// writes about 2 KiB.
+const scanNotes = 1 << 20
 
 // notes are the notes of a claim in a scan.
 type notes struct {
 	// left is the number of bytes that may be read.
 	left int64
 	// before are the notes of the last scan that need not be read again, after the notes of this scan, by report.
-	before, after map[string]stamp
+	before, after map[string]untrusted.Stamp
 }
 
 // progress is the progress of a session according to its note.
@@ -47,7 +35,7 @@ const (
 func (s *Store) notes(uid string) notes {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	begun := notes{left: scanNotes, after: map[string]stamp{}}
+	begun := notes{left: scanNotes, after: map[string]untrusted.Stamp{}}
 	if c := s.claims[uid]; c != nil {
 		begun.before = c.notes
 	}
@@ -64,7 +52,7 @@ func (s *Store) remember(uid string, scanned notes) {
 
 // note reads the note of the session of a report, if it has changed since it was read.
 func (s *Store) note(copying *copies, dir *os.File, id string, released bool) (note, progress) {
-	f, st, err := fileWithin(dir, "note", unix.O_RDONLY)
+	f, st, err := untrusted.File(dir, "note", unix.O_RDONLY)
 	if err != nil {
 		return note{}, s.begins(dir, released)
 	}
@@ -73,9 +61,9 @@ func (s *Store) note(copying *copies, dir *os.File, id string, released bool) (n
 	// tick.
 	rests, locked := !s.fresh(st), false
 	if rests || released {
-		locked = errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
+		locked = untrusted.Locked(f)
 	}
-	is := stamp{st.Ino, st.Size, st.Mtim, st.Ctim}
+	is := untrusted.StampOf(st)
 	if rests && locked && copying.notes.before[id] == is {
 		copying.notes.after[id] = is
 		return nil, unread
@@ -83,7 +71,7 @@ func (s *Store) note(copying *copies, dir *os.File, id string, released bool) (n
 	if copying.notes.left <= 0 {
 		return nil, unread
 	}
-	raw, _ := io.ReadAll(io.LimitReader(f, maxNote))
+	raw, _ := io.ReadAll(io.LimitReader(f, untrusted.MaxNote))
 	copying.notes.left -= int64(len(raw))
 	n := parseNote(raw)
 	if n.over() || !locked && (rests || released) { // after its last state, the process may continue without the tool
@@ -105,4 +93,4 @@ func (s *Store) begins(dir *os.File, released bool) progress {
 }
 
 // fresh reports whether a file has changed recently.
-func (s *Store) fresh(st *unix.Stat_t) bool { return s.Now().Sub(time.Unix(st.Ctim.Unix())) < noteRest }
+func (s *Store) fresh(st *unix.Stat_t) bool { return untrusted.Fresh(st, s.Now()) }

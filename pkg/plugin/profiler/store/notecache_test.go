@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/untrusted"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
@@ -39,12 +40,12 @@ func TestScan_NoteUnchanged_ReadOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
 	w.session("", nil, recordingNote)
-	f := w.supervised(session)
+	f := w.supervised(folder)
 	size := int64(len(recordingNote))
 	for range 2 {
 		assert.Equal(t, size, w.reads(), "a note that was just written may change in the same tick of the clock")
 	}
-	w.now = w.now.Add(2 * noteRest)
+	w.now = w.now.Add(2 * untrusted.Rest)
 	require.Equal(t, size, w.reads())
 	for range 2 {
 		assert.Zero(t, w.reads())
@@ -55,7 +56,7 @@ func TestScan_NoteUnchanged_ReadOnce(t *testing.T) {
 	require.NoError(t, err)
 	assert.Positive(t, w.reads())
 	assert.Equal(t, "other", w.get().Container)
-	w.now = w.now.Add(2 * noteRest)
+	w.now = w.now.Add(2 * untrusted.Rest)
 	w.Scan()
 	require.Zero(t, w.reads())
 	require.NoError(t, f.Close())
@@ -68,12 +69,12 @@ func TestScan_LargeNotes_BoundedPerScan(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
 	w.roomy(0)
-	const sessions, each = 40, scanNotes / maxNote
-	w.many(uid, 0, sessions, recordingNote+strings.Repeat("x", 2*maxNote), "")
+	const sessions, each = 40, scanNotes / untrusted.MaxNote
+	w.many(uid, 0, sessions, recordingNote+strings.Repeat("x", 2*untrusted.MaxNote), "")
 	for i := range sessions {
 		w.supervised(fmt.Sprintf("s%d-%016x", i, i))
 	}
-	w.now = w.now.Add(2 * noteRest)
+	w.now = w.now.Add(2 * untrusted.Rest)
 	for _, want := range []int{each, 2 * each, sessions, sessions} {
 		assert.LessOrEqual(t, w.reads(), int64(scanNotes))
 		assert.Equal(t, map[report.State]int{report.Recording: want}, w.states(""))
@@ -100,10 +101,10 @@ func TestLimit_ClockSetBack_Truncated(t *testing.T) {
 // TestLimit_LargeNote_Truncated: a container cannot bypass its limit by storing data in notes.
 func TestLimit_LargeNote_Truncated(t *testing.T) {
 	t.Parallel()
-	for size, want := range map[int]int64{maxNote: maxNote, maxNote + 1: 0} {
+	for size, want := range map[int]int64{untrusted.MaxNote: untrusted.MaxNote, untrusted.MaxNote + 1: 0} {
 		w := newWorld(t, false)
 		dir := w.session("", nil, recordingNote+strings.Repeat("x", size-len(recordingNote)))
-		w.supervised(session)
+		w.supervised(folder)
 		w.fill(2 << 20)
 		w.Scan()
 		w.now = w.now.Add(grace + time.Second)

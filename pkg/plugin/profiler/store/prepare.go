@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/profiler/session"
 )
 
 // Prepare creates the folder of a claim with the files of its plan, by name, and repairs missing or changed ones. It syncs nothing: after a
@@ -22,21 +23,22 @@ func (s *Store) Prepare(claim Claim, plan map[string][]byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	isNew := s.isNew(claim.UID)
-	if err := s.folders(claim.UID); err != nil {
+	if err := s.folders(claim); err != nil {
 		return fmt.Errorf("creating the profile of claim %s: %w", claim.UID, err)
 	}
 	if isNew {
-		return s.begin(claim, plan)
+		return s.begin(claim, s.selecting(claim, false, plan))
 	}
+	known, err := s.known(claim.UID)
+	if err != nil {
+		return err
+	}
+	plan = s.selecting(claim, known.Armed, plan)
 	for _, name := range slices.Sorted(maps.Keys(plan)) {
 		content := plan[name]
 		if err := s.renew(s.path(claim.UID, planDir, name), content); err != nil {
 			return fmt.Errorf("creating the profile of claim %s: %w", claim.UID, err)
 		}
-	}
-	known, err := s.known(claim.UID)
-	if err != nil {
-		return err
 	}
 	known.prepares++
 	if known.Claim == claim && !known.Released {
@@ -126,17 +128,22 @@ func (s *Store) release(c *index) error {
 var claimFolders = []struct {
 	name string
 	perm fs.FileMode
+	// byHand: only for a claim whose processes wait, and may watch the folder from their start.
+	byHand bool
 }{
-	{"", 0o700}, {planDir, 0o755}, {inboxDir, 0o777 | fs.ModeSticky},
+	{"", 0o700, false}, {planDir, 0o755, false}, {inboxDir, 0o777 | fs.ModeSticky, false}, {planDir + "/" + session.ControlFolder, 0o755, true},
 }
 
 // Permissions of the files of a plan and of an index.
 const planPerm, indexPerm fs.FileMode = 0o644, 0o600
 
 // folders creates missing folders of a claim, and corrects their permissions.
-func (s *Store) folders(uid string) error {
+func (s *Store) folders(claim Claim) error {
 	for _, dir := range claimFolders {
-		path := s.path(uid, dir.name)
+		if dir.byHand && !claim.ByHand.Waits {
+			continue
+		}
+		path := s.path(claim.UID, dir.name)
 		info, err := os.Lstat(path)
 		if err == nil && info.Mode() == dir.perm|fs.ModeDir {
 			continue

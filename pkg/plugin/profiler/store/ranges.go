@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/untrusted"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
@@ -73,7 +74,7 @@ func (n note) ranges(r *report.Report, dir *os.File) (numbers []int) {
 	}
 	there := func(number int) bool {
 		for _, suffix := range []string{readySuffix, rawSuffix} {
-			f, _, err := within(dir, "report"+rangeName(number)+suffix)
+			f, _, err := untrusted.Entry(dir, "report"+rangeName(number)+suffix)
 			if err == nil {
 				_ = f.Close()
 			}

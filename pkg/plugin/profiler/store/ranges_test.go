@@ -19,6 +19,7 @@ import (
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/untrusted"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
@@ -202,7 +203,7 @@ func TestScan_RangeFails_OthersNotCut(t *testing.T) {
 			w := newWorld(t, false)
 			w.reopen(false, broken{name: newPrefix + id + "-3"})
 			w.ranged(readySuffix, 1, 2, 3)
-			second := filepath.Join(w.dir, uid, inboxDir, session, "report.2"+readySuffix)
+			second := filepath.Join(w.dir, uid, inboxDir, folder, "report.2"+readySuffix)
 			require.NoError(t, os.WriteFile(second, []byte(c.content), 0o600))
 			w.Scan()
 			require.Equal(t, report.Recording, w.get().State)
@@ -225,7 +226,7 @@ func TestTakeOver_BytesOfAScan_OneFile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
 	w.ranged(readySuffix, 1, 2, 3)
-	dir, err := openDir(filepath.Join(w.dir, uid, inboxDir, session))
+	dir, err := untrusted.Open(filepath.Join(w.dir, uid, inboxDir, folder))
 	require.NoError(t, err)
 	defer dir.Close()
 	require.NoError(t, w.sync(uid))

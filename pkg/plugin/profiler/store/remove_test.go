@@ -26,7 +26,7 @@ func (w *world) stores(count int, of string, state report.State) {
 	ended := w.now
 	for i := range count {
 		r := &report.Report{
-			ID: reportID(of, fmt.Sprintf("s%d-%016x", i, len(c.Reports))), Namespace: c.Claim.Namespace, ClaimUID: of, State: state, Started: ended, Ended: &ended,
+			ID: ReportID(of, fmt.Sprintf("s%d-%016x", i, len(c.Reports))), Namespace: c.Claim.Namespace, ClaimUID: of, State: state, Started: ended, Ended: &ended,
 		}
 		if state == report.Ready {
 			r.Size, r.SHA256 = 1, "00"

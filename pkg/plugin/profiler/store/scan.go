@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/untrusted"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
@@ -45,7 +46,7 @@ func (s *Store) Scan(ctx context.Context) {
 
 // scan processes the new files of one claim.
 func (s *Store) scan(copying *copies, uid string) error {
-	inbox, err := openDir(s.path(uid, inboxDir))
+	inbox, err := untrusted.Open(s.path(uid, inboxDir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -53,8 +54,8 @@ func (s *Store) scan(copying *copies, uid string) error {
 		return err
 	}
 	defer inbox.Close()
-	names, _, err := entries(inbox, maxEntries)
-	var over []string
+	names, _, err := untrusted.Entries(inbox, maxEntries)
+	over := s.exited(uid, inbox, names)
 	copying.left, copying.lost, copying.notes = scanBytes, claimLost, s.notes(uid)
 	for _, name := range names {
 		if !sessionPattern.MatchString(name) {
@@ -71,6 +72,8 @@ func (s *Store) scan(copying *copies, uid string) error {
 	if flushErr := s.flush(uid); flushErr != nil {
 		return errors.Join(err, flushErr) // sessions stay until they are in the index
 	}
+	over, renameErr := s.withoutReports(uid, copying.cancelled, over)
+	err = errors.Join(err, renameErr)
 	for _, name := range over {
 		err = errors.Join(err, s.discard(uid, inbox, name))
 	}
@@ -103,7 +106,7 @@ func (s *Store) session(copying *copies, uid string, inbox *os.File, name string
 		s.mu.Unlock()
 		return false, nil
 	}
-	id, claim, released := reportID(uid, name), c.Claim, c.Released
+	id, claim, released := ReportID(uid, name), c.Claim, c.Released
 	known := c.report(id)
 	room := known != nil || s.roomFor(copying, c)
 	before := report.Report{}
@@ -117,13 +120,18 @@ func (s *Store) session(copying *copies, uid string, inbox *os.File, name string
 	if !room {
 		return false, nil // the next scan continues, or limit stops the claim
 	}
-	dir, err := folderWithin(inbox, name)
+	dir, err := untrusted.Folder(inbox, name)
 	if err != nil {
 		return false, nil // removed, or not a folder: a container may put anything there
 	}
 	defer dir.Close()
 	r := s.begun(claim, id, before.Started)
 	said, is := s.note(copying, dir, id, released)
+	if said.cancelled() {
+		s.dropReport(uid, id)
+		copying.cancelled = append(copying.cancelled, name)
+		return false, nil
+	}
 	if is == unread {
 		return false, nil
 	}
@@ -160,7 +168,7 @@ func (s *Store) begun(claim Claim, id string, started time.Time) report.Report {
 func (s *Store) absent(uid string, names []string) {
 	there := map[string]bool{}
 	for _, name := range names {
-		there[reportID(uid, name)] = true
+		there[ReportID(uid, name)] = true
 	}
 	if len(names) == maxEntries {
 		return // the others were not read
@@ -177,8 +185,8 @@ func (s *Store) absent(uid string, names []string) {
 	}
 }
 
-// reportID returns an id that is unique on all nodes, and a DNS label.
-func reportID(uid, session string) string { return uid[:min(len(uid), 8)] + "-" + session }
+// ReportID returns an id that is unique on all nodes, and a DNS label.
+func ReportID(uid, session string) string { return uid[:min(len(uid), 8)] + "-" + session }
 
 // put adds or updates a report, and counts it.
 func (c *copies) put(s *Store, r report.Report, first bool) {
@@ -232,7 +240,7 @@ func same(a, b report.Report) bool {
 // discard removes the folder of a processed session. It empties the files first: otherwise files that a process still has open would take
 // uncounted space.
 func (s *Store) discard(uid string, inbox *os.File, session string) error {
-	if dir, err := folderWithin(inbox, session); err == nil {
+	if dir, err := untrusted.Folder(inbox, session); err == nil {
 		err = disk.Empty(dir, emptyEntries, s.truncate)
 		_ = dir.Close()
 		if errors.Is(err, disk.ErrManyEntries) {

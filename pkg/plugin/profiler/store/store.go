@@ -52,6 +52,8 @@ type Options struct {
 	// Evicted is called after a report was deleted because another namespace needed the room. It must not block or call the store; nil is
 	// allowed.
 	Evicted func(report.Report)
+	// Disarmed is the file match of a claim that is armed on demand, while it is not armed.
+	Disarmed []byte
 	// Failed is called with the error if a claim's reports could not be stored; nil is allowed.
 	Failed func(claimUID string, err error)
 }
@@ -110,11 +112,7 @@ func (s *Store) List(namespace, namespaceUID string) []report.Report {
 	}
 	all := make([]report.Report, 0, most) // growing it would copy thousands of reports repeatedly
 	for _, c := range s.claims {
-		if !c.ended.IsZero() || namespace != "" && c.Claim.Namespace != namespace {
-			continue
-		}
-		if namespaceUID != "" && c.NamespaceUID != "" && c.NamespaceUID != namespaceUID {
-			s.identities.doubt(namespace)
+		if !s.shows(c, namespace, namespaceUID) {
 			continue
 		}
 		for _, r := range c.Reports {
@@ -122,6 +120,18 @@ func (s *Store) List(namespace, namespaceUID string) []report.Report {
 		}
 	}
 	return all
+}
+
+// shows reports whether a claim belongs to a namespace, like List.
+func (s *Store) shows(c *index, namespace, namespaceUID string) bool {
+	if !c.ended.IsZero() || namespace != "" && c.Claim.Namespace != namespace {
+		return false
+	}
+	if namespaceUID != "" && c.NamespaceUID != "" && c.NamespaceUID != namespaceUID {
+		s.identities.doubt(namespace)
+		return false
+	}
+	return true
 }
 
 // Get returns one report; fs.ErrNotExist if there is none.

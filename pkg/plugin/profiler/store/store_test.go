@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	uid     = "0b1c2d3e-1111-2222-3333-444455556666"
-	session = "s42-0123456789abcdef"
-	id      = "0b1c2d3e-" + session
+	uid    = "0b1c2d3e-1111-2222-3333-444455556666"
+	folder = "s42-0123456789abcdef"
+	id     = "0b1c2d3e-" + folder
 )
 
 var claimed = Claim{UID: uid, Namespace: "team", Name: "train", Node: "n1", Tool: "2023.4.4", MaxBytes: 1 << 20, Retention: time.Hour}
@@ -56,7 +56,7 @@ func (w *world) Scan() { w.Store.Scan(w.t.Context()) }
 
 // session creates a session like prism-run; according to its note it has ended unless live is set.
 func (w *world) session(name string, content []byte, note string) string {
-	dir := filepath.Join(w.dir, uid, inboxDir, session)
+	dir := filepath.Join(w.dir, uid, inboxDir, folder)
 	require.NoError(w.t, os.MkdirAll(dir, 0o700))
 	require.NoError(w.t, os.WriteFile(filepath.Join(dir, "note"), []byte(note), 0o600))
 	if name != "" {
@@ -80,7 +80,7 @@ func TestScan_FinishedSession_Ready(t *testing.T) {
 	r := w.get()
 	require.Equal(t, report.Ready, r.State)
 	require.Equal(t, []any{"trainer", "main", "python3", 7, "a_.._b_c.nsys-rep"}, []any{r.Pod, r.Container, r.Process, r.PID, r.File})
-	require.NoDirExists(t, filepath.Join(w.dir, uid, inboxDir, session))
+	require.NoDirExists(t, filepath.Join(w.dir, uid, inboxDir, folder))
 	f, _, err := w.Content(uid, id)
 	require.NoError(t, err)
 	defer f.Close()
@@ -141,7 +141,7 @@ func TestScan_ReportElsewhere_Path(t *testing.T) {
 			w.Scan()
 			r := w.get()
 			require.Equal(t, c.want, report.Report{State: r.State, File: r.File, Path: r.Path, Reason: r.Reason, Size: r.Size, SHA256: r.SHA256})
-			require.NoDirExists(t, filepath.Join(w.dir, uid, inboxDir, session))
+			require.NoDirExists(t, filepath.Join(w.dir, uid, inboxDir, folder))
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/untrusted"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
@@ -152,11 +153,11 @@ func (s *Store) holds(uid string) bool {
 	if _, err := os.Lstat(s.path(uid, damagedFile)); err == nil {
 		return true
 	}
-	inbox, err := openDir(s.path(uid, inboxDir))
+	inbox, err := untrusted.Open(s.path(uid, inboxDir))
 	if err != nil {
 		return false
 	}
 	defer inbox.Close()
-	names, _, _ := entries(inbox, maxEntries) // the limit of a scan
+	names, _, _ := untrusted.Entries(inbox, maxEntries) // the limit of a scan
 	return slices.ContainsFunc(names, sessionPattern.MatchString)
 }
