@@ -58,6 +58,16 @@ type SessionList struct {
 	SilentNodes []string `json:"silentNodes,omitempty"`
 	// TruncatedNodes have more sessions than the list contains per node.
 	TruncatedNodes []string `json:"truncatedNodes,omitempty"`
+	// Claims are the claims on the nodes of this page whose processes can be profiled, whatever the selectors are; each claim is on one page.
+	Claims []ArmedClaim `json:"claims,omitempty"`
+}
+
+// ArmedClaim is whether the next processes of a claim are profiled.
+type ArmedClaim struct {
+	Namespace string `json:"namespace"`
+	Claim     string `json:"claim"`
+	ClaimUID  string `json:"claimUID"`
+	Armed     bool   `json:"armed"`
 }
 
 // SessionVerb is what a command does.
