@@ -34,10 +34,10 @@ func BenchmarkList_1000Nodes(b *testing.B) {
 		n := NewNodes(client, func(context.Context) ([]Endpoint, error) { return endpoints, nil }, always("uid"))
 		for _, took := range []*time.Duration{&first, &again} {
 			start := time.Now()
-			found, err := n.List(b.Context(), Query{Namespace: "team"})
+			found, err := list[reportItem](b.Context(), n, Query{Namespace: "team"})
 			*took += time.Since(start)
 			require.NoError(b, err)
-			require.Len(b, found.Reports, nodes*reports)
+			require.Len(b, found.Items, nodes*reports)
 			require.Empty(b, found.Silent)
 		}
 		n.client.CloseIdleConnections()

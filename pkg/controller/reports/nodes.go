@@ -20,6 +20,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
+	"github.com/prism-gpu/prism/pkg/profiler/session"
 )
 
 const (
@@ -113,18 +114,18 @@ func clientTLS(dir string) (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, RootCAs: pool, ServerName: config.ReportsServerName}, nil
 }
 
-// of asks one node for reports after a key. A node that did not answer in time is not asked again for quietTime. Until then it is named as
-// silent: a report that it may store is not reported as missing.
-func (n *Nodes) of(ctx context.Context, e Endpoint, q *Query, after string, b bounds) (nodeList, error) {
+// askNode asks one node for items after a key. A node that did not answer in time is not asked again for quietTime. Until then it is named as
+// silent: an item that it may have is not reported as missing.
+func askNode[T item](ctx context.Context, n *Nodes, e Endpoint, q *Query, after string, b bounds) (none nodeList[T], err error) {
 	if e.Address == "" {
-		return nodeList{}, errors.New("the plugin does not run")
+		return none, errors.New("the plugin does not run")
 	}
 	if n.quiet.has(e, n.now()) {
-		return nodeList{}, fmt.Errorf("node %s: %w", e.Node, errSilent)
+		return none, fmt.Errorf("node %s: %w", e.Node, errSilent)
 	}
 	limited, stop := context.WithTimeout(ctx, n.limits.node)
 	defer stop()
-	list, err := n.read(limited, e, q, after, b)
+	list, err := readNode[T](limited, n, e, q, after, b)
 	if err == nil || ctx.Err() != nil || limited.Err() == nil { // a node that refuses delays nothing
 		return list, err
 	}
@@ -136,8 +137,8 @@ func (n *Nodes) of(ctx context.Context, e Endpoint, q *Query, after string, b bo
 	return list, err
 }
 
-// read reads the answer of one node.
-func (n *Nodes) read(ctx context.Context, e Endpoint, q *Query, after string, b bounds) (list nodeList, err error) {
+// readNode reads the answer of one node.
+func readNode[T item](ctx context.Context, n *Nodes, e Endpoint, q *Query, after string, b bounds) (list nodeList[T], err error) {
 	query := url.Values{"namespace": {q.Namespace}, "limit": {strconv.Itoa(b.items)}}
 	if q.namespaceUID != "" {
 		query.Set("namespaceUID", string(q.namespaceUID))
@@ -148,16 +149,19 @@ func (n *Nodes) read(ctx context.Context, e Endpoint, q *Query, after string, b 
 	if after != "" {
 		query.Set("after", after)
 	}
-	response, err := n.do(ctx, http.MethodGet, e, query, nil, "v1", "reports")
+	response, err := n.do(ctx, http.MethodGet, e, query, nil, "v1", kindOf[T]().resource)
 	if err != nil {
 		return list, err
 	}
 	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode == http.StatusNotFound && kindOf[T]().optional {
+		return list, nil
+	}
 	if response.StatusCode != http.StatusOK {
 		return list, readError(response)
 	}
-	// Reports that were received before an error are kept.
-	if list, err = readList(response.Body, after, b, func(r report.Report) bool { return q.has(r, e.Node) && n.current(ctx, q, r) }); err != nil {
+	// Items that were received before an error are kept.
+	if list, err = readList[T](response.Body, after, b, func(of session.Session) bool { return q.has(of, e.Node) && n.current(ctx, q, of) }); err != nil {
 		return list, fmt.Errorf("reading the response of node %s: %w", e.Node, err)
 	}
 	_, _ = io.CopyN(io.Discard, response.Body, maxRest) // a shortened list continues
