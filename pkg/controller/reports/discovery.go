@@ -22,6 +22,7 @@ var resources = metav1.APIResourceList{
 		{Name: resource, SingularName: "report", Namespaced: true, Kind: reportKind.kind, Verbs: metav1.Verbs{"get", "list", "delete"}},
 		{Name: resource + "/" + content, Namespaced: true, Kind: reportKind.kind, Verbs: metav1.Verbs{"get"}},
 		{Name: sessionKind.resource, SingularName: "session", Namespaced: true, Kind: sessionKind.kind, Verbs: metav1.Verbs{"get", "list"}},
+		{Name: commandResource, SingularName: "sessioncommand", Namespaced: true, Kind: commandKind, Verbs: metav1.Verbs{"create"}},
 	},
 }
 

@@ -74,16 +74,19 @@ type Nodes struct {
 	now        func() time.Time
 }
 
-// limits are maxAnswer, nodeTimeout, listTime and headerTimeout, except in tests.
+// limits are maxAnswer, nodeTimeout, listTime, headerTimeout, commandTimeout and commandTime, except in tests.
 type limits struct {
 	answer              int64
 	node, list, connect time.Duration
+	// command is the timeout of a node for a command, commands the maximum duration of a command.
+	command, commands time.Duration
 }
 
 // NewNodes returns Nodes with the certificate of controllers: a directory with tls.crt, tls.key and ca.crt, the authority of plugins, which
 // is read for every connection.
 func NewNodes(certificate string, endpoints func(ctx context.Context) ([]Endpoint, error), namespaces Namespaces) *Nodes {
-	n := &Nodes{endpoints: endpoints, namespaces: namespaces, known: newKnown(), slots: newSlots(), limits: limits{maxAnswer, nodeTimeout, listTime, headerTimeout}, now: time.Now}
+	n := &Nodes{endpoints: endpoints, namespaces: namespaces, known: newKnown(), slots: newSlots(), now: time.Now}
+	n.limits = limits{maxAnswer, nodeTimeout, listTime, headerTimeout, commandTimeout, commandTime}
 	n.client = &http.Client{Transport: &http.Transport{
 		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			config, err := clientTLS(certificate)
@@ -149,7 +152,7 @@ func readNode[T item](ctx context.Context, n *Nodes, e Endpoint, q *Query, after
 	if after != "" {
 		query.Set("after", after)
 	}
-	response, err := n.do(ctx, http.MethodGet, e, query, nil, "v1", kindOf[T]().resource)
+	response, err := n.do(ctx, http.MethodGet, e, query, nil, nil, "v1", kindOf[T]().resource)
 	if err != nil {
 		return list, err
 	}
@@ -182,9 +185,9 @@ func (n *Nodes) ask(ctx context.Context, method string, r report.Report, query u
 		return nil, fmt.Errorf("the plugin of node %s did not answer recently; it is queried again after %v: %w", r.Node, quietTime, errSilent)
 	}
 	path := append([]string{"v1", "reports", r.ClaimUID, r.ID}, more...)
-	response, err := n.do(ctx, method, endpoints[at], query, header, path...)
+	response, err := n.do(ctx, method, endpoints[at], query, nil, header, path...)
 	if err != nil {
-		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() { // including timeouts of the context
+		if timedOut(err) {
 			n.quiet.put(endpoints[at], n.now())
 		}
 		return nil, fmt.Errorf("the plugin of node %s does not answer: %w", r.Node, errors.Join(errSilent, err))
@@ -192,12 +195,18 @@ func (n *Nodes) ask(ctx context.Context, method string, r report.Report, query u
 	return response, nil
 }
 
+// timedOut reports whether an error is a timeout, of the context or of the connection.
+func timedOut(err error) bool {
+	timeout, ok := errors.AsType[net.Error](err)
+	return ok && timeout.Timeout()
+}
+
 // errSilent is the error of a node that is not asked again.
 var errSilent = errors.New("no answer")
 
-func (n *Nodes) do(ctx context.Context, method string, e Endpoint, query url.Values, header http.Header, path ...string) (*http.Response, error) {
+func (n *Nodes) do(ctx context.Context, method string, e Endpoint, query url.Values, body io.Reader, header http.Header, path ...string) (*http.Response, error) {
 	where := url.URL{Scheme: "https", Host: e.Address, RawQuery: query.Encode()}
-	request, err := http.NewRequestWithContext(ctx, method, where.JoinPath(escaped(path)...).String(), nil)
+	request, err := http.NewRequestWithContext(ctx, method, where.JoinPath(escaped(path)...).String(), body)
 	if err != nil {
 		return nil, err
 	}

@@ -213,7 +213,7 @@ func TestNodes_Silent_Named(t *testing.T) {
 		return append(append(known, other...), Endpoint{Node: "n2"}, Endpoint{Node: "n3", Address: closed.Addr().String()}), nil
 	}
 	nodes := NewNodes(certificate, all, always("uid"))
-	assert.Equal(t, limits{maxAnswer, nodeTimeout, listTime, headerTimeout}, nodes.limits)
+	assert.Equal(t, limits{maxAnswer, nodeTimeout, listTime, headerTimeout, commandTimeout, commandTime}, nodes.limits)
 	assert.Equal(t, headerTimeout, nodes.client.Transport.(*http.Transport).ResponseHeaderTimeout)
 	nodes = withLongLimits(nodes)
 	found, err := list[reportItem](t.Context(), nodes, Query{Namespace: "team"})

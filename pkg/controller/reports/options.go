@@ -151,37 +151,48 @@ func deletionOf(w http.ResponseWriter, r *http.Request) (d report.Deletion, err 
 	return d, nil
 }
 
-// deleteBody reads the options in the body of a deletion. It refuses unknown options, because they could change the result.
+// deleteBody reads the options in the body of a deletion.
 func deleteBody(w http.ResponseWriter, r *http.Request) (*metav1.DeleteOptions, error) {
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if err != nil {
-		if _, large := errors.AsType[*http.MaxBytesError](err); large {
-			return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the options of a deletion must be at most %d bytes", maxBody))
-		}
-		return nil, apierrors.NewBadRequest("reading the options of the deletion: " + err.Error())
-	}
 	o := &metav1.DeleteOptions{}
-	if len(bytes.TrimSpace(raw)) == 0 {
-		return o, nil
-	}
-	if kind := r.Header.Get("Content-Type"); kind != "" {
-		if media, _, err := mime.ParseMediaType(kind); err != nil || media != runtime.ContentTypeJSON {
-			return nil, failed(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type: supported values: %q; got %q", runtime.ContentTypeJSON, kind))
-		}
-	}
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.DisallowUnknownFields()
-	err = decoder.Decode(o)
-	if err == nil && decoder.More() {
-		err = errors.New("more than one object")
-	}
-	if err != nil {
-		return nil, apierrors.NewBadRequest("reading the options of the deletion: " + err.Error())
+	if _, err := decodeBody(w, r, "the options of the deletion", maxBody, o); err != nil {
+		return nil, err
 	}
 	if o.Kind != "" && o.Kind != "DeleteOptions" {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("kind: supported values: %q; got %q", "DeleteOptions", o.Kind))
 	}
 	return o, nil
+}
+
+// decodeBody decodes the JSON object in the body of a request, if it contains any. It refuses unknown fields, because they could change the
+// result.
+func decodeBody(w http.ResponseWriter, r *http.Request, what string, limit int64, into any) (empty bool, err error) {
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	if err != nil {
+		if _, large := errors.AsType[*http.MaxBytesError](err); large {
+			return false, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("%s must be at most %d bytes", what, limit))
+		}
+		return false, apierrors.NewBadRequest("reading " + what + ": " + err.Error())
+	}
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return true, nil
+	}
+	if kind := r.Header.Get("Content-Type"); kind != "" {
+		if media, _, err := mime.ParseMediaType(kind); err != nil || media != runtime.ContentTypeJSON {
+			return false, failed(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type: supported values: %q; got %q", runtime.ContentTypeJSON, kind))
+		}
+	}
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.DisallowUnknownFields()
+	err = decoder.Decode(into)
+	if err == nil {
+		if _, end := decoder.Token(); !errors.Is(end, io.EOF) {
+			err = errors.New("more than one object")
+		}
+	}
+	if err != nil {
+		return false, apierrors.NewBadRequest("reading " + what + ": " + err.Error())
+	}
+	return false, nil
 }
 
 // invalidOptions returns the error of options that validation refused.

@@ -28,10 +28,15 @@ import (
 )
 
 // standIn serves a node with a plugin of another version.
-func (a authority) standIn(t *testing.T, handler http.HandlerFunc) string {
+func (a authority) standIn(t testing.TB, handler http.HandlerFunc) string {
 	t.Helper()
-	own := a.issue(t, config.ReportsServerName)
-	pair, err := tls.LoadX509KeyPair(filepath.Join(own, "tls.crt"), filepath.Join(own, "tls.key"))
+	return standInWith(t, a.issue(t, config.ReportsServerName), handler)
+}
+
+// standInWith serves such a node with a certificate.
+func standInWith(t testing.TB, certificate string, handler http.HandlerFunc) string {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(filepath.Join(certificate, "tls.crt"), filepath.Join(certificate, "tls.key"))
 	require.NoError(t, err)
 	server := httptest.NewUnstartedServer(handler)
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS13}

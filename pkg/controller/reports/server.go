@@ -35,6 +35,8 @@ type Server struct {
 	lists seats.Taken
 	// downloads are the running downloads.
 	downloads seats.Taken
+	// commands are the commands that are being carried out.
+	commands seats.Taken
 	// calls are all requests of users.
 	calls calls
 }
@@ -55,6 +57,7 @@ func (s *Server) Handler() http.Handler {
 	register[sessionItem](s, mux, version)
 	mux.HandleFunc("DELETE "+version+"/namespaces/{namespace}/reports/{name}", s.user(s.delete))
 	mux.HandleFunc("GET "+version+"/namespaces/{namespace}/reports/{name}/content", s.user(s.content))
+	mux.HandleFunc("POST "+version+"/namespaces/{namespace}/"+commandResource, s.user(s.create))
 	mux.HandleFunc(version+"/", func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, apierrors.NewMethodNotSupported(resourceOf(resourceIn(strings.TrimPrefix(r.URL.Path, version+"/"))), strings.ToLower(r.Method)))
 	})
