@@ -144,7 +144,8 @@ func validateOptions(c *v1alpha1.SessionCommandSpec, spec *field.Path, now time.
 
 func validateWindow(c *v1alpha1.SessionCommandSpec, spec *field.Path, now time.Time) (all field.ErrorList) {
 	if d := c.Duration; d != nil && (d.Duration <= 0 || d.Duration > session.MaxDuration) {
-		all = append(all, field.Invalid(spec.Child("duration"), d.Duration.String(), fmt.Sprintf("must be greater than 0 and at most %v", session.MaxDuration)))
+		all = append(all, field.Invalid(spec.Child("duration"), d.Duration.String(),
+			fmt.Sprintf("must be greater than 0 and at most %v", session.MaxDuration)))
 	}
 	if c.At == nil {
 		return all

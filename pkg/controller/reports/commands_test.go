@@ -52,6 +52,9 @@ func TestCommand_Selection_OneRequestToEachNode(t *testing.T) {
 	response, got := post(handler, "alice", commandsInTeam+"?dryRun=All", body)
 	require.Equal(t, http.StatusCreated, response.Code, response.Body)
 	assert.Equal(t, 1, r.asked, "reviews")
+	denied := &reviews{deny: true}
+	response, _ = post((&Server{Nodes: nodes, Users: headers{}, Access: NewDecisions(denied, always("uid"))}).Handler(), "alice", commandsInTeam, body)
+	assert.Equal(t, []int{http.StatusForbidden, 1}, []int{response.Code, denied.asked})
 	want := session.Command{
 		ID: "01234567-89ab-4def-8123-456789abcdef", Verb: v1alpha1.SessionStart, Namespace: "team", NamespaceUID: "uid",
 		Selection: &session.Selection{Labels: "gpu.prism.dev/pod=p"}, Duration: 30 * time.Second, SamplingFrequencyHz: 1000, Backtrace: "DWARF", DryRun: true,

@@ -49,7 +49,8 @@ func (s *Server) create(w http.ResponseWriter, c call) error {
 	}
 	by := seats.Party{Namespace: namespace}
 	if !s.commands.Enter(commandSeats, by) {
-		return apierrors.NewTooManyRequests(fmt.Sprintf("too many concurrent commands: at most %d, and %d per namespace; try again later", maxCommands, namespaceCommands), 1)
+		return apierrors.NewTooManyRequests(fmt.Sprintf("too many concurrent commands: at most %d, and %d per namespace; try again later",
+			maxCommands, namespaceCommands), 1)
 	}
 	defer s.commands.Leave(by)
 	command, err := commandOf(w, c.Request, namespace)
@@ -117,7 +118,8 @@ func commandOf(w http.ResponseWriter, r *http.Request, namespace string) (*v1alp
 	}
 	c.Namespace = ""
 	if !equality.Semantic.DeepEqual(c.ObjectMeta, metav1.ObjectMeta{}) {
-		return nil, invalidCommand(field.ErrorList{field.Forbidden(field.NewPath("metadata"), "only the namespace may be set, because commands are not stored")})
+		const because = "only the namespace may be set, because commands are not stored"
+		return nil, invalidCommand(field.ErrorList{field.Forbidden(field.NewPath("metadata"), because)})
 	}
 	c.Kind, c.APIVersion, c.Status = commandKind, GroupVersion.String(), v1alpha1.SessionCommandStatus{}
 	return c, nil

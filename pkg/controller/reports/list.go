@@ -59,7 +59,8 @@ func listItems[T item](s *Server, w http.ResponseWriter, c call) error {
 		w.Header().Add("Warning", `299 - "the list is incomplete: these nodes did not answer: `+names(found.Silent)+`"`)
 	}
 	if len(found.Truncated) > 0 {
-		w.Header().Add("Warning", fmt.Sprintf(`299 - "these nodes %s more %s than a list contains per node: %s"`, of.verb, of.resource, names(found.Truncated)))
+		w.Header().Add("Warning", fmt.Sprintf(`299 - "these nodes %s more %s than a list contains per node: %s"`,
+			of.verb, of.resource, names(found.Truncated)))
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
 	return showList(w, c.Request, page, found.Items)

@@ -59,7 +59,8 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET "+version+"/namespaces/{namespace}/reports/{name}/content", s.user(s.content))
 	mux.HandleFunc("POST "+version+"/namespaces/{namespace}/"+commandResource, s.user(s.create))
 	mux.HandleFunc(version+"/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, apierrors.NewMethodNotSupported(resourceOf(resourceIn(strings.TrimPrefix(r.URL.Path, version+"/"))), strings.ToLower(r.Method)))
+		named := resourceIn(strings.TrimPrefix(r.URL.Path, version+"/"))
+		refuse(w, apierrors.NewMethodNotSupported(resourceOf(named), strings.ToLower(r.Method)))
 	})
 	return mux
 }

@@ -38,8 +38,8 @@ func (s sessionItem) process() session.Session { return s.Session }
 
 func (s sessionItem) cost() int {
 	const fields = 512
-	size := fields + len(s.ID) + len(s.Namespace) + len(s.NamespaceUID) + len(s.Claim) + len(s.ClaimUID) + len(s.Pod) + len(s.Container) + len(s.Node) + len(s.Process) +
-		len(s.Tool) + len(s.State)
+	size := fields + len(s.ID) + len(s.Namespace) + len(s.NamespaceUID) + len(s.Claim) + len(s.ClaimUID) + len(s.Pod) + len(s.Container) +
+		len(s.Node) + len(s.Process) + len(s.Tool) + len(s.State)
 	if s.Last != nil {
 		size += len(s.Last.ID) + len(s.Last.Verb) + len(s.Last.Outcome) + len(s.Last.Report) + len(s.Last.Message)
 	}
@@ -61,7 +61,8 @@ func (s sessionItem) object() metav1.ObjectMetaAccessor {
 	}
 	if last := s.Last; last != nil {
 		o.Status.LastCommand = &v1alpha1.LastCommand{
-			ID: last.ID, Verb: last.Verb, Outcome: string(last.Outcome), Begun: micro(last.Begun), Ended: micro(last.Ended), Report: last.Report, Message: last.Message,
+			ID: last.ID, Verb: last.Verb, Outcome: string(last.Outcome), Begun: micro(last.Begun), Ended: micro(last.Ended), Report: last.Report,
+			Message: last.Message,
 		}
 	}
 	return o
