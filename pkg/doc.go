@@ -90,7 +90,9 @@
 //     DeviceClasses with invalid configuration are denied when they are written, before any pod waits for them.
 //   - controller/classes maintains DeviceClasses from the node configurations in one ConfigMap and from the ResourceSlices of nodes: one
 //     for each MIG profile, and one for each extended resource name, for pods without claims.
-//   - controller/reports serves the aggregated API profiles.gpu.prism.dev/v1alpha1: the reports of profiled processes on all nodes.
+//   - controller/commands validates SessionCommands, and merges the answers of nodes to them.
+//   - controller/reports serves the aggregated API profiles.gpu.prism.dev/v1alpha1: the reports of profiled processes on all nodes, and the
+//     sessions of processes that wait until a command records them.
 //
 // # The MPS service
 //

@@ -146,6 +146,25 @@ func TestChartReports_NoTools_NothingOfIt(t *testing.T) {
 	}
 }
 
+// TestChartReports_Roles_ViewReadsEditChanges: commands start recordings, so the role view must not create them.
+func TestChartReports_Roles_ViewReadsEditChanges(t *testing.T) {
+	rendered := parse(t, render(t, "--set", tools))
+	for name, want := range map[string]map[string][]string{
+		"view": {"reports": {"get", "list"}, "sessions": {"get", "list"}},
+		"edit": {"reports": {"delete"}, "reports/content": {"get"}, "sessioncommands": {"create"}},
+	} {
+		role, got := typed[rbacv1.ClusterRole](t, rendered, "ClusterRole/prism-reports-"+name), map[string][]string{}
+		assert.Equal(t, "true", role.Labels["rbac.authorization.k8s.io/aggregate-to-"+name])
+		for _, rule := range role.Rules {
+			assert.Equal(t, []string{"profiles.gpu.prism.dev"}, rule.APIGroups)
+			for _, resource := range rule.Resources {
+				got[resource] = append(got[resource], rule.Verbs...)
+			}
+		}
+		assert.Equal(t, want, got, name)
+	}
+}
+
 func TestChartReports_OneOwnSecret_Refused(t *testing.T) {
 	_, stderr, err := template(t, "--set", tools+",profiler.reports.certificate.nodeSecretName=a")
 	require.Error(t, err)

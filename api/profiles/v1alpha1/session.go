@@ -58,7 +58,7 @@ type SessionList struct {
 	SilentNodes []string `json:"silentNodes,omitempty"`
 	// TruncatedNodes have more sessions than the list contains per node.
 	TruncatedNodes []string `json:"truncatedNodes,omitempty"`
-	// Claims are the prepared claims with arm: OnDemand.
+	// Claims are the prepared claims with arm: OnDemand on the nodes of this page, whatever the selectors are; each claim is on one page.
 	Claims []ArmedClaim `json:"claims,omitempty"`
 }
 

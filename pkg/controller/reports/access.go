@@ -3,6 +3,7 @@ package reports
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	authorizationapi "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -72,8 +73,9 @@ func (a Access) Allowed(ctx context.Context, by user.Info, what authorizationapi
 	return review.Status.Allowed, review.Status.Reason, nil
 }
 
-// attributes returns the attributes of a request.
-func attributes(verb, subresource, namespace, name string) authorizationapi.ResourceAttributes {
+// attributes returns the attributes of a request for a resource, or for "resource/subresource".
+func attributes(verb, resource, namespace, name string) authorizationapi.ResourceAttributes {
+	resource, subresource, _ := strings.Cut(resource, "/")
 	return authorizationapi.ResourceAttributes{
 		Namespace: namespace, Verb: verb, Group: GroupVersion.Group, Version: GroupVersion.Version, Resource: resource,
 		Subresource: subresource, Name: name,

@@ -117,7 +117,7 @@ func TestAccess_User_ReviewedInFull(t *testing.T) {
 	})
 	allowed, why, err := (Access{client}).Allowed(t.Context(), &user.DefaultInfo{
 		Name: "alice", UID: "7", Groups: []string{"a"}, Extra: map[string][]string{"scopes": {"x"}},
-	}, attributes("get", content, "team", "r"))
+	}, attributes("get", resource+"/"+content, "team", "r"))
 	require.NoError(t, err)
 	assert.True(t, allowed)
 	assert.Equal(t, "a role", why)

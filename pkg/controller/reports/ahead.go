@@ -6,36 +6,36 @@ import (
 	"sync/atomic"
 )
 
-// ahead requests the first reports of the nodes of a list, several at once, before they are needed. Waiting answers take a bounded amount
+// ahead requests the first items of the nodes of a list, several at once, before they are needed. Waiting answers take a bounded amount
 // of memory.
-type ahead struct {
+type ahead[T item] struct {
 	nodes *Nodes
 	query *Query
 	// endpoints are in the order of their nodes; answers contains one channel for each.
 	endpoints []Endpoint
-	answers   []chan answered
+	answers   []chan answered[T]
 	room      room
-	// found is the number of received reports: nodes are asked until the list is full.
+	// found is the number of received items: nodes are asked until the list is full.
 	found atomic.Int64
 }
 
 // answered is the result of asking a node.
-type answered struct {
-	nodeList
+type answered[T item] struct {
+	nodeList[T]
 	err error
 }
 
 // askAhead starts to ask, until the context ends.
-func (n *Nodes) askAhead(ctx context.Context, endpoints []Endpoint, q *Query) *ahead {
-	a := &ahead{nodes: n, query: q, endpoints: endpoints, answers: make([]chan answered, len(endpoints)), room: newRoom(aheadCost)}
+func askAhead[T item](ctx context.Context, n *Nodes, endpoints []Endpoint, q *Query) *ahead[T] {
+	a := &ahead[T]{nodes: n, query: q, endpoints: endpoints, answers: make([]chan answered[T], len(endpoints)), room: newRoom(aheadCost)}
 	for i := range a.answers {
-		a.answers[i] = make(chan answered, 1)
+		a.answers[i] = make(chan answered[T], 1)
 	}
 	go a.run(ctx)
 	return a
 }
 
-func (a *ahead) run(ctx context.Context) {
+func (a *ahead[T]) run(ctx context.Context) {
 	for i, e := range a.endpoints {
 		if int(a.found.Load()) >= a.query.items() || !a.room.take(ctx, firstCost) {
 			return
@@ -50,22 +50,22 @@ func (a *ahead) run(ctx context.Context) {
 			if e.Node == a.query.After.Node {
 				after, read = a.query.After.After, a.query.After.Read
 			}
-			list, err := a.nodes.of(ctx, e, a.query, after, bounds{bytes: firstBytes, cost: firstCost, items: min(firstItems, maxReports-read), kept: firstItems})
-			a.found.Add(int64(len(list.reports)))
+			list, err := askNode[T](ctx, a.nodes, e, a.query, after, bounds{bytes: firstBytes, cost: firstCost, items: min(firstItems, maxReports-read), kept: firstItems})
+			a.found.Add(int64(len(list.items)))
 			a.room.give(firstCost - list.cost)
-			a.answers[i] <- answered{list, err}
+			a.answers[i] <- answered[T]{list, err}
 		}()
 	}
 }
 
 // take waits for the answer of the next node; false: the context ended first.
-func (a *ahead) take(ctx context.Context, i int) (answered, bool) {
+func (a *ahead[T]) take(ctx context.Context, i int) (answered[T], bool) {
 	select {
 	case answer := <-a.answers[i]:
 		a.room.give(answer.cost)
 		return answer, ctx.Err() == nil
 	case <-ctx.Done():
-		return answered{}, false
+		return answered[T]{}, false
 	}
 }
 

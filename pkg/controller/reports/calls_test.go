@@ -40,7 +40,7 @@ func TestDecisions_SameUser_ReviewedOnce(t *testing.T) {
 			d := NewDecisions(r, always("uid"))
 			alice := &user.DefaultInfo{Name: "alice", Groups: []string{"a", "b"}}
 			ask := func() {
-				allowed, _, err := d.Allowed(t.Context(), alice, attributes("list", "", "team", ""))
+				allowed, _, err := d.Allowed(t.Context(), alice, attributes("list", resource, "team", ""))
 				require.NoError(t, err)
 				assert.Equal(t, !deny, allowed)
 			}
@@ -62,14 +62,14 @@ func TestDecisions_AnythingElse_ReviewedAgain(t *testing.T) {
 	r := &reviews{}
 	d := NewDecisions(r, always("uid"))
 	base := user.DefaultInfo{Name: "alice", UID: "7", Groups: []string{"a"}, Extra: map[string][]string{"scopes": {"x"}}}
-	get := attributes("get", "", "team", "r1")
+	get := attributes("get", resource, "team", "r1")
 	users := []user.DefaultInfo{base, base, base, base, base, base}
 	users[1].Name, users[2].UID, users[3].Groups = "bob", "8", []string{"a", "admins"}
 	users[4].Extra, users[5].Groups = map[string][]string{"scopes": {"x", "y"}}, []string{`a","b`}
 	for i := range users {
 		for _, what := range []authorizationapi.ResourceAttributes{
-			get, attributes("delete", "", "team", "r1"), attributes("get", content, "team", "r1"), attributes("get", "", "other", "r1"),
-			attributes("get", "", "", ""),
+			get, attributes("delete", resource, "team", "r1"), attributes("get", resource+"/"+content, "team", "r1"), attributes("get", resource, "other", "r1"),
+			attributes("get", resource, "", ""), attributes("get", sessionKind.resource, "team", "r1"),
 		} {
 			before := r.asked
 			_, _, err := d.Allowed(t.Context(), &users[i], what)
@@ -79,7 +79,7 @@ func TestDecisions_AnythingElse_ReviewedAgain(t *testing.T) {
 	}
 	before := r.asked
 	for i := range 1000 {
-		_, _, err := d.Allowed(t.Context(), &base, attributes("get", "", "team", fmt.Sprint("r", i)))
+		_, _, err := d.Allowed(t.Context(), &base, attributes("get", resource, "team", fmt.Sprint("r", i)))
 		require.NoError(t, err)
 	}
 	assert.Equal(t, before, r.asked, "a thousand reports of one namespace cost nothing more")
@@ -99,7 +99,7 @@ func TestDecisions_NamespaceMadeAgain_ReviewedAgain(t *testing.T) {
 	r, namespaces := &reviews{}, &renewed{now: "first"}
 	d := NewDecisions(r, namespaces)
 	for _, namespaces.now = range []types.UID{"first", "first", "second", "second"} {
-		_, _, err := d.Allowed(t.Context(), &user.DefaultInfo{Name: "alice"}, attributes("list", "", "team", ""))
+		_, _, err := d.Allowed(t.Context(), &user.DefaultInfo{Name: "alice"}, attributes("list", resource, "team", ""))
 		require.NoError(t, err)
 	}
 	assert.Equal(t, 2, r.asked)
@@ -110,7 +110,7 @@ func TestDecisions_ResourceNames_Honoured(t *testing.T) {
 	t.Parallel()
 	d := NewDecisions(&reviews{deny: true, name: "r1"}, always("uid"))
 	for name, want := range map[string]bool{"r1": true, "r2": false, "": false} {
-		allowed, _, err := d.Allowed(t.Context(), &user.DefaultInfo{Name: "alice"}, attributes("get", "", "team", name))
+		allowed, _, err := d.Allowed(t.Context(), &user.DefaultInfo{Name: "alice"}, attributes("get", resource, "team", name))
 		require.NoError(t, err)
 		assert.Equal(t, want, allowed, name)
 	}
@@ -121,10 +121,10 @@ func TestDecisions_Failure_NotRemembered(t *testing.T) {
 	t.Parallel()
 	r := &reviews{err: errors.New("no answer")}
 	d := NewDecisions(r, always("uid"))
-	_, _, err := d.Allowed(t.Context(), &user.DefaultInfo{Name: "alice"}, attributes("list", "", "team", ""))
+	_, _, err := d.Allowed(t.Context(), &user.DefaultInfo{Name: "alice"}, attributes("list", resource, "team", ""))
 	require.Error(t, err)
 	r.err = nil
-	allowed, _, err := d.Allowed(t.Context(), &user.DefaultInfo{Name: "alice"}, attributes("list", "", "team", ""))
+	allowed, _, err := d.Allowed(t.Context(), &user.DefaultInfo{Name: "alice"}, attributes("list", resource, "team", ""))
 	require.NoError(t, err)
 	assert.True(t, allowed)
 }

@@ -52,9 +52,9 @@ func connectionsKept(t *testing.T, length int) {
 		var running sync.WaitGroup
 		for range runningCalls {
 			running.Go(func() {
-				found, err := nodes.List(t.Context(), Query{Namespace: "team"})
+				found, err := list[reportItem](t.Context(), nodes, Query{Namespace: "team"})
 				assert.NoError(t, err)
-				assert.Len(t, found.Reports, length)
+				assert.Len(t, found.Items, length)
 			})
 		}
 		running.Wait()

@@ -52,13 +52,14 @@ func (s steady) Write(b []byte) (int, error) {
 // client that requests the whole file would take a part for the report.
 func (s *Server) content(w http.ResponseWriter, c call) error {
 	name := c.PathValue("name")
-	if err := s.allow(c, attributes("get", content, c.PathValue("namespace"), name)); err != nil {
+	if err := s.allow(c, attributes("get", resource+"/"+content, c.PathValue("namespace"), name)); err != nil {
 		return err
 	}
-	found, err := s.find(c)
+	one, err := findItem[reportItem](s, c)
 	if err != nil {
 		return err
 	}
+	found := one.Report
 	if err := available(found); err != nil {
 		return err
 	}

@@ -78,7 +78,7 @@ func (d *Decisions) decide(ctx context.Context, by user.Info, what authorization
 // decisionKey encodes everything that a decision depends on, without collisions.
 func decisionKey(by user.Info, what authorizationapi.ResourceAttributes, namespace types.UID) (string, error) {
 	groups := slices.Sorted(slices.Values(by.GetGroups()))
-	raw, err := json.Marshal([]any{by.GetName(), by.GetUID(), groups, by.GetExtra(), what.Verb, what.Subresource, what.Namespace, namespace, what.Name})
+	raw, err := json.Marshal([]any{by.GetName(), by.GetUID(), groups, by.GetExtra(), what.Verb, what.Resource, what.Subresource, what.Namespace, namespace, what.Name})
 	if err != nil {
 		return "", fmt.Errorf("reviewing the access of user %s: %w", by.GetName(), err)
 	}

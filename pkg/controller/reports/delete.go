@@ -16,17 +16,18 @@ import (
 // delete removes a report from its node, or answers a dry run.
 func (s *Server) delete(w http.ResponseWriter, c call) error {
 	name := c.PathValue("name")
-	if err := s.allow(c, attributes("delete", "", c.PathValue("namespace"), name)); err != nil {
+	if err := s.allow(c, attributes("delete", resource, c.PathValue("namespace"), name)); err != nil {
 		return err
 	}
 	wanted, err := deletionOf(w, c.Request)
 	if err != nil {
 		return err
 	}
-	found, err := s.find(c)
+	one, err := findItem[reportItem](s, c)
 	if err != nil {
 		return err
 	}
+	found := one.Report
 	// Plugins of earlier versions do not know preconditions; others check them again while nothing else changes the report.
 	if err := wanted.Check(found); err != nil {
 		return apierrors.NewConflict(groupResource, name, err)

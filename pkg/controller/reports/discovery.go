@@ -19,8 +19,10 @@ var groups = metav1.APIGroupList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kin
 var resources = metav1.APIResourceList{
 	TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"}, GroupVersion: GroupVersion.String(),
 	APIResources: []metav1.APIResource{
-		{Name: resource, SingularName: "report", Namespaced: true, Kind: kind, Verbs: metav1.Verbs{"get", "list", "delete"}},
-		{Name: resource + "/" + content, Namespaced: true, Kind: kind, Verbs: metav1.Verbs{"get"}},
+		{Name: resource, SingularName: "report", Namespaced: true, Kind: reportKind.kind, Verbs: metav1.Verbs{"get", "list", "delete"}},
+		{Name: resource + "/" + content, Namespaced: true, Kind: reportKind.kind, Verbs: metav1.Verbs{"get"}},
+		{Name: sessionKind.resource, SingularName: "session", Namespaced: true, Kind: sessionKind.kind, Verbs: metav1.Verbs{"get", "list"}},
+		{Name: commandResource, SingularName: "sessioncommand", Namespaced: true, Kind: commandKind, Verbs: metav1.Verbs{"create"}},
 	},
 }
 

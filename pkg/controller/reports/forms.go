@@ -9,15 +9,13 @@ import (
 	"mime"
 	"net/http"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
-	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
 // writeBuffer is the number of bytes of a list that are written at once.
@@ -47,37 +45,49 @@ func form(r *http.Request) string {
 }
 
 // show answers with an object in the form that the client requests.
-func show(w http.ResponseWriter, r *http.Request, o *v1alpha1.Report) error {
+func show[T item](w http.ResponseWriter, r *http.Request, one T) error {
 	switch form(r) {
 	case asTable:
-		answer(w, http.StatusOK, table([]v1alpha1.Report{*o}))
+		t := table(one.kind())
+		t.Rows = append(t.Rows, row(one))
+		answer(w, http.StatusOK, t)
 	case asMetadata:
-		answer(w, http.StatusOK, metadata(o))
+		answer(w, http.StatusOK, metadata(one))
 	default:
-		answer(w, http.StatusOK, o)
+		answer(w, http.StatusOK, one.object())
 	}
 	return nil
 }
 
-func showList(w http.ResponseWriter, r *http.Request, list *v1alpha1.ReportList, reports []report.Report) error {
+// listing is a list whose items are written later.
+type listing struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []struct{}            `json:"items"`
+	SilentNodes     []string              `json:"silentNodes,omitempty"`
+	TruncatedNodes  []string              `json:"truncatedNodes,omitempty"`
+	Claims          []v1alpha1.ArmedClaim `json:"claims,omitempty"`
+}
+
+func showList[T item](w http.ResponseWriter, r *http.Request, l *listing, items []T) error {
 	switch form(r) {
 	case asTable:
-		t := table(nil)
-		t.ListMeta = list.ListMeta
-		return stream(w, t, "rows", reports, func(o *v1alpha1.Report) any { return row(o) })
+		t := table(kindOf[T]())
+		t.ListMeta = l.ListMeta
+		return stream(w, t, "rows", items, func(one T) any { return row(one) })
 	case asMetadataList:
 		all := &metav1.PartialObjectMetadataList{
-			TypeMeta: metav1.TypeMeta{APIVersion: metav1.SchemeGroupVersion.String(), Kind: asMetadataList}, ListMeta: list.ListMeta,
+			TypeMeta: metav1.TypeMeta{APIVersion: metav1.SchemeGroupVersion.String(), Kind: asMetadataList}, ListMeta: l.ListMeta,
 			Items: []metav1.PartialObjectMetadata{},
 		}
-		return stream(w, all, "items", reports, func(o *v1alpha1.Report) any { return metadata(o) })
+		return stream(w, all, "items", items, func(one T) any { return metadata(one) })
 	default:
-		return stream(w, list, "items", reports, func(o *v1alpha1.Report) any { return o })
+		return stream(w, l, "items", items, func(one T) any { return one.object() })
 	}
 }
 
-// stream answers with a list whose field is still empty, and writes an item for each report into it.
-func stream(w http.ResponseWriter, list any, field string, reports []report.Report, item func(*v1alpha1.Report) any) error {
+// stream answers with a list whose field is still empty, and writes the form of each item into it.
+func stream[T item](w http.ResponseWriter, list any, field string, items []T, of func(T) any) error {
 	raw, err := json.Marshal(list)
 	if err != nil {
 		return apierrors.NewInternalError(err)
@@ -91,9 +101,8 @@ func stream(w http.ResponseWriter, list any, field string, reports []report.Repo
 	out := bufio.NewWriterSize(w, writeBuffer)
 	defer func() { _ = out.Flush() }()
 	_, _ = fmt.Fprintf(out, `%s"%s":[`, begin, field)
-	for i, r := range reports {
-		o := object(r)
-		one, err := json.Marshal(item(&o))
+	for i, item := range items {
+		one, err := json.Marshal(of(item))
 		if i > 0 {
 			err = errors.Join(err, out.WriteByte(','))
 		}
@@ -105,52 +114,19 @@ func stream(w http.ResponseWriter, list any, field string, reports []report.Repo
 	return nil
 }
 
-func metadata(o *v1alpha1.Report) *metav1.PartialObjectMetadata {
-	return &metav1.PartialObjectMetadata{
-		TypeMeta: metav1.TypeMeta{APIVersion: metav1.SchemeGroupVersion.String(), Kind: asMetadata}, ObjectMeta: o.ObjectMeta,
-	}
+func metadata[T item](of T) *metav1.PartialObjectMetadata {
+	all := meta.AsPartialObjectMetadata(of.object().GetObjectMeta())
+	all.TypeMeta = metav1.TypeMeta{APIVersion: metav1.SchemeGroupVersion.String(), Kind: asMetadata}
+	return all
 }
 
-// columns are the columns of kubectl get.
-var columns = []metav1.TableColumnDefinition{
-	{Name: "Name", Type: "string", Format: "name", Description: "Name of the report."},
-	{Name: "Claim", Type: "string", Description: "ResourceClaim of the process."},
-	{Name: "Pod", Type: "string", Description: "Pod of the process."},
-	{Name: "Container", Type: "string", Description: "Container of the process."},
-	{Name: "Process", Type: "string", Description: "Program of the process."},
-	{Name: "State", Type: "string", Description: "Recording, Importing, Ready, Raw or Lost."},
-	{Name: "Reason", Type: "string", Description: "Why the report is Raw or Lost, or why the process was not recorded."},
-	{Name: "Size", Type: "string", Description: "Size of the file."},
-	{Name: "Age", Type: "string", Description: "Time since the process began."},
-	{Name: "Node", Type: "string", Priority: 1, Description: "Node that stores the report."},
-	{Name: "File", Type: "string", Priority: 1, Description: "Name of the file, or its path in the container."},
-}
-
-func table(reports []v1alpha1.Report) *metav1.Table {
-	t := &metav1.Table{
+func table(of *kind) *metav1.Table {
+	return &metav1.Table{
 		TypeMeta:          metav1.TypeMeta{APIVersion: metav1.SchemeGroupVersion.String(), Kind: asTable},
-		ColumnDefinitions: columns, Rows: []metav1.TableRow{},
+		ColumnDefinitions: of.columns, Rows: []metav1.TableRow{},
 	}
-	for i := range reports {
-		t.Rows = append(t.Rows, row(&reports[i]))
-	}
-	return t
 }
 
-func row(o *v1alpha1.Report) metav1.TableRow {
-	file := o.Status.File
-	if o.Status.Path != "" {
-		file = o.Status.Path
-	}
-	size := "<none>"
-	if o.Status.Size > 0 {
-		size = formatBytes(o.Status.Size)
-	}
-	return metav1.TableRow{
-		Cells: []any{
-			o.Name, o.Spec.Claim, o.Spec.Pod, o.Spec.Container, o.Spec.Process, o.Status.State, o.Status.Reason, size,
-			duration.HumanDuration(time.Since(o.CreationTimestamp.Time)), o.Spec.Node, file,
-		},
-		Object: runtime.RawExtension{Object: metadata(o)},
-	}
+func row[T item](of T) metav1.TableRow {
+	return metav1.TableRow{Cells: of.cells(), Object: runtime.RawExtension{Object: metadata(of)}}
 }

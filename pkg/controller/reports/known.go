@@ -9,53 +9,56 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 	"github.com/prism-gpu/prism/pkg/profiler/seats"
+	"github.com/prism-gpu/prism/pkg/profiler/session"
 )
 
-// maxKnown limits the cache: about 5 MB, and as many reports as in a list.
+// maxKnown limits the cache: about 5 MB, and as many items as in a list.
 const maxKnown = maxItems
 
-// known caches the nodes of reports that were listed or found: a download consists of many requests, deletions follow a list, and only one
-// node stores each report. Use newKnown.
+// known caches the nodes of items that were listed or found: a download consists of many requests, deletions and commands follow a list, and
+// each item is on one node only. Use newKnown.
 type known struct{ nodes *lru.Cache }
 
-// knownKey identifies a report.
-type knownKey struct{ namespace, id string }
+// knownKey identifies an item.
+type knownKey struct{ resource, namespace, id string }
 
 func newKnown() known { return known{lru.New(maxKnown)} }
 
-func (k known) node(namespace, id string) string {
-	node, _ := k.nodes.Get(knownKey{namespace, id})
+func (k known) node(resource, namespace, id string) string {
+	node, _ := k.nodes.Get(knownKey{resource, namespace, id})
 	name, _ := node.(string)
 	return name
 }
 
-func (k known) put(r report.Report) { k.nodes.Add(knownKey{r.Namespace, r.ID}, r.Node) }
+func (k known) put(resource string, of session.Session) {
+	k.nodes.Add(knownKey{resource, of.Namespace, of.ID}, of.Node)
+}
 
 // remove drops a deleted report.
-func (k known) remove(r report.Report) { k.nodes.Remove(knownKey{r.Namespace, r.ID}) }
+func (k known) remove(r report.Report) { k.nodes.Remove(knownKey{resource, r.Namespace, r.ID}) }
 
-// Find returns the report of that name in a namespace; silent are the nodes that did not answer, and may store it. If a list contained the
-// report, only its node is asked.
-func (n *Nodes) Find(ctx context.Context, namespace, id string, by seats.Party) (r report.Report, found bool, silent []string, err error) {
+// find returns the item of that name in a namespace; silent are the nodes that did not answer, and may have it. If a list contained the
+// item, only its node is asked.
+func find[T item](ctx context.Context, n *Nodes, namespace, id string, by seats.Party) (one T, found bool, silent []string, err error) {
 	q := Query{Namespace: namespace, ID: id, Limit: 1, line: lineOf(by)}
-	if q.Node = n.known.node(namespace, id); q.Node != "" {
-		at, err := n.List(ctx, q)
+	if q.Node = n.known.node(kindOf[T]().resource, namespace, id); q.Node != "" {
+		at, err := list[T](ctx, n, q)
 		switch {
-		case err == nil && len(at.Reports) > 0:
-			return at.Reports[0], true, nil, nil
+		case err == nil && len(at.Items) > 0:
+			return at.Items[0], true, nil, nil
 		case err == nil && len(at.Silent) > 0:
-			return r, false, at.Silent, nil
+			return one, false, at.Silent, nil
 		}
 	}
 	q.Node = ""
-	all, err := n.List(ctx, q)
+	all, err := list[T](ctx, n, q)
 	if err != nil {
-		return r, false, nil, err
+		return one, false, nil, err
 	}
-	if len(all.Reports) > 0 {
-		return all.Reports[0], true, nil, nil
+	if len(all.Items) > 0 {
+		return all.Items[0], true, nil, nil
 	}
-	return r, false, append(all.Silent, all.Rest...), nil
+	return one, false, append(all.Silent, all.Rest...), nil
 }
 
 // maxQuiet is the maximum number of silent nodes in the cache.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/profiler/report"
+	"github.com/prism-gpu/prism/pkg/profiler/session"
 )
 
 // heap is the highest measured heap size, in bytes.
@@ -109,5 +111,66 @@ func TestList_ManyReports_MemoryBounded(t *testing.T) {
 		if query == "" {
 			assert.Contains(t, answer.header.Get("Warning"), "the list is incomplete: these nodes store more reports; set limit, and pass continue to list them: n00, n01")
 		}
+	}
+}
+
+// roundTrip answers requests to nodes without a network.
+type roundTrip func(*http.Request) *http.Response
+
+// RoundTrip implements http.RoundTripper.
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r), nil }
+
+// TestCommand_1000Nodes_OneReviewOneRequestEach: a command for 100,000 sessions, and for 1,000 named ones whose nodes are unknown, takes a
+// bounded amount of the controller's memory. No other test runs at the same time.
+func TestCommand_1000Nodes_OneReviewOneRequestEach(t *testing.T) {
+	const nodes, each, most = 1000, 100, 64 << 20
+	h := &heap{}
+	var endpoints []Endpoint
+	for i := range nodes {
+		endpoints = append(endpoints, Endpoint{Node: fmt.Sprintf("n%04d", i), Address: fmt.Sprintf("n%04d:443", i)})
+	}
+	n := NewNodes(t.TempDir(), func(context.Context) ([]Endpoint, error) { return endpoints, nil }, always("uid"))
+	var requests atomic.Int64
+	n.client.Transport = roundTrip(func(r *http.Request) *http.Response {
+		requests.Add(1)
+		defer h.measure()
+		var of int
+		_, err := fmt.Sscanf(r.URL.Host, "n%04d:443", &of)
+		assert.NoError(t, err)
+		var c session.Command
+		assert.NoError(t, json.NewDecoder(r.Body).Decode(&c))
+		a := session.Accepted{Now: time.Now()}
+		for i := range each {
+			name := fmt.Sprintf("%08x-w%d-0123456789abcdef", of, i)
+			if c.Selection != nil || slices.Contains(c.Sessions, name) {
+				a.Names = append(a.Names, name)
+			}
+		}
+		recorded := httptest.NewRecorder()
+		answer(recorded, http.StatusOK, a)
+		return recorded.Result()
+	})
+	runtime.GC()
+	h.measure()
+	base := h.highest.Load()
+	var names []string
+	for i := range session.MaxNames {
+		names = append(names, fmt.Sprintf("%08x-w7-0123456789abcdef", i))
+	}
+	for target, accepted := range map[string]int{`"selection":{}`: nodes * each, `"sessions":["` + strings.Join(names, `","`) + `"]`: session.MaxNames} {
+		h.highest.Store(0)
+		requests.Store(0)
+		r := &reviews{}
+		handler := (&Server{Nodes: n, Users: headers{}, Access: NewDecisions(r, always("uid"))}).Handler()
+		response, got := post(handler, "alice", commandsInTeam, commandFor(`"verb":"Stop",`+target))
+		require.Equal(t, http.StatusCreated, response.Code)
+		assert.Equal(t, accepted, got.Status.Accepted)
+		assert.Len(t, got.Status.Names, session.MaxNames)
+		assert.Empty(t, got.Status.SilentNodes)
+		assert.Equal(t, 1, r.asked, "reviews")
+		assert.EqualValues(t, nodes, requests.Load())
+		more := int64(h.highest.Load()) - int64(base)
+		assert.Less(t, more, int64(most), "%d MiB", more>>20)
+		t.Logf("%d sessions: %d MiB over %d MiB", accepted, more>>20, base>>20)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/prism-gpu/prism/pkg/profiler/report"
+	"github.com/prism-gpu/prism/pkg/profiler/session"
 )
 
 // Namespaces returns the current namespace of a name: reports belong to a namespace with a UID, and not to a later one of its name.
@@ -59,8 +59,8 @@ func (c ClusterNamespaces) Current(ctx context.Context, name string) (types.UID,
 	return found.UID, nil
 }
 
-// current reports whether a report belongs to the current namespace of that name. Plugins of earlier versions answer without a UID.
-func (n *Nodes) current(ctx context.Context, q *Query, r report.Report) bool {
+// current reports whether an item belongs to the current namespace of that name. Plugins of earlier versions answer without a UID.
+func (n *Nodes) current(ctx context.Context, q *Query, r session.Session) bool {
 	if r.NamespaceUID == "" {
 		return true
 	}

@@ -61,7 +61,7 @@ func TestList_NamespaceUID_SentToNodes(t *testing.T) {
 		return []Endpoint{{Node: "n0", Address: address}}, nil
 	}, always("uid")))
 	for _, namespace := range []string{"team", ""} {
-		_, err := nodes.List(t.Context(), Query{Namespace: namespace})
+		_, err := list[reportItem](t.Context(), nodes, Query{Namespace: namespace})
 		require.NoError(t, err)
 	}
 	assert.Equal(t, []string{"uid", ""}, []string{<-sent, <-sent})

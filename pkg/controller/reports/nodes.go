@@ -20,6 +20,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
+	"github.com/prism-gpu/prism/pkg/profiler/session"
 )
 
 const (
@@ -73,16 +74,19 @@ type Nodes struct {
 	now        func() time.Time
 }
 
-// limits are maxAnswer, nodeTimeout, listTime and headerTimeout, except in tests.
+// limits are maxAnswer, nodeTimeout, listTime, headerTimeout, commandTimeout and commandTime, except in tests.
 type limits struct {
 	answer              int64
 	node, list, connect time.Duration
+	// command is the timeout of a node for a command, commands the maximum duration of a command.
+	command, commands time.Duration
 }
 
 // NewNodes returns Nodes with the certificate of controllers: a directory with tls.crt, tls.key and ca.crt, the authority of plugins, which
 // is read for every connection.
 func NewNodes(certificate string, endpoints func(ctx context.Context) ([]Endpoint, error), namespaces Namespaces) *Nodes {
-	n := &Nodes{endpoints: endpoints, namespaces: namespaces, known: newKnown(), slots: newSlots(), limits: limits{maxAnswer, nodeTimeout, listTime, headerTimeout}, now: time.Now}
+	n := &Nodes{endpoints: endpoints, namespaces: namespaces, known: newKnown(), slots: newSlots(), now: time.Now}
+	n.limits = limits{maxAnswer, nodeTimeout, listTime, headerTimeout, commandTimeout, commandTime}
 	n.client = &http.Client{Transport: &http.Transport{
 		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			config, err := clientTLS(certificate)
@@ -113,18 +117,18 @@ func clientTLS(dir string) (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, RootCAs: pool, ServerName: config.ReportsServerName}, nil
 }
 
-// of asks one node for reports after a key. A node that did not answer in time is not asked again for quietTime. Until then it is named as
-// silent: a report that it may store is not reported as missing.
-func (n *Nodes) of(ctx context.Context, e Endpoint, q *Query, after string, b bounds) (nodeList, error) {
+// askNode asks one node for items after a key. A node that did not answer in time is not asked again for quietTime. Until then it is named as
+// silent: an item that it may have is not reported as missing.
+func askNode[T item](ctx context.Context, n *Nodes, e Endpoint, q *Query, after string, b bounds) (none nodeList[T], err error) {
 	if e.Address == "" {
-		return nodeList{}, errors.New("the plugin does not run")
+		return none, errors.New("the plugin does not run")
 	}
 	if n.quiet.has(e, n.now()) {
-		return nodeList{}, fmt.Errorf("node %s: %w", e.Node, errSilent)
+		return none, fmt.Errorf("node %s: %w", e.Node, errSilent)
 	}
 	limited, stop := context.WithTimeout(ctx, n.limits.node)
 	defer stop()
-	list, err := n.read(limited, e, q, after, b)
+	list, err := readNode[T](limited, n, e, q, after, b)
 	if err == nil || ctx.Err() != nil || limited.Err() == nil { // a node that refuses delays nothing
 		return list, err
 	}
@@ -136,8 +140,8 @@ func (n *Nodes) of(ctx context.Context, e Endpoint, q *Query, after string, b bo
 	return list, err
 }
 
-// read reads the answer of one node.
-func (n *Nodes) read(ctx context.Context, e Endpoint, q *Query, after string, b bounds) (list nodeList, err error) {
+// readNode reads the answer of one node.
+func readNode[T item](ctx context.Context, n *Nodes, e Endpoint, q *Query, after string, b bounds) (list nodeList[T], err error) {
 	query := url.Values{"namespace": {q.Namespace}, "limit": {strconv.Itoa(b.items)}}
 	if q.namespaceUID != "" {
 		query.Set("namespaceUID", string(q.namespaceUID))
@@ -148,16 +152,19 @@ func (n *Nodes) read(ctx context.Context, e Endpoint, q *Query, after string, b 
 	if after != "" {
 		query.Set("after", after)
 	}
-	response, err := n.do(ctx, http.MethodGet, e, query, nil, "v1", "reports")
+	response, err := n.do(ctx, http.MethodGet, e, query, nil, nil, "v1", kindOf[T]().resource)
 	if err != nil {
 		return list, err
 	}
 	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode == http.StatusNotFound && kindOf[T]().optional {
+		return list, nil
+	}
 	if response.StatusCode != http.StatusOK {
 		return list, readError(response)
 	}
-	// Reports that were received before an error are kept.
-	if list, err = readList(response.Body, after, b, func(r report.Report) bool { return q.has(r, e.Node) && n.current(ctx, q, r) }); err != nil {
+	// Items that were received before an error are kept.
+	if list, err = readList[T](response.Body, after, b, func(of session.Session) bool { return q.has(of, e.Node) && n.current(ctx, q, of) }); err != nil {
 		return list, fmt.Errorf("reading the response of node %s: %w", e.Node, err)
 	}
 	_, _ = io.CopyN(io.Discard, response.Body, maxRest) // a shortened list continues
@@ -178,9 +185,9 @@ func (n *Nodes) ask(ctx context.Context, method string, r report.Report, query u
 		return nil, fmt.Errorf("the plugin of node %s did not answer recently; it is queried again after %v: %w", r.Node, quietTime, errSilent)
 	}
 	path := append([]string{"v1", "reports", r.ClaimUID, r.ID}, more...)
-	response, err := n.do(ctx, method, endpoints[at], query, header, path...)
+	response, err := n.do(ctx, method, endpoints[at], query, nil, header, path...)
 	if err != nil {
-		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() { // including timeouts of the context
+		if timedOut(err) {
 			n.quiet.put(endpoints[at], n.now())
 		}
 		return nil, fmt.Errorf("the plugin of node %s does not answer: %w", r.Node, errors.Join(errSilent, err))
@@ -188,12 +195,18 @@ func (n *Nodes) ask(ctx context.Context, method string, r report.Report, query u
 	return response, nil
 }
 
+// timedOut reports whether an error is a timeout, of the context or of the connection.
+func timedOut(err error) bool {
+	timeout, ok := errors.AsType[net.Error](err)
+	return ok && timeout.Timeout()
+}
+
 // errSilent is the error of a node that is not asked again.
 var errSilent = errors.New("no answer")
 
-func (n *Nodes) do(ctx context.Context, method string, e Endpoint, query url.Values, header http.Header, path ...string) (*http.Response, error) {
+func (n *Nodes) do(ctx context.Context, method string, e Endpoint, query url.Values, body io.Reader, header http.Header, path ...string) (*http.Response, error) {
 	where := url.URL{Scheme: "https", Host: e.Address, RawQuery: query.Encode()}
-	request, err := http.NewRequestWithContext(ctx, method, where.JoinPath(escaped(path)...).String(), nil)
+	request, err := http.NewRequestWithContext(ctx, method, where.JoinPath(escaped(path)...).String(), body)
 	if err != nil {
 		return nil, err
 	}

@@ -33,6 +33,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/plugin/profiler/node"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 	"github.com/prism-gpu/prism/pkg/profiler/seats"
+	"github.com/prism-gpu/prism/pkg/profiler/session"
 )
 
 var errBusy = errors.New("the report is being recorded")
@@ -188,10 +189,10 @@ func TestNodes_AnswerAboutOthers_LeftOut(t *testing.T) {
 		stored("n0", "team", "../e", ""), stored("n0", "team", "a/content", ""),
 	}}
 	endpoints, certificate := f.serve(t, "n0")
-	found, err := withLongLimits(NewNodes(certificate, endpoints, always("uid"))).List(t.Context(), Query{Namespace: "team"})
+	found, err := list[reportItem](t.Context(), withLongLimits(NewNodes(certificate, endpoints, always("uid"))), Query{Namespace: "team"})
 	require.NoError(t, err)
-	require.Len(t, found.Reports, 1)
-	assert.Equal(t, "a", found.Reports[0].ID)
+	require.Len(t, found.Items, 1)
+	assert.Equal(t, "a", found.Items[0].ID)
 	assert.Empty(t, found.Silent)
 }
 
@@ -212,12 +213,12 @@ func TestNodes_Silent_Named(t *testing.T) {
 		return append(append(known, other...), Endpoint{Node: "n2"}, Endpoint{Node: "n3", Address: closed.Addr().String()}), nil
 	}
 	nodes := NewNodes(certificate, all, always("uid"))
-	assert.Equal(t, limits{maxAnswer, nodeTimeout, listTime, headerTimeout}, nodes.limits)
+	assert.Equal(t, limits{maxAnswer, nodeTimeout, listTime, headerTimeout, commandTimeout, commandTime}, nodes.limits)
 	assert.Equal(t, headerTimeout, nodes.client.Transport.(*http.Transport).ResponseHeaderTimeout)
 	nodes = withLongLimits(nodes)
-	found, err := nodes.List(t.Context(), Query{Namespace: "team"})
+	found, err := list[reportItem](t.Context(), nodes, Query{Namespace: "team"})
 	require.NoError(t, err)
-	assert.Len(t, found.Reports, 1)
+	assert.Len(t, found.Items, 1)
 	assert.Equal(t, []string{"n1", "n2", "n3"}, found.Silent)
 
 	server := serveAPI(t, nodes)
@@ -280,14 +281,14 @@ func TestReadList_Answers_ReadAsFarAsTheyGo(t *testing.T) {
 		"null":            {`{"reports":null}`, "", false, "at the beginning of the list of reports"},
 		"not JSON":        {"<html>", "", false, "invalid character"},
 	} {
-		list, err := readList(strings.NewReader(c.answer), "", bounds{bytes: limit, cost: limit * limit, items: items, kept: items}, func(report.Report) bool { return true })
+		list, err := readList[reportItem](strings.NewReader(c.answer), "", bounds{bytes: limit, cost: limit * limit, items: items, kept: items}, func(session.Session) bool { return true })
 		if c.err == "" {
 			require.NoError(t, err, name)
 		} else {
 			require.ErrorContains(t, err, c.err, name)
 		}
 		ids := ""
-		for _, r := range list.reports {
+		for _, r := range list.items {
 			ids += r.ID
 		}
 		assert.Equal(t, c.want, ids, name)
@@ -319,7 +320,7 @@ func TestFind_Again_OneNodeAsked(t *testing.T) {
 	}
 	nodes := withLongLimits(NewNodes(a.issue(t, "prism-controller"), func(context.Context) ([]Endpoint, error) { return endpoints, nil }, always("uid")))
 	for range 10 {
-		r, found, silent, err := nodes.Find(t.Context(), "team", "of-n3", seats.Party{})
+		r, found, silent, err := find[reportItem](t.Context(), nodes, "team", "of-n3", seats.Party{})
 		require.NoError(t, err)
 		require.True(t, found)
 		assert.Empty(t, silent)
@@ -336,7 +337,7 @@ func TestFind_Again_OneNodeAsked(t *testing.T) {
 			assert.Equal(t, 1, count, e.Node)
 		}
 	}
-	_, found, _, err := nodes.Find(t.Context(), "other", "of-n3", seats.Party{})
+	_, found, _, err := find[reportItem](t.Context(), nodes, "other", "of-n3", seats.Party{})
 	require.NoError(t, err)
 	assert.False(t, found, "a name that is known is of its namespace alone")
 }

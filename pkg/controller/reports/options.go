@@ -19,13 +19,11 @@ import (
 	listvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
+	"github.com/prism-gpu/prism/pkg/profiler/session"
 )
 
 // Options are applied, or refused by name. Only options without meaning for reports are ignored, because kubectl and the namespace
@@ -49,12 +47,12 @@ func decodeQuery(query url.Values, into runtime.Object, integers ...string) erro
 	return nil
 }
 
-// checkVersion refuses versions of former states: nodes do not store them, and the versions of reports are unordered.
+// checkVersion refuses versions of former states: nodes do not store them, and the versions are unordered.
 func checkVersion(version string) error {
 	if version == "" || version == "0" {
 		return nil
 	}
-	return apierrors.NewBadRequest(fmt.Sprintf(`resourceVersion: supported values: "", "0"; got %q: former versions of reports are not stored`, version))
+	return apierrors.NewBadRequest(fmt.Sprintf(`resourceVersion: supported values: "", "0"; got %q: former versions are not stored`, version))
 }
 
 // checkGet refuses unsupported options of a get.
@@ -67,52 +65,38 @@ func checkGet(query url.Values) error {
 }
 
 // queryOf returns the query of a list request.
-func queryOf(query url.Values, namespace string) (*Query, error) {
-	o, err := listOptions(query)
+func queryOf(query url.Values, of *kind, namespace string) (*Query, error) {
+	o, err := listOptions(query, of)
 	if err != nil {
 		return nil, err
 	}
-	byLabel, err := labels.Parse(o.LabelSelector)
+	selection := session.Selection{Labels: o.LabelSelector, Fields: o.FieldSelector}
+	selects, err := selection.Compile()
 	if err != nil {
-		return nil, apierrors.NewBadRequest("labelSelector: " + err.Error())
+		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	byField, err := fields.ParseSelector(o.FieldSelector)
-	if err != nil {
-		return nil, apierrors.NewBadRequest("fieldSelector: " + err.Error())
-	}
-	known := fieldsOf(&v1alpha1.Report{})
-	for _, one := range byField.Requirements() {
-		if !known.Has(one.Field) {
-			return nil, apierrors.NewBadRequest("fieldSelector: " + one.Field + " is not supported")
-		}
-	}
-	q := &Query{Namespace: namespace, Limit: int(min(o.Limit, maxItems))}
-	q.Node, _ = byField.RequiresExactMatch("spec.node")
-	q.ID, _ = byField.RequiresExactMatch("metadata.name")
-	switch q.After, err = decodePosition(o.Continue, namespace); {
+	q := &Query{Namespace: namespace, Limit: int(min(o.Limit, maxItems)), Node: selection.Exact("spec.node"), ID: selection.Exact("metadata.name")}
+	switch q.After, err = decodePosition(o.Continue, of, namespace); {
 	case errors.Is(err, errExpired):
 		return nil, apierrors.NewResourceExpired("continue: " + err.Error() + "; list again from the beginning")
 	case err != nil:
 		return nil, apierrors.NewBadRequest("continue: " + err.Error())
 	}
-	if !byLabel.Empty() || !byField.Empty() {
-		q.Match = func(r report.Report) bool {
-			o := selectable(r)
-			return byLabel.Matches(labels.Set(o.Labels)) && byField.Matches(fieldsOf(&o))
-		}
+	if selection != (session.Selection{}) {
+		q.Match = selects
 	}
 	return q, nil
 }
 
 // listOptions reads the options of a list, and refuses unsupported ones. The timeout may be longer than the list takes, and bookmarks only
 // apply to watches.
-func listOptions(query url.Values) (*metav1.ListOptions, error) {
+func listOptions(query url.Values, of *kind) (*metav1.ListOptions, error) {
 	o := &metav1.ListOptions{}
 	if err := decodeQuery(query, o, "limit", "timeoutSeconds"); err != nil {
 		return nil, err
 	}
 	if o.Watch {
-		return nil, apierrors.NewMethodNotSupported(groupResource, "watch")
+		return nil, apierrors.NewMethodNotSupported(resourceOf(of.resource), "watch")
 	}
 	if o.Limit < 0 {
 		return nil, apierrors.NewBadRequest("limit: must be an integer greater than or equal to 0")
@@ -167,37 +151,48 @@ func deletionOf(w http.ResponseWriter, r *http.Request) (d report.Deletion, err 
 	return d, nil
 }
 
-// deleteBody reads the options in the body of a deletion. It refuses unknown options, because they could change the result.
+// deleteBody reads the options in the body of a deletion.
 func deleteBody(w http.ResponseWriter, r *http.Request) (*metav1.DeleteOptions, error) {
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if err != nil {
-		if _, large := errors.AsType[*http.MaxBytesError](err); large {
-			return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the options of a deletion must be at most %d bytes", maxBody))
-		}
-		return nil, apierrors.NewBadRequest("reading the options of the deletion: " + err.Error())
-	}
 	o := &metav1.DeleteOptions{}
-	if len(bytes.TrimSpace(raw)) == 0 {
-		return o, nil
-	}
-	if kind := r.Header.Get("Content-Type"); kind != "" {
-		if media, _, err := mime.ParseMediaType(kind); err != nil || media != runtime.ContentTypeJSON {
-			return nil, failed(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type: supported values: %q; got %q", runtime.ContentTypeJSON, kind))
-		}
-	}
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.DisallowUnknownFields()
-	err = decoder.Decode(o)
-	if err == nil && decoder.More() {
-		err = errors.New("more than one object")
-	}
-	if err != nil {
-		return nil, apierrors.NewBadRequest("reading the options of the deletion: " + err.Error())
+	if _, err := decodeBody(w, r, "the options of the deletion", maxBody, o); err != nil {
+		return nil, err
 	}
 	if o.Kind != "" && o.Kind != "DeleteOptions" {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("kind: supported values: %q; got %q", "DeleteOptions", o.Kind))
 	}
 	return o, nil
+}
+
+// decodeBody decodes the JSON object in the body of a request, if it contains any. It refuses unknown fields, because they could change the
+// result.
+func decodeBody(w http.ResponseWriter, r *http.Request, what string, limit int64, into any) (empty bool, err error) {
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	if err != nil {
+		if _, large := errors.AsType[*http.MaxBytesError](err); large {
+			return false, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("%s must be at most %d bytes", what, limit))
+		}
+		return false, apierrors.NewBadRequest("reading " + what + ": " + err.Error())
+	}
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return true, nil
+	}
+	if kind := r.Header.Get("Content-Type"); kind != "" {
+		if media, _, err := mime.ParseMediaType(kind); err != nil || media != runtime.ContentTypeJSON {
+			return false, failed(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type: supported values: %q; got %q", runtime.ContentTypeJSON, kind))
+		}
+	}
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.DisallowUnknownFields()
+	err = decoder.Decode(into)
+	if err == nil {
+		if _, end := decoder.Token(); !errors.Is(end, io.EOF) {
+			err = errors.New("more than one object")
+		}
+	}
+	if err != nil {
+		return false, apierrors.NewBadRequest("reading " + what + ": " + err.Error())
+	}
+	return false, nil
 }
 
 // invalidOptions returns the error of options that validation refused.

@@ -119,6 +119,38 @@ var got = map[string][]option{
 	},
 }
 
+// created are the options of a creation.
+var created = map[string][]option{
+	"dryRun": {
+		{query: "dryRun=All", body: stopCommand, code: http.StatusCreated}, {query: "dryRun=x", body: stopCommand, code: invalid, says: "dryRun"},
+		{query: "dryrun=All", body: stopCommand, code: bad, says: "dryrun: not supported"},
+	},
+	"fieldManager": {
+		{query: "fieldManager=kubectl-create", body: stopCommand, code: http.StatusCreated},
+		{query: "fieldManager=" + strings.Repeat("x", 129), body: stopCommand, code: invalid, says: "fieldManager"},
+	},
+	"fieldValidation": {
+		{query: "fieldValidation=Strict", body: stopCommand, code: http.StatusCreated}, {query: "fieldValidation=Ignore", body: stopCommand, code: http.StatusCreated},
+		{query: "fieldValidation=Ignore", body: `{"spec":{"x":1}}`, code: bad, says: "unknown field"},
+		{query: "fieldValidation=x", body: stopCommand, code: invalid, says: "fieldValidation"},
+	},
+	"": {
+		{body: stopCommand, code: http.StatusCreated}, {query: "timeout=30s&pretty=true", body: stopCommand, code: http.StatusCreated},
+		{query: "x=1", body: stopCommand, code: bad, says: "x: not supported"}, {code: bad, says: "the body is empty"},
+		{body: stopCommand + "{}", code: bad, says: "more than one object"}, {body: stopCommand + "}", code: bad, says: "more than one object"},
+		{body: `[]`, code: bad, says: "reading the command"}, {body: `{"spec":{"duration":"x"}}`, code: bad, says: "duration"},
+		{body: `{"kind":"Report"}`, code: bad, says: "kind"}, {body: `{"apiVersion":"v1"}`, code: bad, says: "apiVersion"},
+		{body: `{"metadata":{"namespace":"other"}}`, code: bad, says: "does not match the namespace of the request"},
+		{body: `{"metadata":{"namespace":"team","name":"x"}}`, code: invalid, says: "metadata: Forbidden"},
+		{body: `{"metadata":{"labels":{"a":"b"}}}`, code: invalid, says: "metadata: Forbidden"},
+		{body: `{"spec":{"verb":"Start","sessions":["a"]}}`, code: invalid, says: `"field":"spec.id"`},
+		{body: `{"metadata":{"name":"` + strings.Repeat("x", maxCommand) + `"}}`, code: http.StatusRequestEntityTooLarge, says: "at most 262144 bytes"},
+	},
+}
+
+// stopCommand is the body of a creation.
+const stopCommand = `{"spec":{"id":"01234567-89ab-4def-8123-456789abcdef","verb":"Stop","sessions":["1a2b3c4d-w1-0123456789abcdef"]}}`
+
 // optionsOf returns the names of the fields of an API object, including nested fields.
 func optionsOf(of reflect.Type, prefix string) (names []string) {
 	for _, field := range reflect.VisibleFields(of) {
@@ -149,6 +181,7 @@ func TestOptions_EachField_CarriedOutOrRefused(t *testing.T) {
 		{reflect.TypeFor[metav1.DeleteOptions](), deleteOptions, http.MethodDelete, inTeam + "/a"},
 		{reflect.TypeFor[metav1.ListOptions](), listed, http.MethodGet, inTeam},
 		{reflect.TypeFor[metav1.GetOptions](), got, http.MethodGet, inTeam + "/a"},
+		{reflect.TypeFor[metav1.CreateOptions](), created, http.MethodPost, commandsInTeam},
 	} {
 		for _, name := range optionsOf(c.of, "") {
 			assert.NotEmpty(t, c.rows[name], "%s of %s: carry it out or refuse it, and add rows here", name, c.of)

@@ -6,26 +6,30 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/profiler/session"
 )
 
 // page is a list under construction.
-type page struct {
+type page[T item] struct {
 	*Query
-	Found
+	Found[T]
 	nodes *Nodes
 	cost  int
 }
 
 // full reports whether the list has reached a limit.
-func (p *page) full() bool { return len(p.Reports) >= p.items() || p.cost >= maxCost }
+func (p *page[T]) full() bool { return len(p.Items) >= p.items() || p.cost >= maxCost }
 
-// add adds the reports of a node's answer, and asks for more if there are any. It returns the end of the list if that is within the node's
-// reports.
-func (p *page) add(ctx context.Context, e Endpoint, a answered) *Position {
+// add adds the items of a node's answer, and asks for more if there are any. It returns the end of the list if that is within the node's
+// items.
+func (p *page[T]) add(ctx context.Context, e Endpoint, a answered[T]) *Position {
 	at := Position{Node: e.Node}
 	if e.Node == p.After.Node {
 		at = p.After
 	}
+	claims := false
 	for first := true; ; first = false {
 		if a.err != nil {
 			if ctx.Err() != nil {
@@ -34,7 +38,12 @@ func (p *page) add(ctx context.Context, e Endpoint, a answered) *Position {
 			p.Silent = append(p.Silent, e.Node)
 			return nil
 		}
-		if end := p.take(&at, a.nodeList); end != nil {
+		end := p.take(&at, a.nodeList)
+		if at.After == "" && !claims { // further answers may repeat them
+			p.claims(ctx, a.claims)
+			claims = len(a.claims) > 0
+		}
+		if end != nil {
 			return end
 		}
 		// The first answer of a plugin of an earlier version may contain nothing after the position.
@@ -49,64 +58,76 @@ func (p *page) add(ctx context.Context, e Endpoint, a answered) *Position {
 		case p.full():
 			return &at
 		}
-		a = p.nodes.askMore(ctx, e, p, at)
+		a = p.askMore(ctx, e, at)
 	}
 }
 
-// take adds reports as long as there is room in the list. It returns the end of the list if that is before the last of them.
-func (p *page) take(at *Position, list nodeList) *Position {
-	for i, r := range list.reports {
+// take adds items as long as there is room in the list. It returns the end of the list if that is before the last of them.
+func (p *page[T]) take(at *Position, list nodeList[T]) *Position {
+	for i, one := range list.items {
 		if p.full() {
 			end := *at
 			if i > 0 {
-				end.After = list.reports[i-1].Key()
+				end.After = list.items[i-1].process().Key()
 			}
-			end.Read += i // reports that were omitted between them are read again, and counted then
+			end.Read += i // items that were omitted between them are read again, and counted then
 			return &end
 		}
-		p.Reports = append(p.Reports, r)
-		p.nodes.known.put(r)
-		p.cost += cost(r)
+		p.Items = append(p.Items, one)
+		p.nodes.known.put(one.kind().resource, one.process())
+		p.cost += one.cost()
 	}
 	return nil
 }
 
-// askMore asks a node for reports after a position: as many as there is room for in the list.
-func (n *Nodes) askMore(ctx context.Context, e Endpoint, p *page, at Position) answered {
-	give, err := n.slots.take(ctx, p.line)
+// claims adds a node's claims of the query's namespace.
+func (p *page[T]) claims(ctx context.Context, all []session.Claim) {
+	for _, c := range all {
+		of := session.Session{Namespace: c.Namespace, NamespaceUID: c.NamespaceUID}
+		if c.Namespace == "" || p.Namespace != "" && c.Namespace != p.Namespace || !p.nodes.current(ctx, p.Query, of) {
+			continue
+		}
+		p.Claims = append(p.Claims, v1alpha1.ArmedClaim{Namespace: c.Namespace, Claim: c.Claim, ClaimUID: c.ClaimUID, Armed: c.Armed})
+		p.cost += claimCost
+	}
+}
+
+// askMore asks a node for items after a position: as many as there is room for in the list.
+func (p *page[T]) askMore(ctx context.Context, e Endpoint, at Position) answered[T] {
+	give, err := p.nodes.slots.take(ctx, p.line)
 	if err != nil {
-		return answered{err: err}
+		return answered[T]{err: err}
 	}
 	defer give()
-	b := bounds{bytes: n.limits.answer, cost: maxCost - p.cost, items: maxReports - at.Read, kept: p.items() - len(p.Reports)}
+	b := bounds{bytes: p.nodes.limits.answer, cost: maxCost - p.cost, items: maxReports - at.Read, kept: p.items() - len(p.Items)}
 	if p.Match == nil {
 		b.items = min(b.items, b.kept)
 	}
-	list, err := n.of(ctx, e, p.Query, at.After, b)
-	return answered{list, err}
+	list, err := askNode[T](ctx, p.nodes, e, p.Query, at.After, b)
+	return answered[T]{list, err}
 }
 
-// errSlow is the error of a list without reports because no node was asked within its time.
+// errSlow is the error of a list without items because no node was asked within its time.
 var errSlow = errors.New("no node was queried in time because earlier queries have not finished")
 
-// List asks nodes, up to namespaceAsked of them at once, until the list is full or its time is over. There are no reports in a namespace
+// list asks nodes, up to namespaceAsked of them at once, until the list is full or its time is over. There are no items in a namespace
 // that does not exist.
-func (n *Nodes) List(ctx context.Context, q Query) (Found, error) {
+func list[T item](ctx context.Context, n *Nodes, q Query) (found Found[T], err error) {
 	if q.Namespace != "" {
 		uid, err := n.namespaces.Current(ctx, q.Namespace)
 		if err != nil || uid == "" {
-			return Found{}, err
+			return found, err
 		}
 		q.namespaceUID = uid
 	}
 	endpoints, err := n.open(ctx, &q)
 	if err != nil {
-		return Found{}, err
+		return found, err
 	}
 	limited, stop := context.WithTimeout(ctx, n.limits.list)
 	defer stop()
-	p := &page{Query: &q, nodes: n}
-	answers := n.askAhead(limited, endpoints, &q)
+	p := &page[T]{Query: &q, nodes: n}
+	answers := askAhead[T](limited, n, endpoints, &q)
 	for i, e := range endpoints {
 		end := &Position{Node: e.Node}
 		if e.Node == q.After.Node {
@@ -119,13 +140,13 @@ func (n *Nodes) List(ctx context.Context, q Query) (Found, error) {
 			}
 		}
 		if ctx.Err() != nil {
-			return Found{}, ctx.Err()
+			return found, ctx.Err()
 		}
 		if end == nil {
 			continue
 		}
-		if i == 0 && len(p.Reports) == 0 && end.After == q.After.After {
-			return Found{}, errSlow
+		if i == 0 && len(p.Items) == 0 && end.After == q.After.After {
+			return found, errSlow
 		}
 		p.Next = end
 		for _, e := range endpoints[i:] {
@@ -136,7 +157,7 @@ func (n *Nodes) List(ctx context.Context, q Query) (Found, error) {
 	return p.Found, nil
 }
 
-// open returns the endpoints of the nodes whose reports may be in the list, in order.
+// open returns the endpoints of the nodes whose items may be in the list, in order.
 func (n *Nodes) open(ctx context.Context, q *Query) ([]Endpoint, error) {
 	all, err := n.endpoints(ctx)
 	if err != nil {

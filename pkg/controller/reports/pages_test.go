@@ -28,10 +28,15 @@ import (
 )
 
 // standIn serves a node with a plugin of another version.
-func (a authority) standIn(t *testing.T, handler http.HandlerFunc) string {
+func (a authority) standIn(t testing.TB, handler http.HandlerFunc) string {
 	t.Helper()
-	own := a.issue(t, config.ReportsServerName)
-	pair, err := tls.LoadX509KeyPair(filepath.Join(own, "tls.crt"), filepath.Join(own, "tls.key"))
+	return standInWith(t, a.issue(t, config.ReportsServerName), handler)
+}
+
+// standInWith serves such a node with a certificate.
+func standInWith(t testing.TB, certificate string, handler http.HandlerFunc) string {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(filepath.Join(certificate, "tls.crt"), filepath.Join(certificate, "tls.key"))
 	require.NoError(t, err)
 	server := httptest.NewUnstartedServer(handler)
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS13}
@@ -149,7 +154,7 @@ func TestList_Continue_CheckedStrictly(t *testing.T) {
 	code, body := ask(base64.RawURLEncoding.EncodeToString([]byte(`{"v":2,"namespace":"team","more":1}`)))
 	assert.Equal(t, http.StatusGone, code)
 	assert.Contains(t, body, `"reason":"Expired"`)
-	gone, err := Position{Node: "n00-gone", After: "z", Read: 1}.encode("team")
+	gone, err := Position{Node: "n00-gone", After: "z", Read: 1}.encode(reportKind, "team")
 	require.NoError(t, err)
 	code, body = ask(gone)
 	assert.Equal(t, http.StatusOK, code)
@@ -165,11 +170,11 @@ func TestList_EarlierPlugin_TooLargeNamed(t *testing.T) {
 	t.Parallel()
 	nodes, _ := fleet(t, 1, 150)
 	nodes.limits.answer = 20 << 10
-	found, err := nodes.List(t.Context(), Query{Namespace: "team"})
+	found, err := list[reportItem](t.Context(), nodes, Query{Namespace: "team"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"n01"}, found.Truncated)
 	assert.Nil(t, found.Next)
-	assert.InDelta(t, 75, len(found.Reports), 40)
+	assert.InDelta(t, 75, len(found.Items), 40)
 
 	response, body := do(t, serveAPI(t, nodes), http.MethodGet, "alice", inTeam)
 	assert.Equal(t, `299 - "these nodes store more reports than a list contains per node: n01"`, response.Header.Get("Warning"))
@@ -231,7 +236,7 @@ func TestList_HungNodes_TimeBounded(t *testing.T) {
 		silent, lists := 0, 0
 		for q := (Query{Namespace: "team"}); lists < 3; {
 			start := time.Now()
-			found, err := nodes.List(t.Context(), q)
+			found, err := list[reportItem](t.Context(), nodes, q)
 			require.NoError(t, err)
 			assert.LessOrEqual(t, time.Since(start), listTime)
 			lists++
@@ -248,7 +253,7 @@ func TestList_HungNodes_TimeBounded(t *testing.T) {
 		assert.Equal(t, 2, lists, "%d nodes are asked at once, for %v each", namespaceAsked, nodeTimeout)
 
 		start := time.Now()
-		found, err := nodes.List(t.Context(), Query{Namespace: "team"})
+		found, err := list[reportItem](t.Context(), nodes, Query{Namespace: "team"})
 		require.NoError(t, err)
 		assert.Zero(t, time.Since(start), "none is asked")
 		assert.Len(t, found.Silent, 1000)
@@ -263,7 +268,7 @@ func TestList_NoTimeForANode_Refused(t *testing.T) {
 		nodes := newPipes(t).asking(Endpoint{Node: "n0", Address: "n0:443"}, Endpoint{Node: "n1", Address: "n1:443"})
 		nodes.limits.list = nodeTimeout / 2
 		start := time.Now()
-		_, err := nodes.List(t.Context(), Query{Namespace: "team"})
+		_, err := list[reportItem](t.Context(), nodes, Query{Namespace: "team"})
 		require.ErrorIs(t, err, errSlow)
 		assert.Equal(t, nodeTimeout/2, time.Since(start))
 	})
@@ -281,10 +286,10 @@ func TestList_OneNodeHangs_OthersDelayedByItsTimeout(t *testing.T) {
 		}
 		nodes := p.asking(Endpoint{Node: "n0", Address: "n0:443"}, Endpoint{Node: "n1", Address: "n1:443"}, Endpoint{Node: "n2", Address: "n2:443"})
 		start := time.Now()
-		found, err := nodes.List(t.Context(), Query{Namespace: "team"})
+		found, err := list[reportItem](t.Context(), nodes, Query{Namespace: "team"})
 		require.NoError(t, err)
 		assert.Equal(t, nodeTimeout, time.Since(start))
-		assert.Len(t, found.Reports, 2)
+		assert.Len(t, found.Items, 2)
 		assert.Equal(t, []string{"n1"}, found.Silent)
 	})
 }
@@ -308,10 +313,10 @@ func TestList_SlowNode_PartByPart(t *testing.T) {
 			<-r.Context().Done()
 		})
 		start := time.Now()
-		found, err := p.asking(Endpoint{Node: "n0", Address: "n0:443"}).List(t.Context(), Query{Namespace: "team"})
+		found, err := list[reportItem](t.Context(), p.asking(Endpoint{Node: "n0", Address: "n0:443"}), Query{Namespace: "team"})
 		require.NoError(t, err)
 		assert.Equal(t, nodeTimeout, time.Since(start))
-		require.Len(t, found.Reports, 2)
+		require.Len(t, found.Items, 2)
 		assert.Equal(t, []string{"", "auid"}, asked)
 		assert.Empty(t, found.Silent)
 		assert.Empty(t, found.Truncated)

@@ -55,7 +55,7 @@ func TestPlugins_NodeWithoutPod_Silent(t *testing.T) {
 	assert.Equal(t, []Endpoint{{"n0", "10.0.0.1:8444"}, {"n1", "10.0.0.2:8444"}, {Node: "n2.example.com"}}, found)
 
 	nodes := NewNodes(t.TempDir(), pluginsOf(announcement("gpu.example.com", "n2")).Endpoints, always("uid"))
-	list, err := nodes.List(t.Context(), Query{Namespace: "team"})
+	list, err := list[reportItem](t.Context(), nodes, Query{Namespace: "team"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"n2"}, list.Silent)
 	response := request(apiOf(nodes), http.MethodGet, "alice", inTeam+"/a")

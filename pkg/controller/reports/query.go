@@ -11,10 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/prism-gpu/prism/pkg/profiler/report"
+	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/profiler/session"
 )
 
-// Query selects the reports of a list.
+// Query selects the items of a list.
 type Query struct {
 	// Namespace, Node and ID are "" for all.
 	Namespace, Node, ID string
@@ -22,34 +23,36 @@ type Query struct {
 	line line
 	// namespaceUID is the UID of the current namespace of that name.
 	namespaceUID types.UID
-	// After is the beginning of the list: reports are ordered by node name and then by key.
+	// After is the beginning of the list: items are ordered by node name and then by key.
 	After Position
-	// Limit is the maximum number of reports; 0 is maxItems. There may be fewer, followed by others.
+	// Limit is the maximum number of items; 0 is maxItems. There may be fewer, followed by others.
 	Limit int
-	// Match returns false for reports to omit; nil omits none.
-	Match func(report.Report) bool
+	// Match returns false for items to omit; nil omits none.
+	Match func(session.Session) bool
 }
 
-// has reports whether a node may answer with the report. Reports of other nodes or queries are omitted.
-func (q *Query) has(r report.Report, node string) bool {
+// has reports whether a node may answer with an item. Items of other nodes or queries are omitted.
+func (q *Query) has(r session.Session, node string) bool {
 	return r.Node == node && r.Namespace != "" && (q.Namespace == "" || r.Namespace == q.Namespace) && (q.ID == "" || r.ID == q.ID) &&
 		(q.Match == nil || q.Match(r))
 }
 
-// Position is between two reports: after the reports of nodes before Node, and after the reports of Node up to the key After.
+// Position is between two items: after the items of nodes before Node, and after the items of Node up to the key After.
 type Position struct {
 	Node  string `json:"node"`
 	After string `json:"after,omitempty"`
-	// Read is the number of reports of Node before it: at most maxReports of a node are listed.
+	// Read is the number of items of Node before it: at most maxReports of a node are listed.
 	Read int `json:"read,omitempty"`
 }
 
 // Found is a list, or a part of one.
-type Found struct {
-	Reports []report.Report
-	// Silent are the nodes that did not answer, Truncated the nodes that store more reports than are listed per node; both in order.
+type Found[T item] struct {
+	Items []T
+	// Claims are the claims on nodes with sessions.
+	Claims []v1alpha1.ArmedClaim
+	// Silent are the nodes that did not answer, Truncated the nodes that have more items than are listed per node; both in order.
 	Silent, Truncated []string
-	// Next is the beginning of the rest, or nil. Rest are the nodes with further reports, if known.
+	// Next is the beginning of the rest, or nil. Rest are the nodes with further items, if known.
 	Next *Position
 	Rest []string
 }
@@ -57,6 +60,8 @@ type Found struct {
 // token is the form of a Position for clients. They may only send it back, but could send anything.
 type token struct {
 	Version int `json:"v"`
+	// Resource is the resource of the list; tokens of reports contain none, as those of earlier versions.
+	Resource string `json:"resource,omitempty"`
 	// Namespace is the namespace of the list.
 	Namespace string `json:"namespace"`
 	Position
@@ -67,7 +72,7 @@ const (
 	maxToken     = 1 << 10
 )
 
-// keyPattern matches keys of reports.
+// keyPattern matches keys of items.
 var keyPattern = regexp.MustCompile(`^[0-9a-z-]{0,126}$`)
 
 var (
@@ -77,13 +82,13 @@ var (
 )
 
 // encode returns the token of a position in the list of a namespace.
-func (p Position) encode(namespace string) (string, error) {
-	raw, err := json.Marshal(token{tokenVersion, namespace, p})
+func (p Position) encode(of *kind, namespace string) (string, error) {
+	raw, err := json.Marshal(token{tokenVersion, of.token(), namespace, p})
 	return base64.RawURLEncoding.EncodeToString(raw), err
 }
 
 // decodePosition decodes a token. It returns errExpired for another version, and errToken if it does not belong to this namespace's list.
-func decodePosition(text, namespace string) (Position, error) {
+func decodePosition(text string, of *kind, namespace string) (Position, error) {
 	if text == "" {
 		return Position{}, nil
 	}
@@ -106,27 +111,12 @@ func decodePosition(text, namespace string) (Position, error) {
 	var t token
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.DisallowUnknownFields()
-	if decoder.Decode(&t) != nil || t.Version != tokenVersion || t.Namespace != namespace || len(validation.IsDNS1123Subdomain(t.Node)) > 0 ||
+	if decoder.Decode(&t) != nil || t.Version != tokenVersion || t.Resource != of.token() || t.Namespace != namespace || len(validation.IsDNS1123Subdomain(t.Node)) > 0 ||
 		!keyPattern.MatchString(t.After) || t.Read < 0 || t.Read > maxReports {
 		return Position{}, errToken
 	}
 	return t.Position, nil
 }
 
-// key returns the key for the order of a node's reports; "" if no node can store the report.
-func key(r report.Report) string {
-	if !validID(r.ID) || !validID(r.ClaimUID) {
-		return ""
-	}
-	return r.Key()
-}
-
-// cost returns the approximate memory of a report.
-func cost(r report.Report) int {
-	const fields = 512
-	return fields + len(r.ID) + len(r.UID) + len(r.Namespace) + len(r.NamespaceUID) + len(r.Claim) + len(r.ClaimUID) + len(r.Pod) + len(r.Container) + len(r.Node) + len(r.Process) +
-		len(r.Tool) + len(r.Reason) + len(r.Message) + len(r.File) + len(r.Path) + len(r.SHA256)
-}
-
-// items returns the maximum number of reports of the list.
+// items returns the maximum number of items of the list.
 func (q *Query) items() int { return min(cmp.Or(q.Limit, maxItems), maxItems) }

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/prism-gpu/prism/pkg/profiler/report"
 	"github.com/prism-gpu/prism/pkg/profiler/seats"
 )
 
@@ -36,6 +35,8 @@ type Server struct {
 	lists seats.Taken
 	// downloads are the running downloads.
 	downloads seats.Taken
+	// commands are the commands that are being carried out.
+	commands seats.Taken
 	// calls are all requests of users.
 	calls calls
 }
@@ -52,15 +53,36 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET "+Path, discovery(groups))
 	mux.HandleFunc("GET "+group, discovery(oneGroup))
 	mux.HandleFunc("GET "+version, discovery(resources))
-	mux.HandleFunc("GET "+version+"/reports", s.user(s.list))
-	mux.HandleFunc("GET "+version+"/namespaces/{namespace}/reports", s.user(s.list))
-	mux.HandleFunc("GET "+version+"/namespaces/{namespace}/reports/{name}", s.user(s.get))
+	register[reportItem](s, mux, version)
+	register[sessionItem](s, mux, version)
 	mux.HandleFunc("DELETE "+version+"/namespaces/{namespace}/reports/{name}", s.user(s.delete))
 	mux.HandleFunc("GET "+version+"/namespaces/{namespace}/reports/{name}/content", s.user(s.content))
+	mux.HandleFunc("POST "+version+"/namespaces/{namespace}/"+commandResource, s.user(s.create))
 	mux.HandleFunc(version+"/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, apierrors.NewMethodNotSupported(groupResource, strings.ToLower(r.Method)))
+		named := resourceIn(strings.TrimPrefix(r.URL.Path, version+"/"))
+		refuse(w, apierrors.NewMethodNotSupported(resourceOf(named), strings.ToLower(r.Method)))
 	})
 	return mux
+}
+
+// register answers requests for the items of a type, below a path.
+func register[T item](s *Server, mux *http.ServeMux, path string) {
+	answers := func(handle func(s *Server, w http.ResponseWriter, c call) error) http.HandlerFunc {
+		return s.user(func(w http.ResponseWriter, c call) error { return handle(s, w, c) })
+	}
+	all, namespaced := "/"+kindOf[T]().resource, "/namespaces/{namespace}/"+kindOf[T]().resource
+	mux.HandleFunc("GET "+path+all, answers(listItems[T]))
+	mux.HandleFunc("GET "+path+namespaced, answers(listItems[T]))
+	mux.HandleFunc("GET "+path+namespaced+"/{name}", answers(getItem[T]))
+}
+
+// resourceIn returns the resource in a path below the version.
+func resourceIn(path string) string {
+	parts := strings.Split(path, "/")
+	if len(parts) > 2 && parts[0] == "namespaces" {
+		parts = parts[2:]
+	}
+	return parts[0]
 }
 
 // call is one request of a user.
@@ -102,7 +124,7 @@ func (s *Server) allow(c call, what authorizationapi.ResourceAttributes) error {
 	if allowed {
 		return nil
 	}
-	named := resource
+	named := what.Resource
 	if what.Subresource != "" {
 		named += "/" + what.Subresource
 	}
@@ -114,22 +136,22 @@ func (s *Server) allow(c call, what authorizationapi.ResourceAttributes) error {
 	if reason != "" {
 		cause = fmt.Errorf("%w: %s", cause, reason)
 	}
-	return apierrors.NewForbidden(groupResource, what.Name, cause)
+	return apierrors.NewForbidden(resourceOf(what.Resource), what.Name, cause)
 }
 
-// find returns the report of that name. If it is not found, silent nodes may store it.
-func (s *Server) find(c call) (report.Report, error) {
+// findItem returns the item of that name. If it is not found, silent nodes may have it.
+func findItem[T item](s *Server, c call) (T, error) {
 	namespace, name := c.PathValue("namespace"), c.PathValue("name")
-	r, found, silent, err := s.Nodes.Find(c.Context(), namespace, name, partyOf(c.by, namespace))
+	one, found, silent, err := find[T](c.Context(), s.Nodes, namespace, name, partyOf(c.by, namespace))
 	switch {
 	case err != nil:
-		return r, apierrors.NewInternalError(err)
+		return one, apierrors.NewInternalError(err)
 	case found:
-		return r, nil
+		return one, nil
 	case len(silent) > 0:
-		return r, apierrors.NewServiceUnavailable(fmt.Sprintf("report %q was not found, and these nodes did not answer: %s", name, names(silent)))
+		return one, apierrors.NewServiceUnavailable(fmt.Sprintf("%s %q was not found, and these nodes did not answer: %s", strings.ToLower(kindOf[T]().kind), name, names(silent)))
 	}
-	return r, apierrors.NewNotFound(groupResource, name)
+	return one, apierrors.NewNotFound(resourceOf(kindOf[T]().resource), name)
 }
 
 // maxNames is the maximum number of silent nodes in a sentence.
@@ -143,19 +165,19 @@ func names(nodes []string) string {
 	return fmt.Sprintf("%s and %d others", strings.Join(nodes[:maxNames], ", "), len(nodes)-maxNames)
 }
 
-func (s *Server) get(w http.ResponseWriter, c call) error {
-	if err := s.allow(c, attributes("get", "", c.PathValue("namespace"), c.PathValue("name"))); err != nil {
+// getItem answers with the item of a name.
+func getItem[T item](s *Server, w http.ResponseWriter, c call) error {
+	if err := s.allow(c, attributes("get", kindOf[T]().resource, c.PathValue("namespace"), c.PathValue("name"))); err != nil {
 		return err
 	}
 	if err := checkGet(c.URL.Query()); err != nil {
 		return err
 	}
-	found, err := s.find(c)
+	found, err := findItem[T](s, c)
 	if err != nil {
 		return err
 	}
-	o := object(found)
-	return show(w, c.Request, &o)
+	return show(w, c.Request, found)
 }
 
 // refuse answers with a Status.

@@ -45,7 +45,7 @@ func (a rights) Allowed(_ context.Context, by user.Info, what authorizationapi.R
 
 // withLongLimits sets limits that nodes meet on a busy machine.
 func withLongLimits(n *Nodes) *Nodes {
-	n.limits.node, n.limits.list, n.limits.connect = time.Minute, time.Minute, time.Minute
+	n.limits.node, n.limits.list, n.limits.connect, n.limits.command, n.limits.commands = time.Minute, time.Minute, time.Minute, time.Minute, time.Minute
 	n.client.Transport.(*http.Transport).ResponseHeaderTimeout = time.Minute
 	return n
 }
@@ -61,6 +61,7 @@ func apiOf(nodes *Nodes) http.Handler {
 	s := &Server{Nodes: nodes, Users: headers{}, Access: rights{
 		"alice list reports team": true, "alice get reports team": true, "alice get reports/content team": true, "alice delete reports team": true,
 		"bob list reports team": true, "bob get reports team": true, "root list reports ": true, "alice list reports other": true,
+		"alice list sessions team": true, "alice get sessions team": true, "alice create sessioncommands team": true, "root list sessions ": true,
 	}}
 	return s.Handler()
 }

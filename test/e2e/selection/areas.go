@@ -44,7 +44,7 @@ var Areas = []Area{
 		"test/e2e/exporter*_test.go", "test/e2e/metricsclaim_test.go", "test/e2e/prometheus_test.go", "test/e2e/scrape_config_test.go",
 	}},
 	{"profiles", []string{
-		"api/profiles", "cmd/kubectl-prism", "cmd/prism-tool", "pkg/cli", "pkg/controller/reports", "pkg/plugin/profiler", "pkg/profiler", "deployments/helm/prism/templates/profiler*.yaml",
+		"api/profiles", "cmd/kubectl-prism", "cmd/prism-tool", "pkg/cli", "pkg/controller/commands", "pkg/controller/reports", "pkg/plugin/profiler", "pkg/profiler", "deployments/helm/prism/templates/profiler*.yaml",
 		"deployments/helm/prism/templates/reports.yaml", "demo/specs/profile-*", "test/e2e/profile*_test.go", "test/e2e/testdata",
 	}},
 	{"versions", []string{"hack/localcluster/parts/table.go", "test/e2e/version_test.go"}},
