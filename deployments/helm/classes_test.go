@@ -41,9 +41,9 @@ func device(of, kind, profile string) dracel.Device {
 func TestChartClasses_Selectors_MatchTheirDevices(t *testing.T) {
 	const driver = "gpu.nvidia.com"
 	rendered := parse(t, render(t, "--set", "driverName="+driver,
-		"--set", "deviceClasses.mig.extendedResources={1g.10gb,1g.10gb+me,2g.20gb}", "--set", "monitorDevices=PerNode"))
+		"--set", "deviceClasses.mig.extendedResources={1g.10gb,1g.10gb+me,2g.20gb}", "--set", "monitorDevices=PerNode,deviceClasses.perfmonDevices=PerGPU"))
 	devices := map[string]dracel.Device{
-		"gpu": device(driver, "gpu", "none"), "monitor": device(driver, "monitor", "none"),
+		"gpu": device(driver, "gpu", "none"), "monitor": device(driver, "monitor", "none"), "perfmon": device(driver, "perfmon", "none"),
 		"time-sliced": device(driver, "timeslice", "none"), "MPS": device(driver, "mps", "none"),
 		"1g": device(driver, "mig", "1g.10gb"), "1g+me": device(driver, "mig", "1g.10gb+me"), "2g": device(driver, "mig", "2g.20gb"),
 		"foreign": device("gpu.example.com", "gpu", "none"), "foreign MIG device": device("gpu.example.com", "mig", "1g.10gb"),
@@ -51,7 +51,7 @@ func TestChartClasses_Selectors_MatchTheirDevices(t *testing.T) {
 	}
 	for class, want := range map[string][]string{
 		"mig.nvidia.com": {"1g", "1g+me", "2g"},
-		driver:           {"gpu"}, "monitor." + driver: {"monitor"}, "timeslice." + driver: {"time-sliced"}, "mps." + driver: {"MPS"}, "mig." + driver: {"1g", "1g+me", "2g"},
+		driver:           {"gpu"}, "monitor." + driver: {"monitor"}, "perfmon." + driver: {"perfmon"}, "timeslice." + driver: {"time-sliced"}, "mps." + driver: {"MPS"}, "mig." + driver: {"1g", "1g+me", "2g"},
 		"mig-1g.10gb." + driver: {"1g"}, "mig-1g.10gb.me." + driver: {"1g+me"}, "mig-2g.20gb." + driver: {"2g"},
 	} {
 		assert.ElementsMatch(t, want, selects(t, rendered, class, devices), class)

@@ -49,6 +49,7 @@ func TestChartSchema_InvalidValue_RefusedByName(t *testing.T) {
 		"openshift.scc=privileged":                              "at '/openshift': additional properties 'scc' not allowed",
 		"controller.replicas=9":                                 "at '/controller/replicas': maximum: got 9, want 5",
 		"controller.image=x":                                    "at '/controller': additional properties 'image' not allowed",
+		"deviceClasses.perfmonDevices=PerNode":                  "at '/deviceClasses/perfmonDevices': value must be one of 'Never', 'PerGPU'",
 		"metrics.podMonitor.interval=30":                        "at '/metrics/podMonitor/interval': got number, want string",
 		"serviceAccount.create=false":                           "serviceAccount.create is false: set serviceAccount.name to an account that exists",
 

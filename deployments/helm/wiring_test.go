@@ -76,7 +76,9 @@ func TestChartDriverName_AnotherName_Everywhere(t *testing.T) {
 		assert.Equal(t, fmt.Sprintf("device.driver == %q && device.attributes[%q].type == %q", driver, driver, kind),
 			selectors[0].(map[string]any)["cel"].(map[string]any)["expression"])
 	}
-	assert.NotContains(t, rendered, "DeviceClass/monitor."+driver, "a class without devices")
+	for _, kind := range []string{"monitor", "perfmon"} {
+		assert.NotContains(t, rendered, "DeviceClass/"+kind+"."+driver, "a class without devices")
+	}
 	assert.NotContains(t, render(t, "--set", "driverName=gpu.example.com"), "mig.nvidia.com", "it is the class of NVIDIA's driver")
 	rules := dig(t, rendered.only(t, "ClusterRole"), "rules").([]any)
 	assert.Contains(t, fmt.Sprint(rules...), "resourceNames:["+driver+"]")
@@ -133,7 +135,7 @@ func TestChartPlugin_Environment_EveryVariableRead(t *testing.T) {
 	yes := true
 	all := load("--values", "testdata/values/everything.yaml")
 	assert.Equal(t, &config.Plugin{
-		DriverName: "gpu.example.com", Release: "prism-system/prism", NodeName: "n0", PodUID: "uid", MonitorDevices: config.MonitorPerNode, Exporter: true,
+		DriverName: "gpu.example.com", Release: "prism-system/prism", NodeName: "n0", PodUID: "uid", MonitorDevices: config.MonitorPerNode, PerfmonDevices: config.PerfmonPerGPU, Exporter: true,
 		Profiler: config.Profiler{
 			Enabled: true, Map: "prism-system/prism-everything-profiler", Endpoint: ":8444", Certificate: "/etc/prism/reports", Client: "prism-controller",
 			NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")}, StartTimeout: 30 * time.Second,

@@ -91,7 +91,7 @@ func zero(of reflect.Value) {
 				result := reflect.New(f.Type().Out(j)).Elem()
 				if result.Kind() == reflect.Map {
 					result.Set(reflect.MakeMap(result.Type()))
-					for _, kind := range []gpu.DeviceType{gpu.TypeGPU, gpu.TypeMIG, gpu.TypeMPS, gpu.TypeTimeSlice, gpu.TypeMonitor} {
+					for _, kind := range []gpu.DeviceType{gpu.TypeGPU, gpu.TypeMIG, gpu.TypeMPS, gpu.TypeTimeSlice, gpu.TypeMonitor, gpu.TypePerfmon} {
 						result.SetMapIndex(reflect.ValueOf(string(kind)), reflect.Zero(result.Type().Elem()))
 					}
 				}

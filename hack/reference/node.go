@@ -91,7 +91,7 @@ func samples() ([]published, error) {
 	if err != nil {
 		return nil, err
 	}
-	resources := publish.Resources(publish.Options{DriverName: driverName, NodeName: nodeName, Layout: sampleLayout(node), Monitor: true}, node)
+	resources := publish.Resources(publish.Options{DriverName: driverName, NodeName: nodeName, Layout: sampleLayout(node), Additional: gpu.Additional{Monitor: true, Perfmon: true}}, node)
 	var out []published
 	for _, want := range []struct {
 		title string
@@ -99,7 +99,7 @@ func samples() ([]published, error) {
 		gpu   int
 	}{
 		{"whole GPU", gpu.TypeGPU, 0}, {"MIG device", gpu.TypeMIG, 1}, {"pre-created MIG device", gpu.TypeMIG, 3}, {"MPS share", gpu.TypeMPS, 2},
-		{"time-sliced GPU", gpu.TypeTimeSlice, 2}, {"monitor", gpu.TypeMonitor, -1},
+		{"time-sliced GPU", gpu.TypeTimeSlice, 2}, {"monitor", gpu.TypeMonitor, -1}, {"perfmon", gpu.TypePerfmon, 0},
 	} {
 		pool, d := find(resources, func(d resourceapi.Device) bool {
 			return stringOf(d, publish.AttrType) == string(want.kind) &&

@@ -50,3 +50,13 @@ func TestRecord_TwoSharesOfOneDevice_StepsDistinguished(t *testing.T) {
 	assert.Equal(t, -1, r.MIGResultOf(&r.Steps[0]), "the MIG device is of the other share")
 	assert.Equal(t, []gpu.UUID{r.Results[0].GPUUUID}, r.LockedGPUs())
 }
+
+// TestStep_OfTheGPU_NotOfItsCounters: a claim with the counters of a GPU does not use the GPU with them.
+func TestStep_OfTheGPU_NotOfItsCounters(t *testing.T) {
+	t.Parallel()
+	r := &Record{Results: []Result{
+		{Device: "gpu-1-perfmon", Type: gpu.TypePerfmon, GPUUUID: "GPU-1"}, {Device: "gpu-1", Type: gpu.TypeGPU, GPUUUID: "GPU-1"},
+	}}
+	assert.Equal(t, []int{1}, r.ResultsOf(&Step{Kind: "interval", Target: "GPU-1"}))
+	assert.Equal(t, []gpu.UUID{"GPU-1"}, r.LockedGPUs())
+}

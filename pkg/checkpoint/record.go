@@ -222,10 +222,10 @@ func (r *Record) MIGResultOf(s *Step) int {
 	return slices.IndexFunc(r.Results, func(result Result) bool { return s.names(&result) && result.MIG != nil && !result.Admin })
 }
 
-// On reports whether the step affects the result's device: it concerns that device, or the whole GPU. A step of one share does not affect
-// another share of the device.
+// On reports whether the step affects the result's device: it concerns that device, or the whole GPU if the device uses it. A step of one
+// share does not affect another share of the device.
 func (s *Step) On(result *Result) bool {
-	return result.GPUUUID == s.Target && (s.Device == "" || s.names(result))
+	return result.GPUUUID == s.Target && (s.Device == "" && result.Type.UsesGPU() || s.names(result))
 }
 
 // names reports whether the step names the result's device, and its share if it names one.

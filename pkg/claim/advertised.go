@@ -50,7 +50,7 @@ func (a advertised) device(r *resourceapi.DeviceRequestAllocationResult) (gpu.De
 		return nil, refusal(r, againFix, "it is in pool %q, which is not of node %s", r.Pool, node)
 	}
 	if r.Pool == (gpu.Monitor{}).Pool(a.source.NodeName) {
-		return a.monitor(r)
+		return a.additional(r)
 	}
 	for i := range a.node.GPUs {
 		g := &a.node.GPUs[i]

@@ -4,7 +4,7 @@ import "slices"
 
 // Families are all families of this package. Steps are made in their order.
 func Families() []DevicePlanner {
-	return []DevicePlanner{whole{}, timeSlice{}, mpsShare{}, mig{}, monitor{}}
+	return []DevicePlanner{whole{}, timeSlice{}, mpsShare{}, mig{}, monitor{}, perfmon{}}
 }
 
 // Extensions returns one extension of each kind of this package, for a node without exporter and profiler. An extension in others replaces

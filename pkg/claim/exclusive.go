@@ -23,12 +23,8 @@ func (p *Plan) exclusive(driver string) error {
 				}
 				continue
 			}
-			what := ""
-			if earlier.Device.ProfileName() != "" {
-				what = "required MIG placement on "
-			}
-			return r.refuse("delete the claim so that it is allocated again", "%sGPU %s was also allocated to request %q of the same claim",
-				what, r.Device.Parent().UUID, earlier.Request)
+			return r.refuse("delete the claim so that it is allocated again", "%s was also allocated to request %q of the same claim",
+				earlier.Device.Use(false).On(r.Device.Parent().UUID), earlier.Request)
 		}
 	}
 	return nil

@@ -15,9 +15,8 @@ import (
 const KindMetrics = "metrics"
 
 const (
-	// adminMetrics says why a claim with admin access cannot set options for metrics, monitorMetrics why a monitor device cannot.
-	adminMetrics   = "GPUMetricsConfig is not supported with adminAccess: a GPU's metrics are attributed to the claim that uses it"
-	monitorMetrics = "GPUMetricsConfig is not supported for a monitor device, which only shows GPUs that other claims use"
+	// adminMetrics says why a claim with admin access cannot set options for metrics.
+	adminMetrics = "GPUMetricsConfig is not supported with adminAccess: a GPU's metrics are attributed to the claim that uses it"
 	// pastSource names the unsupported source that these options need.
 	pastSource = "source NsightSystems, which is not supported by this version of the driver"
 	// fixMetrics is the advice if a GPU lacks the requested metrics.
@@ -47,15 +46,15 @@ func (MetricsExtension) Reads(config v1alpha1.Config) bool {
 	return ok
 }
 
-// Supports accepts the supported options for a GPU, and none for a monitor device.
+// Supports accepts the supported options for a GPU, and none for an additional device.
 func (MetricsExtension) Supports(config v1alpha1.Config, device gpu.DeviceType) error {
 	c, ok := config.(*v1alpha1.GPUMetricsConfig)
 	const kind = v1alpha1.KindGPUMetricsConfig
 	switch {
 	case !ok:
 		return unsupportedKind(config.Kind())
-	case device == gpu.TypeMonitor:
-		return errors.New(monitorMetrics)
+	case !device.UsesGPU():
+		return notForAdditional(kind, device)
 	case is(c.Source, v1alpha1.SourceNsightSystems):
 		return fmt.Errorf("%s.source %s is not supported by this version of the driver; supported values: %s", kind, *c.Source,
 			strings.Join(metricsSources, ", "))

@@ -167,6 +167,9 @@ func TestLacking_UtilizationOfMIGDevice_NeedsGPM(t *testing.T) {
 	}
 }
 
+// forMonitor refuses options of metrics for a monitor device.
+const forMonitor = "GPUMetricsConfig is not supported for a monitor device, which only shows GPUs that other claims use"
+
 // TestResolve_MetricsWithAdminAccess_ClaimRefusedClassIgnored: nothing is attributed to a claim that only sees GPUs.
 func TestResolve_MetricsWithAdminAccess_ClaimRefusedClassIgnored(t *testing.T) {
 	t.Parallel()
@@ -176,7 +179,7 @@ func TestResolve_MetricsWithAdminAccess_ClaimRefusedClassIgnored(t *testing.T) {
 		want   string
 	}{
 		"gpu-aaaaaaaa": {result("see", "gpu-aaaaaaaa", withAdmin), adminMetrics},
-		"monitor":      {monitors("see"), monitorMetrics},
+		"monitor":      {monitors("see"), forMonitor},
 	} {
 		requireRefused(t, source(node()), allocated(results(c.result), config(fromClaim, driverName, metricsConfig)), `request "see", device `+device+`: `+c.want+out)
 		plan, err := source(node()).Resolve(allocated(results(c.result), config(fromClass, driverName, metricsConfig)))
@@ -206,7 +209,7 @@ func TestValidator_Metrics_JudgedWhenWritten(t *testing.T) {
 	}{
 		"options":       {"gpu." + driverName, `"sets":["Memory"],"labels":{"team":"a"},"exposeInContainer":true`, false, ""},
 		"NsightSystems": {"gpu." + driverName, `"source":"NsightSystems"`, false, at + "GPUMetricsConfig.source NsightSystems is not supported by this version of the driver; supported values: NVML, GPM"},
-		"monitor":       {"monitor." + driverName, "", true, at + monitorMetrics},
+		"monitor":       {"monitor." + driverName, "", true, at + forMonitor},
 		"admin access":  {"gpu." + driverName, "", true, at + adminMetrics},
 		"short interval": {"gpu." + driverName, `"interval":"500ms"`, false,
 			"spec.devices.config[0].opaque.parameters: GPUMetricsConfig: interval: must be between 1s and 5m0s, got 500ms"},
@@ -230,5 +233,5 @@ func TestValidator_Metrics_JudgedWhenWritten(t *testing.T) {
 		})
 	}
 	require.NoError(t, v.DeviceClass(class.Name, &class.Spec))
-	require.EqualError(t, v.DeviceClass("monitor."+driverName, &class.Spec), "spec.config[0].opaque.parameters: "+monitorMetrics)
+	require.EqualError(t, v.DeviceClass("monitor."+driverName, &class.Spec), "spec.config[0].opaque.parameters: "+forMonitor)
 }

@@ -32,7 +32,7 @@ func partitionable() (*gpu.Node, gpu.Layout) {
 }
 
 func advertising(n *gpu.Node, layout gpu.Layout) Source {
-	return Source{Driver: driverName, NodeName: nodeName, Monitor: true, Advertised: func() (*gpu.Node, gpu.Layout, error) { return n, layout, nil }}
+	return Source{Driver: driverName, NodeName: nodeName, Additional: gpu.Additional{Monitor: true, Perfmon: true}, Advertised: func() (*gpu.Node, gpu.Layout, error) { return n, layout, nil }}
 }
 
 // inA is an allocation result from the pool of GPU A.

@@ -3,8 +3,6 @@ package claim
 import (
 	"fmt"
 
-	resourceapi "k8s.io/api/resource/v1"
-
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
@@ -20,11 +18,11 @@ func (monitor) HasClass(class, driver string) bool { return class == classOf(gpu
 
 // Supports nothing about sharing, memory, metrics and profiles.
 func (monitor) Supports(kind string, config *v1alpha1.GPUConfig) error {
-	if config.Sharing != nil {
-		return fmt.Errorf("%s.sharing is not supported for a monitor device, which only shows GPUs that other claims use", kind)
-	}
-	if enforcesMemory(config) {
-		return fmt.Errorf("%s.enforceMemory is not supported for a monitor device, which only shows GPUs that other claims use", kind)
+	switch {
+	case config.Sharing != nil:
+		return notForAdditional(kind+".sharing", gpu.TypeMonitor)
+	case enforcesMemory(config):
+		return notForAdditional(kind+".enforceMemory", gpu.TypeMonitor)
 	}
 	return nil
 }
@@ -48,18 +46,4 @@ func (monitor) Resource(gpu.Device, gpu.Modes) string { return "" }
 func monitorFix(driver string) string {
 	return fmt.Sprintf("request a device of class %s to monitor the GPUs of a node; the chart's value monitorDevices: PerNode adds it",
 		classOf(gpu.TypeMonitor, driver))
-}
-
-// monitor is the node's monitor device, if there is one.
-func (a advertised) monitor(r *resourceapi.DeviceRequestAllocationResult) (gpu.Device, error) {
-	device := gpu.Monitor{}
-	switch {
-	case !a.source.Monitor:
-		return nil, a.changed(r, "node %s has no monitor device now: the chart's value monitorDevices is not PerNode", a.source.NodeName)
-	case r.Device != string(device.Name()):
-		return nil, a.changed(r, "pool %q has no such device", r.Pool)
-	case len(a.node.GPUs) == 0:
-		return nil, a.missing(r)
-	}
-	return device, nil
 }

@@ -100,7 +100,7 @@ func (o opaque) mergeFrom(
 		config := &from.configs[i]
 		decoded, ours := o[config.Opaque]
 		// One that names no request applies to all results of its type.
-		if !ours || config.Source != source || !r.matches(config) || len(config.Requests) == 0 && !decoded.fits(family.Type()) {
+		if !ours || config.Source != source || !r.matches(config) || len(config.Requests) == 0 && !decoded.covers(family.Type()) {
 			continue
 		}
 		if source == resourceapi.AllocationConfigSourceClass && r.Admin {

@@ -9,7 +9,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
-	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
 // Options are the opaque configuration of one result, merged by kind: the class's settings, and over them the claim's settings, later
@@ -90,7 +89,7 @@ func (s Source) defaults(rc *resourceapi.ResourceClaim) defaults {
 
 // over overlays the class's settings of a result with the cluster's defaults.
 func (d defaults) over(o Options, r *Result) (Options, error) {
-	if r.Admin || r.Device.Type() == gpu.TypeMonitor {
+	if r.Admin || !r.Device.Type().UsesGPU() {
 		return o, nil
 	}
 	for _, kind := range slices.Sorted(maps.Keys(d.overlay)) {

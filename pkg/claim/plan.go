@@ -94,8 +94,8 @@ type Source struct {
 	Driver string
 	// NodeName is the node's, and the name of the pool of its whole GPUs.
 	NodeName string
-	// Monitor: the node advertises a monitor device.
-	Monitor bool
+	// Additional are the devices that the node advertises in addition to its layout.
+	Additional gpu.Additional
 	// Advertised returns the node's present state and the modes in which its GPUs are advertised; it is called once per plan and the node
 	// is never nil. An error says why that is not known yet.
 	Advertised func() (*gpu.Node, gpu.Layout, error)

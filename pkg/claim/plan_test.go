@@ -35,7 +35,7 @@ func node() *gpu.Node {
 }
 
 func source(n *gpu.Node) Source {
-	return Source{Driver: driverName, NodeName: nodeName, Monitor: true, Advertised: func() (*gpu.Node, gpu.Layout, error) { return n, nil, nil }}
+	return Source{Driver: driverName, NodeName: nodeName, Additional: gpu.Additional{Monitor: true, Perfmon: true}, Advertised: func() (*gpu.Node, gpu.Layout, error) { return n, nil, nil }}
 }
 
 // result is an allocation result of this driver in the node's pool.

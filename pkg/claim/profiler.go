@@ -30,11 +30,10 @@ type Profiler interface {
 }
 
 const (
-	// adminProfiler is why a claim with admin access is not profiled, monitorProfiler why a monitor device is not.
+	// adminProfiler is why a claim with admin access is not profiled.
 	adminProfiler = "ProfilerConfig is not supported with adminAccess: processes are profiled in the containers of the claim that " +
 		"uses the GPU"
-	monitorProfiler = "ProfilerConfig is not supported for a monitor device, which only shows GPUs that other claims use"
-	fixProfiler     = "correct the ProfilerConfig"
+	fixProfiler = "correct the ProfilerConfig"
 )
 
 // supportedProfiler names the parts of a configuration that no node can do yet.
@@ -90,14 +89,14 @@ func (ProfileExtension) Reads(config v1alpha1.Config) bool {
 	return ok
 }
 
-// Supports accepts the options that some node can do, and none for a monitor device.
+// Supports accepts the options that some node can do, and none for an additional device.
 func (ProfileExtension) Supports(config v1alpha1.Config, device gpu.DeviceType) error {
 	c, ok := config.(*v1alpha1.ProfilerConfig)
 	if !ok {
 		return unsupportedKind(config.Kind())
 	}
-	if device == gpu.TypeMonitor && !is(c.Enabled, false) {
-		return errors.New(monitorProfiler)
+	if !device.UsesGPU() && !is(c.Enabled, false) {
+		return notForAdditional(v1alpha1.KindProfilerConfig, device)
 	}
 	return supportedProfiler(c)
 }
@@ -196,7 +195,7 @@ func (e ProfileExtension) Plan(plan *Plan, rc *resourceapi.ResourceClaim, option
 		switch {
 		case o.Config != nil && is(o.Config.Enabled, false):
 			continue
-		case undecided != nil && !r.Admin && r.Device.Type() != gpu.TypeMonitor:
+		case undecided != nil && !r.Admin && r.Device.Type().UsesGPU():
 			return r.refusal(undecided, "")
 		case o.Config == nil:
 			continue

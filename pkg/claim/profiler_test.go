@@ -214,7 +214,7 @@ func TestResolve_ProfileNotPossible_Refused(t *testing.T) {
 	_, err := profiling(&fakeProfiler{}).Resolve(allocated(results(result("gpu", "gpu-aaaaaaaa", withAdmin)), config(fromClaim, driverName, forProfiler(""))))
 	require.ErrorContains(t, err, adminProfiler)
 	_, err = profiling(&fakeProfiler{}).Resolve(allocated(results(monitors("see")), config(fromClaim, driverName, forProfiler(""))))
-	require.ErrorContains(t, err, monitorProfiler)
+	require.ErrorContains(t, err, "ProfilerConfig is not supported for a monitor device, which only shows GPUs that other claims use")
 	_, err = profiling(&fakeProfiler{}).Resolve(allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, forProfiler(""))))
 	require.ErrorContains(t, err, `"uid-1" is no UID of a claim`)
 }

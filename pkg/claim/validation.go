@@ -239,7 +239,7 @@ func (v Validator) options(r asked, configs []resourceapi.DeviceClaimConfigurati
 			continue
 		}
 		read, err := v.source().read(config.Opaque.Parameters.Raw)
-		if err != nil || len(config.Requests) == 0 && r.family != nil && !read.fits(r.family.Type()) {
+		if err != nil || len(config.Requests) == 0 && r.family != nil && !read.covers(r.family.Type()) {
 			continue
 		}
 		if merged, err = v.source().with(merged, read.config, v1alpha1.FromClaim); err != nil {
@@ -251,7 +251,7 @@ func (v Validator) options(r asked, configs []resourceapi.DeviceClaimConfigurati
 
 // refuses says why a configuration of its claim does not suit a request, as a result is refused when a claim is prepared.
 func (v Validator) refuses(r asked, read option, forAll bool) error {
-	if forAll && r.family != nil && !read.fits(r.family.Type()) {
+	if forAll && r.family != nil && !read.covers(r.family.Type()) {
 		return nil // it applies to all requests of its type
 	}
 	source := v.source()

@@ -40,6 +40,8 @@ type Plugin struct {
 	DeviceMetadata bool `json:"deviceMetadata"`
 	// MonitorDevices is MonitorNever or MonitorPerNode.
 	MonitorDevices string `json:"monitorDevices"`
+	// PerfmonDevices is PerfmonNever or PerfmonPerGPU.
+	PerfmonDevices string `json:"perfmonDevices"`
 	// Exporter is set if prism-exporter runs on the node, so that claims can expose their metrics in their containers.
 	Exporter bool `json:"exporter"`
 	// Profiler configures profiles on the node.
@@ -54,7 +56,17 @@ const (
 	MonitorPerNode = "PerNode"
 )
 
-var monitorDevices = []string{MonitorNever, MonitorPerNode}
+// The values of PerfmonDevices.
+const (
+	PerfmonNever = "Never"
+	// PerfmonPerGPU: a device for each GPU, which is the exclusive right to its performance counters.
+	PerfmonPerGPU = "PerGPU"
+)
+
+var (
+	monitorDevices = []string{MonitorNever, MonitorPerNode}
+	perfmonDevices = []string{PerfmonNever, PerfmonPerGPU}
+)
 
 // Rate is a token bucket.
 type Rate struct {
@@ -161,6 +173,7 @@ func defaults() *Plugin {
 		DeviceMetadata: true,
 		Driver:         Driver{Graphics: true},
 		MonitorDevices: MonitorNever,
+		PerfmonDevices: PerfmonNever,
 		Profiler:       defaultProfiler(),
 	}
 }
@@ -198,6 +211,8 @@ func (p *Plugin) flags() *pflag.FlagSet {
 	f.BoolVar(&p.DeviceMetadata, "device-metadata", p.DeviceMetadata, "mount a file with the attributes of the devices into containers (KEP-5304)")
 	f.StringVar(&p.MonitorDevices, "monitor-devices", p.MonitorDevices, "whether the node advertises a monitor device, which shows all its GPUs to claims with admin "+
 		"access: "+strings.Join(monitorDevices, ", "))
+	f.StringVar(&p.PerfmonDevices, "perfmon-devices", p.PerfmonDevices, "whether the node advertises a perfmon device for each GPU, which is the exclusive right to "+
+		"its performance counters: "+strings.Join(perfmonDevices, ", "))
 	p.Profiler.flags(f)
 	f.BoolVar(&p.Exporter, "exporter", p.Exporter, "whether prism-exporter runs on the node, so that claims may expose their metrics in their containers")
 	return f
@@ -239,6 +254,9 @@ func (p *Plugin) validate(bad invalid) {
 	p.Serving.validate(bad)
 	if !slices.Contains(monitorDevices, p.MonitorDevices) {
 		bad("monitor-devices", "unsupported value %q; supported values: %s", p.MonitorDevices, strings.Join(monitorDevices, ", "))
+	}
+	if !slices.Contains(perfmonDevices, p.PerfmonDevices) {
+		bad("perfmon-devices", "unsupported value %q; supported values: %s", p.PerfmonDevices, strings.Join(perfmonDevices, ", "))
 	}
 	p.KubeAPI.validate(bad)
 	if _, err := version.ParseGeneric(p.SchedulerVersion); p.SchedulerVersion != "" && err != nil {

@@ -24,7 +24,7 @@ type PoolDevice struct {
 }
 
 // Device is one way of using a GPU that can be allocated to a claim. Each family is one type in a file of its own: Whole, TimeSliced,
-// MPSShare, MIGDevice and Monitor. Behavior that depends on the family is a method, so that a family which leaves one out does not
+// MPSShare, MIGDevice, Monitor and Perfmon. Behavior that depends on the family is a method, so that a family which leaves one out does not
 // compile. Values are comparable.
 type Device interface {
 	// Name is the device's name inside its pool. It begins with the name of the Whole of its GPU, but for a device of the whole node.

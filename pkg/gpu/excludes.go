@@ -1,5 +1,7 @@
 package gpu
 
+import "fmt"
+
 // Use is the part of a GPU that a claim uses, or that it left behind there, as far as it excludes others. It is comparable.
 type Use struct {
 	// Type is the type of device; a record of a newer version may have one that this version does not know.
@@ -24,6 +26,7 @@ func (u Use) Owns() bool { return u.Type != TypeMonitor }
 // place that decides it:
 //
 //   - A monitor device excludes nothing.
+//   - The right to the performance counters of a GPU excludes only another such right.
 //   - Shares of one device are beside each other, and beside no share of another one: time-sliced shares and MPS shares of a GPU are not.
 //     That holds for every type of device but whole GPUs: a version prepares no share of a type that it does not know.
 //   - MIG devices are beside each other if they share no memory slice and only one of them has media extensions.
@@ -31,6 +34,9 @@ func (u Use) Owns() bool { return u.Type != TypeMonitor }
 func Excludes(a, b Use) bool {
 	if !a.Owns() || !b.Owns() {
 		return false
+	}
+	if a.reserves() || b.reserves() {
+		return a.reserves() && b.reserves()
 	}
 	switch a.Type {
 	case TypeGPU, "":
@@ -45,6 +51,18 @@ func Excludes(a, b Use) bool {
 // sharesWith reports whether they are two shares of one device.
 func (u Use) sharesWith(other Use) bool {
 	return u.Shared && other.Shared && u.Type == other.Type && u.Device == other.Device
+}
+
+// On names the part of a GPU that is used, for messages.
+func (u Use) On(id UUID) string {
+	switch {
+	case u.reserves():
+		return fmt.Sprintf("right to the performance counters of GPU %s", id)
+	case u.Type == TypeMIG:
+		return fmt.Sprintf("required MIG placement on GPU %s", id)
+	default:
+		return fmt.Sprintf("GPU %s", id)
+	}
 }
 
 // apartFrom reports whether they are two MIG devices that have nothing in common.

@@ -15,6 +15,7 @@ func TestExcludes_EveryPair_AsListed(t *testing.T) {
 	}
 	uses := map[string]Use{
 		"monitor":      {Type: TypeMonitor, Device: "monitor"},
+		"perfmon":      {Type: TypePerfmon, Device: "perfmon"},
 		"gpu":          {Type: TypeGPU, Device: "gpu"},
 		"gpu, share":   {Type: TypeGPU, Device: "gpu", Shared: true}, // no version records such a thing
 		"timeslice":    {Type: TypeTimeSlice, Device: "timeslice", Shared: true},
@@ -47,6 +48,9 @@ func TestExcludes_EveryPair_AsListed(t *testing.T) {
 	for a, x := range uses {
 		for b, y := range uses {
 			want := a != "monitor" && b != "monitor" && !slices.Contains(beside[a], b)
+			if a == "perfmon" || b == "perfmon" {
+				want = a == b
+			}
 			assert.Equal(t, want, Excludes(x, y), "%s and %s", a, b)
 		}
 	}

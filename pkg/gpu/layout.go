@@ -62,7 +62,7 @@ type family struct {
 	entireGPU, consumable bool
 }
 
-// families are in the order of Modes.Devices. The monitor is none of them: it is of a node.
+// families are in the order of Modes.Devices. Additional devices are none of them.
 var families = [...]family{
 	{kind: TypeGPU, devices: wholeDevices, entireGPU: true},
 	{kind: TypeTimeSlice, devices: timeSlicedDevices, entireGPU: true},

@@ -17,7 +17,7 @@ func (Monitor) Type() DeviceType { return TypeMonitor }
 // Parent is a GPU without UUID.
 func (Monitor) Parent() *GPU { return &GPU{} }
 
-// Pool names the pool of the monitor of a node: "<node>/monitor".
+// Pool names the pool of the additional devices of a node: "<node>/monitor".
 func (Monitor) Pool(node string) string { return node + "/" + string(TypeMonitor) }
 
 // ID is empty: a node has one monitor.

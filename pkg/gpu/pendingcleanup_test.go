@@ -24,6 +24,7 @@ func TestPendingCleanup_LeftUses_BlockWhatTheyExclude(t *testing.T) {
 		"where nothing is":            {PendingCleanup{GPU: g.UUID, Uses: slicesAt(Placement{8, 1})}, []DeviceName{""}},
 		"the media extensions":        {PendingCleanup{GPU: g.UUID, Uses: []Use{{Type: TypeMIG, Placement: Placement{0, 1}, MediaExtensions: true}}}, []DeviceName{"", "-mig-19-0", "-mig-9-0", "-mig-20-0", "-mig-20-6"}},
 		"an unknown type":             {PendingCleanup{GPU: g.UUID, Uses: []Use{{Type: "later"}}}, append([]DeviceName{""}, slices...)},
+		"the counters":                {PendingCleanup{GPU: g.UUID, Uses: []Use{{Type: TypePerfmon}}}, nil},
 		"a monitor device":            {PendingCleanup{GPU: g.UUID, Uses: []Use{{Type: TypeMonitor}}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -177,7 +177,9 @@ func newLayout(cfg *config.Plugin, m *Machine, source *configsource.Source, api 
 
 // published returns the node of the ResourceSlices, and their devices besides GPUs.
 func published(cfg *config.Plugin) publish.Options {
-	return publish.Options{DriverName: cfg.DriverName, NodeName: cfg.NodeName, Monitor: cfg.MonitorDevices == config.MonitorPerNode}
+	return publish.Options{DriverName: cfg.DriverName, NodeName: cfg.NodeName, Additional: gpu.Additional{
+		Monitor: cfg.MonitorDevices == config.MonitorPerNode, Perfmon: cfg.PerfmonDevices == config.PerfmonPerGPU,
+	}}
 }
 
 func layoutStore(cfg *config.Plugin, a Adapters) layout.Store {

@@ -147,7 +147,7 @@ func (m *Machine) Ports(ctx context.Context, advertised AdvertisedDevices, recor
 		Records: m.State.Records,
 		Locks:   m.State.Locks,
 		Planner: planner{claim.Source{
-			Driver: m.cfg.DriverName, NodeName: m.cfg.NodeName, Monitor: published(m.cfg).Monitor, Families: all.claim(),
+			Driver: m.cfg.DriverName, NodeName: m.cfg.NodeName, Additional: published(m.cfg).Additional, Families: all.claim(),
 			Advertised: advertised.Now, Standby: advertised.Standby, Recent: recentlyAllocated(m.adapters.Now),
 		}, extension.All[extension.Planner](m.Extensions)},
 		Specs:         claimSpecs{builder, m.State.Specs, metadataSpecs{m.cfg, m.State.former}, links},

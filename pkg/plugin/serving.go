@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/plugin/diagnostics"
 	"github.com/prism-gpu/prism/pkg/plugin/driver"
 	"github.com/prism-gpu/prism/pkg/plugin/prepare"
@@ -81,8 +80,8 @@ func newMetrics(version string, cfg *config.Plugin, m *Machine, l *nodeLayout, t
 			for _, d := range l.Controller.Snapshot().Devices() {
 				counts[string(d.Type())]++
 			}
-			if published(cfg).Monitor && len(m.Inventory.Current().Node.GPUs) > 0 {
-				counts[string(gpu.TypeMonitor)]++
+			for _, d := range published(cfg).Additional.Devices(m.Inventory.Current().Node.GPUs) {
+				counts[string(d.Type())]++
 			}
 			return counts
 		},

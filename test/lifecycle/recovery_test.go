@@ -68,7 +68,7 @@ func (k *claimState) update(act Act, succeeded bool) {
 		if act.Stale {
 			return // it need not be prepared
 		}
-		same := slices.Equal(k.prepare.GPUs, act.GPUs) && k.prepare.Monitor == act.Monitor &&
+		same := slices.Equal(k.prepare.GPUs, act.GPUs) && k.prepare.Monitor == act.Monitor && slices.Equal(k.prepare.Counters, act.Counters) &&
 			slices.Equal(k.prepare.MIGDevices, act.MIGDevices) && slices.Equal(k.prepare.Shares, act.Shares) && slices.Equal(k.prepare.Null, act.Null) &&
 			slices.Equal(k.prepare.MPS, act.MPS)
 		k.answered = succeeded || k.answered && same && !k.leaving

@@ -24,7 +24,7 @@ type prismOptions struct {
 
 // prismPools returns the pools that the plugin publishes.
 func prismPools(node string, n *gpu.Node, o prismOptions) map[string]resourceslice.Pool {
-	opts := publish.Options{DriverName: prismDriver, NodeName: node, Monitor: o.monitor}
+	opts := publish.Options{DriverName: prismDriver, NodeName: node, Additional: gpu.Additional{Monitor: o.monitor}}
 	if o.partitioned {
 		opts.Layout = gpu.Layout{}
 		for i := range n.GPUs {

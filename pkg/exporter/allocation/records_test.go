@@ -69,12 +69,13 @@ func TestAllocations_Records_PreparedDevices(t *testing.T) {
 	}))
 	admin := whole("gpu-2")
 	admin.Admin = true
-	monitor := checkpoint.Result{Request: "m", Pool: "node", Device: "monitor", Type: gpu.TypeMonitor}
+	monitor := checkpoint.Result{Request: "m", Pool: "node/monitor", Device: "monitor", Type: gpu.TypeMonitor}
+	perfmon := checkpoint.Result{Request: "p", Pool: "node/monitor", Device: "gpu-0-perfmon", Type: gpu.TypePerfmon, GPUUUID: "GPU-0"}
 	another := record("d", whole("gpu-5"))
 	another.BootID = "another boot"
 	client := migDevice("gpu-0-mig-2", "MIG-2")
 	require.NoError(t, client.Extensions.Set(claim.KindMPS, claim.MPSUse{}))
-	w.put(record("a", whole("gpu-0"), share), record("b", migDevice("gpu-0-mig", "MIG-1"), admin, monitor),
+	w.put(record("a", whole("gpu-0"), share), record("b", migDevice("gpu-0-mig", "MIG-1"), admin, monitor, perfmon),
 		in(checkpoint.Intent, record("c", whole("gpu-4"))), another, in(checkpoint.Releasing, record("e", client)))
 	w.read()
 	want := []metrics.Allocation{

@@ -31,7 +31,7 @@ func newView(found map[string]*checkpoint.Record, listed []podresources.Use, con
 		}
 		for i := range record.Results {
 			result := &record.Results[i]
-			if result.Admin || result.Type == gpu.TypeMonitor || record.State != checkpoint.Done && taken[deviceOf(result)] {
+			if result.Admin || !result.Type.UsesGPU() || record.State != checkpoint.Done && taken[deviceOf(result)] {
 				continue
 			}
 			allocation := newAllocation(record, result, uses, containers)

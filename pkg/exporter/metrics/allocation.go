@@ -17,7 +17,7 @@ type Allocations struct {
 	PodLabels map[string][]string
 }
 
-// Allocation is one result of a prepared claim: a device and its containers. Monitor devices and results with admin access are excluded.
+// Allocation is one result of a prepared claim: a device and its containers. Additional devices and results with admin access are excluded.
 type Allocation struct {
 	Namespace, Claim, ClaimUID string
 	// Request, Pool, Device and ShareID are as in the status of the claim.

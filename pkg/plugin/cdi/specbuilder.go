@@ -97,15 +97,25 @@ func (b *SpecBuilder) Build(request SpecRequest) (*specs.Spec, error) {
 		d.Env = append(d.Env, mark(d.Name, &r.Results[i], request.Marks[d.Name])...)
 		c.Devices = append(c.Devices, d)
 	}
-	control, err := b.control(present.DevRoot)
-	if err != nil {
+	if err := b.addControl(&c, present); err != nil {
 		return nil, err
 	}
-	c.Control = append(control, present.Extra...)
 	if err := b.edits(&c, request); err != nil {
 		return nil, err
 	}
 	return Join(c)
+}
+
+// addControl adds the control nodes of the driver, and the further device nodes for every container with a GPU. Claims without a device node
+// get nothing of the driver.
+func (b *SpecBuilder) addControl(c *Claim, present Present) error {
+	if !slices.ContainsFunc(c.Devices, func(d Device) bool { return len(d.Nodes) > 0 }) {
+		c.Common = &specs.ContainerEdits{}
+		return nil
+	}
+	control, err := b.control(present.DevRoot)
+	c.Control = append(control, present.Extra...)
+	return err
 }
 
 // control finds the control nodes of the driver.
@@ -157,12 +167,9 @@ func (b *SpecBuilder) monitor(present Present, name string) (Device, error) {
 	return d, nil
 }
 
-// unmarked are the types of devices with which containers do not use a GPU. A container may have them in addition to any other device.
-var unmarked = []gpu.DeviceType{gpu.TypeMonitor, "perfmon"}
-
 // mark returns the variable by which prism-hook detects that a container uses the device; none for devices that may be added to any other.
 func mark(device string, r *checkpoint.Result, more string) []string {
-	if r.Admin || slices.Contains(unmarked, r.Type) {
+	if r.Admin || !r.Type.UsesGPU() {
 		return nil
 	}
 	return []string{protocol.Mark(device) + "=" + string(r.Type) + more}
@@ -179,6 +186,8 @@ func (b *SpecBuilder) device(present Present, name string, result *checkpoint.Re
 			continue
 		}
 		switch {
+		case result.Type == gpu.TypePerfmon:
+			return perfmon(name, g), nil
 		case result.Type.EntireGPU() || result.Type == gpu.TypeMonitor || slices.Contains(b.Types, result.Type):
 			nodes, err := b.ofGPU(present.DevRoot, g, result.Type != gpu.TypeMonitor)
 			return Device{Name: name, Nodes: nodes}, err

@@ -92,7 +92,7 @@ func withheld(node string, g *gpu.GPU, as gpu.Modes, records []*checkpoint.Recor
 	for _, r := range records {
 		for i := range r.Results {
 			result := &r.Results[i]
-			if result.GPUUUID != g.UUID || result.Admin || advertised(node, g, as, result) {
+			if result.GPUUUID != g.UUID || result.Admin || !result.Type.UsesGPU() || advertised(node, g, as, result) {
 				continue
 			}
 			if use := result.Use(); !slices.Contains(uses, use) {

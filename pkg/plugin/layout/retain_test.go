@@ -141,6 +141,18 @@ func TestRetain_DeviceOfUnknownType_NothingElseAdvertised(t *testing.T) {
 	}
 }
 
+// TestRetain_Perfmon_NothingWithheld: a claim for the counters of a GPU holds no part of the GPU.
+func TestRetain_Perfmon_NothingWithheld(t *testing.T) {
+	t.Parallel()
+	counters := holds("n0/monitor", first+"-perfmon")
+	counters.Results[0].Type = gpu.TypePerfmon
+	for _, entries := range []string{onlyWhole, onlyMIG, both, shared} {
+		d := opened(t, entries, counters)
+		assert.Equal(t, opened(t, entries).advertised(t), d.advertised(t), entries)
+		assert.False(t, d.Snapshot().withholds(), entries)
+	}
+}
+
 // TestReleased_RecordsUnreadable_NothingChanges, because it is not known which devices are still in use.
 func TestReleased_RecordsUnreadable_NothingChanges(t *testing.T) {
 	t.Parallel()

@@ -31,16 +31,15 @@ func (o owner) equal(other owner) bool {
 	return slices.Equal(o.uses, other.uses) && o.releasing == other.releasing && o.held == other.held && o.shared.sameSteps(other.shared)
 }
 
-// excludes reports whether a device of one excludes a device of the other on the same GPU.
-func (o owner) excludes(other owner) bool {
-	return slices.ContainsFunc(o.uses, func(u gpu.Use) bool {
-		return slices.ContainsFunc(other.uses, func(v gpu.Use) bool { return gpu.Excludes(u, v) })
+// excluded returns the first use of another claim on the same GPU that one of the owner's devices excludes.
+func (o owner) excluded(other owner) (use gpu.Use, found bool) {
+	at := slices.IndexFunc(other.uses, func(v gpu.Use) bool {
+		return slices.ContainsFunc(o.uses, func(u gpu.Use) bool { return gpu.Excludes(u, v) })
 	})
-}
-
-// ofMIG reports whether it uses MIG devices of the GPU.
-func (o owner) ofMIG() bool {
-	return slices.ContainsFunc(o.uses, func(u gpu.Use) bool { return u.Type == gpu.TypeMIG })
+	if at < 0 {
+		return gpu.Use{}, false
+	}
+	return other.uses[at], true
 }
 
 // with is the owner with one more result, unless that is only monitored.

@@ -100,8 +100,8 @@ type Conflict struct {
 	// Owner is the other claim, which owns a device of GPU.
 	Owner checkpoint.Claim
 	GPU   gpu.UUID
-	// MIG: the record requests MIG devices of the GPU, and not the whole GPU.
-	MIG bool
+	// Wanted is the record's use of the GPU that the owner's device excludes.
+	Wanted gpu.Use
 	// Released is closed when a claim releases a GPU after the conflict was found.
 	Released <-chan struct{}
 }
@@ -112,8 +112,11 @@ func (t *Table) Conflict(r *checkpoint.Record) *Conflict {
 	defer t.mu.Unlock()
 	for id, wanted := range ownedBy(r) {
 		for uid, other := range t.owners[id] {
-			if uid != r.Claim.UID && other.excludes(wanted) {
-				return &Conflict{Owner: other.claim, GPU: id, MIG: wanted.ofMIG(), Released: t.notice.released}
+			if uid == r.Claim.UID {
+				continue
+			}
+			if use, conflict := other.excluded(wanted); conflict {
+				return &Conflict{Owner: other.claim, GPU: id, Wanted: use, Released: t.notice.released}
 			}
 		}
 	}
@@ -124,6 +127,8 @@ func (t *Table) Conflict(r *checkpoint.Record) *Conflict {
 type Pending struct {
 	Claim checkpoint.Claim
 	GPU   gpu.UUID
+	// Wanted is the use of the GPU that is blocked.
+	Wanted gpu.Use
 }
 
 // PendingCleanups lists the claims whose pending cleanups block the record, each once.
@@ -134,9 +139,9 @@ func (t *Table) PendingCleanups(r *checkpoint.Record) []Pending {
 	listed := map[string]bool{r.Claim.UID: true}
 	for id, wanted := range ownedBy(r) {
 		for uid, other := range t.owners[id] {
-			if other.releasing && other.excludes(wanted) && !listed[uid] {
+			if use, blocked := other.excluded(wanted); blocked && other.releasing && !listed[uid] {
 				listed[uid] = true
-				pending = append(pending, Pending{Claim: other.claim, GPU: id})
+				pending = append(pending, Pending{Claim: other.claim, GPU: id, Wanted: use})
 			}
 		}
 	}

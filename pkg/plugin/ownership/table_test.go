@@ -33,6 +33,10 @@ func monitored(id gpu.UUID) checkpoint.Result {
 	return r
 }
 
+func perfmon(id gpu.UUID) checkpoint.Result {
+	return checkpoint.Result{Device: "perfmon", GPUUUID: id, Type: gpu.TypePerfmon}
+}
+
 func done(uid string, results ...checkpoint.Result) *checkpoint.Record {
 	return &checkpoint.Record{Claim: checkpoint.Claim{UID: uid}, State: checkpoint.Done, Results: results}
 }
@@ -62,6 +66,9 @@ func TestTable_OtherClaim_ConflictsWhereDevicesExclude(t *testing.T) {
 		"a MIG device of a whole": {done("a", whole(gpuA)), done("b", first), true, true},
 		"monitored only":          {done("a", whole(gpuA)), done("b", monitored(gpuA)), false, false},
 		"owned and monitored":     {done("a", monitored(gpuA)), done("b", whole(gpuA)), false, false},
+		"a GPU and its counters":  {done("a", whole(gpuA)), done("b", perfmon(gpuA)), false, false},
+		"the same counters":       {done("a", whole(gpuA), perfmon(gpuA)), done("b", perfmon(gpuA)), true, false},
+		"other counters":          {done("a", perfmon(gpuB)), done("b", whole(gpuA), perfmon(gpuA)), false, false},
 		"a pending cleanup":       {releasing("a", []string{"whole"}, whole(gpuA)), done("b", first), true, true},
 		"cleaned up already":      {releasing("a", []string{"mig-0"}, first, second), done("b", second), false, false},
 	} {
@@ -77,7 +84,7 @@ func TestTable_OtherClaim_ConflictsWhereDevicesExclude(t *testing.T) {
 			}
 			assert.Equal(t, "a", conflict.Owner.UID)
 			assert.Equal(t, gpuA, conflict.GPU)
-			assert.Equal(t, c.mig, conflict.MIG)
+			assert.Equal(t, c.mig, conflict.Wanted.Type == gpu.TypeMIG)
 			assert.Equal(t, c.known.State == checkpoint.Releasing, len(table.PendingCleanups(c.wanted)) == 1)
 			table.Remove("a")
 			select {

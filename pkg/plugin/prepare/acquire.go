@@ -33,7 +33,7 @@ func acquire(ctx context.Context, guard *ownership.Guard, rollback *rollback, r 
 		unlock()
 		for _, p := range pending {
 			if err := rollback.retryCleanup(ctx, p.Claim); err != nil {
-				return nil, &heldError{other: p.Claim, cause: err, refusal: refuse(r, p.GPU, &claim.Refusal{
+				return nil, &heldError{other: p.Claim, cause: err, refusal: refuseUse(r, p.GPU, p.Wanted, &claim.Refusal{
 					Cause:     fmt.Sprintf("cleanup of GPU %s after an earlier claim is still pending", p.GPU),
 					Fix:       "the log of the kubelet plugin on the node says why; check the GPU there with nvidia-smi, and reset it if this stays",
 					Transient: true,
@@ -49,12 +49,8 @@ func unowned(guard *ownership.Guard, r *checkpoint.Record) error {
 	if conflict == nil {
 		return nil
 	}
-	what := ""
-	if conflict.MIG {
-		what = "required MIG placement on "
-	}
-	return &heldError{other: conflict.Owner, released: conflict.Released, refusal: refuse(r, conflict.GPU, &claim.Refusal{
-		Cause: fmt.Sprintf("%sGPU %s is still held by another claim", what, conflict.GPU),
+	return &heldError{other: conflict.Owner, released: conflict.Released, refusal: refuseUse(r, conflict.GPU, conflict.Wanted, &claim.Refusal{
+		Cause: fmt.Sprintf("%s is still held by another claim", conflict.Wanted.On(conflict.GPU)),
 		Fix: "if the pod of that claim was deleted by force, its containers may still be exiting; the log of the kubelet plugin on the node " +
 			"names the claim",
 		Transient: true,

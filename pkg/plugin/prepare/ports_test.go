@@ -233,7 +233,7 @@ type planner struct {
 }
 
 func (w *world) source() claim.Source {
-	return claim.Source{Driver: driverName, NodeName: nodeName, Monitor: true, Families: w.families, Advertised: func() (*gpu.Node, gpu.Layout, error) {
+	return claim.Source{Driver: driverName, NodeName: nodeName, Additional: gpu.Additional{Monitor: true, Perfmon: true}, Families: w.families, Advertised: func() (*gpu.Node, gpu.Layout, error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return w.node, w.layout, nil

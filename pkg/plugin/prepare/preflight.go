@@ -71,9 +71,19 @@ func asRefusal(err error) *claim.Refusal {
 	return &claim.Refusal{Cause: err.Error(), Transient: transient(err), Mendable: mendable(err), Err: err}
 }
 
-// refuse names the record's result that a refusal is about: the first one that is on that GPU.
+// refuse names the record's result that a refusal is about: the first one that uses that GPU.
 func refuse(r *checkpoint.Record, id gpu.UUID, refusal *claim.Refusal) *claim.Refusal {
-	i := slices.IndexFunc(r.Results, func(result checkpoint.Result) bool { return result.GPUUUID == id })
+	return about(r, refusal, func(result *checkpoint.Result) bool { return result.GPUUUID == id && result.Type.UsesGPU() })
+}
+
+// refuseUse names the record's result that uses a GPU in this way.
+func refuseUse(r *checkpoint.Record, id gpu.UUID, use gpu.Use, refusal *claim.Refusal) *claim.Refusal {
+	return about(r, refusal, func(result *checkpoint.Result) bool { return result.GPUUUID == id && result.Use() == use })
+}
+
+// about names the first result that is meant.
+func about(r *checkpoint.Record, refusal *claim.Refusal, meant func(result *checkpoint.Result) bool) *claim.Refusal {
+	i := slices.IndexFunc(r.Results, func(result checkpoint.Result) bool { return meant(&result) })
 	if i >= 0 {
 		refusal.Request, refusal.Device = r.Results[i].Request, r.Results[i].Device
 	}

@@ -37,7 +37,7 @@ func newScheduler(t *testing.T, published []*resourceapi.ResourceSlice) *schedul
 	return &scheduler{
 		t: t, features: allocator.Features, slices: published, taken: nothing.Devices, allocated: nothing,
 		classes: classesByName{
-			"gpu.prism.dev": "gpu", "mig.gpu.prism.dev": "mig", "monitor.gpu.prism.dev": "monitor", "timeslice.gpu.prism.dev": "timeslice",
+			"gpu.prism.dev": "gpu", "mig.gpu.prism.dev": "mig", "monitor.gpu.prism.dev": "monitor", "perfmon.gpu.prism.dev": "perfmon", "timeslice.gpu.prism.dev": "timeslice",
 			"mps.gpu.prism.dev": "mps",
 			byCapacityClass:     "",
 		},
@@ -124,11 +124,15 @@ func (s *scheduler) release(r resourceapi.DeviceRequestAllocationResult) {
 // wouldAllocate returns the devices that a claim with one request would get, nil if it must wait.
 func (s *scheduler) wouldAllocate(allocator structured.Allocator, r resourceapi.ExactDeviceRequest) []resourceapi.DeviceRequestAllocationResult {
 	s.t.Helper()
+	return s.wouldAllocateAll(allocator, resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{Name: "r", Exactly: &r}}})
+}
+
+// wouldAllocateAll returns the devices that a claim would get, nil if it must wait.
+func (s *scheduler) wouldAllocateAll(allocator structured.Allocator, devices resourceapi.DeviceClaim) []resourceapi.DeviceRequestAllocationResult {
+	s.t.Helper()
 	claim := &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "claim", UID: "claim"},
-		Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
-			Requests: []resourceapi.DeviceRequest{{Name: "r", Exactly: &r}},
-		}},
+		Spec:       resourceapi.ResourceClaimSpec{Devices: devices},
 	}
 	results, err := allocator.Allocate(s.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}, []*resourceapi.ResourceClaim{claim})
 	if errors.Is(err, structured.ErrFailedAllocationOnNode) {

@@ -8,7 +8,7 @@ import (
 )
 
 // Attribute names in the driver's own domain. Every device carries all of them, except the MIG devices that are made for a claim (see
-// dynamicMIG) and the monitor, and no value is ever empty: an expression with a missing key is an error, and that error ends the scheduling
+// dynamicMIG), the perfmon devices and the monitor, and no value is ever empty: an expression with a missing key is an error, and that error ends the scheduling
 // of the pod on every node.
 const (
 	AttrType                  = gpu.AttributeType

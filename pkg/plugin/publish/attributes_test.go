@@ -29,7 +29,7 @@ func kinds(t *testing.T, driver string) map[string]resourceapi.Device {
 	}
 	found := map[string]resourceapi.Device{}
 	of := func(n *gpu.Node, layout gpu.Layout) {
-		for _, d := range devicesIn(published(n, publish.Options{DriverName: driver, NodeName: nodeName, Layout: layout, Monitor: true})) {
+		for _, d := range devicesIn(published(n, publish.Options{DriverName: driver, NodeName: nodeName, Layout: layout, Additional: gpu.Additional{Monitor: true, Perfmon: true}})) {
 			kind := *d.Attributes["type"].StringValue
 			if kind != "mig" {
 				found[kind] = d
@@ -40,7 +40,7 @@ func kinds(t *testing.T, driver string) map[string]resourceapi.Device {
 	}
 	of(n, layout)
 	of(free, timeSliced(free, 2, andWhole))
-	require.Len(t, found, 6, "%v", slices.Sorted(maps.Keys(found)))
+	require.Len(t, found, 7, "%v", slices.Sorted(maps.Keys(found)))
 	return found
 }
 
@@ -56,6 +56,8 @@ func TestAttributes_EachKindOfDevice_ExactKeys(t *testing.T) {
 			switch kind {
 			case "dynamic MIG device":
 				want = append(slices.Clone(dynamic), standardKeys...)
+			case "perfmon":
+				want = append(slices.Clone(dynamicMIGKeys), standardKeys...)
 			case "monitor":
 				want = []resourceapi.QualifiedName{"type", "driverVersion", "cudaDriverVersion"}
 			}

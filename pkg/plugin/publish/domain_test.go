@@ -38,7 +38,7 @@ func TestResources_AllBoards_OnlySelectingCapacitiesQualified(t *testing.T) {
 	t.Parallel()
 	qualified := 0
 	check := func(driver string, n *gpu.Node, layout gpu.Layout) {
-		for _, d := range devicesIn(published(n, publish.Options{DriverName: driver, NodeName: nodeName, Layout: layout, Monitor: true})) {
+		for _, d := range devicesIn(published(n, publish.Options{DriverName: driver, NodeName: nodeName, Layout: layout, Additional: gpu.Additional{Monitor: true, Perfmon: true}})) {
 			for name := range d.Attributes {
 				assert.False(t, strings.HasPrefix(string(name), driver+"/"), "attribute %s of %s", name, d.Name)
 			}

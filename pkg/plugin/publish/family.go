@@ -34,7 +34,7 @@ type DevicePublisher interface {
 
 // Families are the families of this package, in the order in which the scheduler gets their devices.
 func Families() []DevicePublisher {
-	return []DevicePublisher{whole{}, timeSlice{}, mpsShare{}, mig{}, monitor{}}
+	return []DevicePublisher{whole{}, timeSlice{}, mpsShare{}, mig{}, monitor{}, perfmon{}}
 }
 
 // member is a device with the family that it is published by.

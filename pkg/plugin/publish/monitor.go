@@ -1,9 +1,7 @@
 package publish
 
 import (
-	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
@@ -40,14 +38,3 @@ func (monitor) Counters(gpu.Device, Counters) Counters { return nil }
 
 // Compare finds no order: there is one per node.
 func (monitor) Compare(_, _ gpu.Device) int { return 0 }
-
-// monitorPool is the pool of the node's monitor device, empty without GPUs. The device is never tainted: it takes nothing of a GPU.
-func (o Options) monitorPool(node *gpu.Node) resourceslice.Pool {
-	var devices []resourceapi.Device
-	if len(node.GPUs) > 0 {
-		for _, m := range o.members([]gpu.Device{gpu.Monitor{}}) {
-			devices = append(devices, o.untainted(m, node))
-		}
-	}
-	return resourceslice.Pool{Slices: chunk(devices)}
-}

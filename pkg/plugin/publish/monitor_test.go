@@ -14,7 +14,7 @@ import (
 
 // withMonitor are the options of a node with a monitor device.
 func withMonitor(layout gpu.Layout) publish.Options {
-	return publish.Options{DriverName: driverName, NodeName: nodeName, Layout: layout, Monitor: true}
+	return publish.Options{DriverName: driverName, NodeName: nodeName, Layout: layout, Additional: gpu.Additional{Monitor: true}}
 }
 
 // all asks with admin access for every device of a class.
@@ -63,7 +63,7 @@ func TestMonitor_Option_DecidesAboutThePool(t *testing.T) {
 		assert.Empty(t, pool.Slices[0].Devices)
 	}
 	opts := withMonitor(nil)
-	opts.Monitor = false
+	opts.Additional = gpu.Additional{}
 	assert.NotContains(t, publish.Resources(opts, migNode(t, "h100-80", 2)).Pools, nodeName+"/monitor")
 }
 

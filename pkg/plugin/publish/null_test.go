@@ -23,7 +23,7 @@ func withNull(n *gpu.Node) publish.Options {
 		layout[n.GPUs[i].UUID] = modes
 	}
 	return publish.Options{
-		DriverName: driverName, NodeName: nodeName, Layout: layout, Monitor: true,
+		DriverName: driverName, NodeName: nodeName, Layout: layout, Additional: gpu.Additional{Monitor: true, Perfmon: true},
 		Families: append(publish.Families(), null.Publishes{}),
 	}
 }
@@ -38,6 +38,7 @@ func TestFamilies_EveryAdvertisedDevice_Published(t *testing.T) {
 		for _, d := range opts.Layout.Of(&n.GPUs[i]).Devices(&n.GPUs[i]) {
 			want[string(d.Name())] = d.Type()
 		}
+		want["gpu-"+n.GPUs[i].ID+"-perfmon"] = gpu.TypePerfmon
 	}
 	got := map[string]gpu.DeviceType{}
 	var order []gpu.DeviceType // of the first GPU
@@ -60,7 +61,7 @@ func TestNull_NoSharedCounters_OnlyFamilyOfItsGPU(t *testing.T) {
 	n := migNode(t, "h100-80", 2)
 	opts := withNull(n)
 	opts.Layout[n.GPUs[1].UUID] = gpu.Modes{Extra: []gpu.Mode{null.Mode{}}}
-	opts.Layout = opts.Layout.Disjoint()
+	opts.Layout, opts.Additional = opts.Layout.Disjoint(), gpu.Additional{Monitor: true}
 	var got []string
 	for _, slice := range published(n, opts) {
 		assert.Empty(t, slice.Spec.SharedCounters)

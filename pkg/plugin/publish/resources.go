@@ -22,8 +22,8 @@ type Options struct {
 	NodeName string
 	// Layout lists the modes in which the GPUs are advertised; nil: all of them whole.
 	Layout gpu.Layout
-	// Monitor: the node has one monitor device, in a separate pool.
-	Monitor bool
+	// Additional are devices in a separate pool, in addition to the layout.
+	Additional gpu.Additional
 	// Families publish the devices of their types; nil: the families of this package.
 	Families []DevicePublisher
 	// Taints keep new claims from devices. The taints of a device are in the order of the rules.
@@ -38,7 +38,7 @@ type Options struct {
 //
 // The pool that carries the node's name contains the GPUs that are advertised whole, in their order. A node without such GPUs, and a nil
 // node, have one empty ResourceSlice there: it says that the driver runs. Every partitioned GPU is in its own pool. Whether there is a pool
-// with a monitor device is Options.Monitor alone.
+// with additional devices is Options.Additional alone.
 //
 // Names in attributes are not qualified, which makes them the driver's own: device.attributes["<driver name>"].<name> in CEL. The names of
 // the capacities that select MIG devices are qualified.
@@ -60,10 +60,19 @@ func Resources(opts Options, node *gpu.Node) resourceslice.DriverResources {
 			pools[modes.Pool(opts.NodeName, g)] = opts.partitioned(g, node)
 		}
 	}
-	if opts.Monitor {
-		pools[gpu.Monitor{}.Pool(opts.NodeName)] = opts.monitorPool(node)
+	if opts.Additional != (gpu.Additional{}) {
+		pools[gpu.Monitor{}.Pool(opts.NodeName)] = opts.additional(node)
 	}
 	return resourceslice.DriverResources{Pools: pools}
+}
+
+// additional is the pool of the devices in addition to the layout.
+func (o Options) additional(node *gpu.Node) resourceslice.Pool {
+	var devices []resourceapi.Device
+	for _, m := range o.members(o.Additional.Devices(node.GPUs)) {
+		devices = append(devices, o.device(m, node))
+	}
+	return resourceslice.Pool{Slices: chunk(devices)}
 }
 
 // chunk spreads the devices, in order, over as few ResourceSlices as the API allows, and over one empty one if there are none.
@@ -80,14 +89,8 @@ func chunk(devices []resourceapi.Device) []resourceslice.Slice {
 
 // device describes one device of the node.
 func (o Options) device(m member, node *gpu.Node) resourceapi.Device {
-	published := o.untainted(m, node)
-	published.Taints = o.taints(m.device)
-	return published
-}
-
-// untainted describes the member without the taints that keep new claims from it.
-func (o Options) untainted(m member, node *gpu.Node) resourceapi.Device {
 	published := resourceapi.Device{
+		Taints:     o.taints(m.device),
 		Name:       string(m.device.Name()),
 		Attributes: m.family.Attributes(m.device, common(m.device, node.Driver), o.DriverName),
 		Capacity:   m.family.Capacities(m.device, node, o.DriverName),

@@ -126,8 +126,11 @@ func (o Options) withdrawn(d gpu.Device) bool {
 	})
 }
 
-// taints are the taints of a device, in the order of the rules.
+// taints are the taints of a device, in the order of the rules. The monitor device is never tainted: it takes nothing of a GPU.
 func (o Options) taints(d gpu.Device) (taints []resourceapi.DeviceTaint) {
+	if d.Type() == gpu.TypeMonitor {
+		return nil
+	}
 	at := gpu.PoolDevice{Pool: o.Layout.Of(d.Parent()).Pool(o.NodeName, d.Parent()), Device: d.Name()}
 	for i := range o.Taints {
 		if r := &o.Taints[i]; r.applies(at, d) {

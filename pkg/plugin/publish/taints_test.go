@@ -99,7 +99,7 @@ func TestTaints_MissingNode_DevicesOfTheGPUAlone(t *testing.T) {
 	n.GPUs[0].MissingNode = "/dev/nvidia0"
 	modes := gpu.Modes{Whole: true, TimeSlice: &gpu.Replicas{Count: 2}, MIG: []string{"1g.10gb"}}
 	for name, layout := range map[string]gpu.Layout{"whole": nil, "partitioned": {n.GPUs[0].UUID: modes, n.GPUs[1].UUID: modes}} {
-		opts := publish.Options{DriverName: driverName, NodeName: nodeName, Layout: layout, Taints: publish.MissingNodeTaints(n), Monitor: true}
+		opts := publish.Options{DriverName: driverName, NodeName: nodeName, Layout: layout, Taints: publish.MissingNodeTaints(n), Additional: gpu.Additional{Monitor: true, Perfmon: true}}
 		all, withTaint := 0, 0
 		count := func() map[string]int {
 			byGPU := map[string]int{}

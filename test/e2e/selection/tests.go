@@ -32,6 +32,7 @@ var Tests = []Test{
 	{"TestMetricsInContainer_OwnMetrics_ReadOnly", node, core, []string{"metrics"}},
 	{"TestWholeAdminNeedsLabel", node, core, []string{"admin-access"}},
 	{"TestWholeAdminSeesGPUsInUse", node, core, []string{"admin-access"}},
+	{"TestPerfmon_TwoPodsForOneGPU_SecondWaits", node, core, []string{"counters"}},
 	{"TestNVIDIADriver", node, core, []string{"nvidia-driver", "mig", "mps"}},
 	{"TestWholeAPIServerDown", node, first, []string{"claims", "resourceslices"}},
 	{"TestStatus_ParametersUnsorted_Written", node, core, []string{"claims"}},
