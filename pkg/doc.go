@@ -99,8 +99,8 @@
 //
 //   - profiler/native contains the code of the profiler that runs inside containers: a library and a program, both in C. Its only code in
 //     Go are tests.
-//   - profiler/nsight decides how to run Nsight Systems for a ProfilerConfig: it chooses the installed version, and the switches of `nsys
-//     profile` that the version supports.
+//   - profiler/nsight decides how to run Nsight Systems for a ProfilerConfig: it chooses the installed version, and the switches that the
+//     commands of the version support: `nsys profile`, or `nsys launch` and `nsys start`.
 //   - profiler/processmatch selects the processes of a claim that are profiled: it turns the match of a ProfilerConfig into rules for
 //     patterns.
 //   - profiler/report contains the types of profiles: a report of a profiled process, as the node stores it in its index, as plugins return
