@@ -79,8 +79,8 @@ func TestArguments_ManualNotPossible_Refused(t *testing.T) {
 		require.EqualError(t, err, want, fields)
 	}
 	tool := installed(t, "2023.4.4")
-	for _, forget := range []*[]string{&tool.Start, &tool.Launch} {
-		*forget = nil
+	for _, list := range []*[]string{&tool.Start, &tool.Launch} {
+		*list = nil
 		_, err := Arguments(effective(t, "captureEnvironment: true\nmode: Launch"), tool, false)
 		require.EqualError(t, err, "an earlier version of the driver tested Nsight Systems 2023.4.4 on the node, and did not test start Manual; "+
 			"it is tested again when prism-profiler is updated there")

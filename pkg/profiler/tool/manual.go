@@ -31,6 +31,9 @@ const (
 	manualPause = 50 * time.Millisecond
 	// maxSentence is the maximum size of a reason in a manifest.
 	maxSentence = 400
+	// waiters is the number of processes that wait at once, and manualRounds how often such processes are recorded: prism-run starts nsys
+	// again, with other process ids, if it fails, and then even 2022.4.2 may work. It recorded two processes in 2 of 8 tries, and four in none.
+	waiters, manualRounds = 4, 2
 )
 
 // Contain runs in the first process of a new PID namespace: it mounts the namespace's /proc and executes the arguments. It returns only
@@ -50,18 +53,18 @@ func Contain(args []string) error {
 
 // proveManual returns why the version cannot record processes that wait for a command; "" if it can.
 func (p Prover) proveManual(ctx context.Context, installed manifest.Installed) string {
-	ctx, stop := context.WithTimeout(ctx, proofTimeout)
-	defer stop()
 	contained := true
 	if output, err := p.contained(ctx).CombinedOutput(); err != nil && ctx.Err() == nil {
 		// Where AppArmor denies mounts. Versions that confuse containers are then not detected.
-		klog.FromContext(ctx).Info("Testing two processes that wait in one PID namespace, because there can be no other one",
+		klog.FromContext(ctx).Info("Testing processes that wait in one PID namespace, because there can be no other one",
 			"version", p.Version, "reason", fmt.Sprintf("%v: %s", err, tail(output)))
 		contained = false
 	}
 	m := &manual{Prover: p, contains: contained, results: filepath.Join(p.Container, "results")}
-	if err := m.prove(ctx, installed); err != nil {
-		return sentence(fmt.Errorf("recording two processes that wait in two containers: %w", err))
+	for range manualRounds {
+		if err := m.prove(ctx, installed); err != nil {
+			return sentence(fmt.Errorf("recording processes that wait in several containers: %w", err))
+		}
 	}
 	return ""
 }
@@ -79,7 +82,7 @@ func sentence(err error) string {
 	return strings.TrimRight(tail([]byte(strings.ToValidUTF8(text[:min(len(text), maxSentence)], ""))), ": ")
 }
 
-// manual records two processes that wait.
+// manual records processes that wait.
 type manual struct {
 	Prover
 	contains bool
@@ -87,34 +90,36 @@ type manual struct {
 	commands int
 }
 
-// prove records a second process while the first one is recorded: versions that take the processes of another container for their own mix
-// these up, above all since both containers use the same process ids.
+// prove records processes at the same time: versions that take the processes of another container for their own mix these up, above all
+// since the containers use the same process ids.
 func (m *manual) prove(ctx context.Context, installed manifest.Installed) error {
-	plan := runplan.Plan{Manual: true, Switches: []string{"--trace=osrt", "--wait=primary"}, StartSwitches: unsampled, MaxSessions: 2}
+	plan := runplan.Plan{Manual: true, Switches: []string{"--trace=osrt", "--wait=primary"}, StartSwitches: unsampled, MaxSessions: waiters}
+	ctx, stop := context.WithTimeout(ctx, proofTimeout)
+	defer stop()
 	if err := m.layOut(m.results, installed, plan); err != nil {
 		return err
 	}
-	var both []*waiter
+	var all []*waiter
 	defer func() {
-		for _, w := range both {
+		for _, w := range all {
 			_ = w.end()
 		}
 	}()
-	for range 2 {
-		w, err := m.run(ctx, both)
+	for range waiters {
+		w, err := m.run(ctx, all)
 		if w != nil {
-			both = append(both, w)
+			all = append(all, w)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	for _, w := range both {
+	for _, w := range all {
 		if err := m.command(ctx, w, v1alpha1.SessionStart, session.Begun); err != nil {
 			return err
 		}
 	}
-	for _, w := range both {
+	for _, w := range all {
 		if err := m.command(ctx, w, v1alpha1.SessionStop, session.Recorded); err != nil {
 			return err
 		}
@@ -122,7 +127,12 @@ func (m *manual) prove(ctx context.Context, installed manifest.Installed) error 
 			return err
 		}
 	}
-	return cmp.Or(both[0].end(), both[1].end())
+	for _, w := range all {
+		if err := w.end(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // waiter is a process that waits, with its prism-run.

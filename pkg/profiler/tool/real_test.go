@@ -20,8 +20,7 @@ import (
 // proveReal is the argument with which the test's program installs a version and tests it with processes that wait.
 const proveReal = "prove-real"
 
-// TestProve_RealVersions_ManualWith2023Only: 2022.4.2 takes the second process for the first one, which has the same process ids in its own
-// container.
+// TestProve_RealVersions_ManualWith2023Only: 2022.4.2 takes a process for another one, which has the same process ids in its own container.
 func TestProve_RealVersions_ManualWith2023Only(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -32,7 +31,7 @@ func TestProve_RealVersions_ManualWith2023Only(t *testing.T) {
 	require.NoError(t, err, string(output))
 	require.NoError(t, copyProgram(os.Args[0], filepath.Join(programs, "self")))
 	for version, c := range map[string]struct{ release, manual string }{
-		"2022.4.2": {"bookworm", "recording two processes that wait in two containers: "}, "2023.4.4": {"trixie", ""},
+		"2022.4.2": {"bookworm", "recording processes that wait in several containers: "}, "2023.4.4": {"trixie", ""},
 	} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
