@@ -35,6 +35,8 @@ type Act struct {
 	GPUs []int
 	// Monitor: the claim requests the node's monitor device.
 	Monitor bool
+	// Counters are the ordinals of GPUs whose perfmon device the claim requests.
+	Counters []int `json:",omitempty"`
 	// MIGDevices are the claim's MIG devices.
 	MIGDevices []MIGDevice
 	// Shares are the ordinals of GPUs of which the claim requests a share.
@@ -341,6 +343,9 @@ func (m *Machine) claim(act Act) *resourceapi.ResourceClaim {
 	devices = append(devices, m.clientDevices(act)...)
 	if act.Monitor {
 		devices = append(devices, monitor)
+	}
+	for _, i := range act.Counters {
+		devices = append(devices, m.device(i)+"-perfmon")
 	}
 	rc := m.allocate(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: act.Claim, UID: types.UID(act.Claim),

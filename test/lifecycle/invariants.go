@@ -167,9 +167,12 @@ func ownedOnce(records map[string]*checkpoint.Record) error {
 	return nil
 }
 
-// collide reports whether one GPU cannot hold both results: only MIG devices that do not overlap and shares of one device can be owned at
-// once.
+// collide reports whether one GPU cannot hold both results: only MIG devices that do not overlap, shares of one device, and the GPU's counters
+// beside anything else can be owned at once.
 func collide(a, b *checkpoint.Result) bool {
+	if a.Type == gpu.TypePerfmon || b.Type == gpu.TypePerfmon {
+		return a.Type == b.Type
+	}
 	if a.Device == b.Device && a.Share != nil && b.Share != nil {
 		return a.ShareID == b.ShareID
 	}

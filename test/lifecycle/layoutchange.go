@@ -177,6 +177,9 @@ func places(inv *inventory.Inventory, as gpu.Layout) map[string]bool {
 			found[place(advertised.Pool(NodeName, g), string(d.Name()))] = true
 		}
 	}
+	for _, d := range (gpu.Additional{Monitor: true, Perfmon: true}).Devices(node.GPUs) {
+		found[place(gpu.Monitor{}.Pool(NodeName), string(d.Name()))] = true
+	}
 	return found
 }
 
@@ -225,9 +228,8 @@ func (m *Machine) hasSaved(inv *inventory.Inventory, want gpu.Layout) error {
 	return nil
 }
 
-// hasPublished checks that these devices and the monitor device are published without taints.
+// hasPublished checks that these devices are published without taints.
 func (c *cluster) hasPublished(want map[string]bool) error {
-	want[place(gpu.Monitor{}.Pool(NodeName), string(gpu.Monitor{}.Name()))] = true
 	published := map[string]bool{}
 	for at, d := range c.Published {
 		if d.Leaving {

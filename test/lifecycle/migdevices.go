@@ -94,6 +94,9 @@ func (m *Machine) allocate(rc *resourceapi.ResourceClaim, devices ...string) *re
 	rc = Allocate(rc, devices...)
 	for i := range rc.Status.Allocation.Devices.Results {
 		result := &rc.Status.Allocation.Devices.Results[i]
+		if result.Pool != NodeName {
+			continue
+		}
 		for ordinal, id := range m.gpus {
 			if name := m.device(ordinal); m.parts.layout.Of(&gpu.GPU{UUID: id}).Partitioned() && strings.HasPrefix(result.Device, name) {
 				result.Pool = NodeName + "/" + name

@@ -39,6 +39,9 @@ func shares(claim string, gpus ...int) Act { return Act{Call: "prepare", Claim: 
 // migScenarios are the scenarios of claims with MIG devices and shares.
 var migScenarios = []scenario{
 	{name: "a MIG device", acts: []Act{preparesMIG("a", large), preparesMIG("a", large), unprepares("a"), unprepares("a")}},
+	{name: "a MIG device and the counters of its GPU", long: true, acts: []Act{
+		preparesMIG("a", small).withCounters(3), preparesMIG("b", large), unprepares("a"), preparesMIG("c", small).withCounters(3), unprepares("b"), unprepares("c"),
+	}},
 	{name: "two MIG devices of one GPU in a claim", long: true, acts: []Act{preparesMIG("a", large, small), unprepares("a")}},
 	{name: "four MIG devices on two GPUs", long: true, acts: []Act{preparesMIG("a", small, otherLarge, large, otherSmall), unprepares("a")}},
 	{name: "two claims on one GPU", long: true, acts: []Act{

@@ -133,7 +133,7 @@ func (p *Process) Unprepare(ctx context.Context, uid string) error {
 
 // settings returns the settings of the plugin's program.
 func (m *Machine) settings() *config.Plugin {
-	return &config.Plugin{DriverName: DriverName, NodeName: NodeName, MonitorDevices: config.MonitorPerNode, NodeConfig: nodeConfigs, Exporter: true, Profiler: config.Profiler{
+	return &config.Plugin{DriverName: DriverName, NodeName: NodeName, MonitorDevices: config.MonitorPerNode, PerfmonDevices: config.PerfmonPerGPU, NodeConfig: nodeConfigs, Exporter: true, Profiler: config.Profiler{
 		Enabled: m.profiled,
 	}, Paths: config.Paths{
 		KubeletPlugins: filepath.Dir(m.StateDir), CDIRoot: m.CDIDir, StateDir: filepath.Join(m.dir(), "state"), RunDir: filepath.Join(m.dir(), "run"),
@@ -269,7 +269,7 @@ func Allocate(rc *resourceapi.ResourceClaim, devices ...string) *resourceapi.Res
 		if plain := len(name) - 1; name[plain] == '!' {
 			result.Device, result.AdminAccess = name[:plain], new(true)
 		}
-		if name == monitor {
+		if name == monitor || strings.HasSuffix(name, "-perfmon") {
 			result.Pool = gpu.Monitor{}.Pool(NodeName)
 		}
 		if strings.HasSuffix(name, "-timeslice") || strings.HasSuffix(name, "-mps") {

@@ -80,6 +80,12 @@ func (a Act) withMonitor() Act {
 	return a
 }
 
+// withCounters adds the perfmon devices of these GPUs.
+func (a Act) withCounters(gpus ...int) Act {
+	a.Counters = gpus
+	return a
+}
+
 // with plans all effects on the claim's GPUs.
 func (a Act) with() Act {
 	a.Effects = AllEffects
@@ -116,6 +122,9 @@ var wholeScenarios = []scenario{
 	{name: "two GPUs and the monitor device", acts: []Act{prepares("a", 0, 1).withMonitor(), unprepares("a")}},
 	{name: "two claims with the monitor device", acts: []Act{
 		prepares("a").withMonitor(), prepares("b", 0).withMonitor(), unprepares("a"), unprepares("b"),
+	}},
+	{name: "the counters of a GPU from claim to claim", acts: []Act{
+		prepares("a", 0).withCounters(0), unprepares("a"), prepares("b", 0).withCounters(1), prepares("c").withCounters(0), unprepares("b"), unprepares("c"),
 	}},
 	{name: "effects", acts: []Act{
 		prepares("a", 0).with(), prepares("a", 0).with(), unprepares("a"), prepares("b", 0).with(), unprepares("b"),
