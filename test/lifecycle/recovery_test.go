@@ -58,6 +58,13 @@ func claimStates(s *scenario, ended map[int]error) map[string]*claimState {
 	return claims
 }
 
+// sameDevices reports whether both acts request the same devices.
+func (a Act) sameDevices(other Act) bool {
+	return slices.Equal(a.GPUs, other.GPUs) && a.Monitor == other.Monitor && slices.Equal(a.Counters, other.Counters) &&
+		slices.Equal(a.MIGDevices, other.MIGDevices) && slices.Equal(a.Shares, other.Shares) && slices.Equal(a.Null, other.Null) &&
+		slices.Equal(a.MPS, other.MPS)
+}
+
 // update evaluates one more act, which succeeded, failed or did not return.
 func (k *claimState) update(act Act, succeeded bool) {
 	switch act.Call {
@@ -68,10 +75,7 @@ func (k *claimState) update(act Act, succeeded bool) {
 		if act.Stale {
 			return // it need not be prepared
 		}
-		same := slices.Equal(k.prepare.GPUs, act.GPUs) && k.prepare.Monitor == act.Monitor && slices.Equal(k.prepare.Counters, act.Counters) &&
-			slices.Equal(k.prepare.MIGDevices, act.MIGDevices) && slices.Equal(k.prepare.Shares, act.Shares) && slices.Equal(k.prepare.Null, act.Null) &&
-			slices.Equal(k.prepare.MPS, act.MPS)
-		k.answered = succeeded || k.answered && same && !k.leaving
+		k.answered = succeeded || k.answered && k.prepare.sameDevices(act) && !k.leaving
 		k.prepare, k.leaving, k.left = act, false, false
 	case "delete":
 		k.leaving, k.answered = true, false
