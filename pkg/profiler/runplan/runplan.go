@@ -29,6 +29,10 @@ type Plan struct {
 	// Tool is the path of nsys in the container, Switches are the arguments after "profile", without -o and the program.
 	Tool     string
 	Switches []string
+	// Manual makes a process wait until commands record it; see package session. Switches are then the arguments after "launch", without
+	// the session and the program, and StartSwitches those after "start", without the session and -o.
+	Manual        bool
+	StartSwitches []string
 	// Env is the environment of nsys itself in addition to the variables of every session: "NAME=value".
 	Env []string
 	// File is the template of a report's name, Dir the template of the folder in the container; empty: Results, and prism-run names the
@@ -75,6 +79,10 @@ func (p Plan) Encode() ([]byte, error) {
 	e.add("gpu", p.GPU)
 	e.add("tool", p.Tool)
 	e.add("switch", p.Switches...)
+	if p.Manual {
+		e.add("manual", digit(p.Manual))
+	}
+	e.add("startSwitch", p.StartSwitches...)
 	e.add("env", p.Env...)
 	if p.File != "" {
 		e.add("file", p.File)
@@ -104,6 +112,9 @@ func (p Plan) validate() (err error) {
 	}
 	if p.MaxSessions > MaxSessions {
 		err = errors.Join(err, fmt.Errorf("maxSessions must be less than or equal to %d, got %d", MaxSessions, p.MaxSessions))
+	}
+	if len(p.StartSwitches) > 0 && !p.Manual {
+		err = errors.Join(err, errors.New("startSwitches require manual"))
 	}
 	for _, variable := range p.Env {
 		if name, _, ok := strings.Cut(variable, "="); !ok || name == "" {

@@ -36,6 +36,14 @@ func TestEncode_Defaults_Written(t *testing.T) {
 	}, strings.Split(string(encoded), "\x00")[7:])
 }
 
+func TestEncode_Manual_SwitchesOfBothCommands(t *testing.T) {
+	t.Parallel()
+	encoded, err := runplan.Plan{Tool: "/nsys", Switches: []string{"--trace=osrt"}, Manual: true, StartSwitches: []string{"--sample=none", "--cpuctxsw=none"}}.Encode()
+	require.NoError(t, err)
+	assert.Equal(t, []string{"switch=--trace=osrt", "manual=1", "startSwitch=--sample=none", "startSwitch=--cpuctxsw=none"},
+		strings.Split(string(encoded), "\x00")[7:11])
+}
+
 func TestEncode_InvalidPlan_Refused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -46,6 +54,7 @@ func TestEncode_InvalidPlan_Refused(t *testing.T) {
 		"relative tool":  {runplan.Plan{Tool: "nsys"}, `tool must be an absolute path`},
 		"folder upwards": {runplan.Plan{Tool: "/nsys", Dir: "/a/../b"}, `dir must be an absolute path without "..", got "/a/../b"`},
 		"null byte":      {runplan.Plan{Tool: "/nsys", Switches: []string{"a\x00claim=b"}}, "switch contains a null byte"},
+		"start switches": {runplan.Plan{Tool: "/nsys", StartSwitches: []string{"--sample=none"}}, "startSwitches require manual"},
 		"no name":        {runplan.Plan{Tool: "/nsys", Env: []string{"=a"}}, `env must be NAME=value, got "=a"`},
 		"many sessions":  {runplan.Plan{Tool: "/nsys", MaxSessions: 17}, "maxSessions must be less than or equal to 16, got 17"},
 		"half seconds":   {runplan.Plan{Tool: "/nsys", Ready: time.Second / 2}, "deadlines must be whole seconds up to 24h, got 500ms"},
