@@ -56,8 +56,10 @@ func TestRun_Life_DiffersAsDocumented(t *testing.T) {
 		profiled, without string
 	}{
 		"parent exits, recorded":    {process: reparented, profiled: "prism-run\n", without: "python3\n"},
+		"parent exits, waiting":     {plan: manually, process: reparented, profiled: "prism-run\n", without: "python3\n"},
 		"parent exits, no profiler": {plan: ends, process: reparented, profiled: "python3\n", without: "python3\n"},
 		"signal at parent's death":  {process: signalled, profiled: "9\n", without: "0\n"},
+		"killed, waiting":           {plan: manually, process: waits, outer: kills, args: []string{"0"}, profiled: "gone\n", without: "gone\n"},
 		"killed":                    {process: waits, outer: kills, args: []string{"0"}, profiled: "gone\n", without: "gone\n"},
 		"killed as another user is": {process: waits, outer: kills, args: []string{"1234"}, profiled: "lives on\n", without: "gone\n"},
 	} {

@@ -180,11 +180,13 @@ func TestRun_Killed_SameSignal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			box := newContainer(t, nil)
-			box.Child = true
-			_, output := box.run(t, box.script(t, c.script)...)
-			assert.Equal(t, c.below, output)
-			assert.Equal(t, finished, box.one(t)["state"])
+			for kind, change := range kinds {
+				box := newContainer(t, change)
+				box.Child = true
+				_, output := box.run(t, box.script(t, c.script)...)
+				assert.Equal(t, c.below, output, kind)
+				box.over(t, kind)
+			}
 		})
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/pattern"
 	"github.com/prism-gpu/prism/pkg/profiler/runplan"
+	"github.com/prism-gpu/prism/pkg/profiler/session"
 )
 
 // asInit makes this program lay out a container and execute its first process.
@@ -130,7 +131,7 @@ func newContainer(t testing.TB, change func(*runplan.Plan)) *container {
 	require.NoError(t, err)
 	run, err := plan.Encode()
 	require.NoError(t, err)
-	for _, path := range []string{c.Plan, c.Results, c.Work} {
+	for _, path := range []string{c.Plan, c.Results, c.Work, filepath.Join(c.Plan, session.ControlFolder)} {
 		require.NoError(t, os.Mkdir(path, 0o755))
 	}
 	require.NoError(t, errors.Join(os.Chmod(c.Results, 0o777|os.ModeSticky),
@@ -286,7 +287,7 @@ func (c *container) notes(t testing.TB) (notes []note) {
 	for _, path := range paths {
 		raw, err := os.ReadFile(path)
 		require.NoError(t, err)
-		n := note{}
+		n := note{"name": filepath.Base(filepath.Dir(path))}
 		for line := range strings.Lines(string(raw)) {
 			key, value, found := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
 			require.True(t, found, line)

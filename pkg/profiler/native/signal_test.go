@@ -51,12 +51,14 @@ func TestRun_SignalToGroupOrProcess_ReceivedOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			box := newContainer(t, nil)
-			box.python(t, counts)
-			code, output := box.run(t, append(box.outerPython(t, strings.Replace(sends, "SEND", c.send, 1)), c.numbers...)...)
-			assert.Zero(t, code)
-			assert.Equal(t, "1000 0\n", output)
-			assert.Equal(t, finished, box.one(t)["state"])
+			for kind, change := range kinds {
+				box := newContainer(t, change)
+				box.python(t, counts)
+				code, output := box.run(t, append(box.outerPython(t, strings.Replace(sends, "SEND", c.send, 1)), c.numbers...)...)
+				assert.Zero(t, code)
+				assert.Equal(t, "1000 0\n", output, kind)
+				box.over(t, kind)
+			}
 		})
 	}
 }

@@ -9,7 +9,7 @@
 
 int strings_add(struct strings *list, const char *item)
 {
-	char **items = realloc(list->items, (list->count + 2) * sizeof *items);
+	char **items = item ? realloc(list->items, (list->count + 2) * sizeof *items) : NULL;
 	if (!items)
 		return -1;
 	list->items = items;
@@ -52,6 +52,24 @@ void text_number(struct text *to, int64_t number)
 	if (number < 0)
 		digits[--i] = '-';
 	text_add(to, digits + i);
+}
+
+void text_hexadecimal(struct text *to, uint64_t number)
+{
+	for (int shift = 60; shift >= 0; shift -= 4)
+		text_byte(to, "0123456789abcdef"[number >> shift & 15]);
+}
+
+char *text_joined(const char *one, const char *other)
+{
+	size_t size = strlen(one) + strlen(other) + 1;
+	char *both = malloc(size);
+	if (!both)
+		return NULL;
+	struct text to = text_of(both, size);
+	text_add(&to, one);
+	text_add(&to, other);
+	return both;
 }
 
 const char *after(const char *text, const char *prefix)
@@ -121,6 +139,14 @@ int write_all(int file, const char *bytes, size_t size)
 		size -= (size_t)written;
 	}
 	return 0;
+}
+
+void drop(int *file)
+{
+	// No written data can be lost, and the descriptor is closed in any case.
+	if (*file >= 0)
+		(void)close(*file);
+	*file = -1;
 }
 
 static int64_t clock_of(clockid_t clock, int64_t per_second)

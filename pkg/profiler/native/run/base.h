@@ -12,6 +12,7 @@ struct strings {
 	size_t count;
 };
 
+// strings_add also fails without an item.
 int strings_add(struct strings *list, const char *item);
 
 // text is a bounded string that is written piece by piece; text that does not fit is omitted.
@@ -24,6 +25,12 @@ struct text text_of(char *buffer, size_t size);
 void text_add(struct text *to, const char *from);
 void text_byte(struct text *to, char byte);
 void text_number(struct text *to, int64_t number);
+
+// text_hexadecimal adds 16 digits.
+void text_hexadecimal(struct text *to, uint64_t number);
+
+// text_joined returns a new string.
+char *text_joined(const char *one, const char *other);
 
 // after returns the text after the prefix, or null.
 const char *after(const char *text, const char *prefix);
@@ -39,6 +46,9 @@ char *read_file(int directory, const char *path, size_t most, size_t *size);
 
 // write_all writes everything, with retries after interruptions.
 int write_all(int file, const char *bytes, size_t size);
+
+// drop closes a descriptor without unwritten data, if it is open, and sets it to -1.
+void drop(int *file);
 
 // milliseconds of a monotonic clock, nanoseconds since 1970.
 int64_t milliseconds(void);

@@ -1,6 +1,7 @@
 // prism-run EXECUTABLE ARGUMENT0...: runs a process together with Nsight Systems, under the process's own id. The library executes it in
 // place of a matching process. If anything fails, the process runs once, unless its claim requires that it fails.
 #include "ancestry.h"
+#include "note.h"
 #include "process.h"
 #include "sanitizer.h"
 #include "session.h"
@@ -39,6 +40,7 @@ static _Noreturn void execute_or_complain(struct run *run)
 // unwanted runs the process without the profiler because of the claim's limits, which is not a failure.
 static _Noreturn void unwanted(struct run *run, const char *reason, const char *message)
 {
+	session_failed(run);
 	note_failure(run, reason, message, 0);
 	execute_or_complain(run);
 }
@@ -46,6 +48,7 @@ static _Noreturn void unwanted(struct run *run, const char *reason, const char *
 // without runs the process without the profiler, or fails if the claim requires that.
 static _Noreturn void without(struct run *run, const char *reason, const char *message, int error)
 {
+	session_failed(run);
 	note_failure(run, reason, message, error);
 	if (run->plan.fail_closed) {
 		complain(message, error);
@@ -102,7 +105,7 @@ static _Noreturn void profile(struct run *run)
 		unwanted(run, "SlotsTaken", "match.maxSessions processes of the container are profiled already");
 	if (slot < 0)
 		without(run, "FellBackUnprofiled", "locking a slot in " CONTAINER_FOLDER, errno);
-	if (stop_wanted())
+	if (!run->plan.manual && stop_wanted())
 		unwanted(run, "Stopped", "recording has been stopped for this claim");
 	if (has_sanitizer(run->executable))
 		without(run, "SanitizerNotSupported", "the program is built with a sanitizer or preloads one, which nsys does not support", 0);
@@ -118,8 +121,9 @@ static _Noreturn void profile(struct run *run)
 int main(int argc, char **argv)
 {
 	struct run run = {
-		.folder = closed, .note = closed, .log = closed, .slot = closed, .up = closed, .down = closed,
-		.tool_output = closed, .signals = closed, .watch = closed, .go = closed, .asks = closed,
+		.session_note = {.file = closed}, .recording = {.folder = closed, .note = {.file = closed}}, .log = {.file = closed, .from = closed},
+		.command_log = {.file = closed, .from = closed}, .folder = closed, .slot = closed, .up = closed, .down = closed,
+		.signals = closed, .watch = closed, .go = closed, .asks = closed,
 	};
 	if (argc == 3 && !strcmp(argv[1], "--stand-in"))
 		return stand_in(argv[2]);

@@ -55,6 +55,7 @@ static int plan_line(struct plan *plan, const char *line)
 	set_string(line, "file=", &plan->file);
 	set_string(line, "dir=", &plan->dir);
 	return set_item(line, "switch=", &plan->switches) | set_item(line, "env=", &plan->environment) |
+	       set_item(line, "startSwitch=", &plan->start_switches) | set_flag(line, "manual=", &plan->manual) |
 	       set_number(line, "maxSessions=", 1, most_sessions, &plan->max_sessions) |
 	       set_flag(line, "execSessions=", &plan->exec_sessions) | set_flag(line, "failClosed=", &plan->fail_closed) |
 	       set_number(line, "readySeconds=", 1, max_seconds, &plan->ready) |

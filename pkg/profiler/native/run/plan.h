@@ -7,6 +7,7 @@
 #define PLAN_FILE "/run/prism/plan/run"
 #define STOP_FILE "/run/prism/plan/stop"
 #define PLAN_FOLDER "/run/prism/plan"
+#define CONTROL_FOLDER "/run/prism/plan/control"
 #define CONTAINER_FOLDER "/run/prism/container"
 #define PIPES CONTAINER_FOLDER "/pipes"
 #define RESULTS "/run/prism/results"
@@ -17,9 +18,11 @@ struct plan {
 	const char *claim, *namespace, *claim_name, *node, *gpu;
 	const char *tool; // path of nsys
 	struct strings switches, environment; // of nsys
+	struct strings start_switches; // of the command that starts a recording
 	const char *file, *dir; // templates
 	long max_sessions;
 	bool exec_sessions, fail_closed;
+	bool manual; // the process waits for commands
 	long ready, report, term, stop; // seconds
 };
 

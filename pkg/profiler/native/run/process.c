@@ -1,5 +1,5 @@
 #include "process.h"
-#include "session.h"
+#include "note.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -209,7 +209,10 @@ static int ascending(const void *one, const void *other)
 
 int close_inherited(const struct run *run)
 {
-	int keep[] = {run->folder, run->note, run->log, run->slot, run->up, run->down, run->tool_output, run->signals, run->watch, run->asks};
+	int keep[] = {
+		run->folder, run->session_note.file, run->recording.note.file, run->log.file, run->log.from, run->slot, run->up, run->down,
+		run->signals, run->asks,
+	};
 	const size_t count = sizeof keep / sizeof *keep;
 	unsigned int first = 0;
 	qsort(keep, count, sizeof *keep, ascending);

@@ -1,6 +1,6 @@
 #include "range.h"
 
-#include "session.h"
+#include "note.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,34 +24,34 @@ bool range_wanted(const struct run *run)
 
 void range_await(struct run *run)
 {
-	if (!range_wanted(run) || run->range_reached)
+	if (!range_wanted(run) || run->recording.range_reached)
 		return;
-	run->range_awaited = true;
+	run->recording.range_awaited = true;
 	note_add(run, "reason", "RangeNotReached");
 }
 
 // words returns whether a character completes the text.
 static bool words(struct run *run, const char *text, char next)
 {
-	run->range_matched = next == text[run->range_matched] ? run->range_matched + 1 : next == text[0];
-	if (text[run->range_matched])
+	run->recording.range_matched = next == text[run->recording.range_matched] ? run->recording.range_matched + 1 : next == text[0];
+	if (text[run->recording.range_matched])
 		return false;
-	run->range_matched = 0;
+	run->recording.range_matched = 0;
 	return true;
 }
 
 void range_seen(struct run *run, const char *output, size_t size)
 {
-	if (run->range_reported || !range_wanted(run))
+	if (run->recording.range_reported || !range_wanted(run))
 		return;
 	for (size_t i = 0; i < size; i++) {
-		if (run->range_reached) {
-			run->range_reported = run->range_reported || words(run, reported, output[i]);
+		if (run->recording.range_reached) {
+			run->recording.range_reported = run->recording.range_reported || words(run, reported, output[i]);
 		} else if (words(run, reached, output[i])) {
-			run->range_reached = true;
-			if (run->range_awaited)
+			run->recording.range_reached = true;
+			if (run->recording.range_awaited)
 				note_add(run, "reason", run->context.several ? "SeveralProfiles" : "");
-			run->range_awaited = false;
+			run->recording.range_awaited = false;
 		}
 	}
 }

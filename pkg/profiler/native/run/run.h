@@ -13,6 +13,38 @@ enum { closed = -1 };
 // MAX_VARIABLES limits the environment of the stand-in, in bytes.
 #define MAX_VARIABLES (256 << 10)
 
+// FOLDER_NAME is the size of a buffer for the name of a folder in the results.
+#define FOLDER_NAME 64
+
+// note is a file of "key=value" lines for the plugin.
+struct note {
+	int file;
+	size_t size;
+};
+
+// log is the output of a command of nsys.
+struct log {
+	int from, file; // the pipe of the command, and the file to which it is copied
+	size_t size;
+	char said[192]; // its end, without line breaks
+	size_t said_size;
+};
+
+// recording is one report of the process, and its folder.
+struct recording {
+	char name[FOLDER_NAME];
+	int64_t started; // nanoseconds since 1970
+	char file[256]; // the report's name, without extension
+	char output[4096]; // the report's path, without extension
+	int folder;
+	struct note note;
+
+	// For a recording that starts with a range: whether that is noted, whether the range was entered, whether its report is written, and
+	// the length of the message of nsys that was read.
+	bool range_awaited, range_reached, range_reported;
+	int range_matched;
+};
+
 struct run {
 	char *executable, **arguments; // of the process
 	struct plan plan;
@@ -25,20 +57,18 @@ struct run {
 	int subreaper;
 	mode_t umask;
 
-	char session[64]; // the folder's name
+	char session[FOLDER_NAME]; // the folder's name, which marks the session's processes
 	int64_t started; // nanoseconds since 1970
 	int64_t start_by; // milliseconds: when the process starts, with nsys or without
-	char file[256]; // the report's name, without extension
-	char output[4096]; // the report's path, without extension
-	size_t note_size, log_size;
-	char said[192]; // the end of the output of nsys, without line breaks
-	size_t said_size;
+	struct note session_note; // of a process that waits
+	struct recording recording; // the only one, or the current one of a process that waits
+	struct log log; // of nsys beside the process
 
 	// Descriptors, closed or close-on-exec.
-	int folder, note, log;
+	int folder; // of the session
 	int slot;
 	int up, down; // from and to the stand-in
-	int tool_output, signals, watch;
+	int signals, watch;
 	int go; // to the child that waits to execute the process
 	int asks; // to the witness
 
@@ -47,15 +77,20 @@ struct run {
 	uint64_t repeated; // signals that the witness may have merged, as bits
 	uint32_t repeated_by; // the sender of the last of them
 
-	// For a recording that starts with a range: whether that is noted, whether the range was entered, whether its report is written, and
-	// the length of the message of nsys that was read.
-	bool range_awaited, range_reached, range_reported;
-	int range_matched;
-
 	struct strings variables; // that nsys passed to the stand-in
 	pid_t process, tool; // 0: none, or exited
-	bool ready, process_ended;
+	bool ready, process_ended, exit_noted;
 	int process_status, tool_status; // once they exited
+
+	// The end of recording; times are in milliseconds, 0: not yet.
+	int64_t term; // SIGTERM was received
+	int64_t ending; // nsys began to write a report
+	bool done; // nsys and all of its processes exited
+
+	// Another command of nsys for a process that waits, at most one at a time.
+	pid_t command;
+	int command_status;
+	struct log command_log;
 };
 
 #endif

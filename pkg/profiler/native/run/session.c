@@ -1,7 +1,8 @@
 #include "session.h"
 
-#include "name.h"
-#include "range.h"
+#include "log.h"
+#include "note.h"
+#include "recording.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -9,98 +10,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum {
-	max_note = 64 << 10,
-	max_log = 64 << 10,
-	max_line = 2048,
-	max_value = 1024,
-	max_file = 200,
-	max_path = 4096 + 16,
 	max_entries = 1024, // maximum number of sessions of a claim with notes
-	max_ranges = 16, // the maximum in the API
 };
 
-// extensions are the extensions of the files of nsys.
-static const char *const extensions[] = {".nsys-rep", ".qdstrm"};
-
-static void hexadecimal(struct text *to, uint64_t number)
+void folder_path(const char *name, const char *file, struct text *to)
 {
-	for (int shift = 60; shift >= 0; shift -= 4)
-		text_byte(to, "0123456789abcdef"[number >> shift & 15]);
-}
-
-// line_add builds "key=value\n" of printable characters.
-static void line_add(struct text *line, const char *key, const char *value)
-{
-	text_add(line, key);
-	text_byte(line, '=');
-	for (size_t i = 0; value[i] && i < max_value; i++)
-		text_byte(line, (unsigned char)value[i] < ' ' || value[i] == 127 ? '?' : value[i]);
-	text_byte(line, '\n');
-}
-
-void note_add(struct run *run, const char *key, const char *value)
-{
-	char buffer[max_line];
-	struct text line = text_of(buffer, sizeof buffer);
-	line_add(&line, key, value);
-	if (run->note == closed || run->note_size + line.length > max_note)
-		return;
-	if (write_all(run->note, line.start, line.length) < 0) {
-		// A full disk stays full.
-		run->note_size = max_note;
-		return;
-	}
-	run->note_size += line.length;
-}
-
-void note_number(struct run *run, const char *key, int64_t number)
-{
-	char digits[24];
-	struct text text = text_of(digits, sizeof digits);
-	text_number(&text, number);
-	note_add(run, key, digits);
-}
-
-void note_failure(struct run *run, const char *reason, const char *message, int error)
-{
-	char buffer[max_value];
-	struct text text = text_of(buffer, sizeof buffer);
-	text_add(&text, message);
-	if (error) {
-		text_add(&text, ": ");
-		text_add(&text, strerror(error));
-	}
-	note_add(run, "reason", reason);
-	note_add(run, "message", buffer);
-	note_add(run, "state", "Failed");
-}
-
-void note_tool_failure(struct run *run, const char *reason, const char *message)
-{
-	char buffer[max_value];
-	struct text text = text_of(buffer, sizeof buffer);
-	size_t size = run->said_size;
-	while (size && run->said[size - 1] == ' ')
-		size--;
-	text_add(&text, message);
-	if (size)
-		text_add(&text, "; its output ends with: ");
-	for (size_t i = 0; i < size; i++)
-		text_byte(&text, run->said[i]);
-	note_failure(run, reason, buffer, 0);
+	text_add(to, RESULTS "/");
+	text_add(to, name);
+	text_byte(to, '/');
+	text_add(to, file);
 }
 
 void session_path(const struct run *run, const char *file, struct text *to)
 {
-	text_add(to, RESULTS "/");
-	text_add(to, run->session);
-	text_byte(to, '/');
-	text_add(to, file);
+	folder_path(run->session, file, to);
 }
 
 // crowded returns whether the results contain so many sessions that another note is useless.
@@ -115,16 +42,21 @@ static bool crowded(void)
 	return closedir(folder) == 0 && count > max_entries;
 }
 
-// folder_make creates the session's folder.
-static int folder_make(struct run *run)
+void folder_name(char kind, int64_t started, char name[FOLDER_NAME])
+{
+	struct text to = text_of(name, FOLDER_NAME);
+	text_byte(&to, kind);
+	text_number(&to, getpid());
+	text_byte(&to, '-');
+	text_hexadecimal(&to, (uint64_t)started);
+}
+
+int folder_make(char kind, int64_t started, char name[FOLDER_NAME])
 {
 	char path[256];
-	struct text session = text_of(run->session, sizeof run->session), whole = text_of(path, sizeof path);
-	text_byte(&session, 's');
-	text_number(&session, getpid());
-	text_byte(&session, '-');
-	hexadecimal(&session, (uint64_t)run->started);
-	session_path(run, "", &whole);
+	struct text whole = text_of(path, sizeof path);
+	folder_name(kind, started, name);
+	folder_path(name, "", &whole);
 	path[whole.length - 1] = 0;
 	if (crowded()) {
 		errno = EDQUOT;
@@ -132,124 +64,53 @@ static int folder_make(struct run *run)
 	}
 	if (mkdir(path, 0700) < 0)
 		return -1;
-	run->folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	return run->folder < 0 ? -1 : 0;
+	return open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-// elsewhere returns whether the report stays in the container.
-static bool elsewhere(const struct run *run)
+void session_state(struct run *run, const char *state)
 {
-	return strcmp(run->plan.dir, RESULTS) != 0;
+	struct note *note = &run->session_note;
+	char lines[128];
+	int size = snprintf(lines, sizeof lines, "state=%-16s\nsince=%020lld\n", state, (long long)wall_clock());
+	if (note->file != closed && pwrite(note->file, lines, (size_t)size, (off_t)note->size) < 0)
+		return; // the state is only information
 }
 
-static void note_begin(struct run *run)
+// wait_open opens a session with a folder of its own.
+static int wait_open(struct run *run)
 {
-	const struct context *c = &run->context;
-	const struct plan *p = &run->plan;
-	note_add(run, "version", "1");
-	note_add(run, "pod", c->pod);
-	note_add(run, "namespace", *c->namespace ? c->namespace : p->namespace);
-	note_add(run, "container", c->container);
-	note_add(run, "process", base_name(run->executable));
-	note_number(run, "pid", getpid());
-	note_number(run, "started", run->started);
-	note_add(run, "file", run->file);
-	note_add(run, "tool", p->tool);
-	if (elsewhere(run))
-		note_add(run, "path", run->output);
-	if (c->several)
-		note_add(run, "reason", "SeveralProfiles");
-	note_add(run, "state", "Starting");
-}
-
-// name_report expands the templates of the report's name and folder.
-static void name_report(struct run *run)
-{
-	char unique[17];
-	struct text hex = text_of(unique, sizeof unique);
-	hexadecimal(&hex, (uint64_t)run->started);
-	struct names names = {
-		.plan = &run->plan, .context = &run->context, .process = base_name(run->executable), .session = unique, .started = run->started,
-	};
-	struct text file = text_of(run->file, max_file), output = text_of(run->output, sizeof run->output);
-	expand_file(&names, run->plan.file, &file);
-	if (!strcmp(run->plan.dir, RESULTS)) {
-		session_path(run, "report", &output);
-		return;
-	}
-	expand_folder(&names, run->plan.dir, &output);
-	text_byte(&output, '/');
-	text_add(&output, run->file);
+	run->folder = folder_make('w', run->started, run->session);
+	if (run->folder < 0 || note_open(&run->session_note, run->folder, 0) < 0)
+		return -1;
+	note_process(run, &run->session_note, run->started);
+	note_put(&run->session_note, "tool", run->plan.tool);
+	session_state(run, "Starting");
+	return 0;
 }
 
 int session_open(struct run *run)
 {
-	if (folder_make(run) < 0)
-		return -1;
-	run->note = openat(run->folder, "note", O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (run->note < 0 || flock(run->note, LOCK_EX | LOCK_NB) < 0)
-		return -1;
-	name_report(run);
-	note_begin(run);
-	return 0;
+	struct recording *r = &run->recording;
+	if (run->plan.manual)
+		return wait_open(run);
+	run->folder = folder_make('s', run->started, r->name);
+	strcpy(run->session, r->name);
+	return run->folder < 0 ? -1 : recording_begin(run, run->started, run->folder);
 }
 
-// report_path writes the path of a report: 0 is the number of the only one, others are numbers of ranges.
-static void report_path(const struct run *run, int number, const char *extension, char path[max_path])
+void session_failed(struct run *run)
 {
-	struct text to = text_of(path, max_path);
-	text_add(&to, run->output);
-	if (number) {
-		text_byte(&to, '.');
-		text_number(&to, number);
-	}
-	text_add(&to, extension);
-}
-
-// folders_make creates each missing folder above the report.
-static int folders_make(const char *report)
-{
-	char path[4096];
-	struct text to = text_of(path, sizeof path);
-	text_add(&to, report);
-	for (char *slash = path; (slash = strchr(slash + 1, '/'));) {
-		*slash = 0;
-		if (mkdir(path, 0755) < 0 && errno != EEXIST && errno != EROFS && errno != EACCES)
-			return -1;
-		*slash = '/';
-	}
-	*strrchr(path, '/') = 0;
-	return access(path, W_OK | X_OK);
-}
-
-// taken returns whether a report of that name already exists, which nsys would not overwrite.
-static bool taken(const struct run *run)
-{
-	for (int number = 0; number <= max_ranges; number++)
-		for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++) {
-			char path[max_path];
-			struct stat status;
-			report_path(run, number, extensions[i], path);
-			if (lstat(path, &status) == 0)
-				return true;
-		}
-	return false;
-}
-
-// rename_report renames the report if it stays in the container and an earlier report uses its name.
-static void rename_report(struct run *run)
-{
-	char unique[20];
-	struct text suffix = text_of(unique, sizeof unique);
-	if (!elsewhere(run) || !taken(run))
+	char paths[2][256];
+	struct text from = text_of(paths[0], sizeof paths[0]), to = text_of(paths[1], sizeof paths[1]);
+	if (!run->plan.manual || run->folder == closed)
 		return;
-	text_byte(&suffix, '_');
-	hexadecimal(&suffix, (uint64_t)run->started);
-	struct text file = {run->file, sizeof run->file, strlen(run->file)}, output = {run->output, sizeof run->output, strlen(run->output)};
-	text_add(&file, unique);
-	text_add(&output, unique);
-	note_add(run, "file", run->file);
-	note_add(run, "path", run->output);
+	note_close(&run->session_note);
+	(void)unlinkat(run->folder, "note", 0);
+	folder_name('s', run->started, run->recording.name);
+	folder_path(run->session, "", &from);
+	folder_path(run->recording.name, "", &to);
+	if (recording_begin(run, run->started, run->folder) == 0 && rename(from.start, to.start) < 0)
+		note_add(run, "message", strerror(errno));
 }
 
 void pipes_path(const struct run *run, const char *file, struct text *to)
@@ -312,87 +173,7 @@ int session_prepare(struct run *run)
 {
 	if (mkdirat(run->folder, "tmp", 0700) < 0 || pipes_make(run) < 0)
 		return -1;
-	if (folders_make(run->output) < 0)
+	if (!run->plan.manual && recording_prepare(run) < 0)
 		return -1;
-	rename_report(run);
-	run->log = openat(run->folder, "nsys.log", O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	return run->log < 0 ? -1 : 0;
-}
-
-// said_keep keeps the end of the output of nsys; line ends and white space become one space.
-static void said_keep(struct run *run, const char *output, size_t size)
-{
-	for (size_t i = 0; i < size; i++) {
-		bool blank = (unsigned char)output[i] <= ' ';
-		if (blank && (!run->said_size || run->said[run->said_size - 1] == ' '))
-			continue;
-		if (run->said_size == sizeof run->said)
-			memmove(run->said, run->said + 1, --run->said_size);
-		run->said[run->said_size++] = blank ? ' ' : output[i];
-	}
-}
-
-bool log_copy(struct run *run)
-{
-	char buffer[4096];
-	for (;;) {
-		ssize_t got = read(run->tool_output, buffer, sizeof buffer);
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0)
-			return errno == EAGAIN; // reading a terminal without a writer fails with another error
-		if (got == 0)
-			return false;
-		range_seen(run, buffer, (size_t)got);
-		said_keep(run, buffer, (size_t)got);
-		size_t keep = (size_t)got;
-		if (keep > max_log - run->log_size)
-			keep = max_log - run->log_size;
-		run->log_size += keep;
-		if (keep && write_all(run->log, buffer, keep) < 0)
-			run->log_size = max_log;
-	}
-}
-
-// report_find writes the path of a report and returns its size; 0: there is none.
-static int64_t report_find(const struct run *run, int number, char path[max_path])
-{
-	for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++) {
-		struct stat status;
-		report_path(run, number, extensions[i], path);
-		if (lstat(path, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0)
-			return status.st_size;
-	}
-	return 0;
-}
-
-// range_note notes the size of the report of a further range: its path differs from the first one in the number.
-static void range_note(struct run *run, int number, int64_t size)
-{
-	char key[16];
-	struct text text = text_of(key, sizeof key);
-	text_add(&text, "size.");
-	text_number(&text, number);
-	note_number(run, key, size);
-}
-
-bool report_note(struct run *run)
-{
-	bool found = false;
-	for (int number = 0; number <= max_ranges; number++) {
-		char path[max_path];
-		int64_t size = report_find(run, number, path);
-		if (!size)
-			continue;
-		if (elsewhere(run) && found) {
-			range_note(run, number, size);
-		} else if (elsewhere(run)) {
-			note_number(run, "size", size);
-			note_add(run, "path", path);
-		}
-		found = true;
-		if (!number)
-			break;
-	}
-	return found;
+	return log_open(&run->log, run->folder);
 }

@@ -13,18 +13,21 @@
 // (observed with 2022.4.2). The folder belongs to the pod, or to the node with hostIPC, like that memory.
 #define FOLDER "/dev/shm"
 
-enum {
-	pause_milliseconds = 10,
-};
+bool lock_try(int *lock)
+{
+	if (*lock == closed)
+		*lock = open(FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return *lock < 0 || flock(*lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+}
 
 bool start_lock(struct run *run, int *lock)
 {
 	int64_t now = milliseconds(), deadline = now + (run->start_by - now) / 2;
-	*lock = open(FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	while (*lock >= 0 && flock(*lock, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
+	*lock = closed;
+	while (!lock_try(lock)) {
 		struct pollfd wait = {.fd = run->signals, .events = POLLIN};
 		struct signalfd_siginfo received;
-		if (poll(&wait, 1, pause_milliseconds) > 0)
+		if (poll(&wait, 1, lock_pause) > 0)
 			while (read(run->signals, &received, sizeof received) == sizeof received)
 				continue;
 		reap(run);

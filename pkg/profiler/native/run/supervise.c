@@ -1,11 +1,14 @@
 #include "supervise.h"
 
 #include "forward.h"
+#include "log.h"
+#include "note.h"
 #include "process.h"
-#include "range.h"
+#include "record.h"
 #include "session.h"
 #include "startlock.h"
 #include "tool.h"
+#include "wait.h"
 #include "witness.h"
 
 #include <errno.h>
@@ -18,9 +21,6 @@
 #include <unistd.h>
 
 enum {
-	second = 1000, // milliseconds
-	nanoseconds = 1000000,
-	never = -1,
 	max_starts = 5,
 	pause_nanoseconds = 50000000,
 	pending_milliseconds = 50,
@@ -46,21 +46,11 @@ void reap(struct run *run)
 			run->tool = 0;
 			run->tool_status = status;
 		}
+		if (pid == run->command) {
+			run->command = 0;
+			run->command_status = status;
+		}
 	}
-}
-
-// code returns an exit status, or the negative number of a signal.
-static int code(int status)
-{
-	return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
-}
-
-// drop closes a descriptor; no written data can be lost.
-static void drop(int *file)
-{
-	if (*file != closed && close(*file) < 0)
-		*file = closed;
-	*file = closed;
 }
 
 // listen_to makes the descriptor of signals report these. Before the process runs, its signals stay pending.
@@ -76,14 +66,7 @@ static int listen_to(struct run *run, bool all)
 	return 0;
 }
 
-// copy_output prevents that the pipe of nsys becomes full.
-static void copy_output(struct run *run)
-{
-	if (run->tool_output != closed && !log_copy(run))
-		drop(&run->tool_output);
-}
-
-static int64_t earlier(int64_t one, int64_t other)
+int64_t earlier(int64_t one, int64_t other)
 {
 	return one < other ? one : other;
 }
@@ -104,7 +87,7 @@ static const char *await_ready(struct run *run)
 {
 	for (;;) {
 		struct pollfd waits[] = {
-			{.fd = run->up, .events = POLLIN}, {.fd = run->tool_output, .events = POLLIN}, {.fd = run->signals, .events = POLLIN},
+			{.fd = run->up, .events = POLLIN}, {.fd = run->log.from, .events = POLLIN}, {.fd = run->signals, .events = POLLIN},
 		};
 		int64_t left = run->start_by - milliseconds();
 		if (left <= 0)
@@ -116,7 +99,7 @@ static const char *await_ready(struct run *run)
 		while (waits[2].revents && read(run->signals, &received, sizeof received) == sizeof received)
 			continue;
 		reap(run);
-		copy_output(run);
+		log_copy(run, &run->log);
 		int read = variables_read(run);
 		if (read > 0)
 			return NULL;
@@ -142,12 +125,12 @@ static const char *start_tool(struct run *run)
 			return NULL;
 		bool exited = !run->tool;
 		tool_kill(run);
-		copy_output(run);
+		log_copy(run, &run->log);
 		if (!exited || not_to_wait(run) || starts == max_starts)
 			break;
-		drop(&run->tool_output);
+		log_end(&run->log);
 		variables_forget(run);
-		run->said_size = 0;
+		run->log.said_size = 0;
 	}
 	return failed;
 }
@@ -189,7 +172,8 @@ static int begin(struct run *run)
 	if (failed) {
 		adopt_none(run);
 		pipes_remove(run);
-		note_tool_failure(run, "FellBackUnprofiled", failed);
+		session_failed(run);
+		note_tool_failure(run, &run->log, "FellBackUnprofiled", failed);
 		if (run->plan.fail_closed)
 			fail_closed(run);
 		run->variables = (struct strings){0};
@@ -197,136 +181,98 @@ static int begin(struct run *run)
 	// If this fails, the process was killed.
 	if (process_go(run) < 0)
 		note_add(run, "message", "the process exited before it was executed");
-	if (run->ready) {
-		note_number(run, "ready", wall_clock() - run->started);
-		note_add(run, "state", "Recording");
-		range_await(run);
-	}
 	drop(&run->up);
 	return 0;
 }
 
-// watch_stop wakes this process at a change in the plan's folder.
-static void watch_stop(struct run *run)
+void watch_plan(struct run *run)
 {
 	run->watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
 	if (run->watch >= 0 && inotify_add_watch(run->watch, PLAN_FOLDER, IN_CREATE | IN_MOVED_TO | IN_ONLYDIR) < 0)
 		drop(&run->watch);
 }
 
-// recording is the state of the loop; times are in milliseconds.
-struct recording {
-	bool running; // the stand-in must not exit yet
-	bool done; // nsys and all of its processes exited
-	bool noted; // the exit of the process is noted
-	int64_t term, ending; // 0: not yet
-};
-
-// deadline returns the time at which nsys is killed.
-static int64_t deadline(const struct run *run, const struct recording *r)
+int64_t term_by(const struct run *run)
 {
-	int64_t end = r->ending + run->plan.report * second;
-	return r->term ? earlier(end, r->term + run->plan.term * second) : end;
+	return run->term ? run->term + run->plan.term * second : never;
 }
 
-// timeout returns the maximum time to wait for an event.
-static int timeout(const struct run *run, const struct recording *r)
+int64_t report_by(const struct run *run)
 {
-	int64_t wait = INT32_MAX, now = milliseconds();
-	if (r->running && r->term)
-		wait = earlier(wait, r->term + run->plan.stop * second - now);
-	if (r->running && run->watch == closed)
-		wait = earlier(wait, second);
-	if (!r->running && !r->done)
-		wait = earlier(wait, deadline(run, r) - now);
-	if (wait == INT32_MAX)
-		return never;
-	return wait < 0 ? 0 : (int)wait;
+	return earlier(run->ending + run->plan.report * second, term_by(run));
 }
 
-// conclude notes the outcome of the report once nsys exited.
-static void conclude(struct run *run, struct recording *r, const char *lost)
+int64_t stop_by(const struct run *run)
 {
-	tool_finish(run);
-	tool_kill(run);
-	copy_output(run);
-	adopt_none(run);
-	drop(&run->tool_output);
-	r->running = false;
-	r->done = true;
-	pipes_remove(run);
-	note_number(run, "toolExit", code(run->tool_status));
-	if (run->range_awaited)
-		note_failure(run, "RangeNotReached", "the process did not start the range", 0);
-	else if (lost || !report_note(run))
-		note_tool_failure(run, "ReportLost", lost ? lost : "nsys exited without a report");
-	else
-		note_add(run, "state", "Finished");
+	return run->term ? run->term + run->plan.stop * second : never;
 }
 
-// advance performs the actions that are due.
-static void advance(struct run *run, struct recording *r)
+// timeout returns the maximum time to wait for an event, in milliseconds.
+static int timeout(int64_t due)
 {
-	int64_t now = milliseconds();
-	if (run->process_ended && !r->noted) {
-		r->noted = true;
-		note_number(run, "exited", wall_clock());
-		note_number(run, "exit", code(run->process_status));
-	}
-	if (r->done)
-		return;
-	if (!run->tool) {
-		conclude(run, r, NULL);
-		return;
-	}
-	if (r->running && (run->process_ended || run->range_reported || stop_wanted() || (r->term && now >= r->term + run->plan.stop * second))) {
-		r->running = false;
-		r->ending = now;
-		note_add(run, "state", "Ending");
-		tool_finish(run);
-	}
-	if (!r->running && now >= deadline(run, r))
-		conclude(run, r, "nsys did not write the report in time");
+	if (due == never)
+		return -1;
+	int64_t wait = due - milliseconds();
+	return wait < 0 ? 0 : (int)earlier(wait, INT32_MAX);
 }
 
-static void take_signals(struct run *run, struct recording *r)
+static void take_signals(struct run *run)
 {
 	struct signalfd_siginfo received;
 	while (read(run->signals, &received, sizeof received) == sizeof received) {
 		if (received.ssi_signo == SIGCHLD && received.ssi_code > 0)
 			continue;
-		if (received.ssi_signo == SIGTERM && !r->term)
-			r->term = milliseconds();
+		if (received.ssi_signo == SIGTERM && !run->term)
+			run->term = milliseconds();
 		forward(run, &received);
 	}
 	reap(run);
 }
 
+// wait_for_event waits for an event, or until something is due, and processes all events.
+static void wait_for_event(struct run *run, int64_t due)
+{
+	struct pollfd waits[] = {
+		{.fd = run->signals, .events = POLLIN}, {.fd = run->log.from, .events = POLLIN}, {.fd = run->command_log.from, .events = POLLIN},
+		{.fd = run->watch, .events = POLLIN},
+	};
+	char event[4096];
+	// If that fails, because of a lack of memory or because the process lowered a limit for this one, the process still continues.
+	if (poll(waits, sizeof waits / sizeof *waits, timeout(due)) < 0 && errno != EINTR)
+		nanosleep(&(struct timespec){.tv_nsec = pause_nanoseconds}, NULL);
+	if (waits[3].revents && read(run->watch, event, sizeof event) < 0 && errno != EAGAIN)
+		drop(&run->watch);
+	take_signals(run);
+	log_copy(run, &run->log);
+	log_copy(run, &run->command_log);
+}
+
+// supervisor is how a process is recorded: begin is called once nsys runs, due returns when advance must be called without an event.
+static const struct supervisor {
+	void (*begin)(struct run *run);
+	void (*advance)(struct run *run);
+	int64_t (*due)(const struct run *run);
+} from_start = {record_begin, record_advance, record_due}, by_hand = {wait_begin, wait_advance, wait_due};
+
 int supervise(struct run *run)
 {
-	struct recording r = {0};
+	const struct supervisor *supervisor = run->plan.manual ? &by_hand : &from_start;
 	if (begin(run) < 0)
 		return -1;
-	r.running = run->ready;
-	r.done = !run->ready;
+	run->done = !run->ready;
 	if (close_inherited(run) < 0 || chdir("/") < 0)
 		note_add(run, "message", "file descriptors of the process stay open");
 	if (run->ready)
-		watch_stop(run);
+		supervisor->begin(run);
 	if (listen_to(run, true) < 0)
 		note_add(run, "message", "signals are not forwarded");
-	while (advance(run, &r), !(run->process_ended && r.done)) {
-		struct pollfd waits[] = {
-			{.fd = run->signals, .events = POLLIN}, {.fd = run->tool_output, .events = POLLIN}, {.fd = run->watch, .events = POLLIN},
-		};
-		char event[4096];
-		// If that fails, because of a lack of memory or because the process lowered a limit for this one, the process still continues.
-		if (poll(waits, sizeof waits / sizeof *waits, timeout(run, &r)) < 0 && errno != EINTR)
-			nanosleep(&(struct timespec){.tv_nsec = pause_nanoseconds}, NULL);
-		if (waits[2].revents && read(run->watch, event, sizeof event) < 0 && errno != EAGAIN)
-			drop(&run->watch);
-		take_signals(run, &r);
-		copy_output(run);
+	for (;;) {
+		note_exit(run);
+		if (!run->done)
+			supervisor->advance(run);
+		if (run->process_ended && run->done)
+			break;
+		wait_for_event(run, run->done ? never : supervisor->due(run));
 	}
 	witness_end(run);
 	exit_as(run->process_status);

@@ -1,5 +1,8 @@
 #include "tool.h"
 
+#include "log.h"
+#include "note.h"
+#include "process.h"
 #include "range.h"
 #include "session.h"
 #include "supervise.h"
@@ -16,7 +19,9 @@
 #include <time.h>
 #include <unistd.h>
 
+// The variables that mark the processes of a session, and of a command for a recording.
 #define SESSION "PRISM_SESSION="
+#define RECORDING "PRISM_RECORDING="
 
 enum {
 	max_path = 512,
@@ -62,37 +67,33 @@ static char *path_variable(const struct run *run, const char *name, const char *
 	return variable;
 }
 
-static int add(struct strings *list, const char *item)
+// arguments_of adds the arguments of nsys beside the process.
+static int arguments_of(const struct run *run, struct strings *to)
 {
-	return item ? strings_add(list, item) : -1;
-}
-
-static int command_of(const struct run *run, struct strings *command)
-{
-	int failed = add(command, run->plan.tool) | add(command, "profile");
+	int failed = strings_add(to, run->plan.manual ? "launch" : "profile");
 	for (size_t i = 0; i < run->plan.switches.count; i++)
-		failed |= add(command, run->plan.switches.items[i]);
+		failed |= strings_add(to, run->plan.switches.items[i]);
 	char *pipes = malloc(max_path);
 	if (!pipes)
 		return -1;
-	struct text to = text_of(pipes, max_path);
-	pipes_path(run, "", &to);
-	return failed | add(command, "-o") | add(command, run->output) | add(command, PRISM_RUN) | add(command, "--stand-in") | add(command, pipes);
+	struct text path = text_of(pipes, max_path);
+	pipes_path(run, "", &path);
+	if (run->plan.manual)
+		failed |= strings_add(to, text_joined("--session-new=", run->session));
+	else
+		failed |= strings_add(to, "-o") | strings_add(to, run->recording.output);
+	return failed | strings_add(to, PRISM_RUN) | strings_add(to, "--stand-in") | strings_add(to, pipes);
 }
 
-static int environment_of(const struct run *run, struct strings *environment)
+static int environment_of(const struct run *run, struct strings *to)
 {
-	char *session = malloc(max_path);
-	if (!session)
-		return -1;
-	struct text to = text_of(session, max_path);
-	text_add(&to, SESSION);
-	text_add(&to, run->session);
-	int failed = add(environment, session) | add(environment, "PRISM_PROFILED=1") | add(environment, "PATH=/usr/bin:/bin") |
-		     add(environment, path_variable(run, "TMPDIR=", "tmp")) | add(environment, path_variable(run, "NSYS_TMPDIR=", "tmp")) |
-		     add(environment, path_variable(run, "HOME=", "tmp"));
+	int failed = strings_add(to, text_joined(SESSION, run->session)) | strings_add(to, "PRISM_PROFILED=1") |
+		     strings_add(to, "PATH=/usr/bin:/bin") | strings_add(to, path_variable(run, "TMPDIR=", "tmp")) |
+		     strings_add(to, path_variable(run, "NSYS_TMPDIR=", "tmp")) | strings_add(to, path_variable(run, "HOME=", "tmp"));
+	if (run->plan.manual && *run->recording.name)
+		failed |= strings_add(to, text_joined(RECORDING, run->recording.name));
 	for (size_t i = 0; i < run->plan.environment.count; i++)
-		failed |= add(environment, run->plan.environment.items[i]);
+		failed |= strings_add(to, run->plan.environment.items[i]);
 	return failed;
 }
 
@@ -112,11 +113,11 @@ static int use_files(const struct run *run, int output)
 	return close_range(3, ~0U, 0);
 }
 
-static _Noreturn void become_tool(const struct run *run, int output)
+static _Noreturn void become_tool(const struct run *run, arguments *of, int output)
 {
 	struct strings command = {0}, environment = {0};
-	if (command_of(run, &command) == 0 && environment_of(run, &environment) == 0 && setsid() > 0 && use_files(run, output) == 0 &&
-	    raise_limits() == 0 && plain_signals() == 0)
+	if (strings_add(&command, run->plan.tool) == 0 && of(run, &command) == 0 && environment_of(run, &environment) == 0 && setsid() > 0 &&
+	    use_files(run, output) == 0 && raise_limits() == 0 && plain_signals() == 0)
 		execve(command.items[0], command.items, environment.items);
 	const char *reason = strerror(errno);
 	if (write_all(STDERR_FILENO, reason, strlen(reason)) < 0)
@@ -124,22 +125,41 @@ static _Noreturn void become_tool(const struct run *run, int output)
 	_exit(127);
 }
 
-int tool_start(struct run *run)
+// spawn starts a command of nsys, and returns its process.
+static pid_t spawn(const struct run *run, arguments *of, struct log *log)
 {
 	int ends[2];
 	if ((!range_wanted(run) || range_output(ends) < 0) && pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
 		return -1;
-	run->tool_output = ends[0];
+	log->from = ends[0];
 	// nsys does not expect a pipe that is temporarily full.
 	pid_t child = fcntl(ends[1], F_SETFL, 0) < 0 ? -1 : fork();
 	if (child == 0)
-		become_tool(run, ends[1]);
+		become_tool(run, of, ends[1]);
 	int failed = errno;
 	if (close(ends[1]) < 0 || child < 0) {
 		errno = failed;
 		return -1;
 	}
+	return child;
+}
+
+int tool_start(struct run *run)
+{
+	pid_t child = spawn(run, arguments_of, &run->log);
+	if (child < 0)
+		return -1;
 	run->tool = child;
+	return 0;
+}
+
+int command_start(struct run *run, arguments *of)
+{
+	run->command_log.said_size = 0;
+	pid_t child = spawn(run, of, &run->command_log);
+	if (child < 0)
+		return -1;
+	run->command = child;
 	return 0;
 }
 
@@ -164,18 +184,15 @@ static int process_kill(int process, pid_t pid)
 	return (int)syscall(SYS_pidfd_send_signal, process, SIGKILL, NULL, 0);
 }
 
-// ours returns whether the environment of a process contains the session's mark.
-static bool ours(const struct run *run, const char *pid)
+// marked returns whether the environment of a process contains a mark: a variable and its value.
+static bool marked(const char *pid, const char *mark)
 {
-	char path[max_path], mark[max_path];
-	size_t size, length;
-	struct text name = text_of(path, sizeof path), text = text_of(mark, sizeof mark);
+	char path[max_path];
+	size_t size, length = strlen(mark) + 1;
+	struct text name = text_of(path, sizeof path);
 	text_add(&name, "/proc/");
 	text_add(&name, pid);
 	text_add(&name, "/environ");
-	text_add(&text, SESSION);
-	text_add(&text, run->session);
-	length = text.length + 1;
 	// The environment of nsys is small; other users' environments are not readable.
 	char *environment = read_file(AT_FDCWD, path, max_environment, &size);
 	if (!environment)
@@ -187,8 +204,8 @@ static bool ours(const struct run *run, const char *pid)
 	return found;
 }
 
-// kill_marked kills the running processes of the session, and returns their number.
-static int kill_marked(const struct run *run)
+// kill_marked kills the running processes with a mark, and returns their number.
+static int kill_marked(const struct run *run, const char *mark)
 {
 	DIR *processes = opendir("/proc");
 	int count = 0;
@@ -200,7 +217,7 @@ static int kill_marked(const struct run *run)
 			continue;
 		// Opened before the check: the checked process is the one that is killed.
 		int process = process_open((pid_t)pid);
-		if (ours(run, entry->d_name))
+		if (marked(entry->d_name, mark))
 			count += process_kill(process, (pid_t)pid) == 0;
 		if (process >= 0 && close(process) < 0)
 			break;
@@ -208,18 +225,44 @@ static int kill_marked(const struct run *run)
 	return closedir(processes) < 0 ? 0 : count;
 }
 
-void tool_kill(struct run *run)
+// kill_all kills a child, and every process with the mark.
+static void kill_all(struct run *run, const pid_t *child, const char *variable, const char *value)
 {
 	const struct timespec pause = {0, pause_nanoseconds};
+	char mark[max_path];
+	struct text text = text_of(mark, sizeof mark);
+	text_add(&text, variable);
+	text_add(&text, value);
 	// nsys starts processes in sessions of their own, and may be about to start another.
 	for (int round = 0; round < max_rounds; round++) {
-		bool ended = !run->tool;
-		if (!ended && kill(run->tool, SIGKILL) < 0 && errno != ESRCH)
+		bool ended = !*child;
+		if (!ended && kill(*child, SIGKILL) < 0 && errno != ESRCH)
 			return;
-		if (kill_marked(run) == 0 && ended)
+		if (kill_marked(run, mark) == 0 && ended)
 			return;
 		if (nanosleep(&pause, NULL) < 0 && errno != EINTR)
 			return;
 		reap(run);
 	}
+}
+
+void tool_kill(struct run *run)
+{
+	kill_all(run, &run->tool, SESSION, run->session);
+}
+
+void command_kill(struct run *run)
+{
+	kill_all(run, &run->command, RECORDING, run->recording.name);
+}
+
+void tool_over(struct run *run)
+{
+	tool_finish(run);
+	tool_kill(run);
+	log_copy(run, &run->log);
+	adopt_none(run);
+	log_end(&run->log);
+	run->done = true;
+	pipes_remove(run);
 }

@@ -13,6 +13,17 @@ void tool_finish(struct run *run);
 // tool_kill kills nsys and every process that it started.
 void tool_kill(struct run *run);
 
+// tool_over kills what is left of nsys, and removes what it shared with this process: nothing is recorded after that.
+void tool_over(struct run *run);
+
+// arguments adds the arguments of a command of nsys.
+typedef int arguments(const struct run *run, struct strings *to);
+
+// command_start starts another command of nsys for the current recording, in the same way as nsys itself. command_kill kills that command
+// and every process that it started, but not nsys beside the process.
+int command_start(struct run *run, arguments *of);
+void command_kill(struct run *run);
+
 // stand_in is the program that nsys starts: it sends its environment and stays until it must exit.
 int stand_in(const char *folder);
 
