@@ -37,6 +37,7 @@ static struct {
 	bool finishing; // nsys beside the process exits
 } session = {.lock = closed};
 
+// set_state changes the state in the note. Answers are written after it: a client that has read one may send the next command.
 static void set_state(struct run *run, enum state state)
 {
 	static const char *const names[] = {"Waiting", "Starting", "Recording", "Ending"};
@@ -99,13 +100,13 @@ static void recording_over(struct run *run, const struct log *log, const char *l
 		answer_recording(run, session.end, outcome, log, lost);
 	else if (*session.end)
 		answer_of(session.end)->outcome = "NotRecording";
-	answers_write(run);
 	log_close(&run->command_log);
 	recording_end(run);
 	session.lost = NULL;
 	session.cancel = false;
 	session.end[0] = 0;
 	set_state(run, waiting);
+	answers_write(run);
 }
 
 static int start_arguments(const struct run *run, struct strings *to)
@@ -153,12 +154,12 @@ static int start_run(struct run *run)
 static void start_not(struct run *run, const char *outcome, const char *message)
 {
 	drop(&session.lock);
+	set_state(run, waiting);
 	answer(run, session.start.id, outcome, message);
 	if (*session.end)
 		answer(run, session.end, "NotRecording", "");
 	session.end[0] = 0;
 	session.cancel = false;
-	set_state(run, waiting);
 }
 
 // start_try starts the recording when no other process of the pod starts nsys, or half of the time is over. nsys would start another
@@ -204,10 +205,10 @@ static void start_over(struct run *run, bool killed)
 		answer->begun = wall_clock();
 		answer->outcome = "Recording";
 		strcpy(answer->report, run->recording.name);
-		answers_write(run);
 		note_number(run, "ready", answer->begun - run->recording.started);
 		note_add(run, "state", "Recording");
 		set_state(run, recording);
+		answers_write(run);
 		return;
 	}
 	session.lost = killed ? "nsys did not start the recording in time" : "nsys did not start the recording";
