@@ -256,8 +256,10 @@ func TestProfile_API_Available(t *testing.T) {
 		return nil
 	})
 	resources := ns.do("api-resources", "--api-group=profiles.gpu.prism.dev", "--output=name")
-	assert.Equal(t, "reports.profiles.gpu.prism.dev\n", resources)
-	ns.do("get", "reports.profiles.gpu.prism.dev", "--all-namespaces")
+	for _, resource := range []string{"reports", "sessions", "sessioncommands"} {
+		assert.Contains(t, resources, resource+".profiles.gpu.prism.dev\n")
+	}
+	ns.do("get", "reports.profiles.gpu.prism.dev,sessions.profiles.gpu.prism.dev", "--all-namespaces")
 	ns.notFound(fmt.Sprintf("/apis/%s/namespaces/%s/reports/none", reportsVersion, ns.name))
 }
 

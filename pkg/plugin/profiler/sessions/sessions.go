@@ -16,6 +16,13 @@ import (
 // scanEvery is the minimum time between two scans of a claim. Nothing is scanned without a request.
 const scanEvery = time.Second
 
+const (
+	// maxEntries is the number of entries of a claim's folder that are read, scanBytes the number of bytes of its notes and answers in a scan.
+	maxEntries, scanBytes = 10000, 2 << 20
+	// maxNamespace is the number of listed sessions of a namespace.
+	maxNamespace = 1024
+)
+
 // bounds limit the work for containers, which may create any number of folders with any content.
 type bounds struct {
 	// entries is the number of entries of an inbox, claim the number of sessions of a claim, and namespace of all claims of a namespace.
@@ -64,7 +71,7 @@ type claim struct {
 
 // New returns a Store. It reads nothing.
 func New(o Options) *Store {
-	return &Store{Options: o, bounds: bounds{entries: 10000, claim: store.MaxWaits, namespace: 1024, bytes: 2 << 20}, claims: map[string]*claim{}}
+	return &Store{Options: o, bounds: bounds{entries: maxEntries, claim: store.MaxWaits, namespace: maxNamespace, bytes: scanBytes}, claims: map[string]*claim{}}
 }
 
 // List returns the sessions of a namespace, or of all for "".
