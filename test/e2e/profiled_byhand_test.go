@@ -34,7 +34,7 @@ sys.exit(3)`
 // sessions lists the sessions of a namespace.
 func (ns *namespace) sessions(selectors ...string) ([]v1alpha1.Session, error) {
 	var list v1alpha1.SessionList
-	err := ns.read(&list, append([]string{"sessions.profiles.gpu.prism.dev"}, selectors...)...)
+	err := ns.read(&list, append([]string{"sessions"}, selectors...)...)
 	if err == nil && len(list.SilentNodes) > 0 {
 		err = fmt.Errorf("nodes %s are silent", strings.Join(list.SilentNodes, ", "))
 	}
