@@ -21,7 +21,8 @@ var groups = map[string]string{
 	"pods": "/api/v1", "nodes": "/api/v1", "events": "/api/v1", "serviceaccounts": "/api/v1", "configmaps": "/api/v1",
 	"resourceclaims": "/apis/resource.k8s.io/v1", "resourceclaimtemplates": "/apis/resource.k8s.io/v1",
 	"resourceslices": "/apis/resource.k8s.io/v1", "deviceclasses": "/apis/resource.k8s.io/v1",
-	"leases": "/apis/coordination.k8s.io/v1", "endpointslices": "/apis/discovery.k8s.io/v1", "reports": "/apis/profiles.gpu.prism.dev/v1alpha1", "sessions": "/apis/profiles.gpu.prism.dev/v1alpha1",
+	"leases": "/apis/coordination.k8s.io/v1", "endpointslices": "/apis/discovery.k8s.io/v1",
+	"reports": "/apis/profiles.gpu.prism.dev/v1alpha1", "sessions": "/apis/profiles.gpu.prism.dev/v1alpha1",
 }
 
 // newReader returns a client for objects that tests poll: a process of kubectl for each read costs ten times as much as the read.

@@ -184,7 +184,7 @@ func TestProfile_ByHand_Strangers_Refused(t *testing.T) {
 	_, err := ns.run("", append(viewer, "get", "sessions.profiles.gpu.prism.dev", "--namespace", ns.name, s.Name)...)
 	require.NoError(t, err)
 	create := func(line []string, namespace string, options ...string) (string, error) {
-		object := fmt.Sprintf(`{"apiVersion": %q, "kind": "SessionCommand", "metadata": {"generateName": "c-"},
+		object := fmt.Sprintf(`{"apiVersion": %q, "kind": "SessionCommand",
 			"spec": {"id": "01234567-89ab-4def-8123-456789abcdef", "verb": "Start", "sessions": [%q]}}`, reportsVersion, s.Name)
 		path := "/apis/" + reportsVersion + "/namespaces/" + namespace + "/sessioncommands" + strings.Join(options, "")
 		return ns.run(object, append(line, "create", "--raw", path, "--filename=-")...)
