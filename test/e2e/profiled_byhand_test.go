@@ -20,14 +20,14 @@ import (
 // byHand are the fields of a profile whose processes wait, with the version that can record several containers by hand.
 const byHand = `"start": "Manual", "trace": ["osrt"], "toolVersion": "` + images.LaterNsysVersion + `"`
 
-// phases calls another function of libc in each phase, which a file names, and exits with 3 after the last.
+// phases calls another function of libc in each phase, which a file names, and none in other phases. It exits with 3 at the end.
 const phases = `import os, sys, time
 fd = os.open('/tmp/data', os.O_RDWR | os.O_CREAT)
 calls = {'before': lambda: os.fsync(fd), 'during': lambda: os.fdatasync(fd), 'after': lambda: os.link('/tmp/data', '/tmp/link') or os.unlink('/tmp/link')}
 print('begins', flush=True)
 while not os.path.exists('/tmp/end'):
     if os.path.exists('/tmp/phase'):
-        calls[open('/tmp/phase').read()]()
+        calls.get(open('/tmp/phase').read(), lambda: None)()
     time.sleep(0.01)
 sys.exit(3)`
 
@@ -92,11 +92,13 @@ func TestProfile_ByHand_RecordsInBetween(t *testing.T) {
 	s := ns.waiting("by-hand", 1)[0]
 	assert.Equal(t, []string{"by-hand", "main", nodeName, "python3.11"}, []string{s.Spec.Pod, s.Spec.Container, s.Spec.Node, s.Spec.Process})
 	assert.Empty(t, ns.allReports(), "nothing is recorded yet")
-	ns.phase("by-hand", "before")
 	var reports []string
 	for range 2 {
+		ns.phase("by-hand", "before")
+		ns.phase("by-hand", "none")
 		assert.Contains(t, ns.command("start", s.Name), "Recording")
 		ns.phase("by-hand", "during")
+		ns.phase("by-hand", "none")
 		ns.command("stop", s.Name)
 		ns.phase("by-hand", "after")
 		last := ns.waiting("by-hand", 1)[0].Status.LastCommand
@@ -110,6 +112,7 @@ func TestProfile_ByHand_RecordsInBetween(t *testing.T) {
 		calls := ns.callsIn(r)
 		assert.Contains(t, calls, "fdatasync")
 		assert.NotContains(t, calls, "fsync", "a call before the start")
+		assert.NotContains(t, calls, "link", "a call after the stop")
 	}
 	ns.command("start", s.Name)
 	ns.command("cancel", s.Name)
