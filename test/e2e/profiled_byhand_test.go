@@ -176,6 +176,33 @@ func TestProfile_ByHand_PodsCoverWindow(t *testing.T) {
 	}
 }
 
+// TestProfile_OnDemand_ArmedProcessesRecorded: processes of a claim with arm: OnDemand are profiled if they start between arm and disarm.
+func TestProfile_OnDemand_ArmedProcessesRecorded(t *testing.T) {
+	ns := profiled(t, 1)
+	const runs = `n=0; until [ -e /tmp/end ]; do [ ! -e /tmp/run ] || { rm /tmp/run; python3 /opt/facts.py; n=$((n+1)); echo "ran $n"; }; sleep 0.1; done; exit 3`
+	ns.createProfiled("later", `{"arm": "OnDemand", "match": {"regex": "facts\\.py"}}`, nil, inPrograms("main", "sh", "-c", runs))
+	run := 0
+	runsOnce := func() {
+		run++
+		ns.do("exec", "later", "--", "touch", "/tmp/run")
+		ns.prints("later", "main", fmt.Sprintf("ran %d\n", run))
+	}
+	eventually(t, startLimit, func() error {
+		_, err := ns.try("exec", "later", "--", "true")
+		return err
+	})
+	runsOnce()
+	assert.Empty(t, ns.allReports(), "it is not armed")
+	ns.command("arm", "later")
+	assert.Regexp(t, `later +yes`, ns.command("sessions"))
+	runsOnce()
+	ns.reportsOf("later", 1, "Ready")
+	ns.command("disarm", "later")
+	runsOnce()
+	assert.Len(t, ns.reportsOf("later", 1, "Ready"), 1)
+	ns.ends("later")
+}
+
 // TestProfile_ByHand_Strangers_Refused: a viewer lists sessions and commands none; an editor of another namespace finds none; a dry run
 // writes nothing.
 func TestProfile_ByHand_Strangers_Refused(t *testing.T) {

@@ -133,6 +133,7 @@ var Tests = []Test{
 	{"TestProfile_ByHand_ProcessEnds_ReportReady", profile, third, []string{"profiles"}},
 	{"TestProfile_ByHand_Programs_RunAsWithout", profile, first, []string{"profiles"}},
 	{"TestProfile_ByHand_PodsCoverWindow", profile, second, []string{"profiles"}},
+	{"TestProfile_OnDemand_ArmedProcessesRecorded", profile, second, []string{"profiles"}},
 	{"TestProfile_ByHand_Strangers_Refused", profile, core, []string{"profiles"}},
 	{"TestProfile_TwoVersions_ClaimChooses", profile, third, []string{"profiles"}},
 	{"TestProfile_ToolKilled_ProcessGoesOn", profile, first, []string{"profiles"}},
