@@ -85,9 +85,13 @@ func TestSessions_Table_WithArmedClaims(t *testing.T) {
 		"kubectl prism profile check POD\n", errOut)
 }
 
-// TestSessions_OlderController_Named: its API serves reports only.
+// TestSessions_OlderController_Named: its API serves reports only, and refuses all other paths like this.
 func TestSessions_OlderController_Named(t *testing.T) {
-	s := serving(t, &kept{}, allowed{"list", "get"})
+	s := newServer(t)
+	s.intercept = func(w http.ResponseWriter, r *http.Request) bool {
+		status(w, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, strings.ToLower(r.Method)+" is not supported on resources of kind \"reports\"")
+		return true
+	}
 	for args, doing := range map[string]string{
 		"sessions": "listing sessions", "start --all": "listing sessions", "stop a-w1": "stopping sessions", "arm gpu": "arming claims",
 	} {
