@@ -39,7 +39,7 @@
 //   - plugin/profiler/store stores the reports of profiled processes on a node: a folder per claim, with the plan that containers read, the
 //     inbox that they write to, and the files that were taken from it.
 //   - plugin/profiler/untrusted reads the folders that containers write: it follows no link, opens no device, waits for no process, and
-//     bounds what it reads.
+//     limits the bytes that it reads.
 //   - plugin/programs installs the programs of a node that container runtimes start for claims, and the programs and libraries that
 //     containers load: prism-hook, NVIDIA's hook program, and the programs of extensions.
 //   - plugin/cdihook asks NVIDIA's hook program which hooks it supports.

@@ -29,7 +29,7 @@ const (
 	maxCommand = 256 << 10
 	// bodyTime is the timeout to receive it: a slow client keeps a seat.
 	bodyTime = 5 * time.Second
-	// maxCommands limits the commands that are carried out at once, namespaceCommands those of one namespace. Users are not limited, since
+	// maxCommands limits the commands that are carried out at once, namespaceCommands the commands of one namespace. Users are not limited, since
 	// a namespace may contain any number of ServiceAccounts.
 	maxCommands, namespaceCommands = 8, 2
 )

@@ -60,7 +60,7 @@ type Found[T item] struct {
 // token is the form of a Position for clients. They may only send it back, but could send anything.
 type token struct {
 	Version int `json:"v"`
-	// Resource is the resource of the list; tokens of reports contain none, as those of earlier versions.
+	// Resource is the resource of the list; tokens of reports contain none, like tokens of earlier versions.
 	Resource string `json:"resource,omitempty"`
 	// Namespace is the namespace of the list.
 	Namespace string `json:"namespace"`

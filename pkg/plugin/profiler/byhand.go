@@ -3,7 +3,9 @@ package profiler
 import (
 	"fmt"
 	"io/fs"
+	"slices"
 
+	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/plugin/profiler/plan"
 	"github.com/prism-gpu/prism/pkg/plugin/profiler/sessions"
 )
@@ -18,20 +20,22 @@ func (p *Extension) openSessions(o Options) {
 	})
 }
 
-// arm makes a prepared claim select processes, or no more processes.
-func (p *Extension) arm(claimUID string, armed bool) error {
+// arm returns the function that makes prepared claims select processes, or no more processes. It reads the records of the node once, for
+// all claims of a command.
+func (p *Extension) arm(armed bool) (func(claimUID string) error, error) {
 	if !armed {
-		return p.store.Arm(claimUID, false, nil)
+		return func(claimUID string) error { return p.store.Arm(claimUID, false, nil) }, nil
 	}
 	records, err := p.cluster.records()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, r := range records {
-		if r.Claim.UID != claimUID {
-			continue
+	return func(claimUID string) error {
+		i := slices.IndexFunc(records, func(r *checkpoint.Record) bool { return r.Claim.UID == claimUID })
+		if i < 0 {
+			return fmt.Errorf("claim %s has no record: %w", claimUID, fs.ErrNotExist)
 		}
-		c, err := p.decoded.configs.Of(r)
+		c, err := p.decoded.configs.Of(records[i])
 		if err != nil {
 			return err
 		}
@@ -40,6 +44,5 @@ func (p *Extension) arm(claimUID string, armed bool) error {
 			return err
 		}
 		return p.store.Arm(claimUID, true, match)
-	}
-	return fmt.Errorf("claim %s has no record: %w", claimUID, fs.ErrNotExist)
+	}, nil
 }

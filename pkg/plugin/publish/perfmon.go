@@ -9,7 +9,7 @@ type perfmon struct{}
 // Type is gpu.TypePerfmon.
 func (perfmon) Type() gpu.DeviceType { return gpu.TypePerfmon }
 
-// Attributes are the same as those of a MIG device that is made for a claim.
+// Attributes are the same as the attributes of a dynamic MIG device.
 func (perfmon) Attributes(_ gpu.Device, common Attributes, _ string) Attributes {
 	return keep(common, dynamicMIG...)
 }

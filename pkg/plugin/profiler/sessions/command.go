@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"sync"
 	"time"
 
 	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
@@ -202,6 +203,7 @@ func (s *Store) forClaims(
 	ctx context.Context, c session.Command, _ func(session.Session) bool,
 ) (a session.Accepted, complete bool, err error) {
 	named := set(c.Claims)
+	arm := sync.OnceValues(func() (func(claimUID string) error, error) { return s.Arm(c.Verb == v1alpha1.SessionArm) })
 	complete = true
 	for _, of := range s.Prepared(c.Namespace, c.NamespaceUID) {
 		if err := ctx.Err(); err != nil {
@@ -214,7 +216,10 @@ func (s *Store) forClaims(
 		case !of.ByHand.OnDemand:
 			reason = refusedArmed
 		case !c.DryRun:
-			err := s.Arm(of.UID, c.Verb == v1alpha1.SessionArm)
+			do, err := arm()
+			if err == nil {
+				err = do(of.UID)
+			}
 			switch {
 			case errors.Is(err, store.ErrFollowing):
 				return a, false, err

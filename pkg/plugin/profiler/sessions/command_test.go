@@ -268,19 +268,34 @@ func TestCommand_Claims_ArmedAndDisarmed(t *testing.T) {
 		{fs.ErrNotExist, session.Accepted{Now: w.now}},
 		{errKilled, session.Accepted{Refused: []session.Refusal{{Name: "demand", Reason: refusedFailed}}, Now: w.now}},
 	} {
-		w.Arm = func(string, bool) error { return c.err }
+		w.Arm = func(bool) (func(string) error, error) { return func(string) error { return c.err }, nil }
 		w.answered = answered{}
 		a, err := w.Command(t.Context(), disarm)
 		require.NoError(t, err)
 		assert.Equal(t, c.want, a)
 		assert.Equal(t, "all", match())
 	}
-	w.Arm = func(string, bool) error { return store.ErrFollowing }
+	w.Arm = func(bool) (func(string) error, error) { return nil, store.ErrFollowing }
 	_, err = w.Command(t.Context(), disarm)
 	require.ErrorIs(t, err, store.ErrFollowing)
 	w.Arm = arms
 	w.accepts(disarm, "demand")
 	assert.Equal(t, "none", match())
+}
+
+// TestCommand_ManyClaims_RecordsReadOnce: the records of the node are read for a command that names its claims, once.
+func TestCommand_ManyClaims_RecordsReadOnce(t *testing.T) {
+	t.Parallel()
+	one, other := claimed, claimed
+	one.UID, one.Name, one.ByHand.OnDemand = "one", "one", true
+	other.UID, other.Name, other.ByHand.OnDemand = "other", "other", true
+	w := newWorld(t, one, other)
+	arm := session.Command{ID: uuid(1), Verb: v1alpha1.SessionArm, Namespace: "team", Claims: []string{"elsewhere"}}
+	w.accepts(arm)
+	assert.Zero(t, w.arms, "none of the claims is on the node")
+	arm.ID, arm.Claims = uuid(2), []string{"one", "other"}
+	w.accepts(arm, "one", "other")
+	assert.Equal(t, 1, w.arms)
 }
 
 func TestCommand_Invalid_Refused(t *testing.T) {

@@ -65,7 +65,7 @@ func (s *Store) scan(c *claim) {
 }
 
 // read reads the folder of a session; nil if it is none, or its process has exited. Answers are read before the note, and prism-run writes
-// them in the other order: an answer is never older than the state.
+// them in the other order: the state is never older than an answer.
 func (c *claim) read(inbox *os.File, folder string, left *int64, now time.Time) *waiting {
 	dir, err := untrusted.Folder(inbox, folder)
 	if err != nil {

@@ -40,8 +40,9 @@ type Options struct {
 	Prepared func(namespace, namespaceUID string) []store.Prepared
 	// Leads returns store.ErrFollowing if another process of the node writes.
 	Leads func() error
-	// Arm makes a claim select processes, or no more processes; fs.ErrNotExist if it is no longer prepared.
-	Arm func(claimUID string, armed bool) error
+	// Arm returns the function for the claims of one command that makes a claim select processes, or no more processes; fs.ErrNotExist if it
+	// is no longer prepared.
+	Arm func(armed bool) (func(claimUID string) error, error)
 	// Failed is called with the error if a command of a claim could not be written or removed.
 	Failed func(claimUID string, err error)
 }

@@ -39,6 +39,8 @@ type world struct {
 	now  time.Time
 	// failures are the errors of claims.
 	failures []error
+	// arms is the number of calls of Options.Arm.
+	arms int
 }
 
 func newWorld(t *testing.T, claims ...store.Claim) *world {
@@ -61,7 +63,10 @@ func (w *world) restart(files disk.Files) {
 	require.NoError(w.t, err)
 	w.Store = New(Options{
 		Files: files, Now: w.clock, Prepared: w.disk.Prepared, Leads: w.disk.Leads,
-		Arm: func(uid string, armed bool) error { return w.disk.Arm(uid, armed, []byte("all")) },
+		Arm: func(armed bool) (func(string) error, error) {
+			w.arms++
+			return func(uid string) error { return w.disk.Arm(uid, armed, []byte("all")) }, nil
+		},
 		Failed: func(_ string, err error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

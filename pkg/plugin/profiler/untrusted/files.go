@@ -1,5 +1,5 @@
-// Package untrusted reads the folders that containers write: it follows no link, opens no device, waits for no process, and bounds what it
-// reads. Containers may change everything at any time.
+// Package untrusted reads the folders that containers write: it follows no link, opens no device, waits for no process, and limits the
+// bytes that it reads. Containers may change everything at any time.
 package untrusted
 
 import (
