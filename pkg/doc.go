@@ -103,6 +103,8 @@
 //
 // # The profiler, for several programs
 //
+//   - profiler/counters defines the files by which the kubelet plugin orders recordings of the performance counters of GPUs from the node's
+//     prism-collector, and by which that reports their progress.
 //   - profiler/native contains the code of the profiler that runs inside containers: a library and a program, both in C. Its only code in
 //     Go are tests.
 //   - profiler/nsight decides how to run Nsight Systems for a ProfilerConfig: it chooses the installed version, and the switches that the

@@ -23,7 +23,7 @@ var (
 	// base are packages that import no other package of Prism, and ground adds the configuration to them.
 	base = []string{
 		"api/...", "pkg/gpu", "pkg/backoff", "pkg/disk", "pkg/events", "pkg/grpcread", "pkg/listen", "pkg/logging", "pkg/logging/plain",
-		"pkg/profiler/native", "pkg/profiler/runplan", "pkg/profiler/seats", "pkg/profiler/session",
+		"pkg/profiler/counters", "pkg/profiler/native", "pkg/profiler/runplan", "pkg/profiler/seats", "pkg/profiler/session",
 	}
 	ground = concat(base, nil, "pkg/config")
 	// plans are packages that compute: the same input has the same result.

@@ -34,6 +34,8 @@ type Claim struct {
 	Dir string `json:"dir,omitempty"`
 	// ByHand are the settings for recording by hand.
 	ByHand ByHand `json:"byHand,omitzero"`
+	// Counters: prism-collector records the performance counters of the claim's GPUs.
+	Counters bool `json:"counters,omitempty"`
 }
 
 // index is the stored state of a claim.

@@ -40,6 +40,8 @@ type Options struct {
 	Dir   string
 	Files disk.Files
 	Now   func() time.Time
+	// Collector is the directory of prism-collector, with a folder per claim whose counters are recorded; see package counters.
+	Collector string
 	// NodeBytes is the limit of all claims together, a namespace is limited to half of it; 0 is unlimited.
 	NodeBytes int64
 	// Imports: an importer runs on the node, and raw files wait for it. Otherwise they stay raw.
