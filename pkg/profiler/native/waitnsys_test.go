@@ -1,6 +1,7 @@
 package native
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,13 +18,25 @@ import (
 	"github.com/prism-gpu/prism/test/debian"
 )
 
-// marks sets an NVTX mark named like each file in the folder "marks", once, and then renames the file. It exits with 6 once "down" exists.
-const marks = `import ctypes, os, sys, time
+// enough is the number of times that a mark is set before a test goes on: on a busy machine the tool may ignore the first events of a
+// process after nsys start has returned.
+const enough = 100
+
+// marks sets NVTX marks named like the files in the folder "marks", again and again: once it did so often enough, it creates the file
+// "marked-<name>", and once the file is gone, "unmarked-<name>". It exits with 6 once "down" exists.
+const marks = `import collections, ctypes, os, sys, time
 nvtx = ctypes.CDLL("/run/work/` + nvtxLibrary + `")
+count = collections.Counter()
 while not os.path.exists("/run/work/down"):
-    for name in os.listdir("/run/work/marks"):
+    names = os.listdir("/run/work/marks")
+    for name in names:
         nvtx.nvtxMarkA(name.encode())
-        os.rename("/run/work/marks/" + name, "/run/work/marked-" + name)
+        count[name] += 1
+        if count[name] == ` + "%d" + `:
+            open("/run/work/marked-" + name, "w").close()
+    for name in [n for n in count if n not in names]:
+        del count[name]
+        open("/run/work/unmarked-" + name, "w").close()
     time.sleep(0.01)
 sys.exit(6)`
 
@@ -45,14 +58,19 @@ func inWaitOfNsys(t *testing.T, change func(*runplan.Plan)) *waiting {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(c.Work, nvtxLibrary), content, 0o755))
 	require.NoError(t, os.Mkdir(filepath.Join(c.Work, "marks"), 0o777))
-	return c.starts(t, c.python(t, marks)...)
+	return c.starts(t, c.python(t, fmt.Sprintf(marks, enough))...)
 }
 
-// marks makes the process set a mark, and returns once it did.
-func (w *waiting) marks(t *testing.T, name string) {
+// marks makes the process set a mark, until end or the end of the process.
+func (w *waiting) marks(t *testing.T, name string) (end func()) {
 	t.Helper()
-	require.NoError(t, os.WriteFile(filepath.Join(w.Work, "marks", name), nil, 0o644))
+	file := filepath.Join(w.Work, "marks", name)
+	require.NoError(t, os.WriteFile(file, nil, 0o644))
 	until(t, "the mark must be set", func() bool { return exists(w.Work, "marked-"+name) })
+	return func() {
+		require.NoError(t, os.Remove(file))
+		until(t, "the mark must not be set any more", func() bool { return exists(w.Work, "unmarked-"+name) })
+	}
 }
 
 // marked returns the marks in the report of a recording.
@@ -70,13 +88,13 @@ func (w *waiting) marked(t *testing.T, recording string) []string {
 func TestNsys_StartStopAgain_EventsInBetween(t *testing.T) {
 	t.Parallel()
 	w := inWaitOfNsys(t, nil)
-	w.marks(t, "mark-before.")
+	w.marks(t, "mark-before.")()
 	first := w.does(t, 1, start, session.Begun).Report
-	w.marks(t, "mark-first.")
+	w.marks(t, "mark-first.")()
 	w.does(t, 2, stop, session.Recorded)
-	w.marks(t, "mark-between.")
+	w.marks(t, "mark-between.")()
 	cancelled := w.does(t, 3, start, session.Begun).Report
-	w.marks(t, "mark-cancelled.")
+	w.marks(t, "mark-cancelled.")()
 	w.does(t, 4, cancel, session.Cancelled)
 	last := w.does(t, 5, start, session.Begun).Report
 	w.marks(t, "mark-last.")
@@ -123,7 +141,7 @@ func TestNsys_LaunchKilled_RecordingEnded(t *testing.T) {
 	t.Parallel()
 	w := inWaitOfNsys(t, nil)
 	report := w.does(t, 1, start, session.Begun).Report
-	w.marks(t, "mark-first.")
+	w.marks(t, "mark-first.")()
 	kill := exec.CommandContext(t.Context(), "pkill", "-KILL", "-P", itoa(w.command.Process.Pid), "-f", "nsys launch")
 	require.NoError(t, kill.Run())
 	w.answered(t, uuid(1), session.Recorded)
