@@ -23,6 +23,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs/pcie"
 	"github.com/prism-gpu/prism/pkg/nvml"
 	"github.com/prism-gpu/prism/pkg/plugin/inventory"
+	"github.com/prism-gpu/prism/pkg/profiler/session"
 )
 
 // Act is one call of the kubelet, or an action of the plugin or the cluster.
@@ -58,6 +59,9 @@ type Act struct {
 	Stale bool `json:",omitempty"`
 	// Profiling: the processes of the claim run under Nsight Systems.
 	Profiling bool `json:",omitempty"`
+	// ByHand: they wait for commands; Verb is the verb of "command".
+	ByHand bool         `json:",omitempty"`
+	Verb   session.Verb `json:",omitempty"`
 	// Ranges is the number of recorded ranges of a process; 0: it was not recorded in ranges.
 	Ranges int `json:",omitempty"`
 	// Exposing: the containers of the claim see its metrics.
@@ -315,7 +319,7 @@ func (m *Machine) act(ctx context.Context, p *Process, act Act) error {
 		return m.formerRecords(p.disk)
 	case "wait":
 		return p.layout.wait(ctx, changeSeconds)
-	case "begin", "record", "import", "store", "fill":
+	case "begin", "record", "import", "store", "fill", "waits", "command", "answer":
 		return m.actProfile(ctx, p, act)
 	case "pass":
 		m.Advance(act.For)

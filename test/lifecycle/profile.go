@@ -26,13 +26,14 @@ import (
 	"github.com/prism-gpu/prism/pkg/plugin/profiler/store"
 	"github.com/prism-gpu/prism/pkg/profiler/nsight"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
+	"github.com/prism-gpu/prism/pkg/profiler/session"
 	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
 )
 
 const (
 	toolVersion = "2023.4.4"
-	// session is the name of the folder that the supervisor gives the only process of a claim.
-	session = "s42-0123456789abcdef"
+	// recordingFolder is the name of the folder that the supervisor gives the only process of a claim.
+	recordingFolder = "s42-0123456789abcdef"
 	// recorded is the raw file of a process, imported the report that the importer creates from it.
 	recorded, imported = "the raw file", "the imported report"
 	// retention is how long reports are kept.
@@ -55,7 +56,10 @@ func withProfile(rc *resourceapi.ResourceClaim, act Act) *resourceapi.ResourceCl
 		return rc
 	}
 	config := resourceapi.DeviceAllocationConfiguration{Source: resourceapi.AllocationConfigSourceClaim}
-	const raw = `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"ProfilerConfig","captureEnvironment":true,"output":{"retention":"1h","maxBytes":"1Mi"}}`
+	raw := `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"ProfilerConfig","captureEnvironment":true,"output":{"retention":"1h","maxBytes":"1Mi"}}`
+	if act.ByHand {
+		raw = strings.Replace(raw, `"captureEnvironment"`, `"start":"Manual","captureEnvironment"`, 1)
+	}
 	config.Opaque = &resourceapi.OpaqueDeviceConfiguration{Driver: DriverName, Parameters: runtime.RawExtension{Raw: []byte(raw)}}
 	rc.Status.Allocation.Devices.Config = append(rc.Status.Allocation.Devices.Config, config)
 	return rc
@@ -86,6 +90,7 @@ func (m *Machine) installProfiler() error {
 	}
 	tool := manifest.New(toolVersion)
 	tool.Nsys, tool.Switches, tool.Proven = "target-linux-x64/nsys", []string{"--kill", "--wait", "--trace", "--sample", "--cpuctxsw"}, time.Unix(1, 0)
+	tool.Launch, tool.Start = []string{"--wait", "--trace"}, []string{"--sample", "--cpuctxsw"}
 	return tool.Write(dir)
 }
 
@@ -132,7 +137,7 @@ func (m *Machine) profileEdits(r *checkpoint.Record) ([]cdi.DeviceEdits, error) 
 		return nil, fmt.Errorf("%d versions of the tool: %w", len(installed), err)
 	}
 	programs, profile := filepath.Join(m.settings().ProgramsDir(), writer), filepath.Join(m.settings().ProfilesDir(), r.Claim.UID)
-	tool := plan.Tool{Tool: nsight.Tool{Version: installed[0].Version, Switches: installed[0].Switches}, Dir: installed[0].Dir, Nsys: installed[0].Nsys}
+	tool := plan.Tool{Tool: nsight.Tool{Version: installed[0].Version, Switches: installed[0].Switches, Launch: installed[0].Launch, Start: installed[0].Start}, Dir: installed[0].Dir, Nsys: installed[0].Nsys}
 	return plan.Edits(r, config, tool, plan.Host{
 		Node: NodeName, Programs: programs, Plan: filepath.Join(profile, "plan"), Inbox: filepath.Join(profile, "inbox"),
 		Hook: func(args ...string) *specs.Hook {
@@ -170,6 +175,12 @@ func (m *Machine) actProfile(ctx context.Context, p *Process, act Act) error {
 		return m.fill(act.Claim)
 	case "import":
 		return m.imports()
+	case "waits":
+		return m.awaitsCommands(act.Claim, session.Waiting)
+	case "command":
+		return m.commands(ctx, p, act.Claim, act.Verb)
+	case "answer":
+		return m.answers(act.Claim)
 	default:
 		return m.storeReports(ctx, p)
 	}
@@ -181,7 +192,7 @@ func (m *Machine) begin(uid, state string) (dir string, err error) {
 	if err != nil || specs[uid] == "" {
 		return "", errors.Join(fmt.Errorf("missing CDI spec of claim %s", uid), err)
 	}
-	dir = filepath.Join(m.settings().ProfilesDir(), uid, "inbox", session)
+	dir = filepath.Join(m.settings().ProfilesDir(), uid, "inbox", recordingFolder)
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}
@@ -279,6 +290,7 @@ func (m *Machine) storeReports(ctx context.Context, p *Process) error {
 		return err
 	}
 	reports.Scan(ctx)
+	sessionsOf(p.Plugin).Sweep()
 	once, stop := context.WithCancel(ctx)
 	stop()
 	reports.FollowCluster(once, oneNamespace{})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
@@ -32,7 +33,20 @@ func fills(claim string) Act { return Act{Call: "fill", Claim: claim} }
 // limited is how long a full inbox may stay full.
 var limited = Act{Call: "pass", For: limitTime}
 
+// commanded returns the acts of a command: the claim's process gets and answers it, and its file is removed.
+func commanded(claim string, verb v1alpha1.SessionVerb) []Act {
+	return []Act{{Call: "command", Claim: claim, Verb: verb}, {Call: "answer", Claim: claim, Verb: verb}, storesReports}
+}
+
 var profileScenarios = []scenario{
+	{
+		name: "a process that is recorded by hand", profiled: true,
+		acts: slices.Concat(
+			[]Act{prepares(profiledClaim, 0).byHand(), {Call: "waits", Claim: profiledClaim}},
+			commanded(profiledClaim, v1alpha1.SessionStart), commanded(profiledClaim, v1alpha1.SessionStop),
+			[]Act{stores(profiledClaim), importsRaw, storesReports, unprepares(profiledClaim), storesReports},
+		),
+	},
 	{
 		name: "a profile", profiled: true, early: true,
 		acts: []Act{

@@ -9,6 +9,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
@@ -92,6 +93,8 @@ func (k *claimState) updateReport(act Act, succeeded bool) {
 	switch act.Call {
 	case "record":
 		k.recorded, k.ranges = k.recorded || succeeded, act.Ranges
+	case "answer":
+		k.recorded = k.recorded || act.Verb == v1alpha1.SessionStop && succeeded
 	case "store":
 		k.stored = k.stored || k.recorded && succeeded
 	}
@@ -123,7 +126,10 @@ func (m *Machine) checkRecovery(ctx context.Context, claims map[string]*claimSta
 			answered = append(answered, uid)
 		}
 	}
-	if err := m.CheckInvariants(ctx, answered...); err != nil {
+	if !rebooted {
+		err = m.commandsAreWhole(claims)
+	}
+	if err = errors.Join(err, m.CheckInvariants(ctx, answered...)); err != nil {
 		return err
 	}
 	m.parts.intervals = nil
@@ -132,10 +138,10 @@ func (m *Machine) checkRecovery(ctx context.Context, claims map[string]*claimSta
 		return err
 	}
 	defer func() { _ = p.Close() }()
-	return errors.Join(m.continueAsKubelet(ctx, p, claims, wanted), m.checkReports(ctx, p, claims, rebooted), m.CheckEmpty(ctx))
+	return errors.Join(m.continueAsKubelet(ctx, p, claims, wanted, rebooted), m.checkReports(ctx, p, claims, rebooted), m.CheckEmpty(ctx))
 }
 
-func (m *Machine) continueAsKubelet(ctx context.Context, p *Process, claims map[string]*claimState, wanted bool) error {
+func (m *Machine) continueAsKubelet(ctx context.Context, p *Process, claims map[string]*claimState, wanted, rebooted bool) error {
 	if err := m.recoverSharing(ctx, p); err != nil {
 		return err
 	}
@@ -155,6 +161,11 @@ func (m *Machine) continueAsKubelet(ctx context.Context, p *Process, claims map[
 	}
 	if err := errors.Join(m.checkWhileAllocated(ctx, p), m.inboxesAreLimited(ctx, p)); err != nil {
 		return err
+	}
+	if wanted && !rebooted { // a power cut ends the processes
+		if err := m.commandsAreKept(ctx, p, claims); err != nil {
+			return err
+		}
 	}
 	if err := m.unprepareAll(ctx, p, claims, func(*claimState) bool { return true }); err != nil {
 		return err

@@ -103,6 +103,9 @@ func (*Extension) Kind() string { return claim.KindProfile }
 // Reports returns the reports of the node's profiled processes.
 func (p *Extension) Reports() *store.Store { return p.store }
 
+// Sessions returns the node's processes that are recorded by hand.
+func (p *Extension) Sessions() *sessions.Store { return p.sessions }
+
 // Connect reads the rules of the cluster once, if that is quick.
 func (p *Extension) Connect(ctx context.Context, api extension.Connection) {
 	p.cluster = &cluster{

@@ -116,8 +116,18 @@ func (s *Store) load(uid string) (*index, error) {
 		}
 	}
 	s.check(c)
-	c.durable = len(c.Reports) > 0
+	c.durable = len(c.Reports) > 0 && s.hasFolders(uid)
 	return c, nil
+}
+
+// hasFolders reports whether the folders of files exist. A power cut during the first durable write of an index may leave it without them.
+func (s *Store) hasFolders(uid string) bool {
+	for _, dir := range []string{reportsDir, spoolDir} {
+		if _, err := os.Lstat(s.path(uid, dir)); err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // hasFiles reports whether the folder of a claim contains files of reports.

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -210,4 +211,24 @@ func TestOpen_FileGone_Lost(t *testing.T) {
 	w.session("report.nsys-rep", []byte("content"), finished)
 	w.Scan()
 	require.Equal(t, report.Ready, w.get().State)
+}
+
+// TestScan_FoldersLost_ReportStored: a power cut may leave the first index with a report and without the folders of files.
+func TestScan_FoldersLost_ReportStored(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []string{reportsDir, spoolDir} {
+		w := newWorld(t, true)
+		w.session("", nil, strings.Replace(finished, "Finished", "Recording", 1))
+		w.Scan()
+		require.Equal(t, report.Recording, w.get().State)
+		require.NoError(t, os.Remove(filepath.Join(w.dir, uid, lost)))
+		w.reopen(true, disk.OS{})
+		w.session("report.qdstrm", []byte("raw"), finished)
+		w.now = w.now.Add(time.Minute)
+		w.Scan()
+		require.Equal(t, report.Importing, w.get().State, lost)
+		require.NoError(t, os.WriteFile(filepath.Join(w.dir, uid, spoolDir, id+readySuffix), []byte("imported"), 0o600))
+		w.Scan()
+		require.Equal(t, report.Ready, w.get().State, lost)
+	}
 }
