@@ -102,10 +102,10 @@ func (m *Machine) control(uid string) string {
 }
 
 // commandsAreKept checks, while claims are prepared, that a client that repeats its commands has each carried out once, and that no file of a
-// command is left.
-func (m *Machine) commandsAreKept(ctx context.Context, p *Process, claims map[string]*claimState) error {
+// command is left. again: it repeats them.
+func (m *Machine) commandsAreKept(ctx context.Context, p *Process, claims map[string]*claimState, again bool) error {
 	for uid, k := range claims {
-		if k.leaving || !k.prepare.ByHand {
+		if !again || k.leaving || !k.prepare.ByHand {
 			continue
 		}
 		if _, err := os.Lstat(filepath.Join(m.inbox(uid), waitFolder)); err != nil {

@@ -151,21 +151,12 @@ func (m *Machine) continueAsKubelet(ctx context.Context, p *Process, claims map[
 	if err := m.unprepareAll(ctx, p, claims, func(k *claimState) bool { return k.leaving && !k.left || !wanted }); err != nil {
 		return err
 	}
-	for uid, k := range claims {
-		if k.leaving || !wanted || k.prepare.Call == "" {
-			continue
-		}
-		if err := m.checkSameResult(ctx, p, uid, k); err != nil {
-			return fmt.Errorf("preparing %s again: %w", uid, err)
-		}
-	}
-	if err := errors.Join(m.checkWhileAllocated(ctx, p), m.inboxesAreLimited(ctx, p)); err != nil {
+	if err := m.prepareAgain(ctx, p, claims, wanted); err != nil {
 		return err
 	}
-	if wanted && !rebooted { // a power cut ends the processes
-		if err := m.commandsAreKept(ctx, p, claims); err != nil {
-			return err
-		}
+	again := wanted && !rebooted // a power cut ends the processes
+	if err := errors.Join(m.checkWhileAllocated(ctx, p), m.inboxesAreLimited(ctx, p), m.commandsAreKept(ctx, p, claims, again)); err != nil {
+		return err
 	}
 	if err := m.unprepareAll(ctx, p, claims, func(*claimState) bool { return true }); err != nil {
 		return err
@@ -176,6 +167,19 @@ func (m *Machine) continueAsKubelet(ctx context.Context, p *Process, claims map[
 		}
 	}
 	return m.reconcileIntervals(ctx, p, gpu.IntervalDefault)
+}
+
+// prepareAgain prepares the wanted claims.
+func (m *Machine) prepareAgain(ctx context.Context, p *Process, claims map[string]*claimState, wanted bool) error {
+	for uid, k := range claims {
+		if k.leaving || !wanted || k.prepare.Call == "" {
+			continue
+		}
+		if err := m.checkSameResult(ctx, p, uid, k); err != nil {
+			return fmt.Errorf("preparing %s again: %w", uid, err)
+		}
+	}
+	return nil
 }
 
 // checkWhileAllocated checks that a layout does not change under allocated claims.
