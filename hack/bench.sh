@@ -69,7 +69,7 @@ server=https://$(kubectl get endpointslices kubernetes --output jsonpath='{.endp
 
 # Parts without a cluster: programs in separate containers, and the servers of 1,000 nodes.
 programs() {
-	go test -count 1 -run '^$' -bench '^Benchmark(Exec_NoMatch_OverNone|Start_OverReady|List_1000Nodes)$' -benchtime 1x ./pkg/profiler/native ./pkg/controller/reports
+	go test -count 1 -run '^$' -bench '^Benchmark(Exec_NoMatch_OverNone|Exec_Disarmed_OverNone|Start_OverReady|Command_OverNsysStart|Command_SpreadOf20|Wait_OverNsysLaunch|List_1000Nodes|Command_1000Nodes)$' -benchtime 1x ./pkg/profiler/native ./pkg/controller/reports
 }
 row() {
 	local value
@@ -83,8 +83,18 @@ case ,${PARTS:-programs}, in *,programs,*)
 	row 'library that does nothing, added time: median difference of 1,000 pairs' µs/empty-over-none ''
 	row 'library if no pattern matches, added time: median difference of 1,000 pairs' µs/over-none '≤ 50 µs'
 	row 'start of a matching process, without the time in which the profiler gets ready (40)' ms/over-ready '≤ 20 ms'
+	row 'library of a claim that is not armed, added time: median difference of 1,000 pairs' µs/disarmed-over-none 'as without a match'
+	row 'command to record, until a waiting process records (20)' ms/command-p50 ''
+	row 'that time, compared to nsys start alone: p50' times/nsys-start-p50 '≤ 1.2 times'
+	row 'that time, compared to nsys start alone: p99' times/nsys-start-p99 '≤ 1.2 times'
+	row '20 processes that one command records: from the first to the last begin' s/spread ''
+	row 'process that waits, in 10 seconds: wake-ups of prism-run' wake-ups/waiting '0'
+	row 'its profiler: memory (PSS)' MiB/waiting ''
+	row 'its profiler: memory (PSS), compared to nsys launch alone' times/nsys-launch '≤ 1.1 times'
 	row 'list of 10,000 reports of 1,000 nodes, all on this machine: first' ms/first '≤ 3,000 ms'
 	row 'list of 10,000 reports of 1,000 nodes, all on this machine: again' ms/again ''
+	row 'command for 100,000 sessions of 1,000 nodes, all on this machine: first' ms/first-command ''
+	row 'command for 100,000 sessions of 1,000 nodes, all on this machine: again' ms/command-again ''
 	echo 'measured programs (programs)' >&2
 	;;
 esac

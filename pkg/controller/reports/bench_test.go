@@ -85,6 +85,6 @@ func BenchmarkCommand_1000Nodes(b *testing.B) {
 		n.client.CloseIdleConnections()
 	}
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(float64(first.Milliseconds())/float64(b.N), "ms/first")
-	b.ReportMetric(float64(again.Milliseconds())/float64(b.N), "ms/again")
+	b.ReportMetric(float64(first.Milliseconds())/float64(b.N), "ms/first-command")
+	b.ReportMetric(float64(again.Milliseconds())/float64(b.N), "ms/command-again")
 }

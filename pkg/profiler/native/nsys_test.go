@@ -22,7 +22,7 @@ import (
 var nsys = map[string]string{"bookworm": "2022.4.2", "trixie": "2023.4.4"}
 
 // withNsys returns a container with NVIDIA's own tool.
-func withNsys(t *testing.T, release string, change func(*runplan.Plan)) *container {
+func withNsys(t testing.TB, release string, change func(*runplan.Plan)) *container {
 	t.Helper()
 	dir, err := debian.NsightSystems(release).Unpacked(t.Context(), !testing.Short())
 	if err != nil {
@@ -40,16 +40,16 @@ func withNsys(t *testing.T, release string, change func(*runplan.Plan)) *contain
 }
 
 // python returns the command of a Python program with "profiled" in its name.
-func (c *container) python(t *testing.T, text string) []string {
+func (c *container) python(t testing.TB, text string) []string {
 	return c.pythonIn(t, "profiled.py", text)
 }
 
 // outerPython returns the command of a Python program that does not match.
-func (c *container) outerPython(t *testing.T, text string) []string {
+func (c *container) outerPython(t testing.TB, text string) []string {
 	return c.pythonIn(t, "outer.py", text)
 }
 
-func (c *container) pythonIn(t *testing.T, name, text string) []string {
+func (c *container) pythonIn(t testing.TB, name, text string) []string {
 	t.Helper()
 	// Not a user's own interpreter, which other users cannot read.
 	const python = "/usr/bin/python3"
@@ -61,7 +61,7 @@ func (c *container) pythonIn(t *testing.T, name, text string) []string {
 }
 
 // log returns the output of nsys.
-func (c *container) log(t *testing.T) string {
+func (c *container) log(t testing.TB) string {
 	t.Helper()
 	logs, err := filepath.Glob(filepath.Join(c.Results, "s*", "nsys.log"))
 	require.NoError(t, err)

@@ -26,7 +26,7 @@ func manually(p *runplan.Plan) {
 }
 
 // over checks that the only session, of a kind, ended as it should.
-func (c *container) over(t *testing.T, kind string) {
+func (c *container) over(t testing.TB, kind string) {
 	t.Helper()
 	assert.Equal(t, 1, c.sessions(t))
 	for _, n := range c.notes(t) {
@@ -48,7 +48,7 @@ type waiting struct {
 const goesOn = `trap 'exit 5' TERM; touch /run/work/up; while [ ! -e /run/work/down ]; do sleep 0.01; done; exit 6`
 
 // newWaiting returns a container that may wait.
-func newWaiting(t *testing.T, change func(*runplan.Plan)) *container {
+func newWaiting(t testing.TB, change func(*runplan.Plan)) *container {
 	t.Helper()
 	return newContainer(t, func(p *runplan.Plan) {
 		manually(p)
@@ -62,7 +62,7 @@ func newWaiting(t *testing.T, change func(*runplan.Plan)) *container {
 var kinds = map[string]func(*runplan.Plan){"recorded": nil, "waiting": manually}
 
 // sessions returns the number of sessions of any kind.
-func (c *container) sessions(t *testing.T) int {
+func (c *container) sessions(t testing.TB) int {
 	t.Helper()
 	folders, err := filepath.Glob(filepath.Join(c.Results, "[sw]*"))
 	require.NoError(t, err)
@@ -70,7 +70,7 @@ func (c *container) sessions(t *testing.T) int {
 }
 
 // starts runs the process until it waits.
-func (c *container) starts(t *testing.T, process ...string) *waiting {
+func (c *container) starts(t testing.TB, process ...string) *waiting {
 	t.Helper()
 	w := &waiting{container: c}
 	w.command = c.command(t, process...)
@@ -89,7 +89,7 @@ func (c *container) starts(t *testing.T, process ...string) *waiting {
 }
 
 // inWait returns a container with a process that waits.
-func inWait(t *testing.T, change func(*runplan.Plan)) *waiting {
+func inWait(t testing.TB, change func(*runplan.Plan)) *waiting {
 	t.Helper()
 	c := newWaiting(t, change)
 	w := c.starts(t, c.script(t, goesOn)...)
@@ -101,7 +101,7 @@ func inWait(t *testing.T, change func(*runplan.Plan)) *waiting {
 func (w *waiting) file(name string) string { return filepath.Join(w.Results, w.name, name) }
 
 // note returns the note of the session.
-func (w *waiting) note(t *testing.T) note {
+func (w *waiting) note(t testing.TB) note {
 	t.Helper()
 	raw, err := os.ReadFile(w.file("note"))
 	require.NoError(t, err)
@@ -114,13 +114,13 @@ func (w *waiting) note(t *testing.T) note {
 	return n
 }
 
-func (w *waiting) state(t *testing.T) session.State {
+func (w *waiting) state(t testing.TB) session.State {
 	t.Helper()
 	return session.State(strings.TrimSpace(w.note(t)["state"]))
 }
 
 // reaches waits until the session is in a state.
-func (w *waiting) reaches(t *testing.T, state session.State) {
+func (w *waiting) reaches(t testing.TB, state session.State) {
 	t.Helper()
 	until(t, "the session must be "+string(state), func() bool { return w.state(t) == state })
 }
@@ -129,7 +129,7 @@ func (w *waiting) reaches(t *testing.T, state session.State) {
 func uuid(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012x", n) }
 
 // writes writes the file of a command by rename.
-func (w *waiting) writes(t *testing.T, name string, content []byte) {
+func (w *waiting) writes(t testing.TB, name string, content []byte) {
 	t.Helper()
 	tmp := filepath.Join(w.Plan, "new")
 	require.NoError(t, os.WriteFile(tmp, content, 0o644))
@@ -137,7 +137,7 @@ func (w *waiting) writes(t *testing.T, name string, content []byte) {
 }
 
 // sends writes a command and returns its id.
-func (w *waiting) sends(t *testing.T, n int, command session.Control) string {
+func (w *waiting) sends(t testing.TB, n int, command session.Control) string {
 	t.Helper()
 	command.ID = uuid(n)
 	raw, err := command.Encode()
@@ -147,7 +147,7 @@ func (w *waiting) sends(t *testing.T, n int, command session.Control) string {
 }
 
 // takes sends a command and waits until prism-run has read it: it sleeps again after that, and it sleeps before it.
-func (w *waiting) takes(t *testing.T, n int, command session.Control) string {
+func (w *waiting) takes(t testing.TB, n int, command session.Control) string {
 	t.Helper()
 	var slept string
 	until(t, "prism-run must sleep", func() (is bool) {
@@ -163,7 +163,7 @@ func (w *waiting) takes(t *testing.T, n int, command session.Control) string {
 }
 
 // sleeps returns how often prism-run has slept, and whether it does.
-func (w *waiting) sleeps(t *testing.T) (count string, is bool) {
+func (w *waiting) sleeps(t testing.TB) (count string, is bool) {
 	t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.command.Process.Pid))
 	require.NoError(t, err)
@@ -173,7 +173,7 @@ func (w *waiting) sleeps(t *testing.T) (count string, is bool) {
 }
 
 // answers returns the answers of the session.
-func (w *waiting) answers(t *testing.T) []session.Answer {
+func (w *waiting) answers(t testing.TB) []session.Answer {
 	t.Helper()
 	raw, err := os.ReadFile(w.file(session.AnswersFile))
 	if errors.Is(err, os.ErrNotExist) {
@@ -186,7 +186,7 @@ func (w *waiting) answers(t *testing.T) []session.Answer {
 }
 
 // outcome returns the answer to a command; its outcome is empty while there is none.
-func (w *waiting) outcome(t *testing.T, id string) session.Answer {
+func (w *waiting) outcome(t testing.TB, id string) session.Answer {
 	t.Helper()
 	for _, answer := range w.answers(t) {
 		if answer.ID == id {
@@ -197,7 +197,7 @@ func (w *waiting) outcome(t *testing.T, id string) session.Answer {
 }
 
 // answered waits until a command has an outcome.
-func (w *waiting) answered(t *testing.T, id string, outcome session.Outcome) session.Answer {
+func (w *waiting) answered(t testing.TB, id string, outcome session.Outcome) session.Answer {
 	t.Helper()
 	var answer session.Answer
 	until(t, "the outcome must be "+string(outcome), func() bool {
@@ -208,20 +208,20 @@ func (w *waiting) answered(t *testing.T, id string, outcome session.Outcome) ses
 }
 
 // does sends a command at once and waits for its outcome.
-func (w *waiting) does(t *testing.T, n int, verb session.Verb, outcome session.Outcome) session.Answer {
+func (w *waiting) does(t testing.TB, n int, verb session.Verb, outcome session.Outcome) session.Answer {
 	t.Helper()
 	return w.answered(t, w.sends(t, n, session.Control{Verb: verb}), outcome)
 }
 
 // ends makes the process exit and returns its exit code.
-func (w *waiting) ends(t *testing.T) int {
+func (w *waiting) ends(t testing.TB) int {
 	t.Helper()
 	require.NoError(t, os.WriteFile(filepath.Join(w.Work, "down"), nil, 0o600))
 	return w.exits(t)
 }
 
 // exits waits for the exit of the process.
-func (w *waiting) exits(t *testing.T) int {
+func (w *waiting) exits(t testing.TB) int {
 	t.Helper()
 	var failed *exec.ExitError
 	if err := w.command.Wait(); !errors.As(err, &failed) {
@@ -232,7 +232,7 @@ func (w *waiting) exits(t *testing.T) int {
 }
 
 // recorded returns the note of a recording.
-func (w *waiting) recorded(t *testing.T, name string) note {
+func (w *waiting) recorded(t testing.TB, name string) note {
 	t.Helper()
 	for _, n := range w.notes(t) {
 		if n["name"] == name {
@@ -244,7 +244,7 @@ func (w *waiting) recorded(t *testing.T, name string) note {
 }
 
 // holds creates a file that makes the tool fail, and returns a function that removes it.
-func (w *waiting) holds(t *testing.T, name string) (release func()) {
+func (w *waiting) holds(t testing.TB, name string) (release func()) {
 	t.Helper()
 	path := filepath.Join(w.Work, name)
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
@@ -252,13 +252,13 @@ func (w *waiting) holds(t *testing.T, name string) (release func()) {
 }
 
 // locked reports whether prism-run holds the note of the session.
-func (w *waiting) locked(t *testing.T) bool {
+func (w *waiting) locked(t testing.TB) bool {
 	t.Helper()
 	return isLocked(t, w.file("note"))
 }
 
 // isLocked reports whether a process holds the lock of a file or folder.
-func isLocked(t *testing.T, path string) bool {
+func isLocked(t testing.TB, path string) bool {
 	t.Helper()
 	file, err := os.Open(path)
 	require.NoError(t, err)

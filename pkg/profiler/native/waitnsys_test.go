@@ -41,7 +41,7 @@ while not os.path.exists("/run/work/down"):
 sys.exit(6)`
 
 // inWaitOfNsys returns a Python program that waits with NVIDIA's own tool.
-func inWaitOfNsys(t *testing.T, change func(*runplan.Plan)) *waiting {
+func inWaitOfNsys(t testing.TB, change func(*runplan.Plan)) *waiting {
 	t.Helper()
 	dir, err := debian.Package{Name: "debian-nvtx-bookworm", Package: "libnvtoolsext1", Release: "bookworm", Free: true}.Unpacked(t.Context(), !testing.Short())
 	if err != nil {
@@ -62,7 +62,7 @@ func inWaitOfNsys(t *testing.T, change func(*runplan.Plan)) *waiting {
 }
 
 // marks makes the process set a mark, until end or the end of the process.
-func (w *waiting) marks(t *testing.T, name string) (end func()) {
+func (w *waiting) marks(t testing.TB, name string) (end func()) {
 	t.Helper()
 	file := filepath.Join(w.Work, "marks", name)
 	require.NoError(t, os.WriteFile(file, nil, 0o644))
@@ -74,7 +74,7 @@ func (w *waiting) marks(t *testing.T, name string) (end func()) {
 }
 
 // marked returns the marks in the report of a recording.
-func (w *waiting) marked(t *testing.T, recording string) []string {
+func (w *waiting) marked(t testing.TB, recording string) []string {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(w.Results, recording, "report.qdstrm"))
 	require.NoError(t, err)
