@@ -244,9 +244,9 @@ func TestParse_Invalid_Refused(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that no document panics, and that a valid document can be matched and limits every configuration.
+// FuzzParse checks that no document panics, and that a valid document can be matched and limits every configuration, also its duration.
 func FuzzParse(f *testing.F) {
-	for _, raw := range []string{"", "{}", "policy: {args: Allow, maxBytes: 1}", "defaults: [{namespaceSelector: {matchLabels: {a: b}}, config: {}}]", "["} {
+	for _, raw := range []string{"", "{}", "policy: {args: Allow, maxBytes: 1}", "policy: {maxDuration: 1h}\ndefaults: [{config: {duration: 2h}}]", "defaults: [{namespaceSelector: {matchLabels: {a: b}}, config: {}}]", "["} {
 		f.Add([]byte(raw))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -263,6 +263,8 @@ func FuzzParse(f *testing.F) {
 			merged, err = v1alpha1.MergeProfiler(merged, config, v1alpha1.FromDefaults)
 			require.NoError(t, err)
 		}
-		_ = r.Policy.Limit("a", merged)
+		if longest := r.Policy.MaxDuration; r.Policy.Limit("a", merged) == nil && longest != nil {
+			require.LessOrEqual(t, merged.Duration.Duration, longest.Duration)
+		}
 	})
 }
