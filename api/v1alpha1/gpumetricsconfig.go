@@ -13,16 +13,17 @@ import (
 type GPUMetricsConfig struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// Source of the values. Unset: GPM if the GPU supports it, else NVML. NsightSystems is not supported by this version of the driver.
+	// Source of the values. Unset: GPM if the GPU supports it, else NVML. NsightSystems also records the performance counters of whole GPUs
+	// into reports of the claim, which must have the perfmon device of each of them; other values have the source as if unset.
 	Source *MetricsSource `json:"source,omitempty"`
 	// Sets are the groups of metrics that are added to the groups of the node. Default: Basic.
 	Sets []MetricsSet `json:"sets,omitempty"`
 	// Interval between samples, at least 1s, with source GPM at least 200ms. The shortest interval of the node and of all claims applies,
 	// but never less than the minimum of the exporter. Unset: the interval of the node.
 	Interval *metav1.Duration `json:"interval,omitempty"`
-	// FrequencyHz is the sampling frequency of source NsightSystems. Unset: with source NsightSystems 10000.
+	// FrequencyHz is the sampling frequency of source NsightSystems; it requires that source. Unset: with source NsightSystems 10000.
 	FrequencyHz *int32 `json:"frequencyHz,omitempty"`
-	// MetricSet is the alias of a metric set of source NsightSystems. Unset: the first set that the GPU supports.
+	// MetricSet is the alias of a metric set of source NsightSystems; it requires that source. Unset: the first set that the GPU supports.
 	MetricSet *string `json:"metricSet,omitempty"`
 	// Labels are added to the time series of the allocation, as claim_label_<name>; labels of a class and of a claim are merged by name.
 	Labels map[string]string `json:"labels,omitempty"`

@@ -21,8 +21,9 @@ type ProfilerConfig struct {
 	// ToolVersion is a version that is installed on the node, for example
 	// 2025.5.1. Unset or empty: the default version of the node.
 	ToolVersion *string `json:"toolVersion,omitempty"`
-	// Injection is how the profiler is injected into processes. NRI and None are not
-	// supported by this version of the driver. Default: Preload.
+	// Injection is how the profiler is injected into processes. NRI is not supported by this version of the driver. None runs nothing in the
+	// containers: the configuration is for the counters of GPUs, so it requires a GPUMetricsConfig with source NsightSystems, and only
+	// toolVersion, start, duration and output have an effect; a claim that records counters without a ProfilerConfig has it. Default: Preload.
 	Injection *Injection `json:"injection,omitempty"`
 	// Containers are globs of container names. Unset: all that use the claim.
 	Containers []string `json:"containers,omitempty"`

@@ -110,6 +110,23 @@ func (c *ProfilerConfig) validateRecording(p *problems) {
 	within(p, "delay", c.Delay, 0, 24*hour)
 	within(p, "duration", c.Duration, time.Millisecond, 24*hour)
 	c.validateManual(p)
+	c.validateNone(p)
+}
+
+// validateNone refuses settings that only a process in a container can follow if the profiler is injected into none.
+func (c *ProfilerConfig) validateNone(p *problems) {
+	if c.Injection == nil || *c.Injection != InjectionNone {
+		return
+	}
+	if c.Start != nil && (*c.Start == StartNVTX || *c.Start == StartCUDAProfilerAPI) {
+		p.add("start", "must be %s or %s with injection %s, got %s", StartImmediate, StartManual, InjectionNone, *c.Start)
+	}
+	if c.Delay != nil && c.Delay.Duration > 0 && !c.Manual() {
+		p.add("delay", "has no effect with injection %s; remove it", InjectionNone)
+	}
+	if c.Output != nil && c.Output.Type != nil && *c.Output.Type == OutputContainerPath {
+		p.add("output.type", "must be %s with injection %s, got %s", OutputNode, InjectionNone, OutputContainerPath)
+	}
 }
 
 // validateManual refuses settings that have no effect if a command starts each recording; validateRange and validateRanges refuse ranges.

@@ -53,15 +53,20 @@ func TestGPUConfig_InvalidValues_Refused(t *testing.T) {
 func TestProfilerConfig_Tool_Validated(t *testing.T) {
 	const globs = "must be a glob of container names with lower-case letters, digits, -, *, ? and [a-z], got "
 	testRefusals(t, profilerHeader, map[string]refusal{
-		"unknown tool":      {"tool: perf", `tool: unsupported value "perf"; supported values: NsightSystems, NsightCompute`},
-		"path as version":   {"toolVersion: ../2025.5", `toolVersion: must be numbers with dots, for example 2025.5.1, got "../2025.5"`},
-		"version":           {"toolVersion: 2025.5.1.121", ""},
-		"unknown injection": {"injection: LD_PRELOAD", `injection: unsupported value "LD_PRELOAD"; supported values: Preload, NRI, None`},
-		"broken glob":       {`containers: ["[a"]`, `containers[0]: ` + globs + `"[a"`},
-		"path as glob":      {`containers: [a, "a/*"]`, `containers[1]: ` + globs + `"a/*"`},
-		"empty glob":        {`containers: [""]`, `containers[0]: ` + globs + `""`},
-		"too many globs":    {"containers: [" + strings.Repeat("a,", 33) + "]", "containers: must have at most 32 items, got 33"},
-		"failure policy":    {"failurePolicy: Ignore", `failurePolicy: unsupported value "Ignore"; supported values: FailOpen, FailClosed`},
+		"unknown tool":            {"tool: perf", `tool: unsupported value "perf"; supported values: NsightSystems, NsightCompute`},
+		"path as version":         {"toolVersion: ../2025.5", `toolVersion: must be numbers with dots, for example 2025.5.1, got "../2025.5"`},
+		"version":                 {"toolVersion: 2025.5.1.121", ""},
+		"nothing injected":        {"injection: None\nstart: Manual\nduration: 1m\noutput: {type: Node, fileName: a}\nmatch: {regex: a}", ""},
+		"NVTX, nothing injected":  {"injection: None\nstart: NVTX\nnvtxRange: a", "start: must be Immediate or Manual with injection None, got NVTX"},
+		"CUDA, nothing injected":  {"injection: None\nstart: CUDAProfilerAPI", "start: must be Immediate or Manual with injection None, got CUDAProfilerAPI"},
+		"delay, nothing injected": {"injection: None\ndelay: 1s", "delay: has no effect with injection None; remove it"},
+		"path, nothing injected":  {"injection: None\noutput: {type: ContainerPath, path: /a}", "output.type: must be Node with injection None, got ContainerPath"},
+		"unknown injection":       {"injection: LD_PRELOAD", `injection: unsupported value "LD_PRELOAD"; supported values: Preload, NRI, None`},
+		"broken glob":             {`containers: ["[a"]`, `containers[0]: ` + globs + `"[a"`},
+		"path as glob":            {`containers: [a, "a/*"]`, `containers[1]: ` + globs + `"a/*"`},
+		"empty glob":              {`containers: [""]`, `containers[0]: ` + globs + `""`},
+		"too many globs":          {"containers: [" + strings.Repeat("a,", 33) + "]", "containers: must have at most 32 items, got 33"},
+		"failure policy":          {"failurePolicy: Ignore", `failurePolicy: unsupported value "Ignore"; supported values: FailOpen, FailClosed`},
 	})
 }
 

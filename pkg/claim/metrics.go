@@ -17,14 +17,9 @@ const KindMetrics = "metrics"
 const (
 	// adminMetrics says why a claim with admin access cannot set options for metrics.
 	adminMetrics = "GPUMetricsConfig is not supported with adminAccess: a GPU's metrics are attributed to the claim that uses it"
-	// pastSource names the unsupported source that these options need.
-	pastSource = "source NsightSystems, which is not supported by this version of the driver"
 	// fixMetrics is the advice if a GPU lacks the requested metrics.
 	fixMetrics = "change GPUMetricsConfig, or request a GPU of architecture Hopper or later"
 )
-
-// metricsSources are the supported sources.
-var metricsSources = []string{string(v1alpha1.SourceNVML), string(v1alpha1.SourceGPM)}
 
 // claimUID is the form of a claim's UID from the API server. A directory is named after it.
 var claimUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
@@ -46,24 +41,17 @@ func (MetricsExtension) Reads(config v1alpha1.Config) bool {
 	return ok
 }
 
-// Supports accepts the supported options for a GPU, and none for an additional device.
+// Supports accepts every option for a GPU, and for an additional device only the options of counters.
 func (MetricsExtension) Supports(config v1alpha1.Config, device gpu.DeviceType) error {
 	c, ok := config.(*v1alpha1.GPUMetricsConfig)
 	const kind = v1alpha1.KindGPUMetricsConfig
 	switch {
 	case !ok:
 		return unsupportedKind(config.Kind())
-	case !device.UsesGPU():
-		return notForAdditional(kind, device)
 	case is(c.Source, v1alpha1.SourceNsightSystems):
-		return fmt.Errorf("%s.source %s is not supported by this version of the driver; supported values: %s", kind, *c.Source,
-			strings.Join(metricsSources, ", "))
-	case c.FrequencyHz != nil:
-		return fmt.Errorf("%s.frequencyHz requires %s", kind, pastSource)
-	case c.MetricSet != nil:
-		return fmt.Errorf("%s.metricSet requires %s", kind, pastSource)
+		return countable(c, device)
 	}
-	return nil
+	return notForAdditional(kind, device)
 }
 
 // Merge overlays fields; lists are replaced.
@@ -76,8 +64,13 @@ func (MetricsExtension) Merge(merged any, config v1alpha1.Config, _ v1alpha1.Sou
 	return overlay(base, c)
 }
 
-// Forbidden forbids everything.
-func (MetricsExtension) Forbidden(any) error { return errors.New(adminMetrics) }
+// Forbidden forbids everything but the counters of GPUs, which a monitor device is for.
+func (MetricsExtension) Forbidden(merged any) error {
+	if c, _ := merged.(*v1alpha1.GPUMetricsConfig); c != nil && is(c.Source, v1alpha1.SourceNsightSystems) {
+		return nil
+	}
+	return errors.New(adminMetrics)
+}
 
 // Validate returns the error of the merged configuration: its parts are valid, and may contradict each other.
 func (MetricsExtension) Validate(merged Options, _ func() (Options, error), _ int64) error {
@@ -102,6 +95,12 @@ func (e MetricsExtension) PlanResult(p *Plan, r *Result, options Options) error 
 	}
 	if err := inconsistent(config); err != nil {
 		return r.refuse("correct one of the two", "%v", err)
+	}
+	if err := uncounted(config); err != nil {
+		return r.refuse("set it, or remove the option", "%v", err)
+	}
+	if _, monitors := r.Device.(gpu.Monitor); monitors && is(config.Source, v1alpha1.SourceNsightSystems) {
+		return nil // the claim has no metrics of its own
 	}
 	asked := metricsOf(config)
 	if asked.ExposeInContainer {
@@ -134,7 +133,7 @@ func (e MetricsExtension) exposes(plan *Plan) error {
 // metricsOf reads a merged configuration.
 func metricsOf(c *v1alpha1.GPUMetricsConfig) *gpu.MetricsOptions {
 	m := &gpu.MetricsOptions{Labels: c.Labels}
-	if c.Source != nil {
+	if c.Source != nil && *c.Source != v1alpha1.SourceNsightSystems { // the exporter reads no counters
 		m.Source = string(*c.Source)
 	}
 	for _, set := range c.Sets {

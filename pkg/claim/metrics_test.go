@@ -90,8 +90,7 @@ func TestResolve_MetricsNotThere_Refused(t *testing.T) {
 	t.Parallel()
 	ampere := ofCapability("8.0", "Ampere")
 	const fix = "; change GPUMetricsConfig, or request a GPU of architecture Hopper or later (not retryable)"
-	const out = "; take it out of the ResourceClaim (not retryable)"
-	const later = " requires source NsightSystems, which is not supported by this version of the driver"
+	const later = " requires source NsightSystems; set it, or remove the option (not retryable)"
 	for name, c := range map[string]struct {
 		node         *gpu.Node
 		class, claim string
@@ -110,10 +109,11 @@ func TestResolve_MetricsNotThere_Refused(t *testing.T) {
 		"exposeInContainer without exporter": {nil, "", `"exposeInContainer":true`, "GPUMetricsConfig.exposeInContainer requires prism-exporter, " +
 			"which does not run on node n0: the chart's value exporter.enabled is false; set exporter.enabled: true, or take exposeInContainer out of " +
 			"GPUMetricsConfig (will be retried)"},
-		"source NsightSystems": {nil, "", `"source":"NsightSystems"`,
-			"GPUMetricsConfig.source NsightSystems is not supported by this version of the driver; supported values: NVML, GPM" + out},
-		"frequencyHz": {nil, "", `"frequencyHz":1000`, "GPUMetricsConfig.frequencyHz" + later + out},
-		"metricSet":   {nil, "", `"metricSet":"ga100"`, "GPUMetricsConfig.metricSet" + later + out},
+		"frequencyHz": {nil, "", `"frequencyHz":1000`, "GPUMetricsConfig.frequencyHz" + later},
+		"metricSet":   {nil, `"metricSet":"ga100"`, "", "GPUMetricsConfig.metricSet" + later},
+		"frequencyHz with another source": {nil, `"source":"NsightSystems","frequencyHz":1000`, `"source":"GPM"`,
+			"the combined configuration of DeviceClass and ResourceClaim is invalid: GPUMetricsConfig: frequencyHz: has no effect with source GPM; remove it or " +
+				"set source to NsightSystems; correct one of the two (not retryable)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -207,10 +207,9 @@ func TestValidator_Metrics_JudgedWhenWritten(t *testing.T) {
 		admin         bool
 		want          string
 	}{
-		"options":       {"gpu." + driverName, `"sets":["Memory"],"labels":{"team":"a"},"exposeInContainer":true`, false, ""},
-		"NsightSystems": {"gpu." + driverName, `"source":"NsightSystems"`, false, at + "GPUMetricsConfig.source NsightSystems is not supported by this version of the driver; supported values: NVML, GPM"},
-		"monitor":       {"monitor." + driverName, "", true, at + forMonitor},
-		"admin access":  {"gpu." + driverName, "", true, at + adminMetrics},
+		"options":      {"gpu." + driverName, `"sets":["Memory"],"labels":{"team":"a"},"exposeInContainer":true`, false, ""},
+		"monitor":      {"monitor." + driverName, "", true, at + forMonitor},
+		"admin access": {"gpu." + driverName, "", true, at + adminMetrics},
 		"short interval": {"gpu." + driverName, `"interval":"500ms"`, false,
 			"spec.devices.config[0].opaque.parameters: GPUMetricsConfig: interval: must be between 1s and 5m0s, got 500ms"},
 		"does not fit the class": {class.Name, `"source":"NVML"`, false, `spec.devices.requests: request "r": the combined configuration of DeviceClass ` +

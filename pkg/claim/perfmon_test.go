@@ -129,11 +129,8 @@ func TestValidator_Perfmon_JudgedWhenWritten(t *testing.T) {
 		"ProfilerConfig":            {raw: profilerConfig, requests: []string{"counters"}, want: at + "ProfilerConfig" + ofPerfmon},
 		"GPUMetricsConfig of GPUs":  {raw: metricsConfig},
 		"ProfilerConfig of the GPU": {raw: profilerConfig, requests: []string{"gpu"}},
-		"NsightSystems": {
-			raw: forMetrics(`"source":"NsightSystems"`), requests: []string{"gpu"},
-			want: `spec.devices.config[0].opaque.parameters: request "gpu": GPUMetricsConfig.source NsightSystems is not supported by this version of the driver; ` +
-				`supported values: NVML, GPM`,
-		},
+		"NsightSystems of the GPU":  {raw: forMetrics(`"source":"NsightSystems"`), requests: []string{"gpu"}},
+		"NsightSystems":             {raw: forMetrics(`"source":"NsightSystems"`), requests: []string{"counters"}, want: at + "GPUMetricsConfig" + ofPerfmon},
 	} {
 		spec := &resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{
 			{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: driverName}},

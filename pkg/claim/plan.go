@@ -154,6 +154,7 @@ func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 		func() error { return plan.exclusive(s.Driver) },
 		func() error { return s.planResults(plan, options) },
 		func() error { return s.plan(plan, options, layout) },
+		func() error { return s.planCounters(plan, options, node) },
 		func() error {
 			return eachExtension(s, func(e Planning) error { return e.Plan(plan, rc, options, from.defaults.undecided[e.Kind()]) })
 		},

@@ -22,8 +22,12 @@ type Profiler interface {
 	// Limit sets the limits of the cluster's policy that a merged configuration of a claim leaves open, and returns why the policy does not
 	// allow it.
 	Limit(namespace string, config *v1alpha1.ProfilerConfig) error
+	// Counters sets the version of the node's collector in a configuration with every default, and returns why the collector cannot record
+	// the counters of GPUs so; a *Refusal may say how to fix it.
+	Counters(config *v1alpha1.ProfilerConfig) error
 	// Choose sets the version of the tool in a configuration with every default, and returns why none of the node can profile so; a
-	// *Refusal may say how to fix it. software: CUDA can be traced in software only, as on a MIG device or with MPS.
+	// *Refusal may say how to fix it. software: CUDA can be traced in software only, as on a MIG device or with MPS. It is not called if
+	// nothing runs in containers.
 	Choose(config *v1alpha1.ProfilerConfig, software bool) error
 	// Unprofiled reports that the processes of a claim are not profiled, although only the cluster's defaults ask for that.
 	Unprofiled(rc *resourceapi.ResourceClaim, cause error)
@@ -45,8 +49,8 @@ func supportedProfiler(c *v1alpha1.ProfilerConfig) error {
 	switch {
 	case is(c.Tool, v1alpha1.ToolNsightCompute):
 		return refuse("tool", *c.Tool, values+string(v1alpha1.ToolNsightSystems))
-	case is(c.Injection, v1alpha1.InjectionNRI), is(c.Injection, v1alpha1.InjectionNone):
-		return refuse("injection", *c.Injection, values+string(v1alpha1.InjectionPreload))
+	case is(c.Injection, v1alpha1.InjectionNRI):
+		return refuse("injection", *c.Injection, fmt.Sprintf("%s%s, %s", values, v1alpha1.InjectionPreload, v1alpha1.InjectionNone))
 	case is(c.CaptureOutput, true):
 		return refuse("captureOutput", true, "the output of a process stays in the log of its container")
 	case c.Output != nil && c.Output.Upload != nil:
@@ -59,7 +63,8 @@ func supportedProfiler(c *v1alpha1.ProfilerConfig) error {
 func is[T comparable](option *T, value T) bool { return option != nil && *option == value }
 
 // KindProfile is the kind of the extension that profiles processes. Its data of a claim is a *v1alpha1.ProfilerConfig with every default
-// filled in. Its data of a result is an empty object: processes of containers that use the result are profiled.
+// filled in, which also applies to the claim's counters. Its data of a result is an empty object: processes of containers that use the
+// result are profiled.
 const KindProfile = "profile"
 
 // ProfileExtension plans ProfilerConfig.
@@ -89,13 +94,14 @@ func (ProfileExtension) Reads(config v1alpha1.Config) bool {
 	return ok
 }
 
-// Supports accepts the options that some node can do, and none for an additional device.
+// Supports accepts the options that some node can do. For a monitor device it accepts those of counters, for a perfmon device none.
 func (ProfileExtension) Supports(config v1alpha1.Config, device gpu.DeviceType) error {
 	c, ok := config.(*v1alpha1.ProfilerConfig)
 	if !ok {
 		return unsupportedKind(config.Kind())
 	}
-	if !device.UsesGPU() && !is(c.Enabled, false) {
+	counters := device == gpu.TypeMonitor && is(c.Injection, v1alpha1.InjectionNone)
+	if !device.UsesGPU() && !counters && !is(c.Enabled, false) {
 		return notForAdditional(v1alpha1.KindProfilerConfig, device)
 	}
 	return supportedProfiler(c)
@@ -114,9 +120,9 @@ func (ProfileExtension) Merge(merged any, config v1alpha1.Config, from v1alpha1.
 	return o, err
 }
 
-// Forbidden forbids everything but opting out.
+// Forbidden forbids everything but opting out, and options of counters, which a monitor device is for.
 func (ProfileExtension) Forbidden(merged any) error {
-	if o, _ := merged.(ProfileOptions); o.Config == nil || is(o.Config.Enabled, false) {
+	if o, _ := merged.(ProfileOptions); o.Config == nil || is(o.Config.Enabled, false) || is(o.Config.Injection, v1alpha1.InjectionNone) {
 		return nil
 	}
 	return errors.New(adminProfiler)
@@ -182,8 +188,8 @@ func (e ProfileExtension) Defaults(rc *resourceapi.ResourceClaim) (overlay func(
 	}, nil
 }
 
-// Plan sets how the processes of the claim are profiled: all results that are profiled must agree. undecided is why not every default
-// is known that the claim cannot be prepared without.
+// Plan sets how the processes of the claim are profiled, and how its counters are recorded: all results with a configuration must agree.
+// undecided is why not every default is known that the claim cannot be prepared without.
 func (e ProfileExtension) Plan(plan *Plan, rc *resourceapi.ResourceClaim, options []Options, undecided error) error {
 	checked := newPatterns()
 	if e.Profiler != nil {
@@ -208,27 +214,20 @@ func (e ProfileExtension) Plan(plan *Plan, rc *resourceapi.ResourceClaim, option
 		switch {
 		case err == nil:
 			agreed = effective
-			plan.Extend(KindProfile, effective)
-			r.Extend(KindProfile, struct{}{})
+			extendProfile(plan, r, effective)
 		case o.Asked || is(o.Config.FailurePolicy, v1alpha1.FailClosed):
 			return err
 		default:
 			e.Profiler.Unprofiled(rc, err)
 		}
 	}
-	return nil
+	return e.planCounters(plan, options, agreed, checked)
 }
 
 // effective is a merged configuration with every default and limit, if the node can profile so.
 func (e ProfileExtension) effective(plan *Plan, r *Result, merged *v1alpha1.ProfilerConfig, checked *patterns) (*v1alpha1.ProfilerConfig, error) {
-	switch {
-	case e.Profiler == nil:
-		return nil, forProfile(r.refuseMendable("set profiler.tools, or take the ProfilerConfig out",
-			"ProfilerConfig requires the profiler, which does not run on node %s: the chart's value profiler.tools is empty", e.NodeName), toolNotInstalled)
-	case r.Admin:
-		return nil, r.refuse("take it out of the ResourceClaim", adminProfiler)
-	case !claimUID.MatchString(plan.UID):
-		return nil, r.refuse("", "ProfilerConfig: %q is no UID of a claim, after which the directory of its reports is named", plan.UID)
+	if err := e.admit(plan, r, merged); err != nil {
+		return nil, err
 	}
 	config, err := v1alpha1.MergeProfiler(merged, nil, v1alpha1.FromClaim) // a copy
 	if err != nil {
@@ -247,11 +246,42 @@ func (e ProfileExtension) effective(plan *Plan, r *Result, merged *v1alpha1.Prof
 	if err := checkPatterns(config, checked); err != nil {
 		return nil, r.refuse(fixProfiler, "%v", err)
 	}
+	if plan.counters() != nil {
+		if err := e.Profiler.Counters(config); err != nil {
+			return nil, r.refusal(err, fixProfiler)
+		}
+	}
+	if is(config.Injection, v1alpha1.InjectionNone) {
+		return config, nil
+	}
 	_, mig := r.Device.(gpu.MIGDevice)
 	if err := e.Profiler.Choose(config, mig || r.throughServer()); err != nil {
 		return nil, forProfile(r.refusal(err, fixProfiler), toolNotInstalled)
 	}
 	return config, nil
+}
+
+// admit refuses a profile that the node or the device does not allow, whatever the settings are.
+func (e ProfileExtension) admit(plan *Plan, r *Result, merged *v1alpha1.ProfilerConfig) error {
+	none := is(merged.Injection, v1alpha1.InjectionNone)
+	_, monitors := r.Device.(gpu.Monitor)
+	counters := monitors && none
+	subject := v1alpha1.KindProfilerConfig
+	if plan.counters() != nil {
+		subject = requestsCounters
+	}
+	switch {
+	case e.Profiler == nil:
+		return forProfile(r.refuseMendable(fmt.Sprintf("set profiler.tools, or take the %s out", subject),
+			"%s requires the profiler, which does not run on node %s: the chart's value profiler.tools is empty", subject, e.NodeName), toolNotInstalled)
+	case none && plan.counters() == nil:
+		return r.refuse(fixNone, uncountedNone)
+	case r.Admin && !counters:
+		return r.refuse("take it out of the ResourceClaim", adminProfiler)
+	case !claimUID.MatchString(plan.UID):
+		return r.refuse("", "ProfilerConfig: %q is no UID of a claim, after which the directory of its reports is named", plan.UID)
+	}
+	return nil
 }
 
 // The reasons of condition ProfilerReady for which a claim is refused.

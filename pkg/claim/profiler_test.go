@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
@@ -42,6 +43,12 @@ type fakeProfiler struct {
 	unprofiled      []string
 	asked           int
 	compiled        []string
+	// counted are the configurations that the collector was asked about; it cannot record them because of uncounted. maxDuration is the
+	// policy's.
+	counted     []*v1alpha1.ProfilerConfig
+	uncounted   error
+	maxDuration *metav1.Duration
+	chosen      []string
 }
 
 func (f *fakeProfiler) Compile(text string, dialect pattern.Dialect) (*pattern.Table, error) {
@@ -58,11 +65,24 @@ func (f *fakeProfiler) Limit(_ string, c *v1alpha1.ProfilerConfig) error {
 	if c.ToolVersion == nil {
 		c.ToolVersion = new("2025.5.1") // stands for a limit
 	}
+	if c.Duration == nil {
+		c.Duration = f.maxDuration
+	}
 	return f.denied
 }
 
-func (f *fakeProfiler) Choose(_ *v1alpha1.ProfilerConfig, software bool) error {
+// collectorVersion is the version of the collector.
+const collectorVersion = "2025.6.1"
+
+func (f *fakeProfiler) Counters(c *v1alpha1.ProfilerConfig) error {
+	f.counted = append(f.counted, c)
+	c.ToolVersion = new(collectorVersion)
+	return f.uncounted
+}
+
+func (f *fakeProfiler) Choose(c *v1alpha1.ProfilerConfig, software bool) error {
 	f.software = append(f.software, software)
+	f.chosen = append(f.chosen, *c.ToolVersion)
 	return f.lacking
 }
 
@@ -187,13 +207,14 @@ func TestResolve_ProfileNotPossible_Refused(t *testing.T) {
 		class, claim string
 		want         string
 	}{
-		"tool":      {nil, "", `"tool":"NsightCompute"`, "ProfilerConfig.tool NsightCompute" + unsupported + "supported values: NsightSystems" + out},
-		"NRI":       {nil, "", `"injection":"NRI"`, "ProfilerConfig.injection NRI" + unsupported + "supported values: Preload" + out},
-		"None":      {nil, "", `"injection":"None"`, "ProfilerConfig.injection None" + unsupported + "supported values: Preload" + out},
-		"output":    {nil, "", `"captureOutput":true`, "ProfilerConfig.captureOutput true" + unsupported + "the output of a process stays in the log of its container" + out},
-		"upload":    {nil, "", `"output":{"upload":{"secretClass":"a"}}`, "ProfilerConfig.output upload" + unsupported + "reports are downloaded with kubectl prism profile download" + out},
-		"policy":    {&fakeProfiler{denied: errors.New("args are not allowed")}, "", "", "args are not allowed; change the ProfilerConfig, or the chart's value profiler.policy (will be retried)"},
-		"tool, now": {&fakeProfiler{lacking: &Refusal{Cause: "no tool", Fix: "wait", Transient: true}}, "", "", "no tool; wait (will be retried)"},
+		"tool":              {nil, "", `"tool":"NsightCompute"`, "ProfilerConfig.tool NsightCompute" + unsupported + "supported values: NsightSystems" + out},
+		"NRI":               {nil, "", `"injection":"NRI"`, "ProfilerConfig.injection NRI" + unsupported + "supported values: Preload, None" + out},
+		"None":              {nil, "", `"injection":"None"`, noCounters + "; set source: NsightSystems, or injection: Preload (not retryable)"},
+		"None of the class": {nil, `"injection":"None"`, "", noCounters + "; set source: NsightSystems, or injection: Preload (not retryable)"},
+		"output":            {nil, "", `"captureOutput":true`, "ProfilerConfig.captureOutput true" + unsupported + "the output of a process stays in the log of its container" + out},
+		"upload":            {nil, "", `"output":{"upload":{"secretClass":"a"}}`, "ProfilerConfig.output upload" + unsupported + "reports are downloaded with kubectl prism profile download" + out},
+		"policy":            {&fakeProfiler{denied: errors.New("args are not allowed")}, "", "", "args are not allowed; change the ProfilerConfig, or the chart's value profiler.policy (will be retried)"},
+		"tool, now":         {&fakeProfiler{lacking: &Refusal{Cause: "no tool", Fix: "wait", Transient: true}}, "", "", "no tool; wait (will be retried)"},
 		"together": {nil, `"output":{"type":"Node"}`, `"output":{"path":"/a"}`, "the combined configuration of DeviceClass, the cluster's defaults and ResourceClaim is invalid: " +
 			"ProfilerConfig: output.path: has no effect with type Node; remove it or set type to ContainerPath; correct one of them (not retryable)"},
 		"default type": {nil, "", `"output":{"path":"/a"}`, "the combined configuration of DeviceClass, the cluster's defaults and ResourceClaim is invalid: " +

@@ -64,6 +64,11 @@ func (v Validator) Claim(path string, spec *resourceapi.ResourceClaimSpec) error
 			problems = append(problems, fmt.Errorf("%s.devices.requests: %w", path, problem))
 		}
 	}
+	if len(problems) == 0 {
+		for _, problem := range v.refusesCounters(requests, spec.Devices.Config) {
+			problems = append(problems, fmt.Errorf("%s.devices.requests: %w", path, problem))
+		}
+	}
 	return errors.Join(problems...)
 }
 

@@ -22,9 +22,10 @@ import (
 )
 
 const (
-	invalid = `{apiVersion: gpu.prism.dev/v1alpha1, kind: GPUConfig, memory: 8Gi}`
-	message = `opaque.parameters: request "r": GPUConfig: unknown field "memory"; valid fields: kind, apiVersion, sharing, enforceMemory, claimOverride`
-	forbids = `{apiVersion: gpu.prism.dev/v1alpha1, kind: GPUConfig, sharing: {strategy: TimeSlicing}, claimOverride: Forbidden}`
+	invalid  = `{apiVersion: gpu.prism.dev/v1alpha1, kind: GPUConfig, memory: 8Gi}`
+	message  = `opaque.parameters: request "r": GPUConfig: unknown field "memory"; valid fields: kind, apiVersion, sharing, enforceMemory, claimOverride`
+	counters = `{apiVersion: gpu.prism.dev/v1alpha1, kind: GPUMetricsConfig, source: NsightSystems}`
+	forbids  = `{apiVersion: gpu.prism.dev/v1alpha1, kind: GPUConfig, sharing: {strategy: TimeSlicing}, claimOverride: Forbidden}`
 )
 
 // devices is the spec of a claim with one request and one configuration for a driver.
@@ -79,6 +80,16 @@ func TestHandle_InvalidConfig_Denied(t *testing.T) {
 			`spec.spec.devices.requests: request "r": count must be 1, got 2: a container can use only one with MPS: its processes connect to one MPS ` +
 				`control daemon, which serves one GPU; add a request for each container that is to have another GPU`,
 		},
+		"counters of a GPU without its perfmon": {
+			"ResourceClaim", `{spec: ` + devices("gpu.prism.dev", "gpu.prism.dev", counters) + `}`,
+			`spec.devices.requests: request "r": GPUMetricsConfig.source NsightSystems requires the perfmon device of each GPU in the same claim; add a request ` +
+				`of class perfmon.gpu.prism.dev for each GPU, and a constraint with matchAttribute: gpu.prism.dev/parentUUID for both`,
+		},
+		"nothing to record": {
+			"ResourceClaimTemplate", `{spec: {spec: ` + devices("locked", "gpu.prism.dev", `{apiVersion: gpu.prism.dev/v1alpha1, kind: ProfilerConfig, injection: None}`) + `}}`,
+			`spec.spec.devices.requests: request "r": ProfilerConfig.injection None records nothing without a GPUMetricsConfig with source NsightSystems; ` +
+				`set source: NsightSystems, or injection: Preload`,
+		},
 		"two errors": {
 			"DeviceClass", `{spec: {config: [{opaque: {driver: gpu.prism.dev, parameters: {kind: GPUConfig}}}, {opaque: {driver: gpu.prism.dev, parameters: {}}}]}}`,
 			`spec.config[0].opaque.parameters: apiVersion: required and must be a string; supported values: gpu.prism.dev/v1alpha1; spec.config[1].opaque.parameters: apiVersion: ` +
@@ -101,6 +112,8 @@ func TestHandle_ValidOrNotValidated_Allowed(t *testing.T) {
 	allowed := map[string]admission.Request{
 		"good": review(t, admissionapi.Create, "ResourceClaim",
 			`{spec: `+devices("gpu.prism.dev", "gpu.prism.dev", `{apiVersion: gpu.prism.dev/v1alpha1, kind: GPUConfig}`)+`}`),
+		"counters and a perfmon": review(t, admissionapi.Create, "ResourceClaim", `{spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu.prism.dev}}, `+
+			`{name: c, exactly: {deviceClassName: perfmon.gpu.prism.dev}}], config: [{opaque: {driver: gpu.prism.dev, parameters: `+counters+`}}]}}}`),
 		"another driver":  review(t, admissionapi.Create, "ResourceClaim", `{spec: `+devices("tpu", "tpu.example.com", invalid)+`}`),
 		"unknown class":   review(t, admissionapi.Create, "ResourceClaim", `{spec: `+devices("none", "gpu.prism.dev", `{apiVersion: gpu.prism.dev/v1alpha1, kind: GPUConfig}`)+`}`),
 		"empty spec":      review(t, admissionapi.Create, "DeviceClass", `{spec: {}}`),
@@ -140,7 +153,7 @@ func TestHandle_Subresource_NotValidated(t *testing.T) {
 // of the node. The node decides about everything that is unknown at that time.
 func TestHandle_PolicyForProfiles_SaidWhenWritten(t *testing.T) {
 	t.Parallel()
-	const policy = "policy: {namespaces: [team], maxBytes: 1Gi, maxRetention: 24h}\ndefaults: [{config: {output: {maxBytes: 1Mi}}}]"
+	const policy = "policy: {namespaces: [team], maxBytes: 1Gi, maxRetention: 24h, maxDuration: 1h}\ndefaults: [{config: {output: {maxBytes: 1Mi}}}]"
 	for name, c := range map[string]struct{ policy, namespace, fields, want string }{
 		"nothing beyond it": {policy, "team", `output: {maxBytes: 1Gi, retention: 1h}`, ""},
 		"raw switches":      {policy, "team", `args: [--cuda-memory-usage=true]`, "ProfilerConfig.args are not allowed: profiler.policy.args is Deny"},
@@ -151,6 +164,10 @@ func TestHandle_PolicyForProfiles_SaidWhenWritten(t *testing.T) {
 		"retention": {
 			policy, "team", `output: {retention: 25h}`,
 			"ProfilerConfig.output.retention must be less than or equal to profiler.policy.maxRetention, 24h0m0s, got 25h0m0s",
+		},
+		"duration": {
+			policy, "team", `duration: 61m`,
+			"ProfilerConfig.duration must be less than or equal to profiler.policy.maxDuration, 1h0m0s, got 1h1m0s",
 		},
 		"namespace":          {policy, "other", ``, "profiles are not allowed in namespace other; profiler.policy.namespaces allows: team"},
 		"opted out":          {policy, "other", `enabled: false`, ""},

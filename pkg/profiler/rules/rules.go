@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,7 +33,13 @@ type Policy struct {
 	// MaxBytes and MaxRetention are the maximum values of output.maxBytes and output.retention; nil: unlimited.
 	MaxBytes     *resource.Quantity `json:"maxBytes,omitempty"`
 	MaxRetention *metav1.Duration   `json:"maxRetention,omitempty"`
+	// MaxDuration is the maximum value of duration, also of commands, and the duration of recordings without one: whole seconds, at most 24h;
+	// nil: 24h for counters of GPUs and commands, unlimited otherwise.
+	MaxDuration *metav1.Duration `json:"maxDuration,omitempty"`
 }
+
+// LongestDuration is the highest maximum duration that a policy may set.
+const LongestDuration = 24 * time.Hour
 
 // The values of Policy.Args.
 const (
@@ -95,6 +102,9 @@ func (p *Policy) validate() error {
 	}
 	if p.MaxRetention != nil && p.MaxRetention.Duration <= 0 {
 		return fmt.Errorf("policy.maxRetention: must be greater than 0s, got %s", p.MaxRetention.Duration)
+	}
+	if d := p.MaxDuration; d != nil && (d.Duration < time.Second || d.Duration > LongestDuration || d.Duration%time.Second != 0) {
+		return fmt.Errorf("policy.maxDuration: must be whole seconds between %s and %s, got %s", time.Second, LongestDuration, d.Duration)
 	}
 	return nil
 }
@@ -245,6 +255,25 @@ func (p *Policy) Limit(namespace string, c *v1alpha1.ProfilerConfig) error {
 		}
 		limited.Retention = new(*p.MaxRetention)
 	}
+	if err := p.limitDuration(c); err != nil {
+		return err
+	}
 	c.Output = &limited
+	return nil
+}
+
+// limitDuration refuses a longer duration, and sets an unset one. The length of recordings with captureRange Repeat cannot be limited.
+func (p *Policy) limitDuration(c *v1alpha1.ProfilerConfig) error {
+	switch {
+	case p.MaxDuration == nil:
+	case c.CaptureRange != nil && *c.CaptureRange == v1alpha1.CaptureRangeRepeat:
+		return fmt.Errorf("ProfilerConfig.captureRange Repeat is not allowed: it records each range to its end, but profiler.policy.maxDuration is %s",
+			p.MaxDuration.Duration)
+	case c.Duration == nil || c.Duration.Duration == 0: // MergeProfiler resets it to 0
+		c.Duration = new(*p.MaxDuration)
+	case c.Duration.Duration > p.MaxDuration.Duration:
+		return fmt.Errorf("ProfilerConfig.duration must be less than or equal to profiler.policy.maxDuration, %s, got %s",
+			p.MaxDuration.Duration, c.Duration.Duration)
+	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -120,11 +121,9 @@ func TestLimit_Policy_RefusedOrLowered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			decoded, err := v1alpha1.Decode([]byte("apiVersion: gpu.prism.dev/v1alpha1\nkind: ProfilerConfig\n" + c.config))
-			require.NoError(t, err)
-			config := decoded.(*v1alpha1.ProfilerConfig)
+			config := profiler(t, c.config)
 			before := config.Output
-			err = parsed(t, c.rules).Policy.Limit(c.namespace, config)
+			err := parsed(t, c.rules).Policy.Limit(c.namespace, config)
 			if c.want != "" {
 				require.EqualError(t, err, c.want)
 				return
@@ -145,14 +144,88 @@ func TestLimit_Policy_RefusedOrLowered(t *testing.T) {
 	}
 }
 
+func TestLimit_MaxDuration_RefusedOrSet(t *testing.T) {
+	t.Parallel()
+	const hour = "policy: {maxDuration: 1h}"
+	const refused = "ProfilerConfig.captureRange Repeat is not allowed: it records each range to its end, but profiler.policy.maxDuration is 1h0m0s"
+	for name, c := range map[string]struct{ rules, config, want, duration string }{
+		"no policy":               {"", "", "", ""},
+		"no policy, longest":      {"", "duration: 24h", "", "24h0m0s"},
+		"unset":                   {hour, "", "", "1h0m0s"},
+		"unset, by hand":          {hour, "start: Manual", "", "1h0m0s"},
+		"shorter":                 {hour, "duration: 1ms", "", "1ms"},
+		"as long":                 {hour, "duration: 60m", "", "1h0m0s"},
+		"longer":                  {hour, "duration: 1h0m0.001s", "ProfilerConfig.duration must be less than or equal to profiler.policy.maxDuration, 1h0m0s, got 1h0m0.001s", ""},
+		"every range":             {hour, "start: NVTX\nnvtxRange: a\ncaptureRange: Repeat", refused, ""},
+		"every range, no policy":  {"", "start: NVTX\nnvtxRange: a\ncaptureRange: Repeat", "", ""},
+		"one range":               {hour, "start: NVTX\nnvtxRange: a\ncaptureRange: First", "", "1h0m0s"},
+		"counters, nothing other": {hour, "injection: None", "", "1h0m0s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config := profiler(t, c.config)
+			err := parsed(t, c.rules).Policy.Limit("a", config)
+			if c.want != "" {
+				require.EqualError(t, err, c.want)
+				return
+			}
+			require.NoError(t, err)
+			duration := ""
+			if config.Duration != nil {
+				duration = config.Duration.Duration.String()
+			}
+			assert.Equal(t, c.duration, duration)
+			config.Default()
+			assert.NoError(t, config.Validate())
+		})
+	}
+}
+
+// TestLimit_DurationReset_Set: merging with captureRange Repeat leaves a duration of 0, which stands for none.
+func TestLimit_DurationReset_Set(t *testing.T) {
+	t.Parallel()
+	var merged *v1alpha1.ProfilerConfig
+	for _, layer := range []string{"start: NVTX\nnvtxRange: a\nduration: 2h", "captureRange: Repeat", "captureRange: First"} {
+		var err error
+		merged, err = v1alpha1.MergeProfiler(merged, profiler(t, layer), v1alpha1.FromClass)
+		require.NoError(t, err)
+	}
+	rules := parsed(t, "policy: {maxDuration: 1h}")
+	require.NoError(t, rules.Policy.Limit("a", merged))
+	assert.Equal(t, time.Hour, merged.Duration.Duration)
+	merged.Duration.Duration = time.Minute
+	assert.Equal(t, time.Hour, rules.Policy.MaxDuration.Duration, "the policy is not shared with configurations")
+}
+
+// TestMatch_ArmOnDemand_ForClaimsThatAskForNothing: one default makes processes profilable later.
+func TestMatch_ArmOnDemand_ForClaimsThatAskForNothing(t *testing.T) {
+	t.Parallel()
+	claim, _, _ := labelled("a", nil, nil)
+	configs, err := parsed(t, "defaults: [{namespaces: [a], config: {arm: OnDemand}}]").Match(claim)
+	require.NoError(t, err)
+	require.Len(t, configs, 1)
+	assert.Equal(t, v1alpha1.ArmOnDemand, *configs[0].Arm)
+}
+
+// profiler decodes the fields of a ProfilerConfig.
+func profiler(t *testing.T, fields string) *v1alpha1.ProfilerConfig {
+	t.Helper()
+	decoded, err := v1alpha1.Decode([]byte("apiVersion: gpu.prism.dev/v1alpha1\nkind: ProfilerConfig\n" + fields))
+	require.NoError(t, err)
+	return decoded.(*v1alpha1.ProfilerConfig)
+}
+
 func TestParse_Invalid_Refused(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{
 		"policies: {}":                                                     `unknown field "policies"; valid fields: policy, defaults`,
-		"policy: {arg: Deny}":                                              `policy: unknown field "arg"; valid fields: args, namespaces, maxBytes, maxRetention`,
+		"policy: {arg: Deny}":                                              `policy: unknown field "arg"; valid fields: args, namespaces, maxBytes, maxRetention, maxDuration`,
 		"policy: {args: Maybe}":                                            `policy.args: unsupported value "Maybe"; supported values: Deny, Allow`,
 		"policy: {maxBytes: 0}":                                            "policy.maxBytes: must be greater than 0, got 0",
 		"policy: {maxRetention: -1s}":                                      "policy.maxRetention: must be greater than 0s, got -1s",
+		"policy: {maxDuration: 0s}":                                        "policy.maxDuration: must be whole seconds between 1s and 24h0m0s, got 0s",
+		"policy: {maxDuration: 1500ms}":                                    "policy.maxDuration: must be whole seconds between 1s and 24h0m0s, got 1.5s",
+		"policy: {maxDuration: 86401s}":                                    "policy.maxDuration: must be whole seconds between 1s and 24h0m0s, got 24h0m1s",
 		"defaults: [{config: {laser: 1}}]":                                 `defaults[0].config: unknown field "laser"`,
 		"defaults: [{config: {kind: GPUConfig}}]":                          "defaults[0].config: must be a ProfilerConfig of gpu.prism.dev/v1alpha1, got GPUConfig of ",
 		"defaults: [{config: {claimOverride: Forbidden}}]":                 "defaults[0].config.claimOverride: must not be set here; only a DeviceClass may set it",
@@ -165,15 +238,15 @@ func TestParse_Invalid_Refused(t *testing.T) {
 		_, err := Parse([]byte(raw))
 		require.ErrorContains(t, err, want, raw)
 	}
-	for _, raw := range []string{"", " \n", "{}", "defaults: [{config: {apiVersion: gpu.prism.dev/v1alpha1, kind: ProfilerConfig}}]", `{"policy": {"args": "Allow"}}`} {
+	for _, raw := range []string{"", " \n", "{}", "policy: {maxDuration: 1s}", "policy: {maxDuration: 24h}", "defaults: [{config: {apiVersion: gpu.prism.dev/v1alpha1, kind: ProfilerConfig}}]", `{"policy": {"args": "Allow"}}`} {
 		_, err := Parse([]byte(raw))
 		require.NoError(t, err, raw)
 	}
 }
 
-// FuzzParse checks that no document panics, and that a valid document can be matched and limits every configuration.
+// FuzzParse checks that no document panics, and that a valid document can be matched and limits every configuration, also its duration.
 func FuzzParse(f *testing.F) {
-	for _, raw := range []string{"", "{}", "policy: {args: Allow, maxBytes: 1}", "defaults: [{namespaceSelector: {matchLabels: {a: b}}, config: {}}]", "["} {
+	for _, raw := range []string{"", "{}", "policy: {args: Allow, maxBytes: 1}", "policy: {maxDuration: 1h}\ndefaults: [{config: {duration: 2h}}]", "defaults: [{namespaceSelector: {matchLabels: {a: b}}, config: {}}]", "["} {
 		f.Add([]byte(raw))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -190,6 +263,8 @@ func FuzzParse(f *testing.F) {
 			merged, err = v1alpha1.MergeProfiler(merged, config, v1alpha1.FromDefaults)
 			require.NoError(t, err)
 		}
-		_ = r.Policy.Limit("a", merged)
+		if longest := r.Policy.MaxDuration; r.Policy.Limit("a", merged) == nil && longest != nil {
+			require.LessOrEqual(t, merged.Duration.Duration, longest.Duration)
+		}
 	})
 }

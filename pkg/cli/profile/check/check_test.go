@@ -90,6 +90,15 @@ var ready = condition("Ready", metav1.ConditionTrue, "Prepared", "")
 func TestPod_Situations_OneSentence(t *testing.T) {
 	python := []string{"python3", "train.py"}
 	const regex = "match: {regex: '^python.*train'}"
+	const uninjected = "profiled: no, because the ProfilerConfig of ResourceClaim train-gpu has injection: None, so only the counters of its GPUs are recorded; " +
+		"create the claim again with injection: Preload"
+	counters := func(f *check.Facts) {
+		devices := &f.Claims["train-gpu"].Spec.Devices
+		raw := []byte(`{"apiVersion": "gpu.prism.dev/v1alpha1", "kind": "GPUMetricsConfig", "source": "NsightSystems"}`)
+		devices.Config = append(devices.Config, resourceapi.DeviceClaimConfiguration{DeviceConfiguration: resourceapi.DeviceConfiguration{
+			Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: driver, Parameters: runtime.RawExtension{Raw: raw}},
+		}})
+	}
 	for name, c := range map[string]struct {
 		class, claim string
 		command      []string
@@ -154,6 +163,15 @@ func TestPod_Situations_OneSentence(t *testing.T) {
 			require.NoError(t, err)
 			f.Rules, f.NamespaceLabels = parsed, func() (map[string]string, error) { return nil, errors.New("forbidden") }
 		}, "profiled: yes, because the first process that is not excluded is profiled, and the command of the container qualifies: python3 train.py"},
+		"counters": {"", "injection: None", python, counters, uninjected},
+		"counters, prepared": {"", "injection: None", python, func(f *check.Facts) {
+			counters(f)
+			prepare(t, f, "", ready)
+			f.Claims["train-gpu"].Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{
+				{Source: resourceapi.AllocationConfigSourceClaim, DeviceConfiguration: opaque(t, "injection: None")},
+			}
+		}, uninjected},
+		"nothing to record": {"", "injection: None", python, nil, ""},
 		"other driver": {"", regex, python, func(f *check.Facts) { prepare(t, f, "", ready); f.Driver = "gpu.example.com" },
 			"profiled: no, because ResourceClaim train-gpu requests no device of driver gpu.example.com; use a claim of a DeviceClass of that driver"},
 		"refused by the node": {"", regex, python, func(f *check.Facts) {

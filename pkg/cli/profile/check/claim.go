@@ -79,6 +79,8 @@ func (f *Facts) configured(u use, of *corev1.Container, config *v1alpha1.Profile
 	case !*config.Enabled:
 		return Verdict{No, fmt.Sprintf("the ProfilerConfig of ResourceClaim %s has enabled: false", u.object),
 			"remove it from the claim, or set enabled: true"}
+	case *config.Injection == v1alpha1.InjectionNone:
+		return uninjected(u.object)
 	case !selects(config.Containers, of.Name):
 		return Verdict{No, fmt.Sprintf("containers in the ProfilerConfig of ResourceClaim %s lists only: %s", u.object, strings.Join(config.Containers, ", ")),
 			"add " + of.Name + " to containers"}
@@ -105,9 +107,17 @@ func (f *Facts) unprofiled(object string, config *v1alpha1.ProfilerConfig) Verdi
 			"add one to the claim and create the pod again: the profile is fixed when a claim is prepared"}
 	case !*config.Enabled:
 		return Verdict{No, fmt.Sprintf("the ProfilerConfig of ResourceClaim %s has enabled: false", object), "create the claim again without it"}
+	case *config.Injection == v1alpha1.InjectionNone:
+		return uninjected(object)
 	}
 	return Verdict{No, fmt.Sprintf("ResourceClaim %s was prepared without its profile, which only the defaults of the cluster request", object),
 		"the log of prism-kubelet-plugin on the node says why"}
+}
+
+// uninjected explains why a claim that records only counters is not profiled.
+func uninjected(object string) Verdict {
+	return Verdict{No, fmt.Sprintf("the ProfilerConfig of ResourceClaim %s has injection: None, so only the counters of its GPUs are recorded", object),
+		"create the claim again with injection: Preload"}
 }
 
 func allocated(object *resourceapi.ResourceClaim) bool { return object.Status.Allocation != nil }
