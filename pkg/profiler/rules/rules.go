@@ -32,6 +32,8 @@ type Policy struct {
 	// MaxBytes and MaxRetention are the maximum values of output.maxBytes and output.retention; nil: unlimited.
 	MaxBytes     *resource.Quantity `json:"maxBytes,omitempty"`
 	MaxRetention *metav1.Duration   `json:"maxRetention,omitempty"`
+	// MaxDuration is the maximum duration of a recording; nil: 24h.
+	MaxDuration *metav1.Duration `json:"maxDuration,omitempty"`
 }
 
 // The values of Policy.Args.
