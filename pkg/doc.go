@@ -31,6 +31,9 @@
 //   - plugin/profiler is the extension of the kubelet plugin that profiles the processes of claims: it plans profiles by the rules of the
 //     cluster and the tools of the node, prepares the files for containers, and stores, reports and serves the reports.
 //   - plugin/profiler/conditions reports the progress of a claim's profile in the conditions of its devices.
+//   - plugin/profiler/counting is the extension of the kubelet plugin that orders recordings of the performance counters of GPUs from the
+//     node's prism-collector: it writes an order for each claim, reports the collector's progress, and keeps new claims from counters that
+//     other programs use.
 //   - plugin/profiler/node serves the reports of a node to controllers, over HTTPS with certificates on both sides.
 //   - plugin/profiler/plan plans the contents of the containers of a profiled claim: the files that programs in them read, and the mounts
 //     and the hook of their devices.

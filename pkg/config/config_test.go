@@ -43,6 +43,21 @@ func TestStateDir_Unset_FollowsTheDriverName(t *testing.T) {
 	assert.Equal(t, "/data/prism/programs", p.ProgramsDir())
 }
 
+// TestCollector_Environment_Set: the chart sets it so.
+func TestCollector_Environment_Set(t *testing.T) {
+	t.Parallel()
+	p, err := LoadPlugin(nil, env(map[string]string{
+		"NODE_NAME": "n", "PRISM_PROFILER": "true", "PRISM_COLLECTOR": "true", "PRISM_COLLECTOR_VERSION": "2025.5.1",
+	}))
+	require.NoError(t, err)
+	assert.True(t, p.Profiler.Collector)
+	assert.Equal(t, "2025.5.1", p.Profiler.CollectorVersion)
+	assert.Equal(t, "/var/lib/gpu.prism.dev/collector", p.CollectorDir())
+	p, err = LoadPlugin(nil, env(map[string]string{"NODE_NAME": "n"}))
+	require.NoError(t, err)
+	assert.False(t, p.Profiler.Collector)
+}
+
 func TestRunDir_Unset_FollowsTheDriverName(t *testing.T) {
 	t.Parallel()
 	p, err := LoadPlugin([]string{"--driver-name=gpu.example.com"}, env(map[string]string{"NODE_NAME": "n"}))
@@ -147,6 +162,8 @@ func TestLoadPlugin_InvalidValues_Refused(t *testing.T) {
 		"profiler, no report":    {args: []string{"--profiler-report-timeout=0s", "--node-name=n"}, want: "--profiler-report-timeout: must be whole seconds from 1s to 1h, got 0s"},
 		"profiler, late report":  {args: []string{"--profiler-report-timeout=61m", "--node-name=n"}, want: "--profiler-report-timeout: must be whole seconds from 1s to 1h, got 1h1m0s"},
 		"profiler, half report":  {args: []string{"--profiler-report-timeout=90500ms", "--node-name=n"}, want: "must be whole seconds from 1s to 1h, got 1m30.5s"},
+		"collector, no version":  {args: []string{"--profiler", "--collector", "--node-name=n"}, want: "--collector-version: required with --collector: a version such as 2025.5.1"},
+		"collector, no profiler": {args: []string{"--collector", "--collector-version=2025.5.1", "--node-name=n"}, want: "--collector: requires --profiler"},
 		"profiler, a day":        {args: []string{"--profiler-start-timeout=24h", "--node-name=n"}, want: "must be whole seconds from 1s to 1h, got 24h0m0s"},
 		"argument":               {args: []string{"run"}, want: `unexpected argument "run"`},
 		"unknown flag":           {args: []string{"--colour"}, want: "unknown flag: --colour"},

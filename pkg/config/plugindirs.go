@@ -38,5 +38,8 @@ func (p *Plugin) ToolsDir() string { return filepath.Join(p.Paths.StateDir, "too
 // ProfilesDir contains the plans and the reports of profiled claims.
 func (p *Plugin) ProfilesDir() string { return filepath.Join(p.Paths.StateDir, "profiles") }
 
+// CollectorDir contains the orders for prism-collector, and its folders.
+func (p *Plugin) CollectorDir() string { return filepath.Join(p.Paths.StateDir, "collector") }
+
 // FormerProgramsDir is the directory of these programs in earlier versions. Users other than root cannot reach it.
 func (p *Plugin) FormerProgramsDir() string { return filepath.Join(p.PluginDir(), "bin") }

@@ -30,6 +30,10 @@ type Profiler struct {
 	StartTimeout time.Duration `json:"startTimeout"`
 	// ReportTimeout limits the time to write a report after recording has ended.
 	ReportTimeout time.Duration `json:"reportTimeout"`
+	// Collector is set if prism-collector runs on the node. Otherwise claims for the performance counters of whole GPUs are refused.
+	Collector bool `json:"collector"`
+	// CollectorVersion is the version of Nsight Systems that prism-collector records with.
+	CollectorVersion string `json:"collectorVersion,omitempty"`
 }
 
 // defaultProfiler is the profiler in a pod of the chart.
@@ -62,6 +66,9 @@ func (p *Profiler) flags(f *pflag.FlagSet) {
 		"to start, in whole seconds; then it runs without a profile, or fails if failurePolicy is FailClosed")
 	f.DurationVar(&p.ReportTimeout, "profiler-report-timeout", p.ReportTimeout, "time limit of the profiler to write a report "+
 		"after recording has ended, in whole seconds; then the report is lost, and the container of a process that exited exits")
+	f.BoolVar(&p.Collector, "collector", p.Collector, "whether prism-collector runs on the node, so that claims may record the performance counters "+
+		"of whole GPUs; requires --profiler")
+	f.StringVar(&p.CollectorVersion, "collector-version", p.CollectorVersion, "version of Nsight Systems that prism-collector records with")
 }
 
 func (p Profiler) validate(bad invalid) {
@@ -71,6 +78,7 @@ func (p Profiler) validate(bad invalid) {
 	if t := p.ReportTimeout; t < time.Second || t > time.Hour || t%time.Second != 0 {
 		bad("profiler-report-timeout", "must be whole seconds from 1s to 1h, got %v", t)
 	}
+	p.validateCollector(bad)
 	if !validMap(p.Map) {
 		bad("profiler-config-map", "must be <namespace>/<name>, got %q", p.Map)
 	}
@@ -82,6 +90,15 @@ func (p Profiler) validate(bad invalid) {
 	}
 	if len(validation.IsDNS1123Subdomain(p.Client)) > 0 || p.Client == ReportsServerName {
 		bad("reports-client-name", "must be a DNS name other than %s, which the certificates of plugins use, got %q", ReportsServerName, p.Client)
+	}
+}
+
+func (p Profiler) validateCollector(bad invalid) {
+	if p.Collector && !p.Enabled {
+		bad("collector", "requires --profiler, which imports and serves the reports")
+	}
+	if p.Collector && p.CollectorVersion == "" {
+		bad("collector-version", "required with --collector: a version such as 2025.5.1")
 	}
 }
 

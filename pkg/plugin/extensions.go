@@ -28,11 +28,13 @@ var extensionPrograms = profiler.Programs
 
 // newExtensions returns the plugin's extensions, in the order in which they edit containers. A new extension needs a line here.
 func newExtensions(ctx context.Context, m *Machine) (prepare.Extensions, error) {
-	profiles, err := profiler.Open(ctx, profiler.Options{Config: m.cfg, Files: m.adapters.Disk, Now: m.adapters.Now, Programs: m.programs})
+	profiling := profiler.Options{Config: m.cfg, Files: m.adapters.Disk, Now: m.adapters.Now, Programs: m.programs}
+	profiles, err := profiler.Open(ctx, profiling)
 	return append(prepare.Extensions{
 		metadataSpecs{m.cfg, m.State.former},
 		newMPS(m),
 		profiles,
+		profiler.NewCounting(ctx, profiling, profiles), // after the profiler, which makes the folders of claims
 		m.memoryEdits(),
 		claimmetrics.Extension{Disk: m.adapters.Disk, Dir: m.cfg.MetricsDir(), Exporter: m.cfg.Exporter, NodeName: m.cfg.NodeName},
 	}, m.adapters.Extensions...), err

@@ -48,9 +48,8 @@ func (s stateDirs) sweep(ctx context.Context, specs *cdi.Dir) error {
 		if err != nil {
 			return true, fmt.Errorf("listing the former state directory %s: %w", at.Path, err)
 		}
-		left := slices.DeleteFunc([]string{former.ProgramsDir(), former.ProfilesDir(), former.ToolsDir()}, func(path string) bool {
-			return !slices.Contains(names, filepath.Base(path)) || s.presentIn(path)
-		})
+		left := []string{former.ProgramsDir(), former.ProfilesDir(), former.ToolsDir(), former.CollectorDir()}
+		left = slices.DeleteFunc(left, func(path string) bool { return !slices.Contains(names, filepath.Base(path)) || s.presentIn(path) })
 		s.report(ctx, at.Path, left)
 		return len(left) > 0, nil
 	})

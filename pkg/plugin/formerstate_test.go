@@ -139,6 +139,7 @@ func TestRecover_StateDirChanged_ReportsReported(t *testing.T) {
 	n.cfg.DriverName = nameBefore
 	before := n.cfg.Paths.StateDir
 	report := inState(t, before, "profiles/uid/report")
+	order := inState(t, before, "collector/uid/order")
 	foreign := inState(t, before, "of-another-driver")
 	p, err := Build(t.Context(), n.cfg, n.adapters)
 	require.NoError(t, err)
@@ -155,9 +156,10 @@ func TestRecover_StateDirChanged_ReportsReported(t *testing.T) {
 			said = append(said, event)
 		}
 	}
-	assert.Equal(t, []string{"Warning StateDirectoryChanged Reconcile: the former state directory still has [\"" + before + `/profiles"], which are not used: to keep ` +
+	assert.Equal(t, []string{"Warning StateDirectoryChanged Reconcile: the former state directory still has [\"" + before + "/profiles\" \"" + before + `/collector"], which are not used: to keep ` +
 		"reports of profiles, set stateDir to " + before + " again; else delete these folders when no profiled pod of before the change runs"}, said)
 	assert.FileExists(t, report)
+	assert.FileExists(t, order)
 	assert.FileExists(t, foreign)
 }
 
@@ -165,7 +167,7 @@ func TestRecover_StateDirChanged_ReportsReported(t *testing.T) {
 // present directory.
 func TestRecover_StateDirBelowFormer_PresentStays(t *testing.T) {
 	t.Parallel()
-	for _, below := range []string{"v2", "programs", "programs/v2", "profiles", "tools/v2"} {
+	for _, below := range []string{"v2", "programs", "programs/v2", "profiles", "tools/v2", "collector/v2"} {
 		t.Run(below, func(t *testing.T) {
 			t.Parallel()
 			n, _ := renamed(t)

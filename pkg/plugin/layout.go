@@ -83,6 +83,11 @@ func (l *Layout) setAvailability(device gpu.DeviceType, availability extension.A
 	publishAvailability(l.Publisher, device, availability)
 }
 
+// setPerfmonBusy keeps new claims from the perfmon devices of GPUs whose performance counters another program uses.
+func (l *Layout) setPerfmonBusy(gpus []gpu.UUID) {
+	l.Publisher.SetTaints(layout.Counters, publish.PerfmonBusyTaints(gpus))
+}
+
 // advertiser publishes devices with taints, and may do so between two calls.
 type advertiser interface {
 	Withhold(t gpu.DeviceType, withheld bool)

@@ -78,6 +78,13 @@ var rules = []rule{
 		because: "work for a claim depends neither on the GPUs of the node nor on published devices",
 	},
 	{
+		of: []string{"pkg/plugin/profiler/counting"},
+		ours: concat(records, ground, "pkg/claim", "pkg/pattern", "pkg/plugin/driver", "pkg/plugin/extension", "pkg/plugin/kube", "pkg/plugin/prepare",
+			"pkg/plugin/profiler/untrusted"),
+		not:     []string{"k8s.io/client-go", "net"},
+		because: "an order follows from a record alone, and prism-collector answers by files: neither needs the store of reports nor the cluster",
+	},
+	{
 		of:      []string{"pkg/hostfs/...", "pkg/nvml/...", "pkg/podresources", "pkg/plugin/cdihook", "pkg/plugin/cri", "pkg/plugin/kube", "pkg/plugin/nvsmi"},
 		ours:    []string{"pkg/gpu", "pkg/grpcread", "pkg/hostfs", "pkg/nvml/library"},
 		because: "an adapter does not know its users",

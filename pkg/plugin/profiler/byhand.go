@@ -14,6 +14,7 @@ import (
 func (p *Extension) openSessions(o Options) {
 	p.sessions = sessions.New(sessions.Options{
 		Files: o.Files, Now: o.Now, Prepared: p.store.Prepared, Leads: p.store.Leads, Arm: p.arm,
+		MaxDuration: p.maxDuration,
 		Failed: func(claimUID string, err error) {
 			p.logger.Error(err, "Writing or removing a command for the processes of a claim failed", "claimUID", claimUID)
 		},

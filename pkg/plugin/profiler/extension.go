@@ -145,7 +145,7 @@ func (p *Extension) openStore(o Options) (err error) {
 	}
 	p.store, err = store.Open(store.Options{
 		Dir: p.cfg.ProfilesDir(), Files: o.Files, Now: o.Now, NodeBytes: p.cfg.Profiler.NodeBytes.Value(), Imports: p.cfg.Profiler.Enabled, Follow: true,
-		Disarmed: disarmed,
+		Disarmed: disarmed, Collector: p.cfg.CollectorDir(),
 		Changed: func(r report.Report) {
 			incomplete.log(r)
 			p.followed.change(r.ClaimUID)
@@ -227,12 +227,18 @@ func (p *Extension) Makes(hostPath string) bool {
 // Ensure creates the plan of a claim; equal existing files stay unchanged.
 func (p *Extension) Ensure(r *checkpoint.Record) error {
 	if !plan.Profiled(r) {
+		if plan.Counted(r) {
+			return p.ensureCounted(r)
+		}
 		return nil
 	}
 	c, tool, host, err := p.of(r)
 	if without(c, err) {
 		p.unprofiled.Store(r.Claim.UID, nil)
 		p.logger.Error(err, "Prepared a claim without its profile", "claim", klog.KRef(r.Claim.Namespace, r.Claim.Name), "claimUID", r.Claim.UID)
+		if plan.Counted(r) {
+			return p.ensureCounted(r)
+		}
 		return nil
 	}
 	if err != nil {

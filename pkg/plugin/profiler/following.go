@@ -12,7 +12,6 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/plugin/driver"
-	"github.com/prism-gpu/prism/pkg/plugin/profiler/plan"
 )
 
 const (
@@ -37,7 +36,7 @@ type followed struct {
 	wake       chan struct{}
 }
 
-// followedClaim is a profiled claim.
+// followedClaim is a claim whose reports are followed.
 type followedClaim struct {
 	record   *checkpoint.Record
 	reported time.Time
@@ -61,12 +60,12 @@ func (p *Extension) Gone(claimUID string) { p.followed.drop(claimUID) }
 func (f *followed) Prepared(r *checkpoint.Record) {
 	f.reporting.Lock()
 	defer f.reporting.Unlock()
-	if plan.Profiled(r) && f.again(r) {
+	if reported(r) && f.again(r) {
 		f.change(r.Claim.UID)
 		return
 	}
 	f.Reports.Prepared(r)
-	if plan.Profiled(r) {
+	if reported(r) {
 		f.remember(r, time.Now())
 	}
 }
@@ -186,10 +185,10 @@ func (f *followed) report() (again <-chan time.Time) {
 	return again
 }
 
-// recall compares the statuses of all profiled claims with the store.
+// recall compares the statuses of all claims with reports with the store.
 func (f *followed) recall(records []*checkpoint.Record) {
 	for _, r := range records {
-		if plan.Profiled(r) && r.State == checkpoint.Done {
+		if reported(r) && r.State == checkpoint.Done {
 			if !f.again(r) {
 				f.remember(r, time.Time{})
 			}

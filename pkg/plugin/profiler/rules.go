@@ -20,6 +20,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/pattern"
 	"github.com/prism-gpu/prism/pkg/plugin/kube"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler/counting"
 	"github.com/prism-gpu/prism/pkg/profiler/nsight"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 	"github.com/prism-gpu/prism/pkg/profiler/rules"
@@ -200,6 +201,34 @@ func (p *profiling) Choose(config *v1alpha1.ProfilerConfig, software bool) error
 	}
 	return nil
 }
+
+// Counters sets the version of the tool to prism-collector's, and returns why it cannot record performance counters with the configuration.
+func (p *profiling) Counters(config *v1alpha1.ProfilerConfig) error {
+	cfg := p.node.cfg
+	if !cfg.Profiler.Collector {
+		return &claim.Refusal{
+			Cause: fmt.Sprintf("performance counters are recorded by prism-collector, which does not run on node %s", cfg.NodeName),
+			Fix:   "set the chart's value profiler.collector.enabled to true, or take source NsightSystems out of GPUMetricsConfig", Mendable: true,
+			Extension: claim.KindCounters, Condition: counting.ReasonCollectorOff,
+		}
+	}
+	version, wanted := cfg.Profiler.CollectorVersion, ""
+	if config.ToolVersion != nil {
+		wanted = *config.ToolVersion
+	}
+	if _, err := nsight.Choose([]nsight.Tool{{Version: version}}, wanted); err != nil {
+		return &claim.Refusal{
+			Cause: fmt.Sprintf("prism-collector records with Nsight Systems %s on node %s, and ProfilerConfig.toolVersion is %s", version, cfg.NodeName, wanted),
+			Fix:   fmt.Sprintf("set toolVersion to %s, or the chart's value profiler.collector.toolVersion", version), Mendable: true,
+			Extension: claim.KindCounters, Condition: reasonOtherVersion,
+		}
+	}
+	config.ToolVersion = &version
+	return nil
+}
+
+// reasonOtherVersion is the reason of a claim that requests a version that the collector does not have.
+const reasonOtherVersion = "OtherToolVersion"
 
 // mostParanoid is the maximum of kernel.perf_event_paranoid with which a process can be sampled.
 const mostParanoid = 2

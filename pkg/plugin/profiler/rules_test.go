@@ -129,4 +129,5 @@ func TestChoose_Manual_OnlyVersionsThatWereTested(t *testing.T) {
 func TestKind_Plans_OfTheExtension(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, claim.KindProfile, plan.Kind)
+	assert.Equal(t, claim.KindCounters, plan.KindCounters)
 }

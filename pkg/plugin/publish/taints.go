@@ -21,6 +21,8 @@ const (
 	UnavailableSuffix = "-unavailable"
 	// MissingNodeTaint is on every device of a GPU while the host lacks a device node that its containers need.
 	MissingNodeTaint = "device-node-missing"
+	// PerfmonBusyTaint is on the perfmon device of a GPU while a program outside of claims uses the GPU's performance counters.
+	PerfmonBusyTaint = "perfmon-busy"
 )
 
 // Conflict is the value of ConflictTaint: which other component allocates the node's GPUs.
@@ -32,17 +34,17 @@ const (
 	ConflictDRADriver    Conflict = "dra-driver"
 )
 
-// TaintRule puts one taint on some devices. It applies to a device that is listed or that a pending cleanup blocks, to a type, or to all; to
-// the node's monitor device no rule applies.
+// TaintRule puts one taint on some devices. It applies to a device that is listed or that a pending cleanup blocks, to a type, to GPUs, or to
+// all; to the node's monitor device no rule applies.
 type TaintRule struct {
 	// Name is the key below the driver's domain. Value may be empty; an empty Effect is NoSchedule.
 	Name, Value string
 	Effect      resourceapi.DeviceTaintEffect
 	// All: it applies to every device of every GPU.
 	All bool
-	// Type: it applies to every device of that type; empty for none.
+	// Type: it applies to every device of that type; empty for none. GPUs: it applies to all devices of these GPUs. With both, it applies to
+	// the devices of that type of these GPUs.
 	Type gpu.DeviceType
-	// GPUs: it applies to all devices of these GPUs.
 	GPUs map[gpu.UUID]bool
 	// Devices: it applies to these devices.
 	Devices map[gpu.PoolDevice]bool
@@ -109,6 +111,19 @@ func MissingNodeTaints(node *gpu.Node) []TaintRule {
 	return []TaintRule{{Name: MissingNodeTaint, GPUs: missing, WithoutTaints: WithdrawGPUs}}
 }
 
+// PerfmonBusyTaints are the rules for GPUs whose performance counters another program uses. Without taints the devices are published: a claim
+// that gets one reports the reason, and its recording begins once the counters are free.
+func PerfmonBusyTaints(gpus []gpu.UUID) []TaintRule {
+	if len(gpus) == 0 {
+		return nil
+	}
+	busy := map[gpu.UUID]bool{}
+	for _, uuid := range gpus {
+		busy[uuid] = true
+	}
+	return []TaintRule{{Name: PerfmonBusyTaint, Type: gpu.TypePerfmon, GPUs: busy, WithoutTaints: Ignore}}
+}
+
 // Withdrawn reports whether no device may be published under these rules; stored reports whether the API server stores taints.
 func Withdrawn(rules []TaintRule, stored bool) bool {
 	return !stored && slices.ContainsFunc(rules, func(r TaintRule) bool { return r.WithoutTaints == Withdraw })
@@ -116,7 +131,16 @@ func Withdrawn(rules []TaintRule, stored bool) bool {
 
 // applies reports whether the rule is about a device in a pool.
 func (r *TaintRule) applies(at gpu.PoolDevice, d gpu.Device) bool {
-	return r.All || r.Devices[at] || r.GPUs[d.Parent().UUID] || r.Type == d.Type() || slices.ContainsFunc(r.Blocked, func(cleanup gpu.PendingCleanup) bool { return cleanup.Blocks(d) })
+	return r.All || r.Devices[at] || r.selects(d) || slices.ContainsFunc(r.Blocked, func(cleanup gpu.PendingCleanup) bool { return cleanup.Blocks(d) })
+}
+
+// selects reports whether the rule's type and GPUs select a device.
+func (r *TaintRule) selects(d gpu.Device) bool {
+	typed, of := r.Type == d.Type(), r.GPUs[d.Parent().UUID]
+	if r.Type != "" && len(r.GPUs) > 0 {
+		return typed && of
+	}
+	return typed || of
 }
 
 // withdrawn reports whether the device is not published: its type is withheld, or the API server would not store its taint.

@@ -39,6 +39,9 @@ type Patterns interface {
 // Kind is the kind of the extension whose data in a record is the profile.
 const Kind = "profile"
 
+// KindCounters is the kind of the extension whose data in a record is performance counters.
+const KindCounters = "counters"
+
 // The files of a plan.
 const (
 	// MatchFile selects processes; its content changes when a claim is armed or disarmed.
@@ -53,6 +56,9 @@ const containerTool = "/run/prism/tool"
 func Profiled(r *checkpoint.Record) bool {
 	return r.Extensions.Has(Kind) && slices.ContainsFunc(r.Results, func(result checkpoint.Result) bool { return profiled(&result) })
 }
+
+// Counted reports whether the performance counters of the claim's GPUs are recorded.
+func Counted(r *checkpoint.Record) bool { return r.Extensions.Has(KindCounters) }
 
 // profiled reports whether processes of containers with the result are profiled.
 func profiled(r *checkpoint.Result) bool { return r.Extensions.Has(Kind) }
@@ -171,5 +177,6 @@ func Claim(r *checkpoint.Record, c *v1alpha1.ProfilerConfig, tool Tool, node str
 	return store.Claim{
 		UID: r.Claim.UID, Namespace: r.Claim.Namespace, Name: r.Claim.Name, Node: node, Tool: tool.Version,
 		MaxBytes: c.Output.MaxBytes.Value(), Retention: c.Output.Retention.Duration, Dir: dir, ByHand: byHand(c),
+		Counters: Counted(r),
 	}
 }

@@ -43,6 +43,8 @@ type Options struct {
 	// Arm returns the function for the claims of one command that makes a claim select processes, or no more processes; fs.ErrNotExist if it
 	// is no longer prepared.
 	Arm func(armed bool) (func(claimUID string) error, error)
+	// MaxDuration returns the maximum duration of a recording; 0 is session.MaxDuration.
+	MaxDuration func() time.Duration
 	// Failed is called with the error if a command of a claim could not be written or removed.
 	Failed func(claimUID string, err error)
 }
