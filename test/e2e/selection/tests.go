@@ -135,6 +135,8 @@ var Tests = []Test{
 	{"TestProfile_ByHand_PodsCoverWindow", profile, second, []string{"profiles"}},
 	{"TestProfile_OnDemand_ArmedProcessesRecorded", profile, second, []string{"profiles"}},
 	{"TestProfile_ByHand_Strangers_Refused", profile, core, []string{"profiles"}},
+	{"TestCounters_SimulatedGPUs_Unsupported", profile, core, []string{"counters", "profiles"}},
+	{"TestCounters_StandIn_Recorded", profile, core, []string{"counters", "profiles"}},
 	{"TestProfile_TwoVersions_ClaimChooses", profile, third, []string{"profiles"}},
 	{"TestProfile_ToolKilled_ProcessGoesOn", profile, first, []string{"profiles"}},
 	{"TestProfile_ToolHangs_ProcessExits", profile, second, []string{"profiles"}},
