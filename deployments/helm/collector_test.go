@@ -134,7 +134,7 @@ func TestChartCollector_Version_HighestOrNamed(t *testing.T) {
 
 // TestChartCollector_Nodes_AsThePlugin: the collector runs on all nodes of the plugin, one on each at any time.
 func TestChartCollector_Nodes_AsThePlugin(t *testing.T) {
-	args := []string{"--values", "testdata/values/everything.yaml", "--set", "fullnameOverride=prism,profiler.collector.enabled=true"}
+	args := []string{"--values", "testdata/values/everything.yaml", "--set", "fullnameOverride=prism"}
 	its := collector(t, args...)
 	plugin := exporterSet(t, parse(t, render(t, args...)), "prism-kubelet-plugin").Spec.Template.Spec
 	pod := its.Spec.Template.Spec
