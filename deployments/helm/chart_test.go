@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -121,14 +122,17 @@ func parse(t *testing.T, rendered string) objects {
 	}
 }
 
-// only returns the single object of the kind that does not belong to the controller, the MPS service, the exporter, the profiler or the
-// classes.
+// otherComponents are the components of programs other than the plugin.
+var otherComponents = []string{"controller", "mps", "exporter", "profiler", "collector"}
+
+// only returns the single object of the kind that does not belong to the controller, the MPS service, the exporter, the profiler, the
+// collector or the classes.
 func (o objects) only(t *testing.T, kind string) *unstructured.Unstructured {
 	t.Helper()
 	var found *unstructured.Unstructured
 	for _, object := range o {
 		component := object.GetLabels()["app.kubernetes.io/component"]
-		if object.GetKind() == kind && component != "controller" && component != "mps" && component != "exporter" && component != "profiler" && !strings.HasPrefix(object.GetName(), "by-capacity.") {
+		if object.GetKind() == kind && !slices.Contains(otherComponents, component) && !strings.HasPrefix(object.GetName(), "by-capacity.") {
 			require.Nil(t, found, "more than one %s", kind)
 			found = object
 		}

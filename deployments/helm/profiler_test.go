@@ -81,6 +81,7 @@ func TestChartProfiler_Tools_RulesAsThePluginReadsThem(t *testing.T) {
 	got := rulesOf(t, all, "prism-everything-profiler")
 	assert.Equal(t, profiles.ArgsAllow, got.Policy.Args)
 	assert.Equal(t, "8Gi", got.Policy.MaxBytes.String())
+	assert.Equal(t, time.Hour, got.Policy.MaxDuration.Duration)
 	require.Len(t, got.Defaults, 2)
 	assert.Equal(t, "^python", *got.Defaults[0].Config.Match.Regex)
 	assert.Equal(t, []string{"nodes", "namespaces", "pods"}, readable(t, all, "prism-everything-kubelet-plugin"))

@@ -139,7 +139,7 @@ func TestChartPlugin_Environment_EveryVariableRead(t *testing.T) {
 		Profiler: config.Profiler{
 			Enabled: true, Map: "prism-system/prism-everything-profiler", Endpoint: ":8444", Certificate: "/etc/prism/reports", Client: "prism-controller",
 			NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")}, StartTimeout: 30 * time.Second,
-			ReportTimeout: 10 * time.Minute,
+			ReportTimeout: 10 * time.Minute, Collector: true, CollectorVersion: "2025.5.1",
 		},
 		KubeAPI: config.Rate{QPS: 50.5, Burst: 100}, SchedulerVersion: "1.36.1",
 		Paths: config.Paths{
@@ -194,7 +194,7 @@ func TestChart_Namespace_NamespacedObjectsInIt(t *testing.T) {
 		}
 		switch object.GetKind() {
 		case "Secret", "DaemonSet", "Deployment", "ServiceAccount", "ResourceQuota", "Service", "PodMonitor", "ServiceMonitor", "PrometheusRule", "ConfigMap", "Role", "RoleBinding",
-			"NetworkPolicy":
+			"NetworkPolicy", "ResourceClaimTemplate":
 			assert.Equal(t, namespace, object.GetNamespace(), key)
 		default:
 			assert.Empty(t, object.GetNamespace(), key)

@@ -5,6 +5,7 @@ package images
 import (
 	"context"
 	"crypto/sha256"
+	_ "embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -36,6 +37,8 @@ const LaterNsysRelease = "trixie"
 const (
 	NsysImage      = "localhost/nsys:" + NsysVersion
 	LaterNsysImage = "localhost/nsys:" + LaterNsysVersion
+	// CountersImage is LaterNsysImage without its importer, whose nsys lists GPUs from a file as GPUs with counters.
+	CountersImage = "localhost/nsys-counters:" + LaterNsysVersion
 	// ProgramsImage contains interpreters, libraries and the programs of testdata/profile in /opt.
 	ProgramsImage = "localhost/prism-test-programs:1"
 	// MinimalImage contains the GNU C library, musl, and one program for each of them, and a static one. It contains no shell.
@@ -72,23 +75,34 @@ var (
 	musl = debian.Package{Name: "debian-musl-" + NsysRelease, Package: "musl", Release: NsysRelease, Free: true}
 )
 
-// image lists the contents of an image: packages of NsysRelease, packages of this machine's release, and a function that adds files.
+// image lists the contents of an image: packages of NsysRelease, packages of this machine's release, a function that adds files, and the
+// text of files that are not in testdata/profile.
 type image struct {
 	packages []debian.Package
 	base     []string
 	change   func(m maker, root string) error
+	text     string
 }
+
+// nsysOfCounters is the nsys of CountersImage.
+//
+//go:embed nsys-counters.sh
+var nsysOfCounters string
 
 // images are all images by name.
 var images = map[string]image{
-	NsysImage:      {[]debian.Package{debian.NsightSystems(NsysRelease), nsysLibraries}, []string{"libc6"}, trimNsys},
-	LaterNsysImage: {[]debian.Package{debian.NsightSystems(LaterNsysRelease), nsysLibraries, laterLibraries}, []string{"libc6"}, completeNsys},
+	NsysImage:      {packages: []debian.Package{debian.NsightSystems(NsysRelease), nsysLibraries}, base: []string{"libc6"}, change: trimNsys},
+	LaterNsysImage: {packages: laterNsys, base: []string{"libc6"}, change: completeNsys},
+	CountersImage:  {packages: laterNsys, base: []string{"libc6", "busybox-static"}, change: addCounters, text: nsysOfCounters},
 	// This includes the files that the importer needs: a container that keeps its reports imports them.
-	ProgramsImage: {[]debian.Package{testPrograms, nsysLibraries}, []string{"libc6", "busybox-static"}, addScripts},
-	MinimalImage:  {[]debian.Package{musl}, []string{"libc6"}, addPrograms},
+	ProgramsImage: {packages: []debian.Package{testPrograms, nsysLibraries}, base: []string{"libc6", "busybox-static"}, change: addScripts},
+	MinimalImage:  {packages: []debian.Package{musl}, base: []string{"libc6"}, change: addPrograms},
 
-	DistrolessImage: {[]debian.Package{musl}, []string{"libc6", "libgcc-s1"}, addPrograms},
+	DistrolessImage: {packages: []debian.Package{musl}, base: []string{"libc6", "libgcc-s1"}, change: addPrograms},
 }
+
+// laterNsys are the packages of LaterNsysVersion.
+var laterNsys = []debian.Package{debian.NsightSystems(LaterNsysRelease), nsysLibraries, laterLibraries}
 
 // ErrNotAvailable is the error if this machine cannot reach Debian's archive.
 var ErrNotAvailable = errors.New("a package of Debian is not available")
@@ -163,6 +177,7 @@ func (m maker) run(program string, args ...string) error {
 func (m maker) contentOf(of image) (string, error) {
 	sum := sha256.New()
 	fmt.Fprint(sum, of.packages, of.base, unneededOfNsys)
+	fmt.Fprint(sum, of.text)
 	err := fs.WalkDir(os.DirFS(m.testdata()), ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -211,6 +226,21 @@ func completeNsys(m maker, root string) error {
 		}
 	}
 	return nil
+}
+
+// addCounters removes the importer, which is not needed to record, and wraps nsys.
+func addCounters(m maker, root string) error {
+	if err := completeNsys(m, root); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(filepath.Join(root, NsysDirectory, "host-linux-x64")); err != nil {
+		return err
+	}
+	nsys := filepath.Join(root, NsysDirectory, "target-linux-x64/nsys")
+	if err := os.Rename(nsys, nsys+"-real"); err != nil {
+		return err
+	}
+	return os.WriteFile(nsys, []byte(nsysOfCounters), 0o755)
 }
 
 // addScripts adds the scripts of testdata/profile.

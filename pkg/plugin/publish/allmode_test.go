@@ -59,7 +59,7 @@ func TestSamples_AdminAccess_TolerateTaints(t *testing.T) {
 			}
 		}
 	}
-	assert.Equal(t, 2, found)
+	assert.Equal(t, 3, found)
 }
 
 // TestAdminAccess_GPUTainted_NeedsToleration: as docs/admin-access.md says. The sample gets both GPUs; without its toleration All gets none, and neither

@@ -28,7 +28,10 @@ var Areas = []Area{
 		"demo/specs/*extended-resource", "test/e2e/extended_resources_test.go", "test/e2e/first_install_test.go",
 	}},
 	{"admin-access", []string{"demo/specs/admin-access", "demo/specs/monitor", "test/e2e/monitor_test.go"}},
-	{"counters", []string{"demo/specs/perfmon", "test/e2e/perfmon_test.go"}},
+	{"counters", []string{
+		"pkg/profiler/counters", "deployments/helm/prism/templates/collector.yaml", "demo/specs/gpu-counters", "demo/specs/perfmon",
+		"test/e2e/perfmon_test.go", "test/e2e/profiled_counters_test.go", "test/images",
+	}},
 	{"mig", []string{
 		"pkg/plugin/mig", "deployments/helm/prism/templates/bycapacity.yaml", "demo/specs/mig-*", "test/e2e/mig_*_test.go", "test/e2e/mig_test.go",
 	}},

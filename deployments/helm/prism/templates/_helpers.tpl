@@ -279,6 +279,63 @@ app.kubernetes.io/component: profiler
 - {{ printf "-v=%v" .root.Values.logVerbosity | quote }}
 {{- end -}}
 
+{{/* Name of the DaemonSet of the collector of performance counters; empty where it is off. */}}
+{{- define "prism.collector" -}}
+{{- if (.Values.profiler.collector | default dict).enabled -}}
+{{- printf "%s-collector" (include "prism.fullname" .) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "prism.collector.selector" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: collector
+{{- end -}}
+
+{{- define "prism.collector.labels" -}}
+{{ include "prism.labels" . }}
+app.kubernetes.io/component: collector
+{{- end -}}
+
+{{/* The claim of its pods: all GPUs of the node by admin access, in use or not. */}}
+{{- define "prism.collector.claim" -}}
+devices:
+  requests:
+  - name: gpus
+    exactly:
+      deviceClassName: monitor.{{ .Values.driverName }}
+      adminAccess: true
+      tolerations:
+      - operator: Exists
+{{- end -}}
+
+{{/* Name of the template of these claims: its spec is immutable, so a different one gets another name. */}}
+{{- define "prism.collector.template" -}}
+{{- printf "%s-%s" (include "prism.collector" .) (include "prism.collector.claim" . | sha256sum | trunc 8) -}}
+{{- end -}}
+
+{{/* The tool of the collector, as JSON: the version that the values name, or the highest one. */}}
+{{- define "prism.collector.tool" -}}
+{{- $wanted := .Values.profiler.collector.toolVersion -}}
+{{- $versions := list -}}
+{{- $chosen := dict -}}
+{{- $highest := "" -}}
+{{- range $tool := .Values.profiler.tools -}}
+{{- $versions = append $versions $tool.version -}}
+{{- /* Compared as text, so all numbers get the same length. */ -}}
+{{- $key := "" -}}
+{{- range $number := splitList "." $tool.version -}}{{- $key = printf "%s%09d." $key (atoi $number) -}}{{- end -}}
+{{- if and (or (not $wanted) (eq $wanted $tool.version)) (gt $key $highest) -}}
+{{- $highest = $key -}}
+{{- $chosen = $tool -}}
+{{- end -}}
+{{- end -}}
+{{- if not $chosen -}}
+{{- fail (printf "profiler.collector.toolVersion is %q, which profiler.tools does not have; it has: %s" $wanted (join ", " $versions)) -}}
+{{- end -}}
+{{- toJson $chosen -}}
+{{- end -}}
+
 {{/* The rules of the cluster for profiles, without what is empty. */}}
 {{- define "prism.profiler.rules" -}}
 {{- $policy := dict -}}
