@@ -49,4 +49,3 @@ func (m *Machine) commandsAreWhole(claims map[string]*claimState) error {
 	}
 	return nil
 }
-

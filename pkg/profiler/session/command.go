@@ -19,7 +19,8 @@ type Command struct {
 	Selection *Selection `json:"selection,omitempty"`
 	// At is the beginning of the window that the recording covers: it begins earlier. The zero time: now.
 	At time.Time `json:"at,omitzero"`
-	// Duration is the length of the window in nanoseconds; 0: the claim's duration, or until a Stop.
+	// Duration is the length of the window in nanoseconds; 0: the claim's duration, or the
+	// maximum, unless it is stopped before.
 	Duration time.Duration `json:"duration,omitempty"`
 	// SamplingFrequencyHz and Backtrace replace the claim's settings of CPU samples; 0 and "": they do not.
 	SamplingFrequencyHz int32  `json:"samplingFrequencyHz,omitempty"`

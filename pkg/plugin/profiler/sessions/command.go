@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"sync"
 	"time"
@@ -22,9 +23,11 @@ const (
 	refusedFull      = "recording is stopped: the reports of the claim reached their limit"
 	refusedFrequency = "the claim samples no CPUs, so samplingFrequencyHz has no effect"
 	refusedBacktrace = "the claim samples no CPUs, so backtrace has no effect"
+	refusedCounters  = "it records counters of GPUs, so samplingFrequencyHz and backtrace have no effect"
 	refusedExited    = "its process has exited"
 	refusedArmed     = "it is always armed: arm in its ProfilerConfig is not OnDemand"
 	refusedFailed    = "the node failed to write the command; try again"
+	refusedDuration  = "duration must be at most %v, the limit of the profiler's policy"
 )
 
 // Command carries out a command for sessions or claims of the node, and returns when it is written. The same id has the same answer.
@@ -75,13 +78,13 @@ func (s *Store) forSessions(
 	ctx context.Context, c session.Command, selects func(session.Session) bool,
 ) (a session.Accepted, complete bool, err error) {
 	var targets []target
-	count := 0
+	count, most := 0, s.maxDuration()
 	s.visit(c.Namespace, c.NamespaceUID, func(of *claim, folder string) {
 		one := of.session(folder, s.Now())
 		if !selects(one) {
 			return
 		}
-		reason, _ := of.decide(folder, c, s.Now())
+		reason, _ := of.decide(folder, c, s.Now(), most)
 		switch {
 		case reason != "":
 			a.Refused = append(a.Refused, session.Refusal{Name: one.ID, Reason: reason})
@@ -102,15 +105,24 @@ func (s *Store) forSessions(
 		if err := ctx.Err(); err != nil {
 			return a, false, err
 		}
-		complete = s.passOn(t, c, window{count, now}, &a) && complete
+		complete = s.passOn(t, c, window{count, now, most}, &a) && complete
 	}
 	return a, complete, nil
 }
 
-// window is the number of recordings of the node that begin together, and the time of their command.
+// maxDuration returns the maximum length of a recording.
+func (s *Store) maxDuration() (most time.Duration) {
+	if s.MaxDuration != nil {
+		most = s.MaxDuration()
+	}
+	return cmp.Or(most, session.MaxDuration)
+}
+
+// window is the number of recordings of the node that begin together, the time of their command, and their maximum length.
 type window struct {
 	sessions int
 	now      time.Time
+	most     time.Duration
 }
 
 // passOn writes a command for sessions of a claim, unless another command came first.
@@ -121,7 +133,7 @@ func (s *Store) passOn(t target, c session.Command, w window, a *session.Accepte
 	control := w.control(c, t.claim.of.ByHand)
 	for _, folder := range t.folders {
 		id, now := store.ReportID(t.claim.of.UID, folder), s.Now()
-		reason, done := t.claim.decide(folder, c, now)
+		reason, done := t.claim.decide(folder, c, now, w.most)
 		if reason == "" && !done {
 			if !t.claim.owned || s.write(t.claim, folder, control, now) != nil {
 				reason, complete = refusedFailed, false
@@ -136,8 +148,9 @@ func (s *Store) passOn(t target, c session.Command, w window, a *session.Accepte
 	return complete
 }
 
-// decide returns the reason why a command does not apply to a session; "" if it does. done: it was passed on before.
-func (c *claim) decide(folder string, to session.Command, now time.Time) (reason string, done bool) {
+// decide returns the reason why a command does not apply to a session; "" if it does. done: it was passed on before. most is the maximum
+// length of a recording.
+func (c *claim) decide(folder string, to session.Command, now time.Time, most time.Duration) (reason string, done bool) {
 	w, open := c.sessions[folder], c.open(folder, now)
 	last := c.commands[folder]
 	switch {
@@ -146,7 +159,7 @@ func (c *claim) decide(folder string, to session.Command, now time.Time) (reason
 	case last != nil && last.ID == to.ID, c.answer(folder, to.ID) != nil:
 		return "", true
 	case to.Verb == v1alpha1.SessionStart:
-		return c.decideStart(w, open, to), false
+		return c.decideStart(w, open, to, most), false
 	case open != nil && open.Verb == v1alpha1.SessionStart:
 		return "", false
 	case open != nil:
@@ -159,9 +172,13 @@ func (c *claim) decide(folder string, to session.Command, now time.Time) (reason
 	return "", false
 }
 
-func (c *claim) decideStart(w *waiting, open *command, to session.Command) (reason string) {
+func (c *claim) decideStart(w *waiting, open *command, to session.Command, most time.Duration) (reason string) {
 	samples := c.of.ByHand.SamplesCPU
 	switch {
+	case to.Duration > most:
+		return fmt.Sprintf(refusedDuration, most)
+	case c.of.Counters && (to.SamplingFrequencyHz > 0 || to.Backtrace != ""):
+		return refusedCounters
 	case to.SamplingFrequencyHz > 0 && !samples:
 		return refusedFrequency
 	case to.Backtrace != "" && !samples:
@@ -192,9 +209,8 @@ func (w window) control(c session.Command, of store.ByHand) session.Control {
 	if at := begin.Add(-lead); at.After(w.now) {
 		control.At = at
 	}
-	if duration := cmp.Or(c.Duration, of.Duration); duration > 0 {
-		control.Until = begin.Add(duration)
-	}
+	// The claim's duration may be older than the limit.
+	control.Until = begin.Add(min(cmp.Or(c.Duration, of.Duration, w.most), w.most))
 	return control
 }
 
@@ -211,7 +227,7 @@ func (s *Store) forClaims(
 		}
 		reason := ""
 		switch {
-		case !named[of.Name]:
+		case !named[of.Name], of.Counters:
 			continue
 		case !of.ByHand.OnDemand:
 			reason = refusedArmed

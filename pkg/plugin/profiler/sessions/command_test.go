@@ -24,7 +24,7 @@ func TestCommand_Times_RecordingCoversTheWindow(t *testing.T) {
 		at, duration, claims time.Duration
 		begins, until        time.Duration
 	}{
-		"until it is stopped":                  {},
+		"until it is stopped":                  {until: lead + session.MaxDuration},
 		"duration":                             {duration: time.Minute, until: lead + time.Minute},
 		"duration of the claim":                {claims: time.Hour, until: lead + time.Hour},
 		"duration instead of the claim's":      {duration: time.Minute, claims: time.Hour, until: lead + time.Minute},
@@ -110,10 +110,18 @@ func TestCommand_States_AcceptedOrRefused(t *testing.T) {
 				assert.Equal(t, had, has)
 				assert.Equal(t, before, after, "%+v", c)
 			} else {
-				assert.Equal(t, session.Control{ID: uuid(2), Verb: c.verb}, after, "%+v", c)
+				assert.Equal(t, session.Control{ID: uuid(2), Verb: c.verb, Until: w.latest(c.verb)}, after, "%+v", c)
 			}
 		}
 	}
+}
+
+// latest returns the end of the recording of one session that is started without a duration.
+func (w *world) latest(verb session.Verb) time.Time {
+	if verb != v1alpha1.SessionStart {
+		return time.Time{}
+	}
+	return time.Unix(0, w.now.Add(session.Lead(1)+session.MaxDuration).UnixNano()).UTC()
 }
 
 func TestCommand_Settings_RefusedWithoutEffect(t *testing.T) {
@@ -134,7 +142,8 @@ func TestCommand_Settings_RefusedWithoutEffect(t *testing.T) {
 		frequency.Backtrace = "LBR"
 		w.accepts(frequency, id)
 		got, _ := w.reads(uid, folder)
-		assert.Equal(t, session.Control{ID: uuid(1), Verb: v1alpha1.SessionStart, SamplingFrequencyHz: 500, Backtrace: "LBR"}, got)
+		want := session.Control{ID: uuid(1), Verb: v1alpha1.SessionStart, SamplingFrequencyHz: 500, Backtrace: "LBR", Until: w.latest(v1alpha1.SessionStart)}
+		assert.Equal(t, want, got)
 	}
 }
 

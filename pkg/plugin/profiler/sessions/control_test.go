@@ -151,15 +151,21 @@ func TestCommand_Replaced_LastIsTheNewer(t *testing.T) {
 	w.accepts(start(3), id)
 }
 
-// TestSweep_Recording_CommandKept: until the recording has ended, and 5 minutes longer; without an end until it is stopped.
+// TestSweep_Recording_CommandKept: until the recording has ended, and 5 minutes longer; without an end, as earlier versions wrote it, until it
+// is stopped.
 func TestSweep_Recording_CommandKept(t *testing.T) {
 	t.Parallel()
-	for duration, end := range map[time.Duration]time.Duration{0: 0, time.Hour: session.Lead(1) + time.Hour + keepTime} {
+	for duration, end := range map[time.Duration]time.Duration{-1: 0, 0: session.MaxDuration, time.Hour: time.Hour} {
 		w := newWorld(t)
 		p := w.starts(uid, folder)
 		command := start(1)
-		command.Duration = duration
+		command.Duration = max(duration, 0)
 		w.accepts(command, id)
+		if end == 0 {
+			raw, err := session.Control{ID: uuid(1), Verb: v1alpha1.SessionStart}.Encode()
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(w.control(uid, folder), raw, controlPerm))
+		}
 		w.written(folder)
 		p.is(session.Recording).says("id=" + uuid(1) + " outcome=Recording")
 		w.pass(2*keepTime - time.Nanosecond)
@@ -167,14 +173,14 @@ func TestSweep_Recording_CommandKept(t *testing.T) {
 		w.Sweep()
 		require.FileExists(t, w.control(uid, folder))
 		assert.Equal(t, v1alpha1.SessionStart, w.last().Verb)
-		if duration == 0 {
-			w.pass(24 * time.Hour)
+		if end == 0 {
+			w.pass(2 * session.MaxDuration)
 			w.Sweep()
 			require.FileExists(t, w.control(uid, folder))
 			w.accepts(to(v1alpha1.SessionStop, 2), id)
 			continue
 		}
-		w.pass(end - 2*keepTime - time.Nanosecond)
+		w.pass(session.Lead(1) + end - keepTime - time.Nanosecond)
 		w.Sweep()
 		require.FileExists(t, w.control(uid, folder))
 		w.pass(scanEvery)

@@ -43,7 +43,7 @@ type Options struct {
 	// Arm returns the function for the claims of one command that makes a claim select processes, or no more processes; fs.ErrNotExist if it
 	// is no longer prepared.
 	Arm func(armed bool) (func(claimUID string) error, error)
-	// MaxDuration returns the maximum duration of a recording; 0 is session.MaxDuration.
+	// MaxDuration returns the maximum length of a recording; nil or 0: session.MaxDuration.
 	MaxDuration func() time.Duration
 	// Failed is called with the error if a command of a claim could not be written or removed.
 	Failed func(claimUID string, err error)
@@ -57,7 +57,15 @@ type Store struct {
 	answered answered
 
 	mu     sync.Mutex
-	claims map[string]*claim // by UID
+	claims map[string]*claim // by key
+}
+
+// key returns the key of a claim: its containers and prism-collector have different sessions.
+func key(of store.Prepared) string {
+	if of.Counters {
+		return of.UID + "/counters"
+	}
+	return of.UID
 }
 
 // claim contains the sessions of a claim.
@@ -102,7 +110,7 @@ func (s *Store) Claims(namespace, namespaceUID string) (all []session.Claim) {
 func (s *Store) Sweep() {
 	prepared := map[string]bool{}
 	for _, of := range s.Prepared("", "") {
-		prepared[of.UID] = true
+		prepared[key(of)] = true
 		if !of.ByHand.Waits {
 			continue
 		}
@@ -114,7 +122,7 @@ func (s *Store) Sweep() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.claims, func(uid string, _ *claim) bool { return !prepared[uid] })
+	maps.DeleteFunc(s.claims, func(key string, _ *claim) bool { return !prepared[key] })
 }
 
 // hasFiles reports whether there are files of commands.
@@ -127,16 +135,25 @@ func (c *claim) hasFiles() bool {
 	return false
 }
 
-// visit calls do for each session of a namespace, up to the limits, while its claim is locked.
+// visit calls do for each session of a namespace, up to the limits, while its claim is locked. It omits a container's session with the name
+// of a session of prism-collector: names are no secret, and a container may use them.
 func (s *Store) visit(namespace, namespaceUID string, do func(c *claim, folder string)) {
 	visited := map[string]int{}
+	var counters map[string]*waiting // the sessions of prism-collector
+	var uid string                   // of their claim
 	for _, of := range s.Prepared(namespace, namespaceUID) {
 		if !of.ByHand.Waits {
 			continue
 		}
 		c := s.lock(of)
 		s.scan(c)
+		if of.Counters {
+			counters, uid = c.sessions, of.UID
+		}
 		for _, folder := range slices.Sorted(maps.Keys(c.sessions)) {
+			if counters[folder] != nil && uid == of.UID && !of.Counters {
+				continue
+			}
 			if visited[of.Namespace]++; visited[of.Namespace] <= s.bounds.namespace {
 				do(c, folder)
 			}
@@ -148,10 +165,10 @@ func (s *Store) visit(namespace, namespaceUID string, do func(c *claim, folder s
 // lock returns a claim, which the caller unlocks.
 func (s *Store) lock(of store.Prepared) *claim {
 	s.mu.Lock()
-	c := s.claims[of.UID]
+	c := s.claims[key(of)]
 	if c == nil {
 		c = &claim{}
-		s.claims[of.UID] = c
+		s.claims[key(of)] = c
 	}
 	s.mu.Unlock()
 	c.mu.Lock()

@@ -41,6 +41,8 @@ type world struct {
 	failures []error
 	// arms is the number of calls of Options.Arm.
 	arms int
+	// most is the maximum length of a recording.
+	most time.Duration
 }
 
 func newWorld(t *testing.T, claims ...store.Claim) *world {
@@ -59,10 +61,10 @@ func newWorld(t *testing.T, claims ...store.Claim) *world {
 // restart replaces the process; files is the disk of the sessions.
 func (w *world) restart(files disk.Files) {
 	var err error
-	w.disk, err = store.Open(store.Options{Dir: w.dir, Files: disk.OS{}, Now: w.clock, Disarmed: []byte("none")})
+	w.disk, err = store.Open(store.Options{Dir: w.dir, Files: disk.OS{}, Now: w.clock, Disarmed: []byte("none"), Collector: w.collector()})
 	require.NoError(w.t, err)
 	w.Store = New(Options{
-		Files: files, Now: w.clock, Prepared: w.disk.Prepared, Leads: w.disk.Leads,
+		Files: files, Now: w.clock, Prepared: w.disk.Prepared, Leads: w.disk.Leads, MaxDuration: func() time.Duration { return w.most },
 		Arm: func(armed bool) (func(string) error, error) {
 			w.arms++
 			return func(uid string) error { return w.disk.Arm(uid, armed, []byte("all")) }, nil
@@ -88,6 +90,9 @@ func (w *world) pass(d time.Duration) {
 	w.now = w.now.Add(d)
 }
 
+// collector is the directory of prism-collector.
+func (w *world) collector() string { return filepath.Join(w.dir, ".collector") }
+
 func (w *world) inbox(uid string) string { return filepath.Join(w.dir, uid, "inbox") }
 
 func (w *world) control(uid, folder string) string {
@@ -108,7 +113,11 @@ type process struct {
 
 // starts starts a process that waits.
 func (w *world) starts(uid, folder string) *process {
-	p := &process{w: w, dir: filepath.Join(w.inbox(uid), folder)}
+	return w.startsIn(filepath.Join(w.inbox(uid), folder))
+}
+
+func (w *world) startsIn(dir string) *process {
+	p := &process{w: w, dir: dir}
 	require.NoError(w.t, os.MkdirAll(p.dir, 0o700))
 	var err error
 	p.note, err = os.Create(filepath.Join(p.dir, noteFile))

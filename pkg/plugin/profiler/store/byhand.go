@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"time"
@@ -23,7 +24,7 @@ type ByHand struct {
 	// Waits: a process waits for a command. OnDemand: processes are only selected while the claim is armed.
 	Waits    bool `json:"waits,omitempty"`
 	OnDemand bool `json:"onDemand,omitempty"`
-	// Duration is the default length of a recording; 0: until it is stopped.
+	// Duration is the default length of a recording; 0: the maximum.
 	Duration time.Duration `json:"duration,omitempty"`
 	// SamplesCPU: the settings of CPU samples have an effect.
 	SamplesCPU bool `json:"samplesCPU,omitempty"`
@@ -38,9 +39,11 @@ var WaitPattern = regexp.MustCompile(`^w[0-9]{1,10}-[0-9a-f]{16}$`)
 // MaxWaits is the maximum number of processes of a claim that are inspected at once.
 const MaxWaits = 256
 
-// Prepared is a claim whose containers may run.
+// Prepared is a claim whose containers may run, or its recordings by prism-collector.
 type Prepared struct {
 	Claim
+	// Counters: prism-collector's processes wait in these folders, not those of containers.
+	Counters bool
 	// NamespaceUID is "" if unknown.
 	NamespaceUID string
 	Folders
@@ -50,8 +53,8 @@ type Prepared struct {
 	Armed, Stopped bool
 }
 
-// Prepared returns the prepared claims of a namespace, or of all for "", in the order of their UIDs. With the UID of the namespace, it omits
-// claims like List.
+// Prepared returns the prepared claims of a namespace, or of all for "", in the order of their UIDs. A claim whose counters are recorded has
+// two entries, the first with Counters. With the UID of the namespace, it omits claims like List.
 func (s *Store) Prepared(namespace, namespaceUID string) (all []Prepared) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,12 +62,18 @@ func (s *Store) Prepared(namespace, namespaceUID string) (all []Prepared) {
 		if c.Released || !s.shows(c, namespace, namespaceUID) {
 			continue
 		}
-		all = append(all, Prepared{
-			Claim: c.Claim, NamespaceUID: c.NamespaceUID, Folders: s.Folders(uid), Control: s.path(uid, planDir, session.ControlFolder), Armed: c.Armed,
-			Stopped: c.Stopped != nil,
-		})
+		for i, folders := range s.allFolders(uid, c.collector) {
+			of := Prepared{
+				Claim: c.Claim, Counters: c.collector && i == 0, NamespaceUID: c.NamespaceUID, Folders: folders,
+				Control: filepath.Join(folders.Plan, session.ControlFolder), Armed: c.Armed, Stopped: c.Stopped != nil,
+			}
+			if of.Counters {
+				of.ByHand.OnDemand, of.ByHand.SamplesCPU, of.Armed = false, false, false // these settings are about containers
+			}
+			all = append(all, of)
+		}
 	}
-	slices.SortFunc(all, func(a, b Prepared) int { return cmp.Compare(a.UID, b.UID) })
+	slices.SortStableFunc(all, func(a, b Prepared) int { return cmp.Compare(a.UID, b.UID) })
 	return all
 }
 
@@ -147,12 +156,13 @@ func (s *Store) hasExited(dir *os.File, released bool) bool {
 	return (released || !s.fresh(st)) && !untrusted.Locked(f)
 }
 
-// withoutReports renames the folders of cancelled recordings, and appends their names: after a kill during its removal, the rest of a
-// recording would be Lost.
-func (s *Store) withoutReports(uid string, cancelled, names []string) (all []string, err error) {
-	for _, name := range cancelled {
+// withoutReports renames the folders of cancelled recordings of an inbox, and returns all of its folders to discard: after a kill during its
+// removal, the rest of a recording would be Lost.
+func (s *Store) withoutReports(in *inbox) (names []string, err error) {
+	names = in.over
+	for _, name := range in.cancelled {
 		other := "w" + name[1:]
-		renameErr := s.Files.Rename(s.path(uid, inboxDir, name), s.path(uid, inboxDir, other))
+		renameErr := s.Files.Rename(filepath.Join(in.path, name), filepath.Join(in.path, other))
 		switch {
 		case renameErr == nil:
 			names = append(names, other)

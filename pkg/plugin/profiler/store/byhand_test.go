@@ -240,3 +240,13 @@ func TestPlanned_CommandsReplaceFiles_Unchanged(t *testing.T) {
 	}
 	assert.WithinDuration(t, before, w.planned(c.UID), time.Minute)
 }
+
+// TestPlanned_NoPlan_AgeOfInbox: a claim whose containers are not profiled has no plan.
+func TestPlanned_NoPlan_AgeOfInbox(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	of, before := w.prepares("other", 1)[0], w.now.Add(-time.Hour)
+	require.NoError(t, os.Chtimes(filepath.Join(w.dir, of, inboxDir), before, before))
+	require.NoError(t, os.WriteFile(filepath.Join(w.dir, of, planDir, stopFile), nil, 0o600))
+	assert.WithinDuration(t, before, w.planned(of), time.Second)
+}

@@ -25,7 +25,7 @@ type Claim struct {
 	Node      string `json:"node"`
 	// Tool is the version of the profiler.
 	Tool string `json:"tool,omitempty"`
-	// MaxBytes is the maximum size of its reports and its inbox; 0 is unlimited.
+	// MaxBytes is the maximum size of its reports and its inboxes; 0 is unlimited.
 	MaxBytes int64 `json:"maxBytes,omitempty"`
 	// Retention is the time that reports are kept after their process exited; 0 is unlimited.
 	Retention time.Duration `json:"retention,omitempty"`
@@ -64,8 +64,10 @@ type inMemory struct {
 	changed, durable, idle bool
 	// prepares counts the calls of Prepare and Release.
 	prepares int
-	// inbox is the number of bytes of its inbox at the last measurement.
+	// inbox is the number of bytes of its inboxes at the last measurement.
 	inbox int64
+	// collector: the directory of prism-collector contains a folder of the claim.
+	collector bool
 	// notes are the last read notes of running sessions, by report.
 	notes map[string]untrusted.Stamp
 	// ended is the time since which the API server has answered that the claim's namespace was deleted; zero: it has not. confirmed: it has
@@ -77,7 +79,7 @@ type inMemory struct {
 // errDamaged: the index was not written by the store, and is not used.
 var errDamaged = errors.New("damaged, or written by another version")
 
-// rests reports whether a claim will not change any more: it is released, its reports are final, and its inbox is empty.
+// rests reports whether a claim will not change any more: it is released, its reports are final, and its inboxes are empty.
 func (c *index) rests() bool { return c.Released && c.idle && !c.changed }
 
 func (c *index) report(id string) *report.Report {

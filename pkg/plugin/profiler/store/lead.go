@@ -28,6 +28,10 @@ func (s *Store) read() error {
 	if err != nil {
 		return fmt.Errorf("reading the profiles of the node: %w", err)
 	}
+	collectors, err := s.collectorFolders()
+	if err != nil {
+		return err
+	}
 	found := map[string]*index{}
 	for _, uid := range names {
 		if !uidPattern.MatchString(uid) {
@@ -47,6 +51,7 @@ func (s *Store) read() error {
 	}
 	dropFileless(found)
 	s.claims = found
+	s.mark(collectors)
 	s.identities.next = map[string]time.Time{}
 	s.wake()
 	return nil

@@ -2,7 +2,10 @@ package store
 
 import (
 	"errors"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,13 +25,17 @@ const emptyEntries = 10 * maxEntries
 // use is the space that a claim occupies.
 type use struct {
 	uid, namespace string
-	// own are the bytes of its reports and of its inbox, inbox the bytes that its containers wrote and that were not taken over.
+	// own are the bytes of its reports and of its inboxes, inbox the bytes that were written to these and that were not taken over.
 	own   space
 	inbox int64
+	// collector is as in index.
+	collector bool
 	// reports is the number of its reports.
 	reports int
-	// crowded: there are too many files or sessions, regardless of their size; littered: because of them its inbox is not read to its end.
-	crowded, littered bool
+	// crowded: there are too many files or sessions, regardless of their size; littered are inboxes that because of them are not read to their
+	// end.
+	crowded  bool
+	littered []string
 	recording
 }
 
@@ -59,7 +66,7 @@ func (s *Store) limit(of pending) {
 		case u.stopped != nil && roomy:
 			// The contents of the inbox stay: they may be a report that could not be stored yet.
 			if s.since(u.stopped) >= 2*grace {
-				s.failed(u.uid, s.resume(u.uid))
+				s.failed(u.uid, s.resume(u))
 			}
 		case u.stopped != nil || u.crowded || u.own.over():
 			s.failed(u.uid, s.stop(u))
@@ -120,7 +127,7 @@ func (s *Store) uses(of pending) (uses []use) {
 	for uid, c := range s.claims {
 		uses = append(uses, use{
 			uid: uid, namespace: c.Claim.Namespace, own: space{c.bytes(), c.Claim.MaxBytes}, reports: len(c.Reports),
-			crowded: !c.Released && reports.left(c) <= 0, recording: recording{c.Stopped, c.Truncated, c.rests()},
+			collector: c.collector, crowded: !c.Released && reports.left(c) <= 0, recording: recording{c.Stopped, c.Truncated, c.rests()},
 		})
 	}
 	s.mu.Unlock()
@@ -129,24 +136,38 @@ func (s *Store) uses(of pending) (uses []use) {
 		if u.rests {
 			continue
 		}
-		if inbox, err := untrusted.Open(s.path(u.uid, inboxDir)); err == nil {
-			bytes, crowded := usage(inbox)
-			if u.uid == of.uid {
-				bytes -= min(bytes, of.bytes)
-			}
-			u.inbox, u.own.taken, u.crowded, u.littered = bytes, u.own.taken+bytes, u.crowded || crowded, crowded
-			_ = inbox.Close()
-			s.measured(u.uid, bytes)
+		s.measure(u)
+		if u.uid == of.uid {
+			u.inbox -= min(u.inbox, of.bytes)
 		}
+		u.own.taken += u.inbox
+		s.measured(u.uid, u.inbox)
 	}
 	return uses
 }
 
-// stop ends the recording of a claim; when it is called again after the grace, it empties the inbox.
+// measure measures the inboxes of a claim.
+func (s *Store) measure(u *use) {
+	for _, of := range s.allFolders(u.uid, u.collector) {
+		if inbox, err := untrusted.Open(of.Inbox); err == nil {
+			bytes, crowded := usage(inbox)
+			_ = inbox.Close()
+			u.inbox += bytes
+			if crowded {
+				u.crowded, u.littered = true, append(u.littered, of.Inbox)
+			}
+		}
+	}
+}
+
+// stop ends the recording of a claim; when it is called again after the grace, it empties the inboxes.
 func (s *Store) stop(u use) error {
 	if u.stopped == nil {
 		now := s.Now().UTC()
-		err := s.writeStop(u.uid)
+		var err error
+		for _, of := range s.allFolders(u.uid, u.collector) {
+			err = errors.Join(err, s.writeStop(of))
+		}
 		err = errors.Join(err, s.update(u.uid, func(c *index) { c.Stopped = &now }))
 		s.Changed(report.Report{ClaimUID: u.uid})
 		return err
@@ -154,22 +175,12 @@ func (s *Store) stop(u use) error {
 	if s.since(u.stopped) < grace || u.inbox == 0 {
 		return nil
 	}
-	inbox, err := untrusted.Open(s.path(u.uid, inboxDir))
-	if err != nil {
+	var err error
+	for _, of := range s.allFolders(u.uid, u.collector) {
+		err = errors.Join(err, s.empty(of.Inbox, slices.Contains(u.littered, of.Inbox)))
+	}
+	if err != nil || u.emptied { // according to the index
 		return err
-	}
-	defer inbox.Close()
-	if u.littered {
-		// Entries beyond the limit cannot be emptied one by one.
-		if err := disk.Empty(inbox, emptyEntries, s.truncate); err != nil && !errors.Is(err, disk.ErrManyEntries) {
-			return err
-		}
-	} else {
-		left := maxEntries
-		walk(inbox, 0, &left, func(dir *os.File, name string, _ *unix.Stat_t) { s.truncate(dir, name) })
-	}
-	if u.emptied {
-		return nil // according to the index
 	}
 	return s.update(u.uid, func(c *index) {
 		for _, r := range c.Reports {
@@ -181,37 +192,63 @@ func (s *Store) stop(u use) error {
 	})
 }
 
+// empty empties the files of an inbox, and removes them if it is littered: entries beyond the limit cannot be emptied one by one.
+func (s *Store) empty(path string, littered bool) error {
+	inbox, err := untrusted.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer inbox.Close()
+	if littered {
+		if err := disk.Empty(inbox, emptyEntries, s.truncate); err != nil && !errors.Is(err, disk.ErrManyEntries) {
+			return err
+		}
+		return nil
+	}
+	left := maxEntries
+	walk(inbox, 0, &left, func(dir *os.File, name string, _ *unix.Stat_t) { s.truncate(dir, name) })
+	return nil
+}
+
 // since returns the time since a claim was stopped. A time in the future counts as equally long ago, because the clock was set back.
 func (s *Store) since(stopped *time.Time) time.Duration { return s.Now().Sub(*stopped).Abs() }
 
 // resume lets processes of a claim that start from now on be recorded again.
-func (s *Store) resume(uid string) error {
-	if err := s.Files.Remove(s.path(uid, planDir, stopFile)); err != nil {
-		return err
+func (s *Store) resume(u use) error {
+	for _, of := range s.allFolders(u.uid, u.collector) {
+		if err := s.Files.Remove(filepath.Join(of.Plan, stopFile)); err != nil {
+			return err
+		}
 	}
-	err := s.update(uid, func(c *index) { c.Stopped, c.Truncated = nil, false })
-	s.Changed(report.Report{ClaimUID: uid})
+	err := s.update(u.uid, func(c *index) { c.Stopped, c.Truncated = nil, false })
+	s.Changed(report.Report{ClaimUID: u.uid})
 	return err
 }
 
-// syncStopFile creates the file that stops processes if recording is stopped, and otherwise removes it, because a kill or a full disk may have
-// prevented that.
-func (s *Store) syncStopFile(u use) error {
-	_, err := os.Lstat(s.path(u.uid, planDir, stopFile))
-	switch there := err == nil; {
-	case there && u.stopped == nil:
-		return s.Files.Remove(s.path(u.uid, planDir, stopFile))
-	case !there && u.stopped != nil:
-		return s.writeStop(u.uid)
+// syncStopFile creates the files that stop processes if recording is stopped, and otherwise removes them, because a kill or a full disk may
+// have prevented that.
+func (s *Store) syncStopFile(u use) (err error) {
+	for _, of := range s.allFolders(u.uid, u.collector) {
+		path := filepath.Join(of.Plan, stopFile)
+		_, statErr := os.Lstat(path)
+		switch there := statErr == nil; {
+		case there && u.stopped == nil:
+			err = errors.Join(err, s.Files.Remove(path))
+		case !there && u.stopped != nil:
+			err = errors.Join(err, s.writeStop(of))
+		}
 	}
-	return nil
+	return err
 }
 
-func (s *Store) writeStop(uid string) error {
-	return disk.Replace(s.Files, s.path(uid, planDir, stopFile), []byte(reasonFull+"\n"), 0o644, false)
+func (s *Store) writeStop(of Folders) error {
+	return disk.Replace(s.Files, filepath.Join(of.Plan, stopFile), []byte(reasonFull+"\n"), 0o644, false)
 }
 
-// measured stores the measured size of an inbox.
+// measured stores the measured size of the inboxes of a claim.
 func (s *Store) measured(uid string, bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

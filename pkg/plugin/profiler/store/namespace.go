@@ -171,11 +171,20 @@ func (s *Store) belong(claimUID string, found Namespace) (unconfirmed bool, err 
 }
 
 // planned returns the time at which the plan of a claim was first written, which containers cannot change; the current time if it is
-// missing. Commands replace files of the plan later.
+// missing. Commands replace files of the plan later. A claim without a plan has no containers that could change its inbox.
 func (s *Store) planned(claimUID string) (at time.Time) {
 	names, _ := s.Files.List(s.path(claimUID, planDir))
+	var paths []string
 	for _, name := range names {
-		if info, err := os.Lstat(s.path(claimUID, planDir, name)); err == nil {
+		if name != stopFile {
+			paths = append(paths, s.path(claimUID, planDir, name))
+		}
+	}
+	if len(paths) == 0 {
+		paths = []string{s.path(claimUID, inboxDir)}
+	}
+	for _, path := range paths {
+		if info, err := os.Lstat(path); err == nil {
 			if at.IsZero() || info.ModTime().Before(at) {
 				at = info.ModTime()
 			}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/prism-gpu/prism/pkg/disk"
@@ -41,6 +42,7 @@ func (s *Store) Prepare(claim Claim, plan map[string][]byte) error {
 		}
 	}
 	known.prepares++
+	known.collector = known.collector || s.withCounters(claim)
 	if known.Claim == claim && !known.Released {
 		return nil
 	}
@@ -67,7 +69,7 @@ func (s *Store) isNew(uid string) bool {
 // begin writes the files of a claim into its new folder. They need no temporary names: nothing reads them yet, and the next Prepare repairs
 // files that a kill or a power cut left incomplete.
 func (s *Store) begin(claim Claim, plan map[string][]byte) error {
-	c := &index{Schema: schema, Claim: claim, inMemory: inMemory{prepares: 1}}
+	c := &index{Schema: schema, Claim: claim, inMemory: inMemory{prepares: 1, collector: s.withCounters(claim)}}
 	raw, err := json.Marshal(c)
 	for _, name := range slices.Sorted(maps.Keys(plan)) {
 		content := plan[name]
@@ -143,19 +145,34 @@ func (s *Store) folders(claim Claim) error {
 		if dir.byHand && !claim.ByHand.Waits {
 			continue
 		}
-		path := s.path(claim.UID, dir.name)
-		info, err := os.Lstat(path)
-		if err == nil && info.Mode() == dir.perm|fs.ModeDir {
-			continue
+		if err := s.folder(s.path(claim.UID, dir.name), dir.perm); err != nil {
+			return err
 		}
-		if err == nil && !info.IsDir() {
-			return fmt.Errorf("%s is not a directory", path)
-		}
-		if err := s.Files.MakeDir(path, dir.perm); err != nil {
+	}
+	if !s.withCounters(claim) {
+		return nil
+	}
+	collectors := s.allFolders(claim.UID, true)[0]
+	for _, path := range []string{
+		s.Collector, s.CollectorFolder(claim.UID), collectors.Plan, filepath.Join(collectors.Plan, session.ControlFolder), collectors.Inbox,
+	} {
+		if err := s.folder(path, 0o700); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// folder creates a missing folder, and corrects its permissions.
+func (s *Store) folder(path string, perm fs.FileMode) error {
+	info, err := os.Lstat(path)
+	if err == nil && info.Mode() == perm|fs.ModeDir {
+		return nil
+	}
+	if err == nil && !info.IsDir() {
+		return fmt.Errorf("%s is not a directory", path)
+	}
+	return s.Files.MakeDir(path, perm)
 }
 
 // renew writes a file that is missing or differs. No container reads it before Prepare has returned, and the next Prepare repairs an

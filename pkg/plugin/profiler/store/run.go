@@ -97,23 +97,26 @@ func (s *Store) active() bool {
 // watch watches the inboxes of prepared claims.
 func (s *Store) watch(watcher *fsnotify.Watcher, watched map[string]bool) {
 	s.mu.Lock()
-	prepared := map[string]bool{}
+	inboxes := map[string]bool{}
 	for uid, c := range s.claims {
-		if !c.Released {
-			prepared[uid] = true
+		if c.Released {
+			continue
+		}
+		for _, of := range s.allFolders(uid, c.collector) {
+			inboxes[of.Inbox] = true
 		}
 	}
 	s.mu.Unlock()
-	for uid := range watched {
-		if !prepared[uid] {
-			_ = watcher.Remove(s.path(uid, inboxDir))
-			delete(watched, uid)
+	for path := range watched {
+		if !inboxes[path] {
+			_ = watcher.Remove(path)
+			delete(watched, path)
 		}
 	}
-	for uid := range prepared {
+	for path := range inboxes {
 		// If the system has no more watches, the regular scan finds sessions.
-		if !watched[uid] && watcher.Add(s.path(uid, inboxDir)) == nil {
-			watched[uid] = true
+		if !watched[path] && watcher.Add(path) == nil {
+			watched[path] = true
 		}
 	}
 }

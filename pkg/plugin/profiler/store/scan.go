@@ -4,8 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -46,47 +46,52 @@ func (s *Store) Scan(ctx context.Context) {
 
 // scan processes the new files of one claim.
 func (s *Store) scan(copying *copies, uid string) error {
-	inbox, err := untrusted.Open(s.path(uid, inboxDir))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	inboxes, err := s.inboxes(uid)
+	if len(inboxes) == 0 {
 		return err
 	}
-	defer inbox.Close()
-	names, _, err := untrusted.Entries(inbox, maxEntries)
-	over := s.exited(uid, inbox, names)
+	defer closeInboxes(inboxes)
 	copying.left, copying.lost, copying.notes = scanBytes, claimLost, s.notes(uid)
-	for _, name := range names {
-		if !sessionPattern.MatchString(name) {
-			continue
-		}
-		done, sessionErr := s.session(copying, uid, inbox, name)
-		err = errors.Join(err, sessionErr)
-		if done {
-			over = append(over, name)
-		}
+	for _, in := range inboxes {
+		err = errors.Join(err, s.sessions(copying, uid, in))
 	}
 	s.remember(uid, copying.notes)
-	s.absent(uid, names)
+	s.absent(uid, inboxes)
 	if flushErr := s.flush(uid); flushErr != nil {
 		return errors.Join(err, flushErr) // sessions stay until they are in the index
 	}
-	over, renameErr := s.withoutReports(uid, copying.cancelled, over)
-	err = errors.Join(err, renameErr)
-	for _, name := range over {
-		err = errors.Join(err, s.discard(uid, inbox, name))
+	empty := true
+	for _, in := range inboxes {
+		err = errors.Join(err, s.discardAll(in))
+		empty = empty && len(in.names) == 0
 	}
 	copying.taken = 0
 	err = errors.Join(err, s.collect(copying, uid))
-	if err == nil && len(names) == 0 {
+	if err == nil && empty {
 		s.rest(uid)
 	}
 	return err
 }
 
-// rest excludes a claim with an empty inbox from scans if it is released, its reports are final, and its spool is empty: an importer may
-// still be working for a deleted report.
+// sessions processes the sessions of one inbox.
+func (s *Store) sessions(copying *copies, uid string, in *inbox) (err error) {
+	in.over, copying.cancelled = s.exited(uid, in.dir, in.names), nil
+	for _, name := range in.names {
+		if !sessionPattern.MatchString(name) {
+			continue
+		}
+		done, sessionErr := s.session(copying, uid, in.dir, name)
+		err = errors.Join(err, sessionErr)
+		if done {
+			in.over = append(in.over, name)
+		}
+	}
+	in.cancelled = copying.cancelled
+	return err
+}
+
+// rest excludes a claim with empty inboxes from scans if it is released, its reports are final, its spool is empty, because an importer may
+// still be working for a deleted report, and prism-collector has no folder of it.
 func (s *Store) rest(uid string) {
 	if names, err := s.Files.List(s.path(uid, spoolDir)); err != nil || len(names) > 0 {
 		return
@@ -94,7 +99,7 @@ func (s *Store) rest(uid string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.claims[uid]; c != nil && c.Released {
-		c.idle = !slices.ContainsFunc(c.Reports, func(r *report.Report) bool { return !r.State.Final() })
+		c.idle = !c.collector && !slices.ContainsFunc(c.Reports, func(r *report.Report) bool { return !r.State.Final() })
 	}
 }
 
@@ -164,14 +169,16 @@ func (s *Store) begun(claim Claim, id string, started time.Time) report.Report {
 	}
 }
 
-// absent ends sessions whose folder a container removed.
-func (s *Store) absent(uid string, names []string) {
+// absent ends sessions whose folder a container removed from its inbox.
+func (s *Store) absent(uid string, inboxes []*inbox) {
 	there := map[string]bool{}
-	for _, name := range names {
-		there[ReportID(uid, name)] = true
-	}
-	if len(names) == maxEntries {
-		return // the others were not read
+	for _, in := range inboxes {
+		if in.more {
+			return // the others were not read
+		}
+		for _, name := range in.names {
+			there[ReportID(uid, name)] = true
+		}
 	}
 	for _, r := range s.reports(uid) {
 		if r.State == report.Recording && !there[r.ID] {
@@ -237,15 +244,24 @@ func same(a, b report.Report) bool {
 	return a == b
 }
 
+// discardAll removes the folders of an inbox that are processed.
+func (s *Store) discardAll(in *inbox) error {
+	folders, err := s.withoutReports(in)
+	for _, name := range folders {
+		err = errors.Join(err, s.discard(in, name))
+	}
+	return err
+}
+
 // discard removes the folder of a processed session. It empties the files first: otherwise files that a process still has open would take
 // uncounted space.
-func (s *Store) discard(uid string, inbox *os.File, session string) error {
-	if dir, err := untrusted.Folder(inbox, session); err == nil {
+func (s *Store) discard(in *inbox, session string) error {
+	if dir, err := untrusted.Folder(in.dir, session); err == nil {
 		err = disk.Empty(dir, emptyEntries, s.truncate)
 		_ = dir.Close()
 		if errors.Is(err, disk.ErrManyEntries) {
 			return nil // the next scan continues
 		}
 	}
-	return s.removeDir(s.path(uid, inboxDir, session))
+	return s.removeDir(filepath.Join(in.path, session))
 }

@@ -34,6 +34,8 @@ type world struct {
 	dir  string
 	now  time.Time
 	seen []report.State
+	// collector is the directory of prism-collector; "" without one.
+	collector string
 }
 
 func newWorld(t *testing.T, imports bool) *world {
@@ -45,7 +47,7 @@ func newWorld(t *testing.T, imports bool) *world {
 
 func (w *world) reopen(imports bool, files disk.Files) {
 	store, err := Open(Options{
-		Dir: w.dir, Files: files, Imports: imports, Now: func() time.Time { return w.now },
+		Dir: w.dir, Files: files, Imports: imports, Now: func() time.Time { return w.now }, Collector: w.collector,
 		Changed: func(r report.Report) { w.seen = append(w.seen, r.State) },
 	})
 	require.NoError(w.t, err)

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,9 +15,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// Sweep deletes reports whose retention has passed, or whose namespace was deleted, and the folders of unprepared claims without reports.
-// Claims that prepared does not return are released: their containers are gone. It is called after the claims of the store were listed: the
-// record of a claim is created before its folder.
+// Sweep deletes reports whose retention has passed, or whose namespace was deleted, and the folders of unprepared claims without reports,
+// also those of prism-collector. Claims that prepared does not return are released: their containers are gone. It is called after the claims
+// of the store were listed: the record of a claim is created before its folder.
 func (s *Store) Sweep(prepared func() (map[string]bool, error)) error {
 	s.mu.Lock()
 	seen := map[string]int{} // how often each was prepared
@@ -28,12 +29,19 @@ func (s *Store) Sweep(prepared func() (map[string]bool, error)) error {
 	if err != nil {
 		return fmt.Errorf("reading the profiles of the node: %w", err)
 	}
+	collectors, err := s.collectorFolders()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.mark(collectors)
+	s.mu.Unlock()
 	has, err := prepared()
 	if err != nil {
 		return err
 	}
 	for uid, prepares := range seen {
-		err = errors.Join(err, s.expire(uid))
+		err = errors.Join(err, s.expire(uid), s.dropCollected(uid, has[uid]))
 		if has[uid] {
 			err = errors.Join(err, s.reclaim(uid, prepares))
 		} else {
@@ -47,7 +55,7 @@ func (s *Store) Sweep(prepared func() (map[string]bool, error)) error {
 			err = errors.Join(err, s.removeDir(filepath.Join(s.Dir, name)))
 		}
 	}
-	return err
+	return errors.Join(err, s.dropOthers(collectors, has))
 }
 
 // droppedPrefix is the prefix of folders of claims that are being removed.
@@ -84,26 +92,20 @@ func (s *Store) collectGarbage(uid string) error {
 	c, err := s.load(uid)
 	dropped := ""
 	if c == nil && err == nil {
-		dropped, err = s.setAside(uid)
+		dropped, err = s.setAside(s.Dir, uid)
 	}
 	s.mu.Unlock()
 	return s.removeDropped(dropped, err)
 }
 
-// setAside renames the folder of a claim: nothing waits for its removal, which may take long, and a claim that is prepared in the meantime
-// gets a new one.
-func (s *Store) setAside(uid string) (dropped string, err error) {
-	dropped = s.droppedName(uid)
-	if err := s.Files.Rename(s.path(uid), dropped); err != nil {
+// setAside renames the folder of a claim to an unused name: nothing waits for its removal, which may take long, and a claim that is prepared
+// in the meantime gets a new one.
+func (s *Store) setAside(dir, uid string) (dropped string, err error) {
+	dropped = filepath.Join(dir, droppedPrefix+uid+"-"+strconv.FormatInt(s.Now().UnixNano(), 36))
+	if err := s.Files.Rename(filepath.Join(dir, uid), dropped); err != nil {
 		return "", fmt.Errorf("removing the profile of claim %s: %w", uid, err)
 	}
-	delete(s.claims, uid)
 	return dropped, nil
-}
-
-// droppedName returns an unused name for a folder.
-func (s *Store) droppedName(of string) string {
-	return filepath.Join(s.Dir, droppedPrefix+of+"-"+strconv.FormatInt(s.Now().UnixNano(), 36))
 }
 
 // removeDropped removes the folder if setAside renamed it.
@@ -140,8 +142,10 @@ func (s *Store) drop(uid string, prepares int) error {
 		return nil
 	}
 	err := s.release(c)
-	if err == nil && len(c.Reports) == 0 && !s.following && !s.holds(uid) {
-		dropped, err = s.setAside(uid)
+	if err == nil && len(c.Reports) == 0 && !c.collector && !s.following && !s.holds(uid) {
+		if dropped, err = s.setAside(s.Dir, uid); err == nil {
+			delete(s.claims, uid)
+		}
 	}
 	s.mu.Unlock()
 	return s.removeDropped(dropped, err)
@@ -153,11 +157,16 @@ func (s *Store) holds(uid string) bool {
 	if _, err := os.Lstat(s.path(uid, damagedFile)); err == nil {
 		return true
 	}
-	inbox, err := untrusted.Open(s.path(uid, inboxDir))
+	return contains(s.Folders(uid).Inbox, sessionPattern.MatchString)
+}
+
+// contains reports whether an inbox has an entry with such a name, among those that a scan reads.
+func contains(path string, is func(name string) bool) bool {
+	inbox, err := untrusted.Open(path)
 	if err != nil {
-		return false
+		return !errors.Is(err, fs.ErrNotExist)
 	}
 	defer inbox.Close()
-	names, _, _ := untrusted.Entries(inbox, maxEntries) // the limit of a scan
-	return slices.ContainsFunc(names, sessionPattern.MatchString)
+	names, _, _ := untrusted.Entries(inbox, maxEntries)
+	return slices.ContainsFunc(names, is)
 }
