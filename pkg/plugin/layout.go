@@ -83,9 +83,9 @@ func (l *Layout) setAvailability(device gpu.DeviceType, availability extension.A
 	publishAvailability(l.Publisher, device, availability)
 }
 
-// setPerfmonBusy keeps new claims from the perfmon devices of GPUs whose performance counters another program uses.
-func (l *Layout) setPerfmonBusy(gpus []gpu.UUID) {
-	l.Publisher.SetTaints(layout.Counters, publish.PerfmonBusyTaints(gpus))
+// setBusy keeps new claims from the devices of a type of GPUs whose hardware another program uses.
+func (l *Layout) setBusy(device gpu.DeviceType, gpus []gpu.UUID) {
+	l.Publisher.SetTaints(layout.Busy, publish.BusyTaints(device, gpus))
 }
 
 // advertiser publishes devices with taints, and may do so between two calls.

@@ -50,9 +50,8 @@ type Attachment struct {
 	Advertised Advertised
 	// SetAvailability sets whether new claims may get devices of a type.
 	SetAvailability func(device gpu.DeviceType, availability Availability)
-	// SetPerfmonBusy keeps new claims from the perfmon devices of these GPUs, instead of earlier ones: another program uses the performance
-	// counters. It does not block.
-	SetPerfmonBusy func(gpus []gpu.UUID)
+	// SetBusy keeps new claims from the devices of a type of these GPUs, instead of earlier ones: another program uses their hardware.
+	SetBusy func(device gpu.DeviceType, gpus []gpu.UUID)
 	// Events are about the node.
 	Events events.Recorder
 	// Records are this node's; WithGPULock runs work that belongs to no claim under the lock of a GPU.

@@ -28,8 +28,8 @@ const (
 	Service
 	// Nodes: the host lacks device nodes of a GPU. It is the Publisher's own.
 	Nodes
-	// Counters: another program uses the performance counters of a GPU.
-	Counters
+	// Busy: another program uses hardware of a GPU that claims reserve.
+	Busy
 
 	sources
 )

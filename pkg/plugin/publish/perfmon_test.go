@@ -77,8 +77,8 @@ func TestPerfmon_Taints_OfTheGPUAndItsOwn(t *testing.T) {
 		"device node missing":      {publish.MissingNodeTaints(missing), [2]string{"device-node-missing", ""}},
 		"conflict":                 {publish.ConflictTaints(publish.ConflictDevicePlugin), [2]string{"conflict", "conflict"}},
 		"MPS service unavailable":  {publish.UnavailableTaints(gpu.TypeMPS), [2]string{}},
-		"counters busy":            {publish.PerfmonBusyTaints([]gpu.UUID{n.GPUs[1].UUID, "GPU-gone"}), [2]string{"", "perfmon-busy"}},
-		"no counters busy":         {publish.PerfmonBusyTaints(nil), [2]string{}},
+		"counters busy":            {publish.BusyTaints(gpu.TypePerfmon, []gpu.UUID{n.GPUs[1].UUID, "GPU-gone"}), [2]string{"", "perfmon-busy"}},
+		"no counters busy":         {publish.BusyTaints(gpu.TypePerfmon, nil), [2]string{}},
 		"cleanup of the GPU":       {publish.CleanupTaints([]gpu.PendingCleanup{{GPU: n.GPUs[0].UUID}}), [2]string{}},
 		"cleanup of its own claim": {publish.CleanupTaints([]gpu.PendingCleanup{{GPU: n.GPUs[0].UUID, Uses: []gpu.Use{first.Use(false)}}}), [2]string{"not-released", ""}},
 	} {
@@ -95,7 +95,7 @@ func TestPerfmon_Taints_OfTheGPUAndItsOwn(t *testing.T) {
 	opts := withPerfmon(nil)
 	opts.Taints, opts.TaintsDropped = publish.MissingNodeTaints(missing), true
 	assert.Equal(t, []string{"gpu-" + n.GPUs[1].ID + "-perfmon"}, names(perfmonPool(t, n, opts)), "a taint that is not stored withdraws the device")
-	opts.Taints = publish.PerfmonBusyTaints([]gpu.UUID{n.GPUs[0].UUID, n.GPUs[1].UUID})
+	opts.Taints = publish.BusyTaints(gpu.TypePerfmon, []gpu.UUID{n.GPUs[0].UUID, n.GPUs[1].UUID})
 	assert.Len(t, perfmonPool(t, n, opts), 2, "busy counters become free by themselves")
 	for _, d := range publish.Resources(opts, n).Pools[nodeName].Slices[0].Devices {
 		assert.Empty(t, d.Taints, "a GPU can be used while its counters are busy")

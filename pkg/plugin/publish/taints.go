@@ -21,8 +21,8 @@ const (
 	UnavailableSuffix = "-unavailable"
 	// MissingNodeTaint is on every device of a GPU while the host lacks a device node that its containers need.
 	MissingNodeTaint = "device-node-missing"
-	// PerfmonBusyTaint is on the perfmon device of a GPU while a program outside of claims uses the GPU's performance counters.
-	PerfmonBusyTaint = "perfmon-busy"
+	// BusySuffix ends the name of the taint on a device of a type while a program outside of claims uses its hardware: perfmon-busy.
+	BusySuffix = "-busy"
 )
 
 // Conflict is the value of ConflictTaint: which other component allocates the node's GPUs.
@@ -111,9 +111,9 @@ func MissingNodeTaints(node *gpu.Node) []TaintRule {
 	return []TaintRule{{Name: MissingNodeTaint, GPUs: missing, WithoutTaints: WithdrawGPUs}}
 }
 
-// PerfmonBusyTaints are the rules for GPUs whose performance counters another program uses. Without taints the devices are published: a claim
-// that gets one reports the reason, and its recording begins once the counters are free.
-func PerfmonBusyTaints(gpus []gpu.UUID) []TaintRule {
+// BusyTaints are the rules for the devices of a type of GPUs whose hardware another program uses. Without taints the devices are published: a
+// claim that gets one reports the reason, and uses it once it is free.
+func BusyTaints(device gpu.DeviceType, gpus []gpu.UUID) []TaintRule {
 	if len(gpus) == 0 {
 		return nil
 	}
@@ -121,7 +121,7 @@ func PerfmonBusyTaints(gpus []gpu.UUID) []TaintRule {
 	for _, uuid := range gpus {
 		busy[uuid] = true
 	}
-	return []TaintRule{{Name: PerfmonBusyTaint, Type: gpu.TypePerfmon, GPUs: busy, WithoutTaints: Ignore}}
+	return []TaintRule{{Name: string(device) + BusySuffix, Type: device, GPUs: busy, WithoutTaints: Ignore}}
 }
 
 // Withdrawn reports whether no device may be published under these rules; stored reports whether the API server stores taints.

@@ -89,7 +89,7 @@ func (e *Extension) Connect(_ context.Context, api extension.Connection) {
 
 // Attach makes the collector decide from which counters new claims are kept.
 func (e *Extension) Attach(_ context.Context, node extension.Attachment) {
-	e.setBusy = node.SetPerfmonBusy
+	e.setBusy = func(gpus []gpu.UUID) { node.SetBusy(gpu.TypePerfmon, gpus) }
 }
 
 // Begin reads which counters other programs use, so that these are never published as free.

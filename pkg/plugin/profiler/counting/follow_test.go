@@ -24,7 +24,7 @@ func rest() {
 	synctest.Wait()
 }
 
-// TestRun_NoCountedClaim_NothingWatched: a node without such claims pays nothing for the collector.
+// TestRun_NoCountedClaim_NothingWatched: without such claims nothing is watched, and no timer runs.
 func TestRun_NoCountedClaim_NothingWatched(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -128,7 +128,7 @@ func newWorld(t *testing.T) *world {
 		return f, nil
 	}
 	w.Connect(t.Context(), extension.Connection{ClaimEvents: w, Records: w.read})
-	w.Attach(t.Context(), extension.Attachment{SetPerfmonBusy: func(gpus []gpu.UUID) {
+	w.Attach(t.Context(), extension.Attachment{SetBusy: func(_ gpu.DeviceType, gpus []gpu.UUID) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.busy = append(w.busy, slices.Clone(gpus))
