@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // commandPath is the path of commands in the namespace.
@@ -64,9 +65,9 @@ func TestProfile_ByHand_StoreFull_WaitGoesOn(t *testing.T) {
 	s := ns.waiting("fills", 1)[0]
 	ns.do("exec", "fills", "--", "dd", "if=/dev/zero", "of=/run/prism/results/filling", "bs=1M", "count=64")
 	t.Log(ns.says("fills", "Profiling", "False", "StoreFull"))
-	_, err := ns.run("", ns.kubectlPrism("start", s.Name)...)
+	out, err := ns.run("", ns.kubectlPrism("start", s.Name)...)
 	require.Error(t, err)
-	assert.Contains(t, err.Error(), "limit")
+	assert.Contains(t, out, "limit")
 	assert.Equal(t, s.Name, ns.waiting("fills", 1)[0].Name)
 	eventually(t, reportLimit, func() error {
 		info, err := os.Stat(filepath.Join(ns.inbox("fills"), "filling"))
@@ -89,7 +90,7 @@ func TestProfile_ByHand_PluginKilled_DoneOnce(t *testing.T) {
 	s := ns.waiting("once", 1)[0]
 	plugin := ns.freshPlugin(t)
 	spec := fmt.Sprintf(`{"id": "01234567-89ab-4def-8123-456789abcdef", "verb": "Start", "sessions": [%q], "at": %q, "duration": "2s"}`,
-		s.Name, time.Now().Add(20*time.Second).UTC().Format(time.RFC3339))
+		s.Name, time.Now().Add(20*time.Second).UTC().Format(metav1.RFC3339Micro))
 	answer, err := ns.createCommand(spec)
 	require.NoError(t, err)
 	require.Contains(t, answer, `"accepted":1`)

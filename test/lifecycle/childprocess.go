@@ -62,6 +62,8 @@ type Act struct {
 	// ByHand: they wait for commands; Verb is the verb of "command".
 	ByHand bool         `json:",omitempty"`
 	Verb   session.Verb `json:",omitempty"`
+	// Counting: the performance counters of its GPUs are recorded.
+	Counting bool `json:",omitempty"`
 	// Ranges is the number of recorded ranges of a process; 0: it was not recorded in ranges.
 	Ranges int `json:",omitempty"`
 	// Exposing: the containers of the claim see its metrics.
@@ -354,7 +356,7 @@ func (m *Machine) claim(act Act) *resourceapi.ResourceClaim {
 	rc := m.allocate(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: act.Claim, UID: types.UID(act.Claim),
 	}}, devices...)
-	return withProfile(withMetrics(withStrategyMPS(withInterval(rc, act.Interval, len(act.GPUs)), act), act), act)
+	return withCounting(withProfile(withMetrics(withStrategyMPS(withInterval(rc, act.Interval, len(act.GPUs)), act), act), act), act)
 }
 
 // device returns the device name of a whole GPU.

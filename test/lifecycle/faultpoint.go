@@ -58,6 +58,8 @@ func (d instrumentedDisk) changing(site string, c change, effect func() error) e
 // at adds the kind of file to a call, so that sites are the same for every claim.
 func at(call, path string) string {
 	switch {
+	case strings.Contains(path, "/collector/"):
+		return "disk." + call + " " + countersSite(path)
 	case strings.Contains(path, "/profiles/"):
 		return "disk." + call + " " + profileSite(path)
 	case filepath.Base(filepath.Dir(path)) == "metrics":

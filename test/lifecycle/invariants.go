@@ -211,7 +211,7 @@ func (m *Machine) checkPrepared(inv *inventory.Inventory, r *checkpoint.Record, 
 	if spec != string(want) {
 		return fmt.Errorf("its spec is %.40q... of %d bytes, want %.40q... of %d bytes", spec, len(spec), want, len(want))
 	}
-	return errors.Join(m.exposesMetrics(r), m.hasPlan(r))
+	return errors.Join(m.exposesMetrics(r), m.hasPlan(r), m.hasOrder(r))
 }
 
 // mpsMarks returns the marks of devices that are used with MPS.

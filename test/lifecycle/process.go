@@ -134,7 +134,7 @@ func (p *Process) Unprepare(ctx context.Context, uid string) error {
 // settings returns the settings of the plugin's program.
 func (m *Machine) settings() *config.Plugin {
 	return &config.Plugin{DriverName: DriverName, NodeName: NodeName, MonitorDevices: config.MonitorPerNode, PerfmonDevices: config.PerfmonPerGPU, NodeConfig: nodeConfigs, Exporter: true, Profiler: config.Profiler{
-		Enabled: m.profiled,
+		Enabled: m.profiled, Collector: m.profiled, CollectorVersion: toolVersion,
 	}, Paths: config.Paths{
 		KubeletPlugins: filepath.Dir(m.StateDir), CDIRoot: m.CDIDir, StateDir: filepath.Join(m.dir(), "state"), RunDir: filepath.Join(m.dir(), "run"),
 	}}

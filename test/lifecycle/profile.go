@@ -68,10 +68,10 @@ func withProfile(rc *resourceapi.ResourceClaim, act Act) *resourceapi.ResourceCl
 // setProfiled empties the directory of profiles, and sets whether the node profiles processes.
 func (m *Machine) setProfiled(profiled bool) error {
 	m.profiled = profiled
-	if err := os.RemoveAll(m.settings().ProfilesDir()); err != nil || !profiled {
+	if err := errors.Join(os.RemoveAll(m.settings().ProfilesDir()), os.RemoveAll(m.settings().CollectorDir())); err != nil || !profiled {
 		return err
 	}
-	if err := os.MkdirAll(m.settings().ProfilesDir(), 0o755); err != nil {
+	if err := errors.Join(os.MkdirAll(m.settings().ProfilesDir(), 0o755), os.MkdirAll(m.settings().CollectorDir(), 0o700)); err != nil {
 		return err
 	}
 	return m.installProfiler()
@@ -109,7 +109,7 @@ func (m *Machine) durable() []string {
 	if !m.profiled {
 		return []string{m.StateDir}
 	}
-	return []string{m.StateDir, m.settings().ProfilesDir()}
+	return []string{m.StateDir, m.settings().ProfilesDir(), m.settings().CollectorDir()}
 }
 
 // profileSite returns the kind of a file of a profile.
@@ -192,7 +192,7 @@ func (m *Machine) begin(uid, state string) (dir string, err error) {
 	if err != nil || specs[uid] == "" {
 		return "", errors.Join(fmt.Errorf("missing CDI spec of claim %s", uid), err)
 	}
-	dir = filepath.Join(m.settings().ProfilesDir(), uid, "inbox", recordingFolder)
+	dir = filepath.Join(m.recordings(uid), recordingFolder)
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -52,6 +53,19 @@ var profileScenarios = []scenario{
 		acts: []Act{
 			prepares(profiledClaim, 0).profiling(), records(profiledClaim), stores(profiledClaim), importsRaw, storesReports,
 			prepares(profiledClaim, 0).profiling(), unprepares(profiledClaim), storesReports,
+		},
+	},
+	{
+		name: "counters of a GPU", profiled: true,
+		acts: []Act{
+			prepares(profiledClaim, 0).counting(), records(profiledClaim), stores(profiledClaim), importsRaw, storesReports,
+			prepares(profiledClaim, 0).counting(), unprepares(profiledClaim), storesReports,
+		},
+	},
+	{
+		name: "counters of a GPU, stored after their claim", profiled: true,
+		acts: []Act{
+			prepares(profiledClaim, 0).counting(), records(profiledClaim), unprepares(profiledClaim), stores(profiledClaim), importsRaw, storesReports,
 		},
 	},
 	{
@@ -143,7 +157,7 @@ func (m *Machine) checkReports(ctx context.Context, p *Process, claims map[strin
 	if err == nil && len(left) > 0 {
 		return fmt.Errorf("%v is left of profiles", left)
 	}
-	return err
+	return errors.Join(err, m.nothingCollected())
 }
 
 // hasReport checks that a claim has one report of its process, or one of each range, and none if none was recorded.
