@@ -106,6 +106,8 @@
 //
 // # The profiler, for several programs
 //
+//   - profiler/collector records performance counters of whole GPUs for the kubelet plugin: for each order that the plugin writes into the
+//     directory of package counters, it runs prism-run beside a process that does nothing.
 //   - profiler/counters defines the files by which the kubelet plugin orders recordings of the performance counters of GPUs from the node's
 //     prism-collector, and by which that reports their progress.
 //   - profiler/native contains the code of the profiler that runs inside containers: a library and a program, both in C. Its only code in

@@ -1,5 +1,5 @@
-// Prism-tool runs in an administrator's image with Nsight Systems: it installs that version on the node, tests it, and imports recordings
-// of processes.
+// Prism-tool runs in an administrator's image with Nsight Systems: it installs that version on the node, tests it, imports recordings of
+// processes, and records performance counters of GPUs.
 package main
 
 import (
@@ -16,12 +16,13 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/logging/plain"
+	"github.com/prism-gpu/prism/pkg/profiler/collector"
 	"github.com/prism-gpu/prism/pkg/profiler/tool"
 )
 
 const name = "prism-tool"
 
-const usage = "usage: " + name + " place DIRECTORY | install FLAGS | proven FLAGS | import FLAGS"
+const usage = "usage: " + name + " place DIRECTORY | install FLAGS | proven FLAGS | import FLAGS | collect FLAGS"
 
 func main() {
 	if err := run(os.Args[1:]); err != nil && !errors.Is(err, config.ErrHelp) {
@@ -48,8 +49,12 @@ func run(args []string) error {
 		return tool.Confine(args[1:])
 	case tool.ContainCommand:
 		return tool.Contain(args[1:])
+	case collector.HoldCommand:
+		return collector.Hold(os.Stdin)
 	}
-	commands := map[string]func(context.Context, tool.Service, *config.Tool) error{"install": install, "proven": proven, "import": imports}
+	commands := map[string]func(context.Context, tool.Service, *config.Tool) error{
+		"install": install, "proven": proven, "import": imports, "collect": collect,
+	}
 	command := commands[args[0]]
 	if command == nil {
 		return errors.New(usage)
@@ -95,5 +100,11 @@ func imports(ctx context.Context, s tool.Service, cfg *config.Tool) error {
 	}
 	return tool.Spool{
 		Profiles: filepath.Join(cfg.StateDir, "profiles"), Version: cfg.Version, Tries: filepath.Join(own, "tries"), Import: s.Import,
+	}.Run(ctx)
+}
+
+func collect(ctx context.Context, s tool.Service, cfg *config.Tool) error {
+	return collector.Collector{
+		Source: s.Source, Self: s.Self, Programs: s.Programs, Dir: filepath.Join(cfg.StateDir, "collector"), Work: s.Container,
 	}.Run(ctx)
 }

@@ -32,7 +32,7 @@ var (
 	records = []string{"pkg/checkpoint", "pkg/hook/protocol", "pkg/plugin/cdi", "pkg/plugin/ownership", "pkg/plugin/prepare/gc"}
 	steps   = []string{"pkg/plugin/memlimit", "pkg/plugin/mig", "pkg/plugin/timeslice"}
 	// onNode are programs of a node besides the plugin and the exporter.
-	onNode = []string{"pkg/mpsd/...", "pkg/profiler/tool/...", "cmd/prism-mpsd", "cmd/prism-tool"}
+	onNode = []string{"pkg/mpsd/...", "pkg/profiler/collector", "pkg/profiler/tool/...", "cmd/prism-mpsd", "cmd/prism-tool"}
 	// hardware are the packages that know the GPUs of the node or its published devices.
 	hardware = []string{
 		Module + "/pkg/nvml", Module + "/pkg/plugin/health", Module + "/pkg/plugin/inventory", Module + "/pkg/plugin/layout",

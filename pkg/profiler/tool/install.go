@@ -90,6 +90,31 @@ func (s Source) describe(ctx context.Context, nsys string) (m manifest.Manifest,
 	return m, nil
 }
 
+// Program is a version in the image, run where it is.
+type Program struct {
+	nsight.Tool
+	// Path is the path of nsys, Importer the directory of the importer; "" if there is none.
+	Path, Importer string
+}
+
+// Program returns the version in the image.
+func (s Source) Program(ctx context.Context) (Program, error) {
+	dir, err := s.find(targets[runtime.GOARCH]...)
+	if err != nil {
+		return Program{}, err
+	}
+	p := Program{Path: filepath.Join(dir, "nsys")}
+	m, err := s.describe(ctx, p.Path)
+	if err != nil {
+		return Program{}, err
+	}
+	p.Tool = nsight.Tool{Version: m.Version, Switches: m.Switches, Launch: m.Launch, Start: m.Start}
+	if p.Importer, err = s.find(hosts...); err != nil {
+		p.Importer = ""
+	}
+	return p, nil
+}
+
 // switches returns the switches in the help of a command of nsys.
 func switches(ctx context.Context, nsys, command string) ([]string, error) {
 	help, err := query(ctx, nsys, command, "--help")

@@ -11,10 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
@@ -22,9 +20,6 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/session"
 	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
 )
-
-// ContainCommand is the argument with which this program runs Contain.
-const ContainCommand = "contained"
 
 const (
 	// manualPause is the interval at which files of prism-run are read.
@@ -35,21 +30,6 @@ const (
 	// again, with other process ids, if it fails, and then even 2022.4.2 may work. It recorded two processes in 2 of 8 tries, and four in none.
 	waiters, manualRounds = 4, 2
 )
-
-// Contain runs in the first process of a new PID namespace: it mounts the namespace's /proc and executes the arguments. It returns only
-// errors, and nil without arguments.
-func Contain(args []string) error {
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("making mounts private: %w", err)
-	}
-	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
-		return fmt.Errorf("mounting /proc: %w", err)
-	}
-	if len(args) == 0 {
-		return nil
-	}
-	return unix.Exec(args[0], args, os.Environ())
-}
 
 // proveManual returns why the version cannot record processes that wait for a command; "" if it can.
 func (p Prover) proveManual(ctx context.Context, installed manifest.Installed) string {
@@ -71,9 +51,7 @@ func (p Prover) proveManual(ctx context.Context, installed manifest.Installed) s
 
 // contained returns the command of a program in PID and mount namespaces of its own. It shares /dev/shm, as containers of a pod do.
 func (p Prover) contained(ctx context.Context, program ...string) *exec.Cmd {
-	command := exec.CommandContext(ctx, p.Self, append([]string{ContainCommand}, program...)...)
-	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
-	return command
+	return Contained{Self: p.Self, SharedMemory: true}.Command(ctx, program...)
 }
 
 // sentence returns the beginning of an error in one line.

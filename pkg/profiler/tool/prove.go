@@ -9,8 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/prism-gpu/prism/pkg/profiler/runplan"
@@ -138,8 +136,7 @@ var unsampled = []string{"--sample=none", "--cpuctxsw=none"}
 func (p Prover) layOut(results string, installed manifest.Installed, run runplan.Plan) error {
 	plan, own := filepath.Join(p.Container, "plan"), filepath.Join(p.Container, "container")
 	control := filepath.Join(plan, session.ControlFolder)
-	err := errors.Join(os.RemoveAll(results), os.MkdirAll(results, 0o777), os.RemoveAll(control), os.MkdirAll(control, 0o755),
-		os.MkdirAll(filepath.Join(own, "pipes"), 0o755))
+	err := errors.Join(os.RemoveAll(results), os.MkdirAll(results, 0o777), os.RemoveAll(control), os.MkdirAll(control, 0o755))
 	if err != nil {
 		return err
 	}
@@ -149,10 +146,5 @@ func (p Prover) layOut(results string, installed manifest.Installed, run runplan
 	if err != nil {
 		return err
 	}
-	context := strings.Join([]string{"claim=proof", "pod=", "namespace=", "container=proof", "node=", ""}, "\n")
-	err = errors.Join(os.WriteFile(filepath.Join(plan, "run"), encoded, 0o644), os.WriteFile(filepath.Join(own, "context"), []byte(context), 0o644))
-	for i := range runplan.MaxSessions {
-		err = errors.Join(err, os.WriteFile(filepath.Join(own, "slot-"+strconv.Itoa(i)), nil, 0o644))
-	}
-	return err
+	return errors.Join(os.WriteFile(filepath.Join(plan, "run"), encoded, 0o644), LayOut(own, "proof", "proof"))
 }
