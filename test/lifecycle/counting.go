@@ -17,12 +17,6 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/counters"
 )
 
-// counting has the performance counters of the claim's GPUs recorded. Nothing runs in its containers.
-func (a Act) counting() Act {
-	a.Counting = true
-	return a.withCounters(a.GPUs...)
-}
-
 // withCounting adds a GPUMetricsConfig for the GPUs of the claim.
 func withCounting(rc *resourceapi.ResourceClaim, act Act) *resourceapi.ResourceClaim {
 	if !act.Counting {

@@ -22,6 +22,12 @@ func records(claim string) Act { return Act{Call: "record", Claim: claim} }
 // recordsRanges returns an act: three ranges of a process were recorded.
 func recordsRanges(claim string) Act { return Act{Call: "record", Claim: claim, Ranges: 3} }
 
+// counting has the performance counters of the claim's GPUs recorded. Nothing runs in its containers.
+func (a Act) counting() Act {
+	a.Counting = true
+	return a.withCounters(a.GPUs...)
+}
+
 // begins returns an act: a process starts and keeps running.
 func begins(claim string) Act { return Act{Call: "begin", Claim: claim} }
 
