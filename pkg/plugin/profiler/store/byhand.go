@@ -148,7 +148,7 @@ func (s *Store) exited(uid string, inbox *os.File, names []string) (gone []strin
 
 // hasExited reports whether a process no longer holds the note of its folder.
 func (s *Store) hasExited(dir *os.File, released bool) bool {
-	f, st, err := untrusted.File(dir, "note", unix.O_RDONLY)
+	f, st, err := untrusted.File(dir, noteFile, unix.O_RDONLY)
 	if err != nil {
 		return s.begins(dir, released) == over
 	}

@@ -2,18 +2,14 @@ package store
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/plugin/profiler/untrusted"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
-	"github.com/prism-gpu/prism/pkg/profiler/session"
 )
 
 // grace is the time for processes to end their recording once the store is full.
@@ -176,8 +172,9 @@ func (s *Store) stop(u use) error {
 		return nil
 	}
 	var err error
-	for _, of := range s.allFolders(u.uid, u.collector) {
-		err = errors.Join(err, s.empty(of.Inbox, slices.Contains(u.littered, of.Inbox)))
+	folders := s.allFolders(u.uid, u.collector)
+	for _, of := range folders {
+		err = errors.Join(err, s.empty(of.Inbox, slices.Contains(u.littered, of.Inbox), u.own.limit/waitingPart/int64(len(folders))))
 	}
 	if err != nil || u.emptied { // according to the index
 		return err
@@ -190,27 +187,6 @@ func (s *Store) stop(u use) error {
 		}
 		c.Truncated = true
 	})
-}
-
-// empty empties the files of an inbox, and removes them if it is littered: entries beyond the limit cannot be emptied one by one.
-func (s *Store) empty(path string, littered bool) error {
-	inbox, err := untrusted.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer inbox.Close()
-	if littered {
-		if err := disk.Empty(inbox, emptyEntries, s.truncate); err != nil && !errors.Is(err, disk.ErrManyEntries) {
-			return err
-		}
-		return nil
-	}
-	left := maxEntries
-	walk(inbox, 0, &left, func(dir *os.File, name string, _ *unix.Stat_t) { s.truncate(dir, name) })
-	return nil
 }
 
 // since returns the time since a claim was stopped. A time in the future counts as equally long ago, because the clock was set back.
@@ -255,50 +231,4 @@ func (s *Store) measured(uid string, bytes int64) {
 	if c := s.claims[uid]; c != nil {
 		c.inbox = bytes
 	}
-}
-
-// kept reports whether a file keeps its content: notes, and answers to commands.
-func kept(name string, size int64) bool {
-	return name == "note" && size <= untrusted.MaxNote || name == session.AnswersFile && size <= session.MaxAnswers
-}
-
-// truncate empties a file, even if a process has it open. It skips small files of supervisors, and other types of files, which take no space.
-func (s *Store) truncate(dir *os.File, name string) {
-	f, st, err := untrusted.Entry(dir, name)
-	if err != nil {
-		return
-	}
-	// A container may replace the file at any time: the opened file is the one whose type was checked.
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || kept(name, st.Size) {
-		_ = f.Close()
-		return
-	}
-	opened, err := untrusted.Reopen(f, unix.O_WRONLY)
-	if err == nil {
-		_ = opened.Truncate(0)
-		_ = opened.Close()
-	}
-	if !errors.Is(err, unix.EWOULDBLOCK) || !s.breaking.TryLock() {
-		_ = f.Close()
-		return
-	}
-	// A process holds a lease on the file, and could take another lease before each non-blocking try. This call waits until the kernel
-	// breaks the lease after /proc/sys/fs/lease-break-time.
-	go func() {
-		defer s.breaking.Unlock()
-		defer f.Close()
-		_ = unix.Truncate(untrusted.Inode(f), 0)
-	}()
-}
-
-// update changes the index of a claim.
-func (s *Store) update(uid string, change func(*index)) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.claims[uid]
-	if c == nil {
-		return nil
-	}
-	change(c)
-	return s.save(c)
 }
