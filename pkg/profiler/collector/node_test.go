@@ -218,7 +218,8 @@ func (n *node) removes(claim string) {
 	n.t.Helper()
 	path := filepath.Join(n.dir, claim, counters.OrderFile)
 	require.NoError(n.t, os.Remove(path))
-	n.notifies(path)
+	n.events <- fsnotify.Event{Name: path, Op: fsnotify.Remove}
+	synctest.Wait()
 }
 
 func (n *node) notifies(path string) {

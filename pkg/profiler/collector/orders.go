@@ -100,7 +100,7 @@ func (o *orders) run(ctx context.Context, events <-chan fsnotify.Event, failures
 			if event.Name == o.dir && event.Has(fsnotify.Remove|fsnotify.Rename) {
 				return fmt.Errorf("directory %s was removed", o.dir)
 			}
-			o.changed(ctx, event.Name)
+			o.changed(ctx, event)
 		case err := <-failures:
 			klog.FromContext(ctx).Info("Changes of orders may have been missed; reading all of them", "reason", err.Error())
 			o.scan(ctx)
@@ -140,12 +140,18 @@ func (o *orders) scan(ctx context.Context) {
 	}
 }
 
-// changed handles a change of a file in the directory.
-func (o *orders) changed(ctx context.Context, path string) {
-	if below, is := strings.CutPrefix(path, o.dir+"/"); is {
-		uid, _, _ := strings.Cut(below, "/")
-		o.reconcile(ctx, uid)
+// changed handles a change of a file in the directory. A removed order may be there again, with the same content for another pod.
+func (o *orders) changed(ctx context.Context, event fsnotify.Event) {
+	below, is := strings.CutPrefix(event.Name, o.dir+"/")
+	if !is {
+		return
 	}
+	uid, file, _ := strings.Cut(below, "/")
+	if w := o.workers[uid]; w != nil && file == counters.OrderFile && event.Has(fsnotify.Remove) {
+		w.ending = true
+		w.end()
+	}
+	o.reconcile(ctx, uid)
 }
 
 // reconcile starts, ends or informs the worker of an order.

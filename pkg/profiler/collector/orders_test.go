@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -83,6 +84,19 @@ func TestOrders_RemovedOrChanged_TerminatedAndBegunAgain(t *testing.T) {
 		n.beginsNone()
 		assert.NoDirExists(t, filepath.Join(n.dir, claimA), "nothing is written into it")
 		assert.Empty(t, n.orders.workers)
+	})
+}
+
+// TestOrders_RemovedAndThereAgain_BegunAgain: the claim was unprepared, and prepared for another pod before the collector looked.
+func TestOrders_RemovedAndThereAgain_BegunAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.writes(order(claimA, gpuA))
+		first := n.next()
+		first.reports(event{reason: counters.Recording})
+		n.events <- fsnotify.Event{Name: filepath.Join(n.dir, claimA, counters.OrderFile), Op: fsnotify.Remove}
+		assert.True(t, is(first.terminated))
+		n.next().reports(event{reason: counters.Recording})
+		n.is(claimA, counters.Recording, "")
 	})
 }
 
