@@ -141,7 +141,7 @@ var Tests = []Test{
 	{"TestProfile_ByHand_PluginKilled_DoneOnce", profile, third, []string{"profiles"}},
 	{"TestProfile_ByHand_PluginHangs_Limited", profile, third, []string{"profiles"}},
 	{"TestCounters_SimulatedGPUs_Unsupported", profile, core, []string{"counters", "profiles"}},
-	{"TestCounters_StandIn_Recorded", profile, core, []string{"counters", "profiles"}},
+	{"TestCounters_StandIn_Recorded", profile, second, []string{"counters", "profiles"}},
 	{"TestProfile_TwoVersions_ClaimChooses", profile, third, []string{"profiles"}},
 	{"TestProfile_ToolKilled_ProcessGoesOn", profile, first, []string{"profiles"}},
 	{"TestProfile_ToolHangs_ProcessExits", profile, second, []string{"profiles"}},
