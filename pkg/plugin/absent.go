@@ -5,16 +5,18 @@ import (
 	"path/filepath"
 	"runtime/debug"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/plugin/diagnostics"
 	"github.com/prism-gpu/prism/pkg/plugin/inventory"
+	"github.com/prism-gpu/prism/pkg/plugin/profiler"
 )
 
 // AwaitGPU returns when the node may contain an NVIDIA GPU, or has claims that were prepared when it contained one. Until then the process
-// only checks for a GPU and answers probes. It does not ask the API server. It does not register with the kubelet, so the kubelet removes
+// only checks for a GPU, and answers probes and requests for reports. It does not ask the API server. It does not register with the kubelet, so the kubelet removes
 // the ResourceSlices of an earlier process. A missing GPU is no error, whatever failOnInitError says: a driver that does not answer is one.
 func AwaitGPU(ctx context.Context, cfg *config.Plugin, a Adapters, clock inventory.Clock) error {
 	mayHave := mayHaveGPU(a.Host)
@@ -26,16 +28,22 @@ func AwaitGPU(ctx context.Context, cfg *config.Plugin, a Adapters, clock invento
 	debug.FreeOSMemory()
 	probing, stop := context.WithCancel(ctx)
 	defer stop()
-	served := make(chan error, 1)
-	go func() {
+	serving, served := errgroup.WithContext(probing)
+	serving.Go(func() error {
 		defer stop()
-		served <- diagnostics.Idle(cfg.Serving.HTTPEndpoint, a.Version, "idle: the node has no NVIDIA GPU").Run(probing)
-	}()
+		return diagnostics.Idle(cfg.Serving.HTTPEndpoint, a.Version, "idle: the node has no NVIDIA GPU").Run(served)
+	})
+	serving.Go(func() error {
+		if err := profiler.ServeIdle(served, profiler.Options{Config: cfg, Files: a.Disk, Now: a.Now}); err != nil {
+			klog.FromContext(ctx).Error(err, "Reports are not served until the node has an NVIDIA GPU")
+		}
+		return nil
+	})
 	if inventory.AwaitGPU(probing, needed, clock) == nil {
 		klog.FromContext(ctx).Info("The node has an NVIDIA GPU")
 	}
 	stop()
-	return <-served
+	return serving.Wait()
 }
 
 // mayHaveGPU also returns true if the hardware of the machine cannot be listed.

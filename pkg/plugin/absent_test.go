@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -127,6 +128,30 @@ func TestServe_NoGPUAndRecords_Serves(t *testing.T) {
 	n.write(t, "plugins/gpu.prism.dev/claims/uid.json", "{}")
 	done := make(chan error, 1)
 	go func() { done <- AwaitGPU(t.Context(), n.cfg, System(n.cfg, testVersion), n.clock()) }()
+	require.NoError(t, ended(t, done))
+}
+
+// TestServe_NoGPU_ReportsServed: otherwise each list would name the node as silent. Nothing is written on the node.
+func TestServe_NoGPU_ReportsServed(t *testing.T) {
+	t.Parallel()
+	n := newBareNode(t)
+	free, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, free.Close())
+	n.cfg.Profiler.Endpoint, n.cfg.Profiler.Certificate = free.Addr().String(), t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Serve(ctx, n.cfg, System(n.cfg, testVersion), n.clock()) }()
+	require.Eventually(t, func() bool {
+		connection, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", n.cfg.Profiler.Endpoint)
+		if err == nil {
+			err = connection.Close()
+		}
+		return err == nil
+	}, limit, 10*time.Millisecond)
+	assert.NoDirExists(t, n.cfg.ProfilesDir())
+	n.waiting(t)
+	cancel()
 	require.NoError(t, ended(t, done))
 }
 

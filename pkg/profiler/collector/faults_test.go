@@ -114,7 +114,7 @@ func TestOrders_EventsLost_AllRead(t *testing.T) {
 	})
 }
 
-// TestOrders_NotWatchable_NotBegunAndRetried: nobody would notice that the order is removed.
+// TestOrders_NotWatchable_NotBegunAndRetried: the removal of the order would not be noticed.
 func TestOrders_NotWatchable_NotBegunAndRetried(t *testing.T) {
 	inBubble(t, func(_ *testing.T, n *node) {
 		n.mu.Lock()

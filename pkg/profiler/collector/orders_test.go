@@ -87,7 +87,7 @@ func TestOrders_RemovedOrChanged_TerminatedAndBegunAgain(t *testing.T) {
 	})
 }
 
-// TestOrders_RemovedAndThereAgain_BegunAgain: the claim was unprepared, and prepared for another pod before the collector looked.
+// TestOrders_RemovedAndThereAgain_BegunAgain: the claim was unprepared, and prepared for another pod before the collector noticed.
 func TestOrders_RemovedAndThereAgain_BegunAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		n.writes(order(claimA, gpuA))
