@@ -12,7 +12,6 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/plugin/diagnostics"
 	"github.com/prism-gpu/prism/pkg/plugin/inventory"
-	"github.com/prism-gpu/prism/pkg/plugin/profiler"
 )
 
 // AwaitGPU returns when the node may contain an NVIDIA GPU, or has claims that were prepared when it contained one. Until then the process
@@ -28,14 +27,14 @@ func AwaitGPU(ctx context.Context, cfg *config.Plugin, a Adapters, clock invento
 	debug.FreeOSMemory()
 	probing, stop := context.WithCancel(ctx)
 	defer stop()
-	serving, served := errgroup.WithContext(probing)
-	serving.Go(func() error {
+	parts, working := errgroup.WithContext(probing)
+	parts.Go(func() error {
 		defer stop()
-		return diagnostics.Idle(cfg.Serving.HTTPEndpoint, a.Version, "idle: the node has no NVIDIA GPU").Run(served)
+		return diagnostics.Idle(cfg.Serving.HTTPEndpoint, a.Version, "idle: the node has no NVIDIA GPU").Run(working)
 	})
-	serving.Go(func() error {
-		if err := profiler.ServeIdle(served, profiler.Options{Config: cfg, Files: a.Disk, Now: a.Now}); err != nil {
-			klog.FromContext(ctx).Error(err, "Reports are not served until the node has an NVIDIA GPU")
+	parts.Go(func() error {
+		if err := whileIdle(working, cfg, a); err != nil {
+			klog.FromContext(ctx).Error(err, "Reports cannot be read until the node has an NVIDIA GPU")
 		}
 		return nil
 	})
@@ -43,7 +42,7 @@ func AwaitGPU(ctx context.Context, cfg *config.Plugin, a Adapters, clock invento
 		klog.FromContext(ctx).Info("The node has an NVIDIA GPU")
 	}
 	stop()
-	return serving.Wait()
+	return parts.Wait()
 }
 
 // mayHaveGPU also returns true if the hardware of the machine cannot be listed.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/mpsd/client"
 	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 	"github.com/prism-gpu/prism/pkg/plugin/claimmetrics"
@@ -38,6 +39,11 @@ func newExtensions(ctx context.Context, m *Machine) (prepare.Extensions, error) 
 		m.memoryEdits(),
 		claimmetrics.Extension{Disk: m.adapters.Disk, Dir: m.cfg.MetricsDir(), Exporter: m.cfg.Exporter, NodeName: m.cfg.NodeName},
 	}, m.adapters.Extensions...), err
+}
+
+// whileIdle is the work of extensions on a node without a GPU, until the context ends.
+func whileIdle(ctx context.Context, cfg *config.Plugin, a Adapters) error {
+	return profiler.ServeIdle(ctx, profiler.Options{Config: cfg, Files: a.Disk, Now: a.Now})
 }
 
 // Services are the services of the node that built-in extensions call.

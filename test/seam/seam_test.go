@@ -35,7 +35,7 @@ type subject struct {
 // ofCounters are the folders and files of recordings of a GPU's counters, which use the profiler, metrics options and perfmon devices.
 var ofCounters = []string{
 	"pkg/profiler/counters", "pkg/profiler/collector", "pkg/plugin/profiler/counting", "pkg/plugin/profiler/counted.go",
-	"pkg/plugin/profiler/store/collector.go", "pkg/claim/counters.go", "pkg/gpu/counters.go",
+	"pkg/plugin/profiler/store/collector.go", "pkg/claim/counters.go", "pkg/gpu/counters.go", "pkg/profiler/nsight/counters.go",
 }
 
 // subjects are the counted ones. Each change that lowers a number also lowers its most.
