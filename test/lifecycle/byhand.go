@@ -97,6 +97,18 @@ func (m *Machine) answers(uid string) error {
 	return errors.Join(err, m.awaitsCommands(uid, state), os.WriteFile(file, append(said, line...), 0o600))
 }
 
+// answersAct is the act of such a prism-run, which fails if the process got no such command.
+func (m *Machine) answersAct(uid string, verb session.Verb) error {
+	if err := m.answers(uid); err != nil {
+		return err
+	}
+	said, err := os.ReadFile(filepath.Join(m.inbox(uid), waitFolder, session.AnswersFile))
+	if err == nil && !bytes.Contains(said, []byte(commandIDs[verb])) {
+		err = fmt.Errorf("the process of claim %s got no command %s", uid, verb)
+	}
+	return err
+}
+
 func (m *Machine) control(uid string) string {
 	return filepath.Join(m.settings().ProfilesDir(), uid, "plan", session.ControlFolder)
 }

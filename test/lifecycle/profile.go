@@ -180,7 +180,7 @@ func (m *Machine) actProfile(ctx context.Context, p *Process, act Act) error {
 	case "command":
 		return m.commands(ctx, p, act.Claim, act.Verb)
 	case "answer":
-		return m.answers(act.Claim)
+		return m.answersAct(act.Claim, act.Verb)
 	default:
 		return m.storeReports(ctx, p)
 	}
