@@ -15,8 +15,9 @@ import (
 )
 
 // AwaitGPU returns when the node may contain an NVIDIA GPU, or has claims that were prepared when it contained one. Until then the process
-// only checks for a GPU, and answers probes and requests for reports. It does not ask the API server. It does not register with the kubelet, so the kubelet removes
-// the ResourceSlices of an earlier process. A missing GPU is no error, whatever failOnInitError says: a driver that does not answer is one.
+// only checks for a GPU, and answers probes and controllers. It does not ask the API server. It does not register with the kubelet, so the
+// kubelet removes the ResourceSlices of an earlier process. A missing GPU is no error, whatever failOnInitError says: a driver that does not
+// answer is one.
 func AwaitGPU(ctx context.Context, cfg *config.Plugin, a Adapters, clock inventory.Clock) error {
 	mayHave := mayHaveGPU(a.Host)
 	needed := func() bool { return mayHave() || hasRecords(cfg) }

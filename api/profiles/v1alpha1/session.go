@@ -103,7 +103,8 @@ type SessionCommandSpec struct {
 	Selection *SessionSelection `json:"selection,omitempty"`
 	// At is the beginning of the window that the recordings cover: at most 10 minutes ahead, and only with a duration. Absent: now.
 	At *metav1.MicroTime `json:"at,omitempty"`
-	// Duration is the length of the window, at most 24h; absent: the duration in the claim's ProfilerConfig, or until a Stop, at most the maximum of the cluster.
+	// Duration is the length of the window, at most 24h; absent: the duration in the claim's ProfilerConfig, or until a Stop. The policy of
+	// the cluster may set a lower maximum.
 	Duration *metav1.Duration `json:"duration,omitempty"`
 	// SamplingFrequencyHz and Backtrace replace the settings of the claim's ProfilerConfig, if that samples CPUs.
 	SamplingFrequencyHz *int32  `json:"samplingFrequencyHz,omitempty"`

@@ -279,7 +279,7 @@ app.kubernetes.io/component: profiler
 - {{ printf "-v=%v" .root.Values.logVerbosity | quote }}
 {{- end -}}
 
-{{/* Name of the DaemonSet of the collector of performance counters; empty where it is off. */}}
+{{/* Name of the DaemonSet of the collector of performance counters; empty if it is off. */}}
 {{- define "prism.collector" -}}
 {{- if (.Values.profiler.collector | default dict).enabled -}}
 {{- printf "%s-collector" (include "prism.fullname" .) -}}
