@@ -62,6 +62,7 @@
 //     API server stores.
 //   - plugin/health detects whether the node's GPUs can be allocated, and reports it as Events of the Node: whether the NVIDIA driver and
 //     each GPU answer (DriverEvents), and whether another component allocates the same GPUs (Conflicts).
+//   - plugin/health/finding decides by readings and events which problems a GPU has, and since when.
 //
 // # The rest of the kubelet plugin
 //
@@ -155,6 +156,8 @@
 //   - listen limits the connections, time and request memory of clients, because any pod of the cluster may connect to the servers.
 //   - logging configures the logs of all programs of Prism in the same way.
 //   - logging/plain configures the logs of the programs that run on every node.
+//   - maintenance defines the annotations of a Node by which an administrator takes a GPU out of service, has Prism release it for a reset,
+//     and declares it repaired.
 //   - nvml discovers and changes GPUs through the NVIDIA driver's library libnvidia-ml.so.1.
 //   - nvml/library loads the NVIDIA driver's library libnvidia-ml.so.1 and calls it with deadlines.
 //   - pattern compiles regular expressions into tables with which a process can match its command line in bounded time, without a regular

@@ -18,7 +18,7 @@ func (u UUID) digits() string {
 // UnknownMinor is the Minor of a GPU whose device node is not known.
 const UnknownMinor = -1
 
-// GPU is one physical GPU that responds.
+// GPU is one physical GPU.
 type GPU struct {
 	// UUID identifies the GPU.
 	UUID UUID
@@ -44,6 +44,8 @@ type GPU struct {
 	MissingNode string
 	// UnifiedMemory: the driver reports no memory of the GPU, which uses the system's. Capacity.MemoryBytes is from elsewhere.
 	UnifiedMemory bool
+	// Lost: the GPU does not answer, or the driver does not list it any more. All other facts are the last ones that were read.
+	Lost bool
 }
 
 // ControlNodes are the device nodes that every container with a GPU gets besides the GPU's own.

@@ -59,7 +59,7 @@ func Recall(faults []Fault, missing []GPU) []Fault {
 type Node struct {
 	// Driver is the zero value while no driver is loaded.
 	Driver Driver
-	// GPUs are the usable ones in the order of their index, IDs assigned.
+	// GPUs are the usable ones and the lost ones whose facts are known, in the order of their index, IDs assigned.
 	GPUs []GPU
 	// Faults are the GPUs that did not answer.
 	Faults []Fault

@@ -211,3 +211,14 @@ func TestConflict_TaintsDropped_DevicesWithdrawn(t *testing.T) {
 		})
 	}
 }
+
+// Health returns a reading of a GPU without problems.
+func (oneGPU) Health(_ context.Context, g *gpu.GPU) gpu.HealthReading {
+	return gpu.HealthReading{UUID: g.UUID, Events: true}
+}
+
+// WatchHealth waits for the context to end.
+func (oneGPU) WatchHealth(ctx context.Context, _ func(gpu.HealthEvent)) error {
+	<-ctx.Done()
+	return nil
+}

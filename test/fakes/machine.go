@@ -114,3 +114,14 @@ func (m *Machine) Change(t testing.TB, inv *inventory.Inventory, how func()) {
 	m.Set(how)
 	require.ErrorIs(t, inv.Refresh(t.Context()), m.Gone)
 }
+
+// Health returns a reading of a GPU without problems.
+func (session) Health(_ context.Context, g *gpu.GPU) gpu.HealthReading {
+	return gpu.HealthReading{UUID: g.UUID, Events: true}
+}
+
+// WatchHealth waits for the context to end.
+func (session) WatchHealth(ctx context.Context, _ func(gpu.HealthEvent)) error {
+	<-ctx.Done()
+	return nil
+}

@@ -23,7 +23,7 @@ var tour = []section{
 		"pkg/plugin/profiler/...", "pkg/plugin/programs", "pkg/plugin/cdihook",
 	}},
 	{"Published devices", []string{
-		"pkg/plugin/inventory", "pkg/nodeconfig", "pkg/plugin/layout/...", "pkg/plugin/publish", "pkg/plugin/kube", "pkg/plugin/health",
+		"pkg/plugin/inventory", "pkg/nodeconfig", "pkg/plugin/layout/...", "pkg/plugin/publish", "pkg/plugin/kube", "pkg/plugin/health/...",
 	}},
 	{"The rest of the kubelet plugin", []string{"pkg/plugin/..."}},
 	{"The exporter", []string{"pkg/exporter/..."}},

@@ -23,7 +23,7 @@ var (
 	// base are packages that import no other package of Prism, and ground adds the configuration to them.
 	base = []string{
 		"api/...", "pkg/gpu", "pkg/backoff", "pkg/disk", "pkg/events", "pkg/grpcread", "pkg/listen", "pkg/logging", "pkg/logging/plain",
-		"pkg/profiler/counters", "pkg/profiler/native", "pkg/profiler/runplan", "pkg/profiler/seats", "pkg/profiler/session",
+		"pkg/maintenance", "pkg/profiler/counters", "pkg/profiler/native", "pkg/profiler/runplan", "pkg/profiler/seats", "pkg/profiler/session",
 	}
 	ground = concat(base, nil, "pkg/config")
 	// plans are packages that compute: the same input has the same result.
@@ -53,6 +53,10 @@ var rules = []rule{
 	{
 		of: append([]string{"pkg/exporter/metrics"}, plans...), ours: []string{"api/...", "pkg/gpu", "pkg/pattern"}, not: effects,
 		because: "it computes: the same input has the same result, without files, network, log or context",
+	},
+	{
+		of: []string{"pkg/plugin/health/finding"}, ours: []string{"api/...", "pkg/gpu"}, not: effects,
+		because: "which problems a GPU has follows from readings and times that are passed in",
 	},
 	{
 		of: plans, not: []string{"time$"},
@@ -91,8 +95,8 @@ var rules = []rule{
 	},
 	{
 		of: []string{"pkg/plugin/health", "pkg/plugin/inventory", "pkg/plugin/layout/..."},
-		ours: concat(ground, nil, "pkg/checkpoint", "pkg/hostfs", "pkg/nodeconfig", "pkg/plugin/inventory", "pkg/plugin/kube", "pkg/plugin/layout",
-			"pkg/plugin/publish"),
+		ours: concat(ground, nil, "pkg/checkpoint", "pkg/hostfs", "pkg/nodeconfig", "pkg/plugin/health/...", "pkg/plugin/inventory", "pkg/plugin/kube",
+			"pkg/plugin/layout", "pkg/plugin/publish"),
 		not:     []string{"net"},
 		because: "published devices follow from configuration, hardware and records, and not from the preparation of claims",
 	},

@@ -25,6 +25,7 @@ type Session interface {
 	gpu.MemoryLimiter
 	gpu.MIGDriver
 	gpu.ComputeModes
+	gpu.HealthDriver
 }
 
 // Owned reports which instances claims own, or are about to own.

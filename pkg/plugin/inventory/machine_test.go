@@ -297,3 +297,14 @@ func uuids(v *View) []gpu.UUID {
 	}
 	return slices.Clip(all)
 }
+
+// Health returns a reading of a GPU without problems.
+func (*fakeSession) Health(_ context.Context, g *gpu.GPU) gpu.HealthReading {
+	return gpu.HealthReading{UUID: g.UUID, Events: true}
+}
+
+// WatchHealth waits for the context to end.
+func (*fakeSession) WatchHealth(ctx context.Context, _ func(gpu.HealthEvent)) error {
+	<-ctx.Done()
+	return nil
+}

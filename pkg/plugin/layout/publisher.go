@@ -30,6 +30,8 @@ const (
 	Nodes
 	// Busy: another program uses hardware of a GPU that claims reserve.
 	Busy
+	// Health: a GPU has a finding.
+	Health
 
 	sources
 )

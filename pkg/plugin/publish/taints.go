@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
@@ -40,6 +41,8 @@ type TaintRule struct {
 	// Name is the key below the driver's domain. Value may be empty; an empty Effect is NoSchedule.
 	Name, Value string
 	Effect      resourceapi.DeviceTaintEffect
+	// TimeAdded is when the reason for the taint began; zero: the API server sets the time at which it stores the taint.
+	TimeAdded metav1.Time
 	// All: it applies to every device of every GPU.
 	All bool
 	// Type: it applies to every device of that type; empty for none. GPUs: it applies to all devices of these GPUs. With both, it applies to
@@ -162,7 +165,11 @@ func (o Options) taints(d gpu.Device) (taints []resourceapi.DeviceTaint) {
 			if effect == "" {
 				effect = resourceapi.DeviceTaintEffectNoSchedule
 			}
-			taints = append(taints, resourceapi.DeviceTaint{Key: o.DriverName + "/" + r.Name, Value: r.Value, Effect: effect})
+			taint := resourceapi.DeviceTaint{Key: o.DriverName + "/" + r.Name, Value: r.Value, Effect: effect}
+			if !r.TimeAdded.IsZero() {
+				taint.TimeAdded = r.TimeAdded.DeepCopy()
+			}
+			taints = append(taints, taint)
 		}
 	}
 	return taints
