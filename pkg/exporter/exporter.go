@@ -2,6 +2,7 @@ package exporter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/exporter/metrics"
+	"github.com/prism-gpu/prism/pkg/exporter/sampler"
 )
 
 // Exporter runs all parts of the program.
@@ -48,6 +50,7 @@ func Build(cfg *config.Exporter, a Adapters) (*Exporter, error) {
 	e.pages = &pages{view: func() view { return e.now() }}
 	a.Sampler.Measure(metrics.DefaultFields()...) // until a file of counters chooses others
 	a.Allocations.OnReleasing(a.Sampler.Release)
+	a.Allocations.OnReleased(a.Sampler.Suspend)
 	return e, nil
 }
 
@@ -93,10 +96,12 @@ func (e *Exporter) now() *round {
 	return e.last
 }
 
-// ready returns the reason why nothing can be measured. A node without a GPU is ready, because a rollout must not wait for it.
+// ready returns the reason why nothing can be measured. A rollout must not wait for a node without a GPU, nor for the end of maintenance: both
+// are ready.
 func (e *Exporter) ready() error {
-	if err := e.adapters.Sampler.Status().Err; err != nil && !e.idle.Load() {
-		return fmt.Errorf("NVIDIA driver: %w", err)
+	err := e.adapters.Sampler.Status().Err
+	if _, suspended := errors.AsType[*sampler.SuspendedError](err); err == nil || suspended || e.idle.Load() {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("NVIDIA driver: %w", err)
 }

@@ -36,6 +36,7 @@ type fakeSampler struct {
 	ran       atomic.Bool
 	released  atomic.Value
 	claim     atomic.Value
+	suspended atomic.Value
 	destroyed atomic.Bool
 	measured  atomic.Pointer[[]metrics.Field]
 	status    sampler.Status
@@ -59,6 +60,8 @@ func (f *fakeSampler) Release(mig gpu.UUID, claim string, destroyed bool) {
 	f.destroyed.Store(destroyed)
 }
 
+func (f *fakeSampler) Suspend(until time.Time) { f.suspended.Store(until) }
+
 // fakeAllocations expose claim "uid-1".
 type fakeAllocations struct {
 	mu        sync.Mutex
@@ -66,6 +69,7 @@ type fakeAllocations struct {
 	sources   []allocation.Source
 	exposed   int
 	releasing func(gpu.UUID, string, bool)
+	released  func(time.Time)
 }
 
 func (*fakeAllocations) Run(ctx context.Context) error {
@@ -80,6 +84,7 @@ func (f *fakeAllocations) Allocations() *metrics.Allocations {
 }
 func (f *fakeAllocations) Sources() []allocation.Source                  { return f.sources }
 func (f *fakeAllocations) OnReleasing(call func(gpu.UUID, string, bool)) { f.releasing = call }
+func (f *fakeAllocations) OnReleased(call func(time.Time))               { f.released = call }
 
 func (f *fakeAllocations) Exposed(_ string, render func(string) []byte) error {
 	f.mu.Lock()
@@ -193,6 +198,15 @@ func TestOnReleasing_MIGDevice_SamplerLetsGo(t *testing.T) {
 	}
 }
 
+// TestOnReleased_GPUs_SamplerSuspended: the plugin's release of the GPUs closes the driver.
+func TestOnReleased_GPUs_SamplerSuspended(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, &config.Exporter{})
+	until := time.Now().Add(time.Minute)
+	f.allocations.released(until)
+	assert.Equal(t, until, f.sampler.suspended.Load())
+}
+
 func TestReady_States_Named(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, &config.Exporter{})
@@ -208,6 +222,10 @@ func TestReady_States_Named(t *testing.T) {
 	}, f.notes())
 	f.sampler.status.Err = gpu.ErrDriverNotLoaded
 	require.EqualError(t, f.ready(), "NVIDIA driver: NVIDIA driver is not loaded")
+	f.sampler.status.Err = &sampler.SuspendedError{Until: time.Date(2026, 11, 29, 6, 0, 0, 0, time.UTC)}
+	require.NoError(t, f.ready(), "a rollout must not wait for the end of maintenance")
+	assert.Contains(t, f.notes(), "GPUs released for maintenance until 2026-11-29T06:00:00Z")
+	assert.NotContains(t, f.notes(), "GPU GPU-2 does not respond", "nothing asks it")
 	f.idle.Store(true)
 	require.NoError(t, f.ready(), "a rollout must not wait for a node without GPU")
 	assert.Equal(t, []string{"idle: the node has no NVIDIA GPU"}, f.notes())

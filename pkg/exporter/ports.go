@@ -21,6 +21,8 @@ type Sampler interface {
 	Measure(fields ...metrics.Field)
 	// Release closes a claim's MIG device at once.
 	Release(mig gpu.UUID, claimUID string, destroyed bool)
+	// Suspend closes the driver and opens it after that time, or at once if it has passed.
+	Suspend(until time.Time)
 }
 
 // Tracker keeps the devices of containers up to date; *allocation.Tracker implements it.
@@ -29,6 +31,8 @@ type Tracker interface {
 	Allocations() *metrics.Allocations
 	Sources() []allocation.Source
 	OnReleasing(released func(mig gpu.UUID, claimUID string, destroyed bool))
+	// OnReleased calls a function with the time until which the plugin has released the GPUs: at once, and after each change.
+	OnReleased(released func(until time.Time))
 	Exposed(root string, render func(claimUID string) []byte) error
 }
 

@@ -1,12 +1,14 @@
 package exporter
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 
 	"github.com/prism-gpu/prism/pkg/exporter/metrics"
+	"github.com/prism-gpu/prism/pkg/exporter/sampler"
 )
 
 // freshness is the accepted delay, in seconds, of the time of a source on a page.
@@ -74,11 +76,15 @@ func (e *Exporter) notes() []string {
 			notes = append(notes, fmt.Sprintf("%s: %s", source.Name, source.Error))
 		}
 	}
+	suspended, isSuspended := errors.AsType[*sampler.SuspendedError](e.adapters.Sampler.Status().Err)
+	if isSuspended {
+		notes = append(notes, suspended.Error())
+	}
 	for _, g := range e.adapters.Sampler.Snapshot().GPUs {
 		if g.ProcessesHidden {
 			notes = append(notes, fmt.Sprintf("processes on GPU %s are outside of the exporter's pid namespace: run the exporter with hostPID", g.Identity.UUID))
 		}
-		if !g.Up {
+		if !g.Up && !isSuspended {
 			notes = append(notes, fmt.Sprintf("GPU %s does not respond", g.Identity.UUID))
 		}
 	}

@@ -58,6 +58,7 @@ type Tracker struct {
 	labels   *podLabels
 	proc     *processes
 	servers  servers
+	released *gpuRelease
 
 	// known is replaced, never modified.
 	known atomic.Pointer[view]
@@ -114,7 +115,7 @@ func newTracker(o Options, s schedule) *Tracker {
 		pods:   podresources.Client{Socket: o.KubeletSocket, CDIKind: o.CDIKind, DriverName: o.DriverName},
 		cri:    newContainers(runtime, s, report),
 		labels: &podLabels{keys: o.PodLabels, socket: runtime, sources: report, due: backoff.Backoff{First: s.cri, Max: s.criAway}},
-		proc:   proc, servers: servers{dir: o.DaemonsDir, proc: proc},
+		proc:   proc, released: newGPURelease(o.Records), servers: servers{dir: o.DaemonsDir, proc: proc},
 		records: newRecords(), since: map[string]time.Time{},
 	}
 	t.known.Store(&view{allocations: &metrics.Allocations{}})
@@ -125,7 +126,7 @@ func newTracker(o Options, s schedule) *Tracker {
 func (t *Tracker) Run(ctx context.Context) error {
 	t.HidesProcesses()
 	changed := make(chan struct{}, 1)
-	t.readRecords(changed)
+	t.readPlugin(changed)
 	var running sync.WaitGroup
 	running.Go(func() { t.followRecords(ctx, changed) })
 	running.Go(func() { t.followPods(ctx, changed) })

@@ -13,7 +13,13 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 )
 
-// followRecords reads each record as soon as it changes, and periodically all of them, until the context ends.
+// readPlugin reads all files of the plugin again.
+func (t *Tracker) readPlugin(changed chan<- struct{}) {
+	t.released.read()
+	t.readRecords(changed)
+}
+
+// followRecords reads each file of the plugin as soon as it changes, and periodically all of them, until the context ends.
 func (t *Tracker) followRecords(ctx context.Context, changed chan<- struct{}) {
 	said := ""
 	for ctx.Err() == nil {
@@ -25,7 +31,7 @@ func (t *Tracker) followRecords(ctx context.Context, changed chan<- struct{}) {
 		select {
 		case <-ctx.Done():
 		case <-time.After(t.schedule.rewatch):
-			t.readRecords(changed)
+			t.readPlugin(changed)
 		}
 	}
 }
@@ -37,14 +43,16 @@ func (t *Tracker) watchRecords(ctx context.Context, changed chan<- struct{}) err
 		return err
 	}
 	defer func() { _ = watcher.Close() }()
-	if err := watcher.Add(t.paths.records); err != nil {
-		return err
+	for _, dir := range []string{t.paths.records, filepath.Dir(t.released.file)} {
+		if err := watcher.Add(dir); err != nil {
+			return err
+		}
 	}
 	watched, err := os.Stat(t.paths.records)
 	if err != nil {
 		return err
 	}
-	t.readRecords(changed)
+	t.readPlugin(changed)
 	all := time.NewTicker(t.schedule.records)
 	defer all.Stop()
 	for {
@@ -55,19 +63,28 @@ func (t *Tracker) watchRecords(ctx context.Context, changed chan<- struct{}) err
 			if !errors.Is(err, fsnotify.ErrEventOverflow) {
 				return err
 			}
-			t.readRecords(changed)
+			t.readPlugin(changed)
 		case event := <-watcher.Events:
 			if event.Name == t.paths.records && event.Has(fsnotify.Remove|fsnotify.Rename) {
 				return nil
 			}
-			if uid, isRecord := checkpoint.RecordOf(filepath.Base(event.Name)); isRecord {
-				t.readRecord(uid, changed)
-			}
+			t.fileChanged(event.Name, changed)
 		case <-all.C:
 			if now, err := os.Stat(t.paths.records); err != nil || !os.SameFile(watched, now) {
 				return err
 			}
-			t.readRecords(changed)
+			t.readPlugin(changed)
 		}
+	}
+}
+
+// fileChanged reads a file of the plugin again.
+func (t *Tracker) fileChanged(path string, changed chan<- struct{}) {
+	if path == t.released.file {
+		t.released.read()
+		return
+	}
+	if uid, isRecord := checkpoint.RecordOf(filepath.Base(path)); isRecord && filepath.Dir(path) == t.paths.records {
+		t.readRecord(uid, changed)
 	}
 }

@@ -77,6 +77,11 @@ type Sampler struct {
 	expiries map[gpu.UUID]*time.Timer
 	// lostGPUs is the backoff between sessions for lost GPUs.
 	lostGPUs backoff.Backoff
+	// suspended is the time until which no session may be open. suspension is closed when it changes.
+	suspended  time.Time
+	suspension chan struct{}
+	// crew works in the session; nil without one.
+	crew *crew
 	// workers are the workers of the session.
 	workers map[gpu.UUID]*worker
 }
@@ -100,7 +105,7 @@ func New(opts Options) *Sampler {
 		opts.Wanted = func(gpu.UUID) []Want { return nil }
 	}
 	s := &Sampler{
-		opts: opts, snapshot: &metrics.Snapshot{}, changed: make(chan struct{}), status: Status{Err: errNotOpened, Errors: map[gpu.UUID]uint64{}},
+		opts: opts, snapshot: &metrics.Snapshot{}, changed: make(chan struct{}), suspension: make(chan struct{}), status: Status{Err: errNotOpened, Errors: map[gpu.UUID]uint64{}},
 		gpus: map[gpu.UUID]*metrics.GPU{}, xids: map[gpu.UUID][]metrics.XID{}, limited: map[gpu.UUID]int{},
 		releases: map[gpu.UUID]*release{}, expiries: map[gpu.UUID]*time.Timer{}, workers: map[gpu.UUID]*worker{},
 		lostGPUs: backoff.Backoff{First: firstLost, Max: mostLost},

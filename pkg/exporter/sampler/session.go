@@ -29,7 +29,7 @@ var errReopen = errors.New("the session will be reopened")
 func (s *Sampler) Run(ctx context.Context) error {
 	retry := backoff.Backoff{First: firstRetry, Max: max(s.opts.Interval, firstRetry)}
 	defer s.stop()
-	for ctx.Err() == nil {
+	for s.resumed(ctx) {
 		opened, err := s.session(ctx)
 		if opened {
 			retry.Reset()
@@ -39,7 +39,7 @@ func (s *Sampler) Run(ctx context.Context) error {
 			return nil
 		case errors.Is(err, gpu.ErrDriverReplaced):
 			return err
-		case errors.Is(err, errReopen):
+		case errors.Is(err, errReopen), errors.Is(err, errSuspended):
 			continue
 		}
 		s.lose(err)
@@ -88,6 +88,9 @@ func (s *Sampler) session(ctx context.Context) (opened bool, err error) {
 	all := &crew{s: s, run: run, calls: calls, ended: make(chan error, 1)}
 	defer all.wait()
 	defer stop()
+	if !s.crewed(all) {
+		return true, errSuspended
+	}
 	broken, err := all.list()
 	if err != nil {
 		return false, err
@@ -126,6 +129,7 @@ func (c *crew) wait() {
 	c.running.Wait()
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
+	c.s.crew = nil
 	clear(c.s.workers)
 }
 

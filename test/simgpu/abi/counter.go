@@ -110,7 +110,7 @@ var retiredPending = reading(func(c *call, r model.Reading) error {
 	if !r.Board.RetiresPages() {
 		return model.NotSupported
 	}
-	return c.putU32(1, 0)
+	return c.putU32(1, flag(r.Health.RetirementPending))
 })
 
 var remappedRows = reading(func(c *call, r model.Reading) error {
@@ -119,8 +119,8 @@ var remappedRows = reading(func(c *call, r model.Reading) error {
 	}
 	c.outputs[1] = record{}.u32(uint32(r.Lifetime[model.QuantityRowsCorrectable]))
 	c.outputs[2] = record{}.u32(uint32(r.Lifetime[model.QuantityRowsUncorrectable]))
-	c.outputs[3] = record{}.u32(0)
-	return c.putU32(4, flag(r.Lifetime[model.QuantityRowsFailed] > 0))
+	c.outputs[3] = record{}.u32(flag(r.Health.RowRemapPending))
+	return c.putU32(4, flag(r.RowRemapFailed()))
 })
 
 // banks is the number of banks of a board's memory.

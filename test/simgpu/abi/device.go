@@ -11,7 +11,6 @@ const (
 	processV1Size   = 16
 	processSize     = 24
 	attributesSize  = 40
-	fabricInfoSize  = 28
 	profileInfoSize = 48
 
 	placementSize         = 8
@@ -165,6 +164,8 @@ func timeSlice(c *call) error {
 func setTimeSlice(c *call) error {
 	return c.session.SetTimeSlice(c.device(), model.TimeSlice(c.u32(1)), c.caller.Root)
 }
+
+func resetGPU(c *call) error { return c.session.Reset(c.device(), c.caller.Root) }
 
 // noProcesses answers an empty list.
 var noProcesses = describe(func(c *call, _ model.Board, _ model.Identity) error { return c.putU32(1, 0) })

@@ -90,7 +90,13 @@ func newEventSet(c *call) error {
 
 func freeEventSet(c *call) error { return c.session.FreeEventSet(c.set(0)) }
 
-func eventTypes(c *call) error { return c.putU64(1, uint64(model.SupportedEvents)) }
+func eventTypes(c *call) error {
+	types, err := c.session.SupportedEvents(c.device())
+	if err != nil {
+		return err
+	}
+	return c.putU64(1, uint64(types))
+}
 
 func watchEvents(c *call) error {
 	return c.session.Watch(c.device(), model.EventType(c.u64(1)), c.set(2))

@@ -2,7 +2,7 @@ package abi
 
 // The branches in Since are the first in which Debian's real libraries (418, 450, 470, 535, 550, 555) and the headers of CUDA 11.1 to 13.4
 // contain a symbol.
-var table = concat(sessionSymbols, systemSymbols, lookupSymbols, identitySymbols, stateSymbols, migSymbols, instanceSymbols, eventSymbols, absentFeatures, hiddenSymbols, cudaSymbols, memoryLimitSymbols,
+var table = concat(sessionSymbols, systemSymbols, lookupSymbols, identitySymbols, stateSymbols, migSymbols, instanceSymbols, eventSymbols, fabricSymbols, absentFeatures, hiddenSymbols, cudaSymbols, memoryLimitSymbols,
 	sensorSymbols, counterSymbols, gpmSymbols)
 
 func concat(parts ...[]Symbol) []Symbol {
@@ -148,13 +148,17 @@ var eventSymbols = []Symbol{
 	device("nvmlDeviceRegisterEvents", 0, watchEvents, u64("types"), pointer("set")),
 }
 
+// Functions of the fabric of NVSwitch boards.
+var fabricSymbols = []Symbol{
+	device("nvmlDeviceGetGpuFabricInfo", 525, fabricInfo, out("info", fabricInfoSize)),
+	device("nvmlDeviceGetGpuFabricInfoV", 550, fabricInfoV, versioned("info")),
+}
+
 // Features that no board of the catalog supports: the functions exist and
 // return NotSupported, as on real hardware without the feature.
 var absentFeatures = []Symbol{
 	device("nvmlDeviceGetFanSpeed", 0, notSupported, outU32("percent")),
 	device("nvmlDeviceGetNumaNodeId", 550, notSupported, outU32("node")),
-	device("nvmlDeviceGetGpuFabricInfo", 525, notSupported, out("info", fabricInfoSize)),
-	device("nvmlDeviceGetGpuFabricInfoV", 550, notSupported, versioned("info")),
 	device("nvmlDeviceGetAddressingMode", 580, notSupported, versioned("mode")),
 	device("nvmlDeviceGetPlatformInfo", 565, notSupported, versioned("info")),
 	device("nvmlDeviceGetVirtualizationMode", 0, disabled, outU32("mode")),
@@ -165,6 +169,7 @@ var hiddenSymbols = []Symbol{
 	{Name: "exportTableDevice", Place: Hidden, Params: []Param{u32("index"), outU64("device")}, answer: byIndex, locate: ofIndex},
 	hidden("exportTableSetTimeSlice", setTimeSlice, u32("slice")),
 	hidden("exportTableGetTimeSlice", timeSlice, outU32("slice")),
+	hidden("exportTableReset", resetGPU),
 }
 
 func hidden(name string, answer answer, params ...Param) Symbol {

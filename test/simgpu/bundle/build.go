@@ -130,7 +130,7 @@ func (c compiler) buildLibraries(dir string) error {
 
 // programs of a driver, with their sources.
 var programs = map[string][]string{
-	"nvidia-smi":              {"smi.c", "smi_query.c", "smi_apps.c", "smi_table.c", "smi_policy.c", "smi_mig.c"},
+	"nvidia-smi":              {"smi.c", "smi_query.c", "smi_apps.c", "smi_table.c", "smi_policy.c", "smi_mig.c", "smi_reset.c"},
 	"nvidia-persistenced":     {"program.c"},
 	"nvidia-debugdump":        {"program.c"},
 	"nvidia-cuda-mps-control": {"mps_control.c", "mps_commands.c", "mps_servers.c", "mps_ui.c", "mps.c"},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,7 +22,8 @@ type Command struct {
 	Load   model.DriverVersion `json:"load,omitempty"`
 	Fault  *model.Fault        `json:"fault,omitempty"`
 	Lose   *Loss               `json:"lose,omitempty"`
-	Clear  *int                `json:"clear,omitempty"` // id of a fault; 0: all
+	Health *Health             `json:"health,omitempty"`
+	Clear  *int                `json:"clear,omitempty"` // id of a fault; 0: all, with the health of GPUs
 	XID    *XID                `json:"xid,omitempty"`
 	Reset  *int                `json:"reset,omitempty"` // ordinal of a GPU
 	Work   *Work               `json:"work,omitempty"`
@@ -37,6 +39,18 @@ type Command struct {
 type Loss struct {
 	GPU   int       `json:"gpu"`
 	Until time.Time `json:"until,omitzero"`
+	// Unlisted: new sessions do not list it.
+	Unlisted bool `json:"unlisted,omitempty"`
+}
+
+// Health changes the health of a GPU; nil leaves a part as it is.
+type Health struct {
+	GPU               int                   `json:"gpu"`
+	Action            *model.RecoveryAction `json:"action,omitempty"`
+	RowRemapPending   *bool                 `json:"rowRemapPending,omitempty"`
+	RowRemapFailure   *bool                 `json:"rowRemapFailure,omitempty"`
+	RetirementPending *bool                 `json:"retirementPending,omitempty"`
+	Fabric            *model.FabricState    `json:"fabric,omitempty"`
 }
 
 // Persistenced sets whether nvidia-persistenced keeps a GPU initialised.
@@ -102,7 +116,11 @@ func (d *Daemon) execute(c Command) (Result, error) {
 		id, err := d.node.Faults.Add(*c.Fault)
 		return Result{Fault: id}, err
 	case c.Lose != nil:
-		id, err := d.node.LoseGPU(c.Lose.GPU, c.Lose.Until)
+		lose := d.node.LoseGPU
+		if c.Lose.Unlisted {
+			lose = d.node.RemoveGPU
+		}
+		id, err := lose(c.Lose.GPU, c.Lose.Until)
 		return Result{Fault: id}, err
 	case c.Clear != nil:
 		return Result{}, d.clear(*c.Clear)
@@ -124,7 +142,9 @@ func (d *Daemon) act(c Command) error {
 	case c.SampleHold != nil:
 		return d.node.SetSampleHold(*c.SampleHold)
 	case c.Reset != nil:
-		return d.node.ResetGPU(*c.Reset)
+		return d.reset(*c.Reset)
+	case c.Health != nil:
+		return d.node.ChangeHealth(c.Health.GPU, c.Health.change)
 	case c.Persistenced != nil:
 		return d.node.SetPersistenced(c.Persistenced.GPU, c.Persistenced.On)
 	case c.MIGLatency != nil:
@@ -137,9 +157,35 @@ func (d *Daemon) act(c Command) error {
 	return nil
 }
 
+func (c *Health) change(h *model.Health) {
+	set(&h.Action, c.Action)
+	set(&h.RowRemapPending, c.RowRemapPending)
+	set(&h.RowRemapFailure, c.RowRemapFailure)
+	set(&h.RetirementPending, c.RetirementPending)
+	set(&h.Fabric, c.Fabric)
+}
+
+func set[T any](to, value *T) {
+	if value != nil {
+		*to = *value
+	}
+}
+
+// reset resets a GPU as nvidia-smi does.
+func (d *Daemon) reset(gpu int) error {
+	err := d.node.ResetDetachedGPU(gpu)
+	if users := d.sessions.attached(gpu); errors.Is(err, model.InUse) && len(users) > 0 {
+		return fmt.Errorf("resetting GPU %d: %w: sessions of %s", gpu, err, strings.Join(users, ", "))
+	}
+	if err != nil {
+		return fmt.Errorf("resetting GPU %d: %w", gpu, err)
+	}
+	return nil
+}
+
 func (d *Daemon) clear(id int) error {
 	if id == 0 {
-		d.node.Faults.Clear()
+		d.node.Heal()
 		return nil
 	}
 	if !d.node.Faults.Remove(id) {

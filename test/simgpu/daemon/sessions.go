@@ -1,6 +1,9 @@
 package daemon
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,6 +39,21 @@ func (s *sessions) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.open)
+}
+
+// attached lists the processes whose sessions have a GPU attached.
+func (s *sessions) attached(gpu int) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	users := map[string]bool{}
+	for _, session := range s.open {
+		for c := range session.connections {
+			if session.Attached(gpu) {
+				users[fmt.Sprintf("%s (%d)", c.caller.Process, c.caller.PID)] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(users))
 }
 
 // leave ends the sessions that only this connection used.

@@ -10,6 +10,7 @@ type Sensors struct {
 	Links                              int // NVLinks
 	LinkVersion                        uint32
 	LinkMBps                           uint32
+	Fabric                             bool // an NVSwitch board whose GPUs register with the fabric: from Hopper on
 	PartNumber, InfoROM                string
 }
 
@@ -36,15 +37,15 @@ var sensors = map[string]Sensors{
 	},
 	"h100-80": {
 		IdleClock: 345, MemoryClock: 2619, VideoClock: 1545, IdleMemoryClock: 2619, MemorySensor: true, BAR1MiB: 131072,
-		Links: 18, LinkVersion: 4, LinkMBps: 26562, PartNumber: "692-2G520-0200-000", InfoROM: "G520.0200.00.05",
+		Links: 18, LinkVersion: 4, LinkMBps: 26562, Fabric: true, PartNumber: "692-2G520-0200-000", InfoROM: "G520.0200.00.05",
 	},
 	"h200-141": {
 		IdleClock: 345, MemoryClock: 3201, VideoClock: 1545, IdleMemoryClock: 3201, MemorySensor: true, BAR1MiB: 262144,
-		Links: 18, LinkVersion: 4, LinkMBps: 26562, PartNumber: "692-2G520-0280-000", InfoROM: "G520.0280.00.05",
+		Links: 18, LinkVersion: 4, LinkMBps: 26562, Fabric: true, PartNumber: "692-2G520-0280-000", InfoROM: "G520.0280.00.05",
 	},
 	"b200-180": {
 		IdleClock: 120, MemoryClock: 3996, VideoClock: 1522, IdleMemoryClock: 3996, MemorySensor: true, BAR1MiB: 262144,
-		Links: 18, LinkVersion: 5, LinkMBps: 53125, PartNumber: "692-2G525-0220-002", InfoROM: "G525.0220.00.03",
+		Links: 18, LinkVersion: 5, LinkMBps: 53125, Fabric: true, PartNumber: "692-2G525-0220-002", InfoROM: "G525.0220.00.03",
 	},
 }
 
@@ -53,6 +54,9 @@ func (b Board) Sensors() Sensors { return sensors[b.ID] }
 
 // HasGPM reports whether the board has GPU performance monitoring.
 func (b Board) HasGPM() bool { return b.Compute.Architecture >= Hopper }
+
+// HasFabric reports whether the board's GPUs register with the fabric of an NVSwitch board.
+func (b Board) HasFabric() bool { return b.Sensors().Fabric }
 
 // RetiresPages reports whether the board retires pages of memory; later ones remap rows.
 func (b Board) RetiresPages() bool { return b.Compute.Architecture < Ampere }

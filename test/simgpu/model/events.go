@@ -14,10 +14,19 @@ const (
 	EventSingleBitECC EventType = 1 << 0
 	EventDoubleBitECC EventType = 1 << 1
 	EventXID          EventType = 1 << 3
+	// EventGPUUnavailable is raised when the GPU gets lost, EventRecoveryAction when the driver asks for another repair.
+	EventGPUUnavailable EventType = 1 << 14
+	EventRecoveryAction EventType = 1 << 15
 )
 
-// SupportedEvents is the result of nvmlDeviceGetSupportedEventTypes.
-const SupportedEvents = EventSingleBitECC | EventDoubleBitECC | EventXID
+// supportedEvents are the event types that drivers of a branch know.
+func supportedEvents(branch int) EventType {
+	types := EventSingleBitECC | EventDoubleBitECC | EventXID
+	if branch >= recoveryBranch {
+		types |= EventGPUUnavailable | EventRecoveryAction
+	}
+	return types
+}
 
 // maxQueuedEvents bounds the queue of an event set; the oldest events are dropped first.
 const maxQueuedEvents = 256
@@ -85,12 +94,28 @@ func (n *Node) PostInstanceXID(ordinal int, instance uint32, xid uint64) error {
 	if instance != NoInstance && !slices.ContainsFunc(n.gpus[ordinal].mig.instances, here) {
 		return NotFound
 	}
+	n.post(ordinal, Event{Type: EventXID, Data: xid, GPUInstance: instance})
+	return nil
+}
+
+// post raises an event of a GPU: it reaches every event set that watches the GPU for its type.
+func (n *Node) post(ordinal int, e Event) {
+	e.GPU = handleOf(ordinal)
 	for _, set := range n.events.sets {
-		if set.masks[ordinal]&EventXID != 0 {
-			set.put(Event{GPU: handleOf(ordinal), Type: EventXID, Data: xid, GPUInstance: instance})
+		if set.masks[ordinal]&e.Type != 0 {
+			set.put(e)
 		}
 	}
-	return nil
+}
+
+// SupportedEvents is the result of nvmlDeviceGetSupportedEventTypes.
+func (s *Session) SupportedEvents(h Handle) (EventType, error) {
+	var types EventType
+	err := s.with(h, func(*gpu) error {
+		types = supportedEvents(s.node.driver.version.Branch())
+		return nil
+	})
+	return types, err
 }
 
 // NewEventSet creates an empty event set, which exists until it is freed or its
@@ -107,15 +132,15 @@ func (s *Session) NewEventSet() (SetID, error) {
 	return id, nil
 }
 
-// Watch adds events of a GPU to a set. It fails with NotSupported for a type
-// that the GPU cannot raise, and with InvalidArgument for an unknown set.
+// Watch adds events of a GPU to a set. It fails with NotSupported if the GPU cannot raise one of the types, and adds none then, and with
+// InvalidArgument for an unknown set.
 func (s *Session) Watch(h Handle, types EventType, id SetID) error {
 	return s.with(h, func(g *gpu) error {
 		set := s.node.events.sets[id]
 		switch {
 		case set == nil || set.owner != s:
 			return InvalidArgument
-		case types&^SupportedEvents != 0:
+		case types&^supportedEvents(s.node.driver.version.Branch()) != 0:
 			return NotSupported
 		}
 		set.masks[g.id.Ordinal] |= types
@@ -146,6 +171,7 @@ func (s *Session) Close() {
 			set.poke()
 		}
 	}
+	delete(s.node.sessions, s)
 	s.closeContexts()
 	s.closeSamples()
 	for _, g := range s.visible {
@@ -196,14 +222,4 @@ func (s *Session) next(id SetID) (Event, <-chan struct{}, error) {
 	event := set.queue[0]
 	set.queue = set.queue[1:]
 	return event, nil, nil
-}
-
-// LoseGPU injects the loss of a GPU: every call returns GPUIsLost
-// until the fault is removed or over. It returns the id of the fault.
-func (n *Node) LoseGPU(ordinal int, until time.Time) (int, error) {
-	id, err := n.Faults.Add(Fault{Effect: EffectError, GPU: ordinal, Return: GPUIsLost, Until: until})
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.events.wakeAll()
-	return id, err
 }

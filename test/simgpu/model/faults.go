@@ -33,6 +33,13 @@ type Fault struct {
 	Times  int           `json:"times,omitempty"` // 0: any number of calls
 	Until  time.Time     `json:"until,omitzero"`  // zero: until removed
 	Hits   int           `json:"hits"`
+
+	Unlisted bool `json:"unlisted,omitempty"` // new sessions do not list the GPU
+}
+
+// lost reports whether every call on the GPU returns GPUIsLost.
+func (f Fault) lost() bool {
+	return f.Effect == EffectError && f.Return == GPUIsLost && f.GPU != AnyGPU && f.Call == ""
 }
 
 func (f Fault) check() error {
@@ -130,12 +137,12 @@ func (fs *Faults) List() []Fault {
 
 // Lost reports whether a fault makes every call on a GPU return GPUIsLost.
 func (fs *Faults) Lost(gpu int) bool {
-	for _, f := range fs.List() {
-		if f.Effect == EffectError && f.Return == GPUIsLost && f.GPU == gpu && f.Call == "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(fs.List(), func(f Fault) bool { return f.lost() && f.GPU == gpu })
+}
+
+// Unlisted reports whether new sessions do not list a GPU.
+func (fs *Faults) Unlisted(gpu int) bool {
+	return slices.ContainsFunc(fs.List(), func(f Fault) bool { return f.Unlisted && f.GPU == gpu })
 }
 
 // over reports whether the fault has expired by time or number of calls.

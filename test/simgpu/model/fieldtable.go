@@ -26,9 +26,9 @@ var eccFields = map[uint32]field{
 	23: {firstBranch, everyGPU, TypeU64, lifetime(QuantityECCUncorrected)},
 	29: {firstBranch, retires, TypeU64, lifetime(QuantityRetiredCorrected)},
 	30: {firstBranch, retires, TypeU64, lifetime(QuantityRetiredUncorrected)},
-	31: {firstBranch, retires, TypeU64, constant(0)},
+	31: {firstBranch, retires, TypeU64, retirementPending},
 	92: {firstBranch, retires, TypeU64, constant(0)},
-	93: {firstBranch, retires, TypeU64, constant(0)},
+	93: {firstBranch, retires, TypeU64, retirementPending},
 }
 
 // linkErrorFields returns a field for each of the first twelve links, and one for the sum, until Ampere.
@@ -117,8 +117,10 @@ var powerFields = map[uint32]field{
 	195: {powerBranch, from(Ada), TypeI32, constant(0)},
 	196: {powerBranch, from(Ada), TypeI32, constant(0)},
 	199: {pcieBytes, everyGPU, TypeU32, plain(func(r Reading) uint64 { return flag(r.Board.MIG.Capable()) })},
-	230: {recoveryBranch, everyGPU, TypeU32, constant(0)},
+	230: {recoveryBranch, everyGPU, TypeU32, plain(func(r Reading) uint64 { return uint64(r.Health.Action) })},
 }
+
+var retirementPending = plain(func(r Reading) uint64 { return flag(r.Health.RetirementPending) })
 
 func flag(on bool) uint64 {
 	if on {
@@ -148,8 +150,8 @@ var pcieFields = map[uint32]field{
 var rowFields = map[uint32]field{
 	142: {firstBranch, Reading.RemappedRows, TypeU32, lifetime(QuantityRowsCorrectable)},
 	143: {firstBranch, Reading.RemappedRows, TypeU32, lifetime(QuantityRowsUncorrectable)},
-	144: {firstBranch, Reading.RemappedRows, TypeU32, constant(0)},
-	145: {firstBranch, Reading.RemappedRows, TypeU32, plain(func(r Reading) uint64 { return flag(r.Lifetime[QuantityRowsFailed] > 0) })},
+	144: {firstBranch, Reading.RemappedRows, TypeU32, plain(func(r Reading) uint64 { return flag(r.Health.RowRemapPending) })},
+	145: {firstBranch, Reading.RemappedRows, TypeU32, plain(func(r Reading) uint64 { return flag(r.RowRemapFailed()) })},
 	301: {inactiveRows, Reading.RemappedRows, TypeU32, constant(0)},
 	302: {inactiveRows, Reading.RemappedRows, TypeU32, constant(0)},
 }

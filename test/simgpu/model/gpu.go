@@ -70,6 +70,8 @@ type gpu struct {
 	set   settings
 	mig   mig
 
+	health Health
+
 	persistenced bool                  // nvidia-persistenced keeps the GPU initialised
 	sessions     map[*Session]struct{} // with a handle of it
 

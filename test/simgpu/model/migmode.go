@@ -90,24 +90,6 @@ func (g *gpu) inUse() bool {
 // inUse reports whether any process holds the MIG device.
 func (ci *computeInstance) inUse() bool { return ci.clients+len(ci.cuda.contexts) > 0 }
 
-// ResetGPU resets a GPU: a pending MIG mode becomes current, GPU instances are destroyed. It fails with InUse while a process holds the
-// GPU, InvalidArgument if there is no such GPU.
-func (n *Node) ResetGPU(ordinal int) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if ordinal < 0 || ordinal >= len(n.gpus) {
-		return InvalidArgument
-	}
-	g := n.gpus[ordinal]
-	if g.inUse() {
-		return InUse
-	}
-	g.advance(n.now())
-	g.mig.restart()
-	n.changed()
-	return nil
-}
-
 // MIGMode reads whether MIG mode is on now, and whether it will be after the next reset. It fails with NotSupported on a board without MIG.
 func (s *Session) MIGMode(h Handle) (current, pending bool, err error) {
 	err = s.with(h, func(g *gpu) error {

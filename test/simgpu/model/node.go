@@ -21,6 +21,8 @@ type Node struct {
 	now    func() time.Time
 	hold   SampleHold
 
+	sessions map[*Session]struct{} // open ones
+
 	latency MIGLatency
 	handles uint64 // counts handles of instances, so that none is used twice
 	watches []func()
@@ -40,7 +42,7 @@ func New(spec Spec) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	node := &Node{Faults: NewFaults(), Calls: NewCalls(), spec: spec, events: newEventSets(), now: time.Now, hold: spec.SampleHold}
+	node := &Node{Faults: NewFaults(), Calls: NewCalls(), spec: spec, events: newEventSets(), now: time.Now, hold: spec.SampleHold, sessions: map[*Session]struct{}{}}
 	for i, id := range spec.Boards {
 		board, err := BoardByID(id)
 		if err != nil {
@@ -48,7 +50,7 @@ func New(spec Spec) (*Node, error) {
 		}
 		node.gpus = append(node.gpus, &gpu{
 			board: board, id: newIdentity(spec.Name, i, spec.Minors[i], board), mig: newMIG(slices.Contains(spec.MIG, i)),
-			persistenced: true,
+			health: newHealth(board), persistenced: true,
 		})
 	}
 	return node, node.Load(spec.Driver)
@@ -93,6 +95,7 @@ func (n *Node) Load(version DriverVersion) error {
 		g.at = n.now()
 		g.mig.pending = g.mig.pending && g.board.MIG.NeedsReset
 		g.mig.restart()
+		g.health = g.health.repaired()
 	}
 	n.driver = driverState{version: version, loaded: true, generation: n.driver.generation + 1}
 	n.changed()

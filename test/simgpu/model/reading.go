@@ -16,6 +16,7 @@ type Reading struct {
 	Now       Quantities
 	Sums      Quantities // since the driver was loaded; levels times seconds, or the number of events
 	Lifetime  Quantities // events in the life of the board
+	Health    Health
 }
 
 // Read reads the sensors and counters of a GPU. A MIG device has none: NotSupported.
@@ -28,7 +29,7 @@ func (s *Session) Read(h Handle) (Reading, error) {
 		g.advance(s.node.now())
 		r = Reading{
 			Board: g.board, Branch: s.node.driver.version.Branch(), MIG: g.mig.current, Instances: len(g.mig.instances),
-			At: g.at, Sums: g.meter.sums,
+			At: g.at, Sums: g.meter.sums, Health: g.health,
 		}
 		r.Now, _ = g.levels(g.at)
 		for q := range quantities {
@@ -115,6 +116,11 @@ func (r Reading) SupportedClockReasons() uint64 {
 
 // RemappedRows reports whether NVML counts remapped rows: not before Ampere, and not beside GPU instances.
 func (r Reading) RemappedRows() bool { return !r.Board.RetiresPages() && r.Instances == 0 }
+
+// RowRemapFailed reports whether a row could not be remapped.
+func (r Reading) RowRemapFailed() bool {
+	return r.Health.RowRemapFailure || r.Lifetime[QuantityRowsFailed] > 0
+}
 
 // scripted reports whether a script controls the GPU or a GPU instance.
 func (g *gpu) scripted() bool {

@@ -75,10 +75,11 @@ func (n *Node) OpenWith(library DriverVersion, nodes DeviceNodes) (*Session, err
 	}
 	s := &Session{node: n, generation: n.driver.generation, capabilities: nodes.Capabilities}
 	for _, g := range n.gpus {
-		if slices.Contains(nodes.Minors, g.id.Minor) {
+		if slices.Contains(nodes.Minors, g.id.Minor) && !n.Faults.Unlisted(g.id.Ordinal) {
 			s.visible = append(s.visible, g)
 		}
 	}
+	n.sessions[s] = struct{}{}
 	return s, nil
 }
 

@@ -33,6 +33,8 @@ type GPUSnapshot struct {
 	Accounting      bool        `json:"accounting"`
 	TimeSlice       TimeSlice   `json:"timeSlice"`
 	Lost            bool        `json:"lost"`
+	Unlisted        bool        `json:"unlisted,omitempty"` // new sessions do not list it
+	Health          Health      `json:"health"`
 	MIG             bool        `json:"mig"`
 	MIGPending      bool        `json:"migPending"`
 	Clients         int         `json:"clients"`
@@ -98,7 +100,7 @@ func (n *Node) gpuSnapshots(load bool) (gpus []GPUSnapshot) {
 			UUID: g.id.UUID, Serial: g.id.Serial, Minor: g.id.Minor,
 			PCI: g.id.PCI.String(), PCIeRoot: g.id.PCIRoot, NUMA: g.id.NUMA,
 			ComputeMode: g.set.compute, Persistence: g.set.persistence, Persistenced: g.persistenced, Accounting: g.set.accounting, TimeSlice: g.set.timeSlice,
-			Lost: n.Faults.Lost(g.id.Ordinal), MIG: g.mig.current, MIGPending: g.mig.pending, Clients: g.clients + len(g.cuda.contexts),
+			Lost: n.Faults.Lost(g.id.Ordinal), Unlisted: n.Faults.Unlisted(g.id.Ordinal), Health: g.health, MIG: g.mig.current, MIGPending: g.mig.pending, Clients: g.clients + len(g.cuda.contexts),
 			ProtectedMemory: g.protectedMemory(), Processes: g.allProcesses(), MIGDevices: g.migSnapshot(load),
 			MemoryUsed: g.usedMemory() + g.scriptedMemory(n.now()),
 		})

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tags.cncf.io/container-device-interface/specs-go"
@@ -24,8 +25,11 @@ type Session struct {
 	session *model.Session
 	root    string
 
-	mu    sync.Mutex
-	known map[gpu.UUID][]gpu.MIGProfile // by GPU, once read
+	closed atomic.Bool
+
+	mu       sync.Mutex
+	known    map[gpu.UUID][]gpu.MIGProfile // by GPU, once read
+	noFabric map[gpu.UUID]bool
 }
 
 // callTimeout bounds a call with a hanging fault.
@@ -35,7 +39,7 @@ const wholeNode = model.AnyGPU
 
 // open starts a session that sees all GPUs.
 func open(ctx context.Context, node *model.Node, root string) (*Session, error) {
-	s := &Session{node: node, root: root, known: map[gpu.UUID][]gpu.MIGProfile{}}
+	s := &Session{node: node, root: root, known: map[gpu.UUID][]gpu.MIGProfile{}, noFabric: map[gpu.UUID]bool{}}
 	if err := s.call(ctx, "nvmlInit_v2", wholeNode); err != nil {
 		return nil, err
 	}
@@ -48,10 +52,14 @@ func open(ctx context.Context, node *model.Node, root string) (*Session, error) 
 	return s, asError("nvmlInit_v2", err)
 }
 
-// call counts a call and applies the node's faults. As in the product's session, no call is made if the context is done.
+// call counts a call and applies the node's faults. As in the product's session, no call is made if the context is done or the session is
+// closed.
 func (s *Session) call(ctx context.Context, symbol string, ordinal int) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: %w", symbol, err)
+	}
+	if s.closed.Load() {
+		return asError(symbol, model.Uninitialized)
 	}
 	s.node.Calls.Add(os.Getpid(), filepath.Base(os.Args[0]), symbol)
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, gpu.ErrTimeout)
@@ -179,8 +187,13 @@ func (s *Session) CommonEdits(ctx context.Context) (*specs.ContainerEdits, error
 	return edits, nil
 }
 
-// Close ends the session.
-func (s *Session) Close() error { return nil }
+// Close ends the session, and detaches it from the GPUs. Closing twice is no error.
+func (s *Session) Close() error {
+	if !s.closed.Swap(true) {
+		s.session.Close()
+	}
+	return nil
+}
 
 // asError converts a return code of the model to the product's errors.
 func asError(symbol string, err error) error {

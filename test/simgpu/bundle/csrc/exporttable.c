@@ -7,7 +7,8 @@
 
 #define SLOTS 512
 
-enum { SLOT_DEVICE = 81, SLOT_SET_POLICY = 192, SLOT_GET_POLICIES = 193 };
+/* The last slot is ours: NVIDIA's nvidia-smi resets GPUs without the library. */
+enum { SLOT_DEVICE = 81, SLOT_SET_POLICY = 192, SLOT_GET_POLICIES = 193, SLOT_RESET = SLOTS - 1 };
 
 static const uint8_t table_id[16] = {
 	0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6c, 0x4e, 0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4,
@@ -55,6 +56,12 @@ static int get_policies(void *device, struct policies *found)
 	return simgpu_call("exportTableGetTimeSlice", args, 2);
 }
 
+static int reset_gpu(void *device)
+{
+	struct arg args[] = { VALUE(device) };
+	return simgpu_call("exportTableReset", args, 1);
+}
+
 static const void *table[SLOTS];
 
 __attribute__((constructor)) static void fill_table(void)
@@ -65,6 +72,7 @@ __attribute__((constructor)) static void fill_table(void)
 	table[SLOT_DEVICE] = (const void *)device_by_index;
 	table[SLOT_SET_POLICY] = (const void *)set_policy;
 	table[SLOT_GET_POLICIES] = (const void *)get_policies;
+	table[SLOT_RESET] = (const void *)reset_gpu;
 }
 
 EXPORT int nvmlInternalGetExportTable(const void **found, const void *id)

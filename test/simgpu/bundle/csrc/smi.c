@@ -240,7 +240,7 @@ static int set_compute_mode(const struct node *node, const char *text)
 }
 
 struct options {
-	int list, help, policy, mig;
+	int list, help, policy, mig, reset;
 	const char *id, *query, *apps, *format, *compute, *mig_mode;
 };
 
@@ -264,6 +264,8 @@ static int parse(int argc, char **argv, struct options *o)
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "-L") || !strcmp(argv[i], "--list-gpus"))
 			o->list = 1;
+		else if (!strcmp(argv[i], "-r") || !strcmp(argv[i], "--gpu-reset"))
+			o->reset = 1;
 		else if (!strcmp(argv[i], "-h") || !strcmp(argv[i], "--help"))
 			o->help = 1;
 		else if (!take_option(argc, argv, &i, "-i", "--id", &o->id) && !take_option(argc, argv, &i, "", "--query-gpu", &o->query) &&
@@ -290,6 +292,7 @@ static int help(void)
 	       "    nvidia-smi --query-compute-apps=FIELD,... --format=csv[,noheader][,nounits]\n"
 	       "    nvidia-smi -c DEFAULT|PROHIBITED|EXCLUSIVE_PROCESS\n"
 	       "    nvidia-smi -mig 0|1\n"
+	       "    nvidia-smi -r                                reset GPUs\n"
 	       "    nvidia-smi mig -cgi ID[:START],... [-C] | -dci | -dgi\n"
 	       "    nvidia-smi compute-policy --set-timeslice=N | -l\n\n"
 	       "    -i, --id=LIST   only these GPUs: indices, UUIDs or PCI addresses\n");
@@ -307,6 +310,8 @@ static int command(struct node *node, const struct options *o)
 		return query_gpus(node, o->query, o->format);
 	if (o->apps)
 		return query_apps(node, o->apps, o->format);
+	if (o->reset)
+		return reset_gpus(node);
 	if (o->compute)
 		return set_compute_mode(node, o->compute);
 	if (o->mig_mode)

@@ -127,6 +127,9 @@ extern struct nvml {
 	int (*InternalGetExportTable)(const void **, const void *);
 } nvml;
 
+/* Names the export table, through which nvidia-smi reaches functions that NVML does not export. */
+extern const unsigned char export_table_id[16];
+
 struct gpu {
 	unsigned int index;
 	device_t handle;
@@ -154,6 +157,7 @@ void print_missing(int code);
 /* The time as queries write it. */
 void read_timestamp(char *out);
 int print_table(const struct node *node);
+int reset_gpus(const struct node *node);
 int set_mig_mode(const struct node *node, const char *mode);
 int compute_policy(struct node *node, int argc, char **argv);
 int mig(struct node *node, int argc, char **argv);

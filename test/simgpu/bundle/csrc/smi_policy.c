@@ -6,7 +6,7 @@
 
 #include "smi.h"
 
-static const unsigned char table_id[16] = {
+const unsigned char export_table_id[16] = {
 	0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6c, 0x4e, 0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4,
 };
 
@@ -93,7 +93,7 @@ int compute_policy(struct node *node, int argc, char **argv)
 		return help();
 	int code = keep_gpus(node, o.id);
 	if (!code)
-		code = nvml.InternalGetExportTable((const void **)&table, table_id);
+		code = nvml.InternalGetExportTable((const void **)&table, export_table_id);
 	if (code)
 		return code;
 	return o.slice ? set_slice(table, node, o.slice) : list_slices(table, node);

@@ -41,6 +41,7 @@ func injectCommand() *cobra.Command {
 	c.AddCommand(o.faultCommands()...)
 	c.AddCommand(o.driverCommands()...)
 	c.AddCommand(o.deviceCommands()...)
+	c.AddCommand(o.healthCommands()...)
 	return c
 }
 
@@ -79,10 +80,16 @@ func (o *injectOptions) faultCommands() []*cobra.Command {
 	}
 	xid.Flags().IntVar(&o.gi, "gi", -1, "id of the GPU instance that it belongs to; -1: the GPU")
 	clearing := &cobra.Command{
-		Use: "clear [ID]", Short: "end one fault, or all", Args: cobra.MaximumNArgs(1),
+		Use: "clear [ID]", Short: "end one fault, or all faults and problems of GPUs", Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error { return o.clear(c, args) },
 	}
-	return []*cobra.Command{lost, initFails, failing, hang, slow, xid, clearing, o.migLatency(), o.reset(), o.hold(), o.release(), o.persistenced(true), o.persistenced(false), o.sampleHold()}
+	gone := plain("gpu-gone", "a GPU is lost, and is not listed by new sessions", func(c *cobra.Command) error {
+		if o.gpu < 0 {
+			return errors.New("losing a GPU: --gpu is missing")
+		}
+		return o.send(c, daemon.Command{Lose: &daemon.Loss{GPU: o.gpu, Until: o.until(), Unlisted: true}})
+	})
+	return []*cobra.Command{lost, gone, initFails, failing, hang, slow, xid, clearing, o.migLatency(), o.hold(), o.release(), o.persistenced(true), o.persistenced(false), o.sampleHold()}
 }
 
 func (o *injectOptions) migLatency() *cobra.Command {
@@ -97,15 +104,6 @@ func (o *injectOptions) migLatency() *cobra.Command {
 	f.DurationVar(&latency.CreateComputeInstance, "create-ci", 0, "creating a compute instance")
 	f.DurationVar(&latency.DestroyComputeInstance, "destroy-ci", 0, "destroying a compute instance")
 	return c
-}
-
-func (o *injectOptions) reset() *cobra.Command {
-	return plain("reset", "a GPU is reset: a pending MIG mode is in force, instances are gone", func(c *cobra.Command) error {
-		if o.gpu < 0 {
-			return errors.New("resetting a GPU: --gpu is missing")
-		}
-		return o.send(c, daemon.Command{Reset: &o.gpu})
-	})
 }
 
 // persistenced returns persistence-on or persistence-off.

@@ -26,7 +26,7 @@ func command() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(createCommand(), injectCommand(), loadCommand(), stateCommand(), destroyCommand(), buildCommand(), boardsCommand(), serveCommand())
+	root.AddCommand(createCommand(), injectCommand(), loadCommand(), resetCommand(), stateCommand(), destroyCommand(), buildCommand(), boardsCommand(), serveCommand())
 	return root
 }
 
