@@ -308,3 +308,6 @@ func (*fakeSession) WatchHealth(ctx context.Context, _ func(gpu.HealthEvent)) er
 	<-ctx.Done()
 	return nil
 }
+
+// Alive returns nil: the GPU responds.
+func (*fakeSession) Alive(ctx context.Context, _ gpu.UUID) error { return ctx.Err() }
