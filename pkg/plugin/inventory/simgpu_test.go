@@ -97,7 +97,7 @@ func TestMain(m *testing.M) {
 	}
 	open := func() *inventory.Inventory {
 		return inventory.New(inventory.Options{
-			Host: pcie.New(root), MemoryLimits: true,
+			Host: pcie.New(root), MemoryLimits: true, Polled: func(gpu.HealthPoll) {},
 			Open: func(ctx context.Context, r hostfs.DriverRoot) (inventory.Session, error) {
 				session, err := nvml.Open(ctx, r.Library, nvml.Options{Root: r.Path, HostRoot: r.HostPath, Deadline: deadline})
 				if err != nil {
