@@ -61,8 +61,11 @@ type HealthEvent struct {
 
 // HealthDriver is the part of an open driver that reports the health of GPUs.
 type HealthDriver interface {
-	// Health polls one GPU: whether it answers, and what the driver reports about its memory, its fabric and the repair that it needs. It
-	// makes one call more than an inspection of the GPU makes. It never sets HealthReading.MissingNode.
+	// Alive asks an inspected GPU whether it responds, in one call. A GPU that is being changed counts as alive.
+	Alive(ctx context.Context, id UUID) error
+	// Health reads what the driver reports about the memory and the fabric of a GPU that has just responded, and the repair that it needs. It
+	// costs one call; two if the board is part of a fabric. It never sets HealthReading.MissingNode. The reading of a GPU that is being
+	// changed is the previous one.
 	Health(ctx context.Context, g *GPU) HealthReading
 	// WatchHealth calls report for each event, until the context ends or the driver is closed. It keeps on trying after errors, and is never
 	// called twice at the same time. report must not block.

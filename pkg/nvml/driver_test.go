@@ -29,17 +29,19 @@ type fakeDriver struct {
 	// returns are the codes of single calls, by symbol.
 	returns map[string]nvml.Return
 	gpus    []*fakeGPU
+	// sets are the event sets that were created.
+	sets []*fakeSet
 }
 
 // newFakeDriver returns a driver with that many H100s.
 func newFakeDriver(count int) *fakeDriver {
-	// Only the library can create the struct with names of profiles.
-	absent := map[string]bool{"nvmlDeviceGetGpuInstanceProfileInfoV": true, setMemoryLimits: true, getMemoryLimits: true}
+	// Only the library can create the structs with names of profiles and with versions of the fabric's state.
+	absent := map[string]bool{"nvmlDeviceGetGpuInstanceProfileInfoV": true, fabricInfoV: true, setMemoryLimits: true, getMemoryLimits: true}
 	d := &fakeDriver{version: "580.95.05", loaded: true, absent: absent, calls: map[string]int{}}
 	for index := range count {
 		d.gpus = append(d.gpus, &fakeGPU{
 			driver: d, index: index, cores: 16896, brand: nvml.BRAND_NVIDIA, architecture: nvml.DEVICE_ARCH_HOPPER,
-			capability: computeCapability{9, 0}, name: "NVIDIA H100 80GB HBM3", mig: true,
+			capability: computeCapability{9, 0}, name: "NVIDIA H100 80GB HBM3", mig: true, sickness: healthy(),
 		})
 	}
 	return d
@@ -65,6 +67,16 @@ func (d *fakeDriver) count(symbol string) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.calls[symbol]
+}
+
+// total counts all calls.
+func (d *fakeDriver) total() (sum int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, n := range d.calls {
+		sum += n
+	}
+	return sum
 }
 
 func (d *fakeDriver) Extensions() nvml.ExtendedInterface { return d }
@@ -158,6 +170,7 @@ type fakeGPU struct {
 	mig          bool
 	computeMode  nvml.ComputeMode
 	partitioning
+	sickness
 
 	limits map[string]gpu.MemoryLimits // by cgroup
 
@@ -166,6 +179,8 @@ type fakeGPU struct {
 	returns map[string]nvml.Return
 	hangs   string
 	hang    chan struct{}
+	// stuck counts the calls that hang now.
+	stuck int
 }
 
 func (g *fakeGPU) call(symbol string) nvml.Return {
@@ -173,13 +188,28 @@ func (g *fakeGPU) call(symbol string) nvml.Return {
 	g.mu.Lock()
 	hang, hangs, special := g.hang, g.hangs, g.returns[symbol]
 	g.mu.Unlock()
-	if hang != nil && hangs == symbol {
+	if hang != nil && (hangs == symbol || hangs == anySymbol) {
+		g.stick(1)
 		<-hang
+		g.stick(-1)
 	}
 	if ret == nvml.SUCCESS {
 		return special
 	}
 	return ret
+}
+
+func (g *fakeGPU) stick(n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.stuck += n
+}
+
+// hanging counts the calls that hang now.
+func (g *fakeGPU) hanging() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.stuck
 }
 
 // answer lets calls of these symbols return a code from now on.
@@ -191,6 +221,9 @@ func (g *fakeGPU) answer(ret nvml.Return, symbols ...string) {
 		g.returns[symbol] = ret
 	}
 }
+
+// anySymbol makes all calls hang.
+const anySymbol = "any"
 
 // block makes the calls of a symbol hang until the returned function is called.
 func (g *fakeGPU) block(symbol string) (release func()) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -30,22 +31,37 @@ func (s *Session) change(ctx context.Context, id gpu.UUID) (q query, b *board, d
 		return q, nil, nil, err
 	}
 	q.limit = max(changeDeadline, s.opts.Deadline)
-	return q, b, change.Unlock, nil
+	change.steps.Add(1)
+	return q, b, func() {
+		change.steps.Add(1)
+		change.Unlock()
+	}, nil
 }
 
-// changes returns the mutex that orders inspections and changes of one GPU.
-func (s *Session) changes(id gpu.UUID) *sync.Mutex {
+// changes orders inspections and changes of one GPU.
+type changes struct {
+	sync.Mutex
+
+	// steps counts starts and ends of changes, so it is odd during a change.
+	steps atomic.Int64
+}
+
+// during reports whether a change runs, or has run since steps had that value.
+func (c *changes) during(steps int64) bool { return steps%2 != 0 || c.steps.Load() != steps }
+
+// changes returns the order of inspections and changes of one GPU.
+func (s *Session) changes(id gpu.UUID) *changes {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.changing[id] == nil {
-		s.changing[id] = &sync.Mutex{}
+		s.changing[id] = &changes{}
 	}
 	return s.changing[id]
 }
 
 // SetMIGMode enables or disables the GPU's MIG mode. It returns nil once the mode is in force. gpu.ErrInUse: a process holds the GPU, or
 // instances exist. *gpu.UnsupportedError: the change needs a reset. After an error no change is pending, unless the error says so; ensuring
-// this may take a few seconds longer than the context allows.
+// this may take a few seconds longer than the context allows. Registered events would keep the GPU in use, so there are none meanwhile.
 func (s *Session) SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error {
 	q, b, done, err := s.change(ctx, id)
 	if err != nil {
@@ -61,6 +77,11 @@ func (s *Session) SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error {
 	case before.NeedsReset:
 		return resetFirst(b)
 	}
+	resume, err := s.suspendEvents(ctx)
+	if err != nil {
+		return err
+	}
+	defer resume()
 	if err := q.enforceMIGMode(b, on); err != nil {
 		if back := s.takeBack(q, b, before.Enabled); back != nil {
 			return fmt.Errorf("%w; reverting the change: %w", err, back)

@@ -42,9 +42,13 @@ type Session struct {
 	driver *library.Session
 	opts   Options
 
+	// events is the event set for the health of GPUs.
+	events *events
+
 	mu       sync.Mutex
 	boards   map[int]board
-	changing map[gpu.UUID]*sync.Mutex
+	changing map[gpu.UUID]*changes
+	polls    map[gpu.UUID]*polls
 }
 
 // Open loads and initialises the library file at that path of this process. gpu.ErrDriverNotLoaded: the kernel driver is not loaded or does
@@ -75,7 +79,8 @@ func newSession(driver *library.Session, opts Options) *Session {
 		opts.HostRoot = "/"
 	}
 	return &Session{
-		lib: driver.Library(), gate: driver.Gate(), driver: driver, opts: opts, boards: map[int]board{}, changing: map[gpu.UUID]*sync.Mutex{},
+		lib: driver.Library(), gate: driver.Gate(), driver: driver, opts: opts, events: newEvents(), boards: map[int]board{},
+		changing: map[gpu.UUID]*changes{}, polls: map[gpu.UUID]*polls{},
 	}
 }
 
@@ -89,8 +94,16 @@ func (s *Session) Ping(ctx context.Context) error {
 }
 
 // Close ends the session. Closing twice, or after the driver is gone, is no error. During calls the library stays loaded: the last call to
-// return ends the session.
-func (s *Session) Close() error { return s.driver.Close() }
+// return ends the session. It waits for the present wait for events, so that the event set is freed first.
+func (s *Session) Close() error {
+	s.events.close()
+	turn, err := s.events.take(context.Background())
+	if err == nil {
+		s.freeEvents()
+		turn()
+	}
+	return s.driver.Close()
+}
 
 // ask calls the function of the library with this symbol.
 func ask[T any](ctx context.Context, s *Session, on library.Target, symbol string, fn func() (T, nvml.Return)) (T, error) {

@@ -222,3 +222,6 @@ func (oneGPU) WatchHealth(ctx context.Context, _ func(gpu.HealthEvent)) error {
 	<-ctx.Done()
 	return nil
 }
+
+// Alive returns nil: the GPU responds.
+func (oneGPU) Alive(ctx context.Context, _ gpu.UUID) error { return ctx.Err() }

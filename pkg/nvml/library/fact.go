@@ -79,6 +79,14 @@ var Facts = []Fact{
 		"boards without MIG, drivers before 470",
 	},
 	{"nvmlDeviceGetGpuInstanceProfileInfoV", Optional, "names of MIG profiles are computed from their sizes", "drivers before 470"},
+	{
+		"nvmlDeviceGetFieldValues", Optional, "repairs that the driver asks for, row remapping and page retirement are unknown; XIDs decide about the health",
+		"none known; drivers before 570 lack field 230, the recovery action",
+	},
+	{"nvmlDeviceGetGpuFabricInfoV", Optional, "the older `nvmlDeviceGetGpuFabricInfo` is called", "boards without NVSwitch, drivers before 550"},
+	{"nvmlDeviceGetGpuFabricInfo", Optional, "the state of the fabric is unknown", "boards without NVSwitch, drivers before 525"},
+	{"nvmlDeviceGetSupportedEventTypes", Optional, "the health is polled, but no event is received", "none known"},
+	{"nvmlDeviceRegisterEvents", Optional, "the health is polled, but no event is received", "GPUs that are off the bus"},
 }
 
 // needOf maps each symbol of Facts to its need.

@@ -195,6 +195,9 @@ var needs = map[string]string{
 	"nvmlDeviceGetGpuInstanceProfileInfo": "driver 450 or later",
 	"nvmlDeviceGetNumGpuCores":            "driver 510 or later",
 	"nvmlDeviceGetAddressingMode":         "a later driver",
+	"nvmlEventSetWait_v2":                 "driver 450 or later",
+	"nvmlDeviceGetGpuFabricInfo":          "driver 525 or later",
+	"nvmlDeviceGetGpuFabricInfoV":         "driver 550 or later",
 	"nvmlDeviceGetMemoryLimits_v1":        "driver 615 or later",
 	"nvmlDeviceSetMemoryLimits_v1":        "driver 615 or later",
 }

@@ -2,20 +2,10 @@ package inventory
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
-
-// MIGDriver returns the open driver, gpu.ErrDriverNotLoaded if no driver is open.
-func (i *Inventory) MIGDriver() (gpu.MIGDriver, error) {
-	session := i.open.Load()
-	if session == nil {
-		return nil, fmt.Errorf("partitioning a GPU: %w", gpu.ErrDriverNotLoaded)
-	}
-	return *session, nil
-}
 
 // gpus lists the GPUs with the instances that an administrator created. Instances of claims come and go and are left out: the claims'
 // records name them. The caller holds inspecting.

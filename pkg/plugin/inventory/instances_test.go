@@ -177,14 +177,15 @@ func TestMIGDriver_OpenDriver_IsReturned(t *testing.T) {
 }
 
 // TestMIGDriver_DriverLeaves_CallsRefused: a claim that is being prepared holds the driver while the driver is unloaded. Its next call is
-// refused; it never holds nil.
+// refused.
 func TestMIGDriver_DriverLeaves_CallsRefused(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	i := newInventory(m)
 	require.NoError(t, i.Refresh(t.Context()))
-	seen := i.open.Load()
+	driver, err := i.MIGDriver()
+	require.NoError(t, err)
 	m.change(func(m *machine) { m.loaded = "" })
 	require.ErrorIs(t, i.Refresh(t.Context()), gpu.ErrDriverNotLoaded)
-	assert.NotNil(t, *seen)
+	require.ErrorIs(t, driver.SetMIGMode(t.Context(), "GPU-11111111-aaaa", true), gpu.ErrDriverNotLoaded)
 }

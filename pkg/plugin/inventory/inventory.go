@@ -1,11 +1,10 @@
 package inventory
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -64,6 +63,9 @@ type Options struct {
 	MayHaveGPU func() bool
 	// MemoryLimits: this node can limit the GPU memory of containers if the driver can.
 	MemoryLimits bool
+	// Polled is called after each inspection, before its view is published, and by Check. It must not block, nor call the inventory. May be
+	// nil: then the health of GPUs is not read.
+	Polled func(gpu.HealthPoll)
 	// Clock is replaced in tests. The zero value uses the time of the machine.
 	Clock Clock
 }
@@ -87,8 +89,15 @@ type Inventory struct {
 
 	view   atomic.Pointer[View]
 	status atomic.Pointer[Status]
-	// open is the session while it is usable.
-	open atomic.Pointer[Session]
+	opened *opened
+	// claims is held for reading during each call of a claim, and for writing while the session is closed for lost GPUs or a release.
+	claims sync.RWMutex
+	// until is the end of the last release; nil before the first one.
+	until atomic.Pointer[time.Time]
+	// woken makes Run inspect at once.
+	woken chan struct{}
+	// reporting orders the calls of Polled.
+	reporting sync.Mutex
 
 	// inspecting holds a token during an inspection; it guards the following fields.
 	inspecting chan struct{}
@@ -97,6 +106,7 @@ type Inventory struct {
 	common     *specs.ContainerEdits // of the session; nil until it is known
 	seen       map[gpu.UUID]gpu.GPU  // the GPUs of all sessions, with their last facts
 	bound      hostfs.DriverRoot     // the installation whose library this process works with, from the first session on
+	reopening  reopening
 }
 
 // errNotInspected is the state before the first inspection.
@@ -113,7 +123,9 @@ func New(opts Options) *Inventory {
 	if opts.Clock.After == nil {
 		opts.Clock.After = time.After
 	}
-	i := &Inventory{opts: opts, inspecting: make(chan struct{}, 1), seen: map[gpu.UUID]gpu.GPU{}}
+	i := &Inventory{
+		opts: opts, opened: newOpened(), woken: make(chan struct{}, 1), inspecting: make(chan struct{}, 1), seen: map[gpu.UUID]gpu.GPU{},
+	}
 	i.view.Store(newView(errNotInspected))
 	i.status.Store(&Status{Err: errNotInspected})
 	return i
@@ -136,7 +148,8 @@ func (i *Inventory) MIGMode(id gpu.UUID) (mode gpu.MIGMode, known bool) {
 func (i *Inventory) Status() Status { return *i.status.Load() }
 
 // Refresh inspects once and publishes the result. The error, which is also in the view, says why there is no usable driver.
-// gpu.ErrDriverReplaced is final for this process. If its context interrupts the inspection, Refresh changes nothing.
+// gpu.ErrDriverReplaced is final for this process. If its context interrupts the inspection, Refresh changes nothing. During a release it
+// inspects nothing and returns nil.
 func (i *Inventory) Refresh(ctx context.Context) error {
 	select {
 	case i.inspecting <- struct{}{}:
@@ -144,6 +157,10 @@ func (i *Inventory) Refresh(ctx context.Context) error {
 		return fmt.Errorf("waiting for another inspection of the driver: %w", ctx.Err())
 	}
 	defer func() { <-i.inspecting }()
+	if err := i.released(); err != nil {
+		i.report(gpu.HealthPoll{Whole: true, Err: err})
+		return nil
+	}
 	next, err := i.inspect(ctx)
 	if ctxErr := ctx.Err(); ctxErr != nil {
 		// An interrupted inspection says nothing about the driver.
@@ -152,6 +169,7 @@ func (i *Inventory) Refresh(ctx context.Context) error {
 	if err != nil {
 		next = newView(err)
 	}
+	i.report(gpu.HealthPoll{Whole: true, Err: err, Readings: next.readings})
 	i.publish(next)
 	return err
 }
@@ -167,7 +185,8 @@ func (i *Inventory) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-i.opts.Clock.After(i.pause(wait)):
+		case <-i.opts.Clock.After(i.untilReopened(i.pause(wait))):
+		case <-i.woken:
 		}
 		before := i.Current()
 		err := i.Refresh(ctx)
@@ -216,6 +235,7 @@ func (i *Inventory) inspect(ctx context.Context) (*View, error) {
 	if i.session != nil && root.HostPath != i.bound.HostPath {
 		i.closeSession()
 	}
+	i.closeForLost()
 	if i.session == nil {
 		if err := i.openSession(ctx, root); err != nil {
 			return nil, err
@@ -224,8 +244,8 @@ func (i *Inventory) inspect(ctx context.Context) (*View, error) {
 	next, err := i.discover(ctx, root)
 	switch {
 	case err == nil:
-		session := i.session // a copy: readers run at any time, the field is written under inspecting
-		i.open.Store(&session)
+		i.opened.set(i.session)
+		i.reopening.note(next.Node.Faults, i.opts.Clock.Now())
 	case errors.Is(err, gpu.ErrTimeout):
 		// A driver that hangs is not closed: that call would hang as well.
 	case interrupted(ctx, err):
@@ -234,6 +254,17 @@ func (i *Inventory) inspect(ctx context.Context) (*View, error) {
 		i.closeSession()
 	}
 	return next, err
+}
+
+// closeForLost closes the session from time to time if a GPU is lost, unless a call of a claim runs.
+func (i *Inventory) closeForLost() {
+	if i.session == nil || !i.claims.TryLock() {
+		return
+	}
+	defer i.claims.Unlock()
+	if i.reopening.due(i.opts.Clock.Now()) {
+		i.closeSession()
+	}
 }
 
 // interrupted reports whether an error comes from the end of the context and not from the driver. An answer that the driver gave before the
@@ -304,12 +335,12 @@ func (i *Inventory) discover(ctx context.Context, root hostfs.DriverRoot) (*View
 		return nil, err
 	}
 	gpus, faults = i.locate(root, gpus, faults)
-	slices.SortFunc(gpus, func(a, b gpu.GPU) int { return cmp.Compare(a.Index, b.Index) })
+	gpus, faults = i.addLost(gpus, faults)
 	gpu.AssignIDs(gpus)
 	next := newView(nil)
 	next.Node = &gpu.Node{Driver: i.driver, GPUs: gpus, Faults: faults}
 	next.Common, next.Root = i.common, root
-	return next, nil
+	return next, i.poll(ctx, next)
 }
 
 // publish replaces the current view if the next one differs. The caller holds inspecting.
@@ -329,7 +360,7 @@ func (i *Inventory) closeSession() {
 	if i.session == nil {
 		return
 	}
-	i.open.Store(nil)
+	i.opened.set(nil)
 	// If it cannot be closed, it has ended with the driver.
 	_ = i.session.Close()
 	i.session, i.common = nil, nil

@@ -67,17 +67,20 @@ func TestGPUs_OneFails_OthersShown(t *testing.T) {
 	require.NoError(t, i.Refresh(t.Context()), "the driver is usable")
 	requireReplaced(t, good)
 	bad := i.Current()
-	assert.Equal(t, []gpu.UUID{"GPU-22222222-bbbb"}, uuids(bad))
+	assert.Equal(t, []gpu.UUID{"GPU-11111111-aaaa", "GPU-22222222-bbbb"}, uuids(bad), "it stays with its last facts")
+	assert.True(t, bad.Node.GPUs[0].Lost)
+	assert.False(t, bad.Node.GPUs[1].Lost)
 	require.Len(t, bad.Node.Faults, 1)
 	assert.Equal(t, gpu.UUID("GPU-11111111-aaaa"), bad.Node.Faults[0].UUID)
 	require.ErrorIs(t, bad.Node.Faults[0].Err, gpu.ErrLost)
 	assert.Equal(t, 1, i.Status().Faults)
+	assert.Equal(t, 1, i.Status().GPUs)
 	assert.Len(t, good.Node.GPUs, 2, "a published view stays as it is")
 
 	m.change(func(m *machine) { delete(m.faults, 0) })
 	require.NoError(t, i.Refresh(t.Context()))
 	requireReplaced(t, bad)
-	assert.Len(t, i.Current().Node.GPUs, 2)
+	assert.Equal(t, good.Node.GPUs, i.Current().Node.GPUs)
 }
 
 func TestRefresh_AttributeChanged_NewView(t *testing.T) {

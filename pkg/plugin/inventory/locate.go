@@ -23,20 +23,20 @@ func (i *Inventory) locate(root hostfs.DriverRoot, found []gpu.GPU, faults []gpu
 		g.MissingNode = i.missingNode(root, &g)
 		located = append(located, g)
 	}
-	return located, gpu.Recall(broken, i.missing(located))
+	return located, gpu.Recall(broken, i.absent(located))
 }
 
-// missing returns the GPUs of earlier inspections that are not in now, and remembers the GPUs in now.
-func (i *Inventory) missing(now []gpu.GPU) (missing []gpu.GPU) {
+// absent returns the GPUs of earlier inspections that are not in now, and remembers the GPUs in now.
+func (i *Inventory) absent(now []gpu.GPU) (absent []gpu.GPU) {
 	for _, g := range now {
 		i.seen[g.UUID] = g
 	}
 	for id, g := range i.seen {
 		if !slices.ContainsFunc(now, func(other gpu.GPU) bool { return other.UUID == id }) {
-			missing = append(missing, g)
+			absent = append(absent, g)
 		}
 	}
-	return missing
+	return absent
 }
 
 // missingNode returns the first device node that containers with the GPU need and the host lacks.

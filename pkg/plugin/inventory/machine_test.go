@@ -32,6 +32,10 @@ type machine struct {
 	unread    bool            // the driver does not identify faulty GPUs
 	minors    map[string]int  // by PCI address, as the kernel module reports them
 	memory    uint64          // of the system
+	sick      map[gpu.UUID]gpu.HealthReading
+	polled    []gpu.UUID // by calls of Health
+	asked     []gpu.UUID // by calls of Alive
+	events    chan gpu.HealthEvent
 	// during runs before each call into the driver, outside the lock; may be nil.
 	during func(call string)
 }
@@ -53,7 +57,7 @@ func newMachine() *machine {
 			{UUID: "GPU-11111111-aaaa", Index: 0, PCI: gpu.PCI{BusID: "0000:3b:00.0", NUMANode: -1}},
 			{UUID: "GPU-22222222-bbbb", Index: 1, Minor: 1, PCI: gpu.PCI{BusID: "0000:5b:00.0", NUMANode: -1}},
 		},
-		faults: map[int]error{},
+		faults: map[int]error{}, sick: map[gpu.UUID]gpu.HealthReading{}, events: make(chan gpu.HealthEvent),
 	}
 }
 
@@ -298,13 +302,51 @@ func uuids(v *View) []gpu.UUID {
 	return slices.Clip(all)
 }
 
-// Health returns a reading of a GPU without problems.
-func (*fakeSession) Health(_ context.Context, g *gpu.GPU) gpu.HealthReading {
-	return gpu.HealthReading{UUID: g.UUID, Events: true}
+// Health returns a reading of a GPU without problems, unless the machine has another one.
+func (s *fakeSession) Health(ctx context.Context, g *gpu.GPU) gpu.HealthReading {
+	if err := s.machine.enter(ctx, "Health"); err != nil {
+		return gpu.HealthReading{UUID: g.UUID, Err: err}
+	}
+	s.machine.mu.Lock()
+	defer s.machine.mu.Unlock()
+	s.machine.polled = append(s.machine.polled, g.UUID)
+	if r, ok := s.machine.sick[g.UUID]; ok {
+		return r
+	}
+	return gpu.HealthReading{UUID: g.UUID, Err: s.call(), Events: true}
 }
 
-// WatchHealth waits for the context to end.
-func (*fakeSession) WatchHealth(ctx context.Context, _ func(gpu.HealthEvent)) error {
-	<-ctx.Done()
-	return nil
+// Alive returns the GPU's fault.
+func (s *fakeSession) Alive(_ context.Context, id gpu.UUID) error {
+	s.machine.mu.Lock()
+	defer s.machine.mu.Unlock()
+	s.machine.asked = append(s.machine.asked, id)
+	for _, g := range s.machine.gpus {
+		if g.UUID == id {
+			return s.machine.faults[g.Index]
+		}
+	}
+	return gpu.ErrNotFound
+}
+
+// WatchHealth passes on the events of the machine until the context ends.
+func (s *fakeSession) WatchHealth(ctx context.Context, report func(gpu.HealthEvent)) error {
+	for {
+		select {
+		case e := <-s.machine.events:
+			report(e)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// SetMIGMode makes a call that changes nothing.
+func (s *fakeSession) SetMIGMode(ctx context.Context, _ gpu.UUID, _ bool) error {
+	if err := s.machine.enter(ctx, "SetMIGMode"); err != nil {
+		return err
+	}
+	s.machine.mu.Lock()
+	defer s.machine.mu.Unlock()
+	return s.call()
 }

@@ -97,7 +97,7 @@ func TestMain(m *testing.M) {
 	}
 	open := func() *inventory.Inventory {
 		return inventory.New(inventory.Options{
-			Host: pcie.New(root), MemoryLimits: true,
+			Host: pcie.New(root), MemoryLimits: true, Polled: func(gpu.HealthPoll) {},
 			Open: func(ctx context.Context, r hostfs.DriverRoot) (inventory.Session, error) {
 				session, err := nvml.Open(ctx, r.Library, nvml.Options{Root: r.Path, HostRoot: r.HostPath, Deadline: deadline})
 				if err != nil {
@@ -238,6 +238,15 @@ func TestInventory_DriverOfSimulatedNode_Followed(t *testing.T) {
 	})
 }
 
+// requireLost checks that only this of 8 GPUs is lost. One bad GPU hides no other, and stays with its last facts.
+func requireLost(t *testing.T, s seen, lost int) {
+	t.Helper()
+	require.Len(t, s.Node.GPUs, 8)
+	for i := range s.Node.GPUs {
+		assert.Equal(t, i == lost, s.Node.GPUs[i].Lost, "GPU %d", i)
+	}
+}
+
 // live takes a node through all changes of its driver.
 func live(t *testing.T, n node) {
 	first := n.inspect(t)
@@ -249,7 +258,7 @@ func live(t *testing.T, n node) {
 	lost, err := n.hardware.Faults.Add(model.Fault{Effect: model.EffectError, Return: model.GPUIsLost, GPU: 2})
 	require.NoError(t, err)
 	s := n.inspect(t)
-	require.Len(t, s.Node.GPUs, 7, "one bad GPU hides no other")
+	requireLost(t, s, 2)
 	assert.Equal(t, map[gpu.UUID]string{gpu.UUID(ids[2].UUID): "lost"}, s.Node.Faults)
 	n.hardware.Faults.Remove(lost)
 	assert.Empty(t, cmp.Diff(first, n.inspect(t)), "back")
@@ -257,7 +266,7 @@ func live(t *testing.T, n node) {
 	_, err = n.hardware.Faults.Add(model.Fault{Effect: model.EffectHang, Call: "nvmlDeviceGetPerformanceState", GPU: 1})
 	require.NoError(t, err)
 	s = n.inspect(t)
-	require.Len(t, s.Node.GPUs, 7, "a hanging GPU hides no other")
+	requireLost(t, s, 1)
 	assert.Equal(t, map[gpu.UUID]string{gpu.UUID(ids[1].UUID): "timeout"}, s.Node.Faults)
 	n.hardware.Faults.Clear()
 	require.Eventually(t, func() bool { return cmp.Equal(first, n.inspect(t)) }, time.Minute, 10*time.Millisecond)

@@ -21,7 +21,12 @@ func (s Status) Usable() bool { return s.Err == nil }
 
 // after returns the status after an inspection with that view.
 func (s Status) after(v *View, now time.Time) *Status {
-	next := Status{Err: v.Err, Since: s.Since, Checked: now, GPUs: len(v.Node.GPUs), Faults: len(v.Node.Faults)}
+	next := Status{Err: v.Err, Since: s.Since, Checked: now, Faults: len(v.Node.Faults)}
+	for i := range v.Node.GPUs {
+		if !v.Node.GPUs[i].Lost {
+			next.GPUs++
+		}
+	}
 	if s.Checked.IsZero() || s.Usable() != next.Usable() {
 		next.Since = now
 	}

@@ -12,7 +12,8 @@ import (
 
 // View is the state of the node at one moment. It is immutable; a change results in a new View.
 type View struct {
-	// Node lists the driver, its GPUs and its faulty GPUs. It is never nil, and empty without a driver.
+	// Node lists the driver, its GPUs and its faulty GPUs; a lost GPU that has answered before is in both lists. It is never nil, and empty
+	// without a driver.
 	Node *gpu.Node
 	// Common contains the edits for every container with a GPU of this driver; nil without a driver. Copy before changing.
 	Common *specs.ContainerEdits
@@ -23,6 +24,8 @@ type View struct {
 	// At is the time at which this state was first seen.
 	At time.Time
 
+	// readings are the results of the poll that followed the inspection.
+	readings []gpu.HealthReading
 	replaced chan struct{}
 }
 
