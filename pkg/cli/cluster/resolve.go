@@ -56,7 +56,9 @@ func (g *GPU) means(text string) bool {
 	if len(text) <= len("GPU-") {
 		return false
 	}
-	is := func(uuid string) bool { return uuid != "" && len(text) <= len(uuid) && strings.EqualFold(uuid[:len(text)], text) }
+	is := func(uuid string) bool {
+		return uuid != "" && len(text) <= len(uuid) && strings.EqualFold(uuid[:len(text)], text)
+	}
 	switch {
 	case strings.HasPrefix(text, "GPU-"):
 		return is(g.UUID)

@@ -76,7 +76,7 @@ func undrain(ctx context.Context, c *cluster.Connection, s *selected) error {
 	case whole:
 		return fmt.Errorf("%s stays drained, because all GPUs of the node are; kubectl prism gpu undrain %s --all returns them to service", s, s.node)
 	case len(change) == 0:
-		c.Print("%s was not drained", s)
+		c.Print("%s not drained before", s)
 	default:
 		c.Print("%s undrained", s)
 	}

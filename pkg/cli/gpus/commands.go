@@ -129,7 +129,9 @@ func (s *selected) arguments() string {
 func (s *selected) place() cluster.Place { return cluster.Place{Node: s.node, Name: s.name} }
 
 // reason returns the reason of the GPU's maintenance; found is false without maintenance.
-func (s *selected) reason() (reason string, found bool) { return reasonOf(s.annotations, s.Driver, s.name) }
+func (s *selected) reason() (reason string, found bool) {
+	return reasonOf(s.annotations, s.Driver, s.name)
+}
 
 // reasonOf returns the reason of the maintenance of a GPU of a node; found is false without maintenance.
 func reasonOf(annotations map[string]string, driver, name string) (reason string, found bool) {

@@ -80,14 +80,14 @@ func (d *draining) run(ctx context.Context, c *cluster.Connection, args []string
 	}
 	if d.timeout > 0 {
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeoutCause(ctx, d.timeout, fmt.Errorf("the GPU is still in use after %s", d.timeout))
+		ctx, stop = context.WithTimeoutCause(ctx, d.timeout, fmt.Errorf("claims still use %s after %s", s, d.timeout))
 		defer stop()
 	}
 	if err := d.drain(ctx, c, s, e); err != nil {
 		if reason := ended(ctx); reason != "" {
 			err = errors.New(reason)
 		}
-		return fmt.Errorf("%w; %s stays drained; kubectl prism gpu undrain %s undoes that", err, s, s.arguments())
+		return fmt.Errorf("%w; to return %s to service, run kubectl prism gpu undrain %s", err, s, s.arguments())
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ func (d *draining) drain(ctx context.Context, c *cluster.Connection, s *selected
 	if err := e.run(ctx); err != nil {
 		return err
 	}
-	c.Print("%s is allocated to no claim", s)
+	c.Print("no claims left: %s", s)
 	return nil
 }
 
