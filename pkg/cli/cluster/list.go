@@ -88,3 +88,12 @@ func Drivers(ctx context.Context, client kubernetes.Interface, node string) stri
 	}
 	return strings.Join(names, ", ")
 }
+
+// Pods returns the pods of all namespaces that the options select.
+func Pods(ctx context.Context, client kubernetes.Interface, options metav1.ListOptions) (found []corev1.Pod, err error) {
+	page := func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		return client.CoreV1().Pods("").List(ctx, options)
+	}
+	err = each(ctx, options, page, func(pod *corev1.Pod) { found = append(found, *pod) })
+	return found, Explain("listing pods of all namespaces", "list on pods in all namespaces", err)
+}
