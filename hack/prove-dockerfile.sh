@@ -44,7 +44,7 @@ listing "$image" >"$work/got"
 diff "$work/want" "$work/got"
 
 entrypoint=$($store inspect --type image --format '{{index .OCIv1.Config.Entrypoint 0}}' localhost/prism:proof)
-for program in "$entrypoint --help" "/usr/bin/prism-controller --help" "/usr/bin/prism-tool install --help" "/usr/bin/nvidia-cdi-hook --version"; do
+for program in "$entrypoint --help" "/usr/bin/prism-controller --help" "/usr/bin/prism-tool install --help" "/usr/bin/prism-validate --help" "/usr/bin/nvidia-cdi-hook --version"; do
 	# shellcheck disable=SC2086 # program and its argument
 	$store run --isolation chroot "$container" -- $program >"$work/output" 2>&1 || {
 		cat "$work/output" >&2

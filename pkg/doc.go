@@ -134,8 +134,12 @@
 //   - hook is the program prism-hook, which container runtimes start before a container: as host root, with the OCI state on stdin.
 //   - hook/protocol is shared by the kubelet plugin and prism-hook: the marks of devices in the environment of a container, and the
 //     requests of prism-hook to the plugin.
+//   - validation checks inside a container whether the GPUs of its claim can be used: device nodes, CUDA, a context and memory.
+//   - validation/cuda calls the CUDA driver library libcuda.so.1, which it loads at run time.
 //   - cli is the command kubectl prism, a plugin of kubectl.
+//   - cli/cluster reads the GPUs of nodes, and the claims that they are allocated to, from the API server as the user of a kubeconfig.
 //   - cli/download writes reports of profiled processes into a directory.
+//   - cli/gpus is the command kubectl prism gpu: it lists GPUs, and takes one out of service for maintenance.
 //   - cli/profile implements the commands of kubectl prism profile: they list, download and remove reports of profiled processes, start and
 //     end recordings, and explain whether and why the processes of a pod are profiled.
 //   - cli/profile/check explains for each container of a pod whether its processes are profiled, why, and how to change it.

@@ -23,6 +23,9 @@ for program in prism-kubelet-plugin prism-exporter; do
 		-o "$out/$program" "./cmd/$program"
 done
 
+# Loads the CUDA driver library of its container.
+CGO_ENABLED=1 $build -ldflags "-s -w" -o "$out/prism-validate" ./cmd/prism-validate
+
 # With the C library too, so that both programs are made of the same packages.
 CGO_ENABLED=1 $build -tags grpcnotrace -ldflags "-s -w -X main.version=${VERSION:-dev}" \
 	-o "$out/prism-controller" ./cmd/prism-controller

@@ -35,7 +35,7 @@ dpkg --listfiles libc6 | grep -E '^(/usr)?/lib(64)?/(.*/)?[^/]+\.so[.0-9]*$|/cop
 		cp --no-dereference --preserve=mode,timestamps "$file" "$target"
 	done
 
-for program in prism-kubelet-plugin prism-controller prism-exporter prism-mpsd prism-hook prism-tool prism-run prism-proof libprism-inject.so nvidia-cdi-hook; do
+for program in prism-kubelet-plugin prism-controller prism-exporter prism-mpsd prism-hook prism-tool prism-validate prism-run prism-proof libprism-inject.so nvidia-cdi-hook; do
 	install -m 0755 "$programs/$program" "$root/usr/bin/$program"
 done
 

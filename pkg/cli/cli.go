@@ -6,7 +6,9 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/prism-gpu/prism/pkg/cli/gpus"
 	"github.com/prism-gpu/prism/pkg/cli/profile"
+	"github.com/prism-gpu/prism/pkg/cli/validate"
 )
 
 // Command returns the command kubectl prism. The caller prints its errors.
@@ -15,7 +17,7 @@ func Command(version string, streams genericiooptions.IOStreams) *cobra.Command 
 	command := &cobra.Command{
 		Use:           "kubectl-prism",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl prism"},
-		Short:         "Manage reports of profiled processes of ResourceClaims",
+		Short:         "Manage and validate GPUs, and reports of profiled processes of ResourceClaims",
 		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -26,6 +28,6 @@ func Command(version string, streams genericiooptions.IOStreams) *cobra.Command 
 	command.SetOut(streams.Out)
 	command.SetErr(streams.ErrOut)
 	flags.AddFlags(command.PersistentFlags())
-	command.AddCommand(profile.Command(flags, streams))
+	command.AddCommand(gpus.Command(flags, streams), profile.Command(flags, streams), validate.Command(flags, streams))
 	return command
 }

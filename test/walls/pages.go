@@ -30,7 +30,7 @@ var tour = []section{
 	{"The controller", []string{"pkg/controller/..."}},
 	{"The MPS service", []string{"pkg/mpsd/..."}},
 	{"The profiler, for several programs", []string{"pkg/profiler/..."}},
-	{"Programs outside pods of Prism", []string{"pkg/hook/...", "pkg/cli/..."}},
+	{"Programs outside pods of Prism", []string{"pkg/hook/...", "pkg/validation/...", "pkg/cli/..."}},
 	{"Shared by programs", []string{"pkg/..."}},
 }
 

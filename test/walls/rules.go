@@ -23,7 +23,7 @@ var (
 	// base are packages that import no other package of Prism, and ground adds the configuration to them.
 	base = []string{
 		"api/...", "pkg/gpu", "pkg/backoff", "pkg/disk", "pkg/events", "pkg/grpcread", "pkg/listen", "pkg/logging", "pkg/logging/plain",
-		"pkg/maintenance", "pkg/profiler/counters", "pkg/profiler/native", "pkg/profiler/runplan", "pkg/profiler/seats", "pkg/profiler/session",
+		"pkg/maintenance", "pkg/profiler/counters", "pkg/profiler/native", "pkg/profiler/runplan", "pkg/profiler/seats", "pkg/profiler/session", "pkg/validation",
 	}
 	ground = concat(base, nil, "pkg/config")
 	// plans are packages that compute: the same input has the same result.
@@ -126,6 +126,11 @@ var rules = []rule{
 		ours:    concat(ground, onNode, "pkg/hostfs", "pkg/profiler/nsight"),
 		never:   []string{"k8s.io/client-go"},
 		because: "a program that works for the plugin knows neither claims nor the API server",
+	},
+	{
+		of: []string{"pkg/validation/...", "cmd/prism-validate"}, ours: []string{"pkg/validation/..."},
+		not:     []string{"net/http", "os/exec", "k8s.io", "github.com/spf13"},
+		because: "it runs in containers of users, and only checks their GPUs",
 	},
 	{
 		of:      []string{"pkg/hook/...", "cmd/prism-hook"},

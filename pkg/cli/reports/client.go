@@ -34,7 +34,7 @@ type Client struct {
 	// host is the name of the server in errors.
 	host  string
 	warn  *warnings
-	clock *clock
+	clock *Clock
 }
 
 // New returns a client for the cluster and user of a kubeconfig.
@@ -44,8 +44,8 @@ func New(from *rest.Config) (*Client, error) {
 	config.ContentType, config.AcceptContentTypes = "application/json", "application/json"
 	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
 	config.QPS, config.Burst = 50, 100 // a cluster may have many namespaces, and lists many pages
-	warn, clock := &warnings{}, &clock{}
-	config.Wrap(clock.wrap)
+	warn, clock := &warnings{}, &Clock{}
+	config.Wrap(clock.Wrap)
 	config.WarningHandler, config.WarningHandlerWithContext = warn, nil
 	transport, err := rest.HTTPClientFor(config)
 	if err != nil {

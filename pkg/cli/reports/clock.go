@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// clock compares the clock of the server with the clock of this machine.
-type clock struct {
+// Clock compares the clock of the server with the clock of this machine. The zero value is the clock of this machine.
+type Clock struct {
 	mu    sync.Mutex
 	ahead time.Duration
 }
 
-// wrap reads the header Date of each response.
-func (c *clock) wrap(next http.RoundTripper) http.RoundTripper {
+// Wrap reads the header Date of each response.
+func (c *Clock) Wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTrip(func(request *http.Request) (*http.Response, error) {
 		response, err := next.RoundTrip(request)
 		if err != nil {
@@ -28,10 +28,11 @@ func (c *clock) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-func (c *clock) offset() time.Duration {
+// Now returns the time of the server, from the last response; before the first response it is the time of this machine.
+func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.ahead
+	return time.Now().Add(c.ahead)
 }
 
 // roundTrip implements http.RoundTripper.
