@@ -24,6 +24,8 @@ type Health struct {
 	Devices func() []HealthDevice
 	// Of returns the health of a device that uses a GPU.
 	Of func(d HealthDevice) DeviceHealth
+	// Began is when the checks began.
+	Began time.Time
 	// Changed returns channels each of which is closed at the next change of the devices, or of the health of one. Nil channels are allowed.
 	Changed func() (devices, health <-chan struct{})
 }
@@ -39,6 +41,8 @@ type HealthDevice struct {
 // DeviceHealth is the health of a device.
 type DeviceHealth struct {
 	State HealthState
+	// Reason is the problem in CamelCase; empty unless the state is Unhealthy.
+	Reason string
 	// Message says what is wrong and what to do. A change of it changes the status of every pod with the device, so it contains neither times
 	// nor counts.
 	Message string

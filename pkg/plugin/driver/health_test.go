@@ -216,7 +216,9 @@ func TestWatchHealth_KubeletGone_Returns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- New(Options{Health: newHealthy().port()}).WatchHealthStatus(ctx, make(chan kubeletplugin.DeviceHealthReport)) }()
+		go func() {
+			ended <- New(Options{Health: newHealthy().port()}).WatchHealthStatus(ctx, make(chan kubeletplugin.DeviceHealthReport))
+		}()
 		synctest.Wait()
 		stop()
 		require.NoError(t, <-ended)
