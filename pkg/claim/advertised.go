@@ -31,7 +31,9 @@ func (a advertised) result(r *resourceapi.DeviceRequestAllocationResult) (*Resul
 	if family == nil {
 		return nil, nil, a.changed(r, "devices of type %q are not supported by this version of the driver", device.Type())
 	}
-	resolved := &Result{Request: r.Request, Pool: r.Pool, Admin: r.AdminAccess != nil && *r.AdminAccess, Device: device}
+	resolved := &Result{
+		Request: r.Request, Pool: r.Pool, Admin: r.AdminAccess != nil && *r.AdminAccess, Device: device, Tolerations: r.Tolerations,
+	}
 	if r.ShareID != nil {
 		resolved.ShareID = string(*r.ShareID)
 	}

@@ -38,6 +38,8 @@ type Result struct {
 	Device gpu.Device
 	// Consumed is the capacity taken of a device with shares, as Kubernetes quantities, by names without the driver's domain.
 	Consumed map[string]string
+	// Tolerations are the taints that the request accepts.
+	Tolerations []resourceapi.DeviceToleration
 	// Extensions is the extensions' data of the result, by kind.
 	Extensions map[string]any
 }

@@ -72,7 +72,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	tx := core.Claims
 	reports := driver.ClaimStatus{
 		Statuses: statuses, Node: func() *gpu.Node { return machine.Inventory.Current().Node }, StepData: tx.Steps().StatusData,
-		Extensions: statusExtensions(machine.Extensions), Injected: machine.programs.Injection.Condition,
+		Extensions: statusExtensions(machine.Extensions), Conditions: []driver.ConditionSource{driver.OfRecord(machine.programs.Injection.Condition)},
 	}
 	followed := driver.Reports(reports)
 	for _, e := range extension.All[extension.Follower](machine.Extensions) {

@@ -89,7 +89,7 @@ func statusExtensions(all prepare.Extensions) (parts []driver.StatusExtension) {
 
 // conditionTypes are the types of the conditions that some devices have.
 func conditionTypes(all prepare.Extensions) []string {
-	types := []string{programs.ConditionInjected}
+	types := []string{programs.ConditionInjected, driver.ConditionHealthy}
 	for _, e := range statusExtensions(all) {
 		types = append(types, e.ConditionTypes()...)
 	}

@@ -86,7 +86,7 @@ func (n *injected) check(t *testing.T) {
 	t.Helper()
 	m := n.plugin.Machine
 	status := driver.ClaimStatus{
-		Statuses: n.plugin.Statuses(), Node: func() *gpu.Node { return m.Inventory.Current().Node }, Injected: m.programs.Injection.Condition, StepData: n.plugin.Claims.Steps().StatusData,
+		Statuses: n.plugin.Statuses(), Node: func() *gpu.Node { return m.Inventory.Current().Node }, Conditions: []driver.ConditionSource{driver.OfRecord(m.programs.Injection.Condition)}, StepData: n.plugin.Claims.Steps().StatusData,
 	}
 	require.NoError(t, m.programs.Injection.Check(t.Context(), programs.InjectionReports{
 		Events: n.events, Records: m.Kept, Changed: status.Prepared,

@@ -23,8 +23,23 @@ type ClaimStatus struct {
 	StepData func(r *checkpoint.Record) []map[string]any
 	// Extensions extend the status of records that contain their data, in this order.
 	Extensions []StatusExtension
-	// Injected returns the condition of a record if containers do not get its devices; nil: no condition.
-	Injected func(r *checkpoint.Record) *kube.Condition
+	// Conditions are the sources of conditions about prepared claims, besides the extensions.
+	Conditions []ConditionSource
+}
+
+// ConditionSource returns a condition of each result of a record, in the order of the results; nil for a result without a problem, and nil if
+// no result has one.
+type ConditionSource func(r *checkpoint.Record) []*kube.Condition
+
+// OfRecord is a ConditionSource with the same condition of all results.
+func OfRecord(of func(r *checkpoint.Record) *kube.Condition) ConditionSource {
+	return func(r *checkpoint.Record) []*kube.Condition {
+		condition := of(r)
+		if condition == nil {
+			return nil
+		}
+		return slices.Repeat([]*kube.Condition{condition}, len(r.Results))
+	}
 }
 
 // StatusExtension is an extension that extends the status of claims. It only gets results with its data.
@@ -56,12 +71,7 @@ func (s ClaimStatus) ContainerRefused(r *checkpoint.Record, device, why string) 
 	if s.StepData != nil {
 		extra = s.StepData(r)
 	}
-	var injected []kube.Condition
-	if s.Injected != nil {
-		if c := s.Injected(r); c != nil {
-			injected = []kube.Condition{*c}
-		}
-	}
+	problems := s.problems(r)
 	conditionsOf := map[string][]kube.Condition{}
 	for _, e := range s.Extensions {
 		if r.Extended(e.Kind()) {
@@ -79,14 +89,27 @@ func (s ClaimStatus) ContainerRefused(r *checkpoint.Record, device, why string) 
 			}
 		}
 		devices = append(devices, kube.Device{
-			Pool: result.Pool, Name: result.Device, ShareID: types.UID(result.ShareID), Identity: identity(node, result),
-			Extra: data, Conditions: append(conditions, injected...),
+			Pool: result.Pool, Name: result.Device, ShareID: types.UID(result.ShareID), Identity: identity(node, result), Incomplete: node.Driver.Version == "",
+			Extra: data, Conditions: append(conditions, problems[i]...),
 		})
 	}
 	if at := slices.Index(r.CDI.Devices, device); at >= 0 {
 		devices[at].Refused = why
 	}
 	s.Statuses.Ready(kube.ClaimRef{Namespace: r.Claim.Namespace, Name: r.Claim.Name, UID: types.UID(r.Claim.UID)}, devices)
+}
+
+// problems are the conditions of each result from the sources.
+func (s ClaimStatus) problems(r *checkpoint.Record) [][]kube.Condition {
+	of := make([][]kube.Condition, len(r.Results))
+	for _, source := range s.Conditions {
+		for i, c := range source(r) {
+			if c != nil {
+				of[i] = append(of[i], *c)
+			}
+		}
+	}
+	return of
 }
 
 // data is the data from steps, and from the extensions with data in a result.

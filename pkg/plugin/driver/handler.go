@@ -42,6 +42,8 @@ type Options struct {
 	Reports     Reports
 	Metrics     Metrics
 	Metadata    DeviceMetadata
+	// Health is the health of the devices; nil: it is not reported.
+	Health *Health
 	// Fatal is called with errors after which the process cannot answer the kubelet any more.
 	Fatal func(error)
 }
@@ -125,11 +127,6 @@ func (h *Handler) HandleError(ctx context.Context, err error, msg string) {
 	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
 		h.options.Fatal(fmt.Errorf("%s: %w", msg, err))
 	}
-}
-
-// WatchHealthStatus is not supported: a GPU that does not answer is withdrawn from the ResourceSlices.
-func (h *Handler) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
-	return kubeletplugin.ErrHealthNotSupported
 }
 
 // parallel runs do(0) to do(n-1) concurrently and returns when all have returned.

@@ -53,7 +53,7 @@ func (s *Server) Run(ctx context.Context) error {
 		kubeletplugin.RollingUpdate(types.UID(cfg.PodUID)),
 		// Prism's own locks are per claim and per GPU: claims for different GPUs do not wait for each other.
 		kubeletplugin.Serialize(false),
-		kubeletplugin.HealthService(false),
+		kubeletplugin.HealthService(s.Handler.options.Health != nil),
 		kubeletplugin.GRPCInterceptor(s.watchRegistration),
 		kubeletplugin.GRPCInterceptor(s.Calls.count),
 	}

@@ -36,6 +36,12 @@ type running struct {
 // serve runs a server in separate directories: a socket's path is limited to 108 bytes.
 func serve(t *testing.T, configure func(*config.Plugin)) *running {
 	t.Helper()
+	return serveWith(t, func(*Options) {}, configure)
+}
+
+// serveWith runs a server with changed ports.
+func serveWith(t *testing.T, ports func(*Options), configure func(*config.Plugin)) *running {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "prism")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -58,11 +64,12 @@ func serve(t *testing.T, configure func(*config.Plugin)) *running {
 	describe := func(string, string) map[string]resourceapi.DeviceAttribute {
 		return map[string]resourceapi.DeviceAttribute{"productName": {StringValue: new("NVIDIA L40S")}}
 	}
-	plugin := New(Options{
+	options := Options{
 		Transaction: s.tx, Reports: &reports{}, Metrics: &measured{}, Metadata: DeviceMetadata{Describe: describe, Files: MetadataOf(cfg)},
 		Fatal: func(err error) { t.Error(err) },
-	})
-	s.Server = &Server{Handler: plugin, Config: cfg, Client: fake.NewClientset(rc)}
+	}
+	ports(&options)
+	s.Server = &Server{Handler: New(options), Config: cfg, Client: fake.NewClientset(rc)}
 	ctx, cancel := context.WithCancel(t.Context())
 	s.stop = cancel
 	go func() { s.ended <- s.Run(ctx) }()

@@ -21,6 +21,8 @@ type Device struct {
 	ShareID types.UID
 	// Identity identifies the hardware. Nil if it is unknown: the data in the claim's status is kept.
 	Identity *Identity
+	// Incomplete: no driver is loaded, so Identity lacks facts. The data in the claim's status is kept if there is any.
+	Incomplete bool
 	// Extra is additional `data` in the status of the device. A key of Identity overrides a key of Extra.
 	Extra map[string]any
 	// Conditions are conditions besides ConditionReady. Their types are in StatusesOptions.
@@ -33,6 +35,8 @@ type Device struct {
 type Condition struct {
 	Type string
 	True bool
+	// Unknown: its status is neither True nor False.
+	Unknown bool
 	// Reason is in CamelCase; Message is a sentence.
 	Reason, Message string
 }

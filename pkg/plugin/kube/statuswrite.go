@@ -149,7 +149,10 @@ func (s *Statuses) conditions(current resourceapi.AllocatedDeviceStatus, d Devic
 	all := []metav1.Condition{ready}
 	for _, p := range d.Conditions {
 		about := metav1.Condition{Type: p.Type, Status: metav1.ConditionFalse, Reason: p.Reason, Message: p.Message}
-		if p.True {
+		switch {
+		case p.Unknown:
+			about.Status = metav1.ConditionUnknown
+		case p.True:
 			about.Status = metav1.ConditionTrue
 		}
 		all = append(all, about)
@@ -192,11 +195,11 @@ func sameJSON(a, b []byte) bool {
 	return reflect.DeepEqual(x, y)
 }
 
-// dataOf is the device's identity as JSON. If the report contains none, the current data is kept: the hardware of a device does not change
-// within one allocation.
+// dataOf is the device's identity as JSON. If the report contains none, or only a part, the current data is kept: the hardware of a device does
+// not change within one allocation.
 func dataOf(d Device, current resourceapi.AllocatedDeviceStatus) ([]byte, error) {
-	if d.Identity == nil {
-		return raw(current), nil
+	if known := raw(current); d.Identity == nil || d.Incomplete && len(known) > 0 {
+		return known, nil
 	}
 	data, err := d.merged()
 	if err != nil {

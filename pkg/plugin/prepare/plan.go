@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
@@ -27,6 +28,9 @@ func (p planning) plan(ctx context.Context, rc *resourceapi.ResourceClaim, e ear
 		return nil, nil, err
 	}
 	if err := p.withheld(plan, e); err != nil {
+		return nil, nil, err
+	}
+	if err := p.unhealthy(plan, e); err != nil {
 		return nil, nil, err
 	}
 	r, err := p.record(plan)
@@ -74,4 +78,31 @@ func (p planning) withheld(plan *claim.Plan, e earlier) error {
 	}
 	taken := &plan.Results[i]
 	return &claim.Refusal{Request: taken.Request, Device: string(taken.Device.Name()), Cause: err.Error(), Transient: true, Err: err}
+}
+
+// unhealthy refuses a plan that uses a GPU with a problem, except for results that tolerate its taint, as diagnostics do. The taint may be
+// newer than the allocation, or the scheduler may not know it yet. The refusal is final for this call: a repair takes longer than the retry
+// budget, and the kubelet calls again. Claims with a record and admin access pass as with withheld.
+func (p planning) unhealthy(plan *claim.Plan, e earlier) error {
+	if p.options.Unhealthy == nil || e.sameAllocation {
+		return nil
+	}
+	for i := range plan.Results {
+		r := &plan.Results[i]
+		id := r.Device.Parent().UUID
+		if r.Admin || id == "" {
+			continue
+		}
+		for _, problem := range p.options.Unhealthy(id) {
+			if !tolerated(r.Tolerations, problem.Taint) {
+				return &claim.Refusal{Request: r.Request, Device: string(r.Device.Name()), Cause: problem.Cause, Fix: problem.Fix, Mendable: true}
+			}
+		}
+	}
+	return nil
+}
+
+// tolerated reports whether one of the tolerations tolerates a taint, as for the scheduler.
+func tolerated(tolerations []resourceapi.DeviceToleration, taint resourceapi.DeviceTaint) bool {
+	return slices.ContainsFunc(tolerations, func(t resourceapi.DeviceToleration) bool { return resourceclaim.ToleratesTaint(t, taint) })
 }

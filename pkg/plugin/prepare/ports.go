@@ -87,8 +87,18 @@ type Options struct {
 	// Withheld returns why no claim gets a GPU that is not prepared yet, nil if nothing prevents it. Claims with a record are prepared in
 	// any case.
 	Withheld func() error
+	// Unhealthy returns the problems for which a GPU gets no new claims; none for a GPU without one.
+	Unhealthy func(id gpu.UUID) []Problem
 	// Now is the clock that pending cleanups are dated by.
 	Now func() time.Time
+}
+
+// Problem is a problem of a GPU that keeps new claims from it.
+type Problem struct {
+	// Taint is the taint of the GPU's devices; its effect is NoSchedule or NoExecute.
+	Taint resourceapi.DeviceTaint
+	// Cause and Fix are the parts of the refusal's sentence: "GPU <uuid> …", and what to do.
+	Cause, Fix string
 }
 
 // retrying is Retrying for one claim, nil without a listener.

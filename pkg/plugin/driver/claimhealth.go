@@ -1,0 +1,129 @@
+package driver
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/plugin/kube"
+)
+
+// ConditionHealthy is the condition of devices that is False while their GPU has a problem, and Unknown while that is not known for long; a
+// healthy device has none. The kubelet reports neither init containers nor extended resources, so their claims are the only place.
+const ConditionHealthy = "Healthy"
+
+// reasonNotChecked is the reason of status Unknown.
+const reasonNotChecked = "NotChecked"
+
+const (
+	// unknownFor is for how long the health of a device is not known before its claims say so: a driver that is loaded again in an upgrade causes
+	// no write.
+	unknownFor = 5 * time.Minute
+	// unknownPeriod is the time between two checks for devices that are not known for long.
+	unknownPeriod = time.Minute
+)
+
+// Conditions is the ConditionSource of ConditionHealthy.
+func (h *Health) Conditions(r *checkpoint.Record) []*kube.Condition {
+	conditions, now := make([]*kube.Condition, len(r.Results)), time.Now()
+	for i := range r.Results {
+		conditions[i] = h.condition(healthDevice(&r.Results[i]), now)
+	}
+	return conditions
+}
+
+// healthDevice is the device of a result.
+func healthDevice(r *checkpoint.Result) HealthDevice {
+	return HealthDevice{Pool: r.Pool, Name: r.Device, Type: r.Type, GPU: r.GPUUUID}
+}
+
+// condition is a device's condition at a time.
+func (h *Health) condition(d HealthDevice, now time.Time) *kube.Condition {
+	if d.Type == gpu.TypeMonitor {
+		return nil
+	}
+	health := h.Of(d).At(now)
+	since := health.Checked
+	if since.IsZero() {
+		since = h.Began
+	}
+	switch {
+	case health.State == Unhealthy:
+		return &kube.Condition{Type: ConditionHealthy, Reason: health.Reason, Message: health.Message}
+	case health.State == HealthUnknown && now.Sub(since) >= unknownFor:
+		return &kube.Condition{Type: ConditionHealthy, Unknown: true, Reason: reasonNotChecked, Message: health.Message}
+	}
+	return nil
+}
+
+// FollowClaims has the status of prepared claims written again when ConditionHealthy of one of their devices changes, until the context ends.
+// Claims on other devices are left alone. One process of the node runs it. changed must not block.
+func (h *Health) FollowClaims(ctx context.Context, records func() ([]*checkpoint.Record, error), changed func(r *checkpoint.Record)) {
+	timer := time.NewTicker(unknownPeriod)
+	defer timer.Stop()
+	known := map[HealthDevice]kube.Condition{} // of devices with one
+	for {
+		devices, health := h.Changed()
+		now := h.conditions()
+		if differing := differ(known, now); len(differing) > 0 {
+			all, err := records()
+			for _, r := range all {
+				if r.State == checkpoint.Done && usesAny(r, differing) {
+					changed(r)
+				}
+			}
+			if err == nil {
+				known = now
+			} else if ctx.Err() == nil {
+				klog.FromContext(ctx).Error(err, "The health of devices is not written to all claims yet")
+			}
+		}
+		select {
+		case <-devices:
+		case <-health:
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// conditions are the conditions of all devices that have one now.
+func (h *Health) conditions() map[HealthDevice]kube.Condition {
+	conditions, now := map[HealthDevice]kube.Condition{}, time.Now()
+	for _, d := range h.Devices() {
+		if c := h.condition(d, now); c != nil {
+			conditions[d] = *c
+		}
+	}
+	return conditions
+}
+
+// differ returns the devices whose conditions differ.
+func differ(before, now map[HealthDevice]kube.Condition) map[HealthDevice]bool {
+	differing := map[HealthDevice]bool{}
+	for d, c := range now {
+		if before[d] != c {
+			differing[d] = true
+		}
+	}
+	for d := range before {
+		if _, has := now[d]; !has {
+			differing[d] = true
+		}
+	}
+	return differing
+}
+
+// usesAny reports whether a claim has one of the devices.
+func usesAny(r *checkpoint.Record, devices map[HealthDevice]bool) bool {
+	for i := range r.Results {
+		if devices[healthDevice(&r.Results[i])] {
+			return true
+		}
+	}
+	return false
+}
