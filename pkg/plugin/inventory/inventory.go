@@ -66,6 +66,8 @@ type Options struct {
 	MemoryLimits bool
 	// Clock is replaced in tests. The zero value uses the time of the machine.
 	Clock Clock
+	// Polled is called with the health of the GPUs at the end of every inspection, before the new view is stored. May be nil.
+	Polled func(gpu.HealthPoll)
 }
 
 // Clock reads and waits for time.
@@ -152,6 +154,7 @@ func (i *Inventory) Refresh(ctx context.Context) error {
 	if err != nil {
 		next = newView(err)
 	}
+	i.poll(ctx, next, "")
 	i.publish(next)
 	return err
 }
