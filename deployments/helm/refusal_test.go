@@ -50,6 +50,11 @@ func TestChartSchema_InvalidValue_RefusedByName(t *testing.T) {
 		"controller.replicas=9":                                 "at '/controller/replicas': maximum: got 9, want 5",
 		"controller.image=x":                                    "at '/controller': additional properties 'image' not allowed",
 		"deviceClasses.perfmonDevices=PerNode":                  "at '/deviceClasses/perfmonDevices': value must be one of 'Never', 'PerGPU'",
+		"health.xids.0=Taint":                                   "at '/health/xids': additional properties '0' not allowed",
+		"health.xids.1000=Taint":                                "at '/health/xids': additional properties '1000' not allowed",
+		"health.xids.79=taint":                                  "at '/health/xids/79': value must be one of 'Taint', 'Ignore'",
+		"health.noExecute={unmonitored}":                        "at '/health/noExecute/0': value must be one of 'gpu-lost', 'recovery-action', 'xid'",
+		"health.nodeConditions={a/b}":                           "at '/health/nodeConditions/0': 'a/b' does not match pattern",
 		"metrics.podMonitor.interval=30":                        "at '/metrics/podMonitor/interval': got number, want string",
 		"serviceAccount.create=false":                           "serviceAccount.create is false: set serviceAccount.name to an account that exists",
 

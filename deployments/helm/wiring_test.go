@@ -136,6 +136,9 @@ func TestChartPlugin_Environment_EveryVariableRead(t *testing.T) {
 	all := load("--values", "testdata/values/everything.yaml")
 	assert.Equal(t, &config.Plugin{
 		DriverName: "gpu.example.com", Release: "prism-system/prism", NodeName: "n0", PodUID: "uid", MonitorDevices: config.MonitorPerNode, PerfmonDevices: config.PerfmonPerGPU, Exporter: true,
+		Health: config.Health{
+			XIDs: config.XIDActions{"45": "Taint", "74": "Ignore"}, NoExecute: config.Names{"gpu-lost", "xid"}, NodeConditions: config.Names{"GpuXidError"},
+		},
 		Profiler: config.Profiler{
 			Enabled: true, Map: "prism-system/prism-everything-profiler", Endpoint: ":8444", Certificate: "/etc/prism/reports", Client: "prism-controller",
 			NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")}, StartTimeout: 30 * time.Second,

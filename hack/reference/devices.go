@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/plugin/health/finding"
 	"github.com/prism-gpu/prism/pkg/plugin/publish"
 )
 
@@ -63,8 +64,22 @@ var taints = []meaning{
 	{"not-released", "the cleanup of an earlier claim is pending on the device"},
 	{"config-change", "the node configuration no longer advertises the device; it is withdrawn when it is released"},
 	{"conflict", "a device plugin or another DRA driver allocates the GPUs of the node: value `device-plugin` or `dra-driver`"},
-	{publish.MissingNodeTaint, "the host lacks a device node that containers with the GPU need, such as `/dev/nvidia0`"},
 	{string(gpu.TypeMPS) + publish.UnavailableSuffix, "the MPS service of the node does not answer"},
+}
+
+// findingTaints are the taints of findings, with the effects that they may have.
+var findingTaints = []struct {
+	key          finding.Key
+	effect, text string
+}{
+	{finding.GPULost, "`NoSchedule`", "the GPU does not answer (`lost`, `hung`), or the host lacks a device node that its containers need (`device-node`)"},
+	{finding.RecoveryAction, "`NoSchedule`; `None` for `recover-imex-domain`", "the NVIDIA driver requires a repair: value `gpu-reset`, `node-reboot`, …"},
+	{finding.XID, "`NoSchedule`", "the NVIDIA driver has reported a hardware error; the value is the code"},
+	{finding.Memory, "`NoSchedule` for `row-remap-failure`; `None`", "memory of the GPU could not be repaired, or is at its next reset: value `row-remap-pending`, `retirement-pending`"},
+	{finding.Fabric, "`NoSchedule`", "the GPU is not registered with the NVSwitch fabric"},
+	{finding.NodeCondition, "`NoSchedule`", "a condition of the Node concerns the GPU; the value is its type"},
+	{finding.Maintenance, "`NoSchedule`", "an administrator has taken the GPU out of service"},
+	{finding.Unmonitored, "`None`", "the NVIDIA driver reports neither errors nor recovery actions of the GPU"},
 }
 
 // profileCapacity stands for the capacities that are named after profiles.
@@ -100,6 +115,9 @@ func devicesPage(root string) (string, error) {
 			return "", err
 		}
 		t.row(code(driverName+"/"+taint.name), code("NoSchedule"), taint.text)
+	}
+	for _, taint := range findingTaints {
+		t.row(code(driverName+"/"+string(taint.key)), taint.effect, taint.text)
 	}
 	out.table(t)
 	return out.String(), nil

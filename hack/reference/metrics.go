@@ -17,6 +17,7 @@ import (
 func metricsPage(string) (string, error) {
 	readings := diagnostics.Readings{}
 	zero(reflect.ValueOf(&readings).Elem())
+	readings.Health = diagnostics.HealthReadings{Failures: func() int64 { return 0 }, Findings: sampleFindings}
 	readings.Steps = mps.Metrics(&mps.Counts{}, func() map[gpu.MPSDaemonState]int { return nil })
 	ofController := prometheus.NewRegistry()
 	classes.NewMetrics(ofController, version)
@@ -41,6 +42,14 @@ func metricsPage(string) (string, error) {
 	dcgmSection(out)
 	recipeSection(out)
 	return out.String(), nil
+}
+
+// sampleFindings are a finding of each key.
+func sampleFindings() (all []diagnostics.Finding) {
+	for _, taint := range findingTaints {
+		all = append(all, diagnostics.Finding{GPU: "GPU-…", Key: string(taint.key), Value: "…"})
+	}
+	return all
 }
 
 // version is the version in the build information of the example.

@@ -56,7 +56,7 @@ func keyOf(flag *pflag.Flag, file any) string {
 		}
 		for path, text := range flattened(file) {
 			if before[path] != text {
-				return path
+				return strings.TrimSuffix(path, "."+value) // the value is a key of a map
 			}
 		}
 	}

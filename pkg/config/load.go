@@ -16,8 +16,11 @@ import (
 // ErrHelp is returned after --help was printed.
 var ErrHelp = pflag.ErrHelp
 
-// plainEnv are further environment variables, with the usual names for values of the downward API in a DaemonSet.
-var plainEnv = map[string]string{"node-name": "NODE_NAME", "pod-uid": "POD_UID"}
+// plainEnv are further environment variables: the usual names for values of the downward API in a DaemonSet, and variables of NVIDIA's device
+// plugin.
+var plainEnv = map[string]string{
+	"node-name": "NODE_NAME", "pod-uid": "POD_UID", "health-disable-checks": "DP_DISABLE_HEALTHCHECKS", "health-enable-checks": "DP_ENABLE_HEALTHCHECKS",
+}
 
 // settings are the configuration of a program. Before loading, its fields contain the defaults.
 type settings interface {

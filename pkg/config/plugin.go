@@ -46,6 +46,8 @@ type Plugin struct {
 	Exporter bool `json:"exporter"`
 	// Profiler configures profiles on the node.
 	Profiler Profiler `json:"profiler"`
+	// Health configures which problems of GPUs keep claims away.
+	Health Health `json:"health"`
 }
 
 // The values of MonitorDevices.
@@ -214,6 +216,7 @@ func (p *Plugin) flags() *pflag.FlagSet {
 	f.StringVar(&p.PerfmonDevices, "perfmon-devices", p.PerfmonDevices, "whether the node advertises a perfmon device for each GPU, which is the exclusive right to "+
 		"its performance counters: "+strings.Join(perfmonDevices, ", "))
 	p.Profiler.flags(f)
+	p.Health.flags(f)
 	f.BoolVar(&p.Exporter, "exporter", p.Exporter, "whether prism-exporter runs on the node, so that claims may expose their metrics in their containers")
 	return f
 }
@@ -248,6 +251,7 @@ func (p *Plugin) validate(bad invalid) {
 	p.validatePaths(bad)
 	p.NodeConfig.validate(bad)
 	p.Profiler.validate(bad)
+	p.Health.validate(bad)
 	if _, _, err := net.SplitHostPort(p.Serving.HTTPEndpoint); p.Serving.HTTPEndpoint != "" && err != nil {
 		bad("http-endpoint", "must be <address>:<port>, got %q", p.Serving.HTTPEndpoint)
 	}

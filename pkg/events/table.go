@@ -11,9 +11,13 @@ const (
 	DeviceNodesMissing           = "DeviceNodesMissing"
 	DeviceNodesRestored          = "DeviceNodesRestored"
 	GPULayoutChangePending       = "GPULayoutChangePending"
+	GPUFlapping                  = "GPUFlapping"
+	GPURecovered                 = "GPURecovered"
 	GPUUnhealthy                 = "GPUUnhealthy"
+	GPUXIDUnknown                = "GPUXIDUnknown"
 	GarbageCollected             = "GarbageCollected"
 	GarbageCollectionFailed      = "GarbageCollectionFailed"
+	HealthStateUnreadable        = "HealthStateUnreadable"
 	LayoutStateUnreadable        = "LayoutStateUnreadable"
 	MIGModeMismatch              = "MIGModeMismatch"
 	MPSAvailable                 = "MPSAvailable"
@@ -62,17 +66,33 @@ var table = []Event{
 			"configuration that adds them to containers.",
 		"Create them with nvidia-modprobe, load the kernel module that the Event names, or turn the flag off.",
 	},
-	{DeviceNodesRestored, false, node, "The device nodes of a GPU exist again, and it gets new claims.", ""},
+	{DeviceNodesRestored, false, node, "The device nodes of a GPU exist again. If the GPU has no other problem, it gets new claims.", ""},
 	{DriverNameChanged, false, node, "The node still has prepared claims of an earlier driver name of the release, or has none any more.", ""},
 	{
 		GPULayoutChangePending, true, node, "For more than 10 minutes a GPU has waited for the release of devices before its new layout is advertised.",
 		"Delete the pods that use the named devices, or wait.",
 	},
-	{GPUUnhealthy, true, node, "A GPU does not respond and is not advertised.", "Reset the GPU or drain the node."},
+	{
+		GPUFlapping, true, node, "A problem of a GPU has returned for the third time within an hour, so its taint stays.",
+		"Find the cause, then heal the GPU (docs/health.md) or reboot the node.",
+	},
+	{GPURecovered, false, node, "A problem of a GPU has ended. If the GPU has no other problem, it gets new claims again.", ""},
+	{
+		GPUUnhealthy, true, node, "A GPU has a problem and gets no new claims: its devices have a taint, or are not advertised if it never responded.",
+		"Repair the GPU as the Event says; docs/health.md lists the taints.",
+	},
+	{
+		GPUXIDUnknown, true, node, "The NVIDIA driver has reported an XID error with a code that Prism does not know, at most once an hour for each code.",
+		"Search NVIDIA's catalogue for the code, and set it to Taint or Ignore in the chart value health.xids.",
+	},
 	{GarbageCollected, false, node, "Records, CDI specs or hardware effects that no claim owns were removed.", ""},
 	{
 		GarbageCollectionFailed, true, node, "Records, CDI specs or hardware effects that no claim owns could not be found or removed; Prism retries.",
 		"If it persists, fix the cause in the text.",
+	},
+	{
+		HealthStateUnreadable, true, node, "The file that stores the findings of GPUs across restarts cannot be read and was set aside; polls find them again.",
+		"Check GPUs with earlier XID errors, and the filesystem of the plugin's directory.",
 	},
 	{
 		ProfileIncomplete, true, "ResourceClaim",

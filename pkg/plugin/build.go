@@ -50,6 +50,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 		return nil, err
 	}
 	layout := newLayout(cfg, machine, source, api)
+	machine.findings.connect(layout)
 	calls := &driver.Calls{}
 	gone := gone(machine.Extensions)
 	statuses := newStatuses(ctx, cfg, api, calls, machine.Extensions)

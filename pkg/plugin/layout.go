@@ -170,10 +170,12 @@ type nodeLayout struct {
 	events events.Recorder
 	// lost receives a value after a connection to the API server was lost; nil: never.
 	lost <-chan struct{}
+	// health knows the findings, which the process that leads stores before it publishes.
+	health *health.Monitor
 }
 
 func newLayout(cfg *config.Plugin, m *Machine, source *configsource.Source, api API) *nodeLayout {
-	return &nodeLayout{config: source, slices: api.Slices, events: api.Events, lost: api.Lost, Layout: buildLayout(cfg, m, layoutPorts{
+	return &nodeLayout{config: source, slices: api.Slices, events: api.Events, lost: api.Lost, health: m.Health, Layout: buildLayout(cfg, m, layoutPorts{
 		Cluster: api.Cluster, Slices: api.Slices, Events: api.Events,
 		// A file may be on a filesystem that does not report writes of others, so an invalid one is read again now and then.
 		Config: layout.ConfigPorts{Read: source.Read, Retryable: configsource.Retryable, Watched: cfg.NodeConfig.File == ""},

@@ -48,6 +48,7 @@ func (l *leader) run(ctx context.Context) error {
 		return nil
 	}
 	klog.FromContext(ctx).V(2).Info("Leading on this node")
+	l.layout.health.Lead(ctx) // first, so that no sick GPU is published without its taint
 	l.layout.Lead()
 	defer l.layout.Controller.Lead(false)
 	var reconciling sync.WaitGroup

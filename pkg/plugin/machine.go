@@ -17,6 +17,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/plugin/cdi"
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
 	"github.com/prism-gpu/prism/pkg/plugin/extradevices"
+	"github.com/prism-gpu/prism/pkg/plugin/health"
 	"github.com/prism-gpu/prism/pkg/plugin/inventory"
 	"github.com/prism-gpu/prism/pkg/plugin/mig"
 	"github.com/prism-gpu/prism/pkg/plugin/prepare"
@@ -38,13 +39,14 @@ const (
 type Machine struct {
 	State     State
 	Inventory *inventory.Inventory
+	// Health knows the problems of the GPUs.
+	Health *health.Monitor
 	// Tool sets time-slice intervals.
 	Tool timeslice.Tool
 	// Extensions do the work for claims besides their devices.
 	Extensions prepare.Extensions
 
-	cfg      *config.Plugin
-	adapters Adapters
+	setup
 	programs *programs.Set // they are held as long as this is referred to
 	damaged  func(error)
 }
@@ -60,11 +62,14 @@ func OpenMachine(ctx context.Context, cfg *config.Plugin, a Adapters, damaged fu
 	if err != nil {
 		return nil, errors.Join(err, state.close())
 	}
-	m := &Machine{State: state, cfg: cfg, adapters: a, programs: installed, damaged: damaged}
+	m := &Machine{State: state, setup: setup{cfg, a, &findingsOutlet{}}, programs: installed, damaged: damaged}
+	polled := &polled{}
 	m.Inventory = inventory.New(inventory.Options{
 		Host: a.Host, DriverRoot: cfg.Driver.Root, Owned: m.owned, MayHaveGPU: mayHaveGPU(a.Host), Open: a.Driver(installed.DriverHook()),
-		MemoryLimits: limitsMemory(installed, a.Host),
+		MemoryLimits: limitsMemory(installed, a.Host), Polled: polled.apply,
 	})
+	m.Health = monitorHealth(m.setup, state.BootID, m.Inventory)
+	polled.monitor = m.Health
 	m.Tool = a.Tool(m.Inventory)
 	if m.Extensions, err = newExtensions(ctx, m); err != nil {
 		installed.Release()

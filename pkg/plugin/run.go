@@ -77,6 +77,7 @@ func (p *Plugin) parts() []func(context.Context) error {
 		health.DriverEvents{Inventory: inventory, Events: l.events}.Run,
 		p.serving.http.Run,
 		inventory.Run,
+		p.Machine.Health.Run,
 		p.Serve,
 		p.Machine.KeepPrograms,
 		func(ctx context.Context) error { return p.Machine.serveHook(ctx, p.refused) },

@@ -94,6 +94,7 @@ func newMetrics(version string, cfg *config.Plugin, m *Machine, l *nodeLayout, t
 		Configuration: func() []string { return l.Controller.Snapshot().Status.Problems },
 		Changing:      func() int { return l.Controller.Snapshot().Status.Changing },
 		Intervals:     intervals.Failing,
+		Health:        healthReadings(m.Health),
 		Steps:         tx.Steps().Metrics(),
 	})
 }

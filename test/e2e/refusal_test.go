@@ -130,7 +130,9 @@ func (c *cluster) nodeMissing(device string, want bool) error {
 				continue
 			}
 			there = true
-			tainted = slices.ContainsFunc(d.Taints, func(taint resourceapi.DeviceTaint) bool { return taint.Key == driverName+"/device-node-missing" })
+			tainted = slices.ContainsFunc(d.Taints, func(taint resourceapi.DeviceTaint) bool {
+				return taint.Key == driverName+"/gpu-lost" && taint.Value == "device-node"
+			})
 		}
 	}
 	if stored := minor >= features[deviceTaints].since; there == (want && !stored) || tainted != (want && stored) {

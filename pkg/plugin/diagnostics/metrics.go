@@ -41,6 +41,8 @@ type Readings struct {
 	Changing func() int
 	// Intervals counts the GPUs whose time-slice interval is not the configured one.
 	Intervals func() int
+	// Health are the findings of GPUs.
+	Health HealthReadings
 	// Steps are the metrics of the steps.
 	Steps []prepare.Metric
 }
@@ -75,7 +77,7 @@ func NewMetrics(version string, read Readings) *Metrics {
 		v.WithLabelValues("success")
 		v.WithLabelValues("error")
 	}
-	m.registry.MustRegister(m.prepare, m.unprepare, m.collected, m.failures, buildInfo(version), &readings{read},
+	m.registry.MustRegister(m.prepare, m.unprepare, m.collected, m.failures, buildInfo(version), &readings{read}, &healthReadings{read.Health},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, metric := range read.Steps {
 		m.registry.MustRegister(ofStep(metric))

@@ -62,7 +62,7 @@ func quiet() Readings {
 	return Readings{
 		Devices: func() map[string]int { return nil }, Faults: zero, Claims: func() (int, int) { return 0, 0 },
 		DriverLoaded: func() bool { return false }, SliceErrors: none, DroppedFields: none, Damaged: zero, Changing: zero, Intervals: zero,
-		Configuration: func() []string { return nil },
+		Configuration: func() []string { return nil }, Health: HealthReadings{Findings: func() []Finding { return nil }, Failures: none},
 	}
 }
 
@@ -91,6 +91,9 @@ func TestReadings_Scraped_ReadEachTime(t *testing.T) {
 		Claims: func() (int, int) { return claims, pending }, DriverLoaded: func() bool { return loaded },
 		SliceErrors: func() int64 { return 5 }, DroppedFields: func() int64 { return 6 }, Damaged: func() int { return damaged },
 		Configuration: func() []string { return []string{"NodeConfigInvalid"} }, Changing: func() int { return 2 }, Intervals: func() int { return 4 },
+		Health: HealthReadings{Failures: func() int64 { return 9 }, Findings: func() []Finding {
+			return []Finding{{GPU: "GPU-a", Key: "gpu-lost", Value: "hung", Blocks: true}, {GPU: "GPU-b", Key: "unmonitored"}}
+		}},
 		Steps: mps.Metrics(&mps.Counts{}, func() map[gpu.MPSDaemonState]int { return map[gpu.MPSDaemonState]int{gpu.MPSRunning: 3} }),
 	})
 	assert.Equal(t, []string{
@@ -106,8 +109,11 @@ func TestReadings_Scraped_ReadEachTime(t *testing.T) {
 		`prism_garbage_collected_total{kind="file"} 0`,
 		`prism_garbage_collected_total{kind="spec"} 0`,
 		`prism_garbage_collection_errors_total{} 0`,
+		`prism_gpu_health_poll_failures_total{} 9`,
 		`prism_gpu_layout_changes_pending{} 2`,
 		`prism_gpu_timeslice_intervals_not_applied{} 4`,
+		`prism_gpu_unhealthy{gpu_uuid="GPU-a",key="gpu-lost",value="hung"} 1`,
+		`prism_gpu_unhealthy{gpu_uuid="GPU-b",key="unmonitored",value=""} 0`,
 		`prism_mps_daemons{state="dead"} 0`,
 		`prism_mps_daemons{state="running"} 3`,
 		`prism_mps_daemons{state="unstoppable"} 0`,

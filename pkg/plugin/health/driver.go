@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/gpu"
@@ -38,7 +39,6 @@ func (d DriverEvents) report(before, now *inventory.View) {
 		d.Events.Normal(events.NVIDIADriverAvailable, events.ActionDiscover,
 			fmt.Sprintf("NVIDIA driver %s responds with %d GPUs", now.Node.Driver.Version, len(now.Node.GPUs)))
 	}
-	d.reportNodes(before.Node, now.Node)
 	known := map[int]bool{}
 	if before.Node != nil {
 		for _, fault := range before.Node.Faults {
@@ -46,30 +46,14 @@ func (d DriverEvents) report(before, now *inventory.View) {
 		}
 	}
 	for _, fault := range now.Node.Faults {
-		if !known[fault.Index] {
+		if !known[fault.Index] && !advertised(now.Node, fault.UUID) {
 			d.Events.Warn(events.GPUUnhealthy, events.ActionDiscover, fmt.Sprintf("GPU %d (%s) is not advertised: %v", fault.Index,
 				cmp.Or(string(fault.UUID), "UUID unknown"), fault.Err))
 		}
 	}
 }
 
-// reportNodes reports device nodes that are missing or exist again.
-func (d DriverEvents) reportNodes(before, now *gpu.Node) {
-	missing := map[gpu.UUID]string{}
-	if before != nil {
-		for i := range before.GPUs {
-			missing[before.GPUs[i].UUID] = before.GPUs[i].MissingNode
-		}
-	}
-	for i := range now.GPUs {
-		g, was := &now.GPUs[i], missing[now.GPUs[i].UUID]
-		switch g.MissingNode {
-		case was:
-		case "":
-			d.Events.Normal(events.DeviceNodesRestored, events.ActionDiscover, fmt.Sprintf("GPU %d (%s) gets new claims again: %s exists", g.Index, g.UUID, was))
-		default:
-			d.Events.Warn(events.DeviceNodesMissing, events.ActionDiscover, fmt.Sprintf("GPU %d (%s) gets no new claims: device node %s is missing; create "+
-				"it with nvidia-modprobe -u -c %d, or restart nvidia-persistenced", g.Index, g.UUID, g.MissingNode, g.Minor))
-		}
-	}
+// advertised reports whether a GPU that does not answer is advertised all the same, with its last facts: a finding reports it.
+func advertised(node *gpu.Node, id gpu.UUID) bool {
+	return slices.ContainsFunc(node.GPUs, func(g gpu.GPU) bool { return g.UUID == id })
 }

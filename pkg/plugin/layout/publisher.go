@@ -26,8 +26,6 @@ const (
 	Conflict
 	// Service: a service of the node without which devices cannot be used does not answer.
 	Service
-	// Nodes: the host lacks device nodes of a GPU. It is the Publisher's own.
-	Nodes
 	// Busy: another program uses hardware of a GPU that claims reserve.
 	Busy
 	// Health: a GPU has a finding.
@@ -125,7 +123,7 @@ func (t *taints) in(s *Snapshot) (rules []publish.TaintRule, withheld []gpu.Devi
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := t.rules
-	all[Drained], all[Nodes] = publish.DrainingTaints(s.Leaving), publish.MissingNodeTaints(s.Node)
+	all[Drained] = publish.DrainingTaints(s.Leaving)
 	return slices.Concat(all[:]...), t.withheld, t.dropped
 }
 

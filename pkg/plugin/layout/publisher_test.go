@@ -61,8 +61,8 @@ func TestPublisher_PendingCleanup_DevicesTainted(t *testing.T) {
 	assert.Equal(t, []string{"gpu-aaaaaaaa", "gpu-bbbbbbbb"}, <-s.published)
 }
 
-// TestPublisher_DeviceNodeMissing_TaintedUntilBack: the inventory detects the missing node, and later its return, which removes the taint.
-func TestPublisher_DeviceNodeMissing_TaintedUntilBack(t *testing.T) {
+// TestPublisher_SickGPU_TaintedUntilHealthy: the taint follows the layout, and the devices are withdrawn if taints are not stored.
+func TestPublisher_SickGPU_TaintedUntilHealthy(t *testing.T) {
 	t.Parallel()
 	d := unconfigured(t)
 	s := publishedNames{published: make(chan []string, 16)}
@@ -70,14 +70,12 @@ func TestPublisher_DeviceNodeMissing_TaintedUntilBack(t *testing.T) {
 	<-s.published
 	stopPublisher := fakes.Run(t, p.Run)
 	stop := fakes.Run(t, func(ctx context.Context) error { return d.Run(ctx, p.Renew) })
-	m, inv := d.machine, d.options.Inventory
-	m.Change(t, inv, func() { m.Removed = map[string]bool{"/dev/nvidia1": true} })
-	assert.Equal(t, []string{"gpu-aaaaaaaa", "gpu-bbbbbbbb gpu.prism.dev/device-node-missing"}, <-s.published)
-	m.Change(t, inv, func() { m.Removed = map[string]bool{"/dev/nvidia-uvm": true} })
-	assert.Equal(t, []string{"gpu-aaaaaaaa gpu.prism.dev/device-node-missing", "gpu-bbbbbbbb gpu.prism.dev/device-node-missing"}, <-s.published)
+	sick := publish.TaintRule{Name: "gpu-lost", Value: "lost", GPUs: map[gpu.UUID]bool{d.Snapshot().Node.GPUs[1].UUID: true}, WithoutTaints: publish.WithdrawGPUs}
+	p.SetTaints(Health, []publish.TaintRule{sick})
+	assert.Equal(t, []string{"gpu-aaaaaaaa", "gpu-bbbbbbbb gpu.prism.dev/gpu-lost"}, <-s.published)
 	p.TaintsStored(false)
-	assert.Empty(t, <-s.published)
-	m.Change(t, inv, func() { m.Removed = nil })
+	assert.Equal(t, []string{"gpu-aaaaaaaa"}, <-s.published)
+	p.SetTaints(Health, nil)
 	assert.Equal(t, []string{"gpu-aaaaaaaa", "gpu-bbbbbbbb"}, <-s.published)
 	stop()
 	stopPublisher()

@@ -68,13 +68,11 @@ func TestPerfmon_Taints_OfTheGPUAndItsOwn(t *testing.T) {
 	t.Parallel()
 	n := node(t, "h100-80", 2)
 	first := gpu.Perfmon{GPU: &n.GPUs[0]}
-	missing := node(t, "h100-80", 2)
-	missing.GPUs[0].MissingNode = "/dev/nvidia0"
 	for name, c := range map[string]struct {
 		rules []publish.TaintRule
 		want  [2]string
 	}{
-		"device node missing":      {publish.MissingNodeTaints(missing), [2]string{"device-node-missing", ""}},
+		"sick GPU":                 {sick(n.GPUs[0].UUID), [2]string{"gpu-lost", ""}},
 		"conflict":                 {publish.ConflictTaints(publish.ConflictDevicePlugin), [2]string{"conflict", "conflict"}},
 		"MPS service unavailable":  {publish.UnavailableTaints(gpu.TypeMPS), [2]string{}},
 		"counters busy":            {publish.BusyTaints(gpu.TypePerfmon, []gpu.UUID{n.GPUs[1].UUID, "GPU-gone"}), [2]string{"", "perfmon-busy"}},
@@ -93,7 +91,7 @@ func TestPerfmon_Taints_OfTheGPUAndItsOwn(t *testing.T) {
 		}
 	}
 	opts := withPerfmon(nil)
-	opts.Taints, opts.TaintsDropped = publish.MissingNodeTaints(missing), true
+	opts.Taints, opts.TaintsDropped = sick(n.GPUs[0].UUID), true
 	assert.Equal(t, []string{"gpu-" + n.GPUs[1].ID + "-perfmon"}, names(perfmonPool(t, n, opts)), "a taint that is not stored withdraws the device")
 	opts.Taints = publish.BusyTaints(gpu.TypePerfmon, []gpu.UUID{n.GPUs[0].UUID, n.GPUs[1].UUID})
 	assert.Len(t, perfmonPool(t, n, opts), 2, "busy counters become free by themselves")

@@ -20,8 +20,6 @@ const (
 	// UnavailableSuffix follows the type of devices in the name of a taint that is on every such device while their service does not answer:
 	// "mps-unavailable".
 	UnavailableSuffix = "-unavailable"
-	// MissingNodeTaint is on every device of a GPU while the host lacks a device node that its containers need.
-	MissingNodeTaint = "device-node-missing"
 	// BusySuffix ends the name of the taint on a device of a type while a program outside of claims uses its hardware: perfmon-busy.
 	BusySuffix = "-busy"
 )
@@ -98,20 +96,6 @@ func ConflictTaints(with Conflict) []TaintRule {
 // UnavailableTaints are the rules for devices of a type that cannot be used because a service of the node does not answer.
 func UnavailableTaints(device gpu.DeviceType) []TaintRule {
 	return []TaintRule{{Name: string(device) + UnavailableSuffix, Type: device, WithoutTaints: WithdrawType}}
-}
-
-// MissingNodeTaints are the rules for GPUs of which no container can get a device node.
-func MissingNodeTaints(node *gpu.Node) []TaintRule {
-	missing := map[gpu.UUID]bool{}
-	for i := range node.GPUs {
-		if g := &node.GPUs[i]; g.MissingNode != "" {
-			missing[g.UUID] = true
-		}
-	}
-	if len(missing) == 0 {
-		return nil
-	}
-	return []TaintRule{{Name: MissingNodeTaint, GPUs: missing, WithoutTaints: WithdrawGPUs}}
 }
 
 // BusyTaints are the rules for the devices of a type of GPUs whose hardware another program uses. Without taints the devices are published: a

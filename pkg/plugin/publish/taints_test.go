@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/plugin/publish"
@@ -91,15 +92,21 @@ func TestTaints_MPSUnavailable_MPSSharesAlone(t *testing.T) {
 	assert.False(t, publish.Withdrawn(publish.UnavailableTaints(gpu.TypeMPS), false), "other devices stay")
 }
 
-// TestTaints_MissingNode_DevicesOfTheGPUAlone: all ways to use the GPU are tainted, and withdrawn if taints are not stored.
-func TestTaints_MissingNode_DevicesOfTheGPUAlone(t *testing.T) {
+// sick is the rule of a finding of a GPU.
+func sick(id gpu.UUID) []publish.TaintRule {
+	return []publish.TaintRule{{
+		Name: "gpu-lost", Value: "lost", TimeAdded: metav1.Unix(1_900_000_000, 0), GPUs: map[gpu.UUID]bool{id: true}, WithoutTaints: publish.WithdrawGPUs,
+	}}
+}
+
+// TestTaints_SickGPU_DevicesOfTheGPUAlone: all ways to use the GPU are tainted, and withdrawn if taints are not stored.
+func TestTaints_SickGPU_DevicesOfTheGPUAlone(t *testing.T) {
 	t.Parallel()
 	n := node(t, "h100-80", 2)
-	assert.Empty(t, publish.MissingNodeTaints(n))
-	n.GPUs[0].MissingNode = "/dev/nvidia0"
+	began := metav1.Unix(1_900_000_000, 0)
 	modes := gpu.Modes{Whole: true, TimeSlice: &gpu.Replicas{Count: 2}, MIG: []string{"1g.10gb"}}
 	for name, layout := range map[string]gpu.Layout{"whole": nil, "partitioned": {n.GPUs[0].UUID: modes, n.GPUs[1].UUID: modes}} {
-		opts := publish.Options{DriverName: driverName, NodeName: nodeName, Layout: layout, Taints: publish.MissingNodeTaints(n), Additional: gpu.Additional{Monitor: true, Perfmon: true}}
+		opts := publish.Options{DriverName: driverName, NodeName: nodeName, Layout: layout, Taints: sick(n.GPUs[0].UUID), Additional: gpu.Additional{Monitor: true, Perfmon: true}}
 		all, withTaint := 0, 0
 		count := func() map[string]int {
 			byGPU := map[string]int{}
@@ -113,7 +120,9 @@ func TestTaints_MissingNode_DevicesOfTheGPUAlone(t *testing.T) {
 				byGPU[*d.Attributes[publish.AttrParentUUID].StringValue]++
 				if len(d.Taints) > 0 {
 					withTaint++
-					assert.Equal(t, []resourceapi.DeviceTaint{{Key: driverName + "/device-node-missing", Effect: resourceapi.DeviceTaintEffectNoSchedule}}, d.Taints)
+					assert.Equal(t, []resourceapi.DeviceTaint{{
+						Key: driverName + "/gpu-lost", Value: "lost", Effect: resourceapi.DeviceTaintEffectNoSchedule, TimeAdded: &began,
+					}}, d.Taints)
 					assert.Equal(t, string(n.GPUs[0].UUID), *d.Attributes[publish.AttrParentUUID].StringValue)
 				}
 			}
