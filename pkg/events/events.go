@@ -25,6 +25,7 @@ const (
 	ActionDelete    = "Delete"
 	ActionDetect    = "Detect"
 	ActionDiscover  = "Discover"
+	ActionMaintain  = "Maintain"
 	ActionPrepare   = "Prepare"
 	ActionPublish   = "Publish"
 	ActionReconcile = "Reconcile"

@@ -10,9 +10,15 @@ const (
 	ClusterFeaturesChanged       = "ClusterFeaturesChanged"
 	DeviceNodesMissing           = "DeviceNodesMissing"
 	DeviceNodesRestored          = "DeviceNodesRestored"
+	GPUCommandInvalid            = "GPUCommandInvalid"
+	GPUHealRefused               = "GPUHealRefused"
 	GPULayoutChangePending       = "GPULayoutChangePending"
+<<<<<<< HEAD
 	GPUFlapping                  = "GPUFlapping"
 	GPURecovered                 = "GPURecovered"
+=======
+	GPUReleased                  = "GPUReleased"
+>>>>>>> w37-W
 	GPUUnhealthy                 = "GPUUnhealthy"
 	GPUXIDUnknown                = "GPUXIDUnknown"
 	GarbageCollected             = "GarbageCollected"
@@ -31,6 +37,7 @@ const (
 	MPSUnavailable               = "MPSUnavailable"
 	NVIDIADriverAvailable        = "NVIDIADriverAvailable"
 	NVIDIADriverUnavailable      = "NVIDIADriverUnavailable"
+	NodeConditionUnmatched       = "NodeConditionUnmatched"
 	NodeConfigAccepted           = "NodeConfigAccepted"
 	NodeConfigInvalid            = "NodeConfigInvalid"
 	NodeConfigUnavailable        = "NodeConfigUnavailable"
@@ -69,10 +76,19 @@ var table = []Event{
 	{DeviceNodesRestored, false, node, "The device nodes of a GPU exist again. If the GPU has no other problem, it gets new claims.", ""},
 	{DriverNameChanged, false, node, "The node still has prepared claims of an earlier driver name of the release, or has none any more.", ""},
 	{
+		GPUCommandInvalid, true, node, "An annotation of the node for the maintenance of a GPU is not followed, for the reason in the text.",
+		"Correct or remove the annotation; docs/maintenance.md describes all of them.",
+	},
+	{
+		GPUHealRefused, true, node, "A GPU was declared repaired, but Prism does not end its findings, for the reason in the text.",
+		"Repair the GPU as its findings say. Findings that the driver reports end by themselves.",
+	},
+	{
 		GPULayoutChangePending, true, node, "For more than 10 minutes a GPU has waited for the release of devices before its new layout is advertised.",
 		"Delete the pods that use the named devices, or wait.",
 	},
 	{
+<<<<<<< HEAD
 		GPUFlapping, true, node, "A problem of a GPU has returned for the third time within an hour, so its taint stays.",
 		"Find the cause, then heal the GPU (docs/health.md) or reboot the node.",
 	},
@@ -85,6 +101,12 @@ var table = []Event{
 		GPUXIDUnknown, true, node, "The NVIDIA driver has reported an XID error with a code that Prism does not know, at most once an hour for each code.",
 		"Search NVIDIA's catalogue for the code, and set it to Taint or Ignore in the chart value health.xids.",
 	},
+=======
+		GPUReleased, false, node, "Prism has closed its sessions of the NVIDIA driver, so that a GPU in maintenance can be reset. " +
+			"The text names the other processes that have it open.", "",
+	},
+	{GPUUnhealthy, true, node, "A GPU does not respond and is not advertised.", "Reset the GPU or drain the node."},
+>>>>>>> w37-W
 	{GarbageCollected, false, node, "Records, CDI specs or hardware effects that no claim owns were removed.", ""},
 	{
 		GarbageCollectionFailed, true, node, "Records, CDI specs or hardware effects that no claim owns could not be found or removed; Prism retries.",
@@ -143,6 +165,10 @@ var table = []Event{
 	},
 	{NVIDIADriverAvailable, false, node, "The NVIDIA driver responds again.", ""},
 	{NVIDIADriverUnavailable, true, node, "The NVIDIA driver does not respond; no GPU is advertised.", "Install or load the NVIDIA driver."},
+	{
+		NodeConditionUnmatched, true, node, "A condition of the node names only GPUs that the node does not have, so it taints none.",
+		"Check the component that sets the condition: it names GPUs by UUID or PCI bus id.",
+	},
 	{NodeConfigAccepted, false, node, "The node's configuration is valid again; GPUs change to it as they become free.", ""},
 	{
 		NodeConfigInvalid, true, node, "The node's configuration, or a part of it, is invalid or does not fit the GPUs; the last valid one stays in force.",

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,51 +16,45 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// ConfigWatch watches the sources of a node's configuration: one label of its Node, and one ConfigMap. Its caches keep only metadata
-// and a digest of both.
+// ConfigWatch watches the ConfigMap with a node's configuration. Its cache keeps only metadata and a digest.
 type ConfigWatch struct {
 	// Client is a client of the API server.
 	Client kubernetes.Interface
-	// NodeName is the Node, and Label the key of its label that selects the configuration; empty: the Node is not watched.
-	NodeName, Label string
 	// Namespace and Map name the ConfigMap.
 	Namespace, Map string
 }
 
-// Run calls changed when each of them is first read and at every change of the label or the data, until the context is done. Broken
-// connections are re-established. changed must not block; it is called from several goroutines.
+// Run calls changed when the ConfigMap is first read and at every change of its data, until the context is done. Broken connections are
+// re-established. changed must not block.
 func (w ConfigWatch) Run(ctx context.Context, changed func()) error {
-	var watching sync.WaitGroup
 	maps := w.Client.CoreV1().ConfigMaps(w.Namespace)
-	follow(ctx, &watching, w.Map, source[*corev1.ConfigMap]{
+	follow(ctx, w.Map, source[*corev1.ConfigMap]{
 		client: w.Client,
 		list:   func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return maps.List(ctx, o) },
 		watch:  maps.Watch,
-		digest: func(m *corev1.ConfigMap) (string, error) { return digest(m.Data) },
-	}, changed)
-	if w.Label != "" {
-		nodes := w.Client.CoreV1().Nodes()
-		follow(ctx, &watching, w.NodeName, source[*corev1.Node]{
-			client: w.Client,
-			list:   func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return nodes.List(ctx, o) },
-			watch:  nodes.Watch,
-			digest: func(n *corev1.Node) (string, error) { return n.Labels[w.Label], nil },
-		}, changed)
-	}
-	watching.Wait()
+		shrink: shrinkMap,
+	}, cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { changed() },
+		DeleteFunc: func(any) { changed() },
+		UpdateFunc: func(before, now any) {
+			if digestOf(before) != digestOf(now) {
+				changed()
+			}
+		},
+	})
 	return nil
 }
 
-// source lists and watches objects of one kind; digest covers the part with the configuration.
+// source lists and watches objects of one kind; shrink returns the part of an object that the cache keeps.
 type source[T metav1.Object] struct {
 	client kubernetes.Interface
 	list   func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error)
 	watch  func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
-	digest func(T) (string, error)
+	shrink func(T) (metav1.Object, error)
 }
 
-// follow watches the object of that name.
-func follow[T metav1.Object](ctx context.Context, watching *sync.WaitGroup, name string, from source[T], changed func()) {
+// follow watches the object of that name until the context ends.
+func follow[T metav1.Object](ctx context.Context, name string, from source[T], handler cache.ResourceEventHandler) {
 	only := func(o metav1.ListOptions) metav1.ListOptions {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 		return o
@@ -75,34 +68,32 @@ func follow[T metav1.Object](ctx context.Context, watching *sync.WaitGroup, name
 				return from.watch(ctx, only(o))
 			},
 		}, from.client),
-		Transform: func(object any) (any, error) { return shrink(object, from.digest) },
-		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(any) { changed() },
-			DeleteFunc: func(any) { changed() },
-			UpdateFunc: func(before, now any) {
-				if digestOf(before) != digestOf(now) {
-					changed()
-				}
-			},
+		Transform: func(object any) (any, error) {
+			full, ok := object.(T)
+			if !ok {
+				return object, nil // shrunk already, or a cache.DeletedFinalStateUnknown
+			}
+			return from.shrink(full)
 		},
+		Handler: handler,
 	})
-	watching.Go(func() { informer.RunWithContext(ctx) })
+	informer.RunWithContext(ctx)
 }
 
-// shrink reduces an object to its identity and a digest of the configuration in it.
-func shrink[T metav1.Object](object any, digest func(T) (string, error)) (any, error) {
-	full, ok := object.(T)
-	if !ok {
-		return object, nil // shrunk already, or a cache.DeletedFinalStateUnknown
-	}
-	text, err := digest(full)
+// identity are the metadata of an object that a cache requires.
+func identity(of metav1.Object) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: of.GetNamespace(), Name: of.GetName(), UID: of.GetUID(), ResourceVersion: of.GetResourceVersion()}
+}
+
+// shrinkMap reduces a ConfigMap to its identity and a digest of its data.
+func shrinkMap(full *corev1.ConfigMap) (metav1.Object, error) {
+	text, err := digest(full.Data)
 	if err != nil {
 		return nil, err
 	}
-	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-		Namespace: full.GetNamespace(), Name: full.GetName(), UID: full.GetUID(), ResourceVersion: full.GetResourceVersion(),
-		Labels: map[string]string{digestLabel: text},
-	}}, nil
+	small := &metav1.PartialObjectMetadata{ObjectMeta: identity(full)}
+	small.Labels = map[string]string{digestLabel: text}
+	return small, nil
 }
 
 // digestLabel is the label of a shrunk object with the digest.

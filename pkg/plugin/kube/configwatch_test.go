@@ -16,19 +16,16 @@ import (
 	"github.com/prism-gpu/prism/pkg/plugin/kube"
 )
 
-const configLabel = "nvidia.com/device-plugin.config"
-
-// Other labels and heartbeats of the Node and metadata of the ConfigMap are not reported.
-func TestConfigWatch_Changes_OnlyLabelAndDataReported(t *testing.T) {
+// Metadata of the ConfigMap are not reported.
+func TestConfigWatch_Changes_OnlyDataReported(t *testing.T) {
 	t.Parallel()
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n0", ResourceVersion: "1"}}
 	nodes := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "prism", Name: "nodes", ResourceVersion: "1"}, Data: map[string]string{"a": "x"}}
-	client := fake.NewClientset(node.DeepCopy(), nodes.DeepCopy())
+	client := fake.NewClientset(nodes.DeepCopy())
 	reported := make(chan bool, 64)
 	ctx, cancel := context.WithCancel(t.Context())
 	returned := make(chan error, 1)
 	go func() {
-		w := kube.ConfigWatch{Client: client, NodeName: "n0", Label: configLabel, Namespace: "prism", Map: "nodes"}
+		w := kube.ConfigWatch{Client: client, Namespace: "prism", Map: "nodes"}
 		returned <- w.Run(ctx, func() { reported <- true })
 	}()
 	expect := func(what string, change func() error) {
@@ -39,32 +36,29 @@ func TestConfigWatch_Changes_OnlyLabelAndDataReported(t *testing.T) {
 			t.Fatal("not reported: " + what)
 		}
 	}
-	expect("the first of Node and ConfigMap", func() error { return nil })
-	expect("the second of Node and ConfigMap", func() error { return nil })
-	require.Eventually(t, func() bool { return watches(client) == 2 }, time.Minute, time.Millisecond)
+	expect("the ConfigMap", func() error { return nil })
+	require.Eventually(t, func() bool { return watches(client) == 1 }, time.Minute, time.Millisecond)
 
 	update := func(version string, change func()) func() error {
 		return func() error {
 			change()
-			node.ResourceVersion, nodes.ResourceVersion = version, version
-			if _, err := client.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{}); err != nil {
-				return err
-			}
+			nodes.ResourceVersion = version
 			_, err := client.CoreV1().ConfigMaps("prism").Update(ctx, nodes, metav1.UpdateOptions{})
 			return err
 		}
 	}
-	require.NoError(t, update("2", func() {
-		node.Labels, nodes.Labels = map[string]string{"other": "label"}, map[string]string{"other": "label"}
-	})())
-	expect("the label", update("3", func() { node.Labels[configLabel] = "a" }))
-	expect("the content", update("4", func() { nodes.Data["a"] = "y" }))
-	expect("no label", update("5", func() { node.Labels = nil }))
+	require.NoError(t, update("2", func() { nodes.Labels = map[string]string{"other": "label"} })())
+	expect("the content", update("3", func() { nodes.Data["a"] = "y" }))
 	expect("no ConfigMap", func() error { return client.CoreV1().ConfigMaps("prism").Delete(ctx, "nodes", metav1.DeleteOptions{}) })
 	assert.Empty(t, reported, "no other change is reported")
 	cancel()
 	require.NoError(t, <-returned)
+	requireOnly(t, client, "configmaps", "nodes")
+}
 
+// requireOnly checks that only the object of that name was listed and watched.
+func requireOnly(t *testing.T, client *fake.Clientset, resource, name string) {
+	t.Helper()
 	for _, action := range client.Actions() {
 		var only fields.Selector
 		switch action := action.(type) {
@@ -75,7 +69,7 @@ func TestConfigWatch_Changes_OnlyLabelAndDataReported(t *testing.T) {
 		default:
 			continue
 		}
-		name := map[string]string{"nodes": "n0", "configmaps": "nodes"}[action.GetResource().Resource]
+		assert.Equal(t, resource, action.GetResource().Resource)
 		assert.Equal(t, "metadata.name="+name, only.String(), "no other object is read")
 	}
 }

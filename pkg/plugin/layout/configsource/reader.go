@@ -101,7 +101,8 @@ type readError struct{ error }
 
 func (e *readError) Unwrap() error { return e.error }
 
-// Watch calls changed when a source of the configuration may have changed, until the context ends.
+// Watch calls changed when a source of the configuration may have changed, until the context ends. The label of the Node that selects the
+// configuration is not watched here: the process has one watch of its Node for all uses.
 func (r *reader) Watch(ctx context.Context, changed func()) error {
 	if r.from.File != "" {
 		disk.Watch(ctx, r.from.File, changed, func(err error) {
@@ -113,6 +114,6 @@ func (r *reader) Watch(ctx context.Context, changed func()) error {
 	if !inMap {
 		return nil
 	}
-	watch := kube.ConfigWatch{Client: r.api.Client, NodeName: r.nodeName, Label: r.from.Label, Namespace: namespace, Map: name}
+	watch := kube.ConfigWatch{Client: r.api.Client, Namespace: namespace, Map: name}
 	return watch.Run(ctx, changed)
 }
