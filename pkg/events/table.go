@@ -11,14 +11,11 @@ const (
 	DeviceNodesMissing           = "DeviceNodesMissing"
 	DeviceNodesRestored          = "DeviceNodesRestored"
 	GPUCommandInvalid            = "GPUCommandInvalid"
+	GPUFlapping                  = "GPUFlapping"
 	GPUHealRefused               = "GPUHealRefused"
 	GPULayoutChangePending       = "GPULayoutChangePending"
-<<<<<<< HEAD
-	GPUFlapping                  = "GPUFlapping"
 	GPURecovered                 = "GPURecovered"
-=======
 	GPUReleased                  = "GPUReleased"
->>>>>>> w37-W
 	GPUUnhealthy                 = "GPUUnhealthy"
 	GPUXIDUnknown                = "GPUXIDUnknown"
 	GarbageCollected             = "GarbageCollected"
@@ -88,7 +85,6 @@ var table = []Event{
 		"Delete the pods that use the named devices, or wait.",
 	},
 	{
-<<<<<<< HEAD
 		GPUFlapping, true, node, "A problem of a GPU has returned for the third time within an hour, so its taint stays.",
 		"Find the cause, then heal the GPU (docs/health.md) or reboot the node.",
 	},
@@ -101,12 +97,10 @@ var table = []Event{
 		GPUXIDUnknown, true, node, "The NVIDIA driver has reported an XID error with a code that Prism does not know, at most once an hour for each code.",
 		"Search NVIDIA's catalogue for the code, and set it to Taint or Ignore in the chart value health.xids.",
 	},
-=======
+	{
 		GPUReleased, false, node, "Prism has closed its sessions of the NVIDIA driver, so that a GPU in maintenance can be reset. " +
 			"The text names the other processes that have it open.", "",
 	},
-	{GPUUnhealthy, true, node, "A GPU does not respond and is not advertised.", "Reset the GPU or drain the node."},
->>>>>>> w37-W
 	{GarbageCollected, false, node, "Records, CDI specs or hardware effects that no claim owns were removed.", ""},
 	{
 		GarbageCollectionFailed, true, node, "Records, CDI specs or hardware effects that no claim owns could not be found or removed; Prism retries.",
