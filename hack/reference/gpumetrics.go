@@ -42,7 +42,8 @@ func gpuMetricsPage(string) (string, error) {
 		"- `label_*` are the labels of the pod that `exporter.podLabelKeys` of the chart names, with their values at the start of the pod, in every " +
 		"series that names a pod; empty if the pod does not set the label or it is unknown.\n" +
 		"- A round that began before a claim was prepared, or less than a second after it, gives its containers no values.\n" +
-		"- If a GPU has not responded for three intervals, `prism_gpu_up` is 0 and its values are absent.")
+		"- If a GPU has not responded for three intervals, `prism_gpu_up` is 0 and its values are absent. While the GPUs of the node are released " +
+		"for a reset, `prism_gpu_up` is absent too, and `prism_exporter_gpus_released` is 1.")
 	out.para("With `exposeInContainer` the container reads its own part of this page in `/run/prism/metrics/<claim UID>/gpu.prom`, in the text " +
 		"format 0.0.4: exclusive devices with their values, shares with the usage of its containers.")
 	return out.String(), nil

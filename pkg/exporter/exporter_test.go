@@ -226,6 +226,8 @@ func TestReady_States_Named(t *testing.T) {
 	require.NoError(t, f.ready(), "a rollout must not wait for the end of maintenance")
 	assert.Contains(t, f.notes(), "GPUs released for maintenance until 2026-11-29T06:00:00Z")
 	assert.NotContains(t, f.notes(), "GPU GPU-2 does not respond", "nothing asks it")
+	assert.True(t, f.self().GPUsReleased)
+	assert.Contains(t, f.self().Sources, metrics.SourceState{Name: "nvml", OK: true}, "nothing failed")
 	f.idle.Store(true)
 	require.NoError(t, f.ready(), "a rollout must not wait for a node without GPU")
 	assert.Equal(t, []string{"idle: the node has no NVIDIA GPU"}, f.notes())

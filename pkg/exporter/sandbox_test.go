@@ -27,6 +27,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/exporter"
 	"github.com/prism-gpu/prism/pkg/exporter/metrics"
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/maintenance"
 	"github.com/prism-gpu/prism/test/simgpu/model"
 	"github.com/prism-gpu/prism/test/simgpu/sandbox"
 )
@@ -302,4 +303,26 @@ DCGM_FI_DEV_POWER_INFOROM_VER, label, Version of the power object.
 		text, err := os.ReadFile(filepath.Join(exposed, "gpu.prom"))
 		return err == nil && strings.Contains(string(text), "prism_gpu_up{")
 	}, waitLimit, 20*time.Millisecond, "the claim's file is not written")
+}
+
+// TestExporter_GPUsReleased_CanBeReset: while the plugin has released the GPUs, the exporter serves pages and has no session.
+func TestExporter_GPUsReleased_CanBeReset(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, model.Uniform("node-a", "h100-80", 2))
+	w.prepared(gpu.UUID(w.node.Model.Identities()[0].UUID), nil)
+	w.run()
+	w.page("/metrics", "prism_gpu_power_usage_watts{")
+	require.ErrorIs(t, w.node.Model.ResetDetachedGPU(1), model.InUse)
+	file := filepath.Join(w.dir, "plugins", driverName, maintenance.ReleasedFile)
+	until := time.Now().Add(maintenance.ReleaseDefault)
+	require.NoError(t, disk.Replace(disk.OS{}, file, maintenance.NewReleased(until).Encode(), 0o600, true))
+	require.Eventually(t, func() bool { return w.node.Model.ResetDetachedGPU(1) == nil }, waitLimit, 20*time.Millisecond, "the session stays open")
+	page := w.page("/metrics", "prism_exporter_gpus_released 1")
+	assert.NotContains(t, page, "\nprism_gpu_up{")
+	assert.NotContains(t, page, "\nprism_gpu_power_usage_watts{")
+	code, _, body := w.get("/readyz", "")
+	assert.Equal(t, http.StatusOK, code)
+	assert.Contains(t, body, "GPUs released for maintenance until ")
+	require.NoError(t, os.Remove(file))
+	w.page("/metrics", "\nprism_gpu_power_usage_watts{")
 }

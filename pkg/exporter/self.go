@@ -41,10 +41,12 @@ func (e *Exporter) sourceStates() string {
 // self returns the exporter's own state.
 func (e *Exporter) self() metrics.Exporter {
 	status := e.adapters.Sampler.Status()
+	_, isSuspended := errors.AsType[*sampler.SuspendedError](status.Err)
 	self := metrics.Exporter{
 		Version: e.adapters.Version, Node: e.node, PodUID: e.cfg.Pages.PodUID, PodLabels: e.podLabels, Problems: e.counters.problems(), OTLPErrors: e.otlpErrors.Load(),
 		SessionsReopened: status.Reopened, NVMLErrors: status.Errors, SamplesDropped: status.SamplesDropped,
 		IntervalsLimited: status.IntervalsLimited, GPUsUnidentified: status.Unidentified,
+		GPUsReleased: isSuspended,
 	}
 	if e.idle.Load() {
 		return self // a node without a GPU needs no source
@@ -52,7 +54,7 @@ func (e *Exporter) self() metrics.Exporter {
 	for _, source := range e.adapters.Allocations.Sources() {
 		self.Sources = append(self.Sources, metrics.SourceState{Name: string(source.Name), OK: source.OK, At: source.Read, Errors: source.Errors})
 	}
-	nvml := metrics.SourceState{Name: "nvml", OK: status.Err == nil}
+	nvml := metrics.SourceState{Name: "nvml", OK: status.Err == nil || isSuspended}
 	for _, g := range e.adapters.Sampler.Snapshot().GPUs {
 		if g.At.After(nvml.At) {
 			nvml.At = g.At

@@ -26,6 +26,8 @@ type Exporter struct {
 	SamplesDropped uint64
 	// GPUsUnidentified counts the GPUs that do not respond and whose UUIDs are unknown.
 	GPUsUnidentified int
+	// GPUsReleased: no GPU is sampled, because the GPUs are released for maintenance.
+	GPUsReleased bool
 	// IntervalsLimited counts the claims that requested a shorter interval than the exporter allows.
 	IntervalsLimited int
 	// OTLPErrors counts failed exports by OTLP.

@@ -118,6 +118,9 @@ var (
 		"prism_exporter_gpus_unidentified", "GPUs that have not responded since the exporter started. They appear in no other series, because their UUIDs " +
 			"are unknown.", "", Gauge, nil,
 	}
+	familyReleased = Family{
+		"prism_exporter_gpus_released", "Whether the GPUs of the node are released for maintenance (1), so that none has values, or not (0).", "", Gauge, nil,
+	}
 	familyProblems = Family{
 		"prism_exporter_csv_problem", "1 for each ignored field of the CSV; the log contains the reason.", "", Gauge, []string{"field"},
 	}
@@ -150,5 +153,5 @@ func Families() []Family {
 	return append(all, familyAllocation, familyContainerUtilization, familyContainerMemory, familyContainerMemoryTotal,
 		familyProcessUtilization, familyProcessMemory, familyBuild, familySampled, familyInterval, familyNVMLErrors, familySamplesRead,
 		familySamplesDropped, familyReopened,
-		familyHidden, familySourceUp, familySourceRead, familySourceErrors, familyUnidentified, familyLimited, familyProblems, familyOTLPErrors)
+		familyHidden, familySourceUp, familySourceRead, familySourceErrors, familyUnidentified, familyReleased, familyLimited, familyProblems, familyOTLPErrors)
 }

@@ -33,7 +33,9 @@ func (j *Joined) AppendNative(to []byte, openMetrics bool) []byte {
 func (p *page) gpus(boards []*board) {
 	p.begin(&familyUp)
 	for _, b := range boards {
-		p.sample(boolValue(b.Up), b.whole.labels, nil)
+		if !b.Released {
+			p.sample(boolValue(b.Up), b.whole.labels, nil)
+		}
 	}
 	p.begin(&familyInfo)
 	for _, b := range boards {
@@ -217,7 +219,9 @@ func (p *page) exporter(j *Joined) {
 	p.begin(&familySampled)
 	hidden := false
 	for _, b := range j.boards {
-		p.sample(seconds(b.At), b.whole.labels, nil)
+		if !b.Released {
+			p.sample(seconds(b.At), b.whole.labels, nil)
+		}
 		hidden = hidden || b.ProcessesHidden
 	}
 	p.begin(&familyInterval)
@@ -251,6 +255,7 @@ func (p *page) exporter(j *Joined) {
 		}
 	}
 	p.one(&familyUnidentified, float64(e.GPUsUnidentified))
+	p.one(&familyReleased, boolValue(e.GPUsReleased))
 	p.one(&familyLimited, float64(e.IntervalsLimited))
 	p.problems(e.Problems)
 	p.one(&familyOTLPErrors, float64(e.OTLPErrors))

@@ -95,6 +95,17 @@ func TestNative_Series_WithinBudgets(t *testing.T) {
 	assert.Equal(t, 4+2*9, count(`pod="one"`, one), "series of a container's device by command: 2 for each of 8 commands and other")
 }
 
+// TestNative_GPUsReleased_NoValues: whether a released GPU responds is unknown, which is not 0; its counters of errors stay.
+func TestNative_GPUsReleased_NoValues(t *testing.T) {
+	released := &metrics.GPU{Identity: metrics.Identity{UUID: gpuID(3)}, Released: true, XIDs: []metrics.XID{{Code: 79, Count: 1, GPUInstance: -1}}}
+	j := metrics.Join(&metrics.Snapshot{GPUs: []*metrics.GPU{released}}, nil, metrics.Exporter{GPUsReleased: true})
+	families := native(t, j)
+	assert.InDelta(t, 1, value(t, families, "prism_exporter_gpus_released"), 0)
+	assert.Empty(t, samples(families, "prism_gpu_up"))
+	assert.Empty(t, samples(families, "prism_exporter_sample_timestamp_seconds"), "it is not stale")
+	assert.InDelta(t, 1, value(t, families, "prism_gpu_xid_errors_total"), 0)
+}
+
 // TestNative_GPUsNotIdentified_Counted: a GPU of which nothing is known appears in no series, and one of which only the UUID and the place
 // are known appears without a description.
 func TestNative_GPUsNotIdentified_Counted(t *testing.T) {

@@ -187,6 +187,9 @@ func (r *otelResource) add(name, unit, help string, kind metricdata.Aggregation,
 
 // status adds whether a GPU responds.
 func (r *otelResource) status(b *board) {
+	if b.Released {
+		return
+	}
 	for _, state := range []string{"ok", "failed"} {
 		r.add("hw.status", "1", "Whether the hardware is in the state.", otelUpDownCounter, boolValue(b.Up == (state == "ok")), hardware(b.whole),
 			gpuOf("hw.state", state))

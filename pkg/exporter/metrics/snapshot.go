@@ -59,8 +59,10 @@ type GPU struct {
 	Interval  time.Duration
 	// Up is false if the GPU has not responded for three intervals; then MIG devices and processes are empty, and only the last values of
 	// Events remain.
-	Up     bool
-	Values Values
+	Up bool
+	// Released: the GPU is not asked whether it responds, because it is released for maintenance. Up is false then.
+	Released bool
+	Values   Values
 	// MIGDevices are sorted by GPU instance and compute instance.
 	MIGDevices []*MIGDevice
 	// Processes are the processes on the GPU and its MIG devices, each once, by pid.

@@ -186,6 +186,9 @@ func (s *Sampler) expect(identity metrics.Identity, interval time.Duration) {
 func (s *Sampler) expire(identity metrics.Identity) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if time.Now().Before(s.suspended) {
+		return // nothing asks it; the time begins again with the next session
+	}
 	if g := s.gpus[identity.UUID]; g == nil || !g.Up || time.Since(g.At) >= missed*g.Interval {
 		s.putDown(identity)
 	}
@@ -248,7 +251,7 @@ func (s *Sampler) down(identity metrics.Identity) {
 func (s *Sampler) putDown(identity metrics.Identity) {
 	next := &metrics.GPU{Identity: identity, Interval: s.opts.Interval}
 	if before := s.gpus[identity.UUID]; before != nil {
-		if !before.Up {
+		if !before.Up && !before.Released {
 			return
 		}
 		next = gone(before)
@@ -261,13 +264,15 @@ func gone(g *metrics.GPU) *metrics.GPU {
 	return &metrics.GPU{Identity: g.Identity, At: g.At, Interval: g.Interval, XIDs: g.XIDs, Values: g.Values.Only(metrics.Events)}
 }
 
-// lose publishes that no driver is loaded: no GPU has values.
+// lose publishes that there is no session: no GPU has values.
 func (s *Sampler) lose(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	_, released := errors.AsType[*SuspendedError](err)
 	s.status.Err, s.status.Unidentified = err, 0
 	for key, g := range s.gpus {
 		s.gpus[key] = gone(g)
+		s.gpus[key].Released = released
 	}
 	s.renew()
 }

@@ -69,7 +69,19 @@ func (s *Sampler) resumed(ctx context.Context) bool {
 		timer.Stop()
 	}
 	if !reported.IsZero() && ctx.Err() == nil {
+		s.expectReleased()
 		s.opts.Log.Info("Maintenance of GPUs ended, opening the driver")
 	}
 	return ctx.Err() == nil
+}
+
+// expectReleased marks the GPUs that were released as down unless they respond in time.
+func (s *Sampler) expectReleased() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range s.gpus {
+		if g.Released {
+			s.expect(g.Identity, s.opts.Interval)
+		}
+	}
 }

@@ -34,6 +34,7 @@ func TestSuspend_Session_ClosedWithinASecond(t *testing.T) {
 		require.Equal(t, &SuspendedError{until}, s.Status().Err)
 		assert.False(t, gpuOf(t, s, "GPU-0").Up)
 		assert.False(t, has(gpuOf(t, s, "GPU-0"), metrics.FieldPowerUsage), "absent, not 0")
+		assert.True(t, gpuOf(t, s, "GPU-0").Released)
 		pass(time.Until(until) - time.Millisecond)
 		assert.Equal(t, 1, f.opens())
 		pass(time.Second)
@@ -41,6 +42,26 @@ func TestSuspend_Session_ClosedWithinASecond(t *testing.T) {
 		require.NoError(t, s.Status().Err)
 		assert.True(t, gpuOf(t, s, "GPU-0").Up)
 		assert.Equal(t, 2, lines, "one at each end")
+	})
+}
+
+// TestSuspend_GPUDoesNotReturn_DownAfterThreeIntervals: until then it is unknown whether it responds.
+func TestSuspend_GPUDoesNotReturn_DownAfterThreeIntervals(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(2)
+		s := started(t, Options{Library: f})
+		pass(15 * time.Second)
+		s.Suspend(time.Now().Add(5 * time.Minute))
+		f.change(func() { delete(f.gpus, "GPU-0") })
+		pass(5*time.Minute - time.Millisecond)
+		assert.True(t, gpuOf(t, s, "GPU-0").Released)
+		assert.True(t, gpuOf(t, s, "GPU-1").Released)
+		pass(29 * time.Second)
+		assert.True(t, gpuOf(t, s, "GPU-0").Released)
+		assert.True(t, gpuOf(t, s, "GPU-1").Up)
+		pass(2 * time.Second)
+		assert.Equal(t, [2]bool{}, [2]bool{gpuOf(t, s, "GPU-0").Up, gpuOf(t, s, "GPU-0").Released})
 	})
 }
 

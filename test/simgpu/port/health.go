@@ -44,7 +44,7 @@ func (d device) readFields(r *gpu.HealthReading) error {
 			return err
 		}
 		if action, err := read.Field(fieldRecoveryAction, 0); err == nil {
-			wanted := gpu.RecoveryAction(action.Value) //nolint:gosec // a small number
+			wanted := gpu.RecoveryAction(action.Value)
 			r.Action = &wanted
 		}
 		set := func(field uint32) bool {
