@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/gpu"
@@ -36,7 +37,7 @@ func (d DriverEvents) report(before, now *inventory.View) {
 		d.Events.Warn(events.NVIDIADriverUnavailable, events.ActionDiscover, "No GPU is advertised: "+now.Err.Error())
 	case now.Err == nil && before.Err != nil:
 		d.Events.Normal(events.NVIDIADriverAvailable, events.ActionDiscover,
-			fmt.Sprintf("NVIDIA driver %s responds with %d GPUs", now.Node.Driver.Version, len(now.Node.GPUs)))
+			fmt.Sprintf("NVIDIA driver %s responds with %d GPUs", now.Node.Driver.Version, answering(now.Node)))
 	}
 	d.reportNodes(before.Node, now.Node)
 	known := map[int]bool{}
@@ -46,11 +47,26 @@ func (d DriverEvents) report(before, now *inventory.View) {
 		}
 	}
 	for _, fault := range now.Node.Faults {
-		if !known[fault.Index] {
+		if !known[fault.Index] && !published(now.Node, fault.UUID) {
 			d.Events.Warn(events.GPUUnhealthy, events.ActionDiscover, fmt.Sprintf("GPU %d (%s) is not advertised: %v", fault.Index,
 				cmp.Or(string(fault.UUID), "UUID unknown"), fault.Err))
 		}
 	}
+}
+
+// answering counts the GPUs that answer.
+func answering(n *gpu.Node) (count int) {
+	for i := range n.GPUs {
+		if !n.GPUs[i].Lost {
+			count++
+		}
+	}
+	return count
+}
+
+// published reports whether a GPU is published although it is lost. Its finding is reported instead of its fault.
+func published(n *gpu.Node, id gpu.UUID) bool {
+	return slices.ContainsFunc(n.GPUs, func(g gpu.GPU) bool { return g.UUID == id })
 }
 
 // reportNodes reports device nodes that are missing or exist again.
@@ -64,7 +80,7 @@ func (d DriverEvents) reportNodes(before, now *gpu.Node) {
 	for i := range now.GPUs {
 		g, was := &now.GPUs[i], missing[now.GPUs[i].UUID]
 		switch g.MissingNode {
-		case was:
+		case was: // also of a lost GPU, which has its last facts
 		case "":
 			d.Events.Normal(events.DeviceNodesRestored, events.ActionDiscover, fmt.Sprintf("GPU %d (%s) gets new claims again: %s exists", g.Index, g.UUID, was))
 		default:
