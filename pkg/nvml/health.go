@@ -150,7 +150,7 @@ func (q query) readFields(r *gpu.HealthReading) error {
 
 // number returns the value of a field; false if the driver does not report it. The values of all fields for the health are small.
 func number(v *nvml.FieldValue) (uint32, bool) {
-	n := binary.LittleEndian.Uint32(v.Value[:]) // the byte order of all platforms of the driver
+	n := binary.LittleEndian.Uint32(v.Value[:])                                // the byte order of all platforms of the driver
 	return n, nvml.Return(v.NvmlReturn) == nvml.SUCCESS && n != math.MaxUint32 //nolint:gosec // NVML's code
 }
 
@@ -198,7 +198,7 @@ func (q query) fabricInfo() (r registration, symbol string, err error) {
 		return r, fabricInfoV, err
 	}
 	r, err = must(q, fabricInfo, func() (registration, nvml.Return) {
-		info, ret := q.device.GetGpuFabricInfo() //nolint:staticcheck // for drivers without the later one
+		info, ret := q.device.GetGpuFabricInfo()                       //nolint:staticcheck // for drivers without the later one
 		return registration{info.State, nvml.Return(info.Status)}, ret //nolint:gosec // NVML's code
 	})
 	return r, fabricInfo, err

@@ -63,9 +63,13 @@ func (g *fakeGPU) GetSupportedEventTypes() (uint64, nvml.Return) {
 	return g.eventTypes, ret
 }
 
-func (g *fakeGPU) RegisterEvents(types uint64, set nvml.EventSet) nvml.Return { return g.register(g, types, set) }
+func (g *fakeGPU) RegisterEvents(types uint64, set nvml.EventSet) nvml.Return {
+	return g.register(g, types, set)
+}
 
-func (r renewed) RegisterEvents(types uint64, set nvml.EventSet) nvml.Return { return r.register(r, types, set) }
+func (r renewed) RegisterEvents(types uint64, set nvml.EventSet) nvml.Return {
+	return r.register(r, types, set)
+}
 
 func (g *fakeGPU) register(handle nvml.Device, types uint64, set nvml.EventSet) nvml.Return {
 	ret := g.call("nvmlDeviceRegisterEvents")

@@ -145,11 +145,15 @@ func (b *SpecBuilder) addPresent(nodes []DeviceNode, devRoot string, paths []str
 	return nodes, nil
 }
 
-// monitor finds the device nodes of all GPUs of the node, and the device node with which programs see all their MIG devices.
+// monitor finds the device nodes of all GPUs of the node that answer, and the device node with which programs see all their MIG devices.
 func (b *SpecBuilder) monitor(present Present, name string) (Device, error) {
 	d := Device{Name: name}
 	for i := range present.Node.GPUs {
-		node, err := b.node(present.DevRoot, present.Node.GPUs[i].DeviceNode())
+		g := &present.Node.GPUs[i]
+		if g.Lost {
+			continue
+		}
+		node, err := b.node(present.DevRoot, g.DeviceNode())
 		if err != nil {
 			return Device{}, err
 		}

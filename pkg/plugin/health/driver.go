@@ -37,7 +37,7 @@ func (d DriverEvents) report(before, now *inventory.View) {
 		d.Events.Warn(events.NVIDIADriverUnavailable, events.ActionDiscover, "No GPU is advertised: "+now.Err.Error())
 	case now.Err == nil && before.Err != nil:
 		d.Events.Normal(events.NVIDIADriverAvailable, events.ActionDiscover,
-			fmt.Sprintf("NVIDIA driver %s responds with %d GPUs", now.Node.Driver.Version, len(now.Node.GPUs)))
+			fmt.Sprintf("NVIDIA driver %s responds with %d GPUs", now.Node.Driver.Version, answering(now.Node)))
 	}
 	known := map[int]bool{}
 	if before.Node != nil {
@@ -51,6 +51,16 @@ func (d DriverEvents) report(before, now *inventory.View) {
 				cmp.Or(string(fault.UUID), "UUID unknown"), fault.Err))
 		}
 	}
+}
+
+// answering counts the GPUs that answer.
+func answering(n *gpu.Node) (count int) {
+	for i := range n.GPUs {
+		if !n.GPUs[i].Lost {
+			count++
+		}
+	}
+	return count
 }
 
 // advertised reports whether a GPU that does not answer is advertised all the same, with its last facts: a finding reports it.

@@ -21,13 +21,21 @@ func TestDriverEvents_DriverAndGPUsChange_EachChangeReported(t *testing.T) {
 	m.Change(t, inv, func() { m.Gone = nil })
 	assert.Equal(t, "Normal NVIDIADriverAvailable Discover: NVIDIA driver 580.95.05 responds with 2 GPUs", <-written)
 	m.Change(t, inv, func() {
-		m.GPUs, m.Faults = m.GPUs[:1], []gpu.Fault{{Index: 1, UUID: m.GPUs[1].UUID, Err: gpu.ErrLost}}
+		m.Faults = []gpu.Fault{{Index: 2, UUID: "GPU-cccccccc-0000-4000-8000-000000000000", Err: gpu.ErrLost}}
 	})
-	assert.Equal(t, "Warning GPUUnhealthy Discover: GPU 1 (GPU-bbbbbbbb-0000-4000-8000-000000000000) is not advertised: GPU is lost", <-written)
+	assert.Equal(t, "Warning GPUUnhealthy Discover: GPU 2 (GPU-cccccccc-0000-4000-8000-000000000000) is not advertised: GPU is lost", <-written)
 	m.Change(t, inv, func() {
-		m.GPUs, m.Faults = nil, append(m.Faults, gpu.Fault{Index: 0, UUID: m.GPUs[0].UUID, Err: gpu.ErrTimeout})
+		m.Faults = append(m.Faults, gpu.Fault{Index: 3, Err: gpu.ErrTimeout})
 	})
-	assert.Equal(t, "Warning GPUUnhealthy Discover: GPU 0 (GPU-aaaaaaaa-0000-4000-8000-000000000000) is not advertised: no answer within the deadline", <-written)
+	assert.Equal(t, "Warning GPUUnhealthy Discover: GPU 3 (UUID unknown) is not advertised: no answer within the deadline", <-written)
+	m.Change(t, inv, func() {
+		m.GPUs, m.Faults = m.GPUs[:1], append(m.Faults, gpu.Fault{Index: 1, UUID: m.GPUs[1].UUID, Err: gpu.ErrLost})
+	})
+	m.Change(t, inv, func() { m.Gone = gpu.ErrDriverNotLoaded })
+	assert.Equal(t, "Warning NVIDIADriverUnavailable Discover: No GPU is advertised: NVIDIA driver is not loaded", <-written,
+		"a lost GPU that is still published is a finding")
+	m.Change(t, inv, func() { m.Gone, m.Faults = nil, m.Faults[2:] })
+	assert.Equal(t, "Normal NVIDIADriverAvailable Discover: NVIDIA driver 580.95.05 responds with 1 GPUs", <-written)
 	stop()
 	assert.Empty(t, written, "nothing is reported twice")
 }

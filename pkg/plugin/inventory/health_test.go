@@ -162,7 +162,7 @@ func TestRemember_GPUsOfAnotherProcess_LostUntilTheyAnswer(t *testing.T) {
 	assert.Equal(t, []bool{false, true, true}, []bool{now[0].Lost, now[1].Lost, now[2].Lost})
 	assert.Equal(t, "remembered", now[1].Product.Name)
 	require.ErrorIs(t, poll.Readings[2].Err, gpu.ErrNotFound)
-	assert.Equal(t, Status{GPUs: 1, Faults: 3, Since: p.Status().Since, Checked: p.Status().Checked}, p.Status())
+	assert.Equal(t, Status{GPUs: 1, Faults: 2, Since: p.Status().Since, Checked: p.Status().Checked}, p.Status())
 
 	m.change(func(m *machine) { delete(m.faults, 1) })
 	assert.Equal(t, fine(gpuB), p.refreshed(t).Readings[1])

@@ -78,7 +78,7 @@ func (s *Snapshot) hasAny(types []gpu.DeviceType) bool {
 }
 
 // Intervals returns the time-slice interval of every GPU that uses one: the configured interval if the GPU is advertised in time-sliced
-// shares, else the NVIDIA driver's default. GPUs in MIG mode use none. The error explains why the intervals are not known; it is
+// shares, else the NVIDIA driver's default. GPUs in MIG mode and lost GPUs use none. The error explains why the intervals are not known; it is
 // gpu.ErrDriverNotLoaded if there is no driver.
 func (s *Snapshot) Intervals() (map[gpu.UUID]gpu.Interval, error) {
 	if errors.Is(s.view.Err, gpu.ErrDriverNotLoaded) {
@@ -90,7 +90,7 @@ func (s *Snapshot) Intervals() (map[gpu.UUID]gpu.Interval, error) {
 	wanted := map[gpu.UUID]gpu.Interval{}
 	for i := range s.Node.GPUs {
 		g := &s.Node.GPUs[i]
-		if g.MIG != nil && g.MIG.Mode.Enabled {
+		if g.Lost || g.MIG != nil && g.MIG.Mode.Enabled {
 			continue
 		}
 		wanted[g.UUID] = gpu.IntervalDefault

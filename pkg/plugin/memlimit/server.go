@@ -142,7 +142,8 @@ func (s Server) serve(ctx context.Context, connection *net.UnixConn) {
 	logger := klog.FromContext(ctx).WithValues("claimUID", request.Claim, "device", request.Device, "cgroup", request.Cgroup)
 	var answer protocol.LimitAnswer
 	if err != nil {
-		answer = protocol.LimitAnswer{Error: err.Error(), Retry: errors.Is(err, gpu.ErrDriverNotLoaded) || errors.Is(err, gpu.ErrTimeout)}
+		retry := errors.Is(err, gpu.ErrDriverNotLoaded) || errors.Is(err, gpu.ErrTimeout) || errors.Is(err, gpu.ErrInUse)
+		answer = protocol.LimitAnswer{Error: err.Error(), Retry: retry}
 		logger.Info("GPU memory of a container is not limited", "reason", answer.Error, "retry", answer.Retry)
 	} else {
 		logger.V(2).Info("Limited the GPU memory of a container")
