@@ -205,7 +205,7 @@ func (s *State) Heal(id gpu.UUID, before time.Time) (changed bool, err error) {
 func (e *entry) unhealable(before time.Time) error {
 	switch {
 	case e.Key != XID && !e.Flapping:
-		return fmt.Errorf("%s ends by itself when the cause is repaired: %s", e.name(), Message(&e.Finding))
+		return fmt.Errorf("%s ends when its cause is repaired: %s", e.name(), Message(&e.Finding))
 	case !e.Begin.Before(before):
 		return fmt.Errorf("%s began after the time of the command", e.name())
 	case e.Key != XID && e.shown:
