@@ -64,7 +64,7 @@ var taints = []meaning{
 	{"config-change", "the node configuration no longer advertises the device; it is withdrawn when it is released"},
 	{"conflict", "a device plugin or another DRA driver allocates the GPUs of the node: value `device-plugin` or `dra-driver`"},
 	{publish.MissingNodeTaint, "the host lacks a device node that containers with the GPU need, such as `/dev/nvidia0`"},
-	{string(gpu.TypeMPS) + publish.UnavailableSuffix, "the MPS service of the node does not answer"},
+	{string(gpu.TypeMPS) + publish.UnavailableSuffix, "the MPS service of the node does not answer; value `failed`: the control daemon of this GPU, or its server, could not be started again"},
 }
 
 // profileCapacity stands for the capacities that are named after profiles.

@@ -64,7 +64,7 @@ func newCore(ctx context.Context, m *Machine, l *Layout, reports coreReports) (*
 	c.Intervals = newIntervals(ctx, m, l, c.Claims, reports.events)
 	for _, e := range extension.All[extension.Attacher](m.Extensions) {
 		e.Attach(ctx, extension.Attachment{
-			Advertised: l.Now, SetAvailability: l.setAvailability, SetBusy: l.setBusy, SetFailed: l.setFailed, Events: reports.events,
+			Advertised: l.Now, SetAvailability: l.setAvailability, SetBusy: l.setBusy, SetFailed: l.failed.set, Events: reports.events,
 			Records: c.Claims.Records, WithGPULock: c.Claims.WithGPULock,
 		})
 	}

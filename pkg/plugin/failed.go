@@ -4,21 +4,23 @@ import (
 	"sync"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/plugin/publish"
 )
 
-// failedDevices are the devices that claims cannot use until they are restored, by type and GPU. It also wakes those who watch the devices of
-// the node.
+// failedDevices are the devices that claims cannot use until they are restored, by type and GPU. It also wakes the watchers of the node's
+// devices.
 type failedDevices struct {
+	taint   func(rules []publish.TaintRule)
 	mu      sync.Mutex
 	gpus    map[gpu.DeviceType]map[gpu.UUID]bool
 	changed chan struct{} // closed and replaced at every change
 }
 
-func newFailedDevices() *failedDevices {
-	return &failedDevices{gpus: map[gpu.DeviceType]map[gpu.UUID]bool{}, changed: make(chan struct{})}
+func newFailedDevices(taint func(rules []publish.TaintRule)) *failedDevices {
+	return &failedDevices{taint: taint, gpus: map[gpu.DeviceType]map[gpu.UUID]bool{}, changed: make(chan struct{})}
 }
 
-// set replaces the GPUs whose devices of a type failed.
+// set replaces the GPUs whose devices of a type failed, and keeps new claims from these devices.
 func (f *failedDevices) set(device gpu.DeviceType, gpus []gpu.UUID) {
 	failed := map[gpu.UUID]bool{}
 	for _, id := range gpus {
@@ -27,7 +29,15 @@ func (f *failedDevices) set(device gpu.DeviceType, gpus []gpu.UUID) {
 	f.mu.Lock()
 	f.gpus[device] = failed
 	f.mu.Unlock()
+	f.taint(publish.FailedTaints(device, gpus))
 	f.wake()
+}
+
+// restores reports whether one process of the node restores devices of a type, so that it alone knows which failed.
+func (f *failedDevices) restores(device gpu.DeviceType) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.gpus[device] != nil
 }
 
 // has reports whether the devices of a type of a GPU failed.

@@ -3,7 +3,6 @@ package plugin
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -44,7 +43,7 @@ func healthOf(*Machine) gpuHealths { return nil }
 // healthReports passes the health of GPUs to pods and claims: to the kubelet, into the statuses of claims, and into refusals.
 type healthReports struct {
 	healthReportsOptions
-	// leads: this process restores failed devices, and so knows them.
+	// leads: this process restores devices, and so knows which failed.
 	leads atomic.Bool
 
 	mu sync.Mutex
@@ -126,7 +125,7 @@ func (h *healthReports) lead(ctx context.Context, changed func(r *checkpoint.Rec
 }
 
 // devices lists the advertised devices, and those of prepared claims that are not advertised any more. The records are read only while a
-// reported device is not advertised, and once at the start. Only the process that restores MPS devices reports them: another one would
+// reported device is not advertised, and once at the start. Only the process that restores a type of devices reports them: another one would
 // report them as healthy.
 func (h *healthReports) devices() []driver.HealthDevice {
 	now := h.advertised()
@@ -155,7 +154,7 @@ func (h *healthReports) devices() []driver.HealthDevice {
 	h.known = now
 	list := make([]driver.HealthDevice, 0, len(now))
 	for d := range now {
-		if d.Type != gpu.TypeMPS || h.leads.Load() {
+		if h.leads.Load() || !h.Layout.failed.restores(d.Type) {
 			list = append(list, d)
 		}
 	}
@@ -191,7 +190,7 @@ func (h *healthReports) of(d driver.HealthDevice) driver.DeviceHealth {
 		found.Reason = reasonOf(health.Blocking)
 	case h.Layout.failed.has(d.Type, d.GPU):
 		found.State, found.Reason = driver.Unhealthy, camelCase(string(d.Type)+publish.UnavailableSuffix)
-		found.Message = fmt.Sprintf("The MPS control daemon of GPU %s, or its server, could not be started again: see Event MPSDaemonFailed of the node", d.GPU)
+		found.Message = fmt.Sprintf("The %s device of GPU %s was not restored after a failure: see the Events of the node", d.Type, d.GPU)
 	}
 	return found
 }
@@ -206,14 +205,14 @@ func reasonOf(blocking []finding.Finding) string {
 	return "Unhealthy"
 }
 
-// camelCase turns the key of a taint into a reason: gpu-lost into GPULost.
+// camelCase turns the key of a taint into a reason: gpu-lost into GPULost. Words of up to three letters are abbreviations.
 func camelCase(key string) string {
 	var b strings.Builder
 	for word := range strings.SplitSeq(key, "-") {
 		switch {
-		case slices.Contains([]string{"gpu", "mps", "xid"}, word):
+		case len(word) <= 3:
 			b.WriteString(strings.ToUpper(word))
-		case word != "":
+		default:
 			b.WriteString(strings.ToUpper(word[:1]) + word[1:])
 		}
 	}

@@ -215,7 +215,7 @@ func TestHealthReports_MPSFailed_ThatDeviceAlone(t *testing.T) {
 	assert.Contains(t, n.names(), "n0/"+n.device(1)+"/"+n.device(1)+"-mps")
 	for _, failed := range [][]gpu.UUID{{n.uuid(1)}, nil} {
 		news := n.reports.Layout.failed.next()
-		n.plugin.Layout().setFailed(gpu.TypeMPS, failed)
+		n.plugin.Layout().failed.set(gpu.TypeMPS, failed)
 		<-news
 		n.plugin.Layout().Publisher.Publish()
 		for _, d := range n.reports.devices() {

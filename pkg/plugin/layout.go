@@ -59,7 +59,8 @@ func buildLayout(cfg *config.Plugin, m *Machine, ports layoutPorts) *Layout {
 	cluster := ports.Cluster
 	families, options := m.families(), published(cfg)
 	options.Families = families.publish()
-	l := &Layout{former: m.State.former, failed: newFailedDevices()}
+	l := &Layout{former: m.State.former}
+	l.failed = newFailedDevices(func(rules []publish.TaintRule) { l.Publisher.SetTaints(layout.Failed, rules) })
 	controller := layout.New(layout.Options{
 		NodeName: cfg.NodeName, Inventory: m.Inventory, Config: ports.Config, Records: m.records, Store: layoutStore(cfg, m.adapters), Events: ports.Events,
 		Modes: families.modes(),
@@ -87,12 +88,6 @@ func (l *Layout) setAvailability(device gpu.DeviceType, availability extension.A
 // setBusy keeps new claims from the devices of a type of GPUs whose hardware another program uses.
 func (l *Layout) setBusy(device gpu.DeviceType, gpus []gpu.UUID) {
 	l.Publisher.SetTaints(layout.Busy, publish.BusyTaints(device, gpus))
-}
-
-// setFailed keeps new claims from the devices of a type of GPUs on which they are not restored.
-func (l *Layout) setFailed(device gpu.DeviceType, gpus []gpu.UUID) {
-	l.failed.set(device, gpus)
-	l.Publisher.SetTaints(layout.Failed, publish.FailedTaints(device, gpus))
 }
 
 // advertiser publishes devices with taints, and may do so between two calls.

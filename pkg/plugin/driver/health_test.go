@@ -229,7 +229,7 @@ func TestWatchHealth_NoCheck_UnknownAfter30s(t *testing.T) {
 	assert.Equal(t, said, said.At(time.Now()))
 }
 
-// TestWatchHealth_KubeletGone_Returns although nobody receives the report.
+// TestWatchHealth_KubeletGone_Returns although its stream takes no report.
 func TestWatchHealth_KubeletGone_Returns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
