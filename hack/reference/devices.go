@@ -64,7 +64,7 @@ var taints = []meaning{
 	{"not-released", "the cleanup of an earlier claim is pending on the device"},
 	{"config-change", "the node configuration no longer advertises the device; it is withdrawn when it is released"},
 	{"conflict", "a device plugin or another DRA driver allocates the GPUs of the node: value `device-plugin` or `dra-driver`"},
-	{string(gpu.TypeMPS) + publish.UnavailableSuffix, "the MPS service of the node does not answer"},
+	{string(gpu.TypeMPS) + publish.UnavailableSuffix, "the MPS service of the node does not answer; value `failed`: the control daemon of this GPU, or its server, could not be started again"},
 }
 
 // findingTaints are the taints of findings, with the effects that they may have.

@@ -57,8 +57,9 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	for _, e := range extension.All[extension.Connector](machine.Extensions) {
 		e.Connect(ctx, extension.Connection{Claims: api.Claims, Background: api.Background, ClaimEvents: api.ClaimEvents, Records: machine.Kept})
 	}
+	healths := healthReportsOf(cfg, machine, layout.Layout)
 	core, err := newCore(ctx, machine, layout.Layout, coreReports{
-		events: api.Events, retrying: func(rc *resourceapi.ResourceClaim, cause error) {
+		events: api.Events, unhealthy: healths.unhealthy(), retrying: func(rc *resourceapi.ResourceClaim, cause error) {
 			gone(string(rc.UID))
 			retrying(ctx, driver.ClaimStatus{Statuses: statuses, Extensions: statusExtensions(machine.Extensions)}, rc, cause)
 		},
@@ -73,27 +74,30 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	tx := core.Claims
 	reports := driver.ClaimStatus{
 		Statuses: statuses, Node: func() *gpu.Node { return machine.Inventory.Current().Node }, StepData: tx.Steps().StatusData,
-		Extensions: statusExtensions(machine.Extensions), Conditions: []driver.ConditionSource{driver.OfRecord(machine.programs.Injection.Condition)},
+		Extensions: statusExtensions(machine.Extensions),
+		Conditions: append(healths.conditions(), driver.OfRecord(machine.programs.Injection.Condition)),
 	}
 	followed := driver.Reports(reports)
 	for _, e := range extension.All[extension.Follower](machine.Extensions) {
 		followed = e.Follow(followed)
 	}
 	metrics := newMetrics(a.Version, cfg, machine, layout, tx, core.Intervals, damaged)
-	serving := newServing(cfg, machine, layout, api, driverPorts{tx, followed, metrics, calls})
+	ports := driverPorts{tx, followed, metrics, calls, healths.port()}
+	serving := newServing(cfg, machine, layout, api, ports)
 	return &Plugin{
 		Core: core, layout: layout, statuses: statuses, serving: serving, refused: reports.ContainerRefused,
-		former: &formerServing{names: machine.State.former, api: api, ports: driverPorts{tx, followed, metrics, calls}, bootID: machine.State.BootID, extensions: machine.Extensions},
+		former: &formerServing{names: machine.State.former, api: api, ports: ports, bootID: machine.State.BootID, extensions: machine.Extensions},
 		leader: &leader{
-			locks: machine.State.Locks, othersEnded: machine.State.former.othersEnded, layout: layout, intervals: core.Intervals, renewed: renewed(machine.Extensions), reconciler: newReconciler(cfg, machine.State, api, tx, metrics),
-			registered: serving.registered, background: newBackground(cfg, machine, api, followed.Prepared),
+			locks: machine.State.Locks, othersEnded: machine.State.former.othersEnded, layout: layout, intervals: core.Intervals, renewed: renewed(machine.Extensions, healths), reconciler: newReconciler(cfg, machine.State, api, tx, metrics),
+			registered: serving.registered, background: newBackground(cfg, machine, api, healths, followed.Prepared),
 		},
 	}, nil
 }
 
-// newBackground returns the work beside claims: the work of extensions, and the check whether containers get their devices.
-func newBackground(cfg *config.Plugin, machine *Machine, api API, changed func(r *checkpoint.Record)) []func(ctx context.Context) {
-	work := []func(ctx context.Context){func(ctx context.Context) {
+// newBackground returns the work beside claims: the work of extensions, the check whether containers get their devices, and the statuses of
+// claims whose GPU gets or loses a problem.
+func newBackground(cfg *config.Plugin, machine *Machine, api API, healths *healthReports, changed func(r *checkpoint.Record)) []func(ctx context.Context) {
+	work := []func(ctx context.Context){func(ctx context.Context) { healths.lead(ctx, changed) }, func(ctx context.Context) {
 		machine.programs.Injection.Run(ctx, programs.InjectionReports{
 			Events: api.Events, Records: machine.Kept, Changed: changed,
 			Uses: podresources.Client{Socket: cfg.Paths.KubeletPodResources, CDIKind: cdi.Kind(cfg.DriverName)}.Containers,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/events"
+	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
 	"github.com/prism-gpu/prism/pkg/plugin/layout"
 	"github.com/prism-gpu/prism/pkg/plugin/prepare"
@@ -34,6 +35,8 @@ type coreReports struct {
 	events events.Recorder
 	// retrying reports why a claim waits.
 	retrying func(rc *resourceapi.ResourceClaim, cause error)
+	// unhealthy returns the problems for which a GPU gets no new claims; nil: it is not checked.
+	unhealthy func(id gpu.UUID) []prepare.Problem
 	// userNamespace returns a pod of a claim with a user namespace, which runc starts; "" without one. Nil for a machine without an API.
 	userNamespace func(ctx context.Context, rc *resourceapi.ResourceClaim) (string, error)
 }
@@ -42,7 +45,7 @@ type coreReports struct {
 func newCore(ctx context.Context, m *Machine, l *Layout, reports coreReports) (*Core, error) {
 	c := &Core{Machine: m, layout: l}
 	options := m.Options()
-	options.Retrying = reports.retrying
+	options.Retrying, options.Unhealthy = reports.retrying, reports.unhealthy
 	options.Loaded = func(records []*checkpoint.Record) { c.found = append([]*checkpoint.Record{}, records...) }
 	l.Bind(&options)
 	ports := m.Ports(ctx, l, reports.events)
@@ -61,7 +64,7 @@ func newCore(ctx context.Context, m *Machine, l *Layout, reports coreReports) (*
 	c.Intervals = newIntervals(ctx, m, l, c.Claims, reports.events)
 	for _, e := range extension.All[extension.Attacher](m.Extensions) {
 		e.Attach(ctx, extension.Attachment{
-			Advertised: l.Now, SetAvailability: l.setAvailability, SetBusy: l.setBusy, Events: reports.events,
+			Advertised: l.Now, SetAvailability: l.setAvailability, SetBusy: l.setBusy, SetFailed: l.failed.set, Events: reports.events,
 			Records: c.Claims.Records, WithGPULock: c.Claims.WithGPULock,
 		})
 	}

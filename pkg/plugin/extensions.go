@@ -97,8 +97,9 @@ func conditionTypes(all prepare.Extensions) []string {
 }
 
 // renewed returns the function to call whenever the advertised devices may have changed.
-func renewed(all prepare.Extensions) func() {
+func renewed(all prepare.Extensions, healths *healthReports) func() {
 	return func() {
+		healths.renewed()
 		for _, e := range extension.All[extension.Attacher](all) {
 			e.Renewed()
 		}

@@ -51,6 +51,7 @@ type Layout struct {
 	Publisher  *layout.Publisher
 	Conflicts  *health.Conflicts
 	former     *formerNames
+	failed     *failedDevices
 }
 
 // buildLayout builds it; nothing is known, and nothing is published, before Begin.
@@ -59,6 +60,7 @@ func buildLayout(cfg *config.Plugin, m *Machine, ports layoutPorts) *Layout {
 	families, options := m.families(), published(cfg)
 	options.Families = families.publish()
 	l := &Layout{former: m.State.former}
+	l.failed = newFailedDevices(func(rules []publish.TaintRule) { l.Publisher.SetTaints(layout.Failed, rules) })
 	controller := layout.New(layout.Options{
 		NodeName: cfg.NodeName, Inventory: m.Inventory, Config: ports.Config, Records: m.records, Store: layoutStore(cfg, m.adapters), Events: ports.Events,
 		Modes: families.modes(),

@@ -26,6 +26,7 @@ type driverPorts struct {
 	reports driver.Reports
 	metrics *diagnostics.Metrics
 	calls   *driver.Calls
+	health  *driver.Health // nil: it is not reported
 }
 
 func newServing(cfg *config.Plugin, m *Machine, l *nodeLayout, api API, ports driverPorts) *serving {
@@ -36,7 +37,8 @@ func newServing(cfg *config.Plugin, m *Machine, l *nodeLayout, api API, ports dr
 	}
 	s.server = &driver.Server{
 		Handler: driver.New(driver.Options{
-			Transaction: ports.tx, Reports: ports.reports, Metrics: ports.metrics, Metadata: metadata, Fatal: s.fail,
+			Transaction: ports.tx, Reports: ports.reports, Metrics: ports.metrics, Metadata: metadata, Health: ports.health,
+			Fatal: s.fail,
 		}), Config: cfg, Client: api.Claims,
 		Calls: ports.calls, OnRegistered: sync.OnceFunc(func() { close(s.registered) }),
 	}

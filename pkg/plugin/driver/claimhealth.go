@@ -30,13 +30,13 @@ const (
 func (h *Health) Conditions(r *checkpoint.Record) []*kube.Condition {
 	conditions, now := make([]*kube.Condition, len(r.Results)), time.Now()
 	for i := range r.Results {
-		conditions[i] = h.condition(healthDevice(&r.Results[i]), now)
+		conditions[i] = h.condition(HealthDeviceOf(&r.Results[i]), now)
 	}
 	return conditions
 }
 
-// healthDevice is the device of a result.
-func healthDevice(r *checkpoint.Result) HealthDevice {
+// HealthDeviceOf is the device of a result.
+func HealthDeviceOf(r *checkpoint.Result) HealthDevice {
 	return HealthDevice{Pool: r.Pool, Name: r.Device, Type: r.Type, GPU: r.GPUUUID}
 }
 
@@ -121,7 +121,7 @@ func differ(before, now map[HealthDevice]kube.Condition) map[HealthDevice]bool {
 // usesAny reports whether a claim has one of the devices.
 func usesAny(r *checkpoint.Record, devices map[HealthDevice]bool) bool {
 	for i := range r.Results {
-		if devices[healthDevice(&r.Results[i])] {
+		if devices[HealthDeviceOf(&r.Results[i])] {
 			return true
 		}
 	}

@@ -31,6 +31,8 @@ type healthy struct {
 	unchecked map[gpu.UUID]bool
 	// more and other are closed at a change of the devices, and of their health.
 	more, other chan struct{}
+	// during is called once while the devices are read.
+	during func()
 }
 
 func newHealthy() *healthy {
@@ -49,8 +51,13 @@ func (h *healthy) port() *Health {
 	return &Health{
 		Devices: func() []HealthDevice {
 			h.mu.Lock()
-			defer h.mu.Unlock()
-			return h.devices
+			during, devices := h.during, h.devices
+			h.during = nil
+			h.mu.Unlock()
+			if during != nil {
+				defer during()
+			}
+			return devices
 		},
 		Of: func(d HealthDevice) DeviceHealth {
 			h.mu.Lock()
@@ -187,6 +194,17 @@ func TestWatchHealth_Changes_OneReportEach(t *testing.T) {
 	})
 }
 
+// TestWatchHealth_ChangeDuringAReport_NotMissed: the devices of the report were read before.
+func TestWatchHealth_ChangeDuringAReport_NotMissed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHealthy()
+		h.during = func() { h.advertise(HealthDevice{Pool: "n0", Name: "gpu-b", Type: gpu.TypeGPU, GPU: "B"}) }
+		reports := stream(t, h)()
+		require.Len(t, reports, 2)
+		assert.Equal(t, []string{"n0/gpu-b Healthy"}, lines(reports[1]))
+	})
+}
+
 // TestWatchHealth_NoCheck_UnknownAfter30s, also without news. A problem that was found stays known.
 func TestWatchHealth_NoCheck_UnknownAfter30s(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -211,7 +229,7 @@ func TestWatchHealth_NoCheck_UnknownAfter30s(t *testing.T) {
 	assert.Equal(t, said, said.At(time.Now()))
 }
 
-// TestWatchHealth_KubeletGone_Returns although nobody receives the report.
+// TestWatchHealth_KubeletGone_Returns although its stream takes no report.
 func TestWatchHealth_KubeletGone_Returns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())

@@ -52,6 +52,9 @@ type Attachment struct {
 	SetAvailability func(device gpu.DeviceType, availability Availability)
 	// SetBusy keeps new claims from the devices of a type of these GPUs, instead of earlier ones: another program uses their hardware.
 	SetBusy func(device gpu.DeviceType, gpus []gpu.UUID)
+	// SetFailed keeps new claims from the devices of a type of these GPUs, instead of earlier ones: claims cannot use them until they are
+	// restored. An extension calls it once in Attach; afterwards only in Lead, as one process restores devices.
+	SetFailed func(device gpu.DeviceType, gpus []gpu.UUID)
 	// Events are about the node.
 	Events events.Recorder
 	// Records are this node's; WithGPULock runs work that belongs to no claim under the lock of a GPU.

@@ -30,6 +30,8 @@ const (
 	Busy
 	// Health: a GPU has a finding.
 	Health
+	// Failed: devices of a type of a GPU cannot be used until they are restored.
+	Failed
 
 	sources
 )

@@ -94,6 +94,7 @@ func (e *Extension) Steps(advertised extension.Advertised, recorder events.Recor
 func (e *Extension) Attach(ctx context.Context, node extension.Attachment) {
 	e.node, e.reconciler = node, e.newReconciler(ctx, node)
 	e.setAvailability(Answer{})
+	node.SetFailed(gpu.TypeMPS, nil)
 }
 
 // Begin asks the service once, as far as that is quick.

@@ -25,6 +25,10 @@ type Reconciler struct {
 	checked chan struct{}
 	// unread is why the last round could not read which devices are shared; empty if it could.
 	unread string
+
+	reporting sync.Mutex
+	// unrestored are the GPUs that were reported last as Unrestored.
+	unrestored []gpu.UUID
 }
 
 // ReconcilerOptions are the dependencies of a Reconciler.
@@ -54,6 +58,8 @@ type Reports struct {
 	// Unread: the records of claims, or the saved states of devices, cannot be read, so no device is checked. It is called once per cause,
 	// until they can be read.
 	Unread func(err error)
+	// Unrestored: the daemons or servers of devices of these GPUs, in place of the ones before, were not restored.
+	Unrestored func(gpus []gpu.UUID)
 }
 
 // progress is a Reconciler's memory of a device.
@@ -66,6 +72,9 @@ type progress struct {
 	// prohibited: this process has prohibited the mode, or found it prohibited, since the device's last daemon exited.
 	prohibited bool
 	singleUser bool
+	// gpu is the physical GPU; unrestored: the daemon or its server could not be started again, and processes cannot use the device.
+	gpu        gpu.UUID
+	unrestored bool
 	// checking: a check is in flight. again: the device has to be checked again after it, and fully if that was asked for.
 	checking, again, full bool
 	// kept is the last known saved state of the device; acted: a check may have changed the saved state since.
@@ -181,11 +190,13 @@ func (r *Reconciler) begin(ctx context.Context, full bool, checks *sync.WaitGrou
 	}
 	if len(kept) == 0 {
 		r.keep(nil, nil)
+		r.reportUnrestored()
 		r.preparing = nil
 		return period
 	}
 	devices := shared(records, r.BootID)
 	r.keep(devices, kept)
+	r.reportUnrestored()
 	for _, d := range devices {
 		r.observe(d)
 		due, full := r.due(d, kept[d.ID], full)
@@ -213,6 +224,7 @@ func (r *Reconciler) mayCheck(id gpu.MPSDaemonID, due, full bool) (begins bool) 
 func (r *Reconciler) checks(ctx context.Context, d Shared, kept saved, full bool) {
 	defer func() {
 		r.change(d.ID, func(p *progress) { p.checking = false })
+		r.reportUnrestored()
 		select {
 		case r.checked <- struct{}{}:
 		default:
@@ -304,7 +316,8 @@ func (r *Reconciler) keep(devices []Shared, kept map[gpu.MPSDaemonID]saved) {
 	r.devices = map[gpu.MPSDaemonID]*progress{}
 	for _, d := range devices {
 		if r.devices[d.ID] = before[d.ID]; r.devices[d.ID] == nil {
-			r.devices[d.ID] = &progress{}
+			// A device that an earlier process has left prohibited lacks its daemon.
+			r.devices[d.ID] = &progress{gpu: d.GPU, unrestored: kept[d.ID].Prohibited}
 		}
 		r.devices[d.ID].kept = kept[d.ID]
 	}

@@ -25,6 +25,8 @@ type sharedNode struct {
 	unread   error
 	locks    int
 	reported []string
+	// unrestored are the reported sets of GPUs.
+	unrestored [][]gpu.UUID
 }
 
 // newSharedNode has two claims share the GPU.
@@ -74,6 +76,7 @@ func (n *sharedNode) newReconciler() *Reconciler {
 			ServerRestarted: func(d Shared) { report("server of %s restarted with %d shares", d.ID, d.Shares) },
 			SingleUser:      func(d Shared) { report("single user %s", d.ID) },
 			Failed:          func(d Shared, err error) { report("failed %s: %v", d.ID, err) },
+			Unrestored:      func(gpus []gpu.UUID) { n.unrestored = append(n.unrestored, gpus) },
 			Unread:          func(err error) { report("unread %v", err) },
 		},
 	})

@@ -122,6 +122,7 @@ func (r *Reconciler) note(id gpu.MPSDaemonID, err error) (news bool) {
 		return false
 	}
 	p.failing = err.Error()
+	p.unrestored = p.unrestored || isUnrestored(err, p.delay)
 	if errors.Is(err, errTooSoon) {
 		return before != p.failing
 	}
@@ -303,7 +304,7 @@ func (p *progress) wait() {
 func (r *Reconciler) admitted(d Shared, daemon *gpu.MPSDaemon) {
 	news := false
 	r.change(d.ID, func(p *progress) {
-		p.prohibited = false
+		p.prohibited, p.unrestored = false, false
 		news = !daemon.MultiUser && !p.singleUser
 		p.singleUser = !daemon.MultiUser
 	})

@@ -40,6 +40,7 @@ func (e *Extension) newReconciler(ctx context.Context, node extension.Attachment
 				klog.FromContext(ctx).Error(err, "A GPU with MPS shares cannot be used", "daemon", d.ID, "gpu", d.GPU)
 				recorder.Warn(events.MPSDaemonFailed, events.ActionReconcile, fmt.Sprintf("The MPS shares of GPU %s cannot be used: %v", d.GPU, err))
 			},
+			Unrestored: func(gpus []gpu.UUID) { node.SetFailed(gpu.TypeMPS, gpus) },
 			Unread: func(err error) {
 				klog.FromContext(ctx).Error(err, "MPS control daemons are not checked")
 				recorder.Warn(events.MPSStateUnreadable, events.ActionReconcile, fmt.Sprintf("MPS control daemons that exit are not started again, and limits "+

@@ -24,6 +24,9 @@ const (
 	BusySuffix = "-busy"
 )
 
+// FailedValue is the value of the taint with UnavailableSuffix on the devices of a type of one GPU that were not restored after a failure.
+const FailedValue = "failed"
+
 // Conflict is the value of ConflictTaint: which other component allocates the node's GPUs.
 type Conflict string
 
@@ -63,9 +66,9 @@ const (
 	Ignore WithoutTaints = iota
 	// Withdraw publishes none of the node's devices as long as the rule exists.
 	Withdraw
-	// WithdrawType publishes none of the devices of the rule's Type.
+	// WithdrawType publishes none of the devices of the rule's Type, with GPUs none of that type of these GPUs.
 	WithdrawType
-	// WithdrawGPUs publishes none of the devices of the rule's GPUs.
+	// WithdrawGPUs publishes none of the devices of the rule's GPUs, with Type none of that type.
 	WithdrawGPUs
 )
 
@@ -104,11 +107,25 @@ func BusyTaints(device gpu.DeviceType, gpus []gpu.UUID) []TaintRule {
 	if len(gpus) == 0 {
 		return nil
 	}
-	busy := map[gpu.UUID]bool{}
-	for _, uuid := range gpus {
-		busy[uuid] = true
+	return []TaintRule{{Name: string(device) + BusySuffix, Type: device, GPUs: setOf(gpus), WithoutTaints: Ignore}}
+}
+
+// FailedTaints are the rules for the devices of a type of GPUs that claims cannot use until they are restored.
+func FailedTaints(device gpu.DeviceType, gpus []gpu.UUID) []TaintRule {
+	if len(gpus) == 0 {
+		return nil
 	}
-	return []TaintRule{{Name: string(device) + BusySuffix, Type: device, GPUs: busy, WithoutTaints: Ignore}}
+	return []TaintRule{{
+		Name: string(device) + UnavailableSuffix, Value: FailedValue, Type: device, GPUs: setOf(gpus), WithoutTaints: WithdrawType,
+	}}
+}
+
+func setOf(gpus []gpu.UUID) map[gpu.UUID]bool {
+	set := map[gpu.UUID]bool{}
+	for _, uuid := range gpus {
+		set[uuid] = true
+	}
+	return set
 }
 
 // Withdrawn reports whether no device may be published under these rules; stored reports whether the API server stores taints.
@@ -133,7 +150,7 @@ func (r *TaintRule) selects(d gpu.Device) bool {
 // withdrawn reports whether the device is not published: its type is withheld, or the API server would not store its taint.
 func (o Options) withdrawn(d gpu.Device) bool {
 	return slices.Contains(o.Withheld, d.Type()) || o.TaintsDropped && slices.ContainsFunc(o.Taints, func(r TaintRule) bool {
-		return r.WithoutTaints == WithdrawType && r.Type == d.Type() || r.WithoutTaints == WithdrawGPUs && r.GPUs[d.Parent().UUID]
+		return (r.WithoutTaints == WithdrawType || r.WithoutTaints == WithdrawGPUs) && r.selects(d)
 	})
 }
 

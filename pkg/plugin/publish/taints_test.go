@@ -139,3 +139,41 @@ func TestTaints_SickGPU_DevicesOfTheGPUAlone(t *testing.T) {
 		assert.False(t, publish.Withdrawn(opts.Taints, false), "other GPUs stay")
 	}
 }
+
+// TestTaints_MPSFailed_MPSDeviceOfTheGPUAlone: other GPUs' MPS shares and the whole GPU stay as they are, also if taints are not stored.
+func TestTaints_MPSFailed_MPSDeviceOfTheGPUAlone(t *testing.T) {
+	t.Parallel()
+	n := node(t, "h100-80", 2)
+	modes := gpu.Modes{Whole: true, MPS: &gpu.MPSSharing{MPSSize: gpu.MPSSize{Replicas: 2, Memory: gpu.MPSMemory{
+		Total: 64 << 30, Default: 32 << 30, Min: 1 << 20, Max: 64 << 30, Step: 1 << 20,
+	}, Threads: gpu.MPSThreads{Total: 100}}}}
+	opts := publish.Options{
+		DriverName: driverName, NodeName: nodeName, Layout: gpu.Layout{n.GPUs[0].UUID: modes, n.GPUs[1].UUID: modes},
+		Taints: publish.FailedTaints(gpu.TypeMPS, []gpu.UUID{n.GPUs[1].UUID}),
+	}
+	names := func() (free, tainted []string) {
+		for _, d := range devicesIn(published(n, opts)) {
+			if len(d.Taints) == 0 {
+				free = append(free, d.Name)
+				continue
+			}
+			tainted = append(tainted, d.Name)
+			assert.Equal(t, []resourceapi.DeviceTaint{{
+				Key: driverName + "/mps-unavailable", Value: "failed", Effect: resourceapi.DeviceTaintEffectNoSchedule,
+			}}, d.Taints)
+		}
+		return free, tainted
+	}
+	failed := string(gpu.MPSShare{GPU: &n.GPUs[1]}.Name())
+	others := []string{
+		string(gpu.Whole{GPU: &n.GPUs[0]}.Name()), string(gpu.Whole{GPU: &n.GPUs[1]}.Name()), string(gpu.MPSShare{GPU: &n.GPUs[0]}.Name()),
+	}
+	free, tainted := names()
+	assert.ElementsMatch(t, others, free)
+	assert.Equal(t, []string{failed}, tainted)
+	opts.TaintsDropped = true
+	free, tainted = names()
+	assert.ElementsMatch(t, others, free)
+	assert.Empty(t, tainted)
+	assert.Empty(t, publish.FailedTaints(gpu.TypeMPS, nil))
+}
