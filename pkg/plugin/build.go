@@ -34,6 +34,8 @@ type Plugin struct {
 	refused func(r *checkpoint.Record, device, why string)
 	// former serves the kubelet under earlier driver names.
 	former *formerServing
+	// node follows the node's own Node.
+	node *nodeWatch
 }
 
 // Build builds everything and serves nothing. It opens the node's files and inspects the driver once; a driver that does not answer is an
@@ -81,7 +83,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	metrics := newMetrics(a.Version, cfg, machine, layout, tx, core.Intervals, damaged)
 	serving := newServing(cfg, machine, layout, api, driverPorts{tx, followed, metrics, calls})
 	return &Plugin{
-		Core: core, layout: layout, statuses: statuses, serving: serving, refused: reports.ContainerRefused,
+		Core: core, node: newNodeWatch(cfg, api, layout, nil), layout: layout, statuses: statuses, serving: serving, refused: reports.ContainerRefused,
 		former: &formerServing{names: machine.State.former, api: api, ports: driverPorts{tx, followed, metrics, calls}, bootID: machine.State.BootID, extensions: machine.Extensions},
 		leader: &leader{
 			locks: machine.State.Locks, othersEnded: machine.State.former.othersEnded, layout: layout, intervals: core.Intervals, renewed: renewed(machine.Extensions), reconciler: newReconciler(cfg, machine.State, api, tx, metrics),
