@@ -41,7 +41,7 @@ func NewMaintenance(ctx context.Context, ports MaintenancePorts, conditions []st
 		DriverName: machine.cfg.DriverName, Monitor: ports.Monitor, Events: ports.API.Events, GPUs: knownGPUs(machine.Inventory),
 		Replaced: func() <-chan struct{} { return machine.Inventory.Current().Replaced() },
 		Releases: maintenance.ReleasePorts{
-			File: m.file, Records: core.Claims.Records, WithGPULock: core.Claims.WithGPULock, Clients: machine.gpuClients,
+			File: m.file, Records: core.Claims.Records, WithGPULock: core.Claims.WithGPULock, Clients: machine.adapters.gpuClients,
 			Session: func(ctx context.Context, until time.Time) {
 				ports.Release(until)
 				if until.IsZero() {
@@ -64,11 +64,11 @@ func knownGPUs(of *inventory.Inventory) func() ([]gpu.GPU, error) {
 }
 
 // gpuClients lists processes that have a GPU open.
-func (m *Machine) gpuClients(ctx context.Context, g *gpu.GPU) ([]maintenance.Client, error) {
-	if m.adapters.GPUClients == nil {
+func (a *Adapters) gpuClients(ctx context.Context, g *gpu.GPU) ([]maintenance.Client, error) {
+	if a.GPUClients == nil {
 		return nil, nil
 	}
-	return m.adapters.GPUClients(ctx, g)
+	return a.GPUClients(ctx, g)
 }
 
 // node passes the parts of a Node that was read.

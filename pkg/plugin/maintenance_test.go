@@ -103,13 +103,13 @@ func TestMaintenance_NodeAnnotated_MonitorAndSessionsFollow(t *testing.T) {
 	annotations["maintenance."+n.cfg.DriverName+"/all"] = ""
 	annotations["release."+n.cfg.DriverName+"/"+second] = until
 	annotate(annotations)
-	reported("GPUCommandInvalid Maintain: Annotation release."+n.cfg.DriverName+"/"+second+" of the node is ignored: claim uid-a has the GPU")
+	reported("GPUCommandInvalid Maintain: Annotation release." + n.cfg.DriverName + "/" + second + " of the node is ignored: claim uid-a has the GPU")
 	assert.NoFileExists(t, m.file.Path())
 
 	delete(annotations, "release."+n.cfg.DriverName+"/"+second)
 	annotations["release."+n.cfg.DriverName+"/"+first] = until
 	annotate(annotations)
-	reported("GPUReleased Maintain: GPU "+first+" is released until "+until+
+	reported("GPUReleased Maintain: GPU " + first + " is released until " + until +
 		": a reset is refused until these processes have exited: pid 12 (/dev/nvidia0) of pod team/train")
 	monitor.is(t, "sessions are closed", func() bool { return len(monitor.released) == 1 && monitor.released[0] })
 	require.FileExists(t, m.file.Path())
