@@ -308,7 +308,8 @@ func (r *releases) store(until, now time.Time) error {
 
 // announce writes the Events about releases in force. The sessions of this process are closed by then.
 func (r *releases) announce(ctx context.Context) {
-	for key, a := range r.accepted {
+	for _, key := range slices.Sorted(maps.Keys(r.accepted)) {
+		a := r.accepted[key]
 		if a.announced || r.session.IsZero() {
 			continue
 		}

@@ -138,6 +138,34 @@ func TestRelease_TwoWithOneTime_CheckedEach(t *testing.T) {
 	})
 }
 
+// TestRelease_TwoWithOneTime_LockedEach: no claim is prepared on either GPU while it is decided.
+func TestRelease_TwoWithOneTime_LockedEach(t *testing.T) {
+	t.Parallel()
+	leader(t, func(t *testing.T, w *world, p *process) {
+		locks := 0
+		w.locked = func(context.Context) error { locks++; return nil }
+		p.annotate(map[string]string{maintain + "all": "", release + "gpu-5d3f61a2": inTwo, release + "gpu-7e001122": inTwo})
+		assert.Len(t, w.take(), 3)
+		assert.Equal(t, 2, locks)
+	})
+}
+
+// TestRelease_RestartedOtherTime_StaysClosed: nothing is decided before the GPUs are known.
+func TestRelease_RestartedOtherTime_StaysClosed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		require.NoError(t, w.file().Put(time.Now().Add(2*time.Minute)))
+		w.unknown = errDisk
+		p := w.start(t, "plugin", disk.OS{})
+		defer p.stop()
+		defer p.lead(t)()
+		p.annotate(map[string]string{maintain + "all": "", release + "gpu-5d3f61a2": in(3 * time.Minute)})
+		assert.Equal(t, []string{"plugin closes until 00:02:00"}, w.take())
+		w.requireReleased(t, inTwo)
+	})
+}
+
 func TestRelease_TwoGPUs_ClosedUntilLast(t *testing.T) {
 	t.Parallel()
 	leader(t, func(t *testing.T, w *world, p *process) {
