@@ -63,6 +63,8 @@
 //   - plugin/health detects whether the node's GPUs can be allocated, and reports it as Events of the Node: whether the NVIDIA driver and
 //     each GPU answer (DriverEvents), and whether another component allocates the same GPUs (Conflicts).
 //   - plugin/health/finding decides by readings and events which problems a GPU has, and since when.
+//   - plugin/maintenance follows the Node of the plugin: annotations that take GPUs out of service, release or heal them, and conditions by
+//     which other components report sick GPUs.
 //
 // # The rest of the kubelet plugin
 //

@@ -18,10 +18,11 @@ const (
 )
 
 const (
-	// ReleaseDefault and ReleaseMax are for how long sessions are closed.
+	// ReleaseDefault is for how long sessions are closed.
 	ReleaseDefault = 2 * time.Minute
-	ReleaseMax     = 10 * time.Minute
-	// All, in the place of a GPU in a key of Maintain, means every GPU of the Node.
+	// ReleaseMax is for how long they can be closed.
+	ReleaseMax = 10 * time.Minute
+	// All means every GPU of the Node, in the place of a GPU in a key of Maintain.
 	All = "all"
 )
 

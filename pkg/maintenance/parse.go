@@ -82,7 +82,7 @@ func (c *Command) parse() string {
 	if err != nil {
 		return fmt.Sprintf("%q is no time in RFC 3339, such as %q", Line(c.Value, valueLimit), "2026-01-02T15:04:05Z")
 	}
-	c.Time = at
+	c.Time = at.Truncate(time.Second) // as in ReleasedFile
 	return ""
 }
 

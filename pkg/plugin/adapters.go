@@ -8,6 +8,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/hostfs/pcie"
 	"github.com/prism-gpu/prism/pkg/nvml"
@@ -16,6 +17,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/plugin/cri"
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
 	"github.com/prism-gpu/prism/pkg/plugin/inventory"
+	"github.com/prism-gpu/prism/pkg/plugin/maintenance"
 	"github.com/prism-gpu/prism/pkg/plugin/nvsmi"
 	"github.com/prism-gpu/prism/pkg/plugin/prepare"
 	"github.com/prism-gpu/prism/pkg/plugin/programs"
@@ -103,6 +105,8 @@ type Adapters struct {
 	// ImageDir is the directory with the programs of our image that extensions install; missing ones are no error, but claims that need them
 	// are refused.
 	ImageDir string
+	// GPUClients lists the processes that have a GPU open, other than Prism's; nil: that is not found out.
+	GPUClients func(ctx context.Context, g *gpu.GPU) ([]maintenance.Client, error)
 	// API connects to the API server; its Events are sent until the context ends.
 	API func(ctx context.Context) (API, error)
 	// Now is the clock by which pending cleanups are dated.
@@ -119,11 +123,12 @@ const (
 // System returns the adapters of a process on a real node.
 func System(cfg *config.Plugin, version string) Adapters {
 	host := pcie.New(cfg.Paths.HostRoot, cfg.Driver.SearchDirs...)
+	runtime := cri.Client{HostRoot: cfg.Paths.HostRoot, Socket: cfg.Paths.CRISocket}
 	return Adapters{
 		Version: version, Disk: disk.OS{}, Host: host, HookImage: imageHook, OwnHookImage: imageOwnHook,
 		ImageDir: imageDir, Now: time.Now, HookAbilities: cdihook.Asker{Root: cfg.Paths.HostRoot}.Hooks,
 		Locks: func(dir string) (Locks, error) { return checkpoint.OpenLocks(dir) }, Driver: openNVML(host, cfg.Driver), Tool: nvidiaSMI, Services: services(),
-		Transaction: prepare.New, Runtime: cri.Client{HostRoot: cfg.Paths.HostRoot, Socket: cfg.Paths.CRISocket},
+		Transaction: prepare.New, Runtime: runtime, GPUClients: gpuClients{host.Holders, runtime.PodOf, releaseNamespace(cfg)}.of,
 		API: func(ctx context.Context) (API, error) { return connect(ctx, cfg, version) },
 	}
 }
@@ -150,6 +155,10 @@ func openNVML(host Host, cfg config.Driver) func(hook string) inventory.Opener {
 // nvidiaSMI is the tool of the driver that is in use at the time.
 func nvidiaSMI(inv *inventory.Inventory) timeslice.Tool {
 	return &nvsmi.Tool{Find: func() (nvsmi.Install, error) {
+		// Without a session the GPUs may be released, and the tool would attach all of them.
+		if _, err := inv.ComputeModes(); err != nil {
+			return nvsmi.Install{}, err
+		}
 		view := inv.Current()
 		if view.Root.Library == "" {
 			return nvsmi.Install{}, view.Err

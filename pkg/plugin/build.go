@@ -34,6 +34,8 @@ type Plugin struct {
 	refused func(r *checkpoint.Record, device, why string)
 	// former serves the kubelet under earlier driver names.
 	former *formerServing
+	// node follows the node's own Node.
+	node *nodeWatch
 }
 
 // Build builds everything and serves nothing. It opens the node's files and inspects the driver once; a driver that does not answer is an
@@ -65,7 +67,9 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 		},
 		userNamespace: kube.UserNamespaces{Client: api.Claims, NodeName: cfg.NodeName, Crun: a.crun}.PodByRunc,
 	})
+	var maintenance *Maintenance
 	if err == nil {
+		maintenance = NewMaintenance(ctx, MaintenancePorts{Core: core, API: api, Monitor: machine.Health, Release: machine.Inventory.Release}, cfg.Health.NodeConditions)
 		err = core.begin(ctx, read)
 	}
 	if err != nil {
@@ -85,11 +89,11 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	ports := driverPorts{tx, followed, metrics, calls, healths.port()}
 	serving := newServing(cfg, machine, layout, api, ports)
 	return &Plugin{
-		Core: core, layout: layout, statuses: statuses, serving: serving, refused: reports.ContainerRefused,
+		Core: core, node: newNodeWatch(cfg, api, layout, maintenance), layout: layout, statuses: statuses, serving: serving, refused: reports.ContainerRefused,
 		former: &formerServing{names: machine.State.former, api: api, ports: ports, bootID: machine.State.BootID, extensions: machine.Extensions},
 		leader: &leader{
 			locks: machine.State.Locks, othersEnded: machine.State.former.othersEnded, layout: layout, intervals: core.Intervals, renewed: renewed(machine.Extensions, healths), reconciler: newReconciler(cfg, machine.State, api, tx, metrics),
-			registered: serving.registered, background: newBackground(cfg, machine, api, healths, followed.Prepared),
+			registered: serving.registered, background: append(newBackground(cfg, machine, api, healths, followed.Prepared), maintenance.Lead),
 		},
 	}, nil
 }

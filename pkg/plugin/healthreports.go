@@ -14,6 +14,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/plugin/driver"
+	"github.com/prism-gpu/prism/pkg/plugin/health"
 	"github.com/prism-gpu/prism/pkg/plugin/health/finding"
 	"github.com/prism-gpu/prism/pkg/plugin/prepare"
 	"github.com/prism-gpu/prism/pkg/plugin/publish"
@@ -37,8 +38,22 @@ type gpuHealths interface {
 	Changed() <-chan struct{}
 }
 
+// monitored is the health of a machine's GPUs.
+type monitored struct{ *health.Monitor }
+
+// Health returns the health of a GPU.
+func (m monitored) Health(id gpu.UUID) gpuHealth {
+	now := m.Monitor.Health(id)
+	return gpuHealth{State: driver.HealthState(now.State), Message: now.Message, Blocking: now.Blocking, Checked: now.Checked}
+}
+
 // healthOf returns the source of the health of a machine's GPUs; nil: nothing is reported about it.
-func healthOf(*Machine) gpuHealths { return nil }
+func healthOf(m *Machine) gpuHealths {
+	if m.Health == nil {
+		return nil
+	}
+	return monitored{m.Health}
+}
 
 // healthReports passes the health of GPUs to pods and claims: to the kubelet, into the statuses of claims, and into refusals.
 type healthReports struct {

@@ -156,7 +156,7 @@ func (n *outageNode) start(t *testing.T) (stop func()) {
 	p.Layout().Lead()
 	for _, run := range []func(context.Context) error{
 		p.Advertise, mpsOf(p).Run, p.layout.publish, p.layout.Conflicts.Run, p.Machine.Inventory.Run,
-		func(ctx context.Context) error { return p.layout.config.Watch(ctx, p.layout.Controller.Reload) },
+		func(ctx context.Context) error { return p.layout.config.Watch(ctx, p.layout.Controller.Reload) }, p.node.run,
 	} {
 		running.Go(func() { assert.NoError(t, run(ctx)) })
 	}

@@ -84,6 +84,7 @@ func (p *Plugin) parts() []func(context.Context) error {
 		p.former.run,
 		p.serving.failure,
 	}
+	parts = append(parts, p.node.parts()...)
 	for _, service := range extension.All[extension.Service](p.Machine.Extensions) {
 		parts = append(parts, service.Run)
 	}

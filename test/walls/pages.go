@@ -24,6 +24,7 @@ var tour = []section{
 	}},
 	{"Published devices", []string{
 		"pkg/plugin/inventory", "pkg/nodeconfig", "pkg/plugin/layout/...", "pkg/plugin/publish", "pkg/plugin/kube", "pkg/plugin/health/...",
+		"pkg/plugin/maintenance",
 	}},
 	{"The rest of the kubelet plugin", []string{"pkg/plugin/..."}},
 	{"The exporter", []string{"pkg/exporter/..."}},

@@ -94,7 +94,7 @@ var rules = []rule{
 		because: "an adapter does not know its users",
 	},
 	{
-		of: []string{"pkg/plugin/health", "pkg/plugin/inventory", "pkg/plugin/layout/..."},
+		of: []string{"pkg/plugin/health", "pkg/plugin/inventory", "pkg/plugin/layout/...", "pkg/plugin/maintenance"},
 		ours: concat(ground, nil, "pkg/checkpoint", "pkg/hostfs", "pkg/nodeconfig", "pkg/plugin/health/...", "pkg/plugin/inventory", "pkg/plugin/kube",
 			"pkg/plugin/layout", "pkg/plugin/publish"),
 		not:     []string{"net"},

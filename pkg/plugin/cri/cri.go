@@ -181,3 +181,15 @@ func (c Client) Started(ctx context.Context, namespace, pod, container string, a
 	})
 	return started, err
 }
+
+// PodOf returns namespace and name of the pod of a container; empty if the runtime does not have the container.
+func (c Client) PodOf(ctx context.Context, container string) (namespace, name string, err error) {
+	err = c.call(ctx, func(ctx context.Context, runtime api.RuntimeServiceClient) error {
+		listed, err := runtime.ListContainers(ctx, &api.ListContainersRequest{Filter: &api.ContainerFilter{Id: container}})
+		for _, one := range listed.GetContainers() {
+			namespace, name = one.GetLabels()[labelNamespace], one.GetLabels()[labelPod]
+		}
+		return err
+	})
+	return namespace, name, err
+}

@@ -36,7 +36,7 @@ func (r *runtime) Status(_ context.Context, request *api.StatusRequest) (*api.St
 func (r *runtime) ListContainers(_ context.Context, request *api.ListContainersRequest) (*api.ListContainersResponse, error) {
 	found := &api.ListContainersResponse{}
 	for _, c := range r.containers {
-		matches := true
+		matches := request.Filter.Id == "" || request.Filter.Id == c.Id
 		for name, value := range request.Filter.LabelSelector {
 			matches = matches && c.Labels[name] == value
 		}
@@ -168,4 +168,17 @@ func TestStarted_Container_OnlyThatAndAfterTheTime(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, c.want, started, c)
 	}
+}
+
+func TestPodOf_Container_NameOfItsPod(t *testing.T) {
+	t.Parallel()
+	client := (&runtime{containers: []*api.Container{
+		{Id: "a", Labels: map[string]string{labelNamespace: "team", labelPod: "train"}}, {Id: "b", Labels: map[string]string{labelNamespace: "x"}},
+	}}).serve(t)
+	namespace, name, err := client.PodOf(t.Context(), "a")
+	require.NoError(t, err)
+	assert.Equal(t, "team/train", namespace+"/"+name)
+	namespace, name, err = client.PodOf(t.Context(), "none")
+	require.NoError(t, err)
+	assert.Empty(t, namespace+name)
 }

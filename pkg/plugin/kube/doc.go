@@ -11,7 +11,7 @@
 //	resource.k8s.io  resourceclaims          get list (list only while a layout changes)
 //	resource.k8s.io  resourceclaims/status   patch
 //	resource.k8s.io  resourceclaims/driver   associated-node:patch, resourceNames [<driver>]
-//	""               nodes                   get list watch (list and watch only if a label selects the node configuration)
+//	""               nodes                   get list watch (list and watch only of the own one)
 //	""               configmaps              get list watch (only the one with the node configuration, if any)
 //	events.k8s.io    events                  create patch (in the namespace "default")
 //

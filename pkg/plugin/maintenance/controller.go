@@ -80,7 +80,7 @@ func New(o Options) *Controller {
 }
 
 // Start keeps sessions closed if the file says so: an earlier process may have released the GPUs.
-func (c *Controller) Start() { c.releases.follow(time.Now()) }
+func (c *Controller) Start(ctx context.Context) { c.releases.follow(ctx, time.Now()) }
 
 // Node passes the present Node. It does not block.
 func (c *Controller) Node(now Node) {

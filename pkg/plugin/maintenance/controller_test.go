@@ -73,6 +73,22 @@ func TestInvalid_SameValue_ReportedOnce(t *testing.T) {
 	})
 }
 
+// TestInvalid_Standby_ReportedByLeader: the leading process writes the Events.
+func TestInvalid_Standby_ReportedByLeader(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		p := w.start(t, "plugin", disk.OS{})
+		defer p.stop()
+		p.annotate(map[string]string{heal + "gpu-5d3f61a2": "soon", maintain + "gpu-00000000": ""})
+		p.Node(maintenance.Node{Conditions: []maintenance.Condition{{Type: "C", Status: "True", Message: "0000:00:00.0"}}})
+		assert.Empty(t, w.take())
+		p.annotate(map[string]string{heal + "gpu-5d3f61a2": "soon"})
+		defer p.lead(t)()
+		assert.Len(t, w.take(), 1)
+	})
+}
+
 func TestInvalid_ThousandsOfAnnotations_FewEvents(t *testing.T) {
 	t.Parallel()
 	leader(t, func(t *testing.T, w *world, p *process) {

@@ -1,7 +1,6 @@
 package maintenance
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,8 +21,7 @@ type File struct {
 // Path is the file.
 func (f File) Path() string { return filepath.Join(f.Dir, maintenance.ReleasedFile) }
 
-// Until returns until when sessions are closed; zero if they need not be. A time that no release can have is ignored, so that neither a
-// damaged file nor a clock that was set back closes sessions for long.
+// Until returns until when sessions are closed; zero if they need not be. A damaged file is ignored: the leading process replaces it.
 func (f File) Until(now time.Time) (time.Time, error) {
 	text, err := f.Disk.Read(f.Path())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -32,8 +30,8 @@ func (f File) Until(now time.Time) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, fmt.Errorf("reading until when GPUs are released: %w", err)
 	}
-	var stored maintenance.Released
-	if json.Unmarshal(text, &stored) != nil || stored.Version != maintenance.ReleasedVersion || maintenance.CheckRelease(stored.Until, now) != "" {
+	stored, err := maintenance.DecodeReleased(text)
+	if err != nil || !stored.At(now) {
 		return time.Time{}, nil
 	}
 	return stored.Until, nil
@@ -44,11 +42,7 @@ func (f File) Put(until time.Time) error {
 	if until.IsZero() {
 		return f.remove()
 	}
-	text, err := json.Marshal(maintenance.Released{Version: maintenance.ReleasedVersion, Until: until.UTC()})
-	if err == nil {
-		err = disk.Replace(f.Disk, f.Path(), text, 0o600, true)
-	}
-	if err != nil {
+	if err := disk.Replace(f.Disk, f.Path(), maintenance.NewReleased(until).Encode(), 0o600, true); err != nil {
 		return fmt.Errorf("storing until when GPUs are released: %w", err)
 	}
 	return nil

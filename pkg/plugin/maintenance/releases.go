@@ -22,13 +22,13 @@ type ReleasePorts struct {
 	// File stores until when sessions are closed, for all processes of the node.
 	File File
 	// Session closes this process's sessions of the driver until a time; the zero time opens them again.
-	Session func(until time.Time)
+	Session func(ctx context.Context, until time.Time)
 	// Records returns the records of the node's claims.
 	Records func() ([]*checkpoint.Record, error)
 	// WithGPULock calls do with the GPU's lock held, so that no claim on that GPU is prepared or unprepared meanwhile.
 	WithGPULock func(ctx context.Context, id gpu.UUID, do func(ctx context.Context) error) error
 	// Clients lists processes, other than Prism's, that have a GPU open.
-	Clients func(ctx context.Context, gpus []gpu.GPU) ([]Client, error)
+	Clients func(ctx context.Context, g *gpu.GPU) ([]Client, error)
 }
 
 const (
@@ -109,7 +109,7 @@ func (r *releases) run(ctx context.Context) {
 func (r *releases) step(ctx context.Context) time.Duration {
 	err := r.decide(ctx)
 	now := time.Now()
-	r.follow(now)
+	r.follow(ctx, now)
 	r.announce(ctx)
 	wait := time.Hour
 	if err != nil {
@@ -123,14 +123,14 @@ func (r *releases) step(ctx context.Context) time.Duration {
 }
 
 // follow closes or opens the sessions of this process as the file says. A file that cannot be read changes nothing.
-func (r *releases) follow(now time.Time) {
+func (r *releases) follow(ctx context.Context, now time.Time) {
 	until, err := r.ports.File.Until(now)
 	if err != nil && r.session.After(now) {
 		return
 	}
 	if !until.Equal(r.session) {
 		r.session = until
-		r.ports.Session(until)
+		r.ports.Session(ctx, until)
 	}
 }
 
@@ -308,7 +308,8 @@ func (r *releases) store(until, now time.Time) error {
 
 // announce writes the Events about releases in force. The sessions of this process are closed by then.
 func (r *releases) announce(ctx context.Context) {
-	for key, a := range r.accepted {
+	for _, key := range slices.Sorted(maps.Keys(r.accepted)) {
+		a := r.accepted[key]
 		if a.announced || r.session.IsZero() {
 			continue
 		}
@@ -324,6 +325,6 @@ func (r *releases) describe(ctx context.Context, a *accepted) string {
 	if a.gpu == nil {
 		return text + "Prism was restarted meanwhile, and has opened no session of the driver"
 	}
-	clients, err := r.ports.Clients(ctx, []gpu.GPU{*a.gpu})
+	clients, err := r.ports.Clients(ctx, a.gpu)
 	return text + cmp.Or(listClients(clients, err), "no other process has it open")
 }

@@ -32,9 +32,9 @@ func TestRelease_InMaintenance_ClosedUntilTime(t *testing.T) {
 				"pid 7 (python) of pod team/train, pid 8 (nvtop)",
 		}, w.take())
 		w.requireReleased(t, inTwo)
-		time.Sleep(2*time.Minute - 1)
+		time.Sleep(2*time.Minute - time.Nanosecond)
 		assert.Empty(t, w.take())
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		assert.Equal(t, []string{"plugin opens"}, w.take())
 		w.requireReleased(t, "")
 		p.annotate(map[string]string{maintain + "gpu-5d3f61a2": "x", release + "gpu-5d3f61a2": inTwo})
@@ -135,6 +135,34 @@ func TestRelease_TwoWithOneTime_CheckedEach(t *testing.T) {
 			"plugin closes until 00:02:00", "GPUReleased: GPU gpu-5d3f61a2 is released until " + inTwo + ": no other process has it open",
 			"GPUCommandInvalid: Annotation " + release + "gpu-7e001122 of the node is ignored: claim uid has the GPU",
 		}, w.take())
+	})
+}
+
+// TestRelease_TwoWithOneTime_LockedEach: no claim is prepared on either GPU while it is decided.
+func TestRelease_TwoWithOneTime_LockedEach(t *testing.T) {
+	t.Parallel()
+	leader(t, func(t *testing.T, w *world, p *process) {
+		locks := 0
+		w.locked = func(context.Context) error { locks++; return nil }
+		p.annotate(map[string]string{maintain + "all": "", release + "gpu-5d3f61a2": inTwo, release + "gpu-7e001122": inTwo})
+		assert.Len(t, w.take(), 3)
+		assert.Equal(t, 2, locks)
+	})
+}
+
+// TestRelease_RestartedOtherTime_StaysClosed: nothing is decided before the GPUs are known.
+func TestRelease_RestartedOtherTime_StaysClosed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		require.NoError(t, w.file().Put(time.Now().Add(2*time.Minute)))
+		w.unknown = errDisk
+		p := w.start(t, "plugin", disk.OS{})
+		defer p.stop()
+		defer p.lead(t)()
+		p.annotate(map[string]string{maintain + "all": "", release + "gpu-5d3f61a2": in(3 * time.Minute)})
+		assert.Equal(t, []string{"plugin closes until 00:02:00"}, w.take())
+		w.requireReleased(t, inTwo)
 	})
 }
 

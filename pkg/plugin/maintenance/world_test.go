@@ -126,7 +126,7 @@ func (w *world) start(t *testing.T, name string, file disk.Files) *process {
 		},
 		Releases: maintenance.ReleasePorts{
 			File: maintenance.File{Disk: file, Dir: w.dir},
-			Session: func(until time.Time) {
+			Session: func(_ context.Context, until time.Time) {
 				stored, err := w.file().Until(time.Now())
 				assert.NoError(t, err)
 				assert.True(t, stored.Equal(until), "the file says so before the session is closed or opened")
@@ -149,13 +149,13 @@ func (w *world) start(t *testing.T, name string, file disk.Files) *process {
 				}
 				return do(ctx)
 			},
-			Clients: func(_ context.Context, gpus []gpu.GPU) ([]maintenance.Client, error) {
-				assert.Len(t, gpus, 1)
+			Clients: func(_ context.Context, g *gpu.GPU) ([]maintenance.Client, error) {
+				assert.Contains(t, []gpu.UUID{first, second}, g.UUID)
 				return w.clients, w.noClients
 			},
 		},
 	})
-	c.Start()
+	c.Start(t.Context())
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { assert.NoError(t, c.Run(ctx)) })
@@ -191,6 +191,7 @@ func leader(t *testing.T, test func(t *testing.T, w *world, p *process)) {
 		p := w.start(t, "plugin", disk.OS{})
 		defer p.stop()
 		defer p.lead(t)()
+		synctest.Wait()
 		test(t, w, p)
 	})
 }

@@ -131,6 +131,22 @@ func TestReconcile_AllInForce_ReadOnlyWhenFull(t *testing.T) {
 	assert.Empty(t, n.since(), "nothing is known yet")
 }
 
+// TestReconcile_GPUsReleased_SharesUntouched: another GPU is being reset, and no session of the driver may be opened.
+func TestReconcile_GPUsReleased_SharesUntouched(t *testing.T) {
+	t.Parallel()
+	n := newSharedNode(t)
+	n.failing["driver"] = fmt.Errorf("released: %w", gpu.ErrInUse)
+	n.exit(daemonA)
+	n.reports()
+	n.r.Reconcile(t.Context(), true)
+	assert.Empty(t, n.since())
+	assert.Empty(t, n.events())
+	assert.Zero(t, n.locks)
+	delete(n.failing, "driver")
+	n.r.Reconcile(t.Context(), true)
+	assert.Equal(t, []string{"restarted aaaaaaaa with 2 shares: exit status 1"}, n.events())
+}
+
 // TestReconcile_DaemonDied_ModeLast: while the GPU lacks a daemon nothing may use it, and the mode that allows it comes after the daemon.
 func TestReconcile_DaemonDied_ModeLast(t *testing.T) {
 	t.Parallel()

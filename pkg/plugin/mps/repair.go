@@ -14,8 +14,12 @@ import (
 // checkTime is the time limit for the check of one device, with the wait for its lock.
 const checkTime = time.Minute
 
-// check repairs a device if necessary. It takes the lock only for a repair, and checks under the lock again that it is necessary.
+// check repairs a device if necessary. It takes the lock only for a repair, and checks under the lock again that it is necessary. While the
+// GPUs of the node are released for a reset of another one, nothing is repaired: devices with shares are not reset.
 func (r *Reconciler) check(ctx context.Context, d Shared, known saved, full bool) {
+	if _, err := r.Modes(); errors.Is(err, gpu.ErrInUse) {
+		return
+	}
 	checking, stop := context.WithTimeout(ctx, checkTime)
 	defer stop()
 	if full && r.asWanted(checking, d, known) {
