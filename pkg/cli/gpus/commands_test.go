@@ -242,6 +242,21 @@ func TestDrain_Ended_SaysHowToUndo(t *testing.T) {
 	require.EqualError(t, err, "interrupted; to return GPU gpu-aaaaaaaa of node n1 to service, run kubectl prism gpu undrain n1 gpu-aaaaaaaa")
 }
 
+// TestDrain_NoTaint_NothingEvicted: without the taint, pods could return to the GPU.
+func TestDrain_NoTaint_NothingEvicted(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	s.use("gpu-aaaaaaaa")
+	s.noPlugin = true
+	_, _, err := s.run(t.Context(), t, "drain", "n1", "0", "--evict", "--force", "--timeout", "100ms")
+	require.EqualError(t, err, "the kubelet plugin of node n1 has not tainted the devices yet, so no pod was evicted; kubectl prism validate n1 checks the "+
+		"plugin; to return GPU gpu-aaaaaaaa of node n1 to service, run kubectl prism gpu undrain n1 gpu-aaaaaaaa")
+	assert.Zero(t, s.sent("POST"))
+	out, _, err := s.run(t.Context(), t, "list")
+	require.NoError(t, err)
+	assert.Contains(t, out, "(the kubelet plugin has not tainted the GPU yet)")
+}
+
 func TestDrain_DryRun_NothingChanged(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
