@@ -148,6 +148,7 @@
 //   - cli/profile/record sends commands of a user for sessions and claims, and waits until the sessions have carried them out.
 //   - cli/reports requests reports of profiled processes, and sessions, from the aggregated API profiles.gpu.prism.dev, as the user of a
 //     kubeconfig, and explains failures to that user.
+//   - cli/validate is the command kubectl prism validate: it checks on nodes whether pods can use GPUs, with a pod and a claim on each.
 //
 // # Shared by programs
 //

@@ -197,7 +197,7 @@ func TestChart_Namespace_NamespacedObjectsInIt(t *testing.T) {
 		}
 		switch object.GetKind() {
 		case "Secret", "DaemonSet", "Deployment", "ServiceAccount", "ResourceQuota", "Service", "PodMonitor", "ServiceMonitor", "PrometheusRule", "ConfigMap", "Role", "RoleBinding",
-			"NetworkPolicy", "ResourceClaimTemplate":
+			"NetworkPolicy", "ResourceClaimTemplate", "Pod":
 			assert.Equal(t, namespace, object.GetNamespace(), key)
 		default:
 			assert.Empty(t, object.GetNamespace(), key)

@@ -41,6 +41,8 @@ type server struct {
 	// deny are requests that the user may not send, such as "PATCH /api/v1/nodes/n1".
 	deny     map[string]bool
 	requests []string
+	// each is called for each request; may be nil.
+	each func(method, path string)
 }
 
 func newServer(t *testing.T) *server {
@@ -56,6 +58,9 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 	defer s.mu.Unlock()
 	w.Header().Set("Date", serverTime.Format(http.TimeFormat))
 	s.requests = append(s.requests, r.Method+" "+r.URL.Path+"?"+r.URL.RawQuery)
+	if s.each != nil {
+		s.each(r.Method, r.URL.Path)
+	}
 	if s.deny[r.Method+" "+r.URL.Path] {
 		answer(w, http.StatusForbidden, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: "Failure", Reason: metav1.StatusReasonForbidden, Code: 403, Message: "forbidden"})
 		return
@@ -76,7 +81,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 		list := resourceapi.ResourceSliceList{TypeMeta: metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceSliceList"}}
 		switch selector := r.URL.Query().Get("fieldSelector"); {
 		case strings.Contains(selector, "spec.driver="+driver):
-			list.Items = s.slices()
+			list.Items = s.published()
 		case !strings.Contains(selector, "spec.driver="):
 			list.Items = []resourceapi.ResourceSlice{{Spec: resourceapi.ResourceSliceSpec{Driver: "gpu.example.com"}}}
 		}
@@ -112,8 +117,8 @@ func (s *server) patch(r *http.Request) {
 	}
 }
 
-// slices returns two GPUs.
-func (s *server) slices() []resourceapi.ResourceSlice {
+// published returns two GPUs.
+func (s *server) published() []resourceapi.ResourceSlice {
 	list := resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Driver: driver, NodeName: new("n1"), Pool: resourceapi.ResourcePool{Name: "n1"}}}
 	for i, id := range []string{"aaaaaaaa", "bbbbbbbb"} {
 		d := resourceapi.Device{Name: "gpu-" + id, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
@@ -224,19 +229,32 @@ func TestDrain_Ended_SaysHowToUndo(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	s.use("gpu-aaaaaaaa")
-	out, _, err := s.run(t.Context(), t, "drain", "n1", "0", "--evict", "--timeout", "100ms")
+	_, _, err := s.run(t.Context(), t, "drain", "n1", "0", "--evict", "--timeout", "100ms")
 	require.EqualError(t, err, "claims still use GPU gpu-aaaaaaaa of node n1 after 100ms; to return GPU gpu-aaaaaaaa of node n1 to service, run "+
 		"kubectl prism gpu undrain n1 gpu-aaaaaaaa")
-	assert.Contains(t, out, "waiting for pod team/train: it has no controller that creates it again")
 	ctx, stop := context.WithCancel(t.Context())
-	go func() {
-		for s.sent("GET /api/v1/namespaces/team/pods/train") < 2 && ctx.Err() == nil {
-			time.Sleep(time.Millisecond)
+	s.each = func(_, path string) {
+		if strings.HasSuffix(path, "/pods/train") {
+			stop()
 		}
-		stop()
-	}()
+	}
 	_, _, err = s.run(ctx, t, "drain", "n1", "0", "--evict")
 	require.EqualError(t, err, "interrupted; to return GPU gpu-aaaaaaaa of node n1 to service, run kubectl prism gpu undrain n1 gpu-aaaaaaaa")
+}
+
+// TestDrain_NoTaint_NothingEvicted: without the taint, pods could return to the GPU.
+func TestDrain_NoTaint_NothingEvicted(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	s.use("gpu-aaaaaaaa")
+	s.noPlugin = true
+	_, _, err := s.run(t.Context(), t, "drain", "n1", "0", "--evict", "--force", "--timeout", "100ms")
+	require.EqualError(t, err, "the kubelet plugin of node n1 has not tainted the devices yet, so no pod was evicted; kubectl prism validate n1 checks the "+
+		"plugin; to return GPU gpu-aaaaaaaa of node n1 to service, run kubectl prism gpu undrain n1 gpu-aaaaaaaa")
+	assert.Zero(t, s.sent("POST"))
+	out, _, err := s.run(t.Context(), t, "list")
+	require.NoError(t, err)
+	assert.Contains(t, out, "(the kubelet plugin has not tainted the GPU yet)")
 }
 
 func TestDrain_DryRun_NothingChanged(t *testing.T) {

@@ -84,23 +84,15 @@ func (d *draining) run(ctx context.Context, c *cluster.Connection, args []string
 		defer stop()
 	}
 	if err := d.drain(ctx, c, s, e); err != nil {
-		if reason := ended(ctx); reason != "" {
-			err = errors.New(reason)
+		switch {
+		case errors.Is(err, context.DeadlineExceeded):
+			err = context.Cause(ctx)
+		case errors.Is(err, context.Canceled):
+			err = errors.New("interrupted")
 		}
 		return fmt.Errorf("%w; to return %s to service, run kubectl prism gpu undrain %s", err, s, s.arguments())
 	}
 	return nil
-}
-
-// ended returns why a context has ended; "" if it has not.
-func ended(ctx context.Context) string {
-	switch {
-	case ctx.Err() == nil:
-		return ""
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return context.Cause(ctx).Error()
-	}
-	return "interrupted"
 }
 
 // drain waits for the taint, and evicts the pods.
@@ -136,9 +128,9 @@ func (s *selected) tainted(ctx context.Context) error {
 		return true, nil
 	}
 	err := wait.PollUntilContextTimeout(ctx, taintInterval, taintTime, true, check)
-	if wait.Interrupted(err) {
-		return fmt.Errorf("the kubelet plugin of node %s has not tainted the devices within %s, so no pod was evicted; kubectl prism validate %s checks "+
-			"the plugin", s.node, taintTime, s.node)
+	if wait.Interrupted(err) && !errors.Is(ctx.Err(), context.Canceled) {
+		return fmt.Errorf("the kubelet plugin of node %s has not tainted the devices yet, so no pod was evicted; kubectl prism validate %s checks the plugin",
+			s.node, s.node)
 	}
 	return err
 }

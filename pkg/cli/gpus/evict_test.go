@@ -51,12 +51,14 @@ func claim(name, pool, device string, pods ...string) *resourceapi.ResourceClaim
 // fixture is a cluster in which an eviction deletes the pod and releases its claims.
 type fixture struct {
 	*fake.Clientset
-	t      *testing.T
-	evict  map[string]error // per pod
-	times  int              // how often an error is returned; 0: always
-	tried  []string
-	listed int
-	lines  []string
+	t     *testing.T
+	evict map[string]error // per pod
+	times int              // how often an error is returned; 0: always
+	tried []string
+	// evicted is called after an eviction; may be nil.
+	evicted func(name string)
+	listed  int
+	lines   []string
 }
 
 func newFixture(t *testing.T, objects ...runtime.Object) *fixture {
@@ -73,6 +75,9 @@ func newFixture(t *testing.T, objects ...runtime.Object) *fixture {
 			return true, nil, err
 		}
 		f.remove(eviction.Name)
+		if f.evicted != nil {
+			f.evicted(eviction.Name)
+		}
 		return true, nil, nil
 	})
 	f.PrependReactor("list", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) { f.listed++; return false, nil, nil })
@@ -114,6 +119,20 @@ func TestEviction_PodsOfTheGPU_UntilNoClaimHasIt(t *testing.T) {
 		assert.Equal(t, 2, f.listed, "all claims are listed at the beginning and at the end")
 		assert.Contains(t, f.lines, "pod team/a evicted")
 		assert.Contains(t, f.lines, "waiting for pod team/a: it is terminating")
+	})
+}
+
+// TestEviction_ClaimAllocatedBeforeTheTaint_EvictedToo: the scheduler may have seen the GPU without the taint.
+func TestEviction_ClaimAllocatedBeforeTheTaint_EvictedToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, pod("a", "ReplicaSet"), pod("b", "ReplicaSet"), claim("c", "n1", "gpu-aaaaaaaa", "a"))
+		f.evicted = func(name string) {
+			if name == "a" {
+				require.NoError(t, f.Tracker().Add(claim("late", "n1", "gpu-aaaaaaaa", "b")))
+			}
+		}
+		require.NoError(t, f.eviction(false).run(t.Context()))
+		assert.Equal(t, []string{"a", "b"}, f.tried)
 	})
 }
 

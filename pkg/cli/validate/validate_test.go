@@ -96,6 +96,10 @@ func (f *fixture) start() {
 		return
 	}
 	time.Sleep(time.Second)
+	// The controller of claims may be faster than the status of the pod.
+	claim.Status = resourceapi.ResourceClaimStatus{}
+	_, _ = claims.UpdateStatus(context.Background(), claim.DeepCopy(), metav1.UpdateOptions{})
+	time.Sleep(time.Second)
 	pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: f.message}}
 	_, _ = pods.UpdateStatus(context.Background(), pod, metav1.UpdateOptions{})
 }
