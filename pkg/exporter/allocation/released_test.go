@@ -99,7 +99,12 @@ func TestFileChanged_ReleaseFile_NoRecord(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, never)
 	w.tracker.fileChanged(filepath.Join(w.dir, "plugin", "health.json"), make(chan struct{}, 1))
+	calls, want := &releases{}, inAMinute()
+	w.tracker.OnReleased(calls.add)
+	w.release(maintenance.NewReleased(want).Encode())
 	w.tracker.fileChanged(w.releaseFile(), make(chan struct{}, 1))
+	until, _ := calls.last()
+	assert.Equal(t, want, until)
 	assert.False(t, w.tracker.records.read)
 	_, read := w.tracker.sources.last[SourceRecords]
 	assert.False(t, read)

@@ -1,6 +1,7 @@
 package sampler
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -110,7 +111,9 @@ func TestSuspend_WhileOpening_Closed(t *testing.T) {
 		s := New(Options{Library: f})
 		require.True(t, s.resumed(t.Context()))
 		s.Suspend(time.Now().Add(time.Minute))
-		_, err := s.session(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := s.session(ctx)
 		require.ErrorIs(t, err, errSuspended)
 		assert.False(t, f.isOpen())
 		assert.Zero(t, f.rounds("GPU-0"))
