@@ -34,6 +34,8 @@ type gpuHealth struct {
 // gpuHealths reports the health of GPUs.
 type gpuHealths interface {
 	Health(id gpu.UUID) gpuHealth
+	// Text says in one sentence what is wrong and what to do.
+	Text(f *finding.Finding) string
 	// Changed returns a channel that is closed at the next change of a GPU's health.
 	Changed() <-chan struct{}
 }
@@ -205,7 +207,7 @@ func (h *healthReports) of(d driver.HealthDevice) driver.DeviceHealth {
 		found.Reason = reasonOf(health.Blocking)
 	case h.Layout.failed.has(d.Type, d.GPU):
 		found.State, found.Reason = driver.Unhealthy, camelCase(string(d.Type)+publish.UnavailableSuffix)
-		found.Message = fmt.Sprintf("The %s device of GPU %s was not restored after a failure: see the Events of the node", d.Type, d.GPU)
+		found.Message = fmt.Sprintf("the %s device of GPU %s was not restored after a failure: see the Events of the Node", d.Type, d.GPU)
 	}
 	return found
 }
@@ -244,27 +246,8 @@ func (h *healthReports) problems(id gpu.UUID) []prepare.Problem {
 			Taint: resourceapi.DeviceTaint{
 				Key: h.DriverName + "/" + string(f.Key), Value: f.Value, Effect: resourceapi.DeviceTaintEffect(f.Effect),
 			},
-			Cause: causeOf(id, f, health.Message), Fix: "delete the pod so that it is scheduled again",
+			Cause: fmt.Sprintf("GPU %s gets no new claims (%s): %s", id, strings.TrimSuffix(string(f.Key)+"="+f.Value, "="), h.GPUs.Text(f)), Fix: "delete the pod so that it is scheduled again",
 		})
 	}
 	return problems
-}
-
-// causeOf is the part of a refusal about a finding. The message is the GPU's.
-func causeOf(id gpu.UUID, f *finding.Finding, message string) string {
-	if f.Key == finding.Maintenance {
-		if f.Note == "" {
-			return fmt.Sprintf("GPU %s is in maintenance", id)
-		}
-		return fmt.Sprintf("GPU %s is in maintenance: %s", id, f.Note)
-	}
-	taint := string(f.Key)
-	if f.Value != "" {
-		taint += "=" + f.Value
-	}
-	cause := fmt.Sprintf("GPU %s gets no new claims (%s)", id, taint)
-	if message != "" {
-		cause += ": " + strings.TrimSuffix(message, ".")
-	}
-	return cause
 }

@@ -46,6 +46,10 @@ func (s *gpuStates) Health(id gpu.UUID) gpuHealth {
 	return gpuHealth{State: driver.Healthy, Checked: time.Now()}
 }
 
+func (s *gpuStates) Text(f *finding.Finding) string {
+	return "the GPU has " + string(f.Key) + f.Note
+}
+
 func (s *gpuStates) Changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,23 +172,18 @@ func TestHealthReports_Problems_TaintsAndSentences(t *testing.T) {
 	h := newHealthReports(healthReportsOptions{GPUs: newGPUStates(), DriverName: "gpu.example.com"})
 	assert.Empty(t, h.problems("GPU-1"))
 	states, _ := h.GPUs.(*gpuStates)
-	states.set("GPU-1", gpuHealth{State: driver.Unhealthy, Message: "XID 79: the GPU has fallen off the bus. Reset it.", Blocking: []finding.Finding{
-		{GPU: "GPU-1", Key: finding.XID, Value: "79", Effect: finding.NoExecute}, {GPU: "GPU-1", Key: finding.Maintenance, Effect: finding.NoSchedule, Note: "fan"},
-		{GPU: "GPU-1", Key: finding.Maintenance, Effect: finding.NoSchedule},
+	states.set("GPU-1", gpuHealth{State: driver.Unhealthy, Message: "of the GPU", Blocking: []finding.Finding{
+		{GPU: "GPU-1", Key: finding.XID, Value: "79", Effect: finding.NoExecute}, {GPU: "GPU-1", Key: finding.Maintenance, Effect: finding.NoSchedule, Note: ": fan"},
 	}})
 	const fix = "delete the pod so that it is scheduled again"
 	assert.Equal(t, []prepare.Problem{
 		{
 			Taint: resourceapi.DeviceTaint{Key: "gpu.example.com/xid", Value: "79", Effect: resourceapi.DeviceTaintEffectNoExecute},
-			Cause: "GPU GPU-1 gets no new claims (xid=79): XID 79: the GPU has fallen off the bus. Reset it", Fix: fix,
+			Cause: "GPU GPU-1 gets no new claims (xid=79): the GPU has xid", Fix: fix,
 		},
 		{
 			Taint: resourceapi.DeviceTaint{Key: "gpu.example.com/maintenance", Effect: resourceapi.DeviceTaintEffectNoSchedule},
-			Cause: "GPU GPU-1 is in maintenance: fan", Fix: fix,
-		},
-		{
-			Taint: resourceapi.DeviceTaint{Key: "gpu.example.com/maintenance", Effect: resourceapi.DeviceTaintEffectNoSchedule},
-			Cause: "GPU GPU-1 is in maintenance", Fix: fix,
+			Cause: "GPU GPU-1 gets no new claims (maintenance): the GPU has maintenance: fan", Fix: fix,
 		},
 	}, h.problems("GPU-1"))
 }

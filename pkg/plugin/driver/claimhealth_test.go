@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,6 +53,7 @@ type following struct {
 	statuses *kube.Statuses
 	status   ClaimStatus
 	client   *fake.Clientset
+	node     atomic.Pointer[gpu.Node]
 	err      error // of reading records
 	read     int
 }
@@ -71,9 +73,10 @@ func followed(t *testing.T, records ...*checkpoint.Record) *following {
 		require.NoError(t, f.client.Tracker().Add(rc))
 	}
 	f.statuses = kube.NewStatuses(kube.StatusesOptions{Client: f.client, DriverName: "gpu.prism.dev", Conditions: []string{ConditionHealthy}})
+	f.node.Store(&gpu.Node{})
 	port := f.port()
 	port.Began = time.Now()
-	f.status = ClaimStatus{Statuses: f.statuses, Node: func() *gpu.Node { return &gpu.Node{} }, Conditions: []ConditionSource{port.Conditions}}
+	f.status = ClaimStatus{Statuses: f.statuses, Node: f.node.Load, Conditions: []ConditionSource{port.Conditions}}
 	stop := fakes.Run(t, f.statuses.Run)
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -222,8 +225,7 @@ func TestFollowClaims_RecordsUnreadable_WrittenLater(t *testing.T) {
 func TestFollowClaims_NoDriver_DataKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := followed(t, onGPU("a", deviceA))
-		node := &gpu.Node{Driver: gpu.Driver{Version: "580.95.05"}, GPUs: []gpu.GPU{{UUID: "A", Product: gpu.Product{Name: "NVIDIA L40S"}}}}
-		f.status.Node = func() *gpu.Node { return node }
+		f.node.Store(&gpu.Node{Driver: gpu.Driver{Version: "580.95.05"}, GPUs: []gpu.GPU{{UUID: "A", Product: gpu.Product{Name: "NVIDIA L40S"}}}})
 		data := func() string {
 			synctest.Wait()
 			require.NoError(t, f.statuses.Drain(t.Context()))
@@ -234,7 +236,7 @@ func TestFollowClaims_NoDriver_DataKept(t *testing.T) {
 		f.status.Prepared(onGPU("a", deviceA))
 		before := data()
 		assert.Contains(t, before, "NVIDIA L40S")
-		node = &gpu.Node{}
+		f.node.Store(&gpu.Node{})
 		f.set("A", DeviceHealth{State: Unhealthy, Reason: "XID", Message: "XID 79"})
 		f.status.Prepared(onGPU("a", deviceA))
 		assert.Equal(t, before, data())

@@ -61,7 +61,7 @@ const (
 )
 
 // notChecked is the message about a device whose last check is too long ago, or that was never checked.
-const notChecked = "The GPU was not checked in time: the NVIDIA driver does not answer, or the kubelet plugin of this node is overloaded"
+const notChecked = "the GPU was not checked in time: the NVIDIA driver does not answer, or the kubelet plugin of this node is overloaded"
 
 // At returns the health at a time: a result without a problem is valid for 30 s. A problem is valid until a check finds that it ended.
 func (h DeviceHealth) At(now time.Time) DeviceHealth {
