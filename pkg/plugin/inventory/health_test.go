@@ -311,7 +311,7 @@ func TestRelease_UntilTime_ClosedAndViewStays(t *testing.T) {
 		go func() { _ = p.Run(t.Context()) }()
 		driver, err := p.MIGDriver()
 		require.NoError(t, err)
-		until := time.Now().Add(2 * time.Minute)
+		until := time.Now().Add(123 * time.Second) // no multiple of the interval
 		p.Release(until)
 		synctest.Wait()
 		assert.Equal(t, 1, m.closed)
@@ -326,7 +326,7 @@ func TestRelease_UntilTime_ClosedAndViewStays(t *testing.T) {
 			require.NotErrorIs(t, err, gpu.ErrDriverNotLoaded)
 			require.EqualError(t, err, "GPU released for maintenance until "+until.UTC().Format(time.RFC3339)+" (will be retried)")
 		}
-		time.Sleep(2*time.Minute - time.Millisecond)
+		time.Sleep(123*time.Second - time.Millisecond)
 		synctest.Wait()
 		assert.Equal(t, 1, m.opened)
 		assert.Same(t, view, p.Current())
