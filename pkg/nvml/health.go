@@ -198,7 +198,7 @@ func (q query) fabricInfo() (r registration, symbol string, err error) {
 		return r, fabricInfoV, err
 	}
 	r, err = must(q, fabricInfo, func() (registration, nvml.Return) {
-		info, ret := q.device.GetGpuFabricInfo()                       //nolint:staticcheck // for drivers without the later one
+		info, ret := q.device.GetGpuFabricInfo()
 		return registration{info.State, nvml.Return(info.Status)}, ret //nolint:gosec // NVML's code
 	})
 	return r, fabricInfo, err

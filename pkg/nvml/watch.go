@@ -106,10 +106,11 @@ func (s *Session) nextEvent(ctx context.Context) (event *gpu.HealthEvent, wait t
 
 // waitEvent waits for an event; nil if none came. It does not end with the context, because the set cannot be freed during the call.
 func (s *Session) waitEvent(ctx context.Context) (*nvml.EventData, error) {
+	const milliseconds = uint32(eventWait / time.Millisecond)
 	set := s.events.set
 	call := library.Call{On: eventSet, Name: "nvmlEventSetWait_v2", Limit: eventWait + s.opts.Deadline}
 	return library.Ask(context.WithoutCancel(ctx), s.driver, call, func() (*nvml.EventData, nvml.Return) {
-		data, ret := set.Wait(uint32(eventWait.Milliseconds()))
+		data, ret := set.Wait(milliseconds)
 		if ret == nvml.ERROR_TIMEOUT {
 			return nil, nvml.SUCCESS
 		}

@@ -331,3 +331,28 @@ func TestWatchHealth_WaitHangs_SetNotFreedUnderIt(t *testing.T) {
 		require.NoError(t, w.Close())
 	})
 }
+
+// TestWatchHealth_RegistrationHangs_SetNotFreedUnderIt: the other GPU is watched, and a MIG mode change gets another set.
+func TestWatchHealth_RegistrationHangs_SetNotFreedUnderIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newFakeDriver(2)
+		release := d.gpus[0].block("nvmlDeviceRegisterEvents")
+		w := watch(t, d)
+		time.Sleep(6 * time.Second)
+		require.Len(t, d.open(), 1)
+		assert.True(t, d.open()[0].has(d.gpus[1]))
+		assert.False(t, w.reports(t, firstGPU))
+		assert.True(t, w.reports(t, secondGPU))
+		require.NoError(t, w.SetMIGMode(t.Context(), secondGPU, true))
+		synctest.Wait()
+		require.Len(t, d.open(), 2)
+		assert.True(t, d.open()[1].has(renewed{d.gpus[1]}))
+		release()
+		synctest.Wait()
+		w.stop()
+		require.NoError(t, <-w.done)
+		assert.Len(t, d.open(), 1, "the set of the registration that hung")
+		require.NoError(t, w.Close())
+	})
+}

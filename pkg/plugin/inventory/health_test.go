@@ -224,38 +224,46 @@ func TestLostGPU_SessionReopened_AfterAMinuteDoubling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachine()
 		p := newPolling(m)
-		begun, reopened := time.Now(), []time.Duration{}
+		var mu sync.Mutex
+		var opened []time.Time
 		m.during = func(call string) {
 			if call == "open" {
-				reopened = append(reopened, time.Since(begun).Round(time.Second))
+				mu.Lock()
+				defer mu.Unlock()
+				opened = append(opened, time.Now())
 			}
 		}
-		go func() { _ = p.Run(t.Context()) }()
-		require.NoError(t, p.Refresh(t.Context()))
-		time.Sleep(time.Hour + time.Second)
-		synctest.Wait()
-		require.Len(t, reopened, 1)
-		m.change(func(m *machine) { m.faults[0] = gpu.ErrLost })
-		begun, reopened = time.Now().Add(9500*time.Millisecond), nil
-		time.Sleep(time.Hour)
-		synctest.Wait()
+		// reopened changes the faults, and returns when the session was opened in the time after the next inspection.
+		reopened := func(faults map[int]error, within time.Duration) (after []time.Duration) {
+			m.change(func(m *machine) { m.faults = faults })
+			begun := time.Now().Add(9500 * time.Millisecond)
+			mu.Lock()
+			opened = nil
+			mu.Unlock()
+			time.Sleep(within)
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			for _, at := range opened {
+				after = append(after, at.Sub(begun).Round(time.Second))
+			}
+			return after
+		}
 		minutes := func(numbers ...int) (all []time.Duration) {
 			for _, n := range numbers {
 				all = append(all, time.Duration(n)*time.Minute)
 			}
 			return all
 		}
-		assert.Equal(t, minutes(1, 3, 7, 15, 31, 47), reopened)
-		m.change(func(m *machine) { m.faults[1] = gpu.ErrLost })
-		begun, reopened = time.Now().Add(9500*time.Millisecond), nil
-		time.Sleep(4 * time.Minute)
-		synctest.Wait()
-		assert.Equal(t, minutes(1, 3), reopened, "a newly lost GPU")
-		m.change(func(m *machine) { m.faults = map[int]error{} })
-		reopened = nil
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		assert.Empty(t, reopened)
+		require.NoError(t, p.Refresh(t.Context()))
+		go func() { _ = p.Run(t.Context()) }()
+		time.Sleep(500 * time.Millisecond)
+		assert.Empty(t, reopened(nil, time.Hour))
+		assert.Equal(t, minutes(1, 3, 7, 15, 31, 47), reopened(map[int]error{0: gpu.ErrLost}, time.Hour))
+		assert.Equal(t, minutes(1, 3), reopened(map[int]error{0: gpu.ErrLost, 1: gpu.ErrLost}, 4*time.Minute), "a newly lost GPU")
+		assert.Empty(t, reopened(nil, time.Hour))
+		m.mu.Lock()
+		defer m.mu.Unlock()
 		assert.Equal(t, m.opened, m.closed+1)
 	})
 }
@@ -311,7 +319,7 @@ func TestRelease_UntilTime_ClosedAndViewStays(t *testing.T) {
 		go func() { _ = p.Run(t.Context()) }()
 		driver, err := p.MIGDriver()
 		require.NoError(t, err)
-		until := time.Now().Add(2 * time.Minute)
+		until := time.Now().Add(123 * time.Second) // no multiple of the interval
 		p.Release(until)
 		synctest.Wait()
 		assert.Equal(t, 1, m.closed)
@@ -326,7 +334,7 @@ func TestRelease_UntilTime_ClosedAndViewStays(t *testing.T) {
 			require.NotErrorIs(t, err, gpu.ErrDriverNotLoaded)
 			require.EqualError(t, err, "GPU released for maintenance until "+until.UTC().Format(time.RFC3339)+" (will be retried)")
 		}
-		time.Sleep(2*time.Minute - time.Millisecond)
+		time.Sleep(123*time.Second - time.Millisecond)
 		synctest.Wait()
 		assert.Equal(t, 1, m.opened)
 		assert.Same(t, view, p.Current())

@@ -9,7 +9,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// ErrReleased: the session is closed so that a GPU can be reset. It is the kind of every ReleasedError.
+// ErrReleased is the kind of every ReleasedError: the session is closed so that a GPU can be reset.
 var ErrReleased = errors.New("GPU released for maintenance")
 
 // ReleasedError is the error of calls while the session is closed for a reset. It is a kind of gpu.ErrInUse: a later call succeeds.

@@ -158,8 +158,8 @@ func TestClaimList_SituationChangesMeanwhile_LayoutStays(t *testing.T) {
 	for name, meanwhile := range map[string]func(t *testing.T, d *fixture){
 		"another process leads": func(_ *testing.T, d *fixture) { d.Lead(false) },
 		"a claim was prepared":  func(_ *testing.T, d *fixture) { d.records = append(d.records, holds("n0", first)) },
-		"the GPU went": func(t *testing.T, d *fixture) {
-			d.machine.Change(t, d.options.Inventory, func() { d.machine.GPUs = d.machine.GPUs[1:] })
+		"the driver went": func(t *testing.T, d *fixture) {
+			d.machine.Change(t, d.options.Inventory, func() { d.machine.Gone = gpu.ErrDriverNotLoaded })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
