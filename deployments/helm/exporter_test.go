@@ -259,9 +259,10 @@ func TestChartRules_Promtool_ChecksAndTests(t *testing.T) {
 	}
 }
 
-// TestChartQueries_Metrics_AreTheExporters: rules and dashboards query metrics of the exporter, or recorded ones.
+// TestChartQueries_Metrics_AreTheExporters: rules and dashboards query metrics of the exporter, or recorded ones, and of the kubelet plugin its
+// findings.
 func TestChartQueries_Metrics_AreTheExporters(t *testing.T) {
-	known := map[string]bool{}
+	known := map[string]bool{"prism_gpu_unhealthy": true}
 	for _, family := range metrics.Families() {
 		known[family.Name] = true
 	}

@@ -461,6 +461,21 @@ func TestMonitor_DeviceNodeMissing_OwnEvents(t *testing.T) {
 	})
 }
 
+// TestMonitor_ValueChanges_OnlyTheNewOneReported: the GPU has not recovered.
+func TestMonitor_ValueChanges_OnlyTheNewOneReported(t *testing.T) {
+	t.Parallel()
+	bubble(t, finding.Rules{}, func(t *testing.T, n *node, p *process) {
+		n.set(gpuA, func(r *gpu.HealthReading) { r.Err = gpu.ErrTimeout })
+		p.polls(1)
+		n.set(gpuA, lost)
+		p.polls(1)
+		written := p.events.Written()
+		require.Len(t, written, 2)
+		assert.Contains(t, written[0], "Warning GPUUnhealthy Detect: GPU 0 ("+string(gpuA)+") gets no new claims (gpu-lost=hung): ")
+		assert.Contains(t, written[1], "Warning GPUUnhealthy Detect: GPU 0 ("+string(gpuA)+") gets no new claims (gpu-lost=lost): ")
+	})
+}
+
 // TestMonitor_Flapping_ReportedOnce: the taint stays.
 func TestMonitor_Flapping_ReportedOnce(t *testing.T) {
 	t.Parallel()

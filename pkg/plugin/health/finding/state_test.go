@@ -95,11 +95,26 @@ func TestState_GPUDoesNotAnswer_OtherFindingsStay(t *testing.T) {
 	r.Action, r.Fabric, r.RowRemapFailure = action(1), gpu.FabricNotReady, true
 	s.Observe(&r, start, true)
 	for range 9 {
+		s.Observe(&gpu.HealthReading{UUID: id, Err: gpu.ErrTimeout}, start, true)
 		s.Observe(&gpu.HealthReading{UUID: id, Err: gpu.ErrLost}, start, true)
 	}
 	assert.Equal(t, "fabric=not-ready NoSchedule, gpu-lost=lost NoSchedule, memory=row-remap-failure NoSchedule, recovery-action=gpu-reset NoSchedule", shown(s))
 	s.Observe(&gpu.HealthReading{Err: gpu.ErrLost}, start, true)
 	assert.Len(t, s.All(), 4, "a GPU without a UUID has no devices")
+}
+
+// TestState_ProblemBetweenCleanPolls_CountsAgain: also if only a poll after an event shows it.
+func TestState_ProblemBetweenCleanPolls_CountsAgain(t *testing.T) {
+	t.Parallel()
+	s := NewState(Rules{})
+	good, bad := healthy(), healthy()
+	bad.Fabric = gpu.FabricNotReady
+	for range 5 {
+		s.Observe(&bad, start, false)
+		s.Observe(&good, start, true)
+		s.Observe(&good, start, true)
+		assert.Len(t, s.All(), 1)
+	}
 }
 
 // TestState_ValueChanges_BeginStays: tolerationSeconds of pods do not start again; they start when the finding begins to block.
