@@ -111,9 +111,7 @@ func TestHealth_NoExecute_PodReplaced(t *testing.T) {
 	ns := exclusive(t)
 	ns.withValue(t, "health.noExecute={recovery-action}")
 	ns.rolledOut(t)
-	w := workload{name: "train", ref: "gpu", request: request{class: gpuClass}}
 	require.NoError(t, ns.createText(fmt.Sprintf(trainingJob, gpuClass)))
-	_ = w
 	var pod string
 	eventually(t, startLimit, func() error {
 		running, _ := ns.podsOf("train")
