@@ -1,0 +1,136 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// TestMaintenance_DrainResetValidate_BackInService: an administrator takes one GPU out of service while its pod has a budget, has Prism release
+// it, resets it with the vendor's tool, tests it, and puts it back. The other GPUs work all the time.
+func TestMaintenance_DrainResetValidate_BackInService(t *testing.T) {
+	needs(t, deviceTaints)
+	ns := exclusive(t)
+	before, device, uuid := ns.plugin(t), ns.deviceAt(sickGPU), ns.uuidAt(sickGPU)
+	ns.create(ns.onSickGPU("works"))
+	ns.ready("works")
+	ns.do("label", "pod", "works", "app=works")
+	require.NoError(t, ns.createText(budget))
+	ns.breaks("recovery-action", "1")
+	ns.isTainted(uuid, "recovery-action", "gpu-reset")
+
+	t.Cleanup(func() { _, _ = ns.run("", ns.prism("gpu", "undrain", nodeName, "--all")...) }) // the test may have done it
+	out, err := ns.run("", ns.prism("gpu", "drain", nodeName, device, "--reason", "reset of row 7", "--evict", "--force", "--timeout", "10s")...)
+	t.Log(out, err)
+	require.Error(t, err, "the budget holds")
+	assert.Contains(t, out+err.Error(), "budget")
+	ns.isTainted(uuid, "maintenance", "")
+	assert.Equal(t, corev1.PodRunning, ns.pod("works").Status.Phase)
+	assert.Contains(t, ns.must(t, ns.prism("gpu", "list", nodeName)...), "reset of row 7")
+	ns.delete("poddisruptionbudget/works")
+	t.Log(ns.must(t, ns.prism("gpu", "drain", nodeName, device, "--reason", "reset of row 7", "--evict", "--force", "--timeout", startLimit.String())...))
+	eventually(t, startLimit, func() error { return ns.podGone("works") })
+
+	_, err = ns.run("", ns.reset()...)
+	require.Error(t, err, "the plugin has the GPU attached")
+	ns.must(t, ns.prism("gpu", "release", nodeName, device)...)
+	t.Log(ns.warned("GPUReleased", device))
+	eventually(t, startLimit, func() error {
+		_, err := ns.run("", ns.reset()...)
+		return err
+	})
+	ns.apply("whole-gpu/pod.yaml") // a whole GPU is prepared without the driver
+	assert.NotEqual(t, uuid, ns.grantedTo(ns.ready("whole-gpu"), "gpu")[0].UUID)
+	ns.must(t, ns.kubectl("annotate", "node", nodeName, "release."+driverName+"/"+device+"-")...)
+	eventually(t, startLimit, func() error { return ns.hasOnly(uuid, "maintenance") })
+
+	report := ns.must(t, ns.prism("validate", nodeName, "--gpu", device, "--timeout", startLimit.String())...)
+	t.Log(report)
+	assert.True(t, strings.HasSuffix(strings.TrimSpace(report), "all validations are successful"))
+	ns.must(t, ns.prism("gpu", "undrain", nodeName, device)...)
+	ns.isHealthy(uuid)
+	assert.Equal(t, before.Status.ContainerStatuses[0].ContainerID, ns.plugin(t).Status.ContainerStatuses[0].ContainerID)
+}
+
+// budget lets no pod of the app be evicted.
+const budget = `
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: works}
+spec: {maxUnavailable: 0, selector: {matchLabels: {app: works}}}
+`
+
+// TestMaintenance_InvalidCommands_ReportedOnce: a command that cannot be carried out is reported in one sentence, and changes nothing.
+func TestMaintenance_InvalidCommands_ReportedOnce(t *testing.T) {
+	needs(t, deviceTaints)
+	ns := exclusive(t)
+	device := ns.deviceAt(sickGPU)
+	for key, value := range map[string]string{
+		"maintenance." + driverName + "/gpu-00000000": "x", "heal." + driverName + "/" + device: "yesterday",
+		"release." + driverName + "/" + device: "2020-01-01T00:00:00Z",
+	} {
+		ns.must(t, ns.kubectl("annotate", "node", nodeName, key+"="+value)...)
+		t.Cleanup(func() { ns.must(t, ns.kubectl("annotate", "node", nodeName, key+"-")...) })
+		_, name, _ := strings.Cut(key, "/")
+		t.Log(ns.warned("GPUCommandInvalid", name))
+	}
+	ns.isHealthy(ns.uuidAt(sickGPU))
+}
+
+// TestMaintenance_NodeCondition_TaintsNamedGPU: a condition of another program taints the GPU that its message names, until it is False.
+func TestMaintenance_NodeCondition_TaintsNamedGPU(t *testing.T) {
+	needs(t, deviceTaints)
+	ns := exclusive(t)
+	ns.withValue(t, "health.nodeConditions={GpuXidError}")
+	ns.rolledOut(t)
+	uuid := ns.uuidAt(sickGPU)
+	set := func(status string) {
+		t.Helper()
+		ns.must(t, ns.kubectl("patch", "node", nodeName, "--subresource=status", "--type=strategic", "--patch", fmt.Sprintf(
+			`{"status": {"conditions": [{"type": "GpuXidError", "status": %q, "reason": "XID", "message": "XID 79 on %s"}]}}`, status, uuid))...)
+	}
+	t.Cleanup(func() { set("False") })
+	set("True")
+	ns.isTainted(uuid, "node-condition", "GpuXidError")
+	require.NoError(t, ns.onlyTainted(uuid))
+	set("False")
+	ns.isHealthy(uuid)
+}
+
+// prism is a command line of kubectl prism.
+func (ns *namespace) prism(args ...string) []string {
+	return append([]string{filepath.Join(ns.root, "bin/kubectl-prism"), "--kubeconfig", ns.variable("KUBECONFIG"), "--namespace", ns.name}, args...)
+}
+
+// reset resets the sick GPU with the vendor's tool.
+func (ns *namespace) reset() []string {
+	return ns.onNode("nvidia-smi", "--gpu-reset", "-i", strconv.Itoa(sickGPU))
+}
+
+// podGone returns an error until the pod does not exist.
+func (ns *namespace) podGone(pod string) error {
+	var list corev1.PodList
+	err := ns.read(&list, "pods", "--field-selector", "metadata.name="+pod)
+	if err == nil && len(list.Items) > 0 {
+		err = fmt.Errorf("pod %s is there", pod)
+	}
+	return err
+}
+
+// hasOnly returns an error until all devices of the GPU have exactly one taint, with this key.
+func (ns *namespace) hasOnly(uuid, key string) error {
+	devices, err := ns.taintsOf(uuid)
+	for name, taints := range devices {
+		if len(taints) != 1 || taints[0].Key != driverName+"/"+key {
+			err = errors.Join(err, fmt.Errorf("device %s has taints %+v", name, taints))
+		}
+	}
+	return err
+}
