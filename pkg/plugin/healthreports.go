@@ -49,6 +49,9 @@ func (m monitored) Health(id gpu.UUID) gpuHealth {
 	return gpuHealth{State: driver.HealthState(now.State), Message: now.Message, Blocking: now.Blocking, Checked: now.Checked}
 }
 
+// Text says what a finding is and how to repair it.
+func (monitored) Text(f *finding.Finding) string { return finding.Message(f) }
+
 // healthOf returns the source of the health of a machine's GPUs; nil: nothing is reported about it.
 func healthOf(m *Machine) gpuHealths {
 	if m.Health == nil {
