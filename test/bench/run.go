@@ -124,6 +124,7 @@ func (b *bencher) all(ctx context.Context) error {
 		{"used", "the plugin after that", b.used},
 		{"syscalls", "system calls", b.syscalls},
 		{"nvml", "NVML calls", b.nvml},
+		{"health", "an unhealthy GPU", b.health},
 		{"wipe", "wiped ResourceSlices", b.wiped},
 		{"second", "API calls and restarts of a second plugin", b.second},
 		{"profile", "profiled claims", b.profile},
