@@ -180,6 +180,7 @@ func (b *book) health(id gpu.UUID, all []finding.Finding, now time.Time) Health 
 		}
 	}
 	switch {
+	case h.State == Unhealthy: // until a poll finds that the problem has ended
 	case b.driver.err != nil:
 		h.State, h.Message = Unknown, "; the NVIDIA driver does not answer: check the driver of the node"
 	case h.Checked.IsZero() || now.Sub(h.Checked) >= staleAfter:
