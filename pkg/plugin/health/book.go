@@ -14,6 +14,10 @@ import (
 // staleAfter is how long a poll counts.
 const staleAfter = 30 * time.Second
 
+// countedInterval is the shortest time between two polls of all GPUs that end findings, which is half of the interval of the regular polls.
+// Claims that change MIG modes, and errors of the wait for events, cause any number of others.
+const countedInterval = 5 * time.Second
+
 // State is whether a GPU works.
 type State string
 
@@ -42,6 +46,8 @@ type book struct {
 	rules   finding.Rules
 	state   *finding.State
 	checked map[gpu.UUID]time.Time
+	// counted is the time of the last poll that could end findings.
+	counted time.Time
 	driver  driverLoad
 	// unknown are codes of XID errors that are in no table, to be reported.
 	unknown []uint64
@@ -174,6 +180,7 @@ func (b *book) health(id gpu.UUID, all []finding.Finding, now time.Time) Health 
 		}
 	}
 	switch {
+	case h.State == Unhealthy: // until a poll finds that the problem has ended
 	case b.driver.err != nil:
 		h.State, h.Message = Unknown, "; the NVIDIA driver does not answer: check the driver of the node"
 	case h.Checked.IsZero() || now.Sub(h.Checked) >= staleAfter:
@@ -205,9 +212,13 @@ func (b *book) poll(p gpu.HealthPoll) (urgent bool) {
 		}
 		b.driver.id = load
 	}
+	counted := p.Whole && p.At.Sub(b.counted) >= countedInterval
+	if counted {
+		b.counted = p.At
+	}
 	for i := range p.Readings {
 		reading := &p.Readings[i]
-		changed := b.state.Observe(reading, p.At, p.Whole)
+		changed := b.state.Observe(reading, p.At, counted)
 		if _, before := b.checked[reading.UUID]; reading.UUID != "" {
 			urgent = urgent || changed && !before
 			b.checked[reading.UUID] = p.At

@@ -183,7 +183,13 @@ func TestMonitor_GPULost_TaintedAtOnceUntilThreeCleanPolls(t *testing.T) {
 		assert.EqualValues(t, 1, p.Failures())
 		none := gpu.RecoveryNone
 		n.set(gpuA, func(r *gpu.HealthReading) { *r = gpu.HealthReading{UUID: gpuA, Action: &none, Events: true} })
-		p.polls(2)
+		time.Sleep(10 * time.Second)
+		for range 9 { // such as after changes of MIG modes
+			p.Polled(n.poll(true, gpuA, gpuB))
+		}
+		assert.Len(t, p.published(), 1, "polls that follow at once count as one")
+		time.Sleep(10 * time.Second)
+		p.polls(1)
 		assert.Len(t, p.published(), 1)
 		p.polls(1)
 		assert.Equal(t, []string{"Normal GPURecovered Detect: GPU 0 (" + string(gpuA) + ") no longer has the problem gpu-lost=lost, and it gets new claims again"}, p.events.Written())
@@ -356,7 +362,8 @@ func TestMonitor_BootOrDriverLoad_StartsWithoutFindings(t *testing.T) {
 	}
 }
 
-// TestMonitor_DriverUnavailable_NothingChanges: a GPU about which nothing is known is as it was.
+// TestMonitor_DriverUnavailable_NothingChanges: a problem stays until a poll finds its end, so that the statuses of pods and claims do not change
+// while the driver is loaded again.
 func TestMonitor_DriverUnavailable_NothingChanges(t *testing.T) {
 	t.Parallel()
 	bubble(t, finding.Rules{}, func(t *testing.T, n *node, p *process) {
@@ -366,9 +373,12 @@ func TestMonitor_DriverUnavailable_NothingChanges(t *testing.T) {
 		p.polls(9)
 		assert.Len(t, p.published(), 1)
 		h := p.Health(gpuA)
+		assert.Equal(t, Unhealthy, h.State)
+		assert.Equal(t, "the GPU is not registered with the NVSwitch fabric: check nvidia-fabricmanager on the node", h.Message)
+		assert.Len(t, h.Blocking, 1)
+		h = p.Health(gpuB)
 		assert.Equal(t, Unknown, h.State)
 		assert.Equal(t, "the NVIDIA driver does not answer: check the driver of the node", h.Message)
-		assert.Len(t, h.Blocking, 1)
 		n.err = nil
 		p.polls(1)
 		assert.Equal(t, Unhealthy, p.Health(gpuA).State)

@@ -129,7 +129,8 @@ func TestUnmatched_ConfigForManyNodes_MentionedOnce(t *testing.T) {
 	const has = "Normal NodeConfigUnmatched Configure: Parts of the node's configuration match nothing on this node: NodeConfig: gpus[0].select.products: " +
 		"no matching device with product name: NVIDIA-B200; this node has: NVIDIA H100"
 	d := newFixture(t, `[{select: {products: [NVIDIA-B200]}, modes: [mig]}]`)
-	d.machine.Change(t, d.options.Inventory, func() { d.machine.GPUs = d.machine.GPUs[:1] })
+	d.machine.GPUs = d.machine.GPUs[:1]
+	d.restart(t)
 	require.True(t, d.load(t))
 	_ = d.advertised(t)
 	d.renew()

@@ -100,12 +100,11 @@ func TestDrain_GPUGone_NotChecked(t *testing.T) {
 		d, stop := turned(t)
 		defer stop()
 		assert.Equal(t, 1, d.now().Status.Changing)
-		all := d.machine.GPUs
-		d.machine.Change(t, d.options.Inventory, func() { d.machine.GPUs = all[1:] })
+		d.machine.Change(t, d.options.Inventory, func() { d.machine.Gone = gpu.ErrDriverNotLoaded })
 		after(10 * time.Minute)
 		assert.Zero(t, d.listed)
 		assert.Zero(t, d.now().Status.Changing)
-		d.machine.Change(t, d.options.Inventory, func() { d.machine.GPUs = all })
+		d.machine.Change(t, d.options.Inventory, func() { d.machine.Gone = nil })
 		assert.Equal(t, []string{"n0", first}, d.advertised(t))
 		assert.Equal(t, map[gpu.PoolDevice]bool{wholeOfFirst: true}, d.leaving(t))
 		after(time.Minute)
@@ -359,7 +358,10 @@ func TestConfiguration_OtherGPUs_AppliedWithoutReading(t *testing.T) {
 		defer stop()
 		after(time.Minute)
 		assert.Equal(t, []string{"NodeConfigInvalid"}, d.now().Status.Problems)
-		d.machine.Change(t, d.options.Inventory, func() { d.machine.GPUs = d.machine.GPUs[:1] })
+		d.machine.Change(t, d.options.Inventory, func() {
+			d.machine.GPUs = slices.Clone(d.machine.GPUs)
+			d.machine.GPUs[1].Product, d.machine.GPUs[1].MIG = d.machine.GPUs[0].Product, d.machine.GPUs[0].MIG
+		})
 		after(time.Minute)
 		assert.Empty(t, d.now().Status.Problems)
 		assert.Equal(t, 1, d.reads)

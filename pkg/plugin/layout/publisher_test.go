@@ -26,21 +26,24 @@ func unconfigured(t *testing.T) *fixture {
 
 func TestPublisher_LayoutChanges_EachIsPublished(t *testing.T) {
 	t.Parallel()
-	d := unconfigured(t)
+	d := newFixture(t, "")
+	m, all := d.machine, d.machine.GPUs
+	m.GPUs = all[:1]
+	d.restart(t)
+	require.True(t, d.load(t))
 	s := publishedNames{published: make(chan []string, 16)}
 	p := NewPublisher(d.Controller, publish.Options{NodeName: "n0"}, s)
 	both := []string{"gpu-aaaaaaaa", "gpu-bbbbbbbb"}
-	assert.Equal(t, both, <-s.published, "before anything runs")
+	assert.Equal(t, both[:1], <-s.published, "before anything runs")
 
 	stopPublisher := fakes.Run(t, p.Run)
 	stop := fakes.Run(t, func(ctx context.Context) error { return d.Run(ctx, p.Renew) })
-	m, inv := d.machine, d.options.Inventory
-	all := m.GPUs
-	m.Change(t, inv, func() { m.GPUs = m.GPUs[:1] })
-	assert.Equal(t, []string{"gpu-aaaaaaaa"}, <-s.published)
+	inv := d.options.Inventory
+	m.Change(t, inv, func() { m.GPUs = all })
+	assert.Equal(t, both, <-s.published)
 	m.Change(t, inv, func() { m.Gone = gpu.ErrDriverNotLoaded })
 	assert.Empty(t, <-s.published, "an empty pool, and not none")
-	m.Change(t, inv, func() { m.Gone, m.GPUs = nil, all })
+	m.Change(t, inv, func() { m.Gone = nil })
 	assert.Equal(t, both, <-s.published)
 	stop()
 	stopPublisher()

@@ -177,9 +177,8 @@ func (s *State) returned(where place, at time.Time) bool {
 // Heal ends the findings of a GPU that only an administrator can end, if they began before that time: XID, and findings that stay because
 // they returned too often. The error says why nothing can be ended. A command that was carried out is not refused later.
 func (s *State) Heal(id gpu.UUID, before time.Time) (changed bool, err error) {
-	if done, ever := s.healed[id]; ever && !before.After(done) {
-		return false, nil
-	}
+	done, ever := s.healed[id]
+	repeated := ever && !before.After(done)
 	var refused []error
 	for where, e := range s.entries {
 		if where.gpu != id || !e.Unhealthy() {
@@ -191,6 +190,9 @@ func (s *State) Heal(id gpu.UUID, before time.Time) (changed bool, err error) {
 		}
 		delete(s.entries, where)
 		changed = true
+	}
+	if repeated {
+		return changed, nil // another process may have stored a finding before it followed the command
 	}
 	if !changed && len(refused) > 0 {
 		slices.SortFunc(refused, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })

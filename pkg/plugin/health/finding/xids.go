@@ -28,9 +28,21 @@ func (r Rules) effect(key Key) Effect {
 // hardware are the codes of errors after which a GPU does not work reliably.
 var hardware = []uint64{46, 48, 62, 64, 74, 79, 95, 110, 119, 120, 136, 140, 143, 144, 145, 146, 147, 148, 149, 150, 155, 156, 158, 160, 162}
 
-// harmless are the codes of errors that an application causes or that end with it, and of reports without an error: 63 and 92 are about
-// memory that the flags of row remapping show, 154 is about the recovery action that a poll reads.
-var harmless = []uint64{8, 11, 13, 31, 32, 43, 45, 63, 68, 69, 92, 94, 109, 121, 137, 154}
+// harmless are the codes of errors that end with the application, and of reports without an error: the codes for which NVIDIA's catalog of
+// XID errors (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html) has the immediate action RESTART_APP or IGNORE. Any tenant can
+// cause some of them. 45 and 109 are in addition, which NVIDIA's device plugin ignores (internal/rm/health.go), and 154, after which a poll
+// reads the recovery action.
+var harmless = []codes{
+	{8, 8}, {11, 11}, {13, 14}, {25, 25}, {31, 32}, {37, 41}, {43, 45}, {60, 60}, {63, 63}, {66, 72}, {75, 77}, {80, 80}, {82, 86}, {88, 89}, {92, 94},
+	{96, 109}, {121, 121}, {126, 135}, {137, 137}, {139, 139}, {141, 141}, {152, 154}, {157, 157}, {161, 161},
+}
+
+// codes are all codes from the first to the last.
+type codes struct{ first, last uint64 }
+
+func isHarmless(code uint64) bool {
+	return slices.ContainsFunc(harmless, func(c codes) bool { return c.first <= code && code <= c.last })
+}
 
 // verdict is the decision about an event.
 type verdict int
@@ -53,7 +65,7 @@ func (x XIDs) decide(code uint64, driver bool) verdict {
 	switch {
 	case taint:
 		return tainting
-	case listed || driver || slices.Contains(harmless, code):
+	case listed || driver || isHarmless(code):
 		return ignored
 	default:
 		return unknown
