@@ -48,14 +48,14 @@ func TestMaintenance_DrainResetValidate_BackInService(t *testing.T) {
 	})
 	ns.apply("whole-gpu/pod.yaml") // a whole GPU is prepared without the driver
 	assert.NotEqual(t, uuid, ns.grantedTo(ns.ready("whole-gpu"), "gpu")[0].UUID)
-	ns.must(t, ns.kubectl("annotate", "node", nodeName, "release."+driverName+"/"+device+"-")...)
+	ns.endRelease(t, device)
 	eventually(t, startLimit, func() error { return ns.hasOnly(uuid, "maintenance") })
 
 	report := ns.must(t, ns.prism("validate", nodeName, "--gpu", device, "--timeout", startLimit.String())...)
 	t.Log(report)
-	assert.True(t, strings.HasSuffix(strings.TrimSpace(report), "all validations are successful"))
+	assert.True(t, strings.HasSuffix(strings.TrimSpace(report), validated))
 	ns.must(t, ns.prism("gpu", "undrain", nodeName, device)...)
-	ns.isHealthy(uuid)
+	ns.recovers(uuid)
 	assert.Equal(t, before.Status.ContainerStatuses[0].ContainerID, ns.plugin(t).Status.ContainerStatuses[0].ContainerID)
 }
 
@@ -102,6 +102,25 @@ func TestMaintenance_NodeCondition_TaintsNamedGPU(t *testing.T) {
 	require.NoError(t, ns.onlyTainted(uuid))
 	set("False")
 	ns.isHealthy(uuid)
+}
+
+// TestMaintenance_ExtendedResourcePod_Evicted: a pod that has its GPU by a resource name is evicted, too.
+func TestMaintenance_ExtendedResourcePod_Evicted(t *testing.T) {
+	needs(t, extendedResources)
+	ns := migExclusive(t)
+	ns.waitForNames(t, startLimit, "nvidia.com/gpu")
+	ns.create(limited("works", "nvidia.com/gpu", 1))
+	has := ns.requested("works")[0]
+	t.Log(ns.drained(t, nodeName, ns.deviceAt(int64(has.Index)), "--evict", "--force", "--timeout", startLimit.String()))
+	eventually(t, startLimit, func() error { return ns.podGone("works") })
+	ns.create(limited("again", "nvidia.com/gpu", 1))
+	assert.NotEqual(t, has.UUID, ns.requested("again")[0].UUID)
+}
+
+// endRelease removes the annotation of a release.
+func (ns *namespace) endRelease(t *testing.T, device string) {
+	t.Helper()
+	ns.must(t, ns.kubectl("annotate", "node", nodeName, "release."+driverName+"/"+device+"-")...)
 }
 
 // prism is a command line of kubectl prism.
