@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -38,14 +39,12 @@ func TestMaintenance_DrainResetValidate_BackInService(t *testing.T) {
 	t.Log(ns.must(t, ns.prism("gpu", "drain", nodeName, device, "--reason", "reset of row 7", "--evict", "--force", "--timeout", startLimit.String())...))
 	eventually(t, startLimit, func() error { return ns.podGone("works") })
 
-	_, err = ns.run("", ns.reset()...)
-	require.Error(t, err, "the plugin has the GPU attached")
+	require.ErrorContains(t, ns.reset(), "In use by another client", "the plugin has the GPU attached")
+	start := time.Now()
 	ns.must(t, ns.prism("gpu", "release", nodeName, device)...)
+	eventually(t, startLimit, ns.reset)
+	t.Logf("the GPU was reset %.1f s after the command that releases it", time.Since(start).Seconds())
 	t.Log(ns.warned("GPUReleased", device))
-	eventually(t, startLimit, func() error {
-		_, err := ns.run("", ns.reset()...)
-		return err
-	})
 	ns.apply("whole-gpu/pod.yaml") // a whole GPU is prepared without the driver
 	assert.NotEqual(t, uuid, ns.grantedTo(ns.ready("whole-gpu"), "gpu")[0].UUID)
 	ns.endRelease(t, device)
@@ -129,8 +128,13 @@ func (ns *namespace) prism(args ...string) []string {
 }
 
 // reset resets the sick GPU with the vendor's tool.
-func (ns *namespace) reset() []string {
-	return ns.onNode("nvidia-smi", "--gpu-reset", "-i", strconv.Itoa(sickGPU))
+func (ns *namespace) reset() error {
+	const root = "/run/nvidia/driver"
+	out, err := ns.run("", ns.onNode("env", "LD_LIBRARY_PATH="+root+libraryDir, root+"/usr/bin/nvidia-smi", "--gpu-reset", "-i", strconv.Itoa(sickGPU))...)
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, out)
+	}
+	return err
 }
 
 // podGone returns an error until the pod does not exist.
