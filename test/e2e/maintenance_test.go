@@ -75,7 +75,7 @@ func TestMaintenance_InvalidCommands_ReportedOnce(t *testing.T) {
 		"maintenance." + driverName + "/gpu-00000000": "x", "heal." + driverName + "/" + device: "yesterday",
 		"release." + driverName + "/" + device: "2020-01-01T00:00:00Z",
 	} {
-		ns.must(t, ns.kubectl("annotate", "node", nodeName, key+"="+value)...)
+		ns.must(t, ns.kubectl("annotate", "--overwrite", "node", nodeName, key+"="+value)...)
 		t.Cleanup(func() { ns.must(t, ns.kubectl("annotate", "node", nodeName, key+"-")...) })
 		_, name, _ := strings.Cut(key, "/")
 		t.Log(ns.warned("GPUCommandInvalid", name))
