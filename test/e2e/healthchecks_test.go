@@ -129,8 +129,8 @@ func (ns *namespace) onlyTainted(uuid string) error {
 // isUnhealthy waits until the statuses of pod and claim say that the pod's GPU is unhealthy, with a message that contains why.
 func (ns *namespace) isUnhealthy(pod, ref, reason, why string) {
 	ns.t.Helper()
-	eventually(ns.t, startLimit, func() error { return ns.hasCondition(pod, ref, reason) })
-	eventually(ns.t, startLimit, func() error { return ns.hasHealth(pod, corev1.ResourceHealthStatusUnhealthy, why) })
+	notices(ns.t, "the claim's status shows it", func() error { return ns.hasCondition(pod, ref, reason) })
+	notices(ns.t, "and the pod's status", func() error { return ns.hasHealth(pod, corev1.ResourceHealthStatusUnhealthy, why) })
 }
 
 // hasCondition returns an error unless the condition Healthy of the pod's claim is False with that reason, or without a reason, is absent.

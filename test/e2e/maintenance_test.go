@@ -41,10 +41,9 @@ func TestMaintenance_DrainResetValidate_BackInService(t *testing.T) {
 
 	require.ErrorContains(t, ns.reset(), "In use by another client", "the plugin has the GPU attached")
 	start := time.Now()
-	ns.must(t, ns.prism("gpu", "release", nodeName, device)...)
+	event := ns.releases(t, device)
 	eventually(t, startLimit, ns.reset)
-	t.Logf("the GPU was reset %.1f s after the command that releases it", time.Since(start).Seconds())
-	t.Log(ns.warned("GPUReleased", device))
+	t.Logf("the GPU was reset %.1f s after the command that releases it: %s", time.Since(start).Seconds(), event)
 	ns.apply("whole-gpu/pod.yaml") // a whole GPU is prepared without the driver
 	assert.NotEqual(t, uuid, ns.grantedTo(ns.ready("whole-gpu"), "gpu")[0].UUID)
 	ns.endRelease(t, device)
@@ -114,6 +113,41 @@ func TestMaintenance_ExtendedResourcePod_Evicted(t *testing.T) {
 	eventually(t, startLimit, func() error { return ns.podGone("works") })
 	ns.create(limited("again", "nvidia.com/gpu", 1))
 	assert.NotEqual(t, has.UUID, ns.requested("again")[0].UUID)
+}
+
+// TestMaintenance_Release_MIGClaimWaits: while a GPU is released, no MIG device can be created on the others. A claim for one waits, and its
+// status says until when. It is prepared as soon as the release ends.
+func TestMaintenance_Release_MIGClaimWaits(t *testing.T) {
+	needs(t, deviceTaints)
+	ns := migExclusive(t)
+	device := ns.deviceAt(sickGPU)
+	ns.drained(t, nodeName, device)
+	t.Log(ns.releases(t, device))
+	ended := false
+	t.Cleanup(func() {
+		if !ended {
+			ns.endRelease(t, device)
+		}
+	})
+	ns.createMIG("waits", "1g.10gb", 7)
+	eventually(t, startLimit, func() error { return ns.assigned("waits") })
+	sentence := ns.refused(ns.claimOf(ns.pod("waits"), "mig").Name, startLimit)
+	t.Log(sentence)
+	for _, part := range []string{"GPU released for maintenance until", "(will be retried)"} {
+		assert.Contains(t, sentence, part)
+	}
+	ns.endRelease(t, device)
+	ended = true
+	ns.migDevice("waits")
+}
+
+// releases has Prism release a GPU, and returns the Event about it.
+func (ns *namespace) releases(t *testing.T, device string) string {
+	t.Helper()
+	_, until, found := strings.Cut(ns.must(t, ns.prism("gpu", "release", nodeName, device)...), " until ")
+	require.True(t, found)
+	until, _, _ = strings.Cut(until, ";")
+	return ns.warned("GPUReleased", device+" is released until "+until)
 }
 
 // endRelease removes the annotation of a release.

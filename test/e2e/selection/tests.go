@@ -53,6 +53,7 @@ var Tests = []Test{
 	{"TestHealth_LayoutChanges_TaintFollows", layouts, third, []string{"health", "config"}},
 	{"TestMaintenance_DrainResetValidate_BackInService", node, core, []string{"health"}},
 	{"TestMaintenance_ExtendedResourcePod_Evicted", layouts, second, []string{"health", "extended-resources"}},
+	{"TestMaintenance_Release_MIGClaimWaits", layouts, first, []string{"health", "mig"}},
 	{"TestMaintenance_InvalidCommands_ReportedOnce", node, first, []string{"health"}},
 	{"TestMaintenance_NodeCondition_TaintsNamedGPU", node, second, []string{"health"}},
 	{"TestValidate_WorkingNode_Successful", node, second, []string{"health"}},
