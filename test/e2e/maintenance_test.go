@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -38,24 +39,21 @@ func TestMaintenance_DrainResetValidate_BackInService(t *testing.T) {
 	t.Log(ns.must(t, ns.prism("gpu", "drain", nodeName, device, "--reason", "reset of row 7", "--evict", "--force", "--timeout", startLimit.String())...))
 	eventually(t, startLimit, func() error { return ns.podGone("works") })
 
-	_, err = ns.run("", ns.reset()...)
-	require.Error(t, err, "the plugin has the GPU attached")
-	ns.must(t, ns.prism("gpu", "release", nodeName, device)...)
-	t.Log(ns.warned("GPUReleased", device))
-	eventually(t, startLimit, func() error {
-		_, err := ns.run("", ns.reset()...)
-		return err
-	})
+	require.ErrorContains(t, ns.reset(), "In use by another client", "the plugin has the GPU attached")
+	start := time.Now()
+	event := ns.releases(t, device)
+	eventually(t, startLimit, ns.reset)
+	t.Logf("the GPU was reset %.1f s after the command that releases it: %s", time.Since(start).Seconds(), event)
 	ns.apply("whole-gpu/pod.yaml") // a whole GPU is prepared without the driver
 	assert.NotEqual(t, uuid, ns.grantedTo(ns.ready("whole-gpu"), "gpu")[0].UUID)
-	ns.must(t, ns.kubectl("annotate", "node", nodeName, "release."+driverName+"/"+device+"-")...)
+	ns.endRelease(t, device)
 	eventually(t, startLimit, func() error { return ns.hasOnly(uuid, "maintenance") })
 
 	report := ns.must(t, ns.prism("validate", nodeName, "--gpu", device, "--timeout", startLimit.String())...)
 	t.Log(report)
-	assert.True(t, strings.HasSuffix(strings.TrimSpace(report), "all validations are successful"))
+	assert.True(t, strings.HasSuffix(strings.TrimSpace(report), validated))
 	ns.must(t, ns.prism("gpu", "undrain", nodeName, device)...)
-	ns.isHealthy(uuid)
+	ns.recovers(uuid)
 	assert.Equal(t, before.Status.ContainerStatuses[0].ContainerID, ns.plugin(t).Status.ContainerStatuses[0].ContainerID)
 }
 
@@ -76,7 +74,7 @@ func TestMaintenance_InvalidCommands_ReportedOnce(t *testing.T) {
 		"maintenance." + driverName + "/gpu-00000000": "x", "heal." + driverName + "/" + device: "yesterday",
 		"release." + driverName + "/" + device: "2020-01-01T00:00:00Z",
 	} {
-		ns.must(t, ns.kubectl("annotate", "node", nodeName, key+"="+value)...)
+		ns.must(t, ns.kubectl("annotate", "--overwrite", "node", nodeName, key+"="+value)...)
 		t.Cleanup(func() { ns.must(t, ns.kubectl("annotate", "node", nodeName, key+"-")...) })
 		_, name, _ := strings.Cut(key, "/")
 		t.Log(ns.warned("GPUCommandInvalid", name))
@@ -104,14 +102,73 @@ func TestMaintenance_NodeCondition_TaintsNamedGPU(t *testing.T) {
 	ns.isHealthy(uuid)
 }
 
+// TestMaintenance_ExtendedResourcePod_Evicted: a pod that has its GPU by a resource name is evicted, too.
+func TestMaintenance_ExtendedResourcePod_Evicted(t *testing.T) {
+	needs(t, extendedResources)
+	ns := migExclusive(t)
+	ns.waitForNames(t, startLimit, "nvidia.com/gpu")
+	ns.create(limited("works", "nvidia.com/gpu", 1))
+	has := ns.requested("works")[0]
+	t.Log(ns.drained(t, nodeName, ns.deviceAt(int64(has.Index)), "--evict", "--force", "--timeout", startLimit.String()))
+	eventually(t, startLimit, func() error { return ns.podGone("works") })
+	ns.create(limited("again", "nvidia.com/gpu", 1))
+	assert.NotEqual(t, has.UUID, ns.requested("again")[0].UUID)
+}
+
+// TestMaintenance_Release_MIGClaimWaits: while a GPU is released, no MIG device can be created on the others. A claim for one waits, and its
+// status says until when. It is prepared as soon as the release ends.
+func TestMaintenance_Release_MIGClaimWaits(t *testing.T) {
+	needs(t, deviceTaints)
+	ns := migExclusive(t)
+	device := ns.deviceAt(sickGPU)
+	ns.drained(t, nodeName, device)
+	t.Log(ns.releases(t, device))
+	ended := false
+	t.Cleanup(func() {
+		if !ended {
+			ns.endRelease(t, device)
+		}
+	})
+	ns.createMIG("waits", "1g.10gb", 7)
+	eventually(t, startLimit, func() error { return ns.assigned("waits") })
+	sentence := ns.refused(ns.claimOf(ns.pod("waits"), "mig").Name, startLimit)
+	t.Log(sentence)
+	for _, part := range []string{"GPU released for maintenance until", "(will be retried)"} {
+		assert.Contains(t, sentence, part)
+	}
+	ns.endRelease(t, device)
+	ended = true
+	ns.migDevice("waits")
+}
+
+// releases has Prism release a GPU, and returns the Event about it.
+func (ns *namespace) releases(t *testing.T, device string) string {
+	t.Helper()
+	_, until, found := strings.Cut(ns.must(t, ns.prism("gpu", "release", nodeName, device)...), " until ")
+	require.True(t, found)
+	until, _, _ = strings.Cut(until, ";")
+	return ns.warned("GPUReleased", device+" is released until "+until)
+}
+
+// endRelease removes the annotation of a release.
+func (ns *namespace) endRelease(t *testing.T, device string) {
+	t.Helper()
+	ns.must(t, ns.kubectl("annotate", "node", nodeName, "release."+driverName+"/"+device+"-")...)
+}
+
 // prism is a command line of kubectl prism.
 func (ns *namespace) prism(args ...string) []string {
 	return append([]string{filepath.Join(ns.root, "bin/kubectl-prism"), "--kubeconfig", ns.variable("KUBECONFIG"), "--namespace", ns.name}, args...)
 }
 
 // reset resets the sick GPU with the vendor's tool.
-func (ns *namespace) reset() []string {
-	return ns.onNode("nvidia-smi", "--gpu-reset", "-i", strconv.Itoa(sickGPU))
+func (ns *namespace) reset() error {
+	const root = "/run/nvidia/driver"
+	out, err := ns.run("", ns.onNode("env", "LD_LIBRARY_PATH="+root+libraryDir, root+"/usr/bin/nvidia-smi", "--gpu-reset", "-i", strconv.Itoa(sickGPU))...)
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, out)
+	}
+	return err
 }
 
 // podGone returns an error until the pod does not exist.

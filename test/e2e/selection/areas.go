@@ -16,6 +16,12 @@ var Areas = []Area{
 		"test/e2e/resourceslices_test.go",
 	}},
 	{"driver", []string{"pkg/hostfs", "pkg/plugin/inventory", "pkg/nvml", "pkg/plugin/nvsmi", "test/e2e/driver_test.go", "test/e2e/gpuless_test.go"}},
+	{"health", []string{
+		"cmd/prism-validate", "pkg/cli/cluster", "pkg/cli/gpus", "pkg/cli/validate", "pkg/maintenance", "pkg/nvml/health.go", "pkg/nvml/watch.go",
+		"pkg/plugin/health", "pkg/plugin/health.go", "pkg/plugin/healthreports.go", "pkg/plugin/maintenance", "pkg/plugin/maintenance.go", "pkg/validation",
+		"deployments/helm/prism/templates/validate.yaml", "test/simgpu/model/health.go", "test/simgpu/port/health.go", "test/e2e/health*_test.go",
+		"test/e2e/maintenance_test.go", "test/e2e/validate_test.go",
+	}},
 	{"config", []string{
 		"pkg/config", "pkg/plugin/layout", "pkg/nodeconfig", "deployments/helm/prism/templates/nodeconfig.yaml", "test/e2e/config_*_test.go",
 	}},
