@@ -61,7 +61,13 @@ type following struct {
 // followed starts it in a bubble, with the records as in the API server.
 func followed(t *testing.T, records ...*checkpoint.Record) *following {
 	t.Helper()
-	f := &following{healthy: newHealthy(), client: fake.NewClientset()}
+	return followedFrom(t, newHealthy(), records...)
+}
+
+// followedFrom is followed with the health at the start.
+func followedFrom(t *testing.T, start *healthy, records ...*checkpoint.Record) *following {
+	t.Helper()
+	f := &following{healthy: start, client: fake.NewClientset()}
 	for _, r := range records {
 		rc := claimOf(r.Claim.UID)
 		rc.Status.Allocation = &resourceapi.AllocationResult{}
@@ -189,10 +195,9 @@ func TestFollowClaims_NeverChecked_UnknownSinceTheStart(t *testing.T) {
 // TestFollowClaims_SickAtStart_Written: the process before may have ended before it wrote the statuses.
 func TestFollowClaims_SickAtStart_Written(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := followed(t, onGPU("a", deviceA), onGPU("b", deviceB))
-		f.mu.Lock()
-		f.of["A"] = DeviceHealth{State: Unhealthy, Reason: "XID", Message: "XID 79"}
-		f.mu.Unlock()
+		start := newHealthy()
+		start.of["A"] = DeviceHealth{State: Unhealthy, Reason: "XID", Message: "XID 79"}
+		f := followedFrom(t, start, onGPU("a", deviceA), onGPU("b", deviceB))
 		written := f.written(t)
 		assert.EqualValues(t, 1, written())
 		assert.Equal(t, []string{"gpu-a False XID: XID 79"}, stored(t, f.client, "a"))
