@@ -22,8 +22,11 @@ import (
 	"github.com/prism-gpu/prism/pkg/validation"
 )
 
-// removeTime limits the deletion of the objects.
-const removeTime = 30 * time.Second
+// createTime and removeTime limit the creation and the deletion of the objects.
+const (
+	createTime = 30 * time.Second
+	removeTime = 30 * time.Second
+)
 
 // probe is a pod and its claim on a node.
 type probe struct {
@@ -58,10 +61,13 @@ func (f *flags) probe(ctx context.Context, client *cluster.Client, node string, 
 	pod := podFor(client.Namespace, node, image, f.timeout)
 	pod.Name = prefix + rand.String(8)
 	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: request, ResourceClaimName: &pod.Name}}
-	if p.pod, err = pods.Create(ctx, pod, metav1.CreateOptions{FieldManager: cluster.Manager}); err != nil {
+	// An interrupt ends no request that creates an object: the object might exist, and would not be deleted.
+	creating, stop := context.WithTimeout(context.WithoutCancel(ctx), createTime)
+	defer stop()
+	if p.pod, err = pods.Create(creating, pod, metav1.CreateOptions{FieldManager: cluster.Manager}); err != nil {
 		return nil, cluster.Explain("creating pod "+pod.Namespace+"/"+pod.Name, "create on pods in namespace "+pod.Namespace, err)
 	}
-	claim, err := claims.Create(ctx, claimFor(p.pod, client.Driver, kinds, gpu), metav1.CreateOptions{FieldManager: cluster.Manager})
+	claim, err := claims.Create(creating, claimFor(p.pod, client.Driver, kinds, gpu), metav1.CreateOptions{FieldManager: cluster.Manager})
 	if err == nil {
 		p.claim = claim
 		err = p.watch(ctx)
