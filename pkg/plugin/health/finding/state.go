@@ -149,6 +149,9 @@ func (s *State) begin(f Finding, at time.Time) bool {
 	if there {
 		before.clean, before.shown = 0, true
 		f.Flapping = before.Flapping
+		if f.Key == GPULost && before.Value == Lost && f.Value == Hung {
+			f.Value = Lost // a GPU that is off the bus often does both in turn, and each change is written to its slices, pods and claims
+		}
 		if before.Effect == f.Effect {
 			f.Begin = before.Begin
 		}
