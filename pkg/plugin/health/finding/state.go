@@ -149,8 +149,9 @@ func (s *State) begin(f Finding, at time.Time) bool {
 	if there {
 		before.clean, before.shown = 0, true
 		f.Flapping = before.Flapping
+		// A GPU that is off the bus may do both in turn, and each change is written to its ResourceSlice, pods and claims.
 		if f.Key == GPULost && before.Value == Lost && f.Value == Hung {
-			f.Value = Lost // a GPU that is off the bus often does both in turn, and each change is written to its slices, pods and claims
+			f.Value = Lost
 		}
 		if before.Effect == f.Effect {
 			f.Begin = before.Begin
