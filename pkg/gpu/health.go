@@ -18,7 +18,7 @@ type HealthReading struct {
 	RowRemapPending, RowRemapFailure, RetirementPending bool
 	// Fabric is the state of the GPU's registration with the fabric of an NVSwitch board; empty on other boards.
 	Fabric FabricState
-	// MissingNode is the host's path of the GPU's device node if that is not there; empty if it is.
+	// MissingNode is the host's path of a device node that is not there and that containers with the GPU need: its own, or a control node.
 	MissingNode string
 	// Events: errors of the GPU are reported as events.
 	Events bool

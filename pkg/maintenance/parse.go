@@ -104,6 +104,15 @@ func CheckRelease(until, now time.Time) string {
 	}
 }
 
+// CheckHeal returns why a command with that time heals nothing; empty if it does. A time that is far ahead would end errors of the future:
+// the command is followed again at each start.
+func CheckHeal(before, now time.Time) string {
+	if before.Sub(now) > ReleaseMax {
+		return fmt.Sprintf("its time is more than %d minutes ahead", int(ReleaseMax.Minutes()))
+	}
+	return ""
+}
+
 // Line returns a text on one line without control characters, of at most limit bytes.
 func Line(text string, limit int) string {
 	shortened := len(text) > limit

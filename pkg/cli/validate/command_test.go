@@ -36,9 +36,9 @@ type server struct {
 	nodes   []string
 	objects map[string]runtime.Object // pods and claims by path
 	deleted int
-	// exits reports whether containers exit. started is called when a pod is watched.
-	exits   bool
-	started func()
+	// exits reports whether containers exit. created is called before a created pod is answered, started when a pod is watched.
+	exits            bool
+	created, started func()
 }
 
 func newServer(t *testing.T, nodes ...string) *server {
@@ -109,6 +109,9 @@ func (s *server) create(w http.ResponseWriter, r *http.Request, path string) {
 		decode(r, pod)
 		pod.UID = types.UID("uid-" + pod.Name)
 		pod.APIVersion, pod.Kind = "v1", "Pod"
+		if s.created != nil {
+			s.created()
+		}
 		answer(w, pod)
 		state := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: `{"checks":[{"name":"cuInit"}]}`}}
 		if !s.exits {
@@ -193,6 +196,18 @@ func TestValidate_Interrupted_DeletedWithALiveContext(t *testing.T) {
 	out, err := s.run(ctx, t, "n1")
 	require.EqualError(t, err, "validation of node n1 failed")
 	assert.NotContains(t, out, "successful")
+	assert.Contains(t, out, "interrupted")
+	assert.Equal(t, 2, s.deleted)
+}
+
+// TestValidate_InterruptedDuringCreation_Deleted: the API server has created the pod.
+func TestValidate_InterruptedDuringCreation_Deleted(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, "n1")
+	ctx, stop := context.WithCancel(t.Context())
+	s.created = stop
+	out, err := s.run(ctx, t, "n1")
+	require.EqualError(t, err, "validation of node n1 failed")
 	assert.Contains(t, out, "interrupted")
 	assert.Equal(t, 2, s.deleted)
 }

@@ -47,7 +47,7 @@ func (f *flags) node(ctx context.Context, client *cluster.Client, name string, f
 	}
 	p, err := f.probe(ctx, client, name, gpus, facts.plugins)
 	if err != nil {
-		return append(lines, "claim: "+err.Error()), false
+		return append(lines, "claim: "+ended(err).Error()), false
 	}
 	limited, stop := context.WithTimeout(ctx, f.timeout)
 	defer stop()

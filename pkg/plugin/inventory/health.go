@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -93,10 +92,7 @@ func (i *Inventory) poll(ctx context.Context, next *View) error {
 // read reads the health of a GPU that has just answered.
 func (i *Inventory) read(ctx context.Context, session Session, root hostfs.DriverRoot, g *gpu.GPU) gpu.HealthReading {
 	reading := session.Health(ctx, g)
-	path := filepath.Join(root.DevHostPath, g.DeviceNode())
-	if _, err := i.opts.Host.CharDevice(path); err != nil {
-		reading.MissingNode = path
-	}
+	reading.MissingNode = i.missingNode(root, g)
 	return reading
 }
 

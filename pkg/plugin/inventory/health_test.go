@@ -68,12 +68,12 @@ func TestRefresh_EachGPU_PolledOnce(t *testing.T) {
 	m.removed = map[string]bool{"/dev/nvidia1": true, "/dev/nvidiactl": true}
 	p := newPolling(m)
 	p.before = func() { require.Error(t, p.Current().Err) }
-	b := fine(gpuB)
-	b.MissingNode = "/dev/nvidia1"
-	assert.Equal(t, gpu.HealthPoll{Whole: true, Readings: []gpu.HealthReading{fine(gpuA), b}}, p.refreshed(t))
+	a, b := fine(gpuA), fine(gpuB)
+	a.MissingNode, b.MissingNode = "/dev/nvidiactl", "/dev/nvidia1" // each container gets the control nodes
+	assert.Equal(t, gpu.HealthPoll{Whole: true, Readings: []gpu.HealthReading{a, b}}, p.refreshed(t))
 	assert.ElementsMatch(t, []gpu.UUID{gpuA, gpuB}, m.polled)
 	assert.Empty(t, m.asked, "the inspection has just asked whether they answer")
-	p.before = func() {}
+	p.before, m.removed = func() {}, nil
 	m.sick[gpuA] = gpu.HealthReading{UUID: gpuA, RowRemapFailure: true}
 	assert.Equal(t, m.sick[gpuA], p.refreshed(t).Readings[0])
 

@@ -3,6 +3,8 @@ package maintenance
 import (
 	"fmt"
 	"strings"
+
+	"github.com/prism-gpu/prism/pkg/maintenance"
 )
 
 // Client is a process that has a GPU open.
@@ -32,7 +34,7 @@ func listClients(clients []Client, err error) string {
 	}
 	var listed []string
 	for _, c := range clients[:min(len(clients), mostClients)] {
-		text := fmt.Sprintf("pid %d (%.*s)", c.PID, nameLimit, c.Command)
+		text := fmt.Sprintf("pid %d (%s)", c.PID, maintenance.Line(c.Command, nameLimit))
 		if c.Pod != "" {
 			text += fmt.Sprintf(" of pod %.*s", podLimit, c.Pod)
 		}

@@ -121,6 +121,19 @@ func TestHeal_EachValue_Once(t *testing.T) {
 	})
 }
 
+// TestHeal_FarAhead_Invalid: it would end errors that occur later.
+func TestHeal_FarAhead_Invalid(t *testing.T) {
+	t.Parallel()
+	leader(t, func(t *testing.T, w *world, p *process) {
+		for range 2 {
+			p.annotate(map[string]string{heal + "gpu-5d3f61a2": "2999-01-01T00:00:00Z"})
+		}
+		assert.Equal(t, []string{
+			"GPUCommandInvalid: Annotation " + heal + "gpu-5d3f61a2 of the node is ignored: its time is more than 10 minutes ahead",
+		}, w.take())
+	})
+}
+
 // TestHeal_Restarted_RefusalNotRepeated: an old annotation is followed again, as an earlier process may not have.
 func TestHeal_Restarted_RefusalNotRepeated(t *testing.T) {
 	t.Parallel()

@@ -46,6 +46,10 @@ func (h *heals) apply(commands []maintenance.Command, known *names, news *invali
 		if again && before.leads == leads {
 			continue
 		}
+		if why := maintenance.CheckHeal(c.Time, time.Now()); why != "" {
+			news.report([]maintenance.Invalid{refusal(c, why)})
+			continue
+		}
 		err := h.monitor.Heal(ids[0], c.Time)
 		success := err == nil || again && before.success
 		h.done[c.Key] = healed{c.Value, leads, success}

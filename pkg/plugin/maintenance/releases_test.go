@@ -24,12 +24,12 @@ const inTwo = "2000-01-01T00:02:00Z"
 func TestRelease_InMaintenance_ClosedUntilTime(t *testing.T) {
 	t.Parallel()
 	leader(t, func(t *testing.T, w *world, p *process) {
-		w.clients = []maintenance.Client{{PID: 7, Command: "python", Pod: "team/train"}, {PID: 8, Command: "nvtop"}}
+		w.clients = []maintenance.Client{{PID: 7, Command: "python", Pod: "team/train"}, {PID: 8, Command: "nv\ntop"}}
 		p.annotate(map[string]string{maintain + "gpu-5d3f61a2": "fan", release + "gpu-5d3f61a2": in(2 * time.Minute)})
 		assert.Equal(t, []string{
 			"plugin closes until 00:02:00",
 			"GPUReleased: GPU gpu-5d3f61a2 is released until " + inTwo + ": a reset is refused until these processes have exited: " +
-				"pid 7 (python) of pod team/train, pid 8 (nvtop)",
+				"pid 7 (python) of pod team/train, pid 8 (nv top)",
 		}, w.take())
 		w.requireReleased(t, inTwo)
 		time.Sleep(2*time.Minute - time.Nanosecond)

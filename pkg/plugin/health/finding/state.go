@@ -149,6 +149,10 @@ func (s *State) begin(f Finding, at time.Time) bool {
 	if there {
 		before.clean, before.shown = 0, true
 		f.Flapping = before.Flapping
+		// A GPU that is off the bus may do both in turn, and each change is written to its ResourceSlice, pods and claims.
+		if f.Key == GPULost && before.Value == Lost && f.Value == Hung {
+			f.Value = Lost
+		}
 		if before.Effect == f.Effect {
 			f.Begin = before.Begin
 		}

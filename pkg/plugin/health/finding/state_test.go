@@ -76,6 +76,21 @@ func TestState_EveryProblem_TaintUntilThreeCleanPolls(t *testing.T) {
 	}
 }
 
+// TestState_LostGPUHangsInTurn_OneChange: it would be written every 10 s.
+func TestState_LostGPUHangsInTurn_OneChange(t *testing.T) {
+	t.Parallel()
+	s := NewState(Rules{})
+	changes := 0
+	for i := range 9 {
+		err := []error{gpu.ErrTimeout, gpu.ErrLost}[i%2]
+		if s.Observe(&gpu.HealthReading{UUID: id, Err: err}, start, true) {
+			changes++
+		}
+	}
+	assert.Equal(t, "gpu-lost=lost NoSchedule", shown(s))
+	assert.Equal(t, 2, changes)
+}
+
 // shown is the taints of the GPU.
 func shown(s *State) (text string) {
 	for i, f := range Taints(s.All()) {
