@@ -60,7 +60,7 @@ else
 	# memory, so most of their garbage collections would be useless.
 	export LIFECYCLE_TAKEN=$here/taken GOGC=800
 	LIFECYCLE_TALLY=$here/points/first run "$here/lifecycle.test" -test.run '^TestScenarios_ProcessKilled_Recovers$' &
-	LIFECYCLE_TALLY=$here/points/second run "$here/lifecycle.test" -test.run '^TestScenarios_ProcessKilled_Recovers$/^EveryFaultPoint$|_EveryFaultPointFails_Recovers$|^TestMPS_ProcessKilled_Recovers$|^TestMPS_RunTwice_' || status=$?
+	LIFECYCLE_TALLY=$here/points/second run "$here/lifecycle.test" -test.run '^TestScenarios_ProcessKilled_Recovers$/^EveryFaultPoint$|_EveryFaultPointFails_Recovers$|^Test(MPS|Health)_ProcessKilled_Recovers$|^Test(MPS|Health)_RunTwice_' || status=$?
 	wait $! || status=$?
 fi
 [ "$status" = 0 ] || echo "lifecycle: an invariant was violated, or a scenario did not complete; so far:"

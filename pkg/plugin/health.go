@@ -21,7 +21,7 @@ type setup struct {
 	findings *findingsOutlet
 }
 
-// monitorHealth builds the monitor of the GPUs that the inventory finds, and adds the GPUs that were lost before this process started.
+// monitorHealth builds the monitor of the GPUs that the inventory finds, and adds the GPUs that an earlier process has found.
 func monitorHealth(s setup, bootID string, inv *inventory.Inventory) *health.Monitor {
 	monitor := health.NewMonitor(health.MonitorOptions{
 		Inventory: inv, Disk: s.adapters.Disk, Dir: s.cfg.PluginDir(), BootID: bootID, DriverLoad: s.adapters.Host.DriverLoad, Rules: findingRules(&s.cfg.Health),

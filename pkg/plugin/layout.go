@@ -15,7 +15,6 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/plugin/extension"
 	"github.com/prism-gpu/prism/pkg/plugin/health"
-	"github.com/prism-gpu/prism/pkg/plugin/inventory"
 	"github.com/prism-gpu/prism/pkg/plugin/kube"
 	"github.com/prism-gpu/prism/pkg/plugin/layout"
 	"github.com/prism-gpu/prism/pkg/plugin/layout/configsource"
@@ -172,14 +171,13 @@ type nodeLayout struct {
 	slices ResourceSlices
 	events events.Recorder
 	// lost receives a value after a connection to the API server was lost; nil: never.
-	lost      <-chan struct{}
-	inventory *inventory.Inventory
+	lost <-chan struct{}
 	// health knows the findings, which the process that leads stores before it publishes.
 	health *health.Monitor
 }
 
 func newLayout(cfg *config.Plugin, m *Machine, source *configsource.Source, api API) *nodeLayout {
-	return &nodeLayout{config: source, slices: api.Slices, events: api.Events, lost: api.Lost, inventory: m.Inventory, health: m.Health, Layout: buildLayout(cfg, m, layoutPorts{
+	return &nodeLayout{config: source, slices: api.Slices, events: api.Events, lost: api.Lost, health: m.Health, Layout: buildLayout(cfg, m, layoutPorts{
 		Cluster: api.Cluster, Slices: api.Slices, Events: api.Events,
 		// A file may be on a filesystem that does not report writes of others, so an invalid one is read again now and then.
 		Config: layout.ConfigPorts{Read: source.Read, Retryable: configsource.Retryable, Watched: cfg.NodeConfig.File == ""},
@@ -237,15 +235,7 @@ func (l *nodeLayout) probeAgain(ctx context.Context) {
 	}
 }
 
-// publish keeps the ResourceSlices until the context ends. One process of a node does at a time. A process that started while the GPUs were
-// released for a reset does not know them: until they are inspected, the ResourceSlices stay as they are.
+// publish keeps the ResourceSlices until the context ends. One process of a node does at a time.
 func (l *nodeLayout) publish(ctx context.Context) error {
-	if view := l.inventory.Current(); l.inventory.Status().Checked.IsZero() {
-		select {
-		case <-view.Replaced():
-		case <-ctx.Done():
-			return nil
-		}
-	}
 	return l.slices.Run(ctx, func(d kube.DroppedFields) { l.dropped(ctx, d) })
 }

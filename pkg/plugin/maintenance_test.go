@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -17,8 +16,6 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/plugin/health/finding"
-	"github.com/prism-gpu/prism/pkg/plugin/inventory"
-	"github.com/prism-gpu/prism/pkg/plugin/kube"
 	"github.com/prism-gpu/prism/pkg/plugin/maintenance"
 	"github.com/prism-gpu/prism/test/fakes"
 )
@@ -173,35 +170,4 @@ func TestIntervals_NoSession_SetAgain(t *testing.T) {
 	p.Machine.Inventory.Close()
 	_, err = wanted()
 	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
-}
-
-// publishing is closed once ResourceSlices are kept.
-type publishing struct {
-	ResourceSlices
-	begun chan struct{}
-}
-
-func (p publishing) Run(context.Context, func(kube.DroppedFields)) error {
-	close(p.begun)
-	return nil
-}
-
-// TestPublish_GPUsNotInspected_SlicesStay: the plugin was started while the GPUs were released, and does not know them.
-func TestPublish_GPUsNotInspected_SlicesStay(t *testing.T) {
-	t.Parallel()
-	n := newWired(t)
-	synctest.Test(t, func(t *testing.T) {
-		inv := inventory.New(inventory.Options{Host: n.adapters.Host, Open: n.adapters.Driver("")})
-		defer inv.Close()
-		slices := publishing{begun: make(chan struct{})}
-		go func() { assert.NoError(t, (&nodeLayout{inventory: inv, slices: slices}).publish(t.Context())) }()
-		synctest.Wait()
-		select {
-		case <-slices.begun:
-			assert.Fail(t, "published")
-		default:
-		}
-		require.NoError(t, inv.Refresh(t.Context()))
-		<-slices.begun
-	})
 }

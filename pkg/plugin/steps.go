@@ -18,6 +18,9 @@ func (p *Plugin) Serve(ctx context.Context) error { return p.serving.server.Run(
 // Layout decides as which devices the GPUs are advertised.
 func (p *Plugin) Layout() *Layout { return p.layout.Layout }
 
+// Maintenance follows the node's own Node while Run runs.
+func (p *Plugin) Maintenance() *Maintenance { return p.node.maintenance }
+
 // Statuses writes the statuses of claims while Run runs.
 func (p *Plugin) Statuses() *kube.Statuses { return p.statuses }
 

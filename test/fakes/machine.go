@@ -92,13 +92,18 @@ func (session) Close() error { return nil }
 // Inventory returns an inventory that has inspected the machine once.
 func (m *Machine) Inventory(t testing.TB) *inventory.Inventory {
 	t.Helper()
-	inv := inventory.New(inventory.Options{
+	inv := m.NewInventory()
+	_ = inv.Refresh(t.Context())
+	return inv
+}
+
+// NewInventory returns an inventory that has not inspected the machine yet.
+func (m *Machine) NewInventory() *inventory.Inventory {
+	return inventory.New(inventory.Options{
 		Host: session{m}, Open: func(ctx context.Context, _ hostfs.DriverRoot) (inventory.Session, error) {
 			return session{m}, ctx.Err()
 		},
 	})
-	_ = inv.Refresh(t.Context())
-	return inv
 }
 
 // Set changes the machine without an inspection.

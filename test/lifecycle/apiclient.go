@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -181,6 +182,8 @@ type resourceSlices struct {
 	// node returns the leading process's view of the node; nil while the process does not lead. Unsent is not on the API server yet.
 	node   func() *gpu.Node
 	unsent *resourceslice.DriverResources
+	// sent is the last publication of this process.
+	sent *resourceslice.DriverResources
 }
 
 // lead makes the process publish.
@@ -206,11 +209,19 @@ func (s *resourceSlices) send() bool {
 	if s.node == nil || s.unsent == nil {
 		return true
 	}
+	if s.machine.health != nil && s.sent != nil && reflect.DeepEqual(s.sent, s.unsent) {
+		s.unsent = nil // as the client of the API server does
+		return true
+	}
 	err := s.faultPoint("api.Publish", func() error {
-		return s.machine.updateCluster(func(c *cluster) { c.publish(*s.unsent, s.node(), time.Now()) })
+		return s.machine.updateCluster(func(c *cluster) {
+			before := c.Published
+			c.publish(*s.unsent, s.node(), time.Now())
+			s.machine.health.published(s.machine, c, before)
+		})
 	})
 	if err == nil {
-		s.unsent = nil
+		s.sent, s.unsent = s.unsent, nil
 	}
 	return err == nil
 }

@@ -33,6 +33,10 @@ type cluster struct {
 	Allocated map[string][]string
 	// Broken is the invariant that a publication has violated; empty: none.
 	Broken string
+	// Annotations are the annotations of the Node for maintenance.
+	Annotations map[string]string `json:",omitempty"`
+	// Boot is the boot of the last publication.
+	Boot string `json:",omitempty"`
 }
 
 // publication describes the last publication of a device.
@@ -45,6 +49,8 @@ type publication struct {
 	Leaving bool `json:",omitempty"`
 	Seen    bool `json:",omitempty"`
 	Since   time.Time
+	// Taints are the times since which it has taints with a time, by key, value and effect.
+	Taints map[string]time.Time `json:",omitempty"`
 }
 
 // taintTime is how long a taint must be visible before the device may be removed.
@@ -164,6 +170,14 @@ func (c *cluster) sees(at string) bool {
 func published(d resourceapi.Device, now time.Time) *publication {
 	p := &publication{Since: now, Several: d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations}
 	p.Leaving = slices.ContainsFunc(d.Taints, func(t resourceapi.DeviceTaint) bool { return t.Key == DriverName+"/"+publish.DrainingTaint })
+	for _, t := range d.Taints {
+		if t.TimeAdded != nil && p.Taints == nil {
+			p.Taints = map[string]time.Time{}
+		}
+		if t.TimeAdded != nil {
+			p.Taints[fmt.Sprintf("%s=%s:%s", t.Key, t.Value, t.Effect)] = t.TimeAdded.UTC()
+		}
+	}
 	d.Taints = nil
 	sum := fnv.New64()
 	_ = json.NewEncoder(sum).Encode(d) // the types can be encoded, and a hash accepts all data

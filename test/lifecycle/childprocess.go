@@ -68,6 +68,8 @@ type Act struct {
 	Ranges int `json:",omitempty"`
 	// Exposing: the containers of the claim see its metrics.
 	Exposing bool `json:",omitempty"`
+	// Value is the recovery action, or the code of an XID error.
+	Value uint64 `json:",omitempty"`
 	// Fails: the call must fail.
 	Fails bool
 	// Beside: the next act starts before this one has returned.
@@ -326,6 +328,8 @@ func (m *Machine) act(ctx context.Context, p *Process, act Act) error {
 	case "pass":
 		m.Advance(act.For)
 		return nil
+	case "lose", "remap", "act", "xid", "repair", "maintain", "release", "reset", "heal", "undrain", "poll", "follow":
+		return m.health.do(ctx, m, p, act)
 	default:
 		return m.actMPS(ctx, p, act)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"tags.cncf.io/container-device-interface/specs-go"
@@ -68,6 +69,8 @@ func at(call, path string) string {
 		return "disk." + call + " records"
 	case strings.TrimSuffix(filepath.Base(path), disk.TempSuffix) == "layout.json":
 		return "disk." + call + " layout"
+	case slices.Contains(healthFiles, strings.TrimSuffix(strings.TrimSuffix(filepath.Base(path), disk.TempSuffix), damagedSuffix)):
+		return "disk." + call + " " + strings.TrimSuffix(filepath.Base(path), disk.TempSuffix)
 	case strings.HasSuffix(strings.TrimSuffix(path, disk.TempSuffix), ".json"):
 		return "disk." + call + " specs"
 	default:

@@ -128,6 +128,7 @@ func (m *Machine) runWithFault(t *testing.T, s *scenario, how fault, at int) (po
 	t.Helper()
 	var mu sync.Mutex
 	act, site, unsaved := -1, "", false
+	m.health.disturb()
 	p, err := m.Start(t.Context(), Wiring{
 		Effects: effectsOf(s.acts), CallTimeout: shortTimeout, CleanupAfter: time.Minute,
 		FaultPoint: func(where string, effect func() error) error {

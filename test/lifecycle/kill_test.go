@@ -249,7 +249,7 @@ type outcome struct {
 // spawn runs the acts in a child process.
 func (m *Machine) spawn(t *testing.T, o childSpec) outcome {
 	t.Helper()
-	if m.parts.mps != nil {
+	if m.parts.mps != nil || m.health != nil {
 		return m.spawnInside(t, o)
 	}
 	o.Root, o.Library, o.StateDir, o.CDIDir, o.BootID, o.GPUs = m.root, m.library, m.StateDir, m.CDIDir, m.BootID(), m.gpus

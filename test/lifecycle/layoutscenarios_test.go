@@ -80,7 +80,11 @@ func (m *Machine) inMachineTime(t *testing.T, run func(t *testing.T)) {
 		run(t)
 		return
 	}
-	synctest.Test(t, run)
+	synctest.Test(t, func(t *testing.T) {
+		m.health.resume(m.Node)
+		defer m.health.pause(m.Node)
+		run(t)
+	})
 }
 
 // The test is the main function of child processes with fake time.

@@ -51,6 +51,8 @@ type Machine struct {
 	fakeTime bool
 	// waits: acts let time pass, so that the clock runs.
 	waits bool
+	// health is the health of the GPUs, which changes in some scenarios; nil in others.
+	health *gpuHealth
 	// nullFamily: processes include the family null.
 	nullFamily bool
 	// profiled: the node profiles the processes of claims.

@@ -97,8 +97,10 @@ func (m *Machine) spawnInside(t *testing.T, o childSpec) outcome {
 	m.inMachineTime(t, func(t *testing.T) {
 		written := &journal{machine: m, write: func(c change) { result.journal = append(result.journal, c) }}
 		kill := &insideKill{spec: o, journal: written, sites: map[string]int{}}
-		m.parts.mps.ended = kill.disturbed
-		defer func() { m.parts.mps.ended = nil }()
+		if m.parts.mps != nil {
+			m.parts.mps.ended = kill.disturbed
+			defer func() { m.parts.mps.ended = nil }()
+		}
 		w := Wiring{FaultPoint: kill.faultPoint, CallTimeout: o.CallTimeout, CleanupAfter: 2 * time.Minute, journal: written.add}
 		var p *Process
 		exited := make(chan struct{})

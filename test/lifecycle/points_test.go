@@ -154,7 +154,7 @@ func (m *Machine) tryKill(t *testing.T, r *reference, p *point, cut *Machine) bo
 	o := r.spec
 	o.KillAt, o.Late = p.at, p.late
 	end := m.spawn(t, o)
-	require.True(t, end.killed || m.layoutChanges, "there is no fault point %d, which was %s", p.at, p.Site)
+	require.True(t, end.killed || m.worksBeside(), "there is no fault point %d, which was %s", p.at, p.Site)
 	if !end.killed {
 		// This run had one fault point less than the reference, so nothing was tried.
 		tally.all.Add(-1)
@@ -171,9 +171,12 @@ func (m *Machine) tryKill(t *testing.T, r *reference, p *point, cut *Machine) bo
 	if differs == nil {
 		return true
 	}
-	require.True(t, m.layoutChanges, "%v", differs)
+	require.True(t, m.worksBeside(), "%v", differs)
 	return m.tryOtherOrder(t, r, p, end, cluster, cut)
 }
+
+// worksBeside reports whether processes work in the background beside acts.
+func (m *Machine) worksBeside() bool { return m.layoutChanges && m.health == nil }
 
 // tryOtherOrder tries the power cuts of a process whose background work, which only layouts have, ran in another order than in the
 // reference. The states that such a process leaves are not among the points of the reference.
@@ -206,6 +209,7 @@ func (m *Machine) tryPowerCut(t *testing.T, s *scenario, p *point, wanted bool, 
 func (m *Machine) bootAfter(t *testing.T, other *Machine, s *scenario, left image, cluster string) {
 	t.Helper()
 	m.later = bootTime
+	m.bootHealth(other)
 	require.NoError(t, errors.Join(m.setProfiled(other.profiled), left.lay(other.dir(), m.dir(), other.durable()...), m.Reboot(), m.setClusterState(cluster)))
 	m.lost, m.layoutChanges, m.fakeTime, m.nullFamily, m.parts.layout = other.lost, other.layoutChanges, other.fakeTime, other.nullFamily, other.parts.layout
 	for _, made := range s.static {
@@ -308,7 +312,7 @@ func runTwice(t *testing.T, m *Machine, s *scenario, o childSpec) {
 	t.Logf("%d points, %d states of the disk", len(points), distinct)
 	require.Len(t, tried, len(points))
 	require.NotContains(t, slices.Collect(maps.Values(tried)), false, "five shares together try every point")
-	if m.layoutChanges {
+	if m.worksBeside() {
 		return // background work may run in another order
 	}
 	require.NoError(t, sameJournal(relativeJournal(first.journal, first.epoch), relativeJournal(second.journal, second.epoch)))

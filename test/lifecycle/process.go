@@ -59,6 +59,8 @@ type Process struct {
 	leave   func() error
 	client  *apiClient
 	layout  *layoutController
+	// ended ends the lead.
+	ended context.CancelFunc
 }
 
 // Start builds a process on the machine.
@@ -71,22 +73,44 @@ func (m *Machine) Start(ctx context.Context, w Wiring) (*Process, error) {
 	}
 	open, leave := sessions(instrumentedDriver(m.open, w.FaultPoint))
 	client := m.newAPIClient(w.FaultPoint)
+	if err := m.health.begin(m); err != nil {
+		return nil, errors.Join(err, leave())
+	}
 	built, err := plugin.Build(ctx, m.settings(), m.adapters(open, w, client))
 	if err != nil {
 		return nil, errors.Join(err, leave())
 	}
-	p := &Process{Transaction: built.Claims, Plugin: built, machine: m, disk: m.disk(w), leave: leave, client: client, layout: &layoutController{
+	leading, ended := context.WithCancel(ctx)
+	p := &Process{ended: ended, Transaction: built.Claims, Plugin: built, machine: m, disk: m.disk(w), leave: leave, client: client, layout: &layoutController{
 		Layout: built.Layout(), machine: m, plugin: built, client: client,
 	}}
-	if m.layoutChanges {
-		if err := p.layout.Lead(); err != nil {
-			return nil, errors.Join(err, p.Close())
-		}
+	if err := p.lead(leading); err != nil {
+		return nil, err
 	}
 	if !m.fakeTime {
 		return p, p.know(ctx)
 	}
 	return p, nil
+}
+
+// lead makes the process lead if something on the machine needs that. It closes a process that fails, or is killed meanwhile.
+func (p *Process) lead(ctx context.Context) (err error) {
+	leads := false
+	defer func() {
+		if !leads {
+			err = errors.Join(err, p.Close())
+		}
+	}()
+	if p.machine.health != nil {
+		p.leadHealth(ctx)
+	}
+	if p.machine.layoutChanges {
+		if err := p.layout.Lead(); err != nil {
+			return err
+		}
+	}
+	leads = true
+	return nil
 }
 
 // know waits until the process knows the devices that the node advertises. Its start allows one second for that, and a slow machine may
@@ -133,7 +157,7 @@ func (p *Process) Unprepare(ctx context.Context, uid string) error {
 
 // settings returns the settings of the plugin's program.
 func (m *Machine) settings() *config.Plugin {
-	return &config.Plugin{DriverName: DriverName, NodeName: NodeName, MonitorDevices: config.MonitorPerNode, PerfmonDevices: config.PerfmonPerGPU, NodeConfig: nodeConfigs, Exporter: true, Profiler: config.Profiler{
+	return &config.Plugin{Health: config.Health{XIDs: config.XIDActions{fmt.Sprint(taintingXID): config.XIDTaint}}, DriverName: DriverName, NodeName: NodeName, MonitorDevices: config.MonitorPerNode, PerfmonDevices: config.PerfmonPerGPU, NodeConfig: nodeConfigs, Exporter: true, Profiler: config.Profiler{
 		Enabled: m.profiled, Collector: m.profiled, CollectorVersion: toolVersion,
 	}, Paths: config.Paths{
 		KubeletPlugins: filepath.Dir(m.StateDir), CDIRoot: m.CDIDir, StateDir: filepath.Join(m.dir(), "state"), RunDir: filepath.Join(m.dir(), "run"),
@@ -192,7 +216,10 @@ func (m *Machine) transaction(w Wiring) func(prepare.Ports, prepare.Options) (*p
 const writer = "lifecycle"
 
 // Close ends the process: the kernel releases its locks and the driver's sessions.
-func (p *Process) Close() error { return errors.Join(p.Plugin.Close(), p.leave()) }
+func (p *Process) Close() error {
+	p.ended()
+	return errors.Join(p.Plugin.Close(), p.leave())
+}
 
 // inspect returns an inventory; leave closes its sessions. owned may be nil.
 func (m *Machine) inspect(open inventory.Opener, owned func() (inventory.Owned, error)) (inv *inventory.Inventory, leave func() error) {

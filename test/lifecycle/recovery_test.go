@@ -142,7 +142,7 @@ func (m *Machine) checkRecovery(ctx context.Context, claims map[string]*claimSta
 }
 
 func (m *Machine) continueAsKubelet(ctx context.Context, p *Process, claims map[string]*claimState, wanted, rebooted bool) error {
-	if err := m.recoverSharing(ctx, p); err != nil {
+	if err := errors.Join(m.recoverSharing(ctx, p), m.health.recover(ctx, m, p, wanted)); err != nil {
 		return err
 	}
 	if err := m.recoverAndCollect(ctx, p, wanted); err != nil {

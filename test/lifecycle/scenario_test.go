@@ -30,7 +30,9 @@ type scenario struct {
 	profiled bool
 	// nullFamily: every GPU also advertises a null device; with config.
 	nullFamily bool
-	acts       []Act
+	// health: the GPUs get problems.
+	health bool
+	acts   []Act
 	// anyOutcome: any act may fail.
 	anyOutcome bool
 	// refuse maps a site to n: its n-th fault point fails.
@@ -264,6 +266,10 @@ func (m *Machine) setUp(t *testing.T, s *scenario) {
 	}
 	m.parts.restart()
 	m.resetCounters()
+	m.health = newGPUHealth(s.health)
+	if s.health {
+		m.Node.Heal()
+	}
 	require.NoError(t, errors.Join(os.RemoveAll(m.StateDir), os.RemoveAll(m.CDIDir), os.MkdirAll(m.StateDir, 0o750), m.reloadFirst(), m.setProfiled(s.profiled)))
 	for _, made := range s.static {
 		require.NoError(t, m.createStatic(t.Context(), made))

@@ -18,6 +18,7 @@ var families = map[string][]string{
 	"profile":   {"pkg/plugin/profiler", "pkg/profiler"},
 	"layout":    {"pkg/plugin/layout", "pkg/nodeconfig", "pkg/plugin/publish"},
 	"mps":       {"pkg/plugin/mps", "pkg/mpsd"},
+	"health":    {"pkg/plugin/health", "pkg/plugin/maintenance", "pkg/maintenance", "pkg/plugin/publish"},
 }
 
 // changedShares is the number of shares of a family's points if a commit changes its folders.

@@ -1,11 +1,13 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/plugin/health/finding"
 	"github.com/prism-gpu/prism/pkg/plugin/inventory"
 )
 
@@ -18,10 +20,10 @@ type facts struct {
 }
 
 // add adds facts that another process has stored.
-func (f *facts) add(lost []gpu.GPU) {
+func (f *facts) add(gpus []gpu.GPU) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, g := range lost {
+	for _, g := range gpus {
 		f.known[g.UUID] = g
 	}
 }
@@ -30,25 +32,24 @@ func (f *facts) add(lost []gpu.GPU) {
 func (f *facts) of(id gpu.UUID) (gpu.GPU, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, g := range f.view().Node.GPUs {
-		f.known[g.UUID] = g
-	}
+	f.learn()
 	g, known := f.known[id]
 	return g, known
 }
 
-// lost returns the facts of GPUs that do not answer.
-func (f *facts) lost(all []finding.Finding) (lost []gpu.GPU) {
-	for _, found := range all {
-		if found.Key != finding.GPULost || found.Value == finding.DeviceNode {
-			continue
-		}
-		if g, known := f.of(found.GPU); known {
-			g.Lost = true
-			lost = append(lost, g)
-		}
+// last returns the last facts of all GPUs of this boot.
+func (f *facts) last() []gpu.GPU {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.learn()
+	return slices.SortedFunc(maps.Values(f.known), func(a, b gpu.GPU) int { return cmp.Compare(a.UUID, b.UUID) })
+}
+
+// learn adds the GPUs of the present view. The caller holds mu.
+func (f *facts) learn() {
+	for _, g := range f.view().Node.GPUs {
+		f.known[g.UUID] = g
 	}
-	return lost
 }
 
 // name names a GPU for administrators.

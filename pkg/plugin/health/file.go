@@ -25,8 +25,8 @@ type content struct {
 	BootID     string        `json:"bootID"`
 	DriverLoad string        `json:"driverLoad,omitempty"`
 	State      finding.Saved `json:"state"`
-	// Lost are the last facts of GPUs that do not answer.
-	Lost []gpu.GPU `json:"lost,omitempty"`
+	// GPUs are the last facts of the GPUs: one that is lost while no process runs stays published, too.
+	GPUs []gpu.GPU `json:"gpus,omitempty"`
 }
 
 // file stores the findings over restarts. It is not safe for concurrent use.
@@ -40,20 +40,23 @@ type file struct {
 
 func (f *file) path() string { return filepath.Join(f.dir, fileName) }
 
-// load reads the file; the zero value if there is none. A file of a later version is an error, and so is one that is not JSON.
+// errDamaged is the kind of the error of a file that another read does not change.
+var errDamaged = errors.New("the file is damaged")
+
+// load reads the file; the zero value if there is none. A file of a later version, or one that is not JSON, is errDamaged.
 func (f *file) load() (c content, err error) {
 	raw, err := f.disk.Read(f.path())
 	if errors.Is(err, fs.ErrNotExist) {
 		return content{}, nil
 	}
-	if err == nil {
-		err = json.Unmarshal(raw, &c)
+	if err != nil {
+		return content{}, fmt.Errorf("reading the findings of GPUs: %w", err)
 	}
-	if err == nil && c.Version != fileVersion {
+	if err = json.Unmarshal(raw, &c); err == nil && c.Version != fileVersion {
 		err = fmt.Errorf("version %d is unknown", c.Version)
 	}
 	if err != nil {
-		return content{}, fmt.Errorf("reading the findings of GPUs in %s: %w", f.path(), err)
+		return content{}, fmt.Errorf("reading the findings of GPUs in %s: %w: %w", f.path(), errDamaged, err)
 	}
 	return c, nil
 }

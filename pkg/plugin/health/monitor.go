@@ -2,6 +2,7 @@ package health
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -75,12 +76,12 @@ func (m *Monitor) Polled(p gpu.HealthPoll) {
 // Failures counts the polls of GPUs that did not answer.
 func (m *Monitor) Failures() int64 { return m.failures.Load() }
 
-// Load reads the findings of the process before this one, and returns the facts of the GPUs that were lost in this boot. It is called before
+// Load reads the findings of the process before this one, and returns the facts of the GPUs that it has found in this boot. It is called before
 // the first poll.
-func (m *Monitor) Load() (lost []gpu.GPU) {
+func (m *Monitor) Load() (found []gpu.GPU) {
 	saved, err := m.output.file.load()
 	if err != nil {
-		return nil // the process that leads sets the file aside
+		return nil // the process that leads reads it again, and sets a damaged file aside
 	}
 	return m.adopt(saved)
 }
@@ -88,24 +89,38 @@ func (m *Monitor) Load() (lost []gpu.GPU) {
 // Lead reads the file of the process that led before, and publishes the findings. From then on, until the context ends, this process writes
 // findings to the file before it publishes them.
 func (m *Monitor) Lead(ctx context.Context) {
-	saved, err := m.output.file.load()
+	saved, err := m.inherit()
+	var again func() error
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "The stored findings of GPUs are unreadable; polls find them again, except XID errors")
-		m.output.notices.unreadable(m.output.file.setAside(err))
+		again = func() error {
+			_, err := m.inherit()
+			return err
+		}
 	}
-	m.adopt(saved)
-	m.output.lead(ctx.Done(), m.as(m.valid(saved)))
+	m.output.lead(ctx.Done(), m.as(m.valid(saved)), again)
 	m.output.publish(true)
 }
 
-// adopt adds findings of another process, and returns the facts of lost GPUs.
+// inherit adopts the findings of the process that led before. A damaged file is set aside; one that cannot be read now is an error.
+func (m *Monitor) inherit() (content, error) {
+	saved, err := m.output.file.load()
+	if errors.Is(err, errDamaged) {
+		klog.Background().Error(err, "The stored findings of GPUs are unreadable; polls find them again, except XID errors")
+		m.output.notices.unreadable(m.output.file.setAside(err))
+		err = nil
+	}
+	m.adopt(saved)
+	return saved, err
+}
+
+// adopt adds findings of another process, and returns the facts of the GPUs.
 func (m *Monitor) adopt(saved content) []gpu.GPU {
 	m.merge(m.valid(saved))
 	if saved.BootID != m.output.file.bootID {
 		return nil
 	}
-	m.output.facts.add(saved.Lost)
-	return saved.Lost
+	m.output.facts.add(saved.GPUs)
+	return saved.GPUs
 }
 
 // valid returns the findings that are still valid in this boot and load of the driver.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -315,10 +316,9 @@ func TestMonitor_Restart_SameTaintsSameBegin(t *testing.T) {
 
 		after := n.start(disk.OS{}, finding.Rules{NoExecute: map[finding.Key]bool{finding.XID: true}})
 		facts := after.Load()
-		require.Len(t, facts, 1)
-		assert.Equal(t, gpuB, facts[0].UUID)
-		assert.Equal(t, 1, facts[0].Index)
-		assert.True(t, facts[0].Lost)
+		require.Len(t, facts, 2, "also of a GPU that is lost while no process runs")
+		assert.Equal(t, gpuB, facts[1].UUID)
+		assert.Equal(t, 1, facts[1].Index)
 		after.polls(1)
 		assert.Len(t, after.published(), 1, "also a process that does not lead knows them")
 		after.Lead(t.Context())
@@ -330,7 +330,7 @@ func TestMonitor_Restart_SameTaintsSameBegin(t *testing.T) {
 	})
 }
 
-// TestMonitor_BootOrDriverLoad_StartsWithoutFindings: facts of lost GPUs outlive a load of the driver, but no boot.
+// TestMonitor_BootOrDriverLoad_StartsWithoutFindings: facts of GPUs outlive a load of the driver, but no boot.
 func TestMonitor_BootOrDriverLoad_StartsWithoutFindings(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -338,7 +338,7 @@ func TestMonitor_BootOrDriverLoad_StartsWithoutFindings(t *testing.T) {
 		facts  int
 	}{
 		"boot":        {func(n *node) { n.boot = "boot 2" }, 0},
-		"driver load": {func(n *node) { n.load = "load 2" }, 1},
+		"driver load": {func(n *node) { n.load = "load 2" }, 2},
 	} {
 		n := newNode(t)
 		synctest.Test(t, func(t *testing.T) {
@@ -600,6 +600,61 @@ func TestMonitor_FileBeforePublication_UnlessTheDiskIsFull(t *testing.T) {
 		c, err := p.output.file.load()
 		require.NoError(t, err)
 		assert.Len(t, c.State.Findings, 2)
+	})
+}
+
+// brokenDisk is a disk that can be unreadable for a while.
+type brokenDisk struct {
+	disk.OS
+	broken atomic.Bool
+}
+
+func (d *brokenDisk) Read(path string) ([]byte, error) {
+	if d.broken.Load() {
+		return nil, errors.New("input/output error")
+	}
+	return d.OS.Read(path)
+}
+
+// TestMonitor_FileNotReadNow_KeptAndReadLater: it is not damaged, and has findings that no poll shows.
+func TestMonitor_FileNotReadNow_KeptAndReadLater(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	synctest.Test(t, func(t *testing.T) {
+		n.set(gpuA, func(r *gpu.HealthReading) { r.Action = nil })
+		before := n.start(disk.OS{}, finding.Rules{})
+		before.polls(1)
+		ctx, end := context.WithCancel(t.Context())
+		before.Lead(ctx)
+		before.xid(gpu.HealthEvent{GPU: gpuA, XID: 79}, time.Now())
+		before.polls(1)
+		end()
+		path := filepath.Join(n.dir, fileName)
+		stored, err := os.ReadFile(path)
+		require.NoError(t, err)
+
+		d := &brokenDisk{}
+		d.broken.Store(true)
+		after := n.start(d, finding.Rules{})
+		assert.Empty(t, after.Load())
+		n.set(gpuB, lost)
+		after.polls(1)
+		after.Lead(t.Context())
+		defer fakes.Run(t, after.Run)()
+		assert.Equal(t, [][]string{{"b gpu-lost=lost NoSchedule"}}, after.published())
+		time.Sleep(time.Minute)
+		kept, err := os.ReadFile(path)
+		require.NoError(t, err)
+		assert.Equal(t, string(stored), string(kept), "with the XID error")
+		d.broken.Store(false)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		assert.ElementsMatch(t, []string{"a xid=79 NoSchedule", "b gpu-lost=lost NoSchedule"}, after.published()[1])
+		c, err := after.output.file.load()
+		require.NoError(t, err)
+		assert.Equal(t, before.All()[0].Begin, c.State.Findings[0].Begin)
+		assert.Len(t, c.State.Findings, 2)
+		assert.NoFileExists(t, path+damagedSuffix)
 	})
 }
 

@@ -42,17 +42,20 @@ type output struct {
 	// deferred: the present rules are published at next.
 	deferred bool
 	retry    backoff.Backoff
+	// inherit reads the file of the process before, which could not be read; nil if it was. Until then the file is not written.
+	inherit func() error
 	// ended is closed when this process does not lead any more; nil before it leads.
 	ended <-chan struct{}
 	// reported are the findings of which Events were written.
 	reported []finding.Finding
 }
 
-// lead has the findings stored until ended is closed. Reported are the findings that the process before has reported.
-func (o *output) lead(ended <-chan struct{}, reported []finding.Finding) {
+// lead has the findings stored until ended is closed. Reported are the findings that the process before has reported; inherit reads them if
+// that has failed.
+func (o *output) lead(ended <-chan struct{}, reported []finding.Finding, inherit func() error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.ended, o.reported = ended, reported
+	o.ended, o.reported, o.inherit = ended, reported, inherit
 	_ = o.file.disk.Remove(o.file.path() + disk.TempSuffix) // the unfinished file of a killed process
 }
 
@@ -75,7 +78,7 @@ func (o *output) publish(urgent bool) {
 	all, saved, unknown := o.book.snapshot()
 	leads := o.leads()
 	if leads {
-		saved.Lost = o.facts.lost(all)
+		saved.GPUs = o.facts.last()
 		o.store(saved, now)
 		o.notices.unknown(unknown)
 	}
@@ -102,6 +105,16 @@ func (o *output) publish(urgent bool) {
 func (o *output) store(saved content, now time.Time) {
 	if !o.retry.Due(now) {
 		return
+	}
+	if o.inherit != nil {
+		if err := o.inherit(); err != nil {
+			o.retry.Defer(now)
+			klog.Background().Error(err, "Findings of GPUs before the start of the plugin are not known; retrying")
+			return
+		}
+		o.inherit = nil
+		o.retry.Reset()
+		return // what was read is stored and published next
 	}
 	if err := o.file.save(saved); err != nil {
 		o.retry.Defer(now)

@@ -64,7 +64,7 @@ type taints struct {
 }
 
 // NewPublisher publishes the layout of a Controller at once, so that no write of ResourceSlices empties the node. While the layout is not
-// known, nothing is published.
+// known, nothing is published, nor before the first inspection of the GPUs, which a release for a reset delays.
 func NewPublisher(c *Controller, options publish.Options, slices ResourceSlices) *Publisher {
 	p := &Publisher{layout: c.output.latest.Load, options: options, slices: slices, news: make(chan struct{}, 1)}
 	p.Publish()
@@ -142,7 +142,7 @@ func (p *Publisher) Publish() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.layout()
-	if s.Err != nil {
+	if s.Err != nil || s.view.At.IsZero() {
 		return
 	}
 	options := p.options

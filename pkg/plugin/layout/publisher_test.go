@@ -50,6 +50,22 @@ func TestPublisher_LayoutChanges_EachIsPublished(t *testing.T) {
 	assert.Empty(t, s.published, "nothing is published twice")
 }
 
+// TestPublisher_GPUsNotInspected_NothingPublished: the plugin was started while the GPUs were released, and would withdraw their devices.
+func TestPublisher_GPUsNotInspected_NothingPublished(t *testing.T) {
+	t.Parallel()
+	d := newFixture(t, "")
+	d.options.Inventory = d.machine.NewInventory()
+	require.True(t, d.load(t))
+	s := publishedNames{published: make(chan []string, 16)}
+	p := NewPublisher(d.Controller, publish.Options{NodeName: "n0"}, s)
+	require.NoError(t, d.options.Inventory.Refresh(t.Context()))
+	p.Publish()
+	assert.Empty(t, s.published, "the layout is about no GPUs yet")
+	require.True(t, d.load(t))
+	p.Publish()
+	assert.Equal(t, []string{"gpu-aaaaaaaa", "gpu-bbbbbbbb"}, <-s.published)
+}
+
 func TestPublisher_PendingCleanup_DevicesTainted(t *testing.T) {
 	t.Parallel()
 	d := unconfigured(t)

@@ -48,6 +48,14 @@ func (f File) Put(until time.Time) error {
 	return nil
 }
 
+// Sweep removes the unfinished file of a process that died during Put. Only the process that leads calls it.
+func (f File) Sweep() error {
+	if err := f.Disk.Remove(f.Path() + disk.TempSuffix); err != nil {
+		return fmt.Errorf("removing the unfinished file of a release: %w", err)
+	}
+	return nil
+}
+
 // remove removes the file durably, if there is one.
 func (f File) remove() error {
 	if _, err := f.Disk.Read(f.Path()); errors.Is(err, fs.ErrNotExist) {

@@ -145,6 +145,9 @@ func (r *releases) decide(ctx context.Context) error {
 		return nil
 	}
 	if !r.leads {
+		if err := r.ports.File.Sweep(); err != nil {
+			return err
+		}
 		r.leads = true
 		r.inherited, _ = r.ports.File.Until(time.Now())
 	}

@@ -250,6 +250,25 @@ func TestRelease_RestartedAnnotationGone_Opened(t *testing.T) {
 	})
 }
 
+// TestRelease_UnfinishedFile_RemovedByLeader: a process was killed while it stored a release, which may be the last one.
+func TestRelease_UnfinishedFile_RemovedByLeader(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		unfinished := w.file().Path() + disk.TempSuffix
+		require.NoError(t, os.WriteFile(unfinished, []byte("{"), 0o600))
+		p := w.start(t, "plugin", disk.OS{})
+		defer p.stop()
+		p.annotate(nil)
+		synctest.Wait()
+		assert.FileExists(t, unfinished, "the process that leads may be writing it")
+		defer p.lead(t)()
+		p.annotate(nil)
+		synctest.Wait()
+		assert.NoFileExists(t, unfinished)
+	})
+}
+
 // TestRelease_OverAtStart_NotReported: an earlier process has released the GPU.
 func TestRelease_OverAtStart_NotReported(t *testing.T) {
 	t.Parallel()
