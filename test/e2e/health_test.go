@@ -69,6 +69,7 @@ func TestHealth_AllocatedThenTainted_Refused(t *testing.T) {
 	ns.delete("pod/allocated", "resourceclaim/allocated")
 
 	require.NoError(t, ns.createText(fmt.Sprintf(toleratingPod, gpuClass, driverName, sickGPU, driverName)))
+	ns.ready("diagnoses")
 	ns.sees("diagnoses", "main", ns.granted("diagnoses")...)
 	ns.recovers(ns.uuidAt(sickGPU))
 }
