@@ -72,11 +72,20 @@ func (c *cluster) taintsOf(uuid string) (map[string][]resourceapi.DeviceTaint, e
 	return taints, err
 }
 
-// isTainted waits until all devices of a GPU have a taint with this key and value, and returns it.
-func (ns *namespace) isTainted(uuid, key, value string) (found resourceapi.DeviceTaint) {
+// isTainted waits until all devices of a GPU have a taint with this key and value, and returns it. If the API server drops taints, it waits
+// until none of them is published, and returns nil.
+func (ns *namespace) isTainted(uuid, key, value string) (found *resourceapi.DeviceTaint) {
 	ns.t.Helper()
+	minor, err := minorVersion()
+	require.NoError(ns.t, err)
 	eventually(ns.t, startLimit, func() error {
 		devices, err := ns.taintsOf(uuid)
+		if minor < features[deviceTaints].since {
+			if err == nil && len(devices) > 0 {
+				err = fmt.Errorf("GPU %s is published: %v", uuid, devices)
+			}
+			return err
+		}
 		if err == nil && len(devices) == 0 {
 			err = fmt.Errorf("no device of GPU %s is published", uuid)
 		}
@@ -87,7 +96,7 @@ func (ns *namespace) isTainted(uuid, key, value string) (found resourceapi.Devic
 			if at < 0 {
 				return errors.Join(err, fmt.Errorf("device %s has taints %+v, not %s=%s", name, taints, key, value))
 			}
-			found = taints[at]
+			found = &taints[at]
 		}
 		return err
 	})

@@ -76,8 +76,7 @@ func TestMaintenance_InvalidCommands_ReportedOnce(t *testing.T) {
 	} {
 		ns.must(t, ns.kubectl("annotate", "--overwrite", "node", nodeName, key+"="+value)...)
 		t.Cleanup(func() { ns.must(t, ns.kubectl("annotate", "node", nodeName, key+"-")...) })
-		_, name, _ := strings.Cut(key, "/")
-		t.Log(ns.warned("GPUCommandInvalid", name))
+		t.Log(ns.warned("GPUCommandInvalid", key))
 	}
 	ns.isHealthy(ns.uuidAt(sickGPU))
 }
@@ -133,9 +132,7 @@ func TestMaintenance_Release_MIGClaimWaits(t *testing.T) {
 	eventually(t, startLimit, func() error { return ns.assigned("waits") })
 	sentence := ns.refused(ns.claimOf(ns.pod("waits"), "mig").Name, startLimit)
 	t.Log(sentence)
-	for _, part := range []string{"GPU released for maintenance until", "(will be retried)"} {
-		assert.Contains(t, sentence, part)
-	}
+	assert.Regexp(t, `: GPU released for maintenance until [^ ]+ \(will be retried\)$`, sentence)
 	ns.endRelease(t, device)
 	ended = true
 	ns.migDevice("waits")

@@ -87,7 +87,7 @@ func TestWholeDeviceNodeMissing(t *testing.T) {
 	grants := ns.grantedTo(ns.ready("allocated"), "gpu")
 	t.Logf("the pod was ready %.1f s after the device node came back", time.Since(start).Seconds())
 	ns.sees("allocated", "main", grants...)
-	ns.warned("DeviceNodesRestored", missing)
+	ns.warned("DeviceNodesRestored", "gpu-lost=device-node")
 	ns.delete("pod/allocated", "resourceclaim/allocated")
 	ns.sees("gpu-5", "main", ns.grantedTo(ns.ready("gpu-5"), "gpu")...)
 }

@@ -17,7 +17,7 @@ func Explain(doing, right string, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, context.Canceled):
-		return fmt.Errorf("%s: interrupted: %w", doing, err)
+		return &explained{doing + ": interrupted", err}
 	case apierrors.IsForbidden(err):
 		return &explained{fmt.Sprintf("%s: the API server denied access: %s; an administrator can allow %s", doing, message(err), right), err}
 	case apierrors.IsUnauthorized(err):

@@ -20,7 +20,7 @@ type ReleasedError struct {
 
 // Error names the time.
 func (e *ReleasedError) Error() string {
-	return fmt.Sprintf("%v until %s (will be retried)", ErrReleased, e.Until.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("%v until %s", ErrReleased, e.Until.UTC().Format(time.RFC3339))
 }
 
 // Is reports the kinds of the error.
