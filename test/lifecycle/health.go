@@ -139,6 +139,16 @@ func (p *Process) leadHealth(ctx context.Context) {
 	synctest.Wait()
 }
 
+// actOther runs an act about the health of GPUs or about MPS.
+func (m *Machine) actOther(ctx context.Context, p *Process, act Act) error {
+	switch act.Call {
+	case "lose", "remap", "act", "xid", "repair", "maintain", "release", "reset", "heal", "undrain", "poll", "follow":
+		return m.health.do(ctx, m, p, act)
+	default:
+		return m.actMPS(ctx, p, act)
+	}
+}
+
 // do runs an act about the health of GPUs.
 func (h *gpuHealth) do(ctx context.Context, m *Machine, p *Process, act Act) error {
 	for _, i := range act.GPUs {
