@@ -36,7 +36,7 @@ const (
 
 // gpuHealth is the health of a machine's GPUs. Nil is a machine on which it does not change.
 type gpuHealth struct {
-	// elapsed is the time since fakeStart when the last process ended: time continues in the next one.
+	// elapsed is the time since fakeStart when the last process exited: time continues in the next one.
 	elapsed time.Duration
 	// sick are the ordinals of GPUs with a problem that polls show; known: the process has polled since.
 	sick map[int]bool
