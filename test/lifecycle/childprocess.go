@@ -328,10 +328,8 @@ func (m *Machine) act(ctx context.Context, p *Process, act Act) error {
 	case "pass":
 		m.Advance(act.For)
 		return nil
-	case "lose", "remap", "act", "xid", "repair", "maintain", "release", "reset", "heal", "undrain", "poll", "follow":
-		return m.health.do(ctx, m, p, act)
 	default:
-		return m.actMPS(ctx, p, act)
+		return m.actOther(ctx, p, act)
 	}
 }
 

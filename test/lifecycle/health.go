@@ -36,7 +36,7 @@ const (
 
 // gpuHealth is the health of a machine's GPUs. Nil is a machine on which it does not change.
 type gpuHealth struct {
-	// elapsed is the time since fakeStart when the last process ended: time continues in the next one.
+	// elapsed is the time since fakeStart when the last process exited: time continues in the next one.
 	elapsed time.Duration
 	// sick are the ordinals of GPUs with a problem that polls show; known: the process has polled since.
 	sick map[int]bool
@@ -137,6 +137,16 @@ func (p *Process) leadHealth(ctx context.Context) {
 	p.Machine.Health.Lead(ctx)
 	go p.Maintenance().Lead(ctx)
 	synctest.Wait()
+}
+
+// actOther runs an act about the health of GPUs or about MPS.
+func (m *Machine) actOther(ctx context.Context, p *Process, act Act) error {
+	switch act.Call {
+	case "lose", "remap", "act", "xid", "repair", "maintain", "release", "reset", "heal", "undrain", "poll", "follow":
+		return m.health.do(ctx, m, p, act)
+	default:
+		return m.actMPS(ctx, p, act)
+	}
 }
 
 // do runs an act about the health of GPUs.

@@ -265,7 +265,7 @@ func (m *Machine) isHealthy(p *Process) error {
 	}
 	aside, err := os.ReadFile(filepath.Join(m.StateDir, healthFile+damagedSuffix))
 	switch {
-	case m.health.planted && string(aside) != plantedHealth && !(m.health.unsure && err != nil):
+	case m.health.planted && string(aside) != plantedHealth && (err == nil || !m.health.unsure):
 		return fmt.Errorf("the damaged file was not set aside: %w", err)
 	case !m.health.planted && err == nil:
 		return fmt.Errorf("%s was set aside, and was not damaged: %s", healthFile, aside)
