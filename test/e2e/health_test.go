@@ -158,6 +158,26 @@ spec:
       - {name: gpu, resourceClaimTemplateName: train}
 `
 
+// TestHealth_NoExecute_ExtendedResourcePod_Evicted: a key that is configured to evict also evicts a pod that has its GPU by a resource name,
+// from Kubernetes 1.37.2 on (https://github.com/kubernetes/kubernetes/issues/141290).
+func TestHealth_NoExecute_ExtendedResourcePod_Evicted(t *testing.T) {
+	needs(t, extendedResources)
+	if minor, err := minorVersion(); err != nil || minor < 37 {
+		require.NoError(t, err)
+		t.Skipf("Kubernetes 1.%d evicts no such pods", minor)
+	}
+	ns := exclusive(t)
+	ns.withValue(t, "health.noExecute={recovery-action}")
+	ns.rolledOut(t)
+	ns.waitForNames(t, startLimit, "nvidia.com/gpu")
+	ns.create(limited("leaves", "nvidia.com/gpu", 1))
+	has := ns.requested("leaves")[0]
+	ns.breaksAt(has.Index, "recovery-action", "1")
+	assert.Equal(t, resourceapi.DeviceTaintEffectNoExecute, ns.isTainted(has.UUID, "recovery-action", "gpu-reset").Effect)
+	eventually(t, startLimit, func() error { return ns.podGone("leaves") })
+	ns.recovers(has.UUID)
+}
+
 // TestHealth_GPUHangs_OthersUndisturbed: a GPU that answers no call is tainted, while pods start on the others. It returns when it answers.
 func TestHealth_GPUHangs_OthersUndisturbed(t *testing.T) {
 	needs(t, deviceTaints)

@@ -46,6 +46,7 @@ var Tests = []Test{
 	{"TestHealth_RecoveryAction_NewPodsElsewhere", node, core, []string{"health"}},
 	{"TestHealth_AllocatedThenTainted_Refused", node, core, []string{"health", "claims"}},
 	{"TestHealth_NoExecute_PodReplaced", node, first, []string{"health"}},
+	{"TestHealth_NoExecute_ExtendedResourcePod_Evicted", node, second, []string{"health", "extended-resources"}},
 	{"TestHealth_GPUHangs_OthersUndisturbed", node, third, []string{"health"}},
 	{"TestHealth_Restarts_SameTaints", node, first, []string{"health"}},
 	{"TestHealth_AllLost_FewWrites", node, third, []string{"health", "resourceslices"}},
