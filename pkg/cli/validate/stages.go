@@ -38,7 +38,7 @@ func (f *flags) node(ctx context.Context, client *cluster.Client, name string, f
 			lines = append(lines, fmt.Sprintf("%s: ok: %s", s.name, found))
 		}
 	}
-	notes := nodeEvents(ctx, client, name)
+	notes := nodeEvents(ctx, client, name, began(facts.plugins))
 	run(stage{"driver", func() (string, error) { return driverStage(gpus, len(facts.slices) > 0, client.Driver, notes) }})
 	run(stage{"container runtime", func() (string, error) { return runtimeOf(ctx, client, name, notes) }})
 	run(stage{"plugin", func() (string, error) { return pluginStage(facts.plugins, client.Driver) }})
@@ -64,19 +64,37 @@ func (f *flags) node(ctx context.Context, client *cluster.Client, name string, f
 // notes are the last Events of a node, by reason.
 type notes map[string]*corev1.Event
 
-// nodeEvents reads the Events of a node; none if the user may not list them.
-func nodeEvents(ctx context.Context, client *cluster.Client, node string) notes {
-	last := notes{}
+// nodeEvents reads the Events of a node since a time; none if the user may not list them.
+func nodeEvents(ctx context.Context, client *cluster.Client, node string, since time.Time) notes {
 	list, err := client.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.Set{"involvedObject.kind": "Node", "involvedObject.name": node}.String(), Limit: 500,
 	})
 	if err != nil {
-		return last
+		return notes{}
 	}
-	for i := range list.Items {
-		e := &list.Items[i]
-		if known := last[e.Reason]; known == nil || seen(known).Before(seen(e)) {
+	return lastOf(list.Items, since)
+}
+
+// lastOf returns the last Event of each reason since a time.
+func lastOf(all []corev1.Event, since time.Time) notes {
+	last := notes{}
+	for i := range all {
+		e := &all[i]
+		if known := last[e.Reason]; !seen(e).Before(since) && (known == nil || seen(known).Before(seen(e))) {
 			last[e.Reason] = e
+		}
+	}
+	return last
+}
+
+// began is the last start of a kubelet plugin, zero if none runs. A plugin that starts reports problems again, but not the end of a problem that
+// only an earlier one has reported.
+func began(plugins []corev1.Pod) (last time.Time) {
+	for i := range plugins {
+		for _, container := range plugins[i].Status.ContainerStatuses {
+			if running := container.State.Running; running != nil && running.StartedAt.After(last) {
+				last = running.StartedAt.Time
+			}
 		}
 	}
 	return last

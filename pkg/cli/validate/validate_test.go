@@ -238,3 +238,20 @@ func TestStages_Problems_FromTheLastEvent(t *testing.T) {
 	_, err = pluginStage([]corev1.Pod{p, facts().plugins[0]}, driver)
 	assert.NoError(t, err, "during an update a node has two")
 }
+
+// TestNotes_EarlierPlugin_Ignored: the problem that an earlier plugin has reported may have ended while no plugin ran.
+func TestNotes_EarlierPlugin_Ignored(t *testing.T) {
+	t.Parallel()
+	old, now := *event(5, "CDI is off"), *event(12, "not loaded")
+	old.Reason, now.Reason = events.CDIUnavailable, events.NVIDIADriverUnavailable
+	pods := []corev1.Pod{{}, facts().plugins[0]}
+	assert.Len(t, lastOf([]corev1.Event{old, now}, began(pods)), 2, "no plugin runs")
+	for i, start := range []int64{10, 7} {
+		pods[i].Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{
+			StartedAt: metav1.Unix(start, 0),
+		}}}}
+	}
+	last := lastOf([]corev1.Event{old, now}, began(pods))
+	assert.Empty(t, last.problem(events.CDIUnavailable, events.CDIAvailable))
+	assert.Equal(t, "not loaded", last.problem(events.NVIDIADriverUnavailable, events.NVIDIADriverAvailable))
+}
