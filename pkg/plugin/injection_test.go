@@ -197,7 +197,7 @@ func TestInjection_ContainerWithoutHook_ReportedUntilItRuns(t *testing.T) {
 	assert.Contains(t, strings.Join(n.events.Written(), "\n"), "Normal CDIAvailable")
 }
 
-// TestInjection_RuntimeSaysOff_ReportedBeforeAnyContainer, and again after the next start of the runtime.
+// TestInjection_RuntimeSaysOff_ReportedBeforeAnyContainer: the end of it is reported when a container after the next start has its devices.
 func TestInjection_RuntimeSaysOff_ReportedBeforeAnyContainer(t *testing.T) {
 	t.Parallel()
 	n := newInjected(t, "", "CDI is off in containerd v1.7.27")
@@ -211,6 +211,14 @@ func TestInjection_RuntimeSaysOff_ReportedBeforeAnyContainer(t *testing.T) {
 	n.runtime.start, n.runtime.problem = "2", ""
 	n.check(t)
 	assert.Nil(t, n.condition(t, rc))
+	assert.NotContains(t, strings.Join(n.events.Written(), "\n"), "CDIAvailable", "it is not known yet that specs are applied")
+	second := n.prepare(t, "b", 1)
+	assert.Equal(t, 1, n.runHooks(t, second, true))
+	n.check(t)
+	assert.Contains(t, strings.Join(n.events.Written(), "\n"), "Normal CDIAvailable")
+	n.runtime.start = "3"
+	n.check(t)
+	assert.NotContains(t, strings.Join(n.events.Written(), "\n"), "CDI", "once")
 }
 
 // TestInjection_SettingIsNone_NoHook: no program may be executed on such a host, and the runtime's answer is still reported.

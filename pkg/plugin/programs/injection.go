@@ -61,6 +61,9 @@ type finding struct {
 	// applied: the hook has run. problem: why containers do not receive their devices; empty: unknown.
 	applied bool
 	problem string
+	// warned: the last Event says that containers do not receive their devices. A start of the runtime can end a problem before it is known
+	// that specs are applied.
+	warned bool
 }
 
 // file returns the file that the hook creates in the current start of the runtime; empty: the runtime was not found.
@@ -184,17 +187,18 @@ func (i *Injection) prune(start string) {
 
 // report stores the result, and reports it if it changed.
 func (i *Injection) report(was, now finding, reports InjectionReports) error {
+	now.warned = now.problem != "" || was.warned && !now.applied
 	i.mu.Lock()
 	i.found = now
 	i.mu.Unlock()
+	switch {
+	case now.problem != "" && now.problem != was.problem:
+		reports.Events.Warn(events.CDIUnavailable, events.ActionPrepare, "Containers do not receive the devices of their claims: "+now.problem)
+	case was.warned && !now.warned:
+		reports.Events.Normal(events.CDIAvailable, events.ActionPrepare, "Containers receive the devices of their claims again")
+	}
 	if was.problem == now.problem {
 		return nil
-	}
-	switch {
-	case now.problem != "":
-		reports.Events.Warn(events.CDIUnavailable, events.ActionPrepare, "Containers do not receive the devices of their claims: "+now.problem)
-	case now.applied:
-		reports.Events.Normal(events.CDIAvailable, events.ActionPrepare, "Containers receive the devices of their claims again")
 	}
 	records, err := reports.Records()
 	for _, r := range records {
