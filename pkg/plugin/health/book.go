@@ -227,8 +227,8 @@ func (b *book) poll(p gpu.HealthPoll) (urgent bool) {
 	return urgent
 }
 
-// xid applies an event.
-func (b *book) xid(e gpu.HealthEvent, now time.Time) {
+// xid applies an event, and reports whether there is something to publish or to report.
+func (b *book) xid(e gpu.HealthEvent, now time.Time) (news bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	changed, unknown := b.state.XID(e.GPU, e.XID, now)
@@ -238,6 +238,7 @@ func (b *book) xid(e gpu.HealthEvent, now time.Time) {
 	if changed {
 		b.compare(now)
 	}
+	return changed || unknown
 }
 
 // stale returns when the first health of a GPU becomes Unknown, and wakes readers if that has happened; zero: never.

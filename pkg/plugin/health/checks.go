@@ -28,8 +28,8 @@ type check struct {
 
 func newChecks() *checks { return &checks{gpus: map[gpu.UUID]*check{}} }
 
-// event plans the polls after an event; they replace planned later ones.
-func (c *checks) event(id gpu.UUID, now time.Time) {
+// event plans the polls after an event; they replace planned later ones. It reports whether one is due sooner than before.
+func (c *checks) event(id gpu.UUID, now time.Time) (sooner bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g := c.gpus[id]
@@ -41,10 +41,12 @@ func (c *checks) event(id gpu.UUID, now time.Time) {
 	if earliest := g.last.Add(checkPause); earliest.After(now) {
 		first = earliest
 	}
+	sooner = len(g.due) == 0 || first.Before(g.due[0])
 	g.due = append(g.due[:0], first)
 	for _, wait := range afterEvent {
 		g.due = append(g.due, now.Add(wait))
 	}
+	return sooner
 }
 
 // take returns the GPUs to be polled now. Each is polled by itself, as one that hangs delays its poll; done ends it.

@@ -34,7 +34,7 @@ type file struct {
 	disk   disk.Files
 	dir    string
 	bootID string
-	// last is the stored text, nil if it is not known.
+	// last is the text by which save compares, nil if it is not known.
 	last []byte
 }
 
@@ -70,20 +70,35 @@ func (f *file) setAside(cause error) error {
 	return fmt.Errorf("%w (set aside as %s)", cause, filepath.Base(aside))
 }
 
-// save replaces the file if its content differs. It is durable when it returns.
+// save replaces the file if findings, or which GPUs there are, differ. It is durable when it returns. Facts of GPUs that claims change, such as
+// the MIG mode, are stored with the next difference: a claim that waits for an inspection does not wait for this write as well.
 func (f *file) save(c content) error {
 	c.Version, c.BootID = fileVersion, f.bootID
-	raw, err := json.Marshal(c)
-	if err == nil && string(raw) == string(f.last) {
+	compared, err := json.Marshal(c.withoutFacts())
+	if err == nil && string(compared) == string(f.last) {
 		return nil
 	}
 	f.last = nil
+	var raw []byte
+	if err == nil {
+		raw, err = json.Marshal(c)
+	}
 	if err == nil {
 		err = disk.Replace(f.disk, f.path(), raw, 0o600, true)
 	}
 	if err != nil {
 		return fmt.Errorf("storing the findings of GPUs: %w", err)
 	}
-	f.last = raw
+	f.last = compared
 	return nil
+}
+
+// withoutFacts returns the content with the identities of the GPUs alone.
+func (c content) withoutFacts() content {
+	gpus := make([]gpu.GPU, len(c.GPUs))
+	for i := range c.GPUs {
+		gpus[i] = gpu.GPU{UUID: c.GPUs[i].UUID}
+	}
+	c.GPUs = gpus
+	return c
 }

@@ -168,12 +168,14 @@ func (m *Monitor) Run(ctx context.Context) error {
 	}
 }
 
-// event applies an event of the driver, and has its GPU polled.
+// event applies an event of the driver, and has its GPU polled. Run is not woken for an event that changes nothing: applications cause any
+// number of them.
 func (m *Monitor) event(e gpu.HealthEvent) {
 	now := time.Now()
-	m.xid(e, now)
-	m.checks.event(e.GPU, now)
-	m.renew()
+	news := m.xid(e, now)
+	if sooner := m.checks.event(e.GPU, now); sooner || news {
+		m.renew()
+	}
 }
 
 // pause is the time until Run has something to do.
