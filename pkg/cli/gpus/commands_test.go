@@ -3,12 +3,9 @@ package gpus_test
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -19,9 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/prism-gpu/prism/pkg/cli"
+	"github.com/prism-gpu/prism/test/fakes/kubectlprism"
 )
 
 const driver = "gpu.prism.dev"
@@ -169,19 +165,7 @@ func answer(w http.ResponseWriter, code int, object any) {
 // run runs kubectl prism gpu.
 func (s *server) run(ctx context.Context, t *testing.T, args ...string) (out, errOut string, err error) {
 	t.Helper()
-	config := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `apiVersion: v1
-kind: Config
-current-context: c
-clusters: [{name: c, cluster: {server: %q}}]
-users: [{name: u, user: {}}]
-contexts: [{name: c, context: {cluster: c, user: u, namespace: team}}]
-`, s.URL), 0o600))
-	streams, _, stdout, stderr := genericiooptions.NewTestIOStreams()
-	command := cli.Command("test", streams)
-	command.SetArgs(append([]string{"gpu"}, append(args, "--kubeconfig", config)...))
-	err = command.ExecuteContext(ctx)
-	return stdout.String(), stderr.String(), err
+	return kubectlprism.Run(ctx, t, s.URL, append([]string{"gpu"}, args...)...)
 }
 
 func TestDrain_OneGPU_AnnotatedTaintedListed(t *testing.T) {

@@ -9,21 +9,17 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
-	"github.com/prism-gpu/prism/pkg/cli"
+	"github.com/prism-gpu/prism/test/fakes/kubectlprism"
 )
 
 const apis = "/apis/profiles.gpu.prism.dev/v1alpha1"
@@ -192,17 +188,5 @@ func status(w http.ResponseWriter, code int, reason metav1.StatusReason, message
 // run runs kubectl prism profile with a kubeconfig for the server, in namespace team.
 func (s *server) run(ctx context.Context, t *testing.T, args ...string) (out, errOut string, err error) {
 	t.Helper()
-	config := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `apiVersion: v1
-kind: Config
-current-context: c
-clusters: [{name: c, cluster: {server: %q}}]
-users: [{name: u, user: {}}]
-contexts: [{name: c, context: {cluster: c, user: u, namespace: team}}]
-`, s.URL), 0o600))
-	streams, _, stdout, stderr := genericiooptions.NewTestIOStreams()
-	command := cli.Command("test", streams)
-	command.SetArgs(append([]string{"profile"}, append(args, "--kubeconfig", config)...))
-	err = command.ExecuteContext(ctx)
-	return stdout.String(), stderr.String(), err
+	return kubectlprism.Run(ctx, t, s.URL, append([]string{"profile"}, args...)...)
 }

@@ -3,12 +3,9 @@ package validate_test
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -20,10 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"github.com/prism-gpu/prism/pkg/cli"
+	"github.com/prism-gpu/prism/test/fakes/kubectlprism"
 )
 
 const driver = "gpu.prism.dev"
@@ -160,19 +156,8 @@ func answer(w http.ResponseWriter, object any) {
 // run runs kubectl prism validate.
 func (s *server) run(ctx context.Context, t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	config := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `apiVersion: v1
-kind: Config
-current-context: c
-clusters: [{name: c, cluster: {server: %q}}]
-users: [{name: u, user: {}}]
-contexts: [{name: c, context: {cluster: c, user: u, namespace: team}}]
-`, s.URL), 0o600))
-	streams, _, stdout, _ := genericiooptions.NewTestIOStreams()
-	command := cli.Command("test", streams)
-	command.SetArgs(append([]string{"validate"}, append(args, "--kubeconfig", config)...))
-	err := command.ExecuteContext(ctx)
-	return stdout.String(), err
+	out, _, err := kubectlprism.Run(ctx, t, s.URL, append([]string{"validate"}, args...)...)
+	return out, err
 }
 
 func TestValidate_AllNodes_LastLine(t *testing.T) {
