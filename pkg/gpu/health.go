@@ -47,7 +47,7 @@ type HealthPoll struct {
 	Whole bool
 	// Err says why the driver could not be asked; nil if it could.
 	Err error
-	// Readings are those of the GPUs, also of lost ones.
+	// Readings are of these GPUs, also of lost ones.
 	Readings []HealthReading
 }
 

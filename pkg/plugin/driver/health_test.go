@@ -27,7 +27,7 @@ type healthy struct {
 	mu      sync.Mutex
 	devices []HealthDevice
 	of      map[gpu.UUID]DeviceHealth
-	// unchecked are GPUs whose last check stays where it is; others are checked whenever their health is read.
+	// unchecked are GPUs that are not checked any more; others are checked whenever their health is read.
 	unchecked map[gpu.UUID]bool
 	// more and other are closed at a change of the devices, and of their health.
 	more, other chan struct{}
