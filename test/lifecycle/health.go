@@ -30,6 +30,8 @@ const (
 	taintingXID = 45
 	// flushTime is longer than the time between two publications, and than the polls after an event take.
 	flushTime = 6 * time.Second
+	// bootTime is the time until a machine is up again.
+	bootTime = time.Minute
 	// resetTest is a GPU that is reset to find out whether a session is open. It has no problems.
 	resetTest = 4
 )

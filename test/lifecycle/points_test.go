@@ -217,9 +217,6 @@ func (m *Machine) bootAfter(t *testing.T, other *Machine, s *scenario, left imag
 	}
 }
 
-// bootTime is the time until a machine is up again.
-const bootTime = time.Minute
-
 // times matches the times in a journal: times of files, and times in the names of folders that are removed.
 var times = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ|-[0-9a-z]{12}\b`)
 
