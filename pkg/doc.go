@@ -140,7 +140,10 @@
 //   - validation/cuda calls the CUDA driver library libcuda.so.1, which it loads at run time.
 //   - cli is the command kubectl prism, a plugin of kubectl.
 //   - cli/cluster reads the GPUs of nodes, and the claims that they are allocated to, from the API server as the user of a kubeconfig.
+//   - cli/clusterview is a compact picture of the devices of a cluster, and of the claims and pods that use or wait for them.
 //   - cli/download writes reports of profiled processes into a directory.
+//   - cli/explain says on which nodes a pod's claims can be allocated, and on the others the first cause, the claims in the way, and the
+//     changes that help.
 //   - cli/gpus is the command kubectl prism gpu: it lists GPUs, and takes one out of service for maintenance.
 //   - cli/profile implements the commands of kubectl prism profile: they list, download and remove reports of profiled processes, start and
 //     end recordings, and explain whether and why the processes of a pod are profiled.
