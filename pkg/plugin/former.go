@@ -27,10 +27,10 @@ const (
 )
 
 // keptFolders and keptFiles are in the plugin's directory besides records, and are of use under another driver name. They contain the
-// settings of GPUs that must be set back, and the advertised layout of GPUs.
+// settings of GPUs that must be set back, the advertised layout of GPUs, and their findings.
 var (
 	keptFolders = []string{"intervals", "mps"}
-	keptFiles   = []string{"layout.json"}
+	keptFiles   = []string{"layout.json", "health.json"}
 )
 
 // formerNames are the release's earlier driver names on this node of which some state remains. Their records, CDI specs and state are the

@@ -13,6 +13,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/plugin/health"
@@ -23,13 +24,18 @@ import (
 // began is when the stored finding began.
 var began = time.Date(2026, 11, 29, 6, 0, 0, 0, time.UTC)
 
-// store writes the file of a process that has found an XID error of a GPU.
+// storeXID writes the file of a process that has found an XID error of a GPU.
 func (n *wired) storeXID(t *testing.T, device int) {
+	t.Helper()
+	n.storeXIDIn(t, n.cfg.PluginDir(), device)
+}
+
+func (n *wired) storeXIDIn(t *testing.T, dir string, device int) {
 	t.Helper()
 	text := fmt.Sprintf(`{"version":1,"bootID":"boot","state":{"findings":[{"gpu":%q,"key":"xid","value":"79","begin":%q,"blocks":true}]}}`,
 		n.model.Identities()[device].UUID, began.Format(time.RFC3339))
-	require.NoError(t, os.MkdirAll(n.cfg.PluginDir(), 0o750))
-	require.NoError(t, os.WriteFile(filepath.Join(n.cfg.PluginDir(), "health.json"), []byte(text), 0o600))
+	require.NoError(t, os.MkdirAll(dir, 0o750))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "health.json"), []byte(text), 0o600))
 }
 
 // assertXID checks that the devices of the first GPU alone have the taint of the stored finding.
@@ -70,6 +76,39 @@ func TestHealth_AnotherProcessLedBefore_ItsFindingsArePublished(t *testing.T) {
 	eventually(t, func() bool { return n.slices.published() != nil }, "the process leads")
 	n.assertXID(t)
 	stop()
+}
+
+// TestHealth_DriverRenamed_FindingsStay with their begin, also back: polls find no XID error again.
+func TestHealth_DriverRenamed_FindingsStay(t *testing.T) {
+	t.Parallel()
+	n, _ := renamed(t)
+	n.storeXIDIn(t, n.before(""), 0)
+	for _, name := range []string{nameNow, nameBefore} {
+		n.cfg.DriverName = name
+		n.slices = &recordedSlices{}
+		p, err := Build(t.Context(), n.cfg, n.adapters)
+		require.NoError(t, err)
+		n.assertXID(t)
+		require.NoError(t, p.Close())
+	}
+}
+
+// TestHealth_ProcessOfOldNameLeads_ItsFindingsFollow: it stores findings until it ends.
+func TestHealth_ProcessOfOldNameLeads_ItsFindingsFollow(t *testing.T) {
+	t.Parallel()
+	n, _ := renamed(t)
+	locks, err := checkpoint.OpenLocks(n.before(""))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = locks.Close() })
+	release, err := locks.Lead(t.Context())
+	require.NoError(t, err)
+	p, _ := n.start(t)
+	n.storeXIDIn(t, n.before(""), 0)
+	release()
+	eventually(t, func() bool {
+		return p.Machine.Health.Health(gpu.UUID(n.model.Identities()[0].UUID)).State == health.Unhealthy
+	}, "the finding follows")
+	assert.FileExists(t, filepath.Join(n.cfg.PluginDir(), "health.json"))
 }
 
 // TestFindingRules_KeysOfTheConfiguration_AreFindings: a key that no finding has would evict nothing.
