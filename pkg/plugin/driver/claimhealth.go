@@ -60,14 +60,18 @@ func (h *Health) condition(d HealthDevice, now time.Time) *kube.Condition {
 }
 
 // FollowClaims has the status of prepared claims written again when ConditionHealthy of one of their devices changes, until the context ends.
-// Claims on other devices are left alone. One process of the node runs it. changed must not block.
+// Claims on other devices are left alone. At the start each claim is compared once, as soon as the health of its devices is known: a problem may
+// have ended while no process ran. One process of the node runs it. changed must not block.
 func (h *Health) FollowClaims(ctx context.Context, records func() ([]*checkpoint.Record, error), changed func(r *checkpoint.Record)) {
 	timer := time.NewTicker(unknownPeriod)
 	defer timer.Stop()
-	known := map[HealthDevice]kube.Condition{} // of devices with one
+	var known map[HealthDevice]kube.Condition
 	for {
 		devices, health := h.Changed()
-		now := h.conditions()
+		if known == nil {
+			known = h.compareAll()
+		}
+		now := h.conditions(known)
 		if differing := differ(known, now); len(differing) > 0 {
 			all, err := records()
 			for _, r := range all {
@@ -91,12 +95,31 @@ func (h *Health) FollowClaims(ctx context.Context, records func() ([]*checkpoint
 	}
 }
 
-// conditions are the conditions of all devices that have one now.
-func (h *Health) conditions() map[HealthDevice]kube.Condition {
+// uncompared is the condition of devices whose claims have not been compared since the start.
+var uncompared = kube.Condition{}
+
+// compareAll are the conditions of all devices before the first comparison.
+func (h *Health) compareAll() map[HealthDevice]kube.Condition {
+	conditions := map[HealthDevice]kube.Condition{}
+	for _, d := range h.Devices() {
+		if d.Type != gpu.TypeMonitor {
+			conditions[d] = uncompared
+		}
+	}
+	return conditions
+}
+
+// conditions are the conditions of all devices that have one now. An uncompared device stays one while its health is not known: the condition
+// in its claims may be right.
+func (h *Health) conditions(before map[HealthDevice]kube.Condition) map[HealthDevice]kube.Condition {
 	conditions, now := map[HealthDevice]kube.Condition{}, time.Now()
 	for _, d := range h.Devices() {
-		if c := h.condition(d, now); c != nil {
+		last, compares := before[d]
+		switch c := h.condition(d, now); {
+		case c != nil:
 			conditions[d] = *c
+		case compares && last == uncompared && h.Of(d).At(now).State == HealthUnknown:
+			conditions[d] = uncompared
 		}
 	}
 	return conditions

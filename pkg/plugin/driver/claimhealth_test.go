@@ -78,8 +78,9 @@ func followedFrom(t *testing.T, start *healthy, records ...*checkpoint.Record) *
 		}
 		require.NoError(t, f.client.Tracker().Add(rc))
 	}
-	f.statuses = kube.NewStatuses(kube.StatusesOptions{Client: f.client, DriverName: "gpu.prism.dev", Conditions: []string{ConditionHealthy}})
 	f.node.Store(&gpu.Node{})
+	f.prepareAll(t, records)
+	f.statuses = f.newStatuses()
 	port := f.port()
 	port.Began = time.Now()
 	f.status = ClaimStatus{Statuses: f.statuses, Node: f.node.Load, Conditions: []ConditionSource{port.Conditions}}
@@ -101,6 +102,28 @@ func followedFrom(t *testing.T, start *healthy, records ...*checkpoint.Record) *
 		stop()
 	})
 	return f
+}
+
+func (f *following) newStatuses() *kube.Statuses {
+	return kube.NewStatuses(kube.StatusesOptions{Client: f.client, DriverName: "gpu.prism.dev", Conditions: []string{ConditionHealthy}})
+}
+
+// prepareAll writes the statuses of prepared claims as the process before, which has found their devices as they were then.
+func (f *following) prepareAll(t *testing.T, records []*checkpoint.Record) {
+	t.Helper()
+	var sources []ConditionSource
+	if f.earlier != nil {
+		sources = append(sources, (&Health{Of: f.earlier, Began: time.Now()}).Conditions)
+	}
+	statuses := f.newStatuses()
+	stop := fakes.Run(t, statuses.Run)
+	for _, r := range records {
+		if r.State == checkpoint.Done {
+			ClaimStatus{Statuses: statuses, Node: f.node.Load, Conditions: sources}.Prepared(r)
+		}
+	}
+	require.NoError(t, statuses.Drain(t.Context()))
+	stop()
 }
 
 // written returns how many statuses were written since the last call.
@@ -130,7 +153,8 @@ func TestFollowClaims_ProblemBeginsAndEnds_OneWriteEach(t *testing.T) {
 		f := followed(t, onGPU("a", deviceA), onGPU("b", deviceB, deviceA), unfinished, onGPU("d", deviceBts), onGPU("m", monitors))
 		written := f.written(t)
 		assert.Zero(t, written(), "all devices are healthy")
-		assert.Zero(t, f.read)
+		assert.EqualValues(t, 3, f.statuses.Stats().Unchanged, "compared once")
+		assert.Equal(t, 1, f.read)
 
 		lost := DeviceHealth{State: Unhealthy, Reason: "GPULost", Message: "lost: reset it"}
 		f.set("B", lost)
@@ -138,15 +162,15 @@ func TestFollowClaims_ProblemBeginsAndEnds_OneWriteEach(t *testing.T) {
 		sick := []string{"gpu-b-mig-1g-0 False GPULost: lost: reset it", "gpu-a"}
 		assert.Equal(t, sick, stored(t, f.client, "b"))
 		assert.Equal(t, []string{"gpu-b-ts False GPULost: lost: reset it"}, stored(t, f.client, "d"))
-		for _, other := range []string{"a", "c", "m"} {
-			assert.Empty(t, stored(t, f.client, other))
-		}
+		assert.Equal(t, []string{"gpu-a"}, stored(t, f.client, "a"))
+		assert.Equal(t, []string{"monitor"}, stored(t, f.client, "m"))
+		assert.Empty(t, stored(t, f.client, "c"))
 
 		f.set("B", lost)
 		f.set("A", DeviceHealth{State: Healthy})
 		time.Sleep(time.Hour)
 		assert.Zero(t, written(), "nothing changed")
-		assert.Equal(t, 1, f.read)
+		assert.Equal(t, 2, f.read)
 		f.status.Prepared(onGPU("b", deviceB, deviceA))
 		assert.Zero(t, written(), "another cause to write the status keeps the condition")
 
@@ -204,12 +228,36 @@ func TestFollowClaims_SickAtStart_Written(t *testing.T) {
 	})
 }
 
+// TestFollowClaims_ProblemEndedBeforeTheStart_ConditionRemoved: the driver was loaded again while no process ran. A condition stays as long as
+// the health of its device is not known, and claims whose status is right are not written.
+func TestFollowClaims_ProblemEndedBeforeTheStart_ConditionRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := newHealthy()
+		start.of["B"] = DeviceHealth{State: HealthUnknown, Message: "no driver"}
+		start.earlier = func(d HealthDevice) DeviceHealth {
+			return DeviceHealth{State: Unhealthy, Reason: "XID", Message: "XID 79"}
+		}
+		f := followedFrom(t, start, onGPU("a", deviceA), onGPU("b", deviceB), onGPU("m", monitors))
+		written := f.written(t)
+		assert.EqualValues(t, 1, written())
+		assert.Equal(t, []string{"gpu-a"}, stored(t, f.client, "a"))
+		assert.Equal(t, []string{"gpu-b-mig-1g-0 False XID: XID 79"}, stored(t, f.client, "b"))
+		f.set("B", DeviceHealth{State: Healthy})
+		assert.EqualValues(t, 1, written())
+		assert.Equal(t, []string{"gpu-b-mig-1g-0"}, stored(t, f.client, "b"))
+		time.Sleep(time.Hour)
+		assert.Zero(t, written())
+		assert.Zero(t, f.statuses.Stats().Unchanged)
+	})
+}
+
 // TestFollowClaims_RecordsUnreadable_WrittenLater: claims that can be read are written at once, and again only if that changes them.
 func TestFollowClaims_RecordsUnreadable_WrittenLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := followed(t, onGPU("a", deviceA))
 		written := f.written(t)
 		assert.Zero(t, written())
+		assert.Equal(t, 1, f.read, "all claims are compared")
 		f.err = errors.New("a record cannot be read")
 		f.set("A", DeviceHealth{State: Unhealthy, Reason: "XID", Message: "XID 79"})
 		assert.EqualValues(t, 1, written())
@@ -219,10 +267,10 @@ func TestFollowClaims_RecordsUnreadable_WrittenLater(t *testing.T) {
 		f.mu.Unlock()
 		time.Sleep(unknownPeriod)
 		assert.Zero(t, written())
-		assert.Equal(t, 3, f.read)
+		assert.Equal(t, 4, f.read)
 		time.Sleep(unknownPeriod)
 		assert.Zero(t, written())
-		assert.Equal(t, 3, f.read, "all is written")
+		assert.Equal(t, 4, f.read, "all is written")
 	})
 }
 

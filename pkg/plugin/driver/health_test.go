@@ -33,6 +33,8 @@ type healthy struct {
 	more, other chan struct{}
 	// during is called once while the devices are read.
 	during func()
+	// earlier is the health that a process before has found; nil: all were healthy.
+	earlier func(d HealthDevice) DeviceHealth
 }
 
 func newHealthy() *healthy {
