@@ -234,7 +234,7 @@ func TestFollowClaims_ProblemEndedBeforeTheStart_ConditionRemoved(t *testing.T) 
 	synctest.Test(t, func(t *testing.T) {
 		start := newHealthy()
 		start.of["B"] = DeviceHealth{State: HealthUnknown, Message: "no driver"}
-		start.earlier = func(d HealthDevice) DeviceHealth {
+		start.earlier = func(HealthDevice) DeviceHealth {
 			return DeviceHealth{State: Unhealthy, Reason: "XID", Message: "XID 79"}
 		}
 		f := followedFrom(t, start, onGPU("a", deviceA), onGPU("b", deviceB), onGPU("m", monitors))

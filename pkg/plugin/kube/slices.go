@@ -101,15 +101,15 @@ func NewSlices(opts SlicesOptions) *Slices {
 	return &Slices{opts: opts, first: make(chan struct{})}
 }
 
-// Publish sets the desired content of the ResourceSlices, which is copied. It never blocks on the API server and may be called before
-// Run; the last call wins.
+// Publish sets the desired content of the ResourceSlices, which must not be changed any more. It never blocks on the API server and may be
+// called before Run; the last call wins.
 func (s *Slices) Publish(resources resourceslice.DriverResources) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.desired == nil {
 		close(s.first)
 	}
-	s.desired = resources.DeepCopy()
+	s.desired = &resources // the controller copies it
 	if s.controller != nil {
 		s.controller.Update(s.desired)
 	}

@@ -50,7 +50,14 @@ type Publisher struct {
 	news    chan struct{} // wakes Run
 	mu      sync.Mutex    // held while publishing, so that the newest comes last
 	began   bool          // something was published; guarded by mu
+	catalog catalog       // guarded by mu
 	last    atomic.Pointer[resourceslice.DriverResources]
+}
+
+// catalog describes the devices of a layout.
+type catalog struct {
+	of *Snapshot
+	*publish.Catalog
 }
 
 // taints are the rules of the sources.
@@ -145,11 +152,13 @@ func (p *Publisher) Publish() {
 	if s.Err != nil || s.view.At.IsZero() {
 		return
 	}
-	options := p.options
-	options.Layout = s.Layout
+	if p.catalog.of != s {
+		options := p.options
+		options.Layout = s.Layout
+		p.catalog = catalog{s, publish.NewCatalog(options, s.Node)}
+	}
 	rules, withheld, dropped := p.taints.in(s)
-	options.Taints = rules
-	resources := publish.Resources(options, s.Node)
+	resources := p.catalog.Resources(rules, false, nil)
 	p.last.Store(&resources) // prepared claims keep their devices, which are described as before
 	withdrawn := publish.Withdrawn(rules, !dropped)
 	if !withdrawn && !p.began && s.hasAny(withheld) {
@@ -160,8 +169,7 @@ func (p *Publisher) Publish() {
 	case withdrawn:
 		p.slices.Publish(publish.Resources(p.options, nil))
 	case dropped || len(withheld) > 0:
-		options.TaintsDropped, options.Withheld = dropped, withheld
-		p.slices.Publish(publish.Resources(options, s.Node))
+		p.slices.Publish(p.catalog.Resources(rules, dropped, withheld))
 	default:
 		p.slices.Publish(resources)
 	}

@@ -6,7 +6,6 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
@@ -25,24 +24,16 @@ const (
 
 // partitioned is the pool of a partitioned GPU: a ResourceSlice with its counters, then ResourceSlices with its devices. The API requires
 // the two to be separate. If no two advertised devices exclude each other, there are no counters.
-func (o Options) partitioned(g *gpu.GPU, node *gpu.Node) resourceslice.Pool {
+func (o Options) partitioned(g *gpu.GPU, node *gpu.Node) catalogPool {
 	modes := o.Layout.Of(g)
-	members := o.members(modes.Devices(g))
-	devices := make([]resourceapi.Device, len(members))
-	for i, m := range members {
-		devices[i] = o.device(m, node)
-	}
+	pool := catalogPool{name: modes.Pool(o.NodeName, g)}
 	if modes.Disjoint {
-		return resourceslice.Pool{Slices: chunk(devices)}
+		pool.devices = o.describe(modes.Devices(g), node, nil)
+		return pool
 	}
-	set := resourceapi.CounterSet{Name: string(gpu.Whole{GPU: g}.Name()), Counters: total(g)}
-	for i, m := range members {
-		if takes := m.family.Counters(m.device, set.Counters); takes != nil {
-			devices[i].ConsumesCounters = []resourceapi.DeviceCounterConsumption{{CounterSet: set.Name, Counters: takes}}
-		}
-	}
-	counted := resourceslice.Slice{SharedCounters: []resourceapi.CounterSet{set}}
-	return resourceslice.Pool{Slices: append([]resourceslice.Slice{counted}, chunk(devices)...)}
+	pool.counters = []resourceapi.CounterSet{{Name: string(gpu.Whole{GPU: g}.Name()), Counters: total(g)}}
+	pool.devices = o.describe(modes.Devices(g), node, &pool.counters[0])
+	return pool
 }
 
 // total is the whole counter set of a GPU. It contains media extensions if some profile has them.

@@ -45,7 +45,7 @@ type member struct {
 }
 
 // members puts the devices into the order in which they are to be allocated: the scheduler takes the first that fits. A device of a
-// family that is not in the table is left out, and one that is withdrawn.
+// family that is not in the table is left out.
 func (o Options) members(devices []gpu.Device) []member {
 	families := o.Families
 	if families == nil {
@@ -54,9 +54,6 @@ func (o Options) members(devices []gpu.Device) []member {
 	members := make([]member, 0, len(devices))
 	for _, d := range devices {
 		kind := d.Type()
-		if o.withdrawn(d) {
-			continue
-		}
 		if i := slices.IndexFunc(families, func(f DevicePublisher) bool { return f.Type() == kind }); i >= 0 {
 			members = append(members, member{device: d, family: families[i], rank: i})
 		}

@@ -98,6 +98,9 @@ func media(p *gpu.MIGProfile) int {
 // profileName matches the profiles that get a name from ProfileCapacity.
 var profileName = regexp.MustCompile(`^[0-9][0-9A-Za-z.]*([+-][0-9A-Za-z.]+)*$`)
 
+// profileIdentifiers replaces the characters of a profile that no C identifier has.
+var profileIdentifiers = strings.NewReplacer(".", "", "+", "_", "-", "_no_")
+
 // ProfileCapacity is the name, without domain, of the capacity of the MIG devices of a profile, and of no other devices: a C identifier. It
 // counts the claims that a device is for: 1, or the number of shares of a pre-created MIG device for several claims. A request for 1
 // selects the profile, and one share of such a device.
@@ -105,7 +108,7 @@ var profileName = regexp.MustCompile(`^[0-9][0-9A-Za-z.]*([+-][0-9A-Za-z.]+)*$`)
 // Dots are left out, "+" becomes "_", and "-" becomes "_no_": otherwise "1g.24gb+me" and "1g.24gb-me" would get the same name. For a
 // profile with other characters, or a name beyond the API's limit of 32, there is no such capacity, and the empty string is returned.
 func ProfileCapacity(profile string) string {
-	name := "p" + strings.NewReplacer(".", "", "+", "_", "-", "_no_").Replace(profile)
+	name := "p" + profileIdentifiers.Replace(profile)
 	if !profileName.MatchString(profile) || len(name) > resourceapi.DeviceMaxIDLength {
 		return ""
 	}

@@ -43,36 +43,7 @@ type Options struct {
 // Names in attributes are not qualified, which makes them the driver's own: device.attributes["<driver name>"].<name> in CEL. The names of
 // the capacities that select MIG devices are qualified.
 func Resources(opts Options, node *gpu.Node) resourceslice.DriverResources {
-	if node == nil {
-		node = &gpu.Node{}
-	}
-	pools := map[string]resourceslice.Pool{}
-	var devices []resourceapi.Device
-	for _, m := range opts.members(node.Devices()) {
-		if !opts.Layout.Of(m.device.Parent()).Partitioned() {
-			devices = append(devices, opts.device(m, node))
-		}
-	}
-	pools[opts.NodeName] = resourceslice.Pool{Slices: chunk(devices)}
-	for i := range node.GPUs {
-		g := &node.GPUs[i]
-		if modes := opts.Layout.Of(g); modes.Partitioned() {
-			pools[modes.Pool(opts.NodeName, g)] = opts.partitioned(g, node)
-		}
-	}
-	if opts.Additional != (gpu.Additional{}) {
-		pools[gpu.Monitor{}.Pool(opts.NodeName)] = opts.additional(node)
-	}
-	return resourceslice.DriverResources{Pools: pools}
-}
-
-// additional is the pool of the devices in addition to the layout.
-func (o Options) additional(node *gpu.Node) resourceslice.Pool {
-	var devices []resourceapi.Device
-	for _, m := range o.members(o.Additional.Devices(node.GPUs)) {
-		devices = append(devices, o.device(m, node))
-	}
-	return resourceslice.Pool{Slices: chunk(devices)}
+	return NewCatalog(opts, node).Resources(opts.Taints, opts.TaintsDropped, opts.Withheld)
 }
 
 // chunk spreads the devices, in order, over as few ResourceSlices as the API allows, and over one empty one if there are none.
@@ -87,10 +58,9 @@ func chunk(devices []resourceapi.Device) []resourceslice.Slice {
 	return out
 }
 
-// device describes one device of the node.
+// device describes one device of the node, without taints.
 func (o Options) device(m member, node *gpu.Node) resourceapi.Device {
 	published := resourceapi.Device{
-		Taints:     o.taints(m.device),
 		Name:       string(m.device.Name()),
 		Attributes: m.family.Attributes(m.device, common(m.device, node.Driver), o.DriverName),
 		Capacity:   m.family.Capacities(m.device, node, o.DriverName),
