@@ -26,6 +26,8 @@ type Command struct {
 	Clear  *int                `json:"clear,omitempty"` // id of a fault; 0: all, with the health of GPUs
 	XID    *XID                `json:"xid,omitempty"`
 	Reset  *int                `json:"reset,omitempty"` // ordinal of a GPU
+	// Replace is the ordinal of a GPU in whose place another one is from the next boot on.
+	Replace *int `json:"replace,omitempty"`
 	Work   *Work               `json:"work,omitempty"`
 
 	Persistenced *Persistenced     `json:"persistenced,omitempty"`
@@ -143,6 +145,8 @@ func (d *Daemon) act(c Command) error {
 		return d.node.SetSampleHold(*c.SampleHold)
 	case c.Reset != nil:
 		return d.reset(*c.Reset)
+	case c.Replace != nil:
+		return d.node.ReplaceGPU(*c.Replace)
 	case c.Health != nil:
 		return d.node.ChangeHealth(c.Health.GPU, c.Health.change)
 	case c.Persistenced != nil:

@@ -95,10 +95,15 @@ var slots = []slot{
 	{0x84, 0x9d, 1}, {0xa7, 0xc3, 1}, {0xb7, 0xd1, 1}, {0xc7, 0xdf, 1},
 }
 
-func newIdentity(node string, ordinal, minor int, board Board) Identity {
+// newIdentity is the identity of the GPU in a slot. Replacements counts the GPUs that were in the slot before.
+func newIdentity(node string, ordinal, minor, replacements int, board Board) Identity {
 	place := slots[ordinal%len(slots)]
 	domain := uint32(ordinal / len(slots))
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d/%s", node, ordinal, board.ID))
+	seed := fmt.Appendf(nil, "%s/%d/%s", node, ordinal, board.ID)
+	if replacements > 0 {
+		seed = fmt.Appendf(seed, "/%d", replacements)
+	}
+	sum := sha256.Sum256(seed)
 	return Identity{
 		Ordinal:  ordinal,
 		UUID:     "GPU-" + uuidOf(sum[:16]),

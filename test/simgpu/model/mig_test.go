@@ -270,8 +270,8 @@ func TestUUIDs_DifferentPlacements_Differ(t *testing.T) {
 	for uuid, times := range uuids {
 		assert.Equal(t, 2, times, "%s: the same whenever it is created", uuid)
 	}
-	first := newIdentity("n", 0, 0, boards[0])
-	second := newIdentity("n", 1, 1, boards[0])
+	first := newIdentity("n", 0, 0, 0, boards[0])
+	second := newIdentity("n", 1, 1, 0, boards[0])
 	assert.NotEqual(t, migUUID(&gpu{id: first}, 7, 0), migUUID(&gpu{id: second}, 7, 0))
 }
 

@@ -49,7 +49,7 @@ func New(spec Spec) (*Node, error) {
 			return nil, fmt.Errorf("describing node %s: %w", spec.Name, err)
 		}
 		node.gpus = append(node.gpus, &gpu{
-			board: board, id: newIdentity(spec.Name, i, spec.Minors[i], board), mig: newMIG(slices.Contains(spec.MIG, i)),
+			board: board, id: newIdentity(spec.Name, i, spec.Minors[i], spec.replacements(i), board), mig: newMIG(slices.Contains(spec.MIG, i)),
 			health: newHealth(board), persistenced: true,
 		})
 	}
@@ -70,6 +70,19 @@ func (n *Node) Spec() Spec {
 		}
 	}
 	return spec
+}
+
+// ReplaceGPU makes Spec describe a node with another GPU of the same board in the place of one: a node is switched off for that. It fails with
+// InvalidArgument if there is no such GPU.
+func (n *Node) ReplaceGPU(ordinal int) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if ordinal < 0 || ordinal >= len(n.gpus) {
+		return InvalidArgument
+	}
+	n.spec.Replaced = append(slices.Clone(n.spec.Replaced), ordinal)
+	n.changed()
+	return nil
 }
 
 // Load loads a driver, like a boot or an upgrade. Load resets the settings that real hardware loses; sessions of an earlier load stay

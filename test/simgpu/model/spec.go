@@ -17,6 +17,9 @@ type Spec struct {
 	Minors []int         `json:"minors,omitempty"`
 	MIG    []int         `json:"mig,omitempty"` // GPUs of Ampere whose MIG mode is on at boot, by ordinal
 
+	// Replaced are the GPUs in whose place another one was put, by ordinal; once for each time.
+	Replaced []int `json:"replaced,omitempty"`
+
 	SampleHold SampleHold `json:"sampleHold,omitempty"` // HoldUntilFree when empty
 }
 
@@ -49,7 +52,7 @@ func (s Spec) normal() (Spec, error) {
 			s.Minors = append(s.Minors, i)
 		}
 	}
-	return s, errors.Join(s.checkMinors(), s.checkMIG())
+	return s, errors.Join(s.checkMinors(), s.checkMIG(), s.checkReplaced())
 }
 
 func (s Spec) checkMinors() error {
@@ -64,6 +67,25 @@ func (s Spec) checkMinors() error {
 		seen[minor] = true
 	}
 	return nil
+}
+
+func (s Spec) checkReplaced() error {
+	for _, i := range s.Replaced {
+		if i < 0 || i >= len(s.Boards) {
+			return fmt.Errorf("describing node %s: GPU %d was replaced, but the node has %d GPUs", s.Name, i, len(s.Boards))
+		}
+	}
+	return nil
+}
+
+// replacements counts how often a GPU was replaced.
+func (s Spec) replacements(ordinal int) (count int) {
+	for _, i := range s.Replaced {
+		if i == ordinal {
+			count++
+		}
+	}
+	return count
 }
 
 // checkMIG refuses MIG modes that do not survive a boot: only Ampere keeps the mode.

@@ -122,8 +122,11 @@ func (o *createOptions) spec() (model.Spec, error) {
 		return model.Spec{}, err
 	}
 	spec := model.Spec{Name: o.name, Driver: model.DriverVersion(o.driver), Boards: boards, Minors: o.minors, MIG: o.mig, SampleHold: model.SampleHold(o.hold)}
-	if o.mig == nil && slices.Equal(boards, kept.Boards) {
-		spec.MIG = kept.MIG
+	if slices.Equal(boards, kept.Boards) {
+		spec.Replaced = kept.Replaced
+		if o.mig == nil {
+			spec.MIG = kept.MIG
+		}
 	}
 	if spec.Driver == "" {
 		spec.Driver = kept.Driver

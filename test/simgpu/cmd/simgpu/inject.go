@@ -89,7 +89,13 @@ func (o *injectOptions) faultCommands() []*cobra.Command {
 		}
 		return o.send(c, daemon.Command{Lose: &daemon.Loss{GPU: o.gpu, Until: o.until(), Unlisted: true}})
 	})
-	return []*cobra.Command{lost, gone, initFails, failing, hang, slow, xid, clearing, o.migLatency(), o.hold(), o.release(), o.persistenced(true), o.persistenced(false), o.sampleHold()}
+	replaced := plain("gpu-replaced", "another GPU of the same board is in the place of a GPU from the next boot on", func(c *cobra.Command) error {
+		if o.gpu < 0 {
+			return errors.New("replacing a GPU: --gpu is missing")
+		}
+		return o.send(c, daemon.Command{Replace: &o.gpu})
+	})
+	return []*cobra.Command{lost, gone, replaced, initFails, failing, hang, slow, xid, clearing, o.migLatency(), o.hold(), o.release(), o.persistenced(true), o.persistenced(false), o.sampleHold()}
 }
 
 func (o *injectOptions) migLatency() *cobra.Command {

@@ -200,6 +200,26 @@ func TestCreate_AfterReboot_SameNode(t *testing.T) {
 	assert.Contains(t, n.smi("-L"), before.GPUs[0].UUID)
 }
 
+// A replaced GPU is another one after the next boot, and stays it. The other GPU of the node is the same.
+func TestCreate_AfterReboot_ReplacedGPUIsAnother(t *testing.T) {
+	n := needNode(t)
+	create := []string{"create", "--sandbox", "--count", "2", "--state", filepath.Join(t.TempDir(), "state.json")}
+	n.must(append(create, "--name", "n1")...)
+	before := n.state().GPUs
+	n.must("inject", "gpu-replaced", "--gpu", "1")
+	assert.Equal(t, before[1].UUID, n.state().GPUs[1].UUID, "until the boot")
+	n.kill()
+	n.must(create...)
+	after := n.state().GPUs
+	assert.Equal(t, before[0].UUID, after[0].UUID)
+	assert.NotEqual(t, before[1].UUID, after[1].UUID)
+	assert.NotEqual(t, before[1].Serial, after[1].Serial)
+	assert.Equal(t, before[1].PCI, after[1].PCI)
+	n.kill()
+	n.must(create...)
+	assert.Equal(t, after[1].UUID, n.state().GPUs[1].UUID)
+}
+
 // Ampere keeps its MIG mode, Hopper forgets it.
 func TestCreate_AfterReboot_MIGModeOfAmpereKept(t *testing.T) {
 	n := needNode(t)
