@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -136,6 +137,31 @@ func TestMaintenance_Release_MIGClaimWaits(t *testing.T) {
 	ns.endRelease(t, device)
 	ended = true
 	ns.migDevice("waits")
+}
+
+// TestMaintenance_Release_ForeignProcessesListed: a process that has a released GPU open is named in the Event, since a reset is refused until it
+// has exited.
+func TestMaintenance_Release_ForeignProcessesListed(t *testing.T) {
+	needs(t, deviceTaints)
+	ns := exclusive(t)
+	ns.withValue(t, "monitorDevices=PerNode")
+	ns.rolledOut(t)
+	ns.do("label", "namespace", ns.name, adminLabel)
+	ns.apply("monitor/pod.yaml")
+	ns.ready("monitor")
+	ns.works(use{pod: "monitor", gibibytes: 1, percent: 10})
+	device := ns.deviceAt(sickGPU)
+	ns.drained(t, nodeName, device)
+	event := ns.releases(t, device)
+	t.Log(event)
+	listed := regexp.MustCompile(`pid (\d+) \(gpu-load\) of pod (\S+)$`).FindStringSubmatch(event)
+	require.NotNil(t, listed)
+	assert.Equal(t, ns.name+"/monitor", listed[2])
+	assert.Equal(t, "gpu-load\n", ns.must(t, ns.onNode("cat", "/proc/"+listed[1]+"/comm")...))
+	require.ErrorContains(t, ns.reset(), "In use by another client")
+	ns.delete("pod/monitor")
+	eventually(t, startLimit, ns.reset)
+	ns.endRelease(t, device)
 }
 
 // releases has Prism release a GPU, and returns the Event about it.

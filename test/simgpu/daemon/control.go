@@ -27,8 +27,8 @@ type Command struct {
 	XID    *XID                `json:"xid,omitempty"`
 	Reset  *int                `json:"reset,omitempty"` // ordinal of a GPU
 	// Replace is the ordinal of a GPU in whose place another one is from the next boot on.
-	Replace *int `json:"replace,omitempty"`
-	Work   *Work               `json:"work,omitempty"`
+	Replace *int  `json:"replace,omitempty"`
+	Work    *Work `json:"work,omitempty"`
 
 	Persistenced *Persistenced     `json:"persistenced,omitempty"`
 	MIGLatency   *model.MIGLatency `json:"migLatency,omitempty"`

@@ -31,6 +31,7 @@ var scenarios = map[string]func(*child) error{
 	"reload":           reload,
 	"xid":              waitForXID,
 	"init":             initOnly,
+	"attach":           attach,
 	"mig":              partition,
 	"crash":            dieInCreate,
 	"partitionCompute": partitionCompute,

@@ -65,4 +65,8 @@ struct visible {
 const char *simgpu_root(void);
 int simgpu_look(struct visible *visible);
 
+/* Open the device nodes of GPUs, and close them: a process that uses GPUs has them open. Not safe for concurrent use. */
+void simgpu_open_nodes(const struct visible *visible);
+void simgpu_close_nodes(void);
+
 #endif

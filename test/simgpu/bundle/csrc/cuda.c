@@ -36,6 +36,8 @@ static int open_session(void)
 	code = cuda_find_devices();
 	if (code)
 		cuda.session = 0;
+	else
+		simgpu_open_nodes(&seen);
 	return code;
 }
 
@@ -47,8 +49,10 @@ static int initialise(int as_server)
 		code = open_session();
 		if (!code && !as_server)
 			code = cuda_join_mps();
-		if (code)
+		if (code) {
 			cuda.session = 0;
+			simgpu_close_nodes();
+		}
 	} else if (cuda.owner != getpid()) {
 		code = CUDA_NOT_INITIALIZED;
 	}

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -171,4 +172,39 @@ int simgpu_look(struct visible *visible)
 		if (sight.capabilities[minor])
 			visible->capabilities[visible->capability_count++] = minor;
 	return sight.control ? 0 : -1;
+}
+
+static int nodes[MAX_MINORS];
+static uint32_t node_count;
+
+/* Without a driver in the kernel, a node can only be opened as a path. Processes see it below /dev, or below the root of a sandbox. */
+static int open_node(unsigned int minor)
+{
+	const char *const roots[] = { "", simgpu_root() };
+	for (size_t i = is_sandbox(roots[1]); i < sizeof roots / sizeof *roots; i++) {
+		char path[PATH_MAX];
+		dev_t device;
+		snprintf(path, sizeof path, "%s/dev/nvidia%u", roots[i], minor);
+		if (!is_char_device(path, &device) || device != makedev(NVIDIA_MAJOR, minor))
+			continue;
+		int fd = open(path, O_PATH | O_CLOEXEC);
+		if (fd >= 0)
+			return fd;
+	}
+	return -1;
+}
+
+void simgpu_open_nodes(const struct visible *visible)
+{
+	for (uint32_t i = 0; i < visible->minor_count; i++) {
+		int fd = open_node(visible->minors[i]);
+		if (fd >= 0)
+			nodes[node_count++] = fd;
+	}
+}
+
+void simgpu_close_nodes(void)
+{
+	while (node_count)
+		close(nodes[--node_count]);
 }

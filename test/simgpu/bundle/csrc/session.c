@@ -100,7 +100,8 @@ static int begin(const char *name)
 	if (code == NVML_SUCCESS) {
 		pthread_mutex_lock(&lock);
 		session = s;
-		users++;
+		if (!users++)
+			simgpu_open_nodes(&seen);
 		pthread_mutex_unlock(&lock);
 	}
 	pthread_mutex_unlock(&starting);
@@ -130,6 +131,8 @@ EXPORT int nvmlShutdown(void)
 	uint64_t s = session;
 	int uninitialized = !users;
 	uint32_t left = uninitialized ? 0 : --users;
+	if (!uninitialized && !left)
+		simgpu_close_nodes();
 	pthread_mutex_unlock(&lock);
 	if (uninitialized)
 		return NVML_SUCCESS;
