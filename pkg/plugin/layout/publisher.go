@@ -43,21 +43,31 @@ type ResourceSlices interface {
 
 // Publisher publishes the layout, and keeps the devices that it has published last.
 type Publisher struct {
-	layout  func() *Snapshot
-	options publish.Options
-	slices  ResourceSlices
-	taints  taints
-	news    chan struct{} // wakes Run
-	mu      sync.Mutex    // held while publishing, so that the newest comes last
-	began   bool          // something was published; guarded by mu
-	catalog catalog       // guarded by mu
-	last    atomic.Pointer[resourceslice.DriverResources]
+	layout       func() *Snapshot
+	options      publish.Options
+	slices       ResourceSlices
+	taints       taints
+	news         chan struct{} // wakes Run
+	publications publications
+	last         atomic.Pointer[resourceslice.DriverResources]
 }
 
-// catalog describes the devices of a layout.
-type catalog struct {
-	of *Snapshot
-	*publish.Catalog
+// publications is the state of a Publisher's publications.
+type publications struct {
+	mu    sync.Mutex // held while publishing, so that the newest comes last
+	began bool       // something was published
+	// catalog describes the devices of a layout.
+	catalog *publish.Catalog
+	of      *Snapshot
+}
+
+// describe returns the devices of a layout, which are described once. The caller holds mu.
+func (p *publications) describe(options publish.Options, s *Snapshot) *publish.Catalog {
+	if p.of != s {
+		options.Layout = s.Layout
+		p.catalog, p.of = publish.NewCatalog(options, s.Node), s
+	}
+	return p.catalog
 }
 
 // taints are the rules of the sources.
@@ -146,30 +156,26 @@ func (p *Publisher) Renew() {
 
 // Publish publishes the layout with its taints now, as Run does when something changes.
 func (p *Publisher) Publish() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.publications.mu.Lock()
+	defer p.publications.mu.Unlock()
 	s := p.layout()
 	if s.Err != nil || s.view.At.IsZero() {
 		return
 	}
-	if p.catalog.of != s {
-		options := p.options
-		options.Layout = s.Layout
-		p.catalog = catalog{s, publish.NewCatalog(options, s.Node)}
-	}
+	catalog := p.publications.describe(p.options, s)
 	rules, withheld, dropped := p.taints.in(s)
-	resources := p.catalog.Resources(rules, false, nil)
+	resources := catalog.Resources(rules, false, nil)
 	p.last.Store(&resources) // prepared claims keep their devices, which are described as before
 	withdrawn := publish.Withdrawn(rules, !dropped)
-	if !withdrawn && !p.began && s.hasAny(withheld) {
+	if !withdrawn && !p.publications.began && s.hasAny(withheld) {
 		return
 	}
-	p.began = true
+	p.publications.began = true
 	switch {
 	case withdrawn:
 		p.slices.Publish(publish.Resources(p.options, nil))
 	case dropped || len(withheld) > 0:
-		p.slices.Publish(p.catalog.Resources(rules, dropped, withheld))
+		p.slices.Publish(catalog.Resources(rules, dropped, withheld))
 	default:
 		p.slices.Publish(resources)
 	}
