@@ -22,9 +22,18 @@ func TestHealth_XIDWithoutRecoveryAction_StaysUntilHealed(t *testing.T) {
 	plugin, device, uuid := ns.freshPlugin(t), ns.deviceAt(sickGPU), ns.uuidAt(sickGPU)
 	ns.must(t, ns.simgpu("inject", "error", "--call", "nvmlDeviceGetFieldValues", "--code", notSupported)...)
 	t.Cleanup(func() { _, _ = ns.run("", ns.simgpu("inject", "clear")...) }) // the test may have ended it
-	ns.must(t, ns.onNode("kill", "-KILL", ns.pid(t, plugin))...)             // it knew that the driver reports actions
+	before := ns.callsOfPlugin(t)
+	pid := ns.pid(t, plugin)
+	ns.must(t, ns.onNode("kill", "-STOP", pid)...) // it may write the file at any time
+	require.NoError(t, os.Remove(filepath.Join(ns.pluginsOf(driverName), "health.json")), "it says that the driver has reported actions")
+	ns.must(t, ns.onNode("kill", "-KILL", pid)...)
 	eventually(t, startLimit, func() error { return ns.restarted(plugin) })
-	ns.advertises(t, ns.gpus.size, startLimit)
+	eventually(t, startLimit, func() error {
+		if n := ns.callsOfPlugin(t)[registerEvents] - before[registerEvents]; n < nodeGPUs {
+			return fmt.Errorf("the new process receives events of %d GPUs", n)
+		}
+		return nil
+	})
 
 	ns.breaks("xid", "13")
 	ns.breaks("xid", "79")
@@ -43,6 +52,13 @@ func TestHealth_XIDWithoutRecoveryAction_StaysUntilHealed(t *testing.T) {
 	ns.isHealthy(uuid)
 	ns.sees("waits", "main", ns.grantedTo(ns.ready("waits"), "gpu")...)
 }
+
+// The calls for events.
+const (
+	createEvents   = "nvmlEventSetCreate"
+	registerEvents = "nvmlDeviceRegisterEvents"
+	waitEvents     = "nvmlEventSetWait_v2"
+)
 
 // notSupported is the return code of NVML for a function that the board or the driver does not support.
 const notSupported = "3"
@@ -87,8 +103,7 @@ func TestHealth_WaitForEventsFails_PollsFindProblems(t *testing.T) {
 	needs(t, deviceTaints)
 	ns := exclusive(t)
 	uuid := ns.uuidAt(sickGPU)
-	const wait, create = "nvmlEventSetWait_v2", "nvmlEventSetCreate"
-	ns.must(t, ns.simgpu("inject", "error", "--call", wait)...)
+	ns.must(t, ns.simgpu("inject", "error", "--call", waitEvents)...)
 	t.Cleanup(func() { _, _ = ns.run("", ns.simgpu("inject", "clear")...) }) // the test may have ended it
 	before := ns.callsOfPlugin(t)
 	ns.breaks("recovery-action", "1")
@@ -98,14 +113,14 @@ func TestHealth_WaitForEventsFails_PollsFindProblems(t *testing.T) {
 	after := ns.callsOfPlugin(t)
 	// The pauses are doubled up to 30 s; without them there were any number of calls. The first wait may have begun before the fault.
 	most := 7 + int(2*startLimit/(30*time.Second))
-	t.Logf("%d waits, %d sets while waits failed", after[wait]-before[wait], after[create]-before[create])
-	assert.LessOrEqual(t, after[wait]-before[wait], most)
-	assert.LessOrEqual(t, after[create]-before[create], most)
+	t.Logf("%d waits, %d sets while waits failed", after[waitEvents]-before[waitEvents], after[createEvents]-before[createEvents])
+	assert.LessOrEqual(t, after[waitEvents]-before[waitEvents], most)
+	assert.LessOrEqual(t, after[createEvents]-before[createEvents], most)
 
 	ns.must(t, ns.simgpu("inject", "clear")...)
 	eventually(t, startLimit, func() error {
-		if now := ns.callsOfPlugin(t); now[wait] <= after[wait]+most {
-			return fmt.Errorf("%d waits for events since the fault ended", now[wait]-after[wait])
+		if now := ns.callsOfPlugin(t); now[waitEvents] <= after[waitEvents]+most {
+			return fmt.Errorf("%d waits for events since the fault ended", now[waitEvents]-after[waitEvents])
 		}
 		return nil
 	})
