@@ -182,7 +182,7 @@ func (s *State) returned(where place, at time.Time) bool {
 // they returned too often. The error says why nothing can be ended. A command that was carried out is not refused later.
 func (s *State) Heal(id gpu.UUID, before time.Time) (changed bool, err error) {
 	done, ever := s.healed[id]
-	repeated := ever && !before.After(done)
+	repeated := ever && before.Equal(done)
 	var refused []error
 	for where, e := range s.entries {
 		if where.gpu != id || !e.Unhealthy() {
@@ -203,7 +203,9 @@ func (s *State) Heal(id gpu.UUID, before time.Time) (changed bool, err error) {
 		return false, refused[0]
 	}
 	maps.DeleteFunc(s.past, func(where place, _ past) bool { return where.gpu == id })
-	s.healed[id] = before.UTC()
+	if before.After(done) {
+		s.healed[id] = before.UTC()
+	}
 	return changed, nil
 }
 

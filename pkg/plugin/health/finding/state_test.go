@@ -265,6 +265,8 @@ func TestState_Heal_EndsXIDsThatBeganBefore(t *testing.T) {
 	assert.Equal(t, "xid=48 NoSchedule", shown(s))
 	_, err = s.Heal(id, start.Add(2*time.Second))
 	require.EqualError(t, err, "xid=48 began after the time of the command")
+	_, err = s.Heal(id, start.Add(-time.Hour))
+	require.EqualError(t, err, "xid=48 began after the time of the command", "earlier than the last heal")
 	again := NewState(Rules{})
 	again.Merge(s.Save())
 	changed, err = again.Heal(id, start.Add(time.Second))
