@@ -1,5 +1,5 @@
 // Prism-controller manages DeviceClasses with extended resource names, so that pods can request devices as extended resources, and
-// serves the admission webhook for opaque configuration.
+// labels of Nodes, and serves the admission webhook for opaque configuration.
 package main
 
 import (
@@ -13,11 +13,12 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
+	selectors "k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -27,6 +28,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/controller/admission"
 	"github.com/prism-gpu/prism/pkg/controller/classes"
+	"github.com/prism-gpu/prism/pkg/controller/labels"
 	"github.com/prism-gpu/prism/pkg/controller/reports"
 	"github.com/prism-gpu/prism/pkg/logging"
 )
@@ -84,19 +86,13 @@ func wire(ctx context.Context, cfg *config.Controller) (manager.Manager, error) 
 		DriverName: cfg.DriverName, ConfigMap: types.NamespacedName{Namespace: namespace, Name: configMap}, OwnerRole: cfg.OwnerRole,
 		GPUResource: classes.GPUResource(cfg.GPUExtendedResource), Lease: types.NamespacedName{Namespace: cfg.Namespace, Name: cfg.Lease},
 	}
-	selector, err := labels.Parse(cfg.Reports.PluginSelector)
+	selector, err := selectors.Parse(cfg.Reports.PluginSelector)
 	if err != nil {
 		return nil, err
 	}
-	cached := classes.Cache(options)
-	if cfg.Reports.Certificate != "" {
-		cached.ByObject[&corev1.Pod{}] = reports.PodCache(cfg.Namespace, selector)
-		cached.ByObject[&corev1.Namespace{}] = reports.NamespaceCache()
-		cached.ByObject[&coordinationv1.Lease{}] = reports.AnnouncementCache(cfg.Namespace, cfg.DriverName)
-	}
 	served := newAdmissionServer(cfg.AdmissionEndpoint, cfg.AdmissionCertificate)
 	m, err := manager.New(connection, manager.Options{
-		WebhookServer: served, Scheme: scheme, Cache: cached, Logger: klog.Background(),
+		WebhookServer: served, Scheme: scheme, Cache: cached(cfg, options, selector), Logger: klog.Background(),
 		LeaderElection: true, LeaderElectionNamespace: cfg.Namespace, LeaderElectionID: cfg.Lease,
 		// The process exits after Start returns, so another replica can lead at once.
 		LeaderElectionReleaseOnCancel: true,
@@ -120,6 +116,9 @@ func wire(ctx context.Context, cfg *config.Controller) (manager.Manager, error) 
 			return nil, fmt.Errorf("building the controller: %w", err)
 		}
 	}
+	if err := labelNodes(ctx, m, cfg); err != nil {
+		return nil, err
+	}
 	if !cfg.DeviceClasses {
 		return m, nil
 	}
@@ -130,13 +129,46 @@ func wire(ctx context.Context, cfg *config.Controller) (manager.Manager, error) 
 	return m, reconciler.Watch(m)
 }
 
+// cached restricts the cache to the objects that the controllers of this process read.
+func cached(cfg *config.Controller, options classes.Options, selector selectors.Selector) cache.Options {
+	cached := classes.Cache(options)
+	if cfg.Reports.Certificate != "" {
+		cached.ByObject[&corev1.Pod{}] = reports.PodCache(cfg.Namespace, selector)
+		cached.ByObject[&corev1.Namespace{}] = reports.NamespaceCache()
+		cached.ByObject[&coordinationv1.Lease{}] = reports.AnnouncementCache(cfg.Namespace, cfg.DriverName)
+	}
+	if cfg.NodeLabels.Enabled {
+		labels.Cache(cfg.DriverName, cached)
+	}
+	return cached
+}
+
+// labelNodes makes the leader set labels of Nodes, or remove those of before they were switched off.
+func labelNodes(ctx context.Context, m manager.Manager, cfg *config.Controller) error {
+	if cfg.NodeLabels.Enabled {
+		reconciler := &labels.Reconciler{
+			Options: labels.Options{DriverName: cfg.DriverName, Present: cfg.NodeLabels.Present, DevicePlugin: cfg.NodeLabels.DevicePlugin},
+			Client:  m.GetClient(), Metrics: labels.NewMetrics(metrics.Registry),
+		}
+		return reconciler.Watch(ctx, m)
+	}
+	if cfg.OwnerRole == "" {
+		return nil
+	}
+	removal := labels.Removal{DriverName: cfg.DriverName, Binding: labels.BindingName(cfg.OwnerRole), Client: m.GetClient(), Direct: m.GetAPIReader()}
+	if err := m.Add(removal); err != nil {
+		return fmt.Errorf("building the controller: %w", err)
+	}
+	return nil
+}
+
 // serves reports whether this process answers requests of the API server.
 func serves(cfg *config.Controller) bool {
 	return cfg.AdmissionCertificate != "" && cfg.AdmissionWebhook || cfg.Reports.Certificate != ""
 }
 
 // serve makes every replica answer the API server, for admission of configurations and for reports.
-func serve(ctx context.Context, m manager.Manager, cfg *config.Controller, selector labels.Selector) error {
+func serve(ctx context.Context, m manager.Manager, cfg *config.Controller, selector selectors.Selector) error {
 	if cfg.AdmissionCertificate != "" && cfg.AdmissionWebhook {
 		if err := admission.Serve(ctx, m, cfg.DriverName, cfg.PolicyMap()); err != nil {
 			return err

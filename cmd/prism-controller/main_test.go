@@ -6,12 +6,15 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/controller/admission"
@@ -53,6 +56,23 @@ func TestWire_AdmissionOff_ReportsServed(t *testing.T) {
 			assert.Equal(t, c.admission, answers(admission.Path), "admission")
 			assert.Equal(t, c.reports, answers(reports.Path+"/namespaces/ns/reports"), "reports")
 		})
+	}
+}
+
+// TestWire_NodeLabels_MetricServed: only with labels the process has their metric, and reads Nodes.
+func TestWire_NodeLabels_MetricServed(t *testing.T) {
+	t.Parallel()
+	for _, enabled := range []bool{false, true} {
+		cfg, err := config.LoadController([]string{
+			"--kubeconfig=" + kubeconfig(t), "--namespace=ns", "--metrics-endpoint=0", "--probe-endpoint=0", "--owner-role=prism-controller",
+		}, func(string) string { return "" })
+		require.NoError(t, err)
+		cfg.DeviceClasses, cfg.NodeLabels.Enabled = false, enabled // as above
+		_, err = wire(t.Context(), cfg)
+		require.NoError(t, err)
+		families, err := metrics.Registry.Gather()
+		require.NoError(t, err)
+		assert.Equal(t, enabled, slices.ContainsFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == "prism_controller_node_label_conflicts" }))
 	}
 }
 

@@ -26,6 +26,8 @@ type Controller struct {
 	DeviceClasses bool `json:"deviceClasses"`
 	// GPUExtendedResource is Auto, Always or Never: whether whole GPUs get the name nvidia.com/gpu.
 	GPUExtendedResource string `json:"gpuExtendedResource"`
+	// NodeLabels configures labels of Nodes.
+	NodeLabels NodeLabels `json:"nodeLabels"`
 	// Namespace and Lease are the Lease of the leader election.
 	Namespace string `json:"namespace"`
 	Lease     string `json:"lease"`
@@ -46,6 +48,15 @@ type Controller struct {
 	KubeAPI Rate `json:"kubeAPI"`
 	// Logging configures the logs.
 	Logging
+}
+
+// NodeLabels configures the labels of Nodes that follow from their ResourceSlices.
+type NodeLabels struct {
+	// Enabled sets the labels. Otherwise the labels that were set before are removed.
+	Enabled bool `json:"enabled"`
+	// Present adds nvidia.com/gpu.present, DevicePlugin the labels about MIG and sharing of NVIDIA's device plugin.
+	Present      bool `json:"present"`
+	DevicePlugin bool `json:"devicePlugin"`
 }
 
 // Reports locates the nodes' reports of profiled processes.
@@ -85,6 +96,10 @@ func (c *Controller) flags() *pflag.FlagSet {
 	f.BoolVar(&c.DeviceClasses, "device-classes", c.DeviceClasses, "manage DeviceClasses and their extended resource names")
 	f.StringVar(&c.GPUExtendedResource, "gpu-extended-resource", c.GPUExtendedResource, "whether whole GPUs can be requested as nvidia.com/gpu: Auto ("+
 		"unless a device plugin adds that capacity to a node), Always or Never")
+	f.BoolVar(&c.NodeLabels.Enabled, "node-labels", c.NodeLabels.Enabled, "set labels of Nodes from their ResourceSlices; false: remove them")
+	f.BoolVar(&c.NodeLabels.Present, "node-labels-present", c.NodeLabels.Present, "also set nvidia.com/gpu.present, on which the charts of NVIDIA start programs")
+	f.BoolVar(&c.NodeLabels.DevicePlugin, "node-labels-device-plugin", c.NodeLabels.DevicePlugin, "also set the labels about MIG and sharing of NVIDIA's "+
+		"device plugin")
 	f.StringVar(&c.Namespace, "namespace", c.Namespace, "namespace of the Lease")
 	f.StringVar(&c.Lease, "lease", c.Lease, "name of the Lease that the leader holds")
 	f.StringVar(&c.OwnerRole, "owner-role", c.OwnerRole, "ClusterRole that owns the created objects, which are deleted with it; empty: they are kept")
