@@ -123,10 +123,10 @@ func parse(t *testing.T, rendered string) objects {
 }
 
 // otherComponents are the components of programs other than the plugin.
-var otherComponents = []string{"controller", "mps", "exporter", "profiler", "collector"}
+var otherComponents = []string{"controller", "mps", "exporter", "profiler", "collector", "viewers"}
 
 // only returns the single object of the kind that does not belong to the controller, the MPS service, the exporter, the profiler, the
-// collector or the classes.
+// collector, the viewers or the classes.
 func (o objects) only(t *testing.T, kind string) *unstructured.Unstructured {
 	t.Helper()
 	var found *unstructured.Unstructured

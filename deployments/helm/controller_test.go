@@ -11,6 +11,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/controller/classes"
+	"github.com/prism-gpu/prism/pkg/controller/labels"
 )
 
 // TestChartController_Environment_EveryVariableRead loads the controller's configuration from the environment of the Deployment: the
@@ -60,7 +61,7 @@ func TestChartController_Roles_NameItsObjects(t *testing.T) {
 	}
 	assert.Equal(t, map[string]any{
 		"validatingadmissionpolicies": classes.PolicyName("prism-controller", "gpu.example.com"), "clusterroles": "prism-controller",
-		"configmaps": "nodes", "leases": "prism-controller",
+		"configmaps": "nodes", "leases": "prism-controller", "clusterrolebindings": labels.BindingName("prism-controller"),
 	}, named)
 	account := dig(t, rendered["Deployment/prism-controller"], "spec", "template", "spec", "serviceAccountName")
 	require.Contains(t, rendered, "ServiceAccount/"+account.(string))
@@ -68,8 +69,8 @@ func TestChartController_Roles_NameItsObjects(t *testing.T) {
 		assert.Equal(t, account, dig(t, rendered[binding], "subjects").([]any)[0].(map[string]any)["name"])
 		assert.Equal(t, "prism-controller", dig(t, rendered[binding], "roleRef", "name"))
 	}
-	labels := dig(t, rendered["Deployment/prism-controller"], "spec", "template", "metadata", "labels")
-	assert.Equal(t, labels, dig(t, rendered["Deployment/prism-controller"], "spec", "selector", "matchLabels"))
+	podLabels := dig(t, rendered["Deployment/prism-controller"], "spec", "template", "metadata", "labels")
+	assert.Equal(t, podLabels, dig(t, rendered["Deployment/prism-controller"], "spec", "selector", "matchLabels"))
 }
 
 func TestChartController_Disabled_NoObjects(t *testing.T) {

@@ -51,7 +51,7 @@ func TestChartPolicies_Expressions_CompiledByTheAPIServer(t *testing.T) {
 		require.NoError(t, errors.Join(compiler.CompileCondition(expressions, declared, celenv.NewExpressions).CompilationErrors()...), name)
 		compiled++
 	}
-	assert.Equal(t, 4, compiled)
+	assert.Equal(t, 5, compiled)
 }
 
 // TestChartPolicy_ClaimStatus_OwnEntriesOfOwnNodeOnly: writes of node n0's plugin to the status of a claim.

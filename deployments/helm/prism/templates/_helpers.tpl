@@ -372,6 +372,17 @@ devices:
 {{- end -}}
 {{- end -}}
 
+{{/* Name of the ClusterRole for labels of Nodes, as the controller names it, and of its binding; empty where the controller is off. */}}
+{{- define "prism.nodeLabels" -}}
+{{- with include "prism.controller" . -}}
+{{- printf "%s-nodelabels" . -}}
+{{- else -}}
+{{- if .Values.nodeLabels.enabled -}}
+{{- fail "nodeLabels.enabled needs the controller, which sets and removes the labels: set controller.enabled=true" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Name of the Deployment that runs prism-controller, for DeviceClasses or for reports; empty where neither is wanted. */}}
 {{- define "prism.controller.deployment" -}}
 {{- if or .Values.controller.enabled (include "prism.profiler" .) -}}
@@ -443,4 +454,19 @@ keep capacity requests. A vendor's suffix of a version is a pre-release.
 {{- if and .Values.deviceClasses.create .Values.admissionPolicy.create (semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version) -}}
 {{- printf "by-capacity.%s" .Values.driverName -}}
 {{- end -}}
+{{- end -}}
+
+
+{{/* Subjects of an RBAC binding, with the API group of their kind. */}}
+{{- define "prism.subjects" -}}
+{{- range . }}
+- kind: {{ .kind }}
+  {{- if ne .kind "ServiceAccount" }}
+  apiGroup: rbac.authorization.k8s.io
+  {{- end }}
+  name: {{ .name | quote }}
+  {{- with .namespace }}
+  namespace: {{ . | quote }}
+  {{- end }}
+{{- end }}
 {{- end -}}
