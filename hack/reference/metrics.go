@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/prism-gpu/prism/pkg/controller/classes"
+	"github.com/prism-gpu/prism/pkg/controller/labels"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	diagnostics "github.com/prism-gpu/prism/pkg/plugin/diagnostics"
 	"github.com/prism-gpu/prism/pkg/plugin/mps"
@@ -21,6 +22,7 @@ func metricsPage(string) (string, error) {
 	readings.Steps = mps.Metrics(&mps.Counts{}, func() map[gpu.MPSDaemonState]int { return nil })
 	ofController := prometheus.NewRegistry()
 	classes.NewMetrics(ofController, version)
+	labels.NewMetrics(ofController)
 	out := newText("Metrics", "the metric registries of both programs and pkg/exporter/metrics")
 	out.para("Metrics of GPUs: [metrics.md](../metrics.md).")
 	out.para("Served at `/metrics`, with the metrics of the Go runtime and of the process. The chart value `metrics.podMonitor.create` creates PodMonitors.")

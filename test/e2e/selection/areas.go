@@ -33,6 +33,10 @@ var Areas = []Area{
 		"cmd/prism-controller", "pkg/controller/classes", "deployments/helm/prism/templates/controller.yaml", "deployments/helm/prism/templates/deviceclasses.yaml",
 		"demo/specs/*extended-resource", "test/e2e/extended_resources_test.go", "test/e2e/first_install_test.go",
 	}},
+	{"node-labels", []string{
+		"cmd/prism-controller", "pkg/controller/labels", "deployments/helm/prism/templates/admissionpolicy.yaml",
+		"deployments/helm/prism/templates/controller.yaml", "deployments/helm/prism/templates/nodelabels.yaml", "test/e2e/nodelabels_test.go",
+	}},
 	{"admin-access", []string{"demo/specs/admin-access", "demo/specs/monitor", "test/e2e/monitor_test.go"}},
 	{"counters", []string{
 		"pkg/profiler/counters", "deployments/helm/prism/templates/collector.yaml", "demo/specs/gpu-counters", "demo/specs/perfmon",

@@ -32,6 +32,7 @@ var Tests = []Test{
 	{"TestMetricsInContainer_OwnMetrics_ReadOnly", node, core, []string{"metrics"}},
 	{"TestWholeAdminNeedsLabel", node, core, []string{"admin-access"}},
 	{"TestWholeAdminSeesGPUsInUse", node, core, []string{"admin-access"}},
+	{"TestNodeLabels_SwitchedOnAndOff_ForeignLabelKept", node, core, []string{"node-labels"}},
 	{"TestPerfmon_TwoPodsForOneGPU_SecondWaits", node, core, []string{"counters"}},
 	{"TestNVIDIADriver", node, core, []string{"nvidia-driver", "mig", "mps"}},
 	{"TestWholeAPIServerDown", node, first, []string{"claims", "resourceslices"}},

@@ -377,7 +377,7 @@ devices:
 {{- with include "prism.controller" . -}}
 {{- printf "%s-nodelabels" . -}}
 {{- else -}}
-{{- if .Values.nodeLabels.enabled -}}
+{{- if (.Values.nodeLabels | default dict).enabled -}}
 {{- fail "nodeLabels.enabled needs the controller, which sets and removes the labels: set controller.enabled=true" -}}
 {{- end -}}
 {{- end -}}
