@@ -97,6 +97,8 @@
 //   - controller/classes maintains DeviceClasses from the node configurations in one ConfigMap and from the ResourceSlices of nodes: one
 //     for each MIG profile, and one for each extended resource name, for pods without claims.
 //   - controller/commands validates SessionCommands, and merges the answers of nodes to them.
+//   - controller/labels keeps labels on the Nodes of GPUs, spelt as gpu-feature-discovery spells them, from the ResourceSlices that the
+//     plugins of these nodes publish.
 //   - controller/reports serves the aggregated API profiles.gpu.prism.dev/v1alpha1: the reports of profiled processes on all nodes, and the
 //     sessions of processes that wait until a command records them.
 //
@@ -151,6 +153,7 @@
 //   - cli/profile/record sends commands of a user for sessions and claims, and waits until the sessions have carried them out.
 //   - cli/reports requests reports of profiled processes, and sessions, from the aggregated API profiles.gpu.prism.dev, as the user of a
 //     kubeconfig, and explains failures to that user.
+//   - cli/roles names the ClusterRoles of the chart by which users of kubectl prism get rights beyond their own namespaces.
 //   - cli/validate is the command kubectl prism validate: it checks on nodes whether pods can use GPUs, with a pod and a claim on each.
 //
 // # Shared by programs

@@ -104,7 +104,7 @@ func TestReduceNode_ManyLabels_OnlyOwnKept(t *testing.T) {
 	assert.Equal(t, []any{wantOwn, wantOthers}, []any{own, others})
 }
 
-// TestAfter_Changes_OneRequestLater: a burst of changes of a node is one reconciliation, after it settled. Other changes are none.
+// TestAfter_Changes_OneRequestLater: a burst of changes of a node is one reconciliation, after a delay. Other changes are none.
 func TestAfter_Changes_OneRequestLater(t *testing.T) {
 	t.Parallel()
 	now := clienttesting.NewFakeClock(metav1.Now().Time)
@@ -125,7 +125,7 @@ func TestAfter_Changes_OneRequestLater(t *testing.T) {
 	newer := node.DeepCopy()
 	newer.ResourceVersion = "8"
 	nodes.Update(t.Context(), event.UpdateEvent{ObjectOld: node, ObjectNew: newer}, q)
-	now.Step(2 * settle)
+	now.Step(2 * changeDelay)
 	assert.Zero(t, q.Len(), "no label and no fact changed")
 
 	slices.Create(t.Context(), event.CreateEvent{Object: slice("n1", "a")}, q)
@@ -135,7 +135,7 @@ func TestAfter_Changes_OneRequestLater(t *testing.T) {
 	nodes.Update(t.Context(), event.UpdateEvent{ObjectOld: node, ObjectNew: newer}, q)
 	assert.Zero(t, q.Len())
 	for q.Len() == 0 {
-		now.Step(settle)
+		now.Step(changeDelay)
 	}
 	request, _ := q.Get()
 	assert.Equal(t, "n1", request.Name)

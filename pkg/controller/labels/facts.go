@@ -148,10 +148,10 @@ func (d device) version(name string) string {
 // family is the kind of the device; without a type for devices that no program computes with.
 func (d device) family() Family {
 	family := Family{Type: gpu.DeviceType(d.text(gpu.AttributeType))}
-	switch family.Type {
-	case gpu.TypeGPU, gpu.TypeMIG:
+	switch {
+	case family.Type == gpu.TypeGPU, family.Type == gpu.TypeMIG:
 		return family
-	case gpu.TypeMPS, gpu.TypeTimeSlice:
+	case family.Type.EntireGPU(): // shared by several claims
 		if replicas := d.attribute(gpu.AttributeReplicas).IntValue; replicas != nil {
 			family.Replicas = *replicas
 		}

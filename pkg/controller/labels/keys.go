@@ -33,8 +33,8 @@ const (
 	// absence is the time without a GPU in the ResourceSlices of a node after which its labels are removed: an update of the NVIDIA driver or
 	// of the plugin takes less.
 	absence = 10 * time.Minute
-	// settle is the time between a change and the labels that follow from it: a plugin publishes the pools of a node one after the other.
-	settle = 5 * time.Second
+	// changeDelay is the time between a change and the labels that follow from it: a plugin publishes the pools of a node one after the other.
+	changeDelay = 5 * time.Second
 	// writeInterval is the shortest time between two writes, for all nodes together.
 	writeInterval = 100 * time.Millisecond
 )

@@ -245,12 +245,13 @@ func sharing(g *GPUFacts) (shares, bool) {
 	if len(g.Families) != 1 {
 		return shares{}, false
 	}
-	switch f := g.Families[0]; f.Type {
-	case gpu.TypeMPS:
-		return shares{f.Replicas, "mps", f.Renamed}, true
-	case gpu.TypeTimeSlice:
-		return shares{f.Replicas, "time-slicing", f.Renamed}, true
-	default: // MIG devices alone
+	f := g.Families[0]
+	switch strategy := string(f.Type); {
+	case f.Type == gpu.TypeMIG:
 		return shares{replicas: 0, strategy: "none"}, true
+	case f.Type == gpu.TypeTimeSlice:
+		return shares{f.Replicas, "time-slicing", f.Renamed}, true
+	default: // the names of other strategies are equal to their types
+		return shares{f.Replicas, strategy, f.Renamed}, true
 	}
 }

@@ -132,7 +132,7 @@ func (r *Reconciler) write(ctx context.Context, node *metav1.PartialObjectMetada
 	switch {
 	case apierrors.IsConflict(err):
 		klog.FromContext(ctx).V(2).Info("Labels of a node changed meanwhile, will retry", "node", node.Name, "reason", err.Error())
-		return reconcile.Result{RequeueAfter: settle}, nil
+		return reconcile.Result{RequeueAfter: changeDelay}, nil
 	case err != nil:
 		return reconcile.Result{}, err
 	}

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	clienttesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -32,9 +33,10 @@ type cluster struct {
 	client.Client
 	*Reconciler
 	clock *clienttesting.FakeClock
-	// writes are the times of writes to Nodes; fail is the error of the next one.
-	writes []time.Time
-	fail   error
+	// writes are the times of writes to Nodes; fail is the error of the next one, and meanwhile is done before it.
+	writes    []time.Time
+	fail      error
+	meanwhile func()
 }
 
 func newCluster(t *testing.T, nodes ...string) *cluster {
@@ -62,6 +64,13 @@ func (c *cluster) apply(ctx context.Context, inner client.WithWatch, o runtime.A
 		c.fail = nil
 		return err
 	}
+	if c.meanwhile != nil {
+		c.meanwhile()
+		c.meanwhile = nil
+	}
+	node, ok := o.(*corev1ac.NodeApplyConfiguration)
+	require.True(c.t, ok)
+	require.Equal(c.t, types.UID(*node.Name), *node.UID, "the API server refuses labels for another Node of the same name, and creates none")
 	c.writes = append(c.writes, c.clock.Now())
 	return inner.Apply(ctx, o, options...)
 }
@@ -231,6 +240,20 @@ func TestReconcile_SharedLabelChanges_OtherManagersValueStays(t *testing.T) {
 	assert.Len(t, c.writes, writes)
 }
 
+// TestReconcile_OtherManagerFirst_ItsLabelStays: another manager sets a label after the controller has read the Node.
+func TestReconcile_OtherManagerFirst_ItsLabelStays(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "n1")
+	c.publish("n1", "t4")
+	c.meanwhile = func() { c.label("n1", keyProduct, "mine", "admin") }
+	assert.Equal(t, changeDelay, c.reconcile("n1"), "a conflict is retried")
+	assert.Equal(t, map[string]string{keyProduct: "mine"}, c.labels("n1"))
+	c.reconcile("n1")
+	want := labelsOf(t, factsOf(published(t, "t4")), Options{})
+	want[keyProduct] = "mine"
+	assert.Equal(t, want, c.labels("n1"))
+}
+
 // TestReconcile_ResourceSlicesGone_RemovedAfterTenMinutes, and not if they come back before.
 func TestReconcile_ResourceSlicesGone_RemovedAfterTenMinutes(t *testing.T) {
 	t.Parallel()
@@ -239,7 +262,7 @@ func TestReconcile_ResourceSlicesGone_RemovedAfterTenMinutes(t *testing.T) {
 	c.reconcile("n1")
 	want := c.labels("n1")
 	c.withdraw()
-	require.Equal(t, absence, c.reconcile("n1"))
+	require.Equal(t, 10*time.Minute, c.reconcile("n1"))
 	c.clock.Step(absence - 2*time.Second)
 	require.Equal(t, time.Second, c.reconcile("n1"))
 	assert.Equal(t, want, c.labels("n1"))
@@ -295,7 +318,7 @@ func TestReconcile_ServerFails_Retried(t *testing.T) {
 	c := newCluster(t, "n1")
 	c.publish("n1", "t4")
 	c.fail = conflict("n1")
-	assert.Equal(t, settle, c.reconcile("n1"))
+	assert.Equal(t, changeDelay, c.reconcile("n1"))
 	c.fail = errors.New("down")
 	c.clock.Step(time.Second)
 	_, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "n1"}})

@@ -67,7 +67,7 @@ func after(nodes func(client.Object) []string, same func(before, now client.Obje
 			for _, node := range nodes(object) {
 				request := reconcile.Request{}
 				request.Name = node
-				q.AddAfter(request, settle)
+				q.AddAfter(request, changeDelay)
 			}
 		}
 	}
