@@ -246,12 +246,12 @@ func sharing(g *GPUFacts) (shares, bool) {
 		return shares{}, false
 	}
 	f := g.Families[0]
-	switch strategy := string(f.Type); {
-	case f.Type == gpu.TypeMIG:
+	switch f.Type {
+	case gpu.TypeMIG:
 		return shares{replicas: 0, strategy: "none"}, true
-	case f.Type == gpu.TypeTimeSlice:
+	case gpu.TypeTimeSlice:
 		return shares{f.Replicas, "time-slicing", f.Renamed}, true
 	default: // the names of other strategies are equal to their types
-		return shares{f.Replicas, strategy, f.Renamed}, true
+		return shares{f.Replicas, string(f.Type), f.Renamed}, true
 	}
 }
