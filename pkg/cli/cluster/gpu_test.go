@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/prism-gpu/prism/pkg/cli/cluster"
+	"github.com/prism-gpu/prism/pkg/cli/clusterview"
 )
 
 const driver = "gpu.prism.dev"
@@ -42,7 +44,7 @@ func TestGPUs_PublishedSlices_EachGPUOnce(t *testing.T) {
 	for i, g := range gpus {
 		assert.Equal(t, "node-1", g.Node)
 		assert.Equal(t, int64(i), *g.Index)
-		assert.Equal(t, g.Name, cluster.NameOf(g.Name+"-mig-19-6"))
+		assert.Equal(t, g.Name, clusterview.NameOf(g.Name+"-mig-19-6"))
 		assert.Equal(t, map[string]int{"gpu": 1}, g.Devices)
 		assert.Regexp(t, "^GPU-", g.UUID)
 		assert.Contains(t, g.Product, "H100")
@@ -67,7 +69,8 @@ func device(name, kind, uuid string, index *int64, taints ...resourceapi.DeviceT
 }
 
 func slice(node, pool string, generation int64, devices ...resourceapi.Device) resourceapi.ResourceSlice {
-	return resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{
+	name := metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", pool, generation)}
+	return resourceapi.ResourceSlice{ObjectMeta: name, Spec: resourceapi.ResourceSliceSpec{
 		Driver: driver, NodeName: &node, Pool: resourceapi.ResourcePool{Name: pool, Generation: generation}, Devices: devices,
 	}}
 }

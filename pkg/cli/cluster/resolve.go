@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/prism-gpu/prism/pkg/cli/clusterview"
 )
 
 // shortestID is the smallest number of hex digits in the name of a GPU; shorter numbers are indexes.
@@ -43,7 +45,7 @@ func named(text string) string {
 	if id.MatchString(text) {
 		return "gpu-" + text
 	}
-	return NameOf(text)
+	return clusterview.NameOf(text)
 }
 
 func (g *GPU) means(text string) bool {

@@ -1,6 +1,11 @@
 package clusterview
 
 import (
+	"slices"
+	"sync"
+	"time"
+	"weak"
+
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,6 +36,10 @@ type Scope struct {
 	Nodes, TaintRules bool
 	// AllPods reports whether Cluster.Pods has the pods without GPUs too, whose requests fill nodes.
 	AllPods bool
+	// Read is the time of the API server at which the reading began; zero if unknown.
+	Read time.Time
+	// Changed is set if objects changed while they were read, and again while they were read once more: the picture is as old as Read.
+	Changed bool
 }
 
 // Node is a node and the devices that only it reaches.
@@ -67,8 +76,17 @@ type Pool struct {
 	// them.
 	Uses []Use
 
-	slices []*resourceapi.ResourceSlice
+	pieces []*piece
+	// rules are the DeviceTaintRules that may apply to its devices, by name.
+	rules []*resourceapi.DeviceTaintRule
+
+	mu sync.Mutex
+	// expanded is the last result of Slices, until the next garbage collection.
+	expanded weak.Pointer[expansion]
 }
+
+// expansion are the ResourceSlices of a pool.
+type expansion struct{ slices []*resourceapi.ResourceSlice }
 
 // Use is the allocation of a device to a claim.
 type Use struct {
@@ -90,6 +108,40 @@ type Pod struct {
 	Claims []*Claim
 }
 
-// Slices returns the pool's ResourceSlices as they were read, in the order of their names, with the taints of DeviceTaintRules. The caller
-// may keep, but not change them.
-func (p *Pool) Slices() []*resourceapi.ResourceSlice { return p.slices }
+// Slices returns the pool's ResourceSlices as they were read, in the order of their names, with the taints of DeviceTaintRules. Of the
+// metadata they have the name. The caller may keep, but not change them.
+func (p *Pool) Slices() []*resourceapi.ResourceSlice {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known := p.expanded.Value(); known != nil {
+		return known.slices
+	}
+	made := &expansion{p.expand()}
+	p.expanded = weak.Make(made)
+	return made.slices
+}
+
+func (p *Pool) expand() []*resourceapi.ResourceSlice {
+	var all []*resourceapi.ResourceSlice
+	for _, piece := range p.pieces {
+		slice := piece.object()
+		for i := range slice.Spec.Devices {
+			d := &slice.Spec.Devices[i]
+			if added := p.added(d.Name); len(added) > 0 {
+				d.Taints = slices.Concat(d.Taints, added)
+			}
+		}
+		all = append(all, slice)
+	}
+	return all
+}
+
+// added are the taints of rules of a device.
+func (p *Pool) added(device string) (taints []resourceapi.DeviceTaint) {
+	for _, rule := range p.rules {
+		if only := rule.Spec.DeviceSelector.Device; only == nil || *only == device {
+			taints = append(taints, rule.Spec.Taint)
+		}
+	}
+	return taints
+}

@@ -1,5 +1,7 @@
 package clusterview
 
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 // GPU is a physical GPU of a driver of Prism: the devices whose names begin with its name.
 type GPU struct {
 	Node *Node
@@ -35,6 +37,8 @@ type Part struct {
 // Taint is a taint of devices of a GPU.
 type Taint struct {
 	Key, Value, Effect string
+	// Since is the time at which the first of the devices got it; nil if it is unknown.
+	Since *metav1.Time
 	// Devices is the number of devices with the taint.
 	Devices int
 }
