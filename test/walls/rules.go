@@ -117,9 +117,18 @@ var rules = []rule{
 		because: "the controller knows configurations and the API server, and no node",
 	},
 	{
-		of:      []string{"pkg/cli/...", "cmd/kubectl-prism"},
-		ours:    concat(ground, nil, "pkg/claim", "pkg/pattern", "pkg/profiler/processmatch", "pkg/profiler/report", "pkg/profiler/rules", "pkg/cli/..."),
+		of: []string{"pkg/cli/...", "cmd/kubectl-prism"},
+		ours: concat(ground, nil, "pkg/claim", "pkg/pattern", "pkg/plugin/health/finding", "pkg/profiler/processmatch", "pkg/profiler/report",
+			"pkg/profiler/rules", "pkg/cli/..."),
 		because: "the user's program asks the API server, and needs nothing of a node",
+	},
+	{
+		of:   []string{"pkg/cli/clusterview", "pkg/cli/explain"},
+		ours: []string{"pkg/cli/clusterview", "pkg/gpu", "pkg/maintenance", "pkg/plugin/health/finding"},
+		// The scheduler's helpers require a logger of go-logr, which may be none.
+		not:     []string{"os", "net", "io/fs", "syscall$", "log", "golang.org/x/sys", "k8s.io/client-go", "k8s.io/utils/clock", "k8s.io/klog"},
+		never:   []string{"k8s.io/client-go", "k8s.io/kubernetes"},
+		because: "an explanation follows from the objects that are passed in: without API server, files and clock",
 	},
 	{
 		of:      onNode,

@@ -58,7 +58,8 @@ type Group struct {
 // Nearest is a device that the claim would get if other claims released theirs.
 type Nearest struct {
 	Node string
-	// GPU is the name of the physical GPU, Device the name of the device.
+	// GPU is the name of the physical GPU, Device the name of the device. Both are empty if holders of several devices are in the
+	// way.
 	GPU, Device string
 	// Start and Size are the memory slices of a MIG device; Size is 0 for other devices.
 	Start, Size int

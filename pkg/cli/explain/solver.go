@@ -48,7 +48,12 @@ type Question struct {
 	More []resourceapi.DeviceRequestAllocationResult
 	// IgnoreTaints removes all taints.
 	IgnoreTaints bool
+	// Tainted reports whether a device has a further taint that a DeviceTaintRule would add; nil adds none.
+	Tainted func(pool *clusterview.Pool, device string) bool
 }
+
+// ruleTaint is the taint of the devices for which Question.Tainted is true.
+var ruleTaint = resourceapi.DeviceTaint{Key: "gpu.prism.dev/defragment", Effect: resourceapi.DeviceTaintEffectNoSchedule}
 
 // Allocate returns the allocation of each claim, nil if they do not fit. An error means that the scheduler would try no other node either.
 func (s *Solver) Allocate(ctx context.Context, q Question) ([]resourceapi.AllocationResult, error) {
@@ -67,6 +72,9 @@ func (s *Solver) Allocate(ctx context.Context, q Question) ([]resourceapi.Alloca
 		for _, slice := range p.Slices() {
 			if q.IgnoreTaints {
 				slice = untainted(slice)
+			}
+			if q.Tainted != nil {
+				slice = tainted(slice, func(device string) bool { return q.Tainted(p, device) })
 			}
 			published = append(published, slice)
 		}
@@ -118,6 +126,23 @@ func untainted(of *resourceapi.ResourceSlice) *resourceapi.ResourceSlice {
 		clean.Spec.Devices[i].Taints = nil
 	}
 	return &clean
+}
+
+// tainted returns a copy with ruleTaint on some devices; it shares all else.
+func tainted(of *resourceapi.ResourceSlice, more func(device string) bool) *resourceapi.ResourceSlice {
+	copied := of
+	for i := range of.Spec.Devices {
+		if !more(of.Spec.Devices[i].Name) {
+			continue
+		}
+		if copied == of {
+			clone := *of
+			clone.Spec.Devices = slices.Clone(of.Spec.Devices)
+			copied = &clone
+		}
+		copied.Spec.Devices[i].Taints = append(slices.Clip(of.Spec.Devices[i].Taints), ruleTaint)
+	}
+	return copied
 }
 
 // classes lists DeviceClasses for the allocator.
