@@ -3,7 +3,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -11,7 +10,6 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/prism-gpu/prism/pkg/cli"
-	"github.com/prism-gpu/prism/pkg/cli/reports"
 )
 
 // version is set by the linker.
@@ -21,8 +19,5 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := cli.Command(version, genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}).ExecuteContext(ctx)
 	stop()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "error: %s\n", reports.Escape(err.Error()))
-		os.Exit(1)
-	}
+	os.Exit(cli.Status(err, os.Stderr))
 }

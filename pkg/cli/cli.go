@@ -2,12 +2,17 @@
 package cli
 
 import (
+	"errors"
+	"fmt"
+	"io"
+
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/prism-gpu/prism/pkg/cli/gpus"
 	"github.com/prism-gpu/prism/pkg/cli/profile"
+	"github.com/prism-gpu/prism/pkg/cli/reports"
 	"github.com/prism-gpu/prism/pkg/cli/validate"
 )
 
@@ -17,7 +22,7 @@ func Command(version string, streams genericiooptions.IOStreams) *cobra.Command 
 	command := &cobra.Command{
 		Use:           "kubectl-prism",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl prism"},
-		Short:         "Manage and validate GPUs, and reports of profiled processes of ResourceClaims",
+		Short:         "Show GPUs and explain why pods wait for them, manage and validate GPUs, and profile processes of ResourceClaims",
 		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -29,5 +34,25 @@ func Command(version string, streams genericiooptions.IOStreams) *cobra.Command 
 	command.SetErr(streams.ErrOut)
 	flags.AddFlags(command.PersistentFlags())
 	command.AddCommand(gpus.Command(flags, streams), profile.Command(flags, streams), validate.Command(flags, streams))
+	command.AddCommand(gpus.Views(flags, streams)...)
 	return command
+}
+
+// The exit status of kubectl prism.
+const (
+	statusError = 1
+	// statusDoesNotFit is the status of kubectl prism explain for a pod or claim that fits on no node.
+	statusDoesNotFit = 3
+)
+
+// Status returns the exit status for the error of the command, and prints the error.
+func Status(err error, errOut io.Writer) int {
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, gpus.ErrDoesNotFit):
+		return statusDoesNotFit
+	}
+	_, _ = fmt.Fprintf(errOut, "error: %s\n", reports.Escape(err.Error()))
+	return statusError
 }
