@@ -9,8 +9,12 @@ if [ -z "${VERDICT_DIR:-}" ]; then
 	export VERDICT_DIR
 	trap 'rm -rf "$VERDICT_DIR"' EXIT
 fi
-# The others need a cluster, a GPU, or minutes.
-mapfile -t packages < <(go list ./... | grep -vE '/test/(e2e|gpu|lifecycle)$')
+# The browser is installed while other tests run.
+log=$(mktemp)
+hack/packages.sh chromium >"$log" 2>&1 &
+browser=$!
+# The others need a browser, a cluster, a GPU, or minutes.
+mapfile -t packages < <(go list ./... | grep -vE '/test/(browser|e2e|gpu|lifecycle)$')
 status=0
 # Like in hack/check.sh, so that both use the same cached results.
 hack/verdict.sh test --name unit -- -vet=off -timeout 30m -ldflags="-w -extldflags=-Wl,-z,lazy" -- "${packages[@]}" || status=$?
@@ -19,4 +23,12 @@ hack/verdict.sh test --name unit-gpu -- -vet=off -run SimulatedGPUs -ldflags="-w
 for module in localcluster verdict; do
 	hack/verdict.sh test --name "unit-$module" --dir "hack/$module" -- -vet=off -ldflags=-w -- ./... || status=$?
 done
+if wait "$browser"; then
+	hack/verdict.sh test --name unit-browser -- -vet=off -ldflags=-w -- ./test/browser || status=$?
+else
+	cat "$log" >&2
+	echo "unit.sh: the page of kubectl prism ui was not tested" >&2
+	status=1
+fi
+rm -f "$log"
 exit "$status"
