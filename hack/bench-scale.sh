@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Measures the cost of a layout for the scheduler: tables of one node first, then pods per second with the real scheduler and NODES fake
-# nodes, on a separate cluster for each layout. The tables go to standard output, everything else to standard error. Environment:
+# nodes, on a separate cluster for each layout; before that, requests, memory and CPU of kubectl prism explain in a cluster of EXPLAINED
+# nodes, which fails if a budget is exceeded. The tables go to standard output, everything else to standard error. Environment:
 #   NODES   number of fake nodes (500); layouts with MIG devices use at most 500 of them: 1,000 need 8 GB for the API server alone
 #   PODS    maximum number of pods in a phase (500); fewer if the nodes do not have twice as many free devices
 #   LIMIT   time limit of a phase (45s)
-#   LAYOUTS layouts to measure (all)
+#   LAYOUTS layouts to measure (all); "none" measures only kubectl prism explain
+#   EXPLAINED   number of nodes for kubectl prism explain (1000)
 #   KUBERNETES  version of the clusters; the tables use the allocator of 1.37, for 1.38 the allocator of 1.38
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -20,6 +22,9 @@ hack/tools.sh >&2
 build=(go build)
 case ${KUBERNETES:-} in 1.38.*) build=(env GOTOOLCHAIN=go1.27.2 go build -modfile=hack/k8s138.mod -tags=k8s138) ;; esac
 CGO_ENABLED=0 "${build[@]}" -o bin/prism-scale ./test/scale/cmd/prism-scale
+go build -o bin/prism-explain-scale ./test/scale/cmd/prism-explain-scale
+bin/prism-explain-scale --nodes "${EXPLAINED:-1000}"
+[ "${LAYOUTS:-}" != none ] || exit 0
 work=$(mktemp -d)
 trap '"${local[@]}" down >&2; rm -rf "$work"' EXIT
 scale=(bin/prism-scale --report "$work/report.json" --work "$work" --pods "${PODS:-500}" --limit "${LIMIT:-45s}")
