@@ -21,6 +21,7 @@ const (
 	consumableCapacity   feature = "devices for several claims at once"
 	extendedResources    feature = "extended resources that claims serve"
 	deviceTaints         feature = "device taints"
+	deviceTaintRules     feature = "DeviceTaintRules"
 )
 
 // features maps each feature to its gate, and to the first minor version that enables the gate by default.
@@ -32,6 +33,7 @@ var features = map[feature]struct {
 	consumableCapacity:   {"DRAConsumableCapacity", 36},
 	extendedResources:    {"DRAExtendedResource", 36},
 	deviceTaints:         {"DRADeviceTaints", 36},
+	deviceTaintRules:     {"DRADeviceTaintRules", 37},
 }
 
 // needs skips the test if Kubernetes lacks the feature.

@@ -61,5 +61,9 @@ var Areas = []Area{
 		"api/profiles", "cmd/kubectl-prism", "cmd/prism-tool", "pkg/cli", "pkg/controller/commands", "pkg/controller/reports", "pkg/plugin/profiler", "pkg/profiler", "deployments/helm/prism/templates/profiler*.yaml",
 		"deployments/helm/prism/templates/reports.yaml", "demo/specs/profile-*", "test/e2e/profile*_test.go", "test/e2e/testdata",
 	}},
+	{"explain", []string{
+		"pkg/cli/clusterview", "pkg/cli/explain", "pkg/cli/gpus", "pkg/cli/screen", "pkg/cli/ui", "pkg/cli/usage", "pkg/cli/view",
+		"deployments/helm/prism/templates/viewers.yaml", "test/e2e/explain_test.go", "test/e2e/show_test.go",
+	}},
 	{"versions", []string{"hack/localcluster/parts/table.go", "test/e2e/version_test.go"}},
 }
