@@ -146,7 +146,8 @@
 //   - cli/download writes reports of profiled processes into a directory.
 //   - cli/explain says on which nodes a pod's claims can be allocated, and on the others the first cause, the claims in the way, and the
 //     changes that help.
-//   - cli/gpus is the command kubectl prism gpu: it lists GPUs, and takes one out of service for maintenance.
+//   - cli/gpus contains the commands of kubectl prism that show the GPUs of a cluster and explain why pods wait for them (explain, map,
+//     top, capacity, defragment, ui), and kubectl prism gpu, which lists GPUs and takes one out of service for maintenance.
 //   - cli/profile implements the commands of kubectl prism profile: they list, download and remove reports of profiled processes, start and
 //     end recordings, and explain whether and why the processes of a pod are profiled.
 //   - cli/profile/check explains for each container of a pod whether its processes are profiled, why, and how to change it.
@@ -154,7 +155,12 @@
 //   - cli/reports requests reports of profiled processes, and sessions, from the aggregated API profiles.gpu.prism.dev, as the user of a
 //     kubeconfig, and explains failures to that user.
 //   - cli/roles names the ClusterRoles of the chart by which users of kubectl prism get rights beyond their own namespaces.
+//   - cli/screen lays out text for terminals: it cuts names in the middle, wraps sentences, aligns columns, and draws frames.
+//   - cli/ui is the command kubectl prism ui: a page on the loopback interface that shows the GPUs of a cluster, their claims and the pods
+//     that wait for them.
+//   - cli/usage sums up how busy GPUs are, by GPU, pod and namespace.
 //   - cli/validate is the command kubectl prism validate: it checks on nodes whether pods can use GPUs, with a pod and a claim on each.
+//   - cli/view reads the picture of a cluster from the API server, with the rights of the user, and follows its changes.
 //
 // # Shared by programs
 //

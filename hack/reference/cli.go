@@ -15,7 +15,7 @@ func cliPage(string) (string, error) {
 	out := newText("kubectl prism", "pkg/cli")
 	out.para("`kubectl-prism` is a plugin of kubectl: if the program is in `PATH`, kubectl has the command `kubectl prism`. It queries the cluster as the " +
 		"user of the kubeconfig, and accepts kubectl's flags for that, such as `-n`, `--context` and `--kubeconfig`, with every command. " +
-		"Guides: [../validate.md](../validate.md), [../profile-reports.md](../profile-reports.md), [../profile-by-hand.md](../profile-by-hand.md).")
+		"Guides: [../see-gpus.md](../see-gpus.md), [../why-pending.md](../why-pending.md), [../validate.md](../validate.md), [../profile-reports.md](../profile-reports.md), [../profile-by-hand.md](../profile-by-hand.md).")
 	writeCommand(out, cli.Command("", genericiooptions.NewTestIOStreamsDiscard()))
 	return out.String(), nil
 }

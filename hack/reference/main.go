@@ -103,7 +103,7 @@ func index(string) (string, error) {
 	t.row("[../metrics-of-claims.md](../metrics-of-claims.md)", "`GPUMetricsConfig` in a claim or class, and `gpu.prom` in its containers")
 	t.row("[chart-values.md](chart-values.md)", "values of the Helm chart")
 	t.row("[flags.md](flags.md)", "flags, environment variables and configuration file of both programs")
-	t.row("[kubectl-prism.md](kubectl-prism.md)", "commands of `kubectl prism`: GPUs and their maintenance, validation of nodes, reports of profiled processes, and recording by hand")
+	t.row("[kubectl-prism.md](kubectl-prism.md)", "commands of `kubectl prism`: GPUs, their use and maintenance, why pods wait, validation of nodes, reports of profiled processes, and recording by hand")
 	t.row("[kubernetes-versions.md](kubernetes-versions.md)", "features by Kubernetes version and feature gate")
 	t.row("[migration.md](migration.md)", "values and flags of NVIDIA's device plugin, values of its DRA driver, and their replacements")
 	out.table(t)

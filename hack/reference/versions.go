@@ -67,6 +67,11 @@ var capabilities = []capability{
 		"taints are dropped: in a conflict the pools of the node are empty; MPS shares are withdrawn while the MPS service does not answer, and the devices of a GPU while a device node is missing; claims for devices with pending cleanup or of a former layout are refused by the plugin", []string{"TestDevicePluginConflict", "TestConfigByLabel"}, []string{"TestDevicePluginConflict"},
 	},
 	{
+		"`kubectl prism defragment`, taints of DeviceTaintRules in `explain`", "1.37", "DRADeviceTaintRules",
+		"`defragment` prints no plan; `explain` requires no rules, since the API server has none",
+		[]string{"TestDefragment_CommandsRun_PodGetsItsDevice", "TestExplain_DeviceTaintRule_Named"}, nil,
+	},
+	{
 		"granular authorization of `status.devices`", "1.36", "DRAResourceClaimGranularStatusAuthorization",
 		"the rights of the plugin on claim status apply to all drivers", []string{"TestWholeFromTemplate"}, nil,
 	},
