@@ -11,6 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1"
 
 	"github.com/prism-gpu/prism/test/simgpu/daemon"
 	"github.com/prism-gpu/prism/test/simgpu/layout"
@@ -27,19 +28,26 @@ const (
 )
 
 // health measures the time from an event of the driver, by which it asks for the reset of a GPU, to the stored taint, one GPU after the
-// other. It compares with updates of one of these ResourceSlices by a client.
+// other. It compares with updates of one of these ResourceSlices by a client, one before each event: both follow the same pause, since programs
+// that have been idle are slower.
 func (b *bencher) health(ctx context.Context) (err error) {
 	paths := layout.Node(b.SimgpuRoot)
 	defer func() {
 		_, cleared := daemon.Send(paths, daemon.Command{Clear: new(int)})
 		err = errors.Join(err, cleared)
 	}()
-	updates, err := b.bareUpdates(ctx, len(b.devices))
+	bare, err := b.newBareUpdates(ctx)
 	if err != nil {
 		return err
 	}
-	var stored Samples
+	defer func() { err = errors.Join(err, bare.end(ctx)) }()
+	var stored, updates Samples
 	for index := range b.devices {
+		pause(ctx, apart)
+		update, err := bare.next(ctx)
+		if err != nil {
+			return err
+		}
 		pause(ctx, apart)
 		took, err := b.tainted(ctx, func() error {
 			_, err := daemon.Send(paths, daemon.Command{Health: &daemon.Health{GPU: index, Action: new(aReset)}})
@@ -48,7 +56,7 @@ func (b *bencher) health(ctx context.Context) (err error) {
 		if err != nil {
 			return fmt.Errorf("waiting for the taint of GPU %d: %w", index, err)
 		}
-		stored = append(stored, took)
+		stored, updates = append(stored, took), append(updates, update)
 	}
 	b.report.Add("a GPU becomes unhealthy", "update of a ResourceSlice",
 		Row{Name: "from the event of the driver to the stored taint", Samples: stored, Base: updates, Budget: Ratio(storedBudget)})
@@ -94,35 +102,47 @@ func taintsIn(slice *resourceapi.ResourceSlice) (n int) {
 	return n
 }
 
-// bareUpdates times updates of a ResourceSlice as large as the node's largest one, of a driver without other ResourceSlices.
-func (b *bencher) bareUpdates(ctx context.Context, n int) (took Samples, err error) {
-	slicesOf := b.client.ResourceV1().ResourceSlices()
-	list, err := slicesOf.List(ctx, selection(b.Driver))
+// bareUpdates are updates of a ResourceSlice as large as the node's largest one, of a driver without other ResourceSlices.
+type bareUpdates struct {
+	client resourceclient.ResourceSliceInterface
+	copied *resourceapi.ResourceSlice
+	round  int64
+}
+
+func (b *bencher) newBareUpdates(ctx context.Context) (*bareUpdates, error) {
+	u := &bareUpdates{client: b.client.ResourceV1().ResourceSlices()}
+	list, err := u.client.List(ctx, selection(b.Driver))
 	if err != nil || len(list.Items) == 0 {
 		return nil, errors.Join(err, errors.New("no ResourceSlice to copy"))
 	}
 	largest := slices.MaxFunc(list.Items, func(a, b resourceapi.ResourceSlice) int { return len(a.Spec.Devices) - len(b.Spec.Devices) })
 	largest.ObjectMeta, largest.Spec.Driver = metav1.ObjectMeta{GenerateName: "bench-"}, "update.bench"
-	copied, err := slicesOf.Create(ctx, &largest, metav1.CreateOptions{})
-	if err != nil {
+	if u.copied, err = u.client.Create(ctx, &largest, metav1.CreateOptions{}); err != nil {
 		return nil, fmt.Errorf("creating a ResourceSlice: %w", err)
 	}
-	name := copied.Name
-	defer func() {
-		err = errors.Join(err, slicesOf.Delete(context.WithoutCancel(ctx), name, metav1.DeleteOptions{}))
-	}()
-	for i := range n {
-		device := &copied.Spec.Devices[i%len(copied.Spec.Devices)]
-		device.Attributes = maps.Clone(device.Attributes)
-		device.Attributes["round"] = resourceapi.DeviceAttribute{IntValue: new(int64(i))}
-		one, err := timed(func() (err error) {
-			copied, err = slicesOf.Update(ctx, copied, metav1.UpdateOptions{})
-			return err
-		})
-		if err != nil {
-			return nil, fmt.Errorf("updating a ResourceSlice: %w", err)
+	return u, nil
+}
+
+// next times an update.
+func (u *bareUpdates) next(ctx context.Context) (took time.Duration, err error) {
+	device := &u.copied.Spec.Devices[int(u.round)%len(u.copied.Spec.Devices)]
+	device.Attributes = maps.Clone(device.Attributes)
+	device.Attributes["round"] = resourceapi.DeviceAttribute{IntValue: new(u.round)}
+	u.round++
+	took, err = timed(func() error {
+		updated, err := u.client.Update(ctx, u.copied, metav1.UpdateOptions{})
+		if err == nil {
+			u.copied = updated
 		}
-		took = append(took, one)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("updating a ResourceSlice: %w", err)
 	}
 	return took, nil
+}
+
+// end deletes the ResourceSlice, also after the context has ended.
+func (u *bareUpdates) end(ctx context.Context) error {
+	return u.client.Delete(context.WithoutCancel(ctx), u.copied.Name, metav1.DeleteOptions{})
 }
