@@ -3,6 +3,9 @@ package clusterview_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -253,6 +256,24 @@ func TestClaims_PodsAndClaims_Connected(t *testing.T) {
 	assert.Nil(t, c.FindClaim("ml", "x"))
 	assert.Nil(t, c.FindPod("x", "train"))
 	assert.Nil(t, c.FindNode("x"))
+}
+
+func TestStore_LongAnnotations_DroppedFromNamespacedObjects(t *testing.T) {
+	t.Parallel()
+	store := clusterview.NewStore()
+	meta := metav1.ObjectMeta{Namespace: "ml", Name: "a", Annotations: map[string]string{
+		"short": strings.Repeat("x", 256), "long": strings.Repeat("x", 257), corev1.LastAppliedConfigAnnotation: "{}",
+	}}
+	store.PutPod(&corev1.Pod{ObjectMeta: meta})
+	store.PutClaim(&resourceapi.ResourceClaim{ObjectMeta: meta})
+	of := meta.DeepCopy()
+	of.Namespace = ""
+	store.PutNode(&corev1.Node{ObjectMeta: *of})
+	c := store.Cluster()
+	assert.Equal(t, []string{"short"}, slices.Collect(maps.Keys(c.FindPod("ml", "a").Annotations)))
+	assert.Equal(t, []string{"short"}, slices.Collect(maps.Keys(c.FindClaim("ml", "a").Annotations)))
+	assert.ElementsMatch(t, []string{"short", "long"}, slices.Collect(maps.Keys(c.FindNode("a").Object.Annotations)), "administrators write them")
+	assert.Len(t, meta.Annotations, 3, "the object that was read is unchanged")
 }
 
 func TestCluster_LaterChanges_PictureStays(t *testing.T) {

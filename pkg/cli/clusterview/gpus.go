@@ -204,7 +204,7 @@ func kindOrder(kind string) int {
 	return 1
 }
 
-// held is the memory that the claims hold: all of the device, or what the shares consume.
+// held is the memory that the claims hold: all of the device, or the memory that the shares consume.
 func (part *Part) held() (bytes int64) {
 	for _, use := range part.Uses {
 		if use.Result.ShareID == nil {
