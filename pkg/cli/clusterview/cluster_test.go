@@ -258,6 +258,21 @@ func TestClaims_PodsAndClaims_Connected(t *testing.T) {
 	assert.Nil(t, c.FindNode("x"))
 }
 
+func TestClaims_PodNotRead_SharedByItsClaims(t *testing.T) {
+	t.Parallel()
+	store := clusterview.NewStore()
+	for name, uid := range map[string]types.UID{"a": "u1", "b": "u1", "c": "u2"} {
+		claim := allocated(name)
+		claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: uid}}
+		store.PutClaim(claim)
+	}
+	c := store.Cluster()
+	a, b := c.FindClaim("ml", "a"), c.FindClaim("ml", "b")
+	assert.Same(t, a.Pods[0], b.Pods[0])
+	assert.Equal(t, []*clusterview.Claim{a, b}, a.Pods[0].Claims)
+	assert.NotSame(t, a.Pods[0], c.FindClaim("ml", "c").Pods[0])
+}
+
 func TestStore_LongAnnotations_DroppedFromNamespacedObjects(t *testing.T) {
 	t.Parallel()
 	store := clusterview.NewStore()
