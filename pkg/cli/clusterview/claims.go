@@ -24,23 +24,35 @@ func (s *Store) addClaims(c *Cluster) {
 		c.Pods = append(c.Pods, pods[name])
 	}
 	slices.SortFunc(c.Pods, func(a, b *Pod) int { return compareNames(a.Namespace, a.Name, b.Namespace, b.Name) })
+	unread := map[unreadPod]*Pod{}
 	for _, claim := range c.Claims {
-		claim.addConsumers(pods)
+		claim.addConsumers(pods, unread)
 	}
 	for _, pod := range c.Pods {
 		pod.addClaims(claims)
 	}
 }
 
-// addConsumers adds the pods for which the claim is reserved.
-func (c *Claim) addConsumers(pods map[types.NamespacedName]*Pod) {
+// unreadPod identifies a pod that was not read: its namespace and its UID.
+type unreadPod struct {
+	namespace string
+	uid       types.UID
+}
+
+// addConsumers adds the pods for which the claim is reserved. Claims of one pod that was not read share it.
+func (c *Claim) addConsumers(pods map[types.NamespacedName]*Pod, unread map[unreadPod]*Pod) {
 	for _, consumer := range c.Status.ReservedFor {
 		if consumer.APIGroup != "" || consumer.Resource != "pods" {
 			continue
 		}
 		pod := pods[types.NamespacedName{Namespace: c.Namespace, Name: consumer.Name}]
 		if pod == nil || pod.UID != consumer.UID {
-			pod = &Pod{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: consumer.Name, UID: consumer.UID}}, Claims: []*Claim{c}}
+			id := unreadPod{c.Namespace, consumer.UID}
+			if unread[id] == nil {
+				unread[id] = &Pod{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: consumer.Name, UID: consumer.UID}}}
+			}
+			pod = unread[id]
+			pod.Claims = append(pod.Claims, c)
 		}
 		c.Pods = append(c.Pods, pod)
 	}

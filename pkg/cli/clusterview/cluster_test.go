@@ -3,6 +3,9 @@ package clusterview_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -253,6 +256,39 @@ func TestClaims_PodsAndClaims_Connected(t *testing.T) {
 	assert.Nil(t, c.FindClaim("ml", "x"))
 	assert.Nil(t, c.FindPod("x", "train"))
 	assert.Nil(t, c.FindNode("x"))
+}
+
+func TestClaims_PodNotRead_SharedByItsClaims(t *testing.T) {
+	t.Parallel()
+	store := clusterview.NewStore()
+	for name, uid := range map[string]types.UID{"a": "u1", "b": "u1", "c": "u2"} {
+		claim := allocated(name)
+		claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: uid}}
+		store.PutClaim(claim)
+	}
+	c := store.Cluster()
+	a, b := c.FindClaim("ml", "a"), c.FindClaim("ml", "b")
+	assert.Same(t, a.Pods[0], b.Pods[0])
+	assert.Equal(t, []*clusterview.Claim{a, b}, a.Pods[0].Claims)
+	assert.NotSame(t, a.Pods[0], c.FindClaim("ml", "c").Pods[0])
+}
+
+func TestStore_LongAnnotations_DroppedFromNamespacedObjects(t *testing.T) {
+	t.Parallel()
+	store := clusterview.NewStore()
+	meta := metav1.ObjectMeta{Namespace: "ml", Name: "a", Annotations: map[string]string{
+		"short": strings.Repeat("x", 256), "long": strings.Repeat("x", 257), corev1.LastAppliedConfigAnnotation: "{}",
+	}}
+	store.PutPod(&corev1.Pod{ObjectMeta: meta})
+	store.PutClaim(&resourceapi.ResourceClaim{ObjectMeta: meta})
+	of := meta.DeepCopy()
+	of.Namespace = ""
+	store.PutNode(&corev1.Node{ObjectMeta: *of})
+	c := store.Cluster()
+	assert.Equal(t, []string{"short"}, slices.Collect(maps.Keys(c.FindPod("ml", "a").Annotations)))
+	assert.Equal(t, []string{"short"}, slices.Collect(maps.Keys(c.FindClaim("ml", "a").Annotations)))
+	assert.ElementsMatch(t, []string{"short", "long"}, slices.Collect(maps.Keys(c.FindNode("a").Object.Annotations)), "administrators write them")
+	assert.Len(t, meta.Annotations, 3, "the object that was read is unchanged")
 }
 
 func TestCluster_LaterChanges_PictureStays(t *testing.T) {

@@ -30,11 +30,11 @@ type gpuFacts struct {
 	members map[string]member
 }
 
-// taintFact is a taint whose time is the name with number added, or -1.
+// taintFact is a taint whose times are the names with the numbers in added.
 type taintFact struct {
 	Taint
 
-	added int
+	added []int
 }
 
 // member is a device of a GPU.
@@ -83,10 +83,10 @@ func (s *shape) describe(tokens []token) {
 			g.index = slices.IndexFunc(tokens, func(t token) bool { return t.class == classIndex && number(string(t.value)) == *index.IntValue })
 		}
 		for _, t := range d.Taints {
-			fact := taintFact{Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect), Devices: 1}, -1}
+			fact := taintFact{Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect), Devices: 1}, nil}
 			if t.TimeAdded != nil {
 				encoded, _ := t.TimeAdded.Marshal()
-				fact.added = known(classTime, string(encoded))
+				fact.added = []int{known(classTime, string(encoded))}
 			}
 			g.addTaint(fact)
 		}
@@ -128,8 +128,11 @@ func (g *gpuFacts) addDevice(driver string, d *resourceapi.Device) {
 
 func (g *gpuFacts) addTaint(fact taintFact) {
 	for i := range g.taints {
-		if have := &g.taints[i].Taint; have.Key == fact.Key && have.Value == fact.Value && have.Effect == fact.Effect {
+		if have := &g.taints[i]; have.Key == fact.Key && have.Value == fact.Value && have.Effect == fact.Effect {
 			have.Devices++
+			if len(fact.added) > 0 && !slices.Contains(have.added, fact.added[0]) {
+				have.added = append(have.added, fact.added[0])
+			}
 			return
 		}
 	}

@@ -17,7 +17,7 @@ type GPU struct {
 	MemorySlices int
 	// Parts are the devices in use: MIG devices by their first memory slice, before other types.
 	Parts []Part
-	// Devices counts the advertised devices of each type, Profiles those of each MIG profile.
+	// Devices is the number of advertised devices of each type, Profiles the number of advertised MIG devices of each profile.
 	Devices, Profiles map[string]int
 	Taints            []Taint
 }

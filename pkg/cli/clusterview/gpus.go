@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // NameOf returns the name of a device's GPU, which begins the name of the device; "" for a device of the whole node.
@@ -97,8 +98,8 @@ func (g *GPU) add(facts *gpuFacts, names []string) {
 	g.Memory, g.MemorySlices = max(g.Memory, facts.memory), max(g.MemorySlices, facts.memorySlices)
 	for i := range facts.taints {
 		t := facts.taints[i].Taint
-		if at := facts.taints[i].added; at >= 0 {
-			t.Since = added(names[at])
+		for _, at := range facts.taints[i].added {
+			t.Since = earlier(t.Since, added(names[at]))
 		}
 		g.addTaint(t)
 	}
@@ -119,10 +120,18 @@ func sum(a, b map[string]int) map[string]int {
 	return all
 }
 
+// earlier returns the earlier time; nil is unknown.
+func earlier(a, b *metav1.Time) *metav1.Time {
+	if a == nil || b != nil && b.Before(a) {
+		return b
+	}
+	return a
+}
+
 func (g *GPU) addTaint(t Taint) {
 	for i := range g.Taints {
 		if have := &g.Taints[i]; have.Key == t.Key && have.Value == t.Value && have.Effect == t.Effect {
-			have.Devices += t.Devices
+			have.Devices, have.Since = have.Devices+t.Devices, earlier(have.Since, t.Since)
 			return
 		}
 	}
@@ -204,7 +213,7 @@ func kindOrder(kind string) int {
 	return 1
 }
 
-// held is the memory that the claims hold: all of the device, or what the shares consume.
+// held is the memory that the claims hold: all of the device, or the memory that the shares consume.
 func (part *Part) held() (bytes int64) {
 	for _, use := range part.Uses {
 		if use.Result.ShareID == nil {

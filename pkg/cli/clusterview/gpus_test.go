@@ -1,6 +1,7 @@
 package clusterview_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -96,6 +97,34 @@ func TestGPUs_DevicesCreatedBefore_PlacementsFromNames(t *testing.T) {
 		return
 	}
 	t.Fatal("the GPU is missing")
+}
+
+func TestGPUs_TaintOfSeveralTimes_SinceTheFirst(t *testing.T) {
+	t.Parallel()
+	store := clusterview.NewStore()
+	for i, times := range [][]int64{{0, 5000, 3000}, {2000, 4000}} { // 0: unknown
+		slice := plain(fmt.Sprint("s", i), "p", 1, 2)
+		for j, at := range times {
+			taint := resourceapi.DeviceTaint{Key: "k", Effect: "NoSchedule"}
+			if at > 0 {
+				taint.TimeAdded = new(metav1.Unix(at, 0))
+			}
+			slice.Spec.Devices = append(slice.Spec.Devices, resourceapi.Device{Name: fmt.Sprintf("gpu-1-mig-%d-%d", i, j), Taints: []resourceapi.DeviceTaint{taint}})
+		}
+		store.PutSlice(slice)
+	}
+	since := func(seconds int64, devices int) {
+		t.Helper()
+		want := clusterview.Taint{Key: "k", Effect: "NoSchedule", Since: new(metav1.Unix(seconds, 0)), Devices: devices}
+		assert.Equal(t, []clusterview.Taint{want}, store.Cluster().GPUs(driver)[0].Taints)
+	}
+	since(2000, 5)
+	store.DeleteSlice("s1")
+	since(3000, 3)
+	store.PutRule(&resourceapi.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Spec: resourceapi.DeviceTaintRuleSpec{
+		DeviceSelector: &resourceapi.DeviceTaintSelector{}, Taint: resourceapi.DeviceTaint{Key: "k", Effect: "NoSchedule", TimeAdded: new(metav1.Unix(1000, 0))},
+	}})
+	since(1000, 6)
 }
 
 func TestGPUs_AllMachines_TaintsAndMemory(t *testing.T) {

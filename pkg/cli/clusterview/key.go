@@ -125,7 +125,7 @@ func (k *keyWriter) device(name string) string {
 	return "#" + strconv.Itoa(number) + name[n:]
 }
 
-// uses adds which devices are allocated, and how much of those that several claims share.
+// uses adds which devices are allocated, and for shared devices the consumed capacity.
 func (k *keyWriter) uses(p *Pool) {
 	var all []string
 	for first := 0; first < len(p.Uses); {
@@ -169,8 +169,9 @@ func held(uses []Use) string {
 	return text.String()
 }
 
-// rules adds the taints by rules.
+// rules adds the taints by rules, after their number: another pool may follow.
 func (k *keyWriter) rules(p *Pool) {
+	k.int(len(p.rules))
 	for _, rule := range p.rules {
 		device := "*"
 		if only := rule.Spec.DeviceSelector.Device; only != nil {

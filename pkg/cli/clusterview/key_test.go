@@ -61,7 +61,7 @@ func nodesOf(t testing.TB, machine string, n int) *clusterview.Store {
 	return store
 }
 
-func TestKey_WhatIsAllocated_Differs(t *testing.T) {
+func TestKey_OtherAllocations_Differ(t *testing.T) {
 	t.Parallel()
 	for _, machine := range []string{"h100-80", "mig-h100-80", "mps-h100-80", "timeslice-h100-80"} {
 		store := nodesOf(t, machine, 7)
@@ -128,7 +128,7 @@ func TestKey_RulesReadsAndStates_Differ(t *testing.T) {
 func TestNodeKey_ComparedAttributes_OnlyEqualityMatters(t *testing.T) {
 	t.Parallel()
 	store := clusterview.NewStore()
-	// Each node has two pools with a GPU, whose roots are those in the list.
+	// Each node has two pools with a GPU, which have these roots.
 	for node, roots := range [][]string{{"a", "a"}, {"b", "b"}, {"a", "b"}, {"c", "d"}} {
 		for i, root := range roots {
 			name, gpu := fmt.Sprintf("n%d-%d", node, i), "gpu-0"
@@ -151,6 +151,30 @@ func TestNodeKey_ComparedAttributes_OnlyEqualityMatters(t *testing.T) {
 	assert.Equal(t, key(2, clusterview.Reads{Equal: root}), key(3, clusterview.Reads{Equal: root}))
 	assert.NotEqual(t, key(0, clusterview.Reads{Equal: root}), key(2, clusterview.Reads{Equal: root}))
 	assert.NotEqual(t, key(0, clusterview.Reads{Values: root}), key(1, clusterview.Reads{Values: root}))
+}
+
+func TestNodeKey_RuleReadsLikeAnotherPool_Differs(t *testing.T) {
+	t.Parallel()
+	store := clusterview.NewStore()
+	put := func(node, name, device string, attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) {
+		store.PutSlice(&resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.ResourceSliceSpec{
+			Driver: driver, NodeName: &node, Pool: resourceapi.ResourcePool{Name: name, ResourceSliceCount: 1},
+			Devices: []resourceapi.Device{{Name: device, Attributes: attributes}},
+		}})
+	}
+	put("n1", "p1", "gpu-1", nil)
+	put("n2", "p2", "gpu-1", nil)
+	for i := range 'b'/2 - 2 { // the number of the next pool's content is encoded as this letter
+		put("other", fmt.Sprint("o", i), fmt.Sprint("device-", i), nil)
+	}
+	root := resourceapi.QualifiedName("resource.kubernetes.io/pcieRoot")
+	put("n2", "p3", "gpu-1", map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{root: {StringValue: new("a")}})
+	store.PutRule(&resourceapi.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Spec: resourceapi.DeviceTaintRuleSpec{
+		DeviceSelector: &resourceapi.DeviceTaintSelector{Pool: new("p1"), Device: new("b")},
+	}})
+	c := store.Cluster()
+	reads := clusterview.Reads{Equal: map[resourceapi.QualifiedName]bool{root: true}}
+	assert.NotEqual(t, c.FindNode("n1").Key(reads), c.FindNode("n2").Key(reads))
 }
 
 // classes is a lister of DeviceClasses.

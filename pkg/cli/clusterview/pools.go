@@ -56,6 +56,8 @@ func (s *Store) pools() map[poolID]*Pool {
 		}
 	}
 	rules := slices.SortedFunc(maps.Values(s.rules), func(a, b *resourceapi.DeviceTaintRule) int { return cmp.Compare(a.Name, b.Name) })
+	known := s.checked
+	s.checked = make(map[string]bool, len(known))
 	for _, p := range pools {
 		slices.SortFunc(p.pieces, func(a, b *piece) int { return cmp.Compare(a.name, b.name) })
 		for _, rule := range rules {
@@ -64,7 +66,7 @@ func (s *Store) pools() map[poolID]*Pool {
 				p.rules = append(p.rules, rule)
 			}
 		}
-		s.check(p)
+		s.check(p, known)
 	}
 	return pools
 }
@@ -121,8 +123,9 @@ func addUses(claims []*Claim, pools map[poolID]*Pool) {
 	}
 }
 
-// check sets the state of a pool, as the allocator decides. Pools with equal names of counter sets and devices are checked once.
-func (s *Store) check(p *Pool) {
+// check sets the state of a pool, as the allocator decides. Pools with equal names of counter sets and devices are checked
+// once, in the pictures before too: known are the keys of their valid pools.
+func (s *Store) check(p *Pool, known map[string]bool) {
 	p.State = PoolComplete
 	if want, got := p.pieces[0].shape.spec.Pool.ResourceSliceCount, int64(len(p.pieces)); got != want {
 		p.State = PoolIncomplete
@@ -130,7 +133,8 @@ func (s *Store) check(p *Pool) {
 		return
 	}
 	key := p.Key(Reads{})
-	if s.checked[key] {
+	if s.checked[key] || known[key] {
+		s.checked[key] = true
 		return
 	}
 	if p.Problem = problem(p.Slices()); p.Problem != "" {

@@ -13,6 +13,10 @@ import (
 // maxShared limits the contents that a reducer of objects remembers. After that many it begins again.
 const maxShared = 4096
 
+// maxAnnotation is the length of the longest annotation that is kept of a claim or a pod, in bytes: the annotations that users of a picture read
+// are shorter, and an object may have 256 KiB of others.
+const maxAnnotation = 256
+
 // sharing keeps contents that many objects have once: pods of one controller differ in little but their names.
 type sharing struct {
 	labels     map[string]map[string]string
@@ -53,6 +57,9 @@ func (s *sharing) meta(of *metav1.ObjectMeta) metav1.ObjectMeta {
 		CreationTimestamp: of.CreationTimestamp, DeletionTimestamp: of.DeletionTimestamp.DeepCopy(),
 	}
 	delete(kept.Annotations, corev1.LastAppliedConfigAnnotation)
+	if of.Namespace != "" {
+		maps.DeleteFunc(kept.Annotations, func(_, value string) bool { return len(value) > maxAnnotation })
+	}
 	if len(of.Labels) > 0 {
 		kept.Labels = shared(&s.labels, func() map[string]string { return maps.Clone(of.Labels) }, &metav1.ObjectMeta{Labels: of.Labels})
 	}

@@ -27,7 +27,7 @@ func pools(c *clusterview.Cluster) []*clusterview.Pool {
 	return all
 }
 
-// requireAsRead compares the ResourceSlices of a cluster with those that were read.
+// requireAsRead compares the ResourceSlices of a cluster with the ResourceSlices that were read.
 func requireAsRead(t testing.TB, c *clusterview.Cluster, read []*resourceapi.ResourceSlice) {
 	t.Helper()
 	found := map[string]*resourceapi.ResourceSlice{}
@@ -182,6 +182,23 @@ func TestSlices_EveryField_AsRead(t *testing.T) {
 	store := clusterview.NewStore()
 	store.PutSlice(full)
 	requireAsRead(t, store.Cluster(), []*resourceapi.ResourceSlice{full})
+}
+
+// TestSlices_SameFieldInOtherMessage_AsRead: without the end of a device, the field 7 of the device and of the specification are the same.
+func TestSlices_SameFieldInOtherMessage_AsRead(t *testing.T) {
+	t.Parallel()
+	device := plain("a", "p", 1, 3, "gpu-1")
+	device.Spec.Devices[0].AllNodes = new(true)
+	spec := plain("b", "p", 1, 3, "gpu-1")
+	spec.Spec.PerDeviceNodeSelection = new(true)
+	neither := plain("c", "p", 1, 3, "gpu-1")
+	for _, read := range [][]*resourceapi.ResourceSlice{{device, spec, neither}, {neither, spec, device}} {
+		store := clusterview.NewStore()
+		for _, slice := range read {
+			store.PutSlice(slice)
+		}
+		requireAsRead(t, store.Cluster(), read)
+	}
 }
 
 func FuzzPutSliceData(f *testing.F) {

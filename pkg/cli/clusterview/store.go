@@ -17,7 +17,7 @@ type Store struct {
 	pieces    map[string]*piece
 	shapes    shapes
 	sharing   sharing
-	checked   map[string]bool
+	checked   map[string]bool // keys of the valid pools of the last picture
 	claims    map[types.NamespacedName]*resourceapi.ResourceClaim
 	classes   map[string]*resourceapi.DeviceClass
 	rules     map[string]*resourceapi.DeviceTaintRule

@@ -104,7 +104,7 @@ var identities = map[string]class{
 	"pciBusID": classBus, "pcieRoot": classRoot, "numaNode": classNUMA,
 }
 
-// place is where in a ResourceSlice a name belongs.
+// place is the field of a ResourceSlice to which a name belongs.
 type place struct {
 	kind placeKind
 	// device and item are indexes: of the device, and of its counter set or taint, or of the shared counter set.
@@ -148,7 +148,7 @@ type reducer struct {
 	device, item int
 }
 
-// reset forgets the last ResourceSlice.
+// reset drops the last ResourceSlice.
 func (r *reducer) reset(record bool) {
 	r.key, r.tokens, r.places, r.record, r.device, r.item = r.key[:0], r.tokens[:0], r.places[:0], record, 0, 0
 	for i := range r.byClass {
@@ -207,7 +207,7 @@ func nameLength[T string | []byte](device T) int {
 	return len(device)
 }
 
-// message adds the fields of a message; visit adds those with names, and reports which it added.
+// message adds the fields of a message; visit adds a field that contains names, and reports whether it added the field.
 func (r *reducer) message(tag uint64, message []byte, visit func(field) (bool, error)) error {
 	r.tag(tag)
 	for len(message) > 0 {

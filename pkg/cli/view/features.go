@@ -42,7 +42,7 @@ var gates = map[string]gate{
 	gateStatus:                     {33, 32, nil},
 }
 
-// Features returns what the scheduler of the API server's minor version enables. gatesOfUser changes it, as the scheduler's --feature-gates:
+// Features returns the features that the scheduler of the API server's minor version enables. gatesOfUser changes it, as the scheduler's --feature-gates:
 // "DRADeviceTaints=false,DRAConsumableCapacity=true".
 func Features(_ context.Context, client *cluster.Client, gatesOfUser string) (structured.Features, error) {
 	enabled, err := parseGates(gatesOfUser)

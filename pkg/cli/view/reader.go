@@ -29,11 +29,12 @@ type reader struct {
 	kinds  []*kind
 	slices *kind
 
-	// mu guards the following, and what the kinds read.
-	mu        sync.Mutex
-	store     *clusterview.Store
-	scope     clusterview.Scope
-	missing   []Missing
+	// mu guards the following, and the objects that the kinds read.
+	mu      sync.Mutex
+	store   *clusterview.Store
+	scope   clusterview.Scope
+	missing []Missing
+	// templates are the templates that were requested, true if they were read.
 	templates map[types.NamespacedName]bool
 	// unmade are the templates that pods without their claims name, by pod.
 	unmade map[types.NamespacedName][]types.NamespacedName
@@ -57,7 +58,7 @@ type kind struct {
 	// done is called after a list; nil for nothing.
 	done func(namespace string)
 
-	// known are the objects of the last list and of the changes since.
+	// known are the objects in the Store: of the last list, of the changes since, and of pages that expired.
 	known map[types.NamespacedName]bool
 	// from is the list that was read, began is when, and version its resource version; "" if it was not read.
 	from    listing
@@ -89,17 +90,13 @@ func (r *reader) list(ctx context.Context, k *kind) error {
 	}
 	err := r.listIn(ctx, k, namespace)
 	if apierrors.IsForbidden(err) && k.namespaced && namespace == "" {
-		r.lacks(Missing{"list", k.name() + " in all namespaces", roleAll})
+		r.lacks(k.right("list", ""))
 		namespace = r.Namespace
 		err = r.listIn(ctx, k, namespace)
 	}
 	switch {
 	case apierrors.IsForbidden(err):
-		role, where := k.role, ""
-		if k.namespaced {
-			role, where = roleNamespace, " in namespace "+namespace
-		}
-		r.lacks(Missing{"list", k.name() + where, role})
+		r.lacks(k.right("list", namespace))
 		if !k.namespaced {
 			return nil
 		}
@@ -140,7 +137,7 @@ func (r *reader) listFrom(ctx context.Context, k *kind) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		name, err := k.put(o)
-		found[name] = true
+		found[name], k.known[name] = true, true
 		return err
 	})
 	if err != nil {
@@ -163,6 +160,18 @@ func (k *kind) name() string {
 		return k.resource
 	}
 	return k.resource + "." + k.group
+}
+
+// right is the right to read the kind in a namespace, or in all.
+func (k *kind) right(verb, namespace string) Missing {
+	switch {
+	case !k.namespaced:
+		return Missing{verb, k.name(), k.role}
+	case namespace == "":
+		return Missing{verb, k.name() + " in all namespaces", k.role}
+	default:
+		return Missing{verb, k.name() + " in namespace " + namespace, roleNamespace}
+	}
 }
 
 // lacks records a right that the user lacks.
@@ -213,7 +222,7 @@ func handle[T any, P api[T]](k *kind, put func(P), remove func(types.NamespacedN
 		_, err = k.put(object{data, true})
 		return err
 	}
-	k.remove = remove
+	k.remove, k.known = remove, map[types.NamespacedName]bool{}
 	return k
 }
 

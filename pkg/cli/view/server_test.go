@@ -54,7 +54,7 @@ type server struct {
 	deny map[string]bool
 	// expire is the number of continue tokens that are refused, newWatch of watches.
 	expire, expireWatch int
-	// requests are the requests, "WATCH" for those of changes.
+	// requests are the requests; the method of a watch is "WATCH".
 	requests []string
 	// each is called before a request is answered; may be nil.
 	each func(request string)

@@ -29,8 +29,8 @@ func (r *reader) needTemplates(name types.NamespacedName, pod *corev1.Pod) {
 // templatesAtOnce limits the requests for templates: pods may name any number of them.
 const templatesAtOnce = 20
 
-// readTemplates reads the templates that pods name and that are not known yet, of many only the first. A template that does not exist is asked
-// for again.
+// readTemplates reads the templates that pods name and that are not known yet, of many only some: first the templates that it did not request
+// before, and of the user's namespace. It requests a template that does not exist again.
 func (r *reader) readTemplates(ctx context.Context) error {
 	r.mu.Lock()
 	unknown := map[types.NamespacedName]bool{}
@@ -41,10 +41,19 @@ func (r *reader) readTemplates(ctx context.Context) error {
 			}
 		}
 	}
-	r.mu.Unlock()
+	rank := func(name types.NamespacedName) int {
+		if _, requested := r.templates[name]; requested {
+			return 2
+		}
+		if name.Namespace != r.Namespace {
+			return 1
+		}
+		return 0
+	}
 	names := slices.SortedFunc(maps.Keys(unknown), func(a, b types.NamespacedName) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
+	r.mu.Unlock()
 	for _, name := range names[:min(len(names), templatesAtOnce)] {
 		if err := r.readTemplate(ctx, name); err != nil {
 			return err
@@ -59,6 +68,9 @@ func (r *reader) readTemplate(ctx context.Context, name types.NamespacedName) er
 	switch {
 	case apierrors.IsForbidden(err):
 		r.lacks(Missing{"get", resource + " in namespace " + name.Namespace, roleAll})
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.templates[name] = false
 		return nil
 	case apierrors.IsNotFound(err):
 		template = nil

@@ -9,7 +9,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/cli/clusterview"
 )
 
-// Options select what is read.
+// Options select the objects that are read.
 type Options struct {
 	// Driver is the driver whose ResourceSlices are read; AllDrivers reads all ResourceSlices.
 	Driver     string
@@ -27,8 +27,8 @@ type Options struct {
 type Missing struct {
 	// Verb is such as "list", Resource such as "resourceclaims.resource.k8s.io in all namespaces".
 	Verb, Resource string
-	// Role ends the name of the ClusterRole of the chart that contains the right: "gpus-view" or "gpus-view-all". A Role "view" is the one of
-	// Kubernetes.
+	// Role ends the name of the ClusterRole of the chart that contains the right: "gpus-view" or "gpus-view-all". "view" is the ClusterRole of
+	// Kubernetes with this name.
 	Role string
 }
 

@@ -156,12 +156,28 @@ func TestRead_PagesExpire_ListBeginsAgain(t *testing.T) {
 	assert.Len(t, c.Nodes, 501)
 	assert.Len(t, s.asked("GET "+pathSlices), 6)
 
-	s.expire = 3
+	pages := 0
+	s.expire = 1
+	s.each = func(request string) {
+		if request == "GET "+pathSlices {
+			if pages++; pages == 3 { // the first page again
+				s.mu.Lock()
+				s.lists[pathSlices] = s.lists[pathSlices][1:]
+				s.mu.Unlock()
+			}
+		}
+	}
+	c, _ = read(t, s, options)
+	assert.Nil(t, c.FindNode("n0"), "it was deleted after its page expired")
+	assert.Len(t, c.Nodes, 500)
+
+	s.each, s.expire = nil, 3
+	s.lists[pathSlices] = append(s.lists[pathSlices], published(0, driver))
 	_, _, err := Read(t.Context(), s.client(t), options)
 	assert.ErrorContains(t, err, "listing resourceslices.resource.k8s.io: Expired")
 }
 
-func TestRead_Pods_OnlyThoseWithDevices(t *testing.T) {
+func TestRead_Pods_OnlyWithDevices(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	template := "/apis/resource.k8s.io/v1/namespaces/ml/resourceclaimtemplates"
@@ -245,4 +261,39 @@ func TestRead_ManyTemplates_FewRequests(t *testing.T) {
 	c, _ := read(t, s, options)
 	assert.Len(t, c.Pods, 500)
 	assert.Len(t, c.Templates, templatesAtOnce)
+}
+
+// waitingFor returns a pod whose claim is not created yet from a template.
+func waitingFor(namespace, template string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: template}}
+	p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: &template}}
+	return p
+}
+
+func TestReadTemplates_Again_OnlyTheMissing(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	path := "/apis/resource.k8s.io/v1/namespaces/ml/resourceclaimtemplates"
+	s.lists[path] = []runtime.Object{&resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "ml", Name: "exists"}}}
+	s.lists[pathPods] = []runtime.Object{waitingFor("ml", "exists"), waitingFor("ml", "missing")}
+	r := newReader(s.client(t), options)
+	require.NoError(t, r.read(t.Context()))
+	require.NoError(t, r.readTemplates(t.Context()))
+	assert.Len(t, s.asked("GET "+path+"/exists"), 1)
+	assert.Len(t, s.asked("GET "+path+"/missing"), 2)
+}
+
+func TestReadTemplates_ManyMissingInAnotherNamespace_OthersReadToo(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	for i := range templatesAtOnce {
+		s.lists[pathPods] = append(s.lists[pathPods], waitingFor("aaa", fmt.Sprint("missing-", i)))
+	}
+	s.lists[pathPods] = append(s.lists[pathPods], waitingFor("team", "own"), waitingFor("zzz", "other"))
+	r := newReader(s.client(t), options)
+	require.NoError(t, r.read(t.Context()))
+	path := "/apis/resource.k8s.io/v1/namespaces/%s/resourceclaimtemplates/%s"
+	assert.Len(t, s.asked("GET "+fmt.Sprintf(path, "team", "own")), 1, "first the user's namespace")
+	require.NoError(t, r.readTemplates(t.Context()))
+	assert.Len(t, s.asked("GET "+fmt.Sprintf(path, "zzz", "other")), 1, "then the others, before the missing again")
 }

@@ -81,7 +81,7 @@ func (w *watcher) follow(ctx context.Context, k *kind) error {
 		switch {
 		case ctx.Err() != nil:
 		case apierrors.IsForbidden(err):
-			w.lacks(Missing{"watch", k.name(), k.role})
+			w.lacks(k.right("watch", k.from.namespace))
 			w.notify()
 			return nil
 		case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
@@ -89,7 +89,6 @@ func (w *watcher) follow(ctx context.Context, k *kind) error {
 				return err
 			}
 			w.notify()
-			continue
 		}
 		select {
 		case <-ctx.Done():

@@ -29,7 +29,7 @@ type watching struct {
 	failed chan error
 }
 
-// picture is what was drawn.
+// picture is a picture that was drawn.
 type picture struct {
 	*clusterview.Cluster
 
@@ -157,7 +157,7 @@ func TestWatch_VersionTooOld_ListsAgain(t *testing.T) {
 	for _, path := range []string{pathClaims, pathClasses, pathNodes} {
 		s.deny["WATCH "+path] = true
 	}
-	w := startWatch(t, s, 1)
+	w := startWatch(t, s, 0)
 	require.Eventually(t, func() bool {
 		w.clock.Step(time.Second)
 		select {
@@ -167,7 +167,48 @@ func TestWatch_VersionTooOld_ListsAgain(t *testing.T) {
 			return false
 		}
 	}, deadline, time.Millisecond)
+	require.Eventually(t, func() bool { // the next watch begins after a second
+		w.clock.Step(time.Second)
+		return len(w.opened) == 1
+	}, deadline, time.Millisecond)
+	assert.Equal(t, pathSlices+" 10", w.open())
 	assert.Len(t, s.asked("GET "+pathSlices), 2)
+}
+
+func TestFollow_VersionAlwaysTooOld_WaitsAfterList(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	s.expireWatch = 100
+	r := newReader(s.client(t), options)
+	require.NoError(t, r.read(t.Context()))
+	w := &watcher{reader: r, clock: clocktesting.NewFakeClock(time.Unix(0, 0)), changed: make(chan struct{}, 1)}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.follow(ctx, r.slices) }()
+	require.Eventually(t, w.clock.(*clocktesting.FakeClock).HasWaiters, deadline, time.Millisecond)
+	assert.Len(t, s.asked("GET "+pathSlices), 2)
+	assert.Len(t, s.asked("WATCH "+pathSlices), 1)
+	cancel()
+	assert.NoError(t, <-ended)
+}
+
+func TestFollow_WatchForbidden_MissingRightOfTheNamespace(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	team := "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims"
+	s.lists[team], s.deny[pathClaims], s.deny["WATCH "+team], s.deny["WATCH "+pathPods] = nil, true, true, true
+	s.lists["/api/v1/namespaces/team/pods"], s.deny["WATCH /api/v1/namespaces/team/pods"], s.deny["WATCH "+pathNodes] = nil, true, true
+	r := newReader(s.client(t), options)
+	require.NoError(t, r.read(t.Context()))
+	w := &watcher{reader: r, clock: clocktesting.NewFakeClock(time.Unix(0, 0)), changed: make(chan struct{}, 1)}
+	for _, k := range r.kinds[3:] { // nodes, claims, pods
+		require.NoError(t, w.follow(t.Context(), k))
+	}
+	_, missing := r.picture()
+	assert.Equal(t, []Missing{
+		{"watch", "nodes", roleDevices}, {"watch", "pods in namespace team", roleNamespace},
+		{"list", "resourceclaims.resource.k8s.io in all namespaces", roleAll}, {"watch", "resourceclaims.resource.k8s.io in namespace team", roleNamespace},
+	}, missing)
 }
 
 func TestPods_EndedMeanwhile_LeavesPicture(t *testing.T) {

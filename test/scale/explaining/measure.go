@@ -23,7 +23,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/cli/view"
 )
 
-// Result is what one process measured.
+// Result has the measurements of one process.
 type Result struct {
 	// Read is the CPU time of reading, Explain of explaining each pending pod, in seconds.
 	Read    float64

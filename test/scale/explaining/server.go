@@ -33,7 +33,7 @@ type item struct {
 
 // Counts count the requests.
 type Counts struct {
-	// Lists are the requests of pages, Writes those that are not GET.
+	// Lists is the number of requests of pages, Writes of requests that are not GET.
 	Lists, Writes int
 	// Pages is the number of pages that all lists have.
 	Pages int
@@ -89,7 +89,7 @@ func resourceOf(o object) string {
 	}
 }
 
-// Counts returns what was counted so far.
+// Counts returns the numbers of requests so far.
 func (s *Server) Counts() Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,7 +25,7 @@ func main() {
 	}
 }
 
-// parts are what a process of its own measures.
+// parts are the measurements, each of which has a process of its own.
 var parts = map[string]func(context.Context, string) (*explaining.Result, error){
 	"explain": explaining.Explain, "decode": explaining.Decode, "reduce": explaining.Reduce,
 }
