@@ -260,9 +260,12 @@ func (r *run) edited(a *asked, edit func([]*resourceapi.ResourceClaim) bool) *as
 	return r.asked(claims)
 }
 
+// tolerationNodes is the number of nodes on which the toleration of a taint is tried: on the first, devices may have further taints.
+const tolerationNodes = 8
+
 // toleration finds a taint that is not Prism's own and whose toleration helps.
 func (r *run) toleration(ctx context.Context, places []place) string {
-	tried := map[string]bool{}
+	tried := map[string]int{}
 	for i := range places {
 		if places[i].refusal != nil {
 			continue
@@ -272,10 +275,10 @@ func (r *run) toleration(ctx context.Context, places []place) string {
 			if taint.Value != "" {
 				text = taint.Key + "=" + taint.Value + ":" + string(taint.Effect)
 			}
-			if tried[text] {
+			if tried[text] == tolerationNodes {
 				continue
 			}
-			tried[text] = true
+			tried[text]++
 			add := func(claims []*resourceapi.ResourceClaim) bool { return tolerate(claims, taint) }
 			if node := r.fitsWith(ctx, places[i:i+1], add); node != "" {
 				return "tolerate the taint " + text + ": fits on node " + node

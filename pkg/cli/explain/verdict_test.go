@@ -294,6 +294,23 @@ func TestPod_SharedPool_ChangesConsiderIt(t *testing.T) {
 	assert.Contains(t, e.Changes, Change{"request 2g.20gb: 1 free now"})
 }
 
+// TestPod_FirstNodeHasFurtherTaint_TolerationForTheSecond: on the first node, the toleration of the common taint alone does not help.
+func TestPod_FirstNodeHasFurtherTaint_TolerationForTheSecond(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.node("gpu-a01", "l40s", 1, whole)
+	w.node("gpu-a02", "l40s", 1, whole)
+	name, first := driver, w.solver().Cluster.FindNode("gpu-a01").Pools[0].Name
+	for rule, selector := range map[string]resourceapi.DeviceTaintSelector{"reserved": {Driver: &name}, "broken": {Pool: &first}} {
+		w.store.PutRule(&resourceapi.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: rule}, Spec: resourceapi.DeviceTaintRuleSpec{
+			DeviceSelector: &selector,
+			Taint:          resourceapi.DeviceTaint{Key: "example.com/" + rule, Effect: resourceapi.DeviceTaintEffectNoSchedule},
+		}})
+	}
+	e := w.pending("train-0", request(driver, 1))
+	assert.Equal(t, []Change{{"tolerate the taint example.com/reserved:NoSchedule: fits on node gpu-a02"}}, e.Changes)
+}
+
 // TestPod_LongExpressions_Shortened: a claim may have 32 expressions of 10 KiB, which an administrator reads.
 func TestPod_LongExpressions_Shortened(t *testing.T) {
 	t.Parallel()
