@@ -7,6 +7,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/dynamic-resource-allocation/structured"
 )
 
 // milli is a quantity in thousandths. Quantities of devices are far below its limit of 8 PiB.
@@ -16,10 +17,12 @@ func milli(q *resource.Quantity) int64 { return q.MilliValue() }
 type demand struct {
 	requests   map[resourceapi.QualifiedName]resource.Quantity
 	fractional bool
+	// ignored is set if the scheduler ignores capacities.
+	ignored bool
 }
 
-func demandOf(request *resourceapi.ExactDeviceRequest, fractional bool) demand {
-	d := demand{fractional: fractional}
+func demandOf(request *resourceapi.ExactDeviceRequest, features structured.Features) demand {
+	d := demand{fractional: features.FractionalCapacityRange, ignored: !features.ConsumableCapacity}
 	if request.Capacity != nil {
 		d.requests = request.Capacity.Requests
 	}
@@ -28,6 +31,9 @@ func demandOf(request *resourceapi.ExactDeviceRequest, fractional bool) demand {
 
 // lacking returns a requested capacity that the device does not have at all, or of which it never has as much as requested.
 func (m demand) lacking(d *resourceapi.Device) (name resourceapi.QualifiedName, exists, lacks bool) {
+	if m.ignored {
+		return "", false, false
+	}
 	for _, name := range slices.Sorted(maps.Keys(m.requests)) {
 		if _, found := d.Capacity[name]; !found {
 			return name, false, true

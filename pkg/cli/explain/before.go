@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,25 +31,25 @@ type podClaims struct {
 	made bool
 }
 
-// started explains a pod that has a node; "" if it has none.
-func started(pod *clusterview.Pod) (string, error) {
+// started explains a pod that has a node; "" if it has none. Ready reports whether nothing but its start is missing.
+func started(pod *clusterview.Pod) (state string, ready bool, err error) {
 	name := "Pod " + pod.Namespace + "/" + pod.Name
 	switch {
 	case ended(pod):
-		return "", &Refused{fmt.Sprintf("%s has ended: its phase is %s", name, pod.Status.Phase)}
+		return "", false, &Refused{fmt.Sprintf("%s has ended: its phase is %s", name, pod.Status.Phase)}
 	case pod.Spec.NodeName == "":
-		return "", nil
+		return "", false, nil
 	case pod.Status.Phase == corev1.PodRunning:
-		return "", &Refused{fmt.Sprintf("%s runs on node %s", name, pod.Spec.NodeName)}
+		return "", false, &Refused{fmt.Sprintf("%s runs on node %s", name, pod.Spec.NodeName)}
 	}
 	var problems []string
 	for _, claim := range pod.Claims {
 		problems = append(problems, unprepared(claim)...)
 	}
 	if len(problems) == 0 {
-		return "bound to node " + pod.Spec.NodeName + ", whose kubelet starts it", nil
+		return "bound to node " + pod.Spec.NodeName + ", whose kubelet starts it", true, nil
 	}
-	return "bound to node " + pod.Spec.NodeName + ", which cannot prepare its devices: " + strings.Join(problems, "; "), nil
+	return "bound to node " + pod.Spec.NodeName + ", which cannot prepare its devices: " + strings.Join(problems, "; "), false, nil
 }
 
 // unprepared lists the reasons for which devices of a claim are not ready.
@@ -62,7 +63,7 @@ func unprepared(claim *clusterview.Claim) (problems []string) {
 }
 
 // before explains why the scheduler does not even ask for devices; "" if it does. Otherwise it returns the claims of the pod.
-func (r *run) before(pod *clusterview.Pod) (string, podClaims) {
+func (r *run) before(ctx context.Context, pod *clusterview.Pod) (string, podClaims) {
 	var claims podClaims
 	if pod.DeletionTimestamp != nil {
 		return "it is being deleted", claims
@@ -101,7 +102,7 @@ func (r *run) before(pod *clusterview.Pod) (string, podClaims) {
 			return problem, claims
 		}
 	}
-	return r.unsupported(claims.pending), claims
+	return r.unsupported(ctx, claims.pending), claims
 }
 
 func (c *podClaims) add(claim *clusterview.Claim) {
@@ -177,11 +178,12 @@ func inUse(pod *clusterview.Pod, claim *clusterview.Claim) string {
 }
 
 // unsupported explains a claim with a field that the cluster's scheduler does not support.
-func (r *run) unsupported(claims []*resourceapi.ResourceClaim) string {
+func (r *run) unsupported(ctx context.Context, claims []*resourceapi.ResourceClaim) string {
+	refuses := r.refusesCapacity(ctx, claims)
 	for _, claim := range claims {
 		for i := range claim.Spec.Devices.Requests {
 			request := &claim.Spec.Devices.Requests[i]
-			if gate := r.gate(request); gate != "" {
+			if gate := r.gate(request, refuses); gate != "" {
 				return fmt.Sprintf("request %s of claim %s needs the feature gate %s, which the scheduler has not enabled",
 					request.Name, claim.Name, gate)
 			}
@@ -190,15 +192,28 @@ func (r *run) unsupported(claims []*resourceapi.ResourceClaim) string {
 	return ""
 }
 
+// consumableCapacity is the feature gate for the capacities of requests.
+const consumableCapacity = "DRAConsumableCapacity"
+
+// refusesCapacity reports whether the allocator refuses the capacities that claims request. Without the feature gate, the allocator that the
+// scheduler uses with newer features refuses them, and the other one ignores them.
+func (r *run) refusesCapacity(ctx context.Context, claims []*resourceapi.ResourceClaim) bool {
+	if r.Features.ConsumableCapacity {
+		return false
+	}
+	_, err := r.Allocate(ctx, Question{Node: &clusterview.Node{}, Pools: []*clusterview.Pool{}, Claims: claims})
+	return err != nil && strings.Contains(err.Error(), consumableCapacity)
+}
+
 // gate is the feature gate that a request needs and the scheduler does not have; "" for none.
-func (r *run) gate(request *resourceapi.DeviceRequest) string {
-	capacity := func(c *resourceapi.CapacityRequirements) bool { return c != nil && !r.Features.ConsumableCapacity }
+func (r *run) gate(request *resourceapi.DeviceRequest, refusesCapacity bool) string {
+	capacity := func(c *resourceapi.CapacityRequirements) bool { return c != nil && refusesCapacity }
 	if len(request.FirstAvailable) > 0 && !r.Features.PrioritizedList {
 		return "DRAPrioritizedList"
 	}
 	for i := range request.FirstAvailable {
 		if capacity(request.FirstAvailable[i].Capacity) {
-			return "DRAConsumableCapacity"
+			return consumableCapacity
 		}
 	}
 	e := request.Exactly
@@ -206,7 +221,7 @@ func (r *run) gate(request *resourceapi.DeviceRequest) string {
 	case e == nil:
 		return ""
 	case capacity(e.Capacity):
-		return "DRAConsumableCapacity"
+		return consumableCapacity
 	case e.AdminAccess != nil && !r.Features.AdminAccess:
 		return "DRAAdminAccess"
 	case len(e.DerivedAttributes) > 0 && !r.Features.DerivedAttributes:

@@ -65,17 +65,24 @@ func (r *run) move(e *Explanation) string {
 func (r *run) room(ctx context.Context, w *wish, places []place) (free int, confirmed bool) {
 	reads := r.reads(r.matcher, []*resourceapi.ResourceClaim{w.alone()})
 	counts := map[string]int{}
+	counted := map[*clusterview.Pool]bool{} // pools that several nodes reach
 	for i := range places {
 		p := &places[i]
 		if p.refusal != nil {
 			continue
 		}
-		for _, pool := range p.node.Pools {
-			key := pool.Key(reads)
+		for _, pool := range r.reachable(p.node) {
+			if counted[pool] {
+				continue
+			}
+			key := r.key(pool, reads, p.node)
 			n, known := counts[key]
 			if !known {
 				n = r.freeIn(ctx, w, p.node, pool) // equal pools have equally many
 				counts[key] = n
+			}
+			if pool.Node == nil && n > 0 {
+				counted[pool] = true
 			}
 			if n > 0 && !confirmed {
 				fits, err := r.fits(ctx, Question{Node: p.node, Pools: []*clusterview.Pool{pool}, Claims: []*resourceapi.ResourceClaim{w.alone()}})
@@ -172,7 +179,7 @@ func (r *run) mostFree(ctx context.Context, w *wish, places []place) int64 {
 	return int64(most)
 }
 
-// setCount sets the count of the request at a position among those of all claims.
+// setCount sets the count of one request; at is its position among the requests of all claims.
 func setCount(claims []*resourceapi.ResourceClaim, at int, count int64) bool {
 	for _, claim := range claims {
 		if at < len(claim.Spec.Devices.Requests) {
@@ -253,9 +260,12 @@ func (r *run) edited(a *asked, edit func([]*resourceapi.ResourceClaim) bool) *as
 	return r.asked(claims)
 }
 
+// tolerationNodes is the number of nodes on which the toleration of a taint is tried: on the first, devices may have further taints.
+const tolerationNodes = 8
+
 // toleration finds a taint that is not Prism's own and whose toleration helps.
 func (r *run) toleration(ctx context.Context, places []place) string {
-	tried := map[string]bool{}
+	tried := map[string]int{}
 	for i := range places {
 		if places[i].refusal != nil {
 			continue
@@ -265,10 +275,10 @@ func (r *run) toleration(ctx context.Context, places []place) string {
 			if taint.Value != "" {
 				text = taint.Key + "=" + taint.Value + ":" + string(taint.Effect)
 			}
-			if tried[text] {
+			if tried[text] == tolerationNodes {
 				continue
 			}
-			tried[text] = true
+			tried[text]++
 			add := func(claims []*resourceapi.ResourceClaim) bool { return tolerate(claims, taint) }
 			if node := r.fitsWith(ctx, places[i:i+1], add); node != "" {
 				return "tolerate the taint " + text + ": fits on node " + node

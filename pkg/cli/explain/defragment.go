@@ -83,7 +83,7 @@ type defragmentation struct {
 	// checks are the checks of nodes for pods that move, taken the resources of nodes that pods request.
 	checks map[*clusterview.Pod]*nodeChecks
 	taken  map[string]corev1.ResourceList
-	// vacancies are nodes where claims fit now, by the specs of the claims. specs are these of a pod.
+	// vacancies are nodes where claims fit now, by the specs of the claims; specs are the specs of a pod's claims.
 	vacancies map[string]*vacancy
 	specs     map[*clusterview.Pod]string
 	keys      poolKeys
@@ -100,7 +100,7 @@ func Defragment(ctx context.Context, s *Solver, pod *clusterview.Pod, budgets Bu
 		vacancies: map[string]*vacancy{}, specs: map[*clusterview.Pod]string{}, keys: poolKeys{},
 	}
 	d.pod = pod
-	nodes, err := d.start()
+	nodes, err := d.start(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -125,14 +125,14 @@ func (d *defragmentation) name() string { return fmt.Sprintf("pod %s/%s", d.pod.
 
 // start returns the nodes on which the pod could run, and selects the claim that waits. The error is why the pod needs no plan, or cannot have
 // one.
-func (d *defragmentation) start() (nodes []*clusterview.Node, err error) {
-	switch state, err := started(d.pod); {
+func (d *defragmentation) start(ctx context.Context) (nodes []*clusterview.Node, err error) {
+	switch state, _, err := started(d.pod); {
 	case err != nil:
 		return nil, &NoPlan{Fits: !ended(d.pod), Sentence: err.Error()}
 	case state != "":
 		return nil, &NoPlan{Fits: true, Sentence: d.name() + " " + state}
 	}
-	problem, claims := d.before(d.pod)
+	problem, claims := d.before(ctx, d.pod)
 	if problem != "" {
 		return nil, &NoPlan{Sentence: d.name() + ": " + problem}
 	}

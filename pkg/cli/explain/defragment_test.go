@@ -131,7 +131,7 @@ func TestDefragment_NoPlan_Reason(t *testing.T) {
 			"no plan for pod ml/waits: its claim fits on no node, even if all other claims were gone; kubectl prism explain pod waits -n ml says why"},
 		"several devices": {func(f *crowded) { f.waits.claim.Spec.Devices.Requests[0].Exactly.Count = 2 },
 			"pod ml/waits waits for several devices; only a claim for one device can have a plan"},
-		"same device": {func(f *crowded) { // the new pod in place of a could get every device that a gives back
+		"same device": {func(f *crowded) { // the pod that replaces a could get every device that a releases
 			f.a.claim.Spec.Devices.Requests[0].Exactly.DeviceClassName = "mig." + prismDriver
 		}, "no plan for pod ml/waits: the pod that replaces ml/a could get the same device"},
 		"class missing": {func(f *crowded) { f.waits.claim.Spec.Devices.Requests[0].Exactly.DeviceClassName = "none" },

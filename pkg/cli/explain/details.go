@@ -176,7 +176,7 @@ func misspelt(l lack) string {
 	}
 	var names []string
 	for has := range l.names {
-		// The name of a MIG profile is compared with those of profiles.
+		// A misspelt name of a MIG profile is only compared with names of profiles.
 		ofDomain := domain == "" || strings.HasPrefix(string(has), domain+"/") || !strings.Contains(string(has), "/")
 		if ofDomain && isProfileCapacity(id) == isProfileCapacity(baseName(has)) {
 			names = append(names, string(has))

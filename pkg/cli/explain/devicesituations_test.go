@@ -128,12 +128,12 @@ var deviceSituations = map[string]func(*world) (*Explanation, error){
 		return w.pending("train-0", request(driver, 1)), nil
 	},
 	"taint-xid": func(w *world) (*Explanation, error) {
-		n := machine(w.t, "gpu-a01", "l40s", 1)
+		n := Machine(w.t, "gpu-a01", "l40s", 1)
 		w.node("gpu-a01", "l40s", 1, whole, publish.TaintRule{Name: "xid", Value: "79", GPUs: map[gpu.UUID]bool{n.GPUs[0].UUID: true}})
 		return w.pending("train-0", request(driver, 1)), nil
 	},
 	"taint-maintenance-reason": func(w *world) (*Explanation, error) {
-		n := machine(w.t, "gpu-a01", "l40s", 1)
+		n := Machine(w.t, "gpu-a01", "l40s", 1)
 		w.node("gpu-a01", "l40s", 1, whole, publish.TaintRule{Name: "maintenance", GPUs: map[gpu.UUID]bool{n.GPUs[0].UUID: true}})
 		w.object("gpu-a01", func(o *corev1.Node) {
 			o.Annotations = map[string]string{"maintenance." + driver + "/gpu-" + n.GPUs[0].ID: "fan replacement, ask ops@example.com"}
@@ -150,7 +150,7 @@ var deviceSituations = map[string]func(*world) (*Explanation, error){
 		return w.pending("train-0", request(driver, 1)), nil
 	},
 	"taint-and-inuse": func(w *world) (*Explanation, error) {
-		n := machine(w.t, "gpu-a01", "l40s", 2)
+		n := Machine(w.t, "gpu-a01", "l40s", 2)
 		w.node("gpu-a01", "l40s", 2, whole, publish.TaintRule{Name: "gpu-lost", Value: "hung", GPUs: map[gpu.UUID]bool{n.GPUs[1].UUID: true}})
 		w.use("gpu-a01", "web", "a", request(driver, 1))
 		return w.pending("train-0", request(driver, 1)), nil

@@ -35,7 +35,7 @@ type Facts struct {
 	SchedulerAge time.Duration
 }
 
-// Pod explains why a pod waits, or where it fits. A pod of a file that is not in the cluster has no UID. The error is a *Refused if the pod
+// Pod explains why a pod waits, or on which nodes it fits. A pod of a file that is not in the cluster has no UID. The error is a *Refused if the pod
 // runs, has ended, or needs no devices; other errors mean that the context has ended.
 func Pod(ctx context.Context, s *Solver, pod *clusterview.Pod, o Options) (*Explanation, error) {
 	pod = withRequests(pod)
@@ -43,15 +43,15 @@ func Pod(ctx context.Context, s *Solver, pod *clusterview.Pod, o Options) (*Expl
 	r.pod = pod
 	e := &Explanation{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}
 	e.Notes = r.podNotes()
-	state, err := started(pod)
+	state, ready, err := started(pod)
 	if err != nil {
 		return nil, err
 	}
 	if state != "" {
-		e.Sentence = r.subject(e) + ": " + state
+		e.Fits, e.Sentence = ready, r.subject(e)+": "+state
 		return e, nil
 	}
-	problem, claims := r.before(pod)
+	problem, claims := r.before(ctx, pod)
 	x := newExtended(s.Cluster, pod)
 	if claims.made {
 		x.classes = nil
@@ -74,7 +74,7 @@ func Pod(ctx context.Context, s *Solver, pod *clusterview.Pod, o Options) (*Expl
 	return e, r.explain(ctx, e, r.places(pod, claims, x))
 }
 
-// Claim explains why a claim cannot be allocated, or where it fits. The error is a *Refused if it is allocated.
+// Claim explains why a claim cannot be allocated, or on which nodes it fits. The error is a *Refused if it is allocated.
 func Claim(ctx context.Context, s *Solver, claim *clusterview.Claim, o Options) (*Explanation, error) {
 	r := newRun(s, o)
 	e := &Explanation{Kind: "ResourceClaim", Namespace: claim.Namespace, Name: claim.Name}
@@ -83,7 +83,7 @@ func Claim(ctx context.Context, s *Solver, claim *clusterview.Claim, o Options) 
 	}
 	e.Notes = r.scopeNotes()
 	pending := []*resourceapi.ResourceClaim{defaulted(claim.ResourceClaim)}
-	if problem := r.unsupported(pending); problem != "" {
+	if problem := r.unsupported(ctx, pending); problem != "" {
 		e.Sentence = r.subject(e) + ": " + problem
 		return e, nil
 	}

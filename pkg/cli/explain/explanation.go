@@ -28,7 +28,7 @@ const (
 	NodeResources     Cause = "NodeResources"
 )
 
-// Explanation says why a pod or a claim waits, or where it fits.
+// Explanation says why a pod or a claim waits, or on which nodes it fits.
 type Explanation struct {
 	// Kind is Pod or ResourceClaim.
 	Kind, Namespace, Name string

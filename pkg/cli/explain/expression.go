@@ -92,7 +92,7 @@ func operands(e ast.Expr) []ast.Expr {
 	return all
 }
 
-// visit adds what an expression reads. Forms that it does not know set all.
+// visit adds everything that an expression reads. Forms that it does not know set all.
 func (r *reads) visit(e ast.Expr) {
 	if r.known(e) {
 		return

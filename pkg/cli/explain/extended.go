@@ -42,8 +42,7 @@ func isExtended(name corev1.ResourceName) bool {
 	if strings.HasPrefix(string(name), resourceapi.ResourceDeviceClassPrefix) {
 		return true
 	}
-	domain, _, found := strings.Cut(string(name), "/")
-	return found && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io") &&
+	return strings.Contains(string(name), "/") && !strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix) &&
 		!strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
 }
 

@@ -2,10 +2,7 @@ package explain_test
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,39 +16,11 @@ import (
 	"github.com/prism-gpu/prism/pkg/cli/explain"
 	"github.com/prism-gpu/prism/pkg/controller/classes"
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/plugin/inventory"
 	"github.com/prism-gpu/prism/pkg/plugin/publish"
 	"github.com/prism-gpu/prism/test/allocator"
-	"github.com/prism-gpu/prism/test/simgpu/model"
-	"github.com/prism-gpu/prism/test/simgpu/port"
 )
 
 const prismDriver = "gpu.prism.dev"
-
-// simulated are the nodes that tests share, as the plugin's inventory discovers them, by name, model and number of GPUs.
-var simulated struct {
-	sync.Mutex
-	nodes map[string]*gpu.Node
-}
-
-func simulatedNode(t *testing.T, name, board string, gpus int) *gpu.Node {
-	t.Helper()
-	simulated.Lock()
-	defer simulated.Unlock()
-	key := fmt.Sprint(name, " ", board, " ", gpus)
-	if simulated.nodes == nil {
-		simulated.nodes = map[string]*gpu.Node{}
-	}
-	if simulated.nodes[key] == nil {
-		n, err := model.New(model.Uniform(name, board, gpus))
-		require.NoError(t, err)
-		host := port.NewHost(n)
-		inv := inventory.New(inventory.Options{Host: host, Open: host.Open})
-		require.NoError(t, inv.Refresh(t.Context()))
-		simulated.nodes[key] = inv.Current().Node
-	}
-	return simulated.nodes[key]
-}
 
 // fragments is a cluster whose pods get their devices from the scheduler's allocator, one after the other.
 type fragments struct {
@@ -92,7 +61,7 @@ func partitioned(g *gpu.GPU) gpu.Modes { return gpu.Modes{Whole: true, MIG: g.MI
 // node adds a node with GPUs of one model.
 func (f *fragments) node(name, board string, gpus int, of modes) {
 	f.t.Helper()
-	hardware := simulatedNode(f.t, name, board, gpus)
+	hardware := explain.Machine(f.t, name, board, gpus)
 	layout := gpu.Layout{}
 	for i := range hardware.GPUs {
 		g := &hardware.GPUs[i]
@@ -102,23 +71,13 @@ func (f *fragments) node(name, board string, gpus int, of modes) {
 		}
 	}
 	f.store.PutNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}})
-	pools := publish.Resources(publish.Options{DriverName: prismDriver, NodeName: name, Layout: layout}, hardware).Pools
-	for _, pool := range slices.Sorted(maps.Keys(pools)) {
-		for i, s := range pools[pool].Slices {
-			slice := &resourceapi.ResourceSlice{
-				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%02d", strings.ReplaceAll(pool, "/", "-"), i)},
-				Spec: resourceapi.ResourceSliceSpec{
-					Driver: prismDriver, NodeName: &name, Devices: s.Devices, SharedCounters: s.SharedCounters,
-					Pool: resourceapi.ResourcePool{Name: pool, Generation: 1, ResourceSliceCount: int64(len(pools[pool].Slices))},
-				},
-			}
-			f.slices[slice.Name] = slice
-			f.store.PutSlice(slice)
-		}
+	for _, slice := range explain.Published(publish.Options{DriverName: prismDriver, NodeName: name, Layout: layout}, hardware) {
+		f.slices[slice.Name] = slice
+		f.store.PutSlice(slice)
 	}
 }
 
-// solver returns a explain.Solver for the cluster as it is.
+// solver returns a Solver for the cluster as it is.
 func (f *fragments) solver() *explain.Solver {
 	if f.asks == nil {
 		f.asks = explain.NewSolver(nil, allocator.Features)
@@ -207,7 +166,7 @@ func (f *fragments) bind(o *object, node string, allocation *resourceapi.Allocat
 	f.put(o)
 }
 
-// on places a new pod, whose class is that of a profile, on a device whose name ends in a text such as "-mig-19-5".
+// on places a new pod, whose class is for a profile, on a device whose name ends in a text such as "-mig-19-5".
 func (f *fragments) on(name, profile, node, end string) *object {
 	f.t.Helper()
 	class, _ := classes.ProfileClass(prismDriver, profile)

@@ -75,7 +75,7 @@ func randomClaims(r *rand.Rand) (claims []*clusterview.Claim, weights []int) {
 	return claims, weights
 }
 
-// TestLedger_RandomUses_AsTheAllocator: whether a pool has room, and how much, is the allocator's answer, also where claims hold more than
+// TestLedger_RandomUses_AsTheAllocator: whether a pool has room, and how much, is the allocator's answer, even if claims hold more than
 // there is.
 func TestLedger_RandomUses_AsTheAllocator(t *testing.T) {
 	t.Parallel()

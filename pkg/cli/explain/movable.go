@@ -134,7 +134,7 @@ func (d *defragmentation) accepts(pod *clusterview.Pod, node *clusterview.Node) 
 		checks = &nodeChecks{pod: pod, requests: resourcehelper.PodRequests(pod.Pod, resourcehelper.PodResourcesOptions{}), taken: d.taken, byDRA: byDRA}
 		d.checks[pod] = checks
 	}
-	if node.Name == pod.Spec.NodeName { // the pod gives its resources back
+	if node.Name == pod.Spec.NodeName { // the eviction releases the pod's resources
 		own := *checks
 		own.taken = nil
 		checks = &own

@@ -64,7 +64,7 @@ func (r *run) findNearest(ctx context.Context, e *Explanation, places []place) e
 	if best == nil {
 		return r.nearestTogether(ctx, e, places)
 	}
-	// The names are those of an equal pool until now.
+	// Until now, the names may be from an equal pool.
 	if best.pooled, _ = r.read(ctx, best.wish, best.place.node, best.pooled.pool); best.pooled == nil {
 		return ctx.Err()
 	}
@@ -216,13 +216,13 @@ func (r *run) hiddenHolders() bool {
 	return strings.Contains(text, "cannot allocate all claims")
 }
 
-// hiddenDetail is the detail where only claims that were not read can be in the way.
+// hiddenDetail is the detail if only claims that were not read can be in the way.
 const hiddenDetail = "claims that you cannot list are in the way"
 
 // hide explains nodes with room by claims that were not read.
 func (r *run) hide(ctx context.Context, e *Explanation, places []place) {
 	e.Fits = false
-	// Here they are in the way.
+	// The note says that their devices count as free; here they count as in use.
 	e.Notes = slices.DeleteFunc(e.Notes, func(note string) bool { return note == hiddenNote })
 	for i := range places {
 		p := &places[i]

@@ -236,7 +236,7 @@ func constraints(claims []*resourceapi.ResourceClaim) string {
 	return strings.Join(all, " and ")
 }
 
-// label names a request: with its claim where there are several, or the container's resource for which it is made.
+// label names a request: with its claim if there are several, or the container's resource for which it is made.
 func (r *run) label(a *asked, w *wish) string {
 	switch name := r.labels[w.name]; {
 	case name != "" && isMade(w.claim):

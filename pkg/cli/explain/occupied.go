@@ -1,6 +1,8 @@
 package explain
 
 import (
+	"cmp"
+	"iter"
 	"slices"
 
 	"k8s.io/dynamic-resource-allocation/structured"
@@ -47,7 +49,8 @@ func goneWith(pods []*clusterview.Pod) func(*clusterview.Claim) bool {
 }
 
 // fewest returns the smallest sets of pods without which a device has room for a request: all sets of the smallest size. There is none if
-// all pods together are not enough.
+// all pods together are not enough. A device with many shares has more sets than can be tried: then it returns one set, each of whose pods is
+// necessary.
 func (o *occupied) fewest(device int, m demand) (sets [][]*clusterview.Pod) {
 	if !o.usable(device, m, o.released(o.pods)) {
 		return nil
@@ -60,8 +63,14 @@ func (o *occupied) fewest(device int, m demand) (sets [][]*clusterview.Pod) {
 			forced = append(forced, pod)
 		}
 	}
+	tried := 0
 	for size := 0; size <= len(others) && len(sets) == 0; size++ {
-		for _, more := range choose(others, size) {
+		for more := range choose(others, size) {
+			if tried++; tried > moveSetLimit && len(sets) > 0 {
+				return sets
+			} else if tried > moveSetLimit {
+				return [][]*clusterview.Pod{o.reduced(device, m, forced, others)}
+			}
 			if set := append(slices.Clone(forced), more...); o.usable(device, m, o.released(set)) {
 				sets = append(sets, set)
 			}
@@ -70,17 +79,35 @@ func (o *occupied) fewest(device int, m demand) (sets [][]*clusterview.Pod) {
 	return sets
 }
 
-// choose returns all subsets of a size.
-func choose[T any](of []T, size int) (sets [][]T) {
-	if size == 0 {
-		return [][]T{nil}
-	}
-	for i := 0; i+size <= len(of); i++ {
-		for _, rest := range choose(of[i+1:], size-1) {
-			sets = append(sets, append([]T{of[i]}, rest...))
+// reduced drops pods from a set as long as the rest suffices, the most important first. Forced pods stay.
+func (o *occupied) reduced(device int, m demand, forced, others []*clusterview.Pod) []*clusterview.Pod {
+	set := slices.SortedStableFunc(slices.Values(others), func(a, b *clusterview.Pod) int { return cmp.Compare(podPriority(b), podPriority(a)) })
+	for i := 0; i < len(set); {
+		without := slices.Delete(slices.Clone(set), i, i+1)
+		if o.usable(device, m, o.released(slices.Concat(forced, without))) {
+			set = without
+		} else {
+			i++
 		}
 	}
-	return sets
+	return slices.Concat(forced, set)
+}
+
+// choose yields all subsets of a size.
+func choose[T any](of []T, size int) iter.Seq[[]T] {
+	return func(yield func([]T) bool) {
+		if size == 0 {
+			yield(nil)
+			return
+		}
+		for i := 0; i+size <= len(of); i++ {
+			for rest := range choose(of[i+1:], size-1) {
+				if !yield(append([]T{of[i]}, rest...)) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // index returns the index of a device; -1 if the pool does not have it.

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -112,5 +113,5 @@ func listWith(texts []string, separator string, most int) string {
 	if len(texts) <= most {
 		return strings.Join(texts, separator)
 	}
-	return strings.Join(texts[:most], separator) + " (" + plural(len(texts)-most, "more", "more") + ")"
+	return strings.Join(texts[:most], separator) + fmt.Sprintf(" (%d more)", len(texts)-most)
 }

@@ -82,6 +82,9 @@ func where(selector *corev1.NodeSelector) string {
 // explain fills in the explanation.
 func (r *run) explain(ctx context.Context, e *Explanation, places []place) error {
 	e.Requests = r.requestLines(places)
+	if !r.Features.ConsumableCapacity && requestsCapacity(places) {
+		e.Notes = append(e.Notes, "The scheduler ignores the capacities that are requested: its feature gate "+consumableCapacity+" is off")
+	}
 	if problem := r.classMissing(places); problem != nil {
 		for i := range places {
 			places[i].outcome = problem
@@ -238,6 +241,18 @@ func (r *run) requestLines(places []place) []string {
 		lines = append(lines, name+": "+strings.Join(texts, ", else "))
 	}
 	return lines
+}
+
+// requestsCapacity reports whether a request is for a capacity.
+func requestsCapacity(places []place) bool {
+	for i := range places {
+		for _, alternatives := range places[i].asked.wishes {
+			if slices.ContainsFunc(alternatives, func(w *wish) bool { return w.request.Capacity != nil }) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // describe is "2 × mig.gpu.prism.dev with 20Gi memory".

@@ -112,6 +112,13 @@ var podSituations = map[string]func(*world) (*Explanation, error){
 		p.Status.Phase = corev1.PodPending
 		return w.put(p)
 	},
+	"pod-bound": func(w *world) (*Explanation, error) {
+		w.node("gpu-a01", "l40s", 1, whole)
+		p := podOf("ml", "train-0", "gpu")
+		w.hold("gpu-a01", claimOf("ml", "gpu", request(driver, 1)), p)
+		p.Status.Phase = corev1.PodPending
+		return w.put(p)
+	},
 	"pod-runs": func(w *world) (*Explanation, error) {
 		w.node("gpu-a01", "l40s", 1, whole)
 		w.use("gpu-a01", "ml", "train-0", request(driver, 1))

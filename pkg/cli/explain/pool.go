@@ -23,7 +23,7 @@ type run struct {
 	// allocated are the claims of the pod that have devices; labels name the requests for extended resources.
 	allocated []*clusterview.Claim
 	labels    map[string]string
-	// pools are the outcomes for requests for one device, by the keys of pools; nodes are those of several devices, by the keys of nodes.
+	// pools are the outcomes for requests for one device, by the keys of pools; nodes the outcomes for several devices, by the keys of nodes.
 	pools map[*wish]map[string]*outcome
 	nodes map[*asked]map[string]*outcome
 	// readings are pools that were read for a request, by their keys.
@@ -36,7 +36,7 @@ type reading struct {
 	outcome *outcome
 }
 
-// known reads a pool, and equal pools once. The claims and the names of devices may be those of an equal pool.
+// known reads a pool, and equal pools once. The claims and the names of devices may be from an equal pool.
 func (r *run) known(ctx context.Context, w *wish, reads clusterview.Reads, node *clusterview.Node, p *clusterview.Pool) *reading {
 	byKey := r.readings[w]
 	if byKey == nil {
@@ -116,7 +116,7 @@ func (r *run) excluded(ctx context.Context, w *wish, devices []device) *outcome 
 	return o
 }
 
-func (r *run) demand(w *wish) demand { return demandOf(w.request, r.Features.FractionalCapacityRange) }
+func (r *run) demand(w *wish) demand { return demandOf(w.request, r.Features) }
 
 func lackOf(name resourceapi.QualifiedName, exists bool, d *resourceapi.Device) lack {
 	l := lack{name: name, exists: exists}

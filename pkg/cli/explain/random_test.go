@@ -36,7 +36,7 @@ func pick[T any](r *random, from ...T) T { return from[r.IntN(len(from))] }
 // often is true with a probability of 1 in n.
 func (r *random) often(n int) bool { return r.IntN(n) == 0 }
 
-// modes are those of one GPU of a node with all families.
+// modes are the modes of one GPU of a node with all families.
 func (r *random) modes(i int, g *gpu.GPU) gpu.Modes {
 	if r.alike == nil {
 		return r.anyModes(i, g)
@@ -73,7 +73,7 @@ func (r *random) cluster() {
 		name := fmt.Sprintf("node-%d", i)
 		r.nodes = append(r.nodes, name)
 		board := pick(r, "h100-80", "h100-80", "h100-80", "l40s")
-		n := machine(r.t, name, board, 1+r.IntN(2))
+		n := Machine(r.t, name, board, 1+r.IntN(2))
 		var taints []publish.TaintRule
 		switch r.IntN(8) {
 		case 0:

@@ -284,7 +284,7 @@ func (r *replacement) notes(ctx context.Context) (notes []string, err error) {
 		if len(waiting) == 1 {
 			break
 		}
-		if pod == r.pod || pod.Spec.NodeName != "" || pod.DeletionTimestamp != nil || !r.accepts(pod, r.room.pool.Node) {
+		if pod.UID == r.pod.UID || pod.Spec.NodeName != "" || pod.DeletionTimestamp != nil || !r.accepts(pod, r.room.pool.Node) {
 			continue
 		}
 		if slices.ContainsFunc(pod.Claims, func(c *clusterview.Claim) bool { return c.Status.Allocation != nil }) {

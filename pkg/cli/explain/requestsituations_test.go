@@ -5,6 +5,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/structured"
 )
 
 // waiting adds a pod with one claim, and explains it.
@@ -84,6 +85,11 @@ var requestSituations = map[string]func(*world) (*Explanation, error){
 		w.features.ConsumableCapacity = false
 		w.node("gpu-a01", "l40s", 1, whole)
 		return w.pending("train-0", sized(request(driver, 1), "memory", "10Gi")), nil
+	},
+	"capacity-ignored": func(w *world) (*Explanation, error) {
+		w.features = structured.Features{AdminAccess: true, PrioritizedList: true}
+		w.node("gpu-a01", "l40s", 1, whole)
+		return w.pending("train-0", sized(request(driver, 1), "memory", "100Gi")), nil
 	},
 	"count-too-many": func(w *world) (*Explanation, error) {
 		w.node("gpu-a01", "l40s", 4, whole)

@@ -17,6 +17,9 @@ import (
 
 // lessMemory finds the most memory that a request for an amount of it gets.
 func (r *run) lessMemory(ctx context.Context, places []place) string {
+	if !r.Features.ConsumableCapacity {
+		return ""
+	}
 	for _, w := range choices(places) {
 		if w.request.Capacity == nil {
 			continue
@@ -51,8 +54,8 @@ func (r *run) mostOf(ctx context.Context, w *wish, name resourceapi.QualifiedNam
 		if places[i].refusal != nil {
 			continue
 		}
-		for _, pool := range places[i].node.Pools {
-			key := pool.Key(reads)
+		for _, pool := range r.reachable(places[i].node) {
+			key := r.key(pool, reads, places[i].node)
 			if _, known := most[key]; !known {
 				most[key] = r.mostIn(ctx, less, name, w, places[i].node, pool)
 			}
@@ -184,7 +187,7 @@ func (r *run) profiles(driver string, places []place) map[string]mig {
 		if places[i].refusal != nil {
 			continue
 		}
-		for _, pool := range places[i].node.Pools {
+		for _, pool := range r.reachable(places[i].node) {
 			if key := pool.Key(clusterview.Reads{}); pool.Driver != driver || seen[key] {
 				continue
 			} else {
@@ -307,7 +310,7 @@ func (r *run) withProfile(w *wish, from, to string, profiles map[string]mig) *wi
 	return other
 }
 
-// classWith finds the class whose expressions are those of another after an exchange; "" for none.
+// classWith finds the class whose expressions are equal to another's after an exchange; "" for none.
 func (r *run) classWith(class *resourceapi.DeviceClass, exchange func(string) string) string {
 	wanted, now := exchange(expressionText(class)), expressionText(class)
 	if wanted == now {

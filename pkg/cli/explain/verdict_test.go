@@ -10,11 +10,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/structured"
 
 	"github.com/prism-gpu/prism/pkg/cli/clusterview"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/plugin/publish"
 )
 
 // otherDriver is a driver with devices of nodes and with pools that several nodes share.
@@ -157,8 +160,8 @@ func TestPod_HardClaims_AsTheAllocator(t *testing.T) {
 
 // sameVerdict compares the nodes that fit, and the holders, with the allocator's answers.
 func sameVerdict(t *testing.T, s *Solver, claims []*resourceapi.ResourceClaim, e *Explanation) bool {
-	if len(e.Groups) == 0 {
-		return assert.Contains(t, e.Sentence, "needs the feature gate")
+	if !assert.NotEmpty(t, e.Groups, e.Sentence) {
+		return false
 	}
 	var want, got []string
 	for _, node := range s.Cluster.Nodes {
@@ -230,6 +233,82 @@ func TestPod_TimeForAllNodesOver_RestNotSearched(t *testing.T) {
 	assert.Equal(t, SearchTooLong, e.Groups[0].Cause)
 	assert.Equal(t, []string{"gpu-a01", "gpu-a02"}, e.Groups[0].Nodes)
 	assert.Equal(t, []string{"The search for holders and changes ended before all were tried: it takes too long"}, e.Notes)
+}
+
+// TestPod_TimeForNodeOver_OthersSearched: the limit of a node ends the search on this node alone, for one device and for several.
+func TestPod_TimeForNodeOver_OthersSearched(t *testing.T) {
+	t.Parallel()
+	for _, count := range []int64{1, 2} {
+		w := newWorld(t)
+		w.node("gpu-a01", "h100-80", 2, whole)
+		w.node("gpu-a02", "l40s", 2, whole)
+		w.store.PutClaim(claimOf("ml", "train-0-gpu", request(driver, count)))
+		w.store.PutPod(podOf("ml", "train-0", "train-0-gpu"))
+		o := w.options()
+		nodes := 0
+		o.PerNode = func(ctx context.Context) (context.Context, context.CancelFunc) {
+			limited, cancel := context.WithCancel(ctx)
+			if nodes++; nodes == 1 {
+				cancel()
+			}
+			return limited, cancel
+		}
+		e, err := w.ask("train-0", o)
+		require.NoError(t, err)
+		assert.Equal(t, []Group{{Cause: Fits, Nodes: []string{"gpu-a02"}}, {Cause: SearchTooLong, Nodes: []string{"gpu-a01"}}}, e.Groups)
+		assert.Empty(t, e.Notes)
+	}
+}
+
+// TestPod_CallerEnds_Error: without a limit of the options, the end of the caller's context is an error.
+func TestPod_CallerEnds_Error(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.node("gpu-a01", "l40s", 1, whole)
+	w.store.PutClaim(claimOf("ml", "train-0-gpu", request(driver, 1)))
+	w.store.PutPod(podOf("ml", "train-0", "train-0-gpu"))
+	s := w.solver()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := Pod(ctx, s, s.Cluster.FindPod("ml", "train-0"), Options{Driver: driver, Now: now})
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// TestPod_SharedPool_ChangesConsiderIt: a free device that several nodes reach is a way out too, and counts once.
+func TestPod_SharedPool_ChangesConsiderIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := Machine(t, "shared", "h100-80", 1)
+	layout := gpu.Layout{n.GPUs[0].UUID: migModes()(0, &n.GPUs[0])}
+	all := true
+	for _, slice := range Published(publish.Options{DriverName: driver, NodeName: "shared", Layout: layout}, n) {
+		slice.Spec.NodeName, slice.Spec.AllNodes = nil, &all
+		w.slice(slice)
+	}
+	w.object("gpu-a01", func(*corev1.Node) {})
+	w.object("gpu-a02", func(*corev1.Node) {})
+	w.use("gpu-a01", "web", "a", request("mig-3g-40gb."+driver, 1))
+	w.use("gpu-a01", "web", "b", request("mig-1g-20gb."+driver, 1))
+	e := w.pending("train-0", request("mig-3g-40gb."+driver, 1))
+	require.False(t, e.Fits)
+	assert.Contains(t, e.Changes, Change{"request 2g.20gb: 1 free now"})
+}
+
+// TestPod_FirstNodeHasFurtherTaint_TolerationForTheSecond: on the first node, the toleration of the common taint alone does not help.
+func TestPod_FirstNodeHasFurtherTaint_TolerationForTheSecond(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.node("gpu-a01", "l40s", 1, whole)
+	w.node("gpu-a02", "l40s", 1, whole)
+	name, first := driver, w.solver().Cluster.FindNode("gpu-a01").Pools[0].Name
+	for rule, selector := range map[string]resourceapi.DeviceTaintSelector{"reserved": {Driver: &name}, "broken": {Pool: &first}} {
+		w.store.PutRule(&resourceapi.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: rule}, Spec: resourceapi.DeviceTaintRuleSpec{
+			DeviceSelector: &selector,
+			Taint:          resourceapi.DeviceTaint{Key: "example.com/" + rule, Effect: resourceapi.DeviceTaintEffectNoSchedule},
+		}})
+	}
+	e := w.pending("train-0", request(driver, 1))
+	assert.Equal(t, []Change{{"tolerate the taint example.com/reserved:NoSchedule: fits on node gpu-a02"}}, e.Changes)
 }
 
 // TestPod_LongExpressions_Shortened: a claim may have 32 expressions of 10 KiB, which an administrator reads.

@@ -44,8 +44,8 @@ var machines struct {
 	known map[string]*gpu.Node
 }
 
-// machine is a simulated node as the plugin's inventory discovers it.
-func machine(t *testing.T, name, board string, count int) *gpu.Node {
+// Machine is a simulated node as the plugin's inventory discovers it. All tests share it.
+func Machine(t *testing.T, name, board string, count int) *gpu.Node {
 	t.Helper()
 	machines.Lock()
 	defer machines.Unlock()
@@ -142,25 +142,33 @@ func timeSliceModes(replicas int) modes {
 // node adds a node with GPUs of one board.
 func (w *world) node(name, board string, count int, m modes, taints ...publish.TaintRule) *gpu.Node {
 	w.t.Helper()
-	n := machine(w.t, name, board, count)
+	n := Machine(w.t, name, board, count)
 	opts := publish.Options{DriverName: w.driver, NodeName: name, Layout: gpu.Layout{}, Taints: taints}
 	for i := range n.GPUs {
 		opts.Layout[n.GPUs[i].UUID] = m(i, &n.GPUs[i])
 	}
+	for _, slice := range Published(opts, n) {
+		w.slice(slice)
+	}
+	w.object(name, func(*corev1.Node) {})
+	return n
+}
+
+// Published are the ResourceSlices of a node as its plugin publishes them.
+func Published(opts publish.Options, n *gpu.Node) (all []*resourceapi.ResourceSlice) {
 	pools := publish.Resources(opts, n).Pools
 	for _, pool := range slices.Sorted(maps.Keys(pools)) {
 		for i, s := range pools[pool].Slices {
-			w.slice(&resourceapi.ResourceSlice{
+			all = append(all, &resourceapi.ResourceSlice{
 				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%02d", strings.ReplaceAll(pool, "/", "-"), i)},
 				Spec: resourceapi.ResourceSliceSpec{
-					Driver: w.driver, NodeName: &name, Devices: s.Devices, SharedCounters: s.SharedCounters,
+					Driver: opts.DriverName, NodeName: &opts.NodeName, Devices: s.Devices, SharedCounters: s.SharedCounters,
 					Pool: resourceapi.ResourcePool{Name: pool, Generation: 1, ResourceSliceCount: int64(len(pools[pool].Slices))},
 				},
 			})
 		}
 	}
-	w.object(name, func(*corev1.Node) {})
-	return n
+	return all
 }
 
 func (w *world) slice(s *resourceapi.ResourceSlice) { w.store.PutSlice(s) }
