@@ -120,11 +120,12 @@ func (p *pictures) load(ctx context.Context) {
 	if p.from.Loads == nil {
 		return
 	}
-	_, _, changed, _ := p.hub.since(0)
-	select {
-	case <-changed:
-	case <-ctx.Done():
-		return
+	if _, version, changed, _ := p.hub.since(0); version == 0 {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
 	}
 	timer := time.NewTicker(loadInterval)
 	defer timer.Stop()
