@@ -150,7 +150,7 @@ func (p *pictures) load(ctx context.Context) {
 }
 
 // explain explains a pod of the newest picture.
-func (p *pictures) explain(ctx context.Context, namespace, name string) (*Explanation, error) {
+func (p *pictures) explain(ctx context.Context, namespace, name string) (*explain.Explanation, error) {
 	c, _ := p.current()
 	if c == nil {
 		return nil, errNotFound
@@ -159,8 +159,7 @@ func (p *pictures) explain(ctx context.Context, namespace, name string) (*Explan
 	if pod == nil {
 		return nil, errNotFound
 	}
-	e, err := p.from.Explain(ctx, c, pod)
-	return explanationOf(e), err
+	return p.from.Explain(ctx, c, pod)
 }
 
 // save writes the newest picture as one file, without explanations.
