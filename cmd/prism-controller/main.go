@@ -143,7 +143,7 @@ func cached(cfg *config.Controller, options classes.Options, selector selectors.
 	return cached
 }
 
-// labelNodes makes the leader set labels of Nodes, or remove those of before they were switched off.
+// labelNodes makes the leader set labels of Nodes, or, while labels are switched off, remove the labels that it set before.
 func labelNodes(ctx context.Context, m manager.Manager, cfg *config.Controller) error {
 	if cfg.NodeLabels.Enabled {
 		reconciler := &labels.Reconciler{

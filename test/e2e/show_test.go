@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/prism-gpu/prism/pkg/cli/explain"
 	"github.com/prism-gpu/prism/pkg/cli/ui"
 )
 
@@ -154,10 +155,10 @@ func TestUI_PageOpened_NodeAndExplanation(t *testing.T) {
 	assert.Len(t, state.Nodes[0].GPUs, nodeGPUs)
 	assert.Empty(t, state.Meta.Missing)
 	require.NotEmpty(t, state.Pods)
-	var explanation ui.Explanation
+	var explanation explain.Explanation
 	require.NoError(t, json.Unmarshal([]byte(b.page(t, "/explain?pod="+ns.name+"/waits")), &explanation))
 	require.NotEmpty(t, explanation.Groups)
-	assert.Equal(t, "Count", explanation.Groups[0].Cause)
+	assert.Equal(t, explain.Count, explanation.Groups[0].Cause)
 
 	status, _ := b.get(t, "/", func(r *http.Request) { r.Host = "gpus.example.com" })
 	assert.Equal(t, http.StatusMisdirectedRequest, status)

@@ -219,8 +219,5 @@ func fit(n int, unlimited bool) string {
 
 // quantity formats a number of things.
 func quantity(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
+	return fmt.Sprintf("%d %s", n, plural(n, thing))
 }

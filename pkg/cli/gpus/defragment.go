@@ -15,7 +15,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/tools/pager"
+	"k8s.io/utils/ptr"
 
 	"github.com/prism-gpu/prism/pkg/cli/cluster"
 	"github.com/prism-gpu/prism/pkg/cli/clusterview"
@@ -170,7 +172,11 @@ func (d *defragmenting) budgets(ctx context.Context) (all explain.Budgets) {
 
 // print writes the plan.
 func (d *defragmenting) print(plan *explain.Plan, version string) error {
-	script := &script{plan: plan, version: version, kubectl: d.kubectl()}
+	line, secrets := kubectl(d.Flags)
+	script := &script{plan: plan, version: version, kubectl: line}
+	if len(secrets) > 0 {
+		d.once(fmt.Sprintf("The commands leave out %s: add the %s, or use a kubeconfig", strings.Join(secrets, " and "), plural(len(secrets), "flag")))
+	}
 	switch d.format {
 	case "json", "yaml":
 		_, err := encode(d.Out, d.format, planJSON{Plan: plan, Rules: script.rules(), Commands: script.text()})
@@ -183,21 +189,37 @@ func (d *defragmenting) print(plan *explain.Plan, version string) error {
 	return err
 }
 
-// kubectl begins a command line for the same cluster.
-func (d *defragmenting) kubectl() string {
-	line := "kubectl"
+// kubectl begins a command line for the same cluster and user, with the flags of the connection. Flags with secrets, which must not be in a
+// script, are left out and returned.
+func kubectl(flags *genericclioptions.ConfigFlags) (line string, secrets []string) {
+	line = "kubectl"
 	for _, flag := range []struct {
 		name  string
 		value *string
 	}{
-		{"kubeconfig", d.Flags.KubeConfig}, {"context", d.Flags.Context}, {"cluster", d.Flags.ClusterName}, {"user", d.Flags.AuthInfoName},
-		{"server", d.Flags.APIServer}, {"as", d.Flags.Impersonate},
+		{"kubeconfig", flags.KubeConfig}, {"context", flags.Context}, {"cluster", flags.ClusterName}, {"user", flags.AuthInfoName},
+		{"server", flags.APIServer}, {"tls-server-name", flags.TLSServerName}, {"certificate-authority", flags.CAFile},
+		{"client-certificate", flags.CertFile}, {"client-key", flags.KeyFile}, {"as", flags.Impersonate}, {"as-uid", flags.ImpersonateUID},
+		{"token", flags.BearerToken}, {"proxy-url", flags.ProxyURL},
 	} {
-		if flag.value != nil && *flag.value != "" {
-			line += " --" + flag.name + "=" + quote(*flag.value)
+		switch value := ptr.Deref(flag.value, ""); {
+		case value == "":
+		case flag.name == "token" || flag.name == "proxy-url" && strings.Contains(value, "@"): // a URL can contain a password
+			secrets = append(secrets, "--"+flag.name)
+		default:
+			line += " --" + flag.name + "=" + quote(value)
 		}
 	}
-	return line
+	for _, group := range ptr.Deref(flags.ImpersonateGroup, nil) {
+		line += " --as-group=" + quote(group)
+	}
+	for _, extra := range ptr.Deref(flags.ImpersonateUserExtra, nil) {
+		line += " --as-user-extra=" + quote(extra)
+	}
+	if ptr.Deref(flags.Insecure, false) {
+		line += " --insecure-skip-tls-verify"
+	}
+	return line, secrets
 }
 
 // planText describes a plan.

@@ -5,12 +5,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"sigs.k8s.io/yaml"
 
 	"github.com/prism-gpu/prism/pkg/cli/explain"
@@ -98,6 +101,37 @@ func TestQuote_Words_OneShellWord(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, word, string(out))
 	}
+}
+
+func TestKubectl_ConnectionFlags_WithoutSecrets(t *testing.T) {
+	t.Parallel()
+	line, secrets := kubectl(&genericclioptions.ConfigFlags{})
+	assert.Equal(t, "kubectl", line)
+	assert.Empty(t, secrets)
+	flags := genericclioptions.NewConfigFlags(false)
+	set := pflag.NewFlagSet("", pflag.ContinueOnError)
+	flags.AddFlags(set)
+	line, secrets = kubectl(flags)
+	assert.Equal(t, "kubectl", line)
+	assert.Empty(t, secrets)
+	const given = "--kubeconfig=/k --context=c --cluster=d --user=u --server=https://s:1 --tls-server-name=t --certificate-authority=/ca " +
+		"--client-certificate=/cert --client-key=/key --as=jane --as-uid=1 --proxy-url=http://p:2 --as-group=a --as-group=b --as-user-extra=k=v " +
+		"--insecure-skip-tls-verify"
+	require.NoError(t, set.Parse(append(strings.Fields(given), "--token=secret")))
+	line, secrets = kubectl(flags)
+	assert.Equal(t, "kubectl "+given, line)
+	assert.Equal(t, []string{"--token"}, secrets)
+	require.NoError(t, set.Parse([]string{"--proxy-url=http://me:secret@p:2", "--context=a b", "--as-group=c d"}))
+	line, secrets = kubectl(flags)
+	assert.Contains(t, line, " --context='a b' ")
+	assert.Contains(t, line, " --as-group='c d'")
+	assert.NotContains(t, line, "secret")
+	assert.Equal(t, []string{"--token", "--proxy-url"}, secrets)
+	// Flags of the connection that a later version of the library adds are noticed here.
+	others := []string{"cache-dir", "disable-compression", "namespace", "request-timeout", "token"}
+	set.VisitAll(func(flag *pflag.Flag) {
+		assert.True(t, slices.Contains(others, flag.Name) || strings.Contains(given, "--"+flag.Name), flag.Name)
+	})
 }
 
 // shellRun is a run of a script with a kubectl that only notes its arguments and its stdin.

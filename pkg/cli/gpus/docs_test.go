@@ -32,6 +32,18 @@ func TestDocs_Examples_AreGoldenFiles(t *testing.T) {
 	}
 }
 
+// TestDocs_Defragment_AsPrinted: its examples have fewer lines than the golden files.
+func TestDocs_Defragment_AsPrinted(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../docs/defragment.md")
+	require.NoError(t, err)
+	plan, free := planned(), left()
+	plan.Moves, plan.Notes = plan.Moves[:1], nil
+	free.Rooms, free.Cordoned = free.Rooms[:3], nil
+	assert.Contains(t, string(text), planText(wide80, plan)+"\n# 1. No new claim gets a device that overlaps "+plan.Target.Device+".\n")
+	assert.Contains(t, string(text), capacityText(wide80, free, false, false))
+}
+
 func TestDocs_Causes_AllInTheTable(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../../docs/why-pending.md")

@@ -57,8 +57,7 @@ func explainCommand(v *viewer) *cobra.Command {
 	x.bind(command.Flags())
 	command.Flags().StringVarP(&x.selector, "selector", "l", "", "Labels of the pods to explain.")
 	command.Flags().StringVarP(&x.file, "filename", "f", "", "File with objects to explain as if they were created now; - reads stdin.")
-	command.Flags().StringVar(&x.gates, "feature-gates", "", "Feature gates of the scheduler that differ from the defaults of its version, such as "+
-		"DRAConsumableCapacity=false.")
+	command.Flags().StringVar(&x.gates, "feature-gates", "", gatesUsage)
 	return command
 }
 
@@ -270,13 +269,14 @@ func (x *explaining) explain(ctx context.Context, solver *explain.Solver, s *sub
 
 // print writes explanations.
 func (x *explaining) print(all []*explained) error {
-	items := make([]explanationJSON, len(all))
-	for i, e := range all {
-		items[i] = e.json()
+	for _, e := range all {
+		if e.Groups == nil { // programs read a list
+			e.Groups = []explain.Group{}
+		}
 	}
-	var value any = map[string]any{"items": items}
+	var value any = map[string]any{"items": all}
 	if x.name != "" {
-		value = items[0]
+		value = all[0]
 	}
 	if done, err := encode(x.Out, x.format, value); done {
 		return err

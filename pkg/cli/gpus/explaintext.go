@@ -14,11 +14,11 @@ import (
 	"github.com/prism-gpu/prism/pkg/cli/screen"
 )
 
-// explained is an explanation, and what the command knows besides.
+// explained is an explanation, which other pods may share.
 type explained struct {
 	*explain.Explanation
 	// Equal are the names of other pods with the same claims.
-	Equal []string
+	Equal []string `json:"equal,omitempty"`
 }
 
 // namesShown is the number of names in a list of pods or nodes.

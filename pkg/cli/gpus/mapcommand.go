@@ -57,7 +57,7 @@ func (m *mapping) run(ctx context.Context) (err error) {
 	if m.client, err = m.Connect(); err != nil {
 		return err
 	}
-	options := view.Options{Driver: m.client.Driver, Namespace: m.client.Namespace, NodeSelector: m.nodeSelector, Pods: true}
+	options := view.Options{Driver: m.client.Driver, Node: m.node, Namespace: m.client.Namespace, NodeSelector: m.nodeSelector, Pods: true}
 	if m.watch {
 		err := view.Watch(ctx, m.client, options, func(c *clusterview.Cluster, missing []view.Missing) error { return m.show(ctx, c, missing) })
 		if errors.Is(err, context.Canceled) {
@@ -131,19 +131,19 @@ func (m *mapping) show(ctx context.Context, c *clusterview.Cluster, missing []vi
 
 // nodeGPUs returns the GPUs of a node, or of all nodes for "".
 func nodeGPUs(ctx context.Context, client *cluster.Client, c *clusterview.Cluster, node string) ([]*clusterview.GPU, error) {
-	gpus := c.GPUs(client.Driver)
 	if node == "" {
+		gpus := c.GPUs(client.Driver)
 		if len(gpus) == 0 {
 			return nil, noGPUs(ctx, client)
 		}
 		return gpus, nil
 	}
-	ofNode := slices.DeleteFunc(slices.Clone(gpus), func(g *clusterview.GPU) bool { return g.Node.Name != node })
-	switch {
-	case len(ofNode) > 0:
-		return ofNode, nil
-	case c.FindNode(node) != nil:
-		return nil, unpublished(ctx, client, node)
+	if n := c.FindNode(node); n != nil {
+		gpus := n.GPUs(client.Driver)
+		if len(gpus) == 0 {
+			return nil, unpublished(ctx, client, node)
+		}
+		return gpus, nil
 	}
 	var names []string
 	for _, n := range c.Nodes {

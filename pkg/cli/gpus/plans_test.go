@@ -91,8 +91,11 @@ func TestDefragmentCommand_OnePodBlocks_PlanWithoutWrites(t *testing.T) {
 	for _, request := range s.requests {
 		assert.True(t, strings.HasPrefix(request, "GET "), request)
 	}
-	program, _, status := s.run(t, "defragment pod/waits -o commands")
+	program, errOut, status := s.run(t, "defragment pod/waits -o commands --token secret --as jane --as-group a")
 	assert.Equal(t, 0, status)
+	assert.Equal(t, "The commands leave out --token: add the flag, or use a kubeconfig\n", errOut)
+	assert.NotContains(t, program, "secret")
+	assert.Contains(t, program, " --as=jane --as-group=a create -f - <<EOF\n")
 	assert.True(t, strings.HasPrefix(program, "#!/bin/sh\nset -e\ntrap "))
 	out, _, status = s.run(t, "defragment waits -o json")
 	assert.Equal(t, 0, status)

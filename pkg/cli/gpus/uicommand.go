@@ -44,7 +44,7 @@ func uiCommand(v *viewer) *cobra.Command {
 	command.Flags().IntVar(&b.port, "port", 0, "Port of the page; 0 chooses a free one.")
 	command.Flags().StringVar(&b.nodeSelector, "node-selector", "", "Labels of the nodes to include, such as zone=a.")
 	command.Flags().StringVar(&b.prometheus, "prometheus", "", "URL of Prometheus, or namespace/service:port to reach it through the API server.")
-	command.Flags().StringVar(&b.gates, "feature-gates", "", "Feature gates of the scheduler that differ from the defaults of its version.")
+	command.Flags().StringVar(&b.gates, "feature-gates", "", gatesUsage)
 	return command
 }
 

@@ -200,7 +200,7 @@ func TestTopCommand_ExporterOrPrometheus_SameGPUs(t *testing.T) {
 	uuid := *s.answers[resourceAPI+"resourceslices"].(list).Items[0].(*resourceapi.ResourceSlice).Spec.Devices[0].Attributes["uuid"].StringValue
 	s.answers["/api/v1/namespaces/prism-system/pods/exporter:9400/proxy/metrics"] = "# TYPE prism_gpu_utilization_ratio gauge\n" +
 		`prism_gpu_utilization_ratio{gpu_uuid="` + uuid + `"} 0.42` + "\n"
-	s.answers["/api/v1/pods"] = items(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "prism-system", Name: "exporter"}, Spec: corev1.PodSpec{NodeName: "node-1"}})
+	s.answers["/api/v1/pods"] = items(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "prism-system", Name: "exporter"}, Spec: corev1.PodSpec{NodeName: "node-1", HostPID: true}})
 	s.answers["/prometheus/api/v1/query"] = `{"status":"success","data":{"result":[{"metric":{"__name__":"prism_gpu_utilization_ratio","gpu_uuid":"` + uuid + `"},"value":[1,"0.42"]}]}}`
 	for _, source := range []string{"", " --prometheus " + s.URL + "/prometheus"} {
 		out, errOut, status := s.run(t, "top gpus"+source)

@@ -42,7 +42,7 @@ func Of(out io.Writer) Screen {
 // Color is a color of text.
 type Color int
 
-// The colors; numbers are those of the escape sequence SGR.
+// The colors are parameters of the escape sequence SGR.
 const (
 	Plain   Color = 0
 	Bold    Color = 1

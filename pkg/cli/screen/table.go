@@ -26,7 +26,7 @@ type Column struct {
 
 const (
 	gap = 2
-	// shortestName is the width below which a column of names is not shortened, shortestSentence that of sentences.
+	// Columns of names and of sentences are not made narrower than this.
 	shortestName, shortestSentence = 5, 20
 )
 

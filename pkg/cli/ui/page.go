@@ -105,7 +105,7 @@ func Page(w io.Writer, cluster *clusterview.Cluster, about About, extra Extra) e
 	s.Loads = extra.Loads
 	for i := range s.Pods {
 		p := &s.Pods[i]
-		p.Explanation = explanationOf(extra.Explanations[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}])
+		p.Explanation = extra.Explanations[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}]
 	}
 	return a.saved(w, s)
 }

@@ -120,11 +120,12 @@ func (p *pictures) load(ctx context.Context) {
 	if p.from.Loads == nil {
 		return
 	}
-	_, _, changed, _ := p.hub.since(0)
-	select {
-	case <-changed:
-	case <-ctx.Done():
-		return
+	if _, version, changed, _ := p.hub.since(0); version == 0 {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
 	}
 	timer := time.NewTicker(loadInterval)
 	defer timer.Stop()
@@ -149,7 +150,7 @@ func (p *pictures) load(ctx context.Context) {
 }
 
 // explain explains a pod of the newest picture.
-func (p *pictures) explain(ctx context.Context, namespace, name string) (*Explanation, error) {
+func (p *pictures) explain(ctx context.Context, namespace, name string) (*explain.Explanation, error) {
 	c, _ := p.current()
 	if c == nil {
 		return nil, errNotFound
@@ -158,8 +159,7 @@ func (p *pictures) explain(ctx context.Context, namespace, name string) (*Explan
 	if pod == nil {
 		return nil, errNotFound
 	}
-	e, err := p.from.Explain(ctx, c, pod)
-	return explanationOf(e), err
+	return p.from.Explain(ctx, c, pod)
 }
 
 // save writes the newest picture as one file, without explanations.

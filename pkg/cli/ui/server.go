@@ -14,6 +14,8 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/prism-gpu/prism/pkg/cli/explain"
 )
 
 const (
@@ -38,7 +40,7 @@ var errNotFound = errors.New("pod not found")
 // source is the cluster behind the page.
 type source interface {
 	// explain explains a pod of the newest picture; errNotFound if it is not there.
-	explain(ctx context.Context, namespace, name string) (*Explanation, error)
+	explain(ctx context.Context, namespace, name string) (*explain.Explanation, error)
 	// save writes the newest picture as one file.
 	save(w io.Writer) error
 }

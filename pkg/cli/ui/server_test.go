@@ -11,15 +11,17 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/cli/explain"
 )
 
 // fakeSource answers without a cluster.
 type fakeSource struct {
-	explanation *Explanation
+	explanation *explain.Explanation
 	err         error
 }
 
-func (f fakeSource) explain(context.Context, string, string) (*Explanation, error) {
+func (f fakeSource) explain(context.Context, string, string) (*explain.Explanation, error) {
 	return f.explanation, f.err
 }
 
@@ -111,7 +113,7 @@ func TestServer_TokenInURL_BecomesCookie(t *testing.T) {
 
 func TestServer_Method_GetAndHeadOnly(t *testing.T) {
 	t.Parallel()
-	s := testServer(t, fakeSource{explanation: &Explanation{}})
+	s := testServer(t, fakeSource{explanation: &explain.Explanation{}})
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions, http.MethodTrace} {
 		for _, path := range []string{"/", "/events", "/explain?pod=a/b", "/?token=" + s.token} {
 			w := ask(s, method, path, nil)
@@ -139,7 +141,7 @@ func TestServer_ForeignPage_Refused(t *testing.T) {
 
 func TestServer_Headers_OnEveryAnswer(t *testing.T) {
 	t.Parallel()
-	s := testServer(t, fakeSource{explanation: &Explanation{}})
+	s := testServer(t, fakeSource{explanation: &explain.Explanation{}})
 	for path, want := range map[string]string{
 		"/": "text/html; charset=utf-8", "/style.css": "text/css; charset=utf-8", "/script.js": "text/javascript; charset=utf-8",
 		"/explain?pod=a/b": "application/json", "/save": "text/html; charset=utf-8", "/none": "text/plain; charset=utf-8",
@@ -167,7 +169,7 @@ func TestExplain_Pod_AnswersOrSaysWhyNot(t *testing.T) {
 		code int
 		body string
 	}{
-		{fakeSource{explanation: &Explanation{Sentence: "no <device>"}}, "/explain?pod=ml/train-0", http.StatusOK, `"sentence":"no \u003cdevice\u003e"`},
+		{fakeSource{explanation: &explain.Explanation{Sentence: "no <device>"}}, "/explain?pod=ml/train-0", http.StatusOK, `"sentence":"no \u003cdevice\u003e"`},
 		{fakeSource{}, "/explain", http.StatusBadRequest, `"pod" must be NAMESPACE/NAME`},
 		{fakeSource{}, "/explain?pod=a/b/c", http.StatusBadRequest, `"pod" must be NAMESPACE/NAME`},
 		{fakeSource{}, "/explain?pod=/b", http.StatusBadRequest, `"pod" must be NAMESPACE/NAME`},
@@ -183,7 +185,7 @@ func TestExplain_Pod_AnswersOrSaysWhyNot(t *testing.T) {
 
 func TestExplain_OthersInProgress_WaitsForItsTurn(t *testing.T) {
 	t.Parallel()
-	s := testServer(t, fakeSource{explanation: &Explanation{}})
+	s := testServer(t, fakeSource{explanation: &explain.Explanation{}})
 	for range explanations {
 		s.explaining <- struct{}{}
 	}

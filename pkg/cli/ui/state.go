@@ -12,6 +12,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/prism-gpu/prism/pkg/cli/clusterview"
+	"github.com/prism-gpu/prism/pkg/cli/explain"
 	"github.com/prism-gpu/prism/pkg/maintenance"
 )
 
@@ -126,7 +127,7 @@ type Pod struct {
 	Requests  []string `json:"requests,omitempty"`
 	Classes   []string `json:"classes,omitempty"`
 	// Explanation is set in a saved page alone.
-	Explanation *Explanation `json:"explanation,omitempty"`
+	Explanation *explain.Explanation `json:"explanation,omitempty"`
 }
 
 // stateOf returns the picture of a cluster as the page reads it.

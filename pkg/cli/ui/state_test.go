@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/prism-gpu/prism/pkg/cli/clusterview"
-	"github.com/prism-gpu/prism/pkg/cli/explain"
 	"github.com/prism-gpu/prism/pkg/maintenance"
 )
 
@@ -126,19 +125,4 @@ func TestNodesOf_InvalidPool_ProblemOfNode(t *testing.T) {
 	require.Len(t, nodes[0].Problems, 1)
 	assert.Contains(t, nodes[0].Problems[0], "pool node-1/gpu-1 is incomplete: ")
 	assert.NotNil(t, nodes[0].GPUs, "the page reads a list")
-}
-
-func TestExplanationOf_AllFields_Kept(t *testing.T) {
-	t.Parallel()
-	assert.Nil(t, explanationOf(nil))
-	e := explanationOf(&explain.Explanation{
-		Fits: true, Sentence: "s", Requests: []string{"r"}, Notes: []string{"n"}, Changes: []explain.Change{{Text: "c"}},
-		Groups:  []explain.Group{{Cause: explain.InUse, Detail: "d", Nodes: []string{"a"}}},
-		Nearest: &explain.Nearest{Node: "a", GPU: "gpu-1", Device: "gpu-1-mig", Start: 1, Size: 2, Alike: 3, Holders: []explain.Holder{{Namespace: "ml", Hidden: true}}},
-	})
-	assert.Equal(t, &Explanation{
-		Fits: true, Sentence: "s", Requests: []string{"r"}, Notes: []string{"n"}, Changes: []string{"c"},
-		Groups:  []Group{{Cause: "InUse", Detail: "d", Nodes: []string{"a"}}},
-		Nearest: &Nearest{Node: "a", GPU: "gpu-1", Device: "gpu-1-mig", Start: 1, Size: 2, Alike: 3, Holders: []Holder{{Namespace: "ml", Hidden: true}}},
-	}, e)
 }

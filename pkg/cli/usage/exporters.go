@@ -23,6 +23,8 @@ const (
 	exporters = "app.kubernetes.io/part-of=prism,app.kubernetes.io/component=exporter"
 	// parallel is the number of exporters that are asked at once.
 	parallel = 8
+	// largestPage bounds the page of an exporter, in bytes: thousands of containers need less.
+	largestPage = 64 << 20
 	// metricsPort is the name of the exporter's port.
 	metricsPort = "metrics"
 	// webConfig is set in exporters that require TLS.
@@ -36,7 +38,7 @@ func Exporters(ctx context.Context, client kubernetes.Interface, on func(node st
 	if err != nil {
 		return nil, nil, err
 	}
-	pods := slices.DeleteFunc(all, func(pod corev1.Pod) bool { return pod.Spec.NodeName == "" || !on(pod.Spec.NodeName) })
+	pods := slices.DeleteFunc(all, func(pod corev1.Pod) bool { return !exports(&pod) || !on(pod.Spec.NodeName) })
 	switch {
 	case len(pods) == 0:
 		return nil, nil, fmt.Errorf("no pods of prism-exporter found: set exporter.enabled in the chart, or --prometheus")
@@ -65,6 +67,10 @@ func Exporters(ctx context.Context, client kubernetes.Interface, on func(node st
 	return samples, failed, nil
 }
 
+// exports reports whether a pod is an exporter on a node. Tenants may create pods with any labels, but, with Pod Security, none in the process
+// namespace of the host, in which exporters are.
+func exports(pod *corev1.Pod) bool { return pod.Spec.NodeName != "" && pod.Spec.HostPID }
+
 // ask reads the page of an exporter.
 func ask(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) ([]Sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -81,11 +87,16 @@ func ask(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) ([]S
 		}
 	}
 	doing := fmt.Sprintf("reading metrics of node %s from pod %s/%s", pod.Spec.NodeName, pod.Namespace, pod.Name)
-	page, err := client.CoreV1().Pods(pod.Namespace).ProxyGet(scheme, pod.Name, port, "metrics", nil).DoRaw(ctx)
+	page, err := client.CoreV1().Pods(pod.Namespace).ProxyGet(scheme, pod.Name, port, "metrics", nil).Stream(ctx)
 	if err != nil {
 		return nil, cluster.Explain(doing, "get on pods/proxy in namespace "+pod.Namespace, err)
 	}
-	samples, err := Parse(bytes.NewReader(page), pod.Spec.NodeName)
+	defer page.Close()
+	text, err := readAtMost(page, largestPage)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", doing, err)
+	}
+	samples, err := Parse(bytes.NewReader(text), pod.Spec.NodeName)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", doing, err)
 	}

@@ -43,12 +43,20 @@ func Prometheus(ctx context.Context, client kubernetes.Interface, address string
 		samples, err = vector(body)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("querying Prometheus %s: %w", address, err)
+		return nil, fmt.Errorf("querying Prometheus %s: %w", redacted(address), err)
 	}
 	if len(samples) == 0 {
-		return nil, fmt.Errorf("querying Prometheus %s: it has no metrics of prism-exporter; it must scrape the exporter pods", address)
+		return nil, fmt.Errorf("querying Prometheus %s: it has no metrics of prism-exporter; it must scrape the exporter pods", redacted(address))
 	}
 	return samples, nil
+}
+
+// redacted is the address without a password: the page of kubectl prism ui shows errors, and can be saved.
+func redacted(address string) string {
+	if at, err := url.Parse(address); err == nil && at.User != nil {
+		return at.Redacted()
+	}
+	return address
 }
 
 // prometheusAt returns a function that sends the query.
@@ -61,7 +69,7 @@ func prometheusAt(client kubernetes.Interface, address string) (func(context.Con
 	namespace, service, found := strings.Cut(address, "/")
 	name, port, hasPort := strings.Cut(service, ":")
 	if !found || !hasPort || namespace == "" || name == "" || port == "" || strings.ContainsAny(port, ":/") {
-		return nil, fmt.Errorf("--prometheus: must be a URL or namespace/service:port, got %q", address)
+		return nil, fmt.Errorf("--prometheus: must be a URL or namespace/service:port, got %q", redacted(address))
 	}
 	proxy := client.CoreV1().Services(namespace).ProxyGet("http", name, port, "api/v1/query", map[string]string{"query": selector})
 	return proxy.DoRaw, nil
@@ -82,16 +90,23 @@ func fetch(ctx context.Context, at string) ([]byte, error) {
 		return nil, err
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, largest+1))
+	body, err := readAtMost(response.Body, largest)
 	switch {
 	case err != nil:
 		return nil, err
-	case len(body) > largest:
-		return nil, fmt.Errorf("the answer is larger than %d MiB", largest>>20)
 	case response.StatusCode/100 != 2 && !bytes.HasPrefix(body, []byte("{")):
 		return nil, fmt.Errorf("HTTP status %s", response.Status)
 	}
 	return body, nil
+}
+
+// readAtMost reads an answer of a limited size.
+func readAtMost(from io.Reader, limit int64) ([]byte, error) {
+	all, err := io.ReadAll(io.LimitReader(from, limit+1))
+	if err == nil && int64(len(all)) > limit {
+		err = fmt.Errorf("the answer is larger than %d MiB", limit>>20)
+	}
+	return all, err
 }
 
 // vector reads the answer to an instant query.

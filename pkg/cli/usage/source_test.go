@@ -95,6 +95,19 @@ func TestPrometheus_Silent_OneSentence(t *testing.T) {
 	}
 }
 
+// TestPrometheus_Password_NotInErrors: the page of kubectl prism ui shows them.
+func TestPrometheus_Password_NotInErrors(t *testing.T) {
+	t.Parallel()
+	_, client := newServer(t, nil)
+	for address, want := range map[string]string{
+		"http://me:secret@127.0.0.1:1": "querying Prometheus http://me:xxxxx@127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused",
+		"ftp://me:secret@host/":        `--prometheus: must be a URL or namespace/service:port, got "ftp://me:xxxxx@host/"`,
+	} {
+		_, err := usage.Prometheus(t.Context(), client, address)
+		assert.EqualError(t, err, want)
+	}
+}
+
 // page is the page of an exporter.
 func page(t *testing.T) string {
 	t.Helper()
@@ -128,7 +141,7 @@ func pods(all ...string) string {
 }
 
 func pod(node, env string) string {
-	return fmt.Sprintf(`{"metadata":{"namespace":"prism-system","name":"exporter-%s"},"spec":{"nodeName":%q,"containers":[{"name":"exporter",
+	return fmt.Sprintf(`{"metadata":{"namespace":"prism-system","name":"exporter-%s"},"spec":{"hostPID":true,"nodeName":%q,"containers":[{"name":"exporter",
 		"ports":[{"name":"metrics","containerPort":9500}],"env":[{"name":%q}]}]}}`, node, node, env)
 }
 
@@ -169,4 +182,23 @@ func TestExporters_NoneOrTooMany_OneSentence(t *testing.T) {
 	_, _, err = usage.Exporters(t.Context(), client, all)
 	require.EqualError(t, err, "51 nodes have exporters, and more than 50 are not asked one by one: set --prometheus")
 	assert.Equal(t, []string{"GET /api/v1/pods", "GET /api/v1/pods"}, s.requests)
+}
+
+// TestExporters_PodsOfTenants_NotAsked: they can have the labels of exporters, name GPUs of others, and answer without end.
+func TestExporters_PodsOfTenants_NotAsked(t *testing.T) {
+	t.Parallel()
+	const proxy = "/api/v1/namespaces/prism-system/pods/"
+	foreign := strings.Replace(strings.Replace(pod("n2", "A"), "prism-system", "tenant", 1), `"hostPID":true,`, "", 1)
+	s, client := newServer(t, map[string]string{
+		"/api/v1/pods":                           pods(pod("n1", "A"), foreign),
+		proxy + "exporter-n1:9500/proxy/metrics": page(t),
+	})
+	samples, failed, err := usage.Exporters(t.Context(), client, func(string) bool { return true })
+	require.NoError(t, err)
+	assert.NotEmpty(t, samples)
+	assert.Empty(t, failed)
+	assert.NotContains(t, strings.Join(s.requests, " "), "tenant")
+	s.answers[proxy+"exporter-n1:9500/proxy/metrics"] = strings.Repeat("# a comment of 32 characters.....\n", 1<<21)
+	_, _, err = usage.Exporters(t.Context(), client, func(string) bool { return true })
+	assert.ErrorContains(t, err, "reading metrics of node n1 from pod prism-system/exporter-n1: the answer is larger than 64 MiB")
 }

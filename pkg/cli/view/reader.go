@@ -237,9 +237,14 @@ func (r *reader) ofClasses() *kind {
 
 func (r *reader) ofSlices() *kind {
 	k := &kind{group: resourceapi.GroupName, resource: "resourceslices", clients: []rest.Interface{r.client.ResourceV1().RESTClient()}, role: roleDevices}
+	only := fields.Set{}
 	if !r.AllDrivers {
-		k.options.FieldSelector = fields.Set{resourceapi.ResourceSliceSelectorDriver: r.Driver}.String()
+		only[resourceapi.ResourceSliceSelectorDriver] = r.Driver
 	}
+	if r.Node != "" {
+		only[resourceapi.ResourceSliceSelectorNodeName] = r.Node
+	}
+	k.options.FieldSelector = only.String()
 	handle(k, r.store.PutSlice, func(name types.NamespacedName) { r.store.DeleteSlice(name.Name) })
 	put := k.put
 	k.put = func(o object) (types.NamespacedName, error) {

@@ -18,12 +18,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	"github.com/prism-gpu/prism/pkg/cli/cluster"
 	"github.com/prism-gpu/prism/pkg/cli/reports"
@@ -150,8 +152,13 @@ func (s *server) list(w http.ResponseWriter, r *http.Request, all []runtime.Obje
 		s.status(w, http.StatusGone, metav1.StatusReasonExpired)
 		return
 	}
-	if of, only := strings.CutPrefix(query.Get("fieldSelector"), "spec.driver="); only {
-		all = slices.DeleteFunc(slices.Clone(all), func(o runtime.Object) bool { return o.(*resourceapi.ResourceSlice).Spec.Driver != of })
+	if only := fields.ParseSelectorOrDie(query.Get("fieldSelector")); !only.Empty() {
+		all = slices.DeleteFunc(slices.Clone(all), func(o runtime.Object) bool {
+			spec := &o.(*resourceapi.ResourceSlice).Spec
+			return !only.Matches(fields.Set{
+				resourceapi.ResourceSliceSelectorDriver: spec.Driver, resourceapi.ResourceSliceSelectorNodeName: ptr.Deref(spec.NodeName, ""),
+			})
+		})
 	}
 	first, _ := strconv.Atoi(query.Get("continue"))
 	limit, _ := strconv.Atoi(query.Get("limit"))

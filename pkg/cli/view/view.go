@@ -14,6 +14,8 @@ type Options struct {
 	// Driver is the driver whose ResourceSlices are read; AllDrivers reads all ResourceSlices.
 	Driver     string
 	AllDrivers bool
+	// Node restricts the ResourceSlices to one node; "" allows all.
+	Node string
 	// Namespace is the namespace whose claims and pods are read if the user may not list them in all namespaces; "" is the namespace of the
 	// kubeconfig.
 	Namespace string
@@ -76,8 +78,8 @@ func (r *reader) read(ctx context.Context) error {
 
 // newer reports whether a claim was allocated devices of a pool that appeared after ResourceSlices were read.
 func (r *reader) newer() bool {
-	if r.slices.version == "" {
-		return false // the user may not list them
+	if r.slices.version == "" || r.Node != "" {
+		return false // the user may not list them, or pools of other nodes are not read
 	}
 	r.store.SetScope(r.scope)
 	c := r.store.Cluster()

@@ -241,6 +241,24 @@ func TestRead_NodeSelector_OtherNodesLeftOut(t *testing.T) {
 	assert.Contains(t, s.asked("GET " + pathNodes)[0], "labelSelector=pool%3Da")
 }
 
+// TestRead_Node_OnlyItsResourceSlices: pools of other nodes are not missing.
+func TestRead_Node_OnlyItsResourceSlices(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	s.lists[pathSlices] = []runtime.Object{published(1, driver), published(2, driver)}
+	s.lists[pathNodes] = []runtime.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}}
+	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ml", Name: "other"}}
+	claim.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
+		{Request: "gpu", Driver: driver, Pool: "n1", Device: "d"},
+	}}}
+	s.lists[pathClaims] = []runtime.Object{claim}
+	c, _ := read(t, s, Options{Driver: driver, Node: "n2"})
+	assert.Empty(t, c.FindNode("n1").Pools)
+	assert.NotEmpty(t, c.FindNode("n2").Pools)
+	assert.False(t, c.Scope.Changed)
+	assert.Len(t, s.asked("GET "+pathSlices), 1)
+}
+
 func TestRead_ServerFails_OneSentence(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

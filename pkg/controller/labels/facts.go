@@ -87,7 +87,7 @@ func FactsOf(slice *resourceapi.ResourceSlice, driver string) *Facts {
 	return facts
 }
 
-// merge adds what another ResourceSlice or device says of the same GPU. Known values stay.
+// merge adds the facts that another ResourceSlice or device has of the same GPU. Known values stay.
 func (g *GPUFacts) merge(o GPUFacts) {
 	for _, field := range []struct{ to, from *string }{
 		{&g.Product, &o.Product}, {&g.Compute, &o.Compute}, {&g.Driver, &o.Driver}, {&g.CUDA, &o.CUDA}, {&g.Counters, &o.Counters},
@@ -163,7 +163,7 @@ func (d device) family() Family {
 	}
 }
 
-// facts are the facts that the device has of its GPU. The memory of a MIG device or an MPS share is not that of the GPU.
+// facts are the facts that the device has of its GPU. The memory of a MIG device or an MPS share is not the memory of the GPU.
 func (d device) facts(family Family) GPUFacts {
 	facts := GPUFacts{
 		Product: d.text("productName"), Compute: d.version("cudaComputeCapability"), Driver: d.version("driverVersion"), CUDA: d.version("cudaDriverVersion"),

@@ -60,7 +60,7 @@ func newest(slices []*Facts) (current []*Facts, complete bool) {
 	return current, true
 }
 
-// gpusOf joins what the ResourceSlices say of each GPU.
+// gpusOf joins the facts of each GPU in different ResourceSlices.
 func gpusOf(slices []*Facts) []*GPUFacts {
 	var gpus []*GPUFacts
 	byUUID, memory := map[string]*GPUFacts{}, map[string]int64{}
@@ -82,7 +82,7 @@ func gpusOf(slices []*Facts) []*GPUFacts {
 	return gpus
 }
 
-// common returns what is known of the GPUs if they are equal. A value that is unknown for some GPUs, as the memory of GPUs that have only MIG
+// common returns the facts of the GPUs if they are equal. A value that is unknown for some GPUs, as the memory of GPUs that have only MIG
 // devices, is the value of the others.
 func common(gpus []*GPUFacts) (GPUFacts, bool) {
 	one := GPUFacts{}
@@ -124,7 +124,7 @@ func split(version string) (major, minor string, ok bool) {
 	return major, minor, ok
 }
 
-// addModel adds what the GPUs of a node have in common, as far as it is known.
+// addModel adds the labels about equal GPUs, as far as the values are known.
 func addModel(labels map[string]string, g GPUFacts) {
 	if product := value(g.Product, validation.LabelValueMaxLength); product != "" {
 		labels[keyProduct] = product
@@ -204,7 +204,7 @@ func migCapable(g GPUFacts) (capable, known bool) {
 	}
 }
 
-// addSharing adds what the resource nvidia.com/gpu of the device plugin would be, where all GPUs of the node agree. GPUs with MIG devices are
+// addSharing describes nvidia.com/gpu as a resource of the device plugin, if all GPUs of the node are shared alike. GPUs with MIG devices are
 // described as under the strategy "mixed", in which the other labels are about whole GPUs.
 func addSharing(labels map[string]string, gpus []*GPUFacts) {
 	first, known := sharing(gpus[0])

@@ -138,9 +138,9 @@ function podDetails(target) {
 
 function explanationParts(e) {
   const parts = [el(`p.sentence${e.fits ? '.fits' : ''}`, null, reasonOf(e.sentence))];
-  if (e.changes) parts.push(el('h3', null, 'To run it'), el('ol.changes', null, e.changes.map((change) => el('li', null, change))));
+  if (e.changes) parts.push(el('h3', null, 'To run it'), el('ol.changes', null, e.changes.map((change) => el('li', null, change.text))));
   if (e.nearest) parts.push(...nearestParts(e.nearest));
-  if (e.groups) {
+  if (e.groups && e.groups.length) {
     parts.push(el('h3', null, 'Causes'), table(['Nodes', 'Cause', 'Detail'], e.groups.map((group) => el('tr', null,
       el('td.number', null, group.nodes.length === 1 ? action('1', () => jump(group.nodes[0])) : count(group.nodes.length)),
       el('td.cause', { title: group.nodes.slice(0, 20).join(', ') }, group.cause),
